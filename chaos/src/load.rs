@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use symphony::load::{
-    Answer, ArrivalKind, EmulatedInputs, End, GrpcTarget, LagLimits, LoadPlan, ModelLoad, Report, Request, Target, run,
-};
 use symphony_config::FrontendConfig;
 use symphony_executor::default_signature;
+use symphony_load::{
+    Answer, ArrivalKind, EmulatedInputs, End, GrpcTarget, LagLimits, LoadPlan, ModelLoad, Report, Request, Target, run,
+};
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
 use symphony_types::{FailReason, LatencyProfile, Nanos, RequestValue};
 use tokio::task::JoinHandle;
@@ -127,7 +127,7 @@ pub(crate) struct RunningLoad {
     pub(crate) observations: Observations,
     /// The pacing thread ends with it, also if the run is given up.
     stop: DropGuard,
-    task: JoinHandle<Result<Report, symphony::load::PlanError>>,
+    task: JoinHandle<Result<Report, symphony_load::PlanError>>,
 }
 
 impl RunningLoad {

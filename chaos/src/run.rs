@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use symphony::load::Report as LoadReport;
 use symphony_config::{Address, Timing};
+use symphony_load::Report as LoadReport;
 use symphony_protocol::view::View;
 use symphony_testkit::{Workspace, wait_until_async};
 

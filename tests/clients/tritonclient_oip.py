@@ -1,6 +1,6 @@
 """Drives an Open Inference Protocol server with tritonclient, over gRPC and HTTP, and judges the answers.
 
-The server is expected to have the models of crates/frontend/tests/oip/fake.rs. Exit status: 0 all is as it should be;
+The server is expected to have the models of crates/roles/frontend/tests/oip/fake.rs. Exit status: 0 all is as it should be;
 1 something is not, with a message; 2 wrong usage.
 """
 

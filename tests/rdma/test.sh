@@ -32,16 +32,16 @@ if ((PULLS > 0)); then
 fi
 # The program that was made of that folder's target.
 made() { sed -n "s,.*\"manifest_path\":\"[^\"]*/$1/Cargo.toml\".*\"name\":\"$2\".*\"executable\":\"\([^\"]*\)\".*,\1,p" "$work/says" | tail -n 1; }
-peers=$(made crates/rdma peers)
-contract=$(made crates/transport contract)
-links=$(made crates/transport links)
-cluster=$(made crates/symphony over_rdma)
+peers=$(made crates/edges/rdma peers)
+contract=$(made crates/edges/transport contract)
+links=$(made crates/edges/transport links)
+cluster=$(made crates/programs/symphony over_rdma)
 # Cargo adds a number to the names of tests.
 ln -s "$peers" "$work/peers"
 ln -s "$contract" "$work/contract"
 ln -s "$links" "$work/links"
 ln -s "$cluster" "$work/over_rdma"
-programs=("$work/peers" "$work/contract" "$work/links" "$work/over_rdma" "$(made crates/symphony symphony)" "$(command -v setpriv)")
+programs=("$work/peers" "$work/contract" "$work/links" "$work/over_rdma" "$(made crates/programs/symphony symphony)" "$(command -v setpriv)")
 if ((PULLS > 0)); then
     for program in payload-pull frame-rate; do
         ln -s "$(made benches "$program")" "$work/$program"

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use symphony::load::Report as LoadReport;
 use symphony_config::Timing;
+use symphony_load::Report as LoadReport;
 use symphony_types::FailReason;
 
 use crate::admin::{Acked, Story};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use symphony_net::Net;
-use symphony_wire::{Listener, Port, Socket, Sockets, Wire};
+use symphony_net::sockets::{Dialer, Listener, Port, Socket, Sockets};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use turmoil::net::{TcpListener, TcpStream};
@@ -44,7 +44,7 @@ struct Ends {
 impl Links {
     /// How one host reaches the others.
     pub(crate) fn net(&self, host: &str) -> Net {
-        Net::over(Wire::simulated(Host { name: host.to_owned(), links: self.clone() }))
+        Net::over(Dialer::simulated(Host { name: host.to_owned(), links: self.clone() }))
     }
 
     /// A port of the host that this is called on.

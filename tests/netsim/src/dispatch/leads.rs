@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_control_plane::{Command, ControlPlane};
+use symphony_net::sockets::Listener;
 use symphony_net::{Expected, Incoming, Net, Port, Role};
 use symphony_protocol::dispatch::{RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::execute::{Execute, FromBackend, PlannedRequest, ToBackend};
 use symphony_protocol::view::View;
 use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
 use symphony_types::{BackendId, BootId, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
-use symphony_wire::Listener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};

@@ -1,0 +1,49 @@
+//! The replicated state of a cluster as a pure value: who is there, what is loaded, who leads which sub-cluster.
+//!
+//! [`ClusterState::apply`] takes a log index and a [`Command`] and returns what it answered and changed. It reads no
+//! clock, no randomness and no map whose order could differ, so that equal commands give equal bytes on every replica
+//! (invariant C6). See the README for the rules it decides by.
+
+mod apply;
+mod backends;
+mod command;
+mod cost;
+mod duties;
+mod effect;
+mod frontends;
+#[cfg(test)]
+mod full_state_tests;
+mod handover;
+mod invariants;
+mod limits;
+mod models;
+mod moves;
+mod nodes;
+mod operate;
+mod operation;
+mod placement;
+mod plan;
+mod refusal;
+mod reply;
+mod snapshot;
+mod state;
+mod validate;
+
+pub use apply::Applied;
+pub use command::{BackendRegistration, Command, FrontendRegistration, GpuOffer, NodeRegistration, PlanProposal};
+pub use cost::MoveCost;
+pub use effect::Effect;
+pub use handover::Move;
+pub use invariants::{Violation, check, check_step};
+pub use limits::*;
+pub use moves::{BackendMove, ModelMove};
+pub use operation::{Action, NewReplica, Operation};
+pub use plan::{LeftAlone, MoveProgress, Moved, Plan, PlanStatus, PlannedMove, WantedMove};
+pub use refusal::Refusal;
+pub use reply::{Outcome, Reply, decode_outcome, encode_outcome};
+pub use snapshot::RestoreError;
+pub use state::{
+    Backend, ClusterState, Event, Frontend, Gpu, Leader, Model, Node, Replica, ReplicaState, Standing, Subcluster,
+    Successor,
+};
+pub use symphony_replicated::{CodecError, Fnv1a, InvalidField, KeptOperation, KindProfile, ModelSource, ModelSpec};

@@ -1,0 +1,72 @@
+//! Every bound of the state. Together they keep a snapshot under the 64 MiB that the control group carries:
+//!
+//! | part | arithmetic | MiB |
+//! | --- | --- | --- |
+//! | models | [`MODEL_BYTES_TOTAL_MAX`] + 4096 × (256 B that they do not count + 0.2 KiB) | 22 |
+//! | replicas | 65 536 × (256 B of error + 32 B) | 18 |
+//! | GPUs | 65 536 × (128 B of kind + 32 B) | 10 |
+//! | backends, frontends | 4096 × 0.8 KiB + 4096 × 0.8 KiB | 6.4 |
+//! | operations | 1024 × (0.5 KiB of words + 128 B of actor + 0.5 KiB of refusal) | 1.2 |
+//! | plans | 8 × (1024 moves × (256 B of reason + 80 B) + 64 models × (256 B of reason + 16 B) + 1 KiB) | 2.8 |
+//! | sub-clusters, nodes, events | 1024 × (64 × 8 B + 0.2 KiB) + 64 × 0.9 KiB + 4096 × 8 B + 64 × 1 KiB | 1 |
+//!
+//! `full_state_tests.rs` makes such a state: 59.6 MiB.
+
+pub use symphony_replicated::{
+    ADDRESS_BYTES_MAX, COMMAND_BYTES_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, NAME_BYTES_MAX, OPERATIONS_KEPT,
+    PATH_BYTES_MAX, PROFILE_KINDS_MAX, SNAPSHOT_BYTES_MAX, TENSOR_DIMENSIONS_MAX, TENSOR_ITEM_BYTES_MAX, TENSORS_MAX,
+};
+
+/// Scheduler replicas.
+pub const NODES_MAX: usize = 64;
+
+/// Replicas that were removed, whose ids are remembered: more than a cluster loses in its life.
+pub const NODES_REMOVED_MAX: usize = 4096;
+
+/// Sub-clusters.
+pub const SUBCLUSTERS_MAX: usize = 1024;
+
+/// Backends, living and dead; a dead one is forgotten when a new one needs its place.
+pub const BACKENDS_MAX: usize = 4096;
+
+/// GPUs of one backend.
+pub const GPUS_PER_BACKEND_MAX: usize = 64;
+
+/// GPUs of the cluster.
+pub const GPUS_MAX: usize = 65_536;
+
+/// Frontends, with those that have left; one of these is forgotten when a new one needs its place.
+pub const FRONTENDS_MAX: usize = 4096;
+
+/// Reports of backends on models that are remembered.
+pub const REPLICAS_MAX: usize = 65_536;
+
+/// Bytes of an error that a backend reports; longer ones are cut where they come in.
+pub const ERROR_BYTES_MAX: usize = 256;
+
+/// Events remembered.
+pub const EVENTS_MAX: usize = 64;
+
+/// Bytes of what an operation asked for, in words: two names or an address, and a few words.
+pub const OPERATION_WORDS_BYTES_MAX: usize = 512;
+
+/// Plans remembered, the latest ones.
+pub const PLANS_KEPT: usize = 8;
+
+/// Moves of one plan.
+pub const PLAN_MOVES_MAX: usize = 1024;
+
+/// Models of one plan that are named because they fit nowhere; more are left out.
+pub const PLAN_LEFT_ALONE_MAX: usize = 64;
+
+/// Moves of models and backends under way at a time: what they load at once takes memory and bandwidth of those who serve.
+pub const MOVES_AT_ONCE_MAX: usize = 64;
+
+/// Models that a backend loads at a time because plans move them to its sub-cluster: loading takes bandwidth of what it serves.
+pub const LOADS_PER_BACKEND_MAX: usize = 4;
+
+/// What is smaller than this says nothing about how fast a backend loads: other things take as long.
+pub const LOAD_MEASURED_BYTES_MIN: u64 = 8 << 20;
+
+/// Bytes of a plan's cause and of its summary.
+pub const PLAN_WORDS_BYTES_MAX: usize = 512;

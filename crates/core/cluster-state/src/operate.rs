@@ -1,0 +1,56 @@
+//! Doing what operators ask for, once.
+
+use symphony_types::Epoch;
+
+use crate::effect::Effect;
+use crate::operation::{Action, Operation};
+use crate::refusal::Refusal;
+use crate::reply::{Outcome, Reply};
+use crate::state::ClusterState;
+use symphony_replicated::operation_book::{KeptOperation, Known};
+
+impl ClusterState {
+    /// What the operation was answered, if it is known; a refusal also if its id stands for something else.
+    #[must_use]
+    pub fn answer_to(&self, operation: &Operation) -> Option<Outcome> {
+        let id = operation.id;
+        KeptOperation::known(&self.operations, id, operation.digest()).map(|known| match known {
+            Known::Same(outcome) => outcome.clone(),
+            Known::Other { index } => Err(Refusal::OperationReused { id, index }),
+        })
+    }
+
+    pub(crate) fn operate(
+        &mut self,
+        index: u64,
+        operation: &Operation,
+        epoch: Epoch,
+        effects: &mut Vec<Effect>,
+    ) -> Outcome {
+        let (id, digest) = (operation.id, operation.digest());
+        let outcome = match KeptOperation::known(&self.operations, id, digest) {
+            Some(Known::Same(outcome)) => return outcome.clone(),
+            Some(Known::Other { index }) => Err(Refusal::OperationReused { id, index }),
+            None => self.act(index, operation, epoch, effects),
+        };
+        let (actor, at_unix_ms, what) = (operation.actor.clone(), operation.at_unix_ms, operation.action.to_string());
+        let kept = KeptOperation { index, id, actor, at_unix_ms, what, outcome: outcome.clone(), digest };
+        kept.keep(&mut self.operations);
+        outcome
+    }
+
+    fn act(&mut self, index: u64, operation: &Operation, epoch: Epoch, effects: &mut Vec<Effect>) -> Outcome {
+        match &operation.action {
+            Action::LoadModel(spec) => self.load_model(spec, epoch, effects),
+            Action::UnloadModel { name } => self.unload_model(name, epoch, effects),
+            Action::SetDuty { member, duty } => self.set_duty(*member, *duty, effects),
+            Action::ChangeReplicas { remove: Some(node), .. } => {
+                self.remove_node(index, *node, operation.avoid, effects)
+            }
+            Action::ChangeReplicas { remove: None, .. } => Ok(Reply::Done),
+            Action::ProposePlan(proposal) => self.propose_plan(index, proposal, effects),
+            Action::JudgePlan { plan, approve } => self.judge_plan(*plan, *approve, effects),
+            Action::RemoveFrontend { frontend } => self.remove_frontend(*frontend, effects),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Every bound of the state. Together they keep a snapshot under the 64 MiB that the group carries:
+//!
+//! | part | arithmetic | MiB |
+//! | --- | --- | --- |
+//! | models' specifications | [`MODEL_BYTES_TOTAL_MAX`] | 24 |
+//! | the rest of the models | 4096 × (7 names of 128 B, 256 B of words, 0.2 KiB) | 6 |
+//! | copies to let go of | [`LEFTOVERS_TOTAL_MAX`] × 160 B | 5 |
+//! | operations | 1024 × (0.6 KiB of words, 128 B of actor, 1 KiB of refusal) | 2 |
+//! | plans | 16 × 64 moves × (3 names of 128 B, 256 B of reason, 40 B) | 1 |
+//! | clusters | 64 × (64 × 0.3 KiB of addresses, 64 × 160 B of kinds) | 2 |
+
+// A federation has as many models as one cluster may hold, since one cluster may have to hold them all.
+pub use symphony_replicated::{
+    COMMAND_BYTES_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, NAME_BYTES_MAX, OPERATIONS_KEPT, SNAPSHOT_BYTES_MAX,
+};
+
+/// Clusters of a federation.
+pub const CLUSTERS_MAX: usize = 64;
+
+/// Control addresses of one cluster: as many as a cluster may have scheduler replicas.
+pub const CONTROLS_MAX: usize = 64;
+
+/// Kinds of GPUs of one cluster that are told apart.
+pub const KINDS_MAX: usize = 64;
+
+/// Copies that are to be let go of, over all models and clusters. A move that would make one more copy than could be waits.
+pub const LEFTOVERS_TOTAL_MAX: usize = 32_768;
+
+/// Moves under way at a time: what they load at once takes memory and bandwidth of clusters that serve.
+pub const MOVES_AT_ONCE_MAX: usize = 64;
+
+/// Moves of one command.
+pub const MOVES_PER_COMMAND_MAX: usize = MOVES_AT_ONCE_MAX;
+
+/// Requests per second that may be asked for, in thousandths: a thousand million.
+pub const WANTED_MRPS_MAX: u64 = 1_000_000_000_000;
+
+/// Bytes of a reason.
+pub const REASON_BYTES_MAX: usize = 256;
+
+/// Plans remembered: moves that began together, and what became of them.
+pub const PLANS_KEPT: usize = 16;
+
+/// Events remembered.
+pub const EVENTS_MAX: usize = 64;

@@ -1,0 +1,38 @@
+//! Bounds that hold in every replicated state.
+
+/// GPU kinds that one model has profiles for: 16 full profiles are 512 KiB and fit a command.
+pub const PROFILE_KINDS_MAX: usize = 16;
+
+/// Inputs, and outputs, of a model.
+pub const TENSORS_MAX: usize = 64;
+
+/// Dimensions of a tensor, without the batch dimension.
+pub const TENSOR_DIMENSIONS_MAX: usize = 8;
+
+/// Bytes of one item of a tensor: far above any input, far below what overflows.
+pub const TENSOR_ITEM_BYTES_MAX: u64 = 1 << 30;
+
+/// Bytes of a name (model, sub-cluster, backend, frontend, GPU kind, executor, tensor).
+pub const NAME_BYTES_MAX: usize = 128;
+
+/// Bytes of an address: a DNS name (253), a colon and a port.
+pub const ADDRESS_BYTES_MAX: usize = 260;
+
+/// Bytes of a path to a model's file.
+pub const PATH_BYTES_MAX: usize = 1024;
+
+/// Operations whose outcome is remembered, the latest ones in the order of the log: a repetition is recognised until so many others
+/// have been agreed on. Clients give up after two minutes at the latest, in which operators give far fewer commands.
+pub const OPERATIONS_KEPT: usize = 1024;
+
+/// Bytes of an encoded command; the control group's own limit is the same.
+pub const COMMAND_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of a snapshot, as the control group allows.
+pub const SNAPSHOT_BYTES_MAX: usize = 64 << 20;
+
+/// Loaded models.
+pub const MODELS_MAX: usize = 4096;
+
+/// Bytes of all loaded models' specifications together.
+pub const MODEL_BYTES_TOTAL_MAX: usize = 20 << 20;

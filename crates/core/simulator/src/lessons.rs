@@ -1,0 +1,98 @@
+//! What a simulated lead learns: the production [`Learner`], between reports and what is corrected by them.
+
+use symphony_controllers::{Correction, Learner, Run};
+use symphony_types::{GpuClass, GpuId, LatencyProfile, ModelId, Nanos, Time};
+
+use crate::policy_facts::PolicyFacts;
+use crate::result::LearningResult;
+
+/// How often it is looked whether something is to be corrected, as in servers.
+const LOOK_EVERY: Nanos = Nanos::from_millis(100);
+
+/// The learner, and what is still to be told.
+#[derive(Debug)]
+pub(crate) struct Lessons {
+    learner: Learner,
+    look_at: Time,
+    /// Profiles that the referee does not know of yet.
+    corrected: Vec<(u32, GpuClass, LatencyProfile)>,
+    result: LearningResult,
+}
+
+/// What the queues and the ranker are to be told.
+#[derive(Debug)]
+pub(crate) enum Lesson {
+    /// Plan with this profile.
+    Profile(u32, GpuClass, LatencyProfile),
+    /// Give the GPU to nobody, or to everybody again.
+    Quarantine(GpuId, bool),
+}
+
+impl Lessons {
+    /// None if nothing is to be learnt.
+    pub(crate) fn new(facts: &PolicyFacts) -> Option<Box<Self>> {
+        if !facts.learning.is_on() {
+            return None;
+        }
+        let mut learner = Learner::new(facts.learning.clone());
+        for (model, spec) in (0_u32..).zip(&facts.models) {
+            for (class, profile) in GpuClass::all().zip(spec.profiles.iter()) {
+                learner.add_model(ModelId::new(model), class, profile.clone());
+            }
+        }
+        let (corrected, result) = (Vec::new(), LearningResult::default());
+        Some(Box::new(Self { learner, look_at: Time::ZERO + LOOK_EVERY, corrected, result }))
+    }
+
+    pub(crate) fn gpu_up(&mut self, gpu: GpuId, class: GpuClass) {
+        self.learner.add_gpu(gpu.get(), gpu, class);
+    }
+
+    /// It is judged anew when it comes back.
+    pub(crate) fn gpu_down(&mut self, gpu: GpuId) -> Vec<Lesson> {
+        let corrections = self.learner.remove_gpu(gpu.get());
+        self.lessons(corrections)
+    }
+
+    /// A batch has ended.
+    pub(crate) fn ran(&mut self, now: Time, gpu: GpuId, model: u32, items: u32, took: Nanos) -> Vec<Lesson> {
+        let run = Run { gpu: gpu.get(), model: ModelId::new(model), items, took: Some(took) };
+        let corrections = self.learner.ran(now, run).into_iter().collect();
+        self.lessons(corrections)
+    }
+
+    /// What is to be corrected by now.
+    pub(crate) fn look(&mut self, now: Time) -> Vec<Lesson> {
+        if now < self.look_at {
+            return Vec::new();
+        }
+        self.look_at = now + LOOK_EVERY;
+        let corrections = self.learner.look(now);
+        self.lessons(corrections)
+    }
+
+    pub(crate) fn corrected(&mut self) -> Option<(u32, GpuClass, LatencyProfile)> {
+        self.corrected.pop()
+    }
+
+    pub(crate) const fn result(&self) -> LearningResult {
+        self.result
+    }
+
+    fn lessons(&mut self, corrections: Vec<Correction>) -> Vec<Lesson> {
+        let lesson = |correction| match correction {
+            Correction::Profile { model, class, published } => {
+                self.result.profiles_corrected += 1;
+                self.corrected.push((model.get(), class, published.profile.clone()));
+                Some(Lesson::Profile(model.get(), class, published.profile))
+            }
+            Correction::Out { gpu, .. } => {
+                self.result.quarantines += 1;
+                Some(Lesson::Quarantine(gpu, true))
+            }
+            Correction::Try { gpu, .. } => Some(Lesson::Quarantine(gpu, false)),
+            Correction::Passed { .. } => None,
+        };
+        corrections.into_iter().filter_map(lesson).collect()
+    }
+}

@@ -1,0 +1,70 @@
+//! What a policy may know about the cluster when it is made.
+
+use std::sync::Arc;
+
+use symphony_controllers::LearningSettings;
+use symphony_scheduler::{DataDelay, Delays};
+use symphony_types::{GpuClass, LatencyProfile, Nanos, RequestValue};
+use symphony_workload::{AutoRule, Scenario};
+
+/// One model, as a policy may know it.
+#[derive(Clone, Debug)]
+pub struct ModelFacts {
+    /// ℓ(b) by class of GPU.
+    pub profiles: Arc<[LatencyProfile]>,
+    /// Its SLO. Requests may have deadlines of their own.
+    pub slo: Nanos,
+    /// What a request of it is worth against those of others.
+    pub value: RequestValue,
+    /// Its true rate in items per second, at a factor of one where the rate changes. Only policies that are told rates may look (Nexus is; Symphony
+    /// measures).
+    pub items_per_s: f64,
+}
+
+/// The cluster and its load, as a policy may know them.
+#[derive(Clone, Debug)]
+pub struct PolicyFacts {
+    /// Models by slot.
+    pub models: Vec<ModelFacts>,
+    /// GPUs; their ids are `0..gpus`.
+    pub gpus: u32,
+    /// Their classes, by id.
+    pub gpu_classes: Vec<GpuClass>,
+    /// Delays of the network, exact; the guard is zero, timers of virtual time are never late.
+    pub delays: Delays,
+    /// Whether every batch takes exactly ℓ(b). Else plans may start and end late, and reports say so.
+    pub exact: bool,
+    /// Whether whole GPUs are to be left idle.
+    pub consolidate: bool,
+    /// Rules of `auto` that are left out.
+    pub without: Vec<AutoRule>,
+    /// For policies that draw lots.
+    pub seed: u64,
+    /// What is to be learnt from the ends of batches.
+    pub learning: LearningSettings,
+}
+
+impl PolicyFacts {
+    /// Of a scenario that is run with this seed at this total rate.
+    #[must_use]
+    pub fn new(scenario: &Scenario, seed: u64, rate_rps: f64) -> Self {
+        let network = scenario.network;
+        let delays = Delays {
+            control: network.control,
+            data: DataDelay::each_item(network.data_per_item),
+            reply: network.reply,
+            guard: Nanos::ZERO,
+        };
+        let model = |model: &symphony_workload::ModelSpec| ModelFacts {
+            profiles: Arc::clone(&model.profiles),
+            slo: model.slo,
+            value: model.value,
+            items_per_s: rate_rps * model.share * model.items.mean(),
+        };
+        let models = scenario.models.iter().map(model).collect();
+        let gpu_classes = scenario.gpu_classes().collect();
+        let (gpus, exact, learning) = (scenario.gpu_count(), scenario.is_exact(), scenario.learning.clone());
+        let (consolidate, without) = (scenario.consolidate, scenario.without.clone());
+        Self { models, gpus, gpu_classes, delays, exact, consolidate, without, seed, learning }
+    }
+}

@@ -1,0 +1,126 @@
+//! How the number of GPUs follows the load.
+
+use symphony_controllers::{Autoscaler, AutoscalerSettings, KindSettings, SettingsError};
+use symphony_policy::PolicySpec;
+use symphony_types::Nanos;
+
+use crate::check::Check;
+use crate::error::ScenarioError;
+use crate::scenario::{DURATION_S_MAX, GpuSpec, ModelSpec};
+use crate::text::{AutoscaleText, ScenarioText};
+
+/// From an order to a GPU that serves, if nothing is said: a process on a machine that runs, which loads its models.
+const PROVISION_S: f64 = 10.0;
+/// From one look at the measurements to the next, if nothing is said.
+const PERIOD_S: f64 = 1.0;
+/// The shortest period: a thousand looks a second are more than anybody can act on.
+const PERIOD_S_MIN: f64 = 1e-3;
+
+/// The autoscaler of a scenario. Every `[[gpu]]` is a kind to it, in the order of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Autoscale {
+    /// The autoscaler as it begins, without measurements.
+    pub autoscaler: Autoscaler,
+    /// GPUs that serve from the beginning, by kind.
+    pub start: Vec<u32>,
+    /// From an order to a GPU that serves.
+    pub provision: Nanos,
+    /// From one look at the measurements to the next.
+    pub period: Nanos,
+}
+
+impl Autoscale {
+    pub(crate) fn check(
+        check: &Check<'_>,
+        text: &ScenarioText,
+        policy: &PolicySpec,
+        gpus: &[GpuSpec],
+        models: &[ModelSpec],
+    ) -> Result<Option<Self>, ScenarioError> {
+        let Some(autoscale) = &text.autoscale else {
+            for (position, gpu) in text.gpu.iter().enumerate() {
+                for (name, value) in [("start", gpu.start), ("min", gpu.min)] {
+                    if let Some(value) = value {
+                        return check.refuse(
+                            format!("gpu.{position}.{name}"),
+                            "[autoscale] where this is given",
+                            value,
+                        );
+                    }
+                }
+            }
+            return Ok(None);
+        };
+        if !matches!(policy, PolicySpec::Queues(_)) {
+            let expected = "a policy that GPUs may join and leave: symphony, auto, eager, timeout or clipper";
+            return check.refuse("policy", expected, policy);
+        }
+        if !text.failure.is_empty() {
+            return check.refuse("failure", "no failures together with [autoscale]", text.failure.len());
+        }
+        let (mut start, mut kinds) = (Vec::new(), Vec::new());
+        let first = capacity(models, &gpus[0]);
+        for (position, (gpu, spec)) in text.gpu.iter().zip(gpus).enumerate() {
+            let within = |name: &str, value: u32| {
+                let key = format!("gpu.{position}.{name}");
+                check.number(&key, value.into(), 0.0, gpu.count.into()).map(|_| value)
+            };
+            start.push(within("start", gpu.start.unwrap_or(gpu.count))?);
+            // One GPU must stay, to measure anything.
+            let min = within("min", gpu.min.unwrap_or(u32::from(position == 0)))?;
+            kinds.push(KindSettings { min, max: gpu.count, capacity: capacity(models, spec) / first });
+        }
+        let provision_s = autoscale.provision_s.unwrap_or(PROVISION_S);
+        let provision =
+            Nanos::from_secs_f64(check.number("autoscale.provision_s", provision_s, 0.0, DURATION_S_MAX)?);
+        let period_s = autoscale.period_s.unwrap_or(PERIOD_S);
+        let period =
+            Nanos::from_secs_f64(check.number("autoscale.period_s", period_s, PERIOD_S_MIN, DURATION_S_MAX)?);
+        let settings = settings(check, autoscale, AutoscalerSettings::new(kinds))?;
+        match Autoscaler::new(settings) {
+            Ok(autoscaler) => Ok(Some(Self { autoscaler, start, provision, period })),
+            Err(SettingsError { key, expected, got }) => {
+                let unit = if key.ends_with("_window") { "_s" } else { "" };
+                check.refuse(format!("autoscale.{key}{unit}"), expected, got)
+            }
+        }
+    }
+}
+
+/// The defaults, with whatever the text says instead.
+fn settings(
+    check: &Check<'_>,
+    text: &AutoscaleText,
+    defaults: AutoscalerSettings,
+) -> Result<AutoscalerSettings, ScenarioError> {
+    let span = |name: &str, value_s: Option<f64>, default: Nanos| match value_s {
+        None => Ok(default),
+        Some(value_s) => {
+            check.number(&format!("autoscale.{name}"), value_s, 0.0, DURATION_S_MAX).map(Nanos::from_secs_f64)
+        }
+    };
+    Ok(AutoscalerSettings {
+        bad_rate_max: text.bad_rate_max.unwrap_or(defaults.bad_rate_max),
+        reserve: text.reserve.unwrap_or(defaults.reserve),
+        reserve_min: text.reserve_min.unwrap_or(defaults.reserve_min),
+        release_band: text.release_band.unwrap_or(defaults.release_band),
+        up_window: span("up_window_s", text.up_window_s, defaults.up_window)?,
+        down_window: span("down_window_s", text.down_window_s, defaults.down_window)?,
+        down_after_up: span("down_after_up_s", text.down_after_up_s, defaults.down_after_up)?,
+        up_after_down: span("up_after_down_s", text.up_after_down_s, defaults.up_after_down)?,
+        up_step_max: text.up_step_max.unwrap_or(defaults.up_step_max),
+        down_step_max: text.down_step_max.unwrap_or(defaults.down_step_max),
+        down_period: span("down_period_s", text.down_period_s, defaults.down_period)?,
+        kinds: defaults.kinds,
+    })
+}
+
+/// Requests per second that one GPU of this kind would serve, all models in their shares, each in its largest batch.
+fn capacity(models: &[ModelSpec], gpu: &GpuSpec) -> f64 {
+    let seconds = |model: &ModelSpec| {
+        let profile = &model.profiles[gpu.class.index()];
+        let batch = profile.batch_max();
+        model.share * model.items.mean() * profile.latency(batch).as_secs_f64() / f64::from(batch)
+    };
+    1.0 / models.iter().map(seconds).sum::<f64>()
+}

@@ -1,0 +1,239 @@
+//! An established connection, and who is at its other end.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::sockets::{forward_read, forward_write};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_rustls::TlsStream;
+use tonic::transport::server::Connected;
+
+use crate::carriers::Carriers;
+use crate::identity::{Identity, Role};
+
+/// Who is at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// Its address.
+    pub addr: SocketAddr,
+    /// What its certificate says; none on a plaintext connection.
+    pub identity: Option<Identity>,
+}
+
+impl PeerInfo {
+    /// Who made a call.
+    ///
+    /// # Errors
+    /// If the server does not serve [`Incoming`](crate::Incoming) connections: then nobody is known, and nobody let in.
+    pub fn of<T>(request: &tonic::Request<T>) -> Result<Self, tonic::Status> {
+        let peer = request.extensions().get::<Self>().cloned();
+        peer.ok_or_else(|| tonic::Status::unauthenticated("nobody looked who is calling"))
+    }
+
+    /// Whether this peer may speak as `name` in `role`. On plaintext connections everybody may.
+    #[must_use]
+    pub fn may_be(&self, role: Role, name: &str) -> bool {
+        self.identity.as_ref().is_none_or(|identity| identity.role == role && identity.name == name)
+    }
+
+    /// Whether this peer has one of the roles. On plaintext connections everybody has.
+    #[must_use]
+    pub fn has_role(&self, roles: &[Role]) -> bool {
+        self.identity.as_ref().is_none_or(|identity| roles.contains(&identity.role))
+    }
+}
+
+impl std::fmt::Display for PeerInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.identity {
+            Some(identity) => write!(f, "{} {} at {}", identity.role, identity.name, self.addr),
+            None => self.addr.fmt(f),
+        }
+    }
+}
+
+/// A connection. Plaintext costs no more than the socket itself.
+#[derive(Debug)]
+pub struct Connection {
+    stream: Stream,
+    peer: PeerInfo,
+    place: Place,
+    carriers: Carriers,
+}
+
+/// The place of an accepted connection among those of its port, held by whatever is left of the connection.
+type Place = Option<Arc<OwnedSemaphorePermit>>;
+
+#[derive(Debug)]
+enum Stream {
+    Plain(crate::sockets::Stream),
+    Tls(Box<TlsStream<crate::sockets::Stream>>),
+}
+
+impl Connection {
+    pub(crate) fn plain(stream: crate::sockets::Stream, addr: SocketAddr, carriers: &Carriers) -> Self {
+        let peer = PeerInfo { addr, identity: None };
+        Self { stream: Stream::Plain(stream), peer, place: None, carriers: carriers.clone() }
+    }
+
+    pub(crate) fn tls(
+        stream: TlsStream<crate::sockets::Stream>,
+        addr: SocketAddr,
+        identity: Identity,
+        carriers: &Carriers,
+    ) -> Self {
+        let peer = PeerInfo { addr, identity: Some(identity) };
+        Self { stream: Stream::Tls(Box::new(stream)), peer, place: None, carriers: carriers.clone() }
+    }
+
+    /// The same, with a place among those of its port.
+    pub(crate) fn holding(self, place: OwnedSemaphorePermit) -> Self {
+        Self { place: Some(Arc::new(place)), ..self }
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub const fn peer(&self) -> &PeerInfo {
+        &self.peer
+    }
+
+    /// What may carry frames besides this connection, and what does.
+    #[must_use]
+    pub const fn carriers(&self) -> &Carriers {
+        &self.carriers
+    }
+
+    /// The two directions, for two tasks.
+    #[must_use]
+    pub fn into_split(self) -> (ReadHalf, WriteHalf) {
+        let place = self.place.clone();
+        match self.stream {
+            Stream::Plain(stream) => {
+                let (read, write) = stream.into_split();
+                (ReadHalf(ReadSide::Plain(read), place), WriteHalf(WriteSide::Plain(write), self.place))
+            }
+            Stream::Tls(stream) => {
+                let (read, write) = tokio::io::split(*stream);
+                (ReadHalf(ReadSide::Tls(read), place), WriteHalf(WriteSide::Tls(write), self.place))
+            }
+        }
+    }
+}
+
+/// The direction in which bytes come.
+#[derive(Debug)]
+pub struct ReadHalf(ReadSide, #[expect(dead_code, reason = "held")] Place);
+
+#[derive(Debug)]
+enum ReadSide {
+    Plain(crate::sockets::ReadHalf),
+    Tls(tokio::io::ReadHalf<TlsStream<crate::sockets::Stream>>),
+}
+
+/// The direction in which bytes go.
+#[derive(Debug)]
+pub struct WriteHalf(WriteSide, #[expect(dead_code, reason = "held")] Place);
+
+#[derive(Debug)]
+enum WriteSide {
+    Plain(crate::sockets::WriteHalf),
+    Tls(tokio::io::WriteHalf<TlsStream<crate::sockets::Stream>>),
+}
+
+forward_read!(Connection, stream, Stream { Plain, Tls });
+forward_write!(Connection, stream, Stream { Plain, Tls });
+forward_read!(ReadHalf, 0, ReadSide { Plain, Tls });
+forward_write!(WriteHalf, 0, WriteSide { Plain, Tls });
+
+impl Connected for Connection {
+    type ConnectInfo = PeerInfo;
+
+    fn connect_info(&self) -> PeerInfo {
+        self.peer.clone()
+    }
+}
+
+/// A blocking connection, for threads that must not depend on a runtime.
+pub struct Line {
+    stream: LineStream,
+    peer: PeerInfo,
+}
+
+enum LineStream {
+    Plain(std::net::TcpStream),
+    Client(Box<rustls::StreamOwned<rustls::ClientConnection, std::net::TcpStream>>),
+    Server(Box<rustls::StreamOwned<rustls::ServerConnection, std::net::TcpStream>>),
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Line").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl Line {
+    pub(crate) const fn plain(stream: std::net::TcpStream, addr: SocketAddr) -> Self {
+        Self { stream: LineStream::Plain(stream), peer: PeerInfo { addr, identity: None } }
+    }
+
+    pub(crate) fn client(
+        stream: rustls::StreamOwned<rustls::ClientConnection, std::net::TcpStream>,
+        addr: SocketAddr,
+        identity: Identity,
+    ) -> Self {
+        Self { stream: LineStream::Client(Box::new(stream)), peer: PeerInfo { addr, identity: Some(identity) } }
+    }
+
+    pub(crate) fn server(
+        stream: rustls::StreamOwned<rustls::ServerConnection, std::net::TcpStream>,
+        addr: SocketAddr,
+        identity: Identity,
+    ) -> Self {
+        Self { stream: LineStream::Server(Box::new(stream)), peer: PeerInfo { addr, identity: Some(identity) } }
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub const fn peer(&self) -> &PeerInfo {
+        &self.peer
+    }
+
+    /// The socket, to set timeouts.
+    #[must_use]
+    pub fn socket(&self) -> &std::net::TcpStream {
+        match &self.stream {
+            LineStream::Plain(stream) => stream,
+            LineStream::Client(stream) => &stream.sock,
+            LineStream::Server(stream) => &stream.sock,
+        }
+    }
+}
+
+impl Read for Line {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match &mut self.stream {
+            LineStream::Plain(stream) => stream.read(buf),
+            LineStream::Client(stream) => stream.read(buf),
+            LineStream::Server(stream) => stream.read(buf),
+        }
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match &mut self.stream {
+            LineStream::Plain(stream) => stream.write(buf),
+            LineStream::Client(stream) => stream.write(buf),
+            LineStream::Server(stream) => stream.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.stream {
+            LineStream::Plain(stream) => stream.flush(),
+            LineStream::Client(stream) => stream.flush(),
+            LineStream::Server(stream) => stream.flush(),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Accepted connections, each handed out once its handshake is done.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sockets::Listener;
+use futures::{Stream, StreamExt as _};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::callers::{CallerLimits, Callers, Refusal};
+use crate::connection::Connection;
+use crate::identity::Role;
+use crate::net::Net;
+use crate::refusals::refused;
+
+/// Handshakes under way at a time on one port; further callers wait in the listener's backlog.
+pub const HANDSHAKES_MAX: usize = 256;
+
+/// Of these so many from one address, from which a stranger may call as well as nodes: a quarter. More are turned away, and
+/// nodes dial again within milliseconds.
+pub const HANDSHAKES_PER_PEER_MAX: usize = HANDSHAKES_MAX / 4;
+
+/// Connections whose handshake is done and that nobody has taken yet.
+const WAITING_MAX: usize = 64;
+
+/// After a failed accept, most likely for want of file descriptors, this long is waited.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(10);
+
+/// How a port is served.
+#[derive(Clone, Copy, Debug)]
+pub struct Port {
+    /// Its name in logs and metrics.
+    pub name: &'static str,
+    /// Who may call.
+    pub allowed: &'static [Role],
+    /// Connections at a time, from all callers that have shown who they are. Further ones are turned away: a caller that
+    /// opens connections and forgets them must not take what the process has of file descriptors and memory.
+    pub connections_max: usize,
+}
+
+impl Port {
+    /// A port.
+    #[must_use]
+    pub const fn new(name: &'static str, allowed: &'static [Role], connections_max: usize) -> Self {
+        Self { name, allowed, connections_max }
+    }
+}
+
+/// The connections that come to one port. A caller that is slow, or is turned away, holds up nobody else.
+#[derive(Debug)]
+pub struct Incoming {
+    connections: mpsc::Receiver<Connection>,
+}
+
+impl Incoming {
+    /// Accepts on `listener` until this value is dropped. Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn new(listener: impl Into<Listener>, net: Net, port: Port) -> Self {
+        let (done, connections) = mpsc::channel(WAITING_MAX);
+        tokio::spawn(accept(listener.into(), net, port, done));
+        Self { connections }
+    }
+
+    /// The next connection. Cancel-safe. None never comes while the listener lives.
+    pub async fn next(&mut self) -> Option<Connection> {
+        self.connections.recv().await
+    }
+
+    /// For gRPC servers. No item is an error: who is turned away is only logged.
+    pub fn into_stream(self) -> impl Stream<Item = io::Result<Connection>> + Send + use<> {
+        ReceiverStream::new(self.connections).map(Ok)
+    }
+}
+
+async fn accept(
+    listener: Listener,
+    net: Net,
+    Port { name: port, allowed, connections_max }: Port,
+    done: mpsc::Sender<Connection>,
+) {
+    let connections = Arc::new(Semaphore::new(connections_max));
+    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let waiting = Callers::new(CallerLimits { total: HANDSHAKES_MAX, per_address: HANDSHAKES_PER_PEER_MAX });
+    loop {
+        let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            biased;
+            accepted = listener.accept() => accepted,
+            () = done.closed() => return,
+        };
+        let stream = match accepted {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(port, %error, "connection not accepted");
+                tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+                continue;
+            }
+        };
+        let peer = stream.peer();
+        let place = match waiting.admit(peer.ip()) {
+            Ok(place) => place,
+            Err(refusal) => {
+                refused(port, refusal);
+                tracing::warn!(port, %peer, max = HANDSHAKES_PER_PEER_MAX, "caller turned away: too many handshakes from there");
+                continue;
+            }
+        };
+        let (net, done, connections) = (net.clone(), done.clone(), Arc::clone(&connections));
+        tokio::spawn(async move {
+            match net.accept(stream, allowed).await {
+                Ok(connection) => match connections.try_acquire_owned() {
+                    Ok(held) => drop(done.send(connection.holding(held)).await),
+                    Err(_) => {
+                        refused(port, Refusal::TooMany);
+                        let peer = connection.peer();
+                        tracing::warn!(port, %peer, max = connections_max, "caller turned away: too many connections");
+                    }
+                },
+                Err(error) => {
+                    refused(port, Refusal::Stranger);
+                    tracing::warn!(port, %peer, %error, "caller turned away");
+                }
+            }
+            // Who is next finds the place free as soon as it has the permit.
+            drop(place);
+            drop(permit);
+        });
+    }
+}

@@ -1,0 +1,50 @@
+//! Connections between a cluster's processes: how they are dialled and accepted, and who is at the other end.
+//!
+//! Every internal port speaks TLS 1.3 with certificates on both sides. A certificate names a cluster, a role and a name;
+//! whoever dials says which role must answer, whoever accepts says which roles may call. Without certificates there is
+//! plaintext, which the configuration allows on loopback only.
+//!
+//! Two processes of one host that have a connection may have [rings](Rings) in shared memory beside it.
+
+mod authority;
+mod callers;
+mod carriers;
+mod certificate;
+mod connection;
+mod credentials;
+mod dial_turns;
+mod error;
+mod fabric;
+pub mod handover;
+mod host;
+mod identity;
+mod incoming;
+mod net;
+mod public_port;
+mod refusals;
+mod rings;
+pub mod sockets;
+mod until;
+
+pub use authority::{Authority, Issued};
+pub use callers::{CallerLimits, CallerPlace, Callers, Refusal};
+pub use carriers::{Carrier, CarrierWish, Carriers, LinkPlace, LinkRow};
+pub use certificate::CertificateFacts;
+pub use connection::{Connection, Line, PeerInfo, ReadHalf, WriteHalf};
+pub use credentials::{CredentialFiles, Credentials, RELOAD_EVERY};
+pub use dial_turns::{DIALS_AT_ONCE, DialTurn, DialTurns};
+pub use error::CredentialError;
+pub use fabric::{Fabric, FabricEnd, FabricReader, FabricStreams, FabricWriter, RDMA_NOT_BUILT, rdma_fabric};
+pub use host::{Host, HostError};
+pub use identity::{Expected, Identity, IdentityError, Role};
+pub use incoming::{HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, Incoming, Port};
+pub use net::{HANDSHAKE_TIMEOUT, Net};
+pub use public_port::{FIRST_WORDS_WITHIN, FirstWords, PublicConnection, PublicListener, PublicPort};
+pub use refusals::{refusals, refused};
+pub use rings::{
+    HANDOVER_TIMEOUT, RING_BYTES, RINGS_MAX, RingAdmission, RingOffer, RingReader, RingStreams, RingWriter, Rings,
+};
+pub use symphony_rdma::Endpoint;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! Dialling and accepting.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::sockets::{Dialer, Stream};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::carriers::Carriers;
+use crate::certificate::CertificateFacts;
+use crate::connection::{Connection, Line};
+use crate::credentials::Credentials;
+use crate::dial_turns::{DialTurn, DialTurns};
+use crate::identity::{Expected, Identity, Role};
+use crate::until::Until;
+
+/// How long a whole handshake may take, once the connection is there.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The name that callers ask for; which process answers is told by its certificate.
+const SERVER_NAME: &str = "symphony";
+
+/// How this process talks to the others of its cluster. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Net {
+    dialer: Dialer,
+    credentials: Option<Arc<Credentials>>,
+    /// What is dialled instead of an address; none if every address is dialled as it is given.
+    routes: Option<Arc<BTreeMap<String, String>>>,
+    turns: DialTurns,
+    carriers: Carriers,
+}
+
+impl Net {
+    /// Plaintext: everybody is believed. For loopback and tests.
+    #[must_use]
+    pub fn plaintext() -> Self {
+        Self::default()
+    }
+
+    /// Plaintext over that dialer, for simulations.
+    #[must_use]
+    pub fn over(dialer: Dialer) -> Self {
+        Self { dialer, ..Self::default() }
+    }
+
+    /// TLS with these certificates on both sides.
+    #[must_use]
+    pub fn secured(credentials: Arc<Credentials>) -> Self {
+        Self { credentials: Some(credentials), ..Self::default() }
+    }
+
+    /// The same, with addresses (`host:port`) that are dialled at another place; who must answer stays the same.
+    #[must_use]
+    pub fn routed(self, routes: BTreeMap<String, String>) -> Self {
+        Self { routes: (!routes.is_empty()).then(|| Arc::new(routes)), ..self }
+    }
+
+    /// The same, with that which may carry frames besides its connections.
+    #[must_use]
+    pub fn carried(self, carriers: Carriers) -> Self {
+        Self { carriers, ..self }
+    }
+
+    /// What may carry frames, and what does.
+    #[must_use]
+    pub const fn carriers(&self) -> &Carriers {
+        &self.carriers
+    }
+
+    /// What is dialled for an address.
+    #[must_use]
+    pub fn through<'a>(&'a self, addr: &'a str) -> &'a str {
+        self.routes.as_ref().and_then(|routes| routes.get(addr)).map_or(addr, String::as_str)
+    }
+
+    /// The certificates, if there are any.
+    #[must_use]
+    pub const fn credentials(&self) -> Option<&Arc<Credentials>> {
+        self.credentials.as_ref()
+    }
+
+    /// Waits until it is the caller's turn to dial ([`DialTurns`]): for those who may be a thousand at a time.
+    pub async fn turn(&self) -> DialTurn {
+        self.turns.next().await
+    }
+
+    /// Connects to `addr` (`host:port`), where `expected` must answer. The caller bounds the time.
+    ///
+    /// # Errors
+    /// If nobody answers, or somebody else does.
+    pub async fn dial(&self, addr: &str, expected: &Expected) -> io::Result<Connection> {
+        let stream = self.dialer.dial(self.through(addr)).await?;
+        let peer = stream.peer();
+        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer, &self.carriers)) };
+        let loaded = credentials.now();
+        let connector = TlsConnector::from(Arc::clone(&loaded.client));
+        let stream = connector.connect(server_name(), stream).await.map_err(in_words)?;
+        let identity = who(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
+        Ok(Connection::tls(stream.into(), peer, identity, &self.carriers))
+    }
+
+    /// Makes a connection of an accepted socket, if the caller has one of the roles `allowed`. Bounded by
+    /// [`HANDSHAKE_TIMEOUT`].
+    ///
+    /// # Errors
+    /// If the caller is somebody else, or says nothing.
+    pub async fn accept(&self, stream: impl Into<Stream>, allowed: &[Role]) -> io::Result<Connection> {
+        let stream = stream.into();
+        let peer = stream.peer();
+        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer, &self.carriers)) };
+        let loaded = credentials.now();
+        let acceptor = TlsAcceptor::from(Arc::clone(&loaded.server));
+        let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream))
+            .await
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))??;
+        let identity = who(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Caller(allowed))?;
+        Ok(Connection::tls(stream.into(), peer, identity, &self.carriers))
+    }
+
+    /// Connects like [`Net::dial`], blocking, for at most `within`, the handshake included. Takes the socket addresses of
+    /// what [`Net::through`] gives, of which one must answer: a resolver keeps to no bound.
+    ///
+    /// # Errors
+    /// If nobody answers in time, or somebody else does.
+    pub fn dial_line(&self, addrs: &[SocketAddr], expected: &Expected, within: Duration) -> io::Result<Line> {
+        let give_up = Instant::now() + within;
+        let stream = connect(addrs, give_up)?;
+        stream.set_nodelay(true)?;
+        let peer = stream.peer_addr()?;
+        let Some(credentials) = &self.credentials else { return Ok(Line::plain(stream, peer)) };
+        let loaded = credentials.now();
+        let mut session =
+            rustls::ClientConnection::new(Arc::clone(&loaded.client), server_name()).map_err(io::Error::other)?;
+        let stream = shake_hands(stream, give_up, |stream| session.complete_io(stream).map(drop))?;
+        let identity = who(session.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
+        Ok(Line::client(rustls::StreamOwned::new(session, stream), peer, identity))
+    }
+
+    /// Makes a blocking connection of an accepted socket, like [`Net::accept`] and with the same bound.
+    ///
+    /// # Errors
+    /// If the caller is somebody else, or says nothing.
+    pub fn accept_line(&self, stream: std::net::TcpStream, allowed: &[Role]) -> io::Result<Line> {
+        let peer = stream.peer_addr()?;
+        let Some(credentials) = &self.credentials else { return Ok(Line::plain(stream, peer)) };
+        let loaded = credentials.now();
+        let mut session = rustls::ServerConnection::new(Arc::clone(&loaded.server)).map_err(io::Error::other)?;
+        let give_up = Instant::now() + HANDSHAKE_TIMEOUT;
+        let stream = shake_hands(stream, give_up, |stream| session.complete_io(stream).map(drop))?;
+        let identity = who(session.peer_certificates(), &loaded.facts.identity, &Allowed::Caller(allowed))?;
+        Ok(Line::server(rustls::StreamOwned::new(session, stream), peer, identity))
+    }
+
+    /// A gRPC channel that connects when first used, to `expected`. The endpoint's URI must be
+    /// `http://host:port`; the connection is secured below HTTP.
+    #[must_use]
+    pub fn channel(&self, endpoint: &Endpoint, expected: Expected) -> Channel {
+        endpoint.connect_with_connector_lazy(Dialler { net: self.clone(), expected })
+    }
+}
+
+/// Dials for gRPC.
+#[derive(Clone, Debug)]
+struct Dialler {
+    net: Net,
+    expected: Expected,
+}
+
+impl tower_service::Service<Uri> for Dialler {
+    type Response = TokioIo<Connection>;
+    type Error = io::Error;
+    type Future = futures::future::BoxFuture<'static, io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<io::Result<()>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let (net, expected) = (self.net.clone(), self.expected.clone());
+        Box::pin(async move {
+            let addr = uri.authority().ok_or_else(|| io::Error::other("the address has no host"))?;
+            net.dial(addr.as_str(), &expected).await.map(TokioIo::new)
+        })
+    }
+}
+
+/// What people get wrong most, in words that say so: they show one cluster the certificates of another one. An authority of the same name
+/// has another key: then it is the signature that is wrong.
+fn in_words(error: io::Error) -> io::Error {
+    use rustls::{CertificateError, Error};
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(Error::InvalidCertificate(why @ (CertificateError::UnknownIssuer | CertificateError::BadSignature))) => {
+            let words = format!(
+                "its certificate is not of the authority in ca.pem ({why:?}): are the certificates here those of another cluster?"
+            );
+            io::Error::new(error.kind(), words)
+        }
+        _ => error,
+    }
+}
+
+fn server_name() -> ServerName<'static> {
+    ServerName::try_from(SERVER_NAME).expect("a constant that is a DNS name")
+}
+
+fn connect(addrs: &[SocketAddr], give_up: Instant) -> io::Result<std::net::TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "no address is known");
+    for addr in addrs {
+        let left = give_up.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        match std::net::TcpStream::connect_timeout(addr, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Runs a blocking handshake that ends at `give_up` at the latest, and takes the timeouts off the socket again.
+fn shake_hands(
+    stream: std::net::TcpStream,
+    give_up: Instant,
+    handshake: impl FnOnce(&mut Until<'_>) -> io::Result<()>,
+) -> io::Result<std::net::TcpStream> {
+    handshake(&mut Until { stream: &stream, give_up })?;
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    Ok(stream)
+}
+
+/// Who may be at the other end.
+enum Allowed<'a> {
+    /// Of a call.
+    Answer(&'a Expected),
+    /// Of an accepted connection.
+    Caller(&'a [Role]),
+}
+
+impl Allowed<'_> {
+    fn check(&self, identity: &Identity) -> Result<(), String> {
+        match self {
+            Self::Answer(expected) if expected.is(identity) => Ok(()),
+            Self::Answer(expected) => Err(format!("{identity} answered; expected {expected}")),
+            Self::Caller(roles) if roles.contains(&identity.role) => Ok(()),
+            Self::Caller(roles) => {
+                let roles: Vec<_> = roles.iter().map(|role| role.label()).collect();
+                Err(format!("{identity} called; expected {}", roles.join(" or ")))
+            }
+        }
+    }
+}
+
+/// Who holds the certificate, if it is of our cluster and may be at the other end.
+fn who(certificates: Option<&[CertificateDer<'_>]>, me: &Identity, allowed: &Allowed<'_>) -> io::Result<Identity> {
+    let refused = |what: String| io::Error::new(io::ErrorKind::PermissionDenied, what);
+    let certificate =
+        certificates.and_then(<[_]>::first).ok_or_else(|| refused("the peer has no certificate".into()))?;
+    let identity = CertificateFacts::of(certificate).map_err(|error| refused(error.to_string()))?.identity;
+    if identity.cluster != me.cluster {
+        return Err(refused(format!("the peer is {identity}, of another cluster than {}", me.cluster)));
+    }
+    allowed.check(&identity).map_err(refused)?;
+    Ok(identity)
+}

@@ -1,0 +1,264 @@
+//! One run: a thread that paces, a task per request, and a collector.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::arrivals::Arrivals;
+use crate::inputs::Judgement;
+use crate::plan::{IN_FLIGHT_MAX, LoadPlan, ModelLoad, PlanError};
+use crate::report::{Report, Verdict};
+use crate::tally::Tally;
+use crate::target::{Answer, End, Request, Target};
+
+/// The longest sleep of the pacing thread: how long a stop may go unnoticed.
+const SLEEP_MAX: Duration = Duration::from_millis(50);
+
+/// How often what became of requests is collected: to be woken for each of them would cost more than adding it up.
+const COLLECT_EVERY: Duration = Duration::from_millis(2);
+
+/// What became of one request.
+struct Record {
+    model: usize,
+    id: u64,
+    /// When it was due, since the start.
+    due: Duration,
+    /// How late it was sent.
+    lag: Duration,
+    /// When its answer came, since the start; with the judgement of its outputs.
+    answered: Option<(Duration, Answer, Judgement)>,
+}
+
+/// Sends what the plan says to `target`, and says what became of it. Cancelling `stop` ends the sending early; answers
+/// are waited for all the same.
+///
+/// # Errors
+/// If the plan makes no sense. A generator that lags is no error but the report's verdict.
+pub async fn run<T: Target>(plan: LoadPlan, target: Arc<T>, stop: CancellationToken) -> Result<Report, PlanError> {
+    let arrivals = plan.arrivals()?;
+    let plan = Arc::new(plan);
+    let strays_before = target.stray_answers();
+    let (send, mut records) = mpsc::unbounded_channel();
+    let give_up = CancellationToken::new();
+    let start = Instant::now();
+    let pacer = Pacer {
+        plan: Arc::clone(&plan),
+        target: Arc::clone(&target),
+        start,
+        in_flight: Arc::default(),
+        records: send,
+        give_up: give_up.clone(),
+        runtime: Handle::current(),
+    };
+    let mut pacing = tokio::task::spawn_blocking(move || pacer.pace(arrivals, &stop));
+
+    // The channel holds at most what ends between two looks, of which IN_FLIGHT_MAX are on their way at a time.
+    let mut collector = Collector::new(&plan);
+    let paced = loop {
+        tokio::select! {
+            Some(record) = records.recv() => {
+                collector.note(&plan, record);
+                while let Ok(record) = records.try_recv() {
+                    collector.note(&plan, record);
+                }
+                tokio::time::sleep(COLLECT_EVERY).await;
+            }
+            paced = &mut pacing => break paced,
+        }
+    };
+    // A pacing thread that panicked has a bug; the requests it had sent are still answered for.
+    let paced = paced.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    let waiting = async {
+        while let Some(record) = records.recv().await {
+            collector.note(&plan, record);
+        }
+    };
+    if tokio::time::timeout(plan.grace, waiting).await.is_err() {
+        give_up.cancel();
+        while let Some(record) = records.recv().await {
+            collector.note(&plan, record);
+        }
+    }
+    let strays = target.stray_answers().saturating_sub(strays_before);
+    Ok(collector.report(&plan, &paced, strays))
+}
+
+/// What the pacing thread did.
+struct Paced {
+    /// Requests sent per model.
+    sent: Vec<u64>,
+    /// Requests that were due while too many were in flight.
+    withheld: u64,
+    /// When the last request was due, or the run was stopped.
+    until: Duration,
+}
+
+struct Pacer<T> {
+    plan: Arc<LoadPlan>,
+    target: Arc<T>,
+    start: Instant,
+    in_flight: Arc<AtomicUsize>,
+    records: mpsc::UnboundedSender<Record>,
+    give_up: CancellationToken,
+    runtime: Handle,
+}
+
+impl<T: Target> Pacer<T> {
+    /// Sends every request when it is due. Takes `self`, so that the channel closes with the last request's task.
+    fn pace(self, mut arrivals: Vec<Arrivals>, stop: &CancellationToken) -> Paced {
+        let end = self.plan.warmup + self.plan.duration;
+        let mut due: BinaryHeap<_> =
+            arrivals.iter_mut().enumerate().map(|(model, stream)| Reverse((stream.next_due(), model))).collect();
+        let mut paced = Paced { sent: vec![0; arrivals.len()], withheld: 0, until: end };
+        let mut id = 0;
+        while let Some(Reverse((at, model))) = due.pop() {
+            if at >= end {
+                break;
+            }
+            if !self.sleep_until(at, stop) {
+                paced.until = at.min(self.start.elapsed());
+                break;
+            }
+            due.push(Reverse((arrivals[model].next_due(), model)));
+            if self.in_flight.load(Ordering::Relaxed) >= IN_FLIGHT_MAX {
+                paced.withheld += 1;
+                continue;
+            }
+            self.spawn(id, model, paced.sent[model], at);
+            id += 1;
+            paced.sent[model] += 1;
+        }
+        paced
+    }
+
+    /// Sleeps until that time since the start; false if stopped before.
+    fn sleep_until(&self, at: Duration, stop: &CancellationToken) -> bool {
+        loop {
+            if stop.is_cancelled() {
+                return false;
+            }
+            let left = at.saturating_sub(self.start.elapsed());
+            if left.is_zero() {
+                return true;
+            }
+            // Timers overshoot by some 50 µs, far below any lag that is allowed. Due times are absolute, so it does not
+            // add up, and spinning would take the core from the server on small machines.
+            std::thread::sleep(left.min(SLEEP_MAX));
+        }
+    }
+
+    /// One request: model number `model`, its request number `n`, due at `due`.
+    fn spawn(&self, id: u64, model: usize, n: u64, due: Duration) {
+        let (plan, target, start) = (Arc::clone(&self.plan), Arc::clone(&self.target), self.start);
+        let (records, give_up, in_flight) = (self.records.clone(), self.give_up.clone(), Arc::clone(&self.in_flight));
+        in_flight.fetch_add(1, Ordering::Relaxed);
+        self.runtime.spawn(async move {
+            let load = &plan.models[model];
+            let request = request(id, load, n);
+            // Everything before this line is the generator's own time: waiting for a worker, making the input.
+            let lag = start.elapsed().saturating_sub(due);
+            let answer = tokio::select! {
+                answer = target.send(request) => Some((start.elapsed(), answer)),
+                () = give_up.cancelled() => None,
+            };
+            in_flight.fetch_sub(1, Ordering::Relaxed);
+            let answered = answer.map(|(at, answer)| {
+                let has_outputs = matches!(answer.end, End::Ok) || !answer.outputs.is_empty();
+                let judgement = if has_outputs { load.inputs.judge(n, &answer.outputs) } else { Judgement::Unknown };
+                (at, answer, judgement)
+            });
+            // Nobody listens any more only if the run itself was dropped.
+            let _ = records.send(Record { model, id, due, lag, answered });
+        });
+    }
+}
+
+fn request(id: u64, load: &ModelLoad, n: u64) -> Request {
+    let sample = load.inputs.sample(n);
+    Request { id, model: Arc::clone(&load.model), items: sample.items, inputs: sample.inputs, timeout: load.timeout }
+}
+
+/// Adds records up.
+struct Collector {
+    tallies: Vec<Tally>,
+    /// One bit per request id: whether an answer for it has come.
+    answered: Vec<u64>,
+}
+
+impl Collector {
+    fn new(plan: &LoadPlan) -> Self {
+        Self { tallies: plan.models.iter().map(|_| Tally::new()).collect(), answered: Vec::new() }
+    }
+
+    fn note(&mut self, plan: &LoadPlan, record: Record) {
+        let tally = &mut self.tallies[record.model];
+        let load = &plan.models[record.model];
+        let counts = record.due >= plan.warmup;
+        if counts {
+            tally.offered += 1;
+            tally.note_lag(record.lag);
+        }
+        let Some((at, answer, judgement)) = record.answered else {
+            tally.lost += 1;
+            return;
+        };
+        // An answer that names another request was meant for that one, which has two when its own comes as well.
+        let misdirected = answer.id.is_some_and(|id| id != record.id);
+        let named = answer.id.unwrap_or(record.id);
+        // What a server calls an answer is bounded by what can have been sent by now.
+        if named <= record.id.saturating_add(IN_FLIGHT_MAX as u64) {
+            tally.answered_twice += u64::from(!first_answer(&mut self.answered, named));
+        }
+        let foreign = misdirected || judgement == Judgement::Foreign;
+        tally.foreign += u64::from(foreign);
+        if !counts {
+            return;
+        }
+        tally.bytes += answer.bytes;
+        if let Some(items) = answer.batch {
+            tally.batch_items += u64::from(items);
+            tally.batches_told += 1;
+        }
+        tally.judged += u64::from(matches!(judgement, Judgement::Right | Judgement::Wrong));
+        tally.right += u64::from(judgement == Judgement::Right);
+        let latency = at.saturating_sub(record.due);
+        match answer.end {
+            End::Ok | End::Late if foreign => Tally::count_reason(&mut tally.failed, "foreign_answer".into(), 1),
+            End::Ok if latency <= load.slo + load.slack => {
+                tally.note_latency(latency);
+                tally.note_good(at);
+            }
+            End::Ok | End::Late => {
+                tally.note_latency(latency);
+                tally.late += 1;
+            }
+            End::Dropped(reason) => Tally::count_reason(&mut tally.dropped, reason, 1),
+            End::Failed(reason) => Tally::count_reason(&mut tally.failed, reason, 1),
+        }
+    }
+
+    fn report(mut self, plan: &LoadPlan, paced: &Paced, strays: u64) -> Report {
+        for (tally, sent) in self.tallies.iter_mut().zip(&paced.sent) {
+            tally.sent = *sent;
+        }
+        let verdict = |lag_us: &hdrhistogram::Histogram<u64>| Verdict::of(lag_us, plan.lag, paced.withheld);
+        Report::new(plan, self.tallies, strays, paced.until, verdict)
+    }
+}
+
+/// Notes that a request was answered; false if it had been.
+fn first_answer(answered: &mut Vec<u64>, id: u64) -> bool {
+    let (word, bit) = ((id / 64) as usize, 1 << (id % 64));
+    if answered.len() <= word {
+        answered.resize(word + 1, 0);
+    }
+    let first = answered[word] & bit == 0;
+    answered[word] |= bit;
+    first
+}

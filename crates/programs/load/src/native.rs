@@ -1,0 +1,115 @@
+//! Requests without a public surface: the load generator is a frontend of the cluster itself.
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use symphony_config::{Address, FrontendConfig, NodeConfig, Role};
+use symphony_frontend::Frontend;
+use symphony_frontend::oip::{InferError, InferRequest, InferenceService, Receipt, RequestedDeadline, Timeliness};
+use symphony_net::Net;
+use symphony_telemetry::Registry;
+use symphony_transport::ControlClient;
+use symphony_types::{BootId, TensorSpec};
+use tokio::net::TcpListener;
+
+use crate::target::{Answer, End, OutputTensor, Request, Target};
+
+/// How long requests that nobody waits for any more may keep it.
+const LEAVE_WITHIN: Duration = Duration::from_secs(3);
+
+/// Joins a cluster as a frontend and submits requests over its own links.
+#[derive(Debug)]
+pub struct NativeTarget {
+    frontend: Frontend,
+}
+
+impl NativeTarget {
+    /// Registers as the frontend that the certificate names, or in plaintext as one named after this process.
+    ///
+    /// # Errors
+    /// If no port is free or the cluster refuses.
+    pub async fn join(net: &Net, control: &ControlClient, boot: BootId) -> anyhow::Result<Self> {
+        let data = TcpListener::bind("127.0.0.1:0").await?;
+        let name = match net.credentials() {
+            Some(credentials) => credentials.facts().identity.name,
+            None => format!("load-{}", std::process::id()),
+        };
+        let config = config(&name, data.local_addr()?.port())?;
+        let frontend = Frontend::start(&config, boot, data, net.clone(), control, None, &Registry::new("load")).await?;
+        Ok(Self { frontend })
+    }
+
+    /// Leaves the cluster: nobody shall take this process for one that serves.
+    pub async fn leave(&self) {
+        self.frontend.leave(LEAVE_WITHIN).await;
+        self.frontend.stop();
+    }
+}
+
+/// A frontend's defaults, with this name and port.
+fn config(name: &str, port: u16) -> anyhow::Result<FrontendConfig> {
+    let data = Address::loopback(port);
+    let own = [
+        format!("frontend.name={name}"),
+        format!("frontend.data={data}"),
+        // The role wants to know a cluster; the client that joins was given its own addresses.
+        "cluster.scheduler=[{ id = 1, control = \"127.0.0.1:1\", dispatch = \"127.0.0.1:2\", beat = \"127.0.0.1:3\" }]"
+            .to_owned(),
+        // Its connections are the caller's business.
+        "security.insecure_dev=true".to_owned(),
+    ];
+    let config = NodeConfig::load(Role::Frontend, None, [], &own)?;
+    config.frontend.ok_or_else(|| anyhow::anyhow!("the defaults hold a frontend"))
+}
+
+impl Target for NativeTarget {
+    async fn send(&self, request: Request) -> Answer {
+        let arrived = Instant::now();
+        let Some(model) = self.frontend.model(&request.model, None) else {
+            return Answer::ended(End::Failed(Cow::Borrowed("unknown_model")));
+        };
+        let mut deadline = RequestedDeadline::unstated(arrived);
+        deadline.timeout = request.timeout.map(Into::into);
+        deadline.exceed_slo = request.timeout.is_some();
+        let outputs = model.signature.outputs.clone();
+        let (items, payload, receipt) = (request.items, payload(&request), Receipt::default());
+        let infer = InferRequest { model, items, payload, pictures: None, deadline, receipt };
+        match self.frontend.infer(infer).await {
+            Ok(answer) => Answer {
+                end: match answer.timeliness {
+                    Timeliness::InTime => End::Ok,
+                    Timeliness::Late => End::Late,
+                },
+                id: Some(request.id),
+                bytes: answer.payload.len() as u64,
+                outputs: split(&outputs, request.items, answer.payload),
+                batch: Some(answer.batch),
+            },
+            Err(InferError::Dropped(reason)) => Answer::ended(End::Dropped(Cow::Borrowed(reason.label()))),
+            Err(error) => Answer::ended(End::Failed(Cow::Borrowed(error.face().reason))),
+        }
+    }
+}
+
+/// All inputs, one after the other.
+fn payload(request: &Request) -> Bytes {
+    match request.inputs.as_slice() {
+        [(_, only)] => only.clone(),
+        many => {
+            let mut all = BytesMut::with_capacity(many.iter().map(|(_, data)| data.len()).sum());
+            many.iter().for_each(|(_, data)| all.extend_from_slice(data));
+            all.freeze()
+        }
+    }
+}
+
+fn split(specs: &[TensorSpec], items: u32, mut payload: Bytes) -> Vec<OutputTensor> {
+    specs
+        .iter()
+        .map(|spec| {
+            let size = (spec.item_bytes() * items as usize).min(payload.len());
+            OutputTensor { name: spec.name.clone(), data: payload.split_to(size) }
+        })
+        .collect()
+}

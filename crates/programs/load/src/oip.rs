@@ -1,0 +1,54 @@
+//! What the gRPC and REST targets share: the Open Inference Protocol's words beside the tensors.
+
+use std::borrow::Cow;
+
+use symphony_types::DropReason;
+
+use crate::target::End;
+
+/// Asks for late answers too, so that they can be told from lost ones.
+pub(super) const ACCEPT_LATE: &str = "symphony_accept_late";
+/// Parameter of an answer that came after its deadline.
+pub(super) const LATE: &str = "symphony_late";
+/// Parameter of an answer: items of the batch it ran in.
+pub(super) const BATCH: &str = "symphony_batch";
+/// Parameter of a request: time that it may take, in microseconds.
+pub(super) const TIMEOUT: &str = "timeout";
+/// Lets `timeout` exceed the model's SLO.
+pub(super) const EXCEED_SLO: &str = "symphony_exceed_slo";
+
+/// Reasons, besides the scheduler's own, with which a server sheds load on purpose.
+const SHEDDING: [&str; 3] = ["deadline_passed", "too_many_requests", "quota_exceeded"];
+
+/// What a machine-readable reason means; without one, the status says what went wrong.
+pub(super) fn end_of(reason: Option<&str>, status: impl FnOnce() -> String) -> End {
+    match reason {
+        None | Some("") => End::Failed(Cow::Owned(status())),
+        Some("late") => End::Late,
+        Some(reason) if SHEDDING.contains(&reason) || DropReason::ALL.iter().any(|r| r.label() == reason) => {
+            End::Dropped(Cow::Owned(reason.to_owned()))
+        }
+        Some(reason) => End::Failed(Cow::Owned(reason.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_types::FailReason;
+
+    use super::*;
+
+    #[test]
+    fn reasons_are_told_apart() {
+        let end = |reason| end_of(reason, || "http_500".to_owned());
+        for reason in DropReason::ALL {
+            assert_eq!(end(Some(reason.label())), End::Dropped(reason.label().into()));
+        }
+        for reason in FailReason::ALL {
+            assert_eq!(end(Some(reason.label())), End::Failed(reason.label().into()));
+        }
+        assert_eq!(end(Some("late")), End::Late);
+        assert_eq!(end(Some("quota_exceeded")), End::Dropped("quota_exceeded".into()));
+        assert_eq!(end(None), End::Failed("http_500".into()));
+    }
+}

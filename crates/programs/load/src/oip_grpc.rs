@@ -1,0 +1,100 @@
+//! The Open Inference Protocol over gRPC, by the client that services use.
+
+use std::time::Duration;
+
+use symphony_client as client;
+use symphony_client::{Balance, Client, ElementType, Tensor};
+
+use crate::oip::end_of;
+use crate::plan::IN_FLIGHT_MAX;
+use crate::target::{Answer, ConnectError, End, OutputTensor, Request, Target};
+
+/// The engine decides how long answers are waited for.
+const PATIENCE: Duration = client::limits::PATIENCE_MAX;
+
+/// A frontend's gRPC port; requests take turns on several connections.
+#[derive(Debug)]
+pub struct GrpcTarget {
+    client: Client,
+}
+
+impl GrpcTarget {
+    /// Connects to `addr` (`host:port`) with that many connections, at least 1 and at most 256.
+    ///
+    /// # Errors
+    /// If the address is none or nobody answers there.
+    pub async fn connect(addr: &str, connections: usize) -> Result<Self, ConnectError> {
+        let fail = |reason: String| ConnectError { addr: addr.to_owned(), reason };
+        let client = Client::builder()
+            .frontend(addr)
+            .connections(connections.clamp(1, client::limits::CONNECTIONS_MAX))
+            .balance(Balance::RoundRobin)
+            .in_flight_max(IN_FLIGHT_MAX)
+            .patience(PATIENCE)
+            .answer_grace(PATIENCE)
+            // What happens while a frontend is away is what is to be found out.
+            .unwatched()
+            .build()
+            .map_err(|error| fail(error.to_string()))?;
+        client.server_live().await.map_err(|error| fail(error.to_string()))?;
+        Ok(Self { client })
+    }
+}
+
+impl Target for GrpcTarget {
+    async fn send(&self, request: Request) -> Answer {
+        let id = request.id;
+        let Some(request) = asked(request) else { return Answer::ended(End::Failed("bad_input".into())) };
+        match self.client.infer(request).await {
+            Ok(answer) => answered(answer),
+            Err(client::Error::Misdirected { got, .. }) => {
+                Answer { id: got.parse().ok(), ..Answer::ended(End::Failed("misdirected".into())) }
+            }
+            Err(error) => {
+                tracing::debug!(id, %error, "no answer");
+                Answer::ended(end(&error))
+            }
+        }
+    }
+}
+
+/// The request in the client's words; none if an input is not of the size that its description says.
+fn asked(request: Request) -> Option<client::Request> {
+    let mut asks = client::Request::new(&*request.model).id(request.id.to_string()).accept_late();
+    if let Some(timeout) = request.timeout {
+        asks = asks.within(timeout).exceed_slo();
+    }
+    for (spec, data) in request.inputs {
+        let shape: Vec<_> = std::iter::once(request.items).chain(spec.item_shape).map(u64::from).collect();
+        asks = asks.input(Tensor::raw(spec.name, ElementType::Fixed(spec.data_type), &shape, data).ok()?);
+    }
+    Some(asks)
+}
+
+fn answered(answer: client::Answer) -> Answer {
+    let outputs: Vec<_> = answer.outputs.into_iter().map(output).collect();
+    Answer {
+        end: if answer.late { End::Late } else { End::Ok },
+        id: answer.id.parse().ok(),
+        bytes: outputs.iter().map(|output| output.data.len() as u64).sum(),
+        outputs,
+        batch: answer.batch,
+    }
+}
+
+fn output(tensor: Tensor) -> OutputTensor {
+    OutputTensor { name: tensor.name().to_owned(), data: tensor.into_data() }
+}
+
+fn end(error: &client::Error) -> End {
+    match error {
+        client::Error::Refused(refusal) => {
+            end_of(Some(&refusal.reason), || format!("grpc_{:?}", refusal.code).to_lowercase())
+        }
+        client::Error::Unreachable(_) => End::Failed("cannot_connect".into()),
+        client::Error::Lost { .. } => End::Failed("connection_lost".into()),
+        client::Error::NoAnswer { .. } => End::Failed("no_answer".into()),
+        client::Error::BadAnswer { .. } | client::Error::Misdirected { .. } => End::Failed("bad_answer".into()),
+        client::Error::InvalidRequest(_) | client::Error::TooManyInFlight { .. } => End::Failed("not_sent".into()),
+    }
+}

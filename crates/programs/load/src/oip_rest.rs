@@ -1,0 +1,161 @@
+//! The Open Inference Protocol over REST, with binary tensors behind the JSON.
+
+use bytes::{Bytes, BytesMut};
+use serde_json::{Value, json};
+
+use crate::oip::{ACCEPT_LATE, BATCH, EXCEED_SLO, LATE, TIMEOUT, end_of};
+use crate::target::{Answer, ConnectError, End, OutputTensor, Request, Target};
+
+/// Header of requests and answers with binary tensors: the length of the JSON before them.
+const JSON_LENGTH: &str = "inference-header-content-length";
+/// How long one connection may take to come up.
+const CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// A frontend's REST port.
+#[derive(Debug)]
+pub struct RestTarget {
+    client: reqwest::Client,
+    base: String,
+}
+
+impl RestTarget {
+    /// Connects to `addr` (`host:port`); further connections come up as requests need them.
+    ///
+    /// # Errors
+    /// If the address is none or nobody answers there.
+    pub async fn connect(addr: &str) -> Result<Self, ConnectError> {
+        let fail = |error: reqwest::Error| {
+            let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            ConnectError { addr: addr.to_owned(), reason }
+        };
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_MAX)
+            .tcp_nodelay(true)
+            .no_proxy()
+            .build()
+            .map_err(fail)?;
+        let base = format!("http://{addr}/v2");
+        client.get(format!("{base}/health/live")).send().await.map_err(fail)?;
+        Ok(Self { client, base })
+    }
+}
+
+impl Target for RestTarget {
+    async fn send(&self, request: Request) -> Answer {
+        let url = format!("{}/models/{}/infer", self.base, request.model);
+        let (json_bytes, body) = body(&request);
+        let post = self.client.post(url).header(JSON_LENGTH, json_bytes).body(body);
+        let response = match post.send().await {
+            Ok(response) => response,
+            Err(error) if error.is_connect() => return Answer::ended(End::Failed("cannot_connect".into())),
+            Err(_) => return Answer::ended(End::Failed("connection_lost".into())),
+        };
+        let status = response.status();
+        let length = response.headers().get(JSON_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let Ok(body) = response.bytes().await else {
+            return Answer::ended(End::Failed("connection_lost".into()));
+        };
+        if status.is_success() {
+            return answer(length, &body).unwrap_or_else(|| Answer::ended(End::Failed("bad_answer".into())));
+        }
+        let error: Option<Value> = serde_json::from_slice(&body).ok();
+        let reason = error.as_ref().and_then(|error| error["reason"].as_str());
+        Answer::ended(end_of(reason, || format!("http_{}", status.as_u16())))
+    }
+}
+
+/// The length of the JSON part, and the whole body.
+fn body(request: &Request) -> (usize, Bytes) {
+    let inputs: Vec<_> = request
+        .inputs
+        .iter()
+        .map(|(spec, data)| {
+            let shape: Vec<_> = std::iter::once(request.items).chain(spec.item_shape.iter().copied()).collect();
+            json!({
+                "name": spec.name, "datatype": spec.data_type.name(), "shape": shape,
+                "parameters": { "binary_data_size": data.len() },
+            })
+        })
+        .collect();
+    let mut parameters = json!({ "binary_data_output": true, ACCEPT_LATE: true });
+    if let Some(timeout) = request.timeout {
+        parameters[TIMEOUT] = json!(u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX));
+        parameters[EXCEED_SLO] = json!(true);
+    }
+    let head = json!({ "id": request.id.to_string(), "parameters": parameters, "inputs": inputs }).to_string();
+    let data_bytes: usize = request.inputs.iter().map(|(_, data)| data.len()).sum();
+    let mut body = BytesMut::with_capacity(head.len() + data_bytes);
+    body.extend_from_slice(head.as_bytes());
+    for (_, data) in &request.inputs {
+        body.extend_from_slice(data);
+    }
+    (head.len(), body.freeze())
+}
+
+/// Reads an answer; none if it is not what the protocol says.
+fn answer(json_bytes: Option<usize>, body: &Bytes) -> Option<Answer> {
+    let json_bytes = json_bytes.unwrap_or(body.len());
+    let head: Value = serde_json::from_slice(body.get(..json_bytes)?).ok()?;
+    let mut outputs = Vec::new();
+    let mut at = json_bytes;
+    for tensor in head["outputs"].as_array()? {
+        let size = usize::try_from(tensor["parameters"]["binary_data_size"].as_u64()?).ok()?;
+        let end = at.checked_add(size).filter(|&end| end <= body.len())?;
+        outputs.push(OutputTensor { name: tensor["name"].as_str()?.to_owned(), data: body.slice(at..end) });
+        at = end;
+    }
+    Some(Answer {
+        end: if head["parameters"][LATE] == true { End::Late } else { End::Ok },
+        id: head["id"].as_str().and_then(|id| id.parse().ok()),
+        bytes: (at - json_bytes) as u64,
+        outputs,
+        batch: head["parameters"][BATCH].as_u64().and_then(|items| u32::try_from(items).ok()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_types::{DataType, TensorSpec};
+
+    use super::*;
+
+    #[test]
+    fn a_request_carries_its_tensors_behind_the_json() {
+        let spec = TensorSpec { name: "x".into(), data_type: DataType::Fp32, item_shape: vec![2] };
+        let request = Request {
+            id: 7,
+            model: "m".into(),
+            items: 1,
+            inputs: vec![(spec, Bytes::from_static(b"12345678"))],
+            timeout: Some(std::time::Duration::from_millis(20)),
+        };
+        let (length, body) = body(&request);
+        let head: Value = serde_json::from_slice(&body[..length]).unwrap();
+        assert_eq!(&body[length..], b"12345678");
+        assert_eq!(head["inputs"][0]["shape"], json!([1, 2]));
+        assert_eq!(head["inputs"][0]["parameters"]["binary_data_size"], 8);
+        assert_eq!((&head["id"], &head["parameters"]["timeout"]), (&json!("7"), &json!(20_000)));
+    }
+
+    #[test]
+    fn answers_are_cut_by_their_sizes_and_lies_about_sizes_are_refused() {
+        let whole = |size: u64| {
+            let head = json!({
+                "id": "7", "parameters": { "symphony_late": true, "symphony_batch": 5 },
+                "outputs": [{ "name": "y", "parameters": { "binary_data_size": size } }],
+            })
+            .to_string();
+            (head.len(), Bytes::from(head + "abcd"))
+        };
+        let (length, body) = whole(4);
+        let read = answer(Some(length), &body).unwrap();
+        assert_eq!((read.end, read.id, read.batch, read.bytes), (End::Late, Some(7), Some(5), 4));
+        assert_eq!(read.outputs, [OutputTensor { name: "y".into(), data: Bytes::from_static(b"abcd") }]);
+        for size in [5, u64::MAX] {
+            let (length, body) = whole(size);
+            assert_eq!(answer(Some(length), &body), None);
+        }
+        assert_eq!(answer(Some(usize::MAX), &body), None);
+        assert_eq!(answer(None, &Bytes::from_static(b"[]")), None);
+    }
+}

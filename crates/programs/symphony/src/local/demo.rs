@@ -1,0 +1,272 @@
+//! `symphony demo`: the whole system on this machine, real input, a leader killed in the middle, and a report.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use indicatif::ProgressBar;
+use symphony_config::{
+    Address, BackendConfig, ClusterConfig, ExecutorKind, GpuConfig, NodeConfig, ReplicaConfig, Role, SchedulerConfig,
+};
+use symphony_executor::load_runtime;
+use symphony_load::{
+    ArrivalKind, DigitInputs, EmulatedInputs, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelLoad, RandomInputs,
+    RestTarget, run as run_load,
+};
+use symphony_protocol::view::{ModelSource, ModelSpec, View};
+use symphony_types::NodeId;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::{Layout, LocalCluster};
+use super::demo_models::{self, DIGITS, MLP, RESNET};
+use super::demo_report::{DemoReport, Takeover};
+use super::signalled;
+use crate::cli::{DemoArgs, Output};
+
+/// Requests per second of each model: what two busy cores serve with room to spare.
+const RATES: [(&str, f64); 3] = [(DIGITS, 60.0), (MLP, 40.0), (RESNET, 200.0)];
+/// Load before counting begins.
+const WARMUP: Duration = Duration::from_secs(2);
+/// How long answers are waited for at the end.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long the cluster may take to name another leader.
+const TAKEOVER_WITHIN: Duration = Duration::from_secs(10);
+
+pub(crate) async fn run(args: &DemoArgs) -> anyhow::Result<()> {
+    tokio::select! {
+        result = demo(args) => result,
+        stopped = signalled() => {
+            stopped?;
+            anyhow::bail!("stopped by a signal")
+        }
+    }
+}
+
+async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
+    // Said first, since everything else is in vain without it.
+    load_runtime(None)?;
+    let dir = folder(args)?;
+    let layout = layout(&dir, args.noise)?;
+    eprintln!("folder: {}", dir.display());
+    let models = demo_models::prepare(&layout, &dir)?;
+    let mut cluster = LocalCluster::start(&layout, &dir).await?;
+    eprintln!(
+        "cluster is up: 3 schedulers, 2 backends, 1 frontend; console http://{}/ while it runs",
+        layout.frontend.metrics
+    );
+    for model in &models {
+        crate::tools::model::load_and_wait(
+            &cluster.control,
+            model,
+            symphony_transport::fresh_operation_id(),
+            Duration::from_secs(60),
+        )
+        .await?;
+        eprintln!("model {} is ready in sub-cluster {}", model.name, model.subcluster);
+    }
+    let report = load_and_kill(args, &layout, &models, &mut cluster).await;
+    let ledger = ledger(&layout).await;
+    cluster.stop();
+    let (reports, takeover) = report?;
+    let report = DemoReport::new(reports, takeover, ledger?, &models, WARMUP, &dir);
+    match args.output {
+        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        Output::Table => print!("{report}"),
+    }
+    let failures = report.failures();
+    anyhow::ensure!(failures.is_empty(), "the demo failed: {}", failures.join("; "));
+    Ok(())
+}
+
+fn folder(args: &DemoArgs) -> anyhow::Result<PathBuf> {
+    let dir = match &args.dir {
+        Some(dir) => std::path::absolute(dir)?,
+        None => std::env::temp_dir().join(format!("symphony-demo-{}", std::process::id())),
+    };
+    anyhow::ensure!(
+        !dir.join("logs").exists(),
+        "{} holds an earlier run; give another --dir or remove it",
+        dir.display()
+    );
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    Ok(dir)
+}
+
+/// Free ports on loopback, so that the demo disturbs nothing and nothing disturbs it.
+fn free_addresses(count: usize) -> anyhow::Result<Vec<Address>> {
+    let listeners: Vec<_> = (0..count)
+        .map(|_| std::net::TcpListener::bind("127.0.0.1:0"))
+        .collect::<Result<_, _>>()
+        .context("no free port")?;
+    listeners.iter().map(|l| Ok(Address::loopback(l.local_addr()?.port()))).collect()
+}
+
+fn layout(dir: &Path, noise: f64) -> anyhow::Result<Layout> {
+    let mut free = free_addresses(3 * 4 + 4 + 2 * 2)?.into_iter();
+    let mut next = || free.next().context("as many as were asked for");
+    let mut replicas = Vec::new();
+    for id in 1..=3 {
+        replicas.push(ReplicaConfig { id: NodeId::new(id), control: next()?, dispatch: next()?, beat: next()? });
+    }
+    // Defaults come from the configuration's own; the demo only says where things are.
+    let overrides = [
+        "frontend.name=frontend".to_owned(),
+        "backend.name=backend".to_owned(),
+        "backend.gpus=[{ kind = \"cpu\", count = 1, memory_mb = 2048 }]".to_owned(),
+        "scheduler.id=1".to_owned(),
+        format!("scheduler.data_dir={}", dir.display()),
+        "cluster.name=demo".to_owned(),
+        "cluster.timing=relaxed".to_owned(),
+        "cluster.scheduler=[{ id = 1, control = \"127.0.0.1:1\", dispatch = \"127.0.0.1:2\", beat = \"127.0.0.1:3\" }]"
+            .to_owned(),
+        // What a shared machine adds at its worst moments, on the way there and back.
+        "scheduler.delays.control_us=3000".to_owned(),
+        "scheduler.delays.reply_us=120000".to_owned(),
+        "scheduler.delays.guard_us=2000".to_owned(),
+        "frontend.answer_grace_ms=2000".to_owned(),
+    ];
+    let config = NodeConfig::load(Role::Up, None, [], &overrides)?;
+    let (Some(scheduler), Some(frontend), Some(backend)) = (config.scheduler, config.frontend, config.backend) else {
+        anyhow::bail!("the defaults hold every section");
+    };
+    let mut schedulers = Vec::new();
+    for replica in &replicas {
+        let data_dir = dir.join(format!("raft-{}", replica.id.get()));
+        schedulers.push(SchedulerConfig { id: replica.id, data_dir, metrics: next()?, ..scheduler.clone() });
+    }
+    let frontend =
+        symphony_config::FrontendConfig { grpc: next()?, rest: next()?, metrics: next()?, data: next()?, ..frontend };
+    let cpu = BackendConfig {
+        name: "backend-cpu".into(),
+        subcluster: "cpu".into(),
+        exec: next()?,
+        metrics: next()?,
+        ..backend.clone()
+    };
+    let emulated = BackendConfig {
+        name: "backend-emulated".into(),
+        subcluster: "emulated".into(),
+        exec: next()?,
+        metrics: next()?,
+        executor: ExecutorKind::Emulated,
+        gpus: vec![GpuConfig { kind: "1080ti".into(), count: 4, memory_mb: 11_264 }],
+        noise,
+        ..backend
+    };
+    let cluster = ClusterConfig { scheduler: replicas, ..config.cluster };
+    Ok(Layout {
+        cluster,
+        schedulers,
+        frontend,
+        guests: None,
+        backends: vec![cpu, emulated],
+        network: config.network,
+        frames: config.frames,
+        log: config.log,
+        security: config.security,
+    })
+}
+
+/// Load over both public protocols, and `kill -9` of the emulated sub-cluster's leader in the middle.
+async fn load_and_kill(
+    args: &DemoArgs,
+    layout: &Layout,
+    models: &[ModelSpec],
+    cluster: &mut LocalCluster,
+) -> anyhow::Result<(Vec<symphony_load::Report>, Takeover)> {
+    let duration = Duration::from_secs(args.seconds.into());
+    let plan = |names: &[&str]| LoadPlan {
+        seed: args.seed,
+        warmup: WARMUP,
+        duration,
+        grace: GRACE,
+        lag: LagLimits { p99: Duration::from_millis(50), max: Duration::from_millis(1000) },
+        models: models.iter().filter(|m| names.contains(&m.name.as_str())).map(|m| model_load(m, args.seed)).collect(),
+    };
+    let grpc = Arc::new(GrpcTarget::connect(&layout.frontend.grpc.to_string(), 4).await?);
+    let rest = Arc::new(RestTarget::connect(&layout.frontend.rest.to_string()).await?);
+    let stop = CancellationToken::new();
+    let began = Instant::now();
+    let over_grpc = tokio::spawn(run_load(plan(&[DIGITS, RESNET]), grpc, stop.clone()));
+    let over_rest = tokio::spawn(run_load(plan(&[MLP]), rest, stop.clone()));
+
+    let bar = ProgressBar::new((WARMUP + duration).as_secs());
+    bar.set_message("load");
+    let ticks = bar.clone();
+    let ticking = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            ticks.inc(1);
+        }
+    });
+    tokio::time::sleep(WARMUP + duration / 2).await;
+    let takeover = kill_leader(cluster, began).await;
+    let (over_grpc, over_rest) = (over_grpc.await, over_rest.await);
+    ticking.abort();
+    bar.finish_and_clear();
+    Ok((vec![over_grpc??, over_rest??], takeover?))
+}
+
+fn model_load(model: &ModelSpec, seed: u64) -> ModelLoad {
+    let inputs: Arc<dyn InputSet> = match model.source {
+        _ if model.name == DIGITS => Arc::new(DigitInputs::new()),
+        ModelSource::Emulated => Arc::new(EmulatedInputs::new(&model.signature, 1, seed)),
+        ModelSource::Onnx(_) => Arc::new(RandomInputs::new(&model.signature, 1, seed)),
+    };
+    let rate_rps = RATES.iter().find(|(name, _)| *name == model.name).map_or(1.0, |(_, rate)| *rate);
+    ModelLoad {
+        model: model.name.as_str().into(),
+        rate_rps,
+        arrival: ArrivalKind::Poisson,
+        slo: model.slo.into(),
+        slack: Duration::from_millis(20),
+        timeout: None,
+        inputs,
+    }
+}
+
+/// Kills the process that leads the emulated sub-cluster, and waits until another leads it.
+async fn kill_leader(cluster: &mut LocalCluster, began: Instant) -> anyhow::Result<Takeover> {
+    let emulated = |view: &View| {
+        let (_, subcluster) = view.subclusters.iter().find(|(_, s)| s.name == "emulated")?;
+        Some((subcluster.leader?.0, subcluster.token))
+    };
+    let view = cluster.control.get(true, TAKEOVER_WITHIN).await?;
+    let (victim, token) = emulated(&view).context("the emulated sub-cluster has a leader")?;
+    let led: Vec<_> = view
+        .subclusters
+        .values()
+        .filter(|s| s.leader.is_some_and(|(node, _)| node == victim))
+        .map(|s| s.name.clone())
+        .collect();
+    let was_control_leader = view.control_leader == Some(victim);
+    let mut views = cluster.control.watch("demo");
+    let killed_at = began.elapsed();
+    let killed = Instant::now();
+    let pid = cluster.kill_scheduler(victim)?;
+    eprintln!("killed {victim} (process {pid}) with signal 9; it led sub-cluster {}", led.join(", "));
+    let renamed = async {
+        loop {
+            let newer = emulated(&views.borrow_and_update()).filter(|&(_, newer)| newer > token);
+            match newer {
+                Some((leader, _)) => return Ok::<_, anyhow::Error>(leader),
+                None => views.changed().await?,
+            }
+        }
+    };
+    let leader = tokio::time::timeout(TAKEOVER_WITHIN, renamed)
+        .await
+        .with_context(|| format!("no other leader within {} s", TAKEOVER_WITHIN.as_secs()))??;
+    let assigned_after = killed.elapsed();
+    eprintln!("{leader} leads {} after {:.0} ms", led.join(", "), assigned_after.as_secs_f64() * 1e3);
+    Ok(Takeover { victim, leader, subclusters: led, was_control_leader, killed_at, assigned_after })
+}
+
+/// What the frontend says became of the requests.
+async fn ledger(layout: &Layout) -> anyhow::Result<serde_json::Value> {
+    let url = format!("http://{}/api/view", layout.frontend.metrics);
+    let page: serde_json::Value = reqwest::get(&url).await?.error_for_status()?.json().await?;
+    Ok(page["ledger"].clone())
+}

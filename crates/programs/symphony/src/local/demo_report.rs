@@ -1,0 +1,206 @@
+//! What the demo found, for people and for programs, and whether that is good enough.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use symphony_load::{ModelReport, Report};
+use symphony_protocol::view::ModelSpec;
+use symphony_types::NodeId;
+
+use super::demo_models::DIGITS;
+
+/// The share of digits that must be right. The model gets 98.5 % of the held-out set right; load sends about that many
+/// of its images, so less than this is an error of the system.
+const ACCURACY_MIN: f64 = 0.96;
+/// Goodput's own limit: the p99 meets the SLO if at most this share is bad (DESIGN section 2).
+const BAD_RATE_MAX: f64 = 0.01;
+/// The take-over is looked for in this time around the kill.
+const BEFORE_KILL: Duration = Duration::from_millis(200);
+const AFTER_KILL: Duration = Duration::from_secs(6);
+
+/// The kill and what followed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Takeover {
+    pub(crate) victim: NodeId,
+    pub(crate) leader: NodeId,
+    pub(crate) subclusters: Vec<String>,
+    pub(crate) was_control_leader: bool,
+    /// Since the start of the load.
+    pub(crate) killed_at: Duration,
+    /// From the kill until the control group had named another leader.
+    pub(crate) assigned_after: Duration,
+}
+
+/// The report.
+#[derive(Debug, Serialize)]
+pub(crate) struct DemoReport {
+    models: Vec<DemoModel>,
+    takeover: Takeover,
+    /// The longest time without a good answer of the models whose leader was killed, around the kill.
+    blackout_ms: Option<f64>,
+    requests_lost: i64,
+    requests_answered_twice: u64,
+    answers_to_other_requests: u64,
+    /// What the frontend counted.
+    ledger: serde_json::Value,
+    generator: Vec<String>,
+    generator_passed: bool,
+    logs: String,
+}
+
+#[derive(Debug, Serialize)]
+struct DemoModel {
+    #[serde(flatten)]
+    report: ModelReport,
+    slo_ms: f64,
+    /// Whether its leader was the one that was killed.
+    in_blackout: bool,
+}
+
+impl DemoReport {
+    pub(crate) fn new(
+        reports: Vec<Report>,
+        takeover: Takeover,
+        ledger: serde_json::Value,
+        specs: &[ModelSpec],
+        warmup: Duration,
+        dir: &Path,
+    ) -> Self {
+        let specs: BTreeMap<_, _> = specs.iter().map(|spec| (spec.name.as_str(), spec)).collect();
+        let in_blackout = |name: &str| specs.get(name).is_some_and(|s| takeover.subclusters.contains(&s.subcluster));
+        let from = takeover.killed_at.saturating_sub(BEFORE_KILL).max(warmup);
+        let to = takeover.killed_at + AFTER_KILL;
+        let mut blackout_ms: Option<f64> = None;
+        for report in &reports {
+            for (model, tally) in report.models.iter().zip(&report.tallies) {
+                if in_blackout(&model.name)
+                    && let Some(gap) = tally.longest_gap(from, to)
+                {
+                    let ms = gap.length.as_secs_f64() * 1e3;
+                    blackout_ms = Some(blackout_ms.map_or(ms, |longest| longest.max(ms)));
+                }
+            }
+        }
+        let sum = |count: fn(&ModelReport) -> u64| reports.iter().map(|report| count(&report.total)).sum::<u64>();
+        let unsettled = unsettled(&ledger);
+        let models = reports.iter().flat_map(|report| &report.models).map(|report| DemoModel {
+            slo_ms: specs.get(report.name.as_str()).map_or(0.0, |spec| spec.slo.as_millis_f64()),
+            in_blackout: in_blackout(&report.name),
+            report: report.clone(),
+        });
+        Self {
+            models: models.collect(),
+            blackout_ms,
+            // Lost is what either end misses: clients their answer, the frontend an outcome.
+            requests_lost: sum(|m| m.lost) as i64 + unsettled.abs(),
+            requests_answered_twice: sum(|m| m.answered_twice),
+            answers_to_other_requests: sum(|m| m.foreign),
+            ledger,
+            generator: reports.iter().map(|report| report.verdict.to_string()).collect(),
+            generator_passed: reports.iter().all(|report| report.verdict.passed()),
+            logs: dir.join("logs").display().to_string(),
+            takeover,
+        }
+    }
+
+    /// What is not as it must be; empty if all is well.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        let mut failures = Vec::new();
+        if self.requests_lost != 0 {
+            failures.push(format!("{} requests were lost", self.requests_lost));
+        }
+        if self.requests_answered_twice != 0 {
+            failures.push(format!("{} requests were answered twice", self.requests_answered_twice));
+        }
+        if self.answers_to_other_requests != 0 {
+            failures.push(format!("{} answers belonged to other requests", self.answers_to_other_requests));
+        }
+        for DemoModel { report, in_blackout, slo_ms } in &self.models {
+            if report.name == DIGITS {
+                match report.accuracy {
+                    Some(accuracy) if accuracy >= ACCURACY_MIN => {}
+                    Some(accuracy) => failures.push(format!(
+                        "{:.1} % of the digits were right, expected at least {:.0} %",
+                        100.0 * accuracy,
+                        100.0 * ACCURACY_MIN
+                    )),
+                    None => failures.push("no digit was answered".into()),
+                }
+            }
+            if !in_blackout && report.bad_rate > BAD_RATE_MAX {
+                failures.push(format!(
+                    "{} missed its SLO of {slo_ms:.0} ms: {:.2} % bad, at most {:.0} % are allowed",
+                    report.name,
+                    100.0 * report.bad_rate,
+                    100.0 * BAD_RATE_MAX
+                ));
+            }
+        }
+        if self.blackout_ms.is_none() {
+            failures.push("the blackout could not be measured".into());
+        }
+        if !self.generator_passed {
+            failures.push(self.generator.join("; "));
+        }
+        failures
+    }
+}
+
+/// Requests that the frontend accepted and did not end, once nothing is in flight.
+fn unsettled(ledger: &serde_json::Value) -> i64 {
+    let counts: Option<symphony_frontend::LedgerCounts> = serde_json::from_value(ledger["counts"].clone()).ok();
+    counts.map_or(0, |counts| counts.lost(ledger["in_flight"].as_u64().unwrap_or(0)))
+}
+
+impl fmt::Display for DemoReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f)?;
+        writeln!(
+            f,
+            "{:<10} {:>8} {:>8} {:>6} {:>8} {:>7} {:>9} {:>9} {:>9} {:>7} {:>8}",
+            "model", "offered", "good", "late", "dropped", "failed", "p50 ms", "p99 ms", "SLO ms", "batch", "right"
+        )?;
+        for DemoModel { report: m, slo_ms, in_blackout } in &self.models {
+            let optional =
+                |value: Option<f64>, unit: &str| value.map_or_else(|| "-".into(), |v| format!("{v:.1}{unit}"));
+            writeln!(
+                f,
+                "{:<10} {:>8} {:>8} {:>6} {:>8} {:>7} {:>9.1} {:>9.1} {:>9.0} {:>7} {:>8}{}",
+                m.name,
+                m.offered,
+                m.good,
+                m.late,
+                m.dropped.values().sum::<u64>(),
+                m.failed.values().sum::<u64>(),
+                m.p50_ms,
+                m.p99_ms,
+                slo_ms,
+                optional(m.mean_batch, ""),
+                optional(m.accuracy.map(|a| 100.0 * a), " %"),
+                if *in_blackout { "  (its leader was killed)" } else { "" }
+            )?;
+        }
+        let t = &self.takeover;
+        let also = if t.was_control_leader { ", which also led the control group" } else { "" };
+        writeln!(f)?;
+        writeln!(f, "leader of {} killed: {}{also}; {} took over", t.subclusters.join(", "), t.victim, t.leader)?;
+        writeln!(f, "  named after          {:>8.0} ms", t.assigned_after.as_secs_f64() * 1e3)?;
+        if let Some(blackout) = self.blackout_ms {
+            writeln!(
+                f,
+                "  blackout             {blackout:>8.0} ms (longest time without a good answer around the kill)"
+            )?;
+        }
+        writeln!(f, "requests lost          {:>8}", self.requests_lost)?;
+        writeln!(f, "requests answered twice{:>8}", self.requests_answered_twice)?;
+        writeln!(f, "foreign answers        {:>8}", self.answers_to_other_requests)?;
+        writeln!(f, "logs: {}", self.logs)?;
+        writeln!(
+            f,
+            "console: `symphony up --with-models` keeps a cluster running; its console is at http://127.0.0.1:8002/"
+        )
+    }
+}

@@ -1,0 +1,135 @@
+//! What keeps the repository in order. `cargo xtask verify` runs everything CI runs and writes nothing;
+//! `cargo xtask fix` is the only command that writes.
+
+mod advisories;
+mod layers;
+mod licences;
+mod links;
+mod metadata;
+mod policy;
+mod property_tests;
+mod readmes;
+mod rust_code;
+mod sources;
+mod step;
+mod verify;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::metadata::Metadata;
+use crate::policy::Policy;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Keeps the repository in order", disable_help_subcommand = true)]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything CI runs: format, lints, checks, documentation, tests. Writes nothing.
+    Verify,
+    /// One of the checks, or all of them.
+    Check {
+        /// Which.
+        #[arg(value_enum, default_value = "all")]
+        what: What,
+    },
+    /// Property tests with other random inputs than those of `verify`, which are always the same.
+    Random {
+        /// The first seed; the clock's seconds if there is none.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// How many seeds, one after another.
+        #[arg(long, default_value_t = 10)]
+        rounds: u64,
+    },
+    /// Formats, and applies what clippy can apply by itself.
+    Fix,
+}
+
+/// A check of the repository itself; none of them builds anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum What {
+    /// Who may depend on whom, and what the core never reaches.
+    Dependencies,
+    /// No clocks, threads, sockets or files in the core; no unsafe code outside the crates that may.
+    Sources,
+    /// Licences of all dependencies.
+    Licences,
+    /// Versions with published vulnerabilities, and accepted advisories.
+    Advisories,
+    /// Each crate explains itself.
+    Readmes,
+    /// Relative links in Markdown lead somewhere.
+    Links,
+    /// All of these.
+    All,
+}
+
+impl What {
+    /// The checks that this stands for.
+    fn each(self) -> Vec<Self> {
+        let all = [Self::Dependencies, Self::Sources, Self::Licences, Self::Advisories, Self::Readmes, Self::Links];
+        all.into_iter().filter(|&one| self == Self::All || self == one).collect()
+    }
+
+    /// What is wrong.
+    fn problems(self, metadata: &Metadata) -> Result<Vec<String>> {
+        Ok(match self {
+            Self::Dependencies => layers::problems(metadata),
+            Self::Sources => sources::problems(metadata)?,
+            Self::Licences => licences::problems(metadata, &Policy::read()?),
+            Self::Advisories => advisories::problems(metadata, &Policy::read()?),
+            Self::Readmes => readmes::problems(metadata)?,
+            Self::Links => links::problems(root())?,
+            Self::All => {
+                let each = self.each().into_iter().map(|one| one.problems(metadata));
+                each.collect::<Result<Vec<_>>>()?.concat()
+            }
+        })
+    }
+}
+
+/// Runs checks and says what is wrong; whether all is well.
+pub(crate) fn check(what: What) -> Result<bool> {
+    let metadata = Metadata::of_workspace()?;
+    let mut well = true;
+    for one in what.each() {
+        let problems = one.problems(&metadata)?;
+        let name = format!("{one:?}").to_lowercase();
+        match problems.len() {
+            0 => eprintln!("xtask: {name}: ok"),
+            count => eprintln!("xtask: {name}: {count} problems\n  {}", problems.join("\n  ")),
+        }
+        well &= problems.is_empty();
+    }
+    Ok(well)
+}
+
+/// The repository's root, three folders above this crate.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).unwrap_or(Path::new("."))
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().task {
+        Task::Verify => verify::verify(),
+        Task::Check { what } => check(what),
+        Task::Random { seed, rounds } => property_tests::search(seed, rounds),
+        Task::Fix => verify::fix(),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

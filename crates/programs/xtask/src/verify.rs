@@ -1,0 +1,198 @@
+//! `verify` and `fix`.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::step::Step;
+use crate::{What, check};
+
+const FORMAT: Step<'_> = Step { name: "format", args: &["fmt", "--all", "--", "--check"], env: &[] };
+const LINTS: Step<'_> = Step {
+    name: "lints",
+    args: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+    env: &[],
+};
+const DOCUMENTATION: Step<'_> = Step {
+    name: "documentation",
+    args: &["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"],
+    env: &[("RUSTDOCFLAGS", "-D warnings")],
+};
+// Integration tests start the programs, so these must be as new as the tests.
+const PROGRAMS: Step<'_> = Step { name: "programs", args: &["build", "--workspace", "--bins", "--locked"], env: &[] };
+const EXAMPLES: Step<'_> = Step {
+    name: "examples in documentation",
+    args: &["test", "--workspace", "--doc", "--locked", "--quiet"],
+    env: &[],
+};
+const NEXTEST: Step<'_> =
+    Step { name: "tests", args: &["nextest", "run", "--workspace", "--locked", "--no-fail-fast"], env: &[] };
+const CARGO_TEST: Step<'_> = Step {
+    name: "tests",
+    args: &["test", "--workspace", "--lib", "--bins", "--tests", "--locked", "--no-fail-fast"],
+    env: &[],
+};
+
+// A feature of its own: HiGHS is a C++ library that not every machine has.
+const EXACT_SOLVER: [&str; 6] = ["test", "--package", "symphony-milp", "--features", "highs", "--locked"];
+// Only the tests of the program: the program itself would be left behind with a library that is found nowhere else.
+const EXACT_COMMAND: [&str; 9] =
+    ["test", "--package", "symphony", "--features", "highs", "--bin", "symphony", "--locked", "the_exact_solver"];
+
+/// Everything, cheap things first; goes on after a failure, so that one run tells all. Tests come last, and the last
+/// line says how many ran.
+pub(crate) fn verify() -> Result<bool> {
+    let began = Instant::now();
+    let mut failed = Vec::new();
+    let mut note = |name, well: bool| {
+        if !well {
+            failed.push(name);
+        }
+    };
+    note("format", FORMAT.run()?);
+    note("checks", check(What::All)?);
+    note("lints", LINTS.run()?);
+    note("documentation", DOCUMENTATION.run()?);
+    note("programs", PROGRAMS.run()?);
+    note("examples in documentation", EXAMPLES.run()?);
+    let (well, lines) = if nextest_installed() {
+        NEXTEST.run_and_pick(|line| line.contains(" tests run: ") || line.contains(" test run: "))?
+    } else {
+        CARGO_TEST.run_and_pick(|line| line.starts_with("test result: "))?
+    };
+    note("tests", well);
+    if let Some(well) = exact_solver()? {
+        note("exact solver", well);
+    }
+    if let Some(well) = rdma()? {
+        note("RDMA", well);
+    }
+    let seconds = began.elapsed().as_secs();
+    let verdict = if failed.is_empty() { "passed".to_owned() } else { format!("FAILED: {}", failed.join(", ")) };
+    eprintln!("xtask: verify {verdict} in {seconds} s; {}", count(&lines));
+    Ok(failed.is_empty())
+}
+
+/// The environment variable that names, divided by commas, what may not be missing (`symphony_testkit::needed`).
+const REQUIRE: &str = "SYMPHONY_TEST_REQUIRE";
+
+/// Whether the tests of the exact solver may be passed over where HiGHS is not.
+fn may_lack_highs(required: &str) -> bool {
+    required.split(',').all(|name| name.trim() != "highs")
+}
+
+/// The tests of the partitioner against HiGHS, where `deploy/setup/highs.sh` has put it; where it has not, none, or a failure if it is
+/// required.
+fn exact_solver() -> Result<Option<bool>> {
+    let lib = crate::root().join(".cache/highs/lib");
+    if !lib.join("pkgconfig/highs.pc").exists() {
+        if !may_lack_highs(&std::env::var(REQUIRE).unwrap_or_default()) {
+            eprintln!("xtask: exact solver: {REQUIRE} names highs, and it is not here: run deploy/setup/highs.sh");
+            return Ok(Some(false));
+        }
+        eprintln!("xtask: exact solver: skipped, since deploy/setup/highs.sh has not been run here");
+        return Ok(None);
+    }
+    let include = Command::new("gcc").arg("-print-file-name=include").output()?;
+    let include = format!("-isystem {}", String::from_utf8_lossy(&include.stdout).trim());
+    let (lib, pkgconfig) = (lib.display().to_string(), lib.join("pkgconfig").display().to_string());
+    let env = [
+        ("PKG_CONFIG_PATH", pkgconfig.as_str()),
+        ("LIBCLANG_PATH", lib.as_str()),
+        ("LD_LIBRARY_PATH", lib.as_str()),
+        ("BINDGEN_EXTRA_CLANG_ARGS", include.as_str()),
+    ];
+    let solver = Step { name: "exact solver", args: &EXACT_SOLVER, env: &env }.run()?;
+    let command = Step { name: "exact solver by command", args: &EXACT_COMMAND, env: &env }.run()?;
+    Ok(Some(solver && command))
+}
+
+/// The tests of RDMA over Soft-RoCE in a virtual machine, where `deploy/setup/rdma.sh --guest` has made one: there they may not be
+/// skipped. None where it has not, unless SYMPHONY_TEST_REQUIRE names `rdma`.
+fn rdma() -> Result<Option<bool>> {
+    let root = crate::root();
+    let guest_is_there = root.join(".cache/rdma/base.cpio").exists();
+    let required = std::env::var("SYMPHONY_TEST_REQUIRE").unwrap_or_default();
+    if let Err(well) = rdma_runs(guest_is_there, &required) {
+        eprintln!("xtask: RDMA: skipped, since deploy/setup/rdma.sh --guest has not been run here");
+        return Ok(well);
+    }
+    // Nothing is measured.
+    let script = root.join("tests/rdma/test.sh");
+    eprintln!("xtask: RDMA: {} 0", script.display());
+    Ok(Some(Command::new(script).arg("0").status()?.success()))
+}
+
+/// Whether the tests of RDMA run; else how the step counts.
+fn rdma_runs(guest_is_there: bool, required: &str) -> Result<(), Option<bool>> {
+    let is_required = required.split(',').any(|name| name.trim() == "rdma");
+    if guest_is_there { Ok(()) } else { Err(is_required.then_some(false)) }
+}
+
+/// Formats, and applies what clippy can apply by itself.
+pub(crate) fn fix() -> Result<bool> {
+    let lints = Step {
+        name: "lints",
+        args: &["clippy", "--fix", "--allow-dirty", "--allow-staged", "--workspace", "--all-targets", "--locked"],
+        env: &[],
+    };
+    let format = Step { name: "format", args: &["fmt", "--all"], env: &[] };
+    Ok(lints.run()? && format.run()?)
+}
+
+pub(crate) fn nextest_installed() -> bool {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let quiet = Command::new(cargo).args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    quiet.is_ok_and(|status| status.success())
+}
+
+/// How many tests ran, from nextest's summary or the results of `cargo test`.
+fn count(lines: &[String]) -> String {
+    if let Some(summary) = lines.iter().rev().find_map(|line| line.split_once("] ").map(|(_, rest)| rest.trim())) {
+        return summary.to_owned();
+    }
+    let sum = |what: &str| -> u64 {
+        let numbers = lines.iter().filter_map(|line| {
+            let before = line.split(what).next().filter(|before| before.len() < line.len())?;
+            before.split_whitespace().next_back()?.parse::<u64>().ok()
+        });
+        numbers.sum()
+    };
+    let (passed, failed, ignored) = (sum(" passed"), sum(" failed"), sum(" ignored"));
+    format!("{} tests run: {passed} passed, {failed} failed, {ignored} skipped", passed + failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rdma_is_skipped_only_where_it_was_not_set_up_and_nobody_asks_for_it() {
+        assert_eq!(rdma_runs(true, ""), Ok(()));
+        assert_eq!(rdma_runs(false, "onnxruntime"), Err(None));
+        assert_eq!(rdma_runs(false, "onnxruntime, rdma"), Err(Some(false)));
+    }
+
+    #[test]
+    fn tests_are_counted_from_either_runner() {
+        let nextest = ["     Summary [   0.502s] 19 tests run: 18 passed, 1 failed, 0 skipped".to_owned()];
+        assert_eq!(count(&nextest), "19 tests run: 18 passed, 1 failed, 0 skipped");
+        let cargo = [
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s".to_owned(),
+            "test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out".to_owned(),
+        ];
+        assert_eq!(count(&cargo), "9 tests run: 7 passed, 2 failed, 1 skipped");
+        assert_eq!(count(&[]), "0 tests run: 0 passed, 0 failed, 0 skipped");
+    }
+
+    #[test]
+    fn highs_may_be_missing_unless_it_is_required() {
+        for required in ["", "onnxruntime", "highspy"] {
+            assert!(may_lack_highs(required), "{required}");
+        }
+        for required in ["highs", "onnxruntime,highs", " highs , cuda"] {
+            assert!(!may_lack_highs(required), "{required}");
+        }
+    }
+}

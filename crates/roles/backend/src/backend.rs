@@ -1,0 +1,447 @@
+//! A backend process: registers, loads, serves leaders.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_config::{BackendConfig, DeviceKind, ExecutorKind};
+use symphony_executor::{Noise, load_runtime};
+use symphony_executor_gpu::{Cuda, NoCuda, PinnedPool, cuda_provider_is_there};
+use symphony_net::{Incoming, Net, Port, Role};
+use symphony_protocol::control as pb;
+use symphony_protocol::view::BackendScope;
+use symphony_transport::{
+    ControlClient, ControlError, LinkedPayloads, PayloadTransport, SharingError, ViewReceiver, can_share, can_use_rdma,
+};
+use symphony_types::{BackendId, BootId, GpuId, Member, SubclusterId, Token};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
+use crate::exec_server::accept_leaders;
+use crate::execution::{Execution, Identity};
+use crate::executor_in_use::ExecutorInUse;
+use crate::gpu_memory::GpuMemory;
+use crate::journal::Journal;
+use crate::metrics::Counts;
+use crate::model_book::ModelBook;
+use crate::model_loader::ModelLoader;
+use crate::pace_file;
+use crate::stay_registered::stay_registered;
+
+/// How long registration may take: a cluster that starts together elects its leader first.
+pub(crate) const REGISTER_WITHIN: Duration = Duration::from_secs(30);
+/// How long the report that a backend is drained may take, and the pause before it is repeated.
+const REPORT_WITHIN: Duration = Duration::from_secs(5);
+const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long the cluster may take to agree that a backend leaves.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+/// How long the last word of a backend may take.
+const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
+/// Host memory for copies to and from GPUs, in bytes: two batches' inputs and outputs of every model. Pages in it are nobody else's
+/// any more, also while they are idle.
+const PINNED_BYTES_MAX: u64 = 8 << 30;
+
+/// The port for scheduler replicas, of which a cluster has 64: a lead's connection, a standby's, and those that are given up.
+const EXEC: Port = Port::new("backend.exec", &[Role::Scheduler], 64 * 4);
+
+/// Why a backend does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// ONNX Runtime is missing.
+    #[error(transparent)]
+    Runtime(#[from] symphony_executor::RuntimeError),
+    /// Batches cannot be kept within the memory of the GPUs.
+    #[error("ONNX Runtime cannot limit the memory of batches: {0}; expected version 1.23 or later")]
+    BatchMemory(String),
+    /// The device that is required cannot be had.
+    #[error(
+        "backend.device = \"cuda\" is required: {0}; set backend.device_required = false to run ONNX models on the CPU"
+    )]
+    Device(NoCuda),
+    /// The executor runs on GPUs only.
+    #[error("backend.executor = \"cuda-gemm\" runs on CUDA devices only: {0}")]
+    Gemm(NoCuda),
+    /// The cluster does not answer or refuses.
+    #[error("cannot register backend `{name}`: {source}")]
+    Register {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: ControlError,
+    },
+    /// The journal cannot be written.
+    #[error(
+        "cannot write backend.journal_file {path}: {source}; name a file in a directory that this process may write to"
+    )]
+    Journal {
+        /// Where it should be.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// This system has not the transport that is required.
+    #[error("backend.payloads.required: {0}")]
+    Sharing(#[from] SharingError),
+    /// A thread was refused.
+    #[error("cannot start the GPU threads: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// A running backend; dropping it stops it.
+#[derive(Debug)]
+pub struct Backend {
+    identity: Identity,
+    control: ControlClient,
+    view: ViewReceiver,
+    transport: Arc<LinkedPayloads>,
+    idle: watch::Receiver<bool>,
+    /// Whether the devices of all GPUs are lost.
+    lost: watch::Receiver<bool>,
+    counts: Arc<Counts>,
+    book: Arc<ModelBook>,
+    in_use: ExecutorInUse,
+    ended: CancellationToken,
+}
+
+impl Backend {
+    /// Registers with the cluster and serves leaders on `listener`.
+    ///
+    /// # Errors
+    /// If ONNX Runtime or shared memory is needed and missing, or the cluster refuses the registration.
+    pub async fn start(
+        config: &BackendConfig,
+        boot: BootId,
+        listener: TcpListener,
+        net: Net,
+        control: ControlClient,
+    ) -> Result<Self, StartError> {
+        let ended = CancellationToken::new();
+        let engine = match config.executor {
+            ExecutorKind::Emulated => {
+                let count: u32 = config.gpus.iter().map(|gpu| gpu.count).sum();
+                let load_bytes_per_s = NonZeroU64::new(config.emulated_load_mb_per_s.saturating_mul(1 << 20));
+                // Backends differ by their names, and a backend that comes back draws the same again.
+                let seed = crc32c::crc32c(config.name.as_bytes()).into();
+                let gpu = |gpu| {
+                    let noise = Arc::new(Noise::lognormal(config.noise, seed, gpu));
+                    EmulatedGpu { pace: Arc::default(), noise, load_bytes_per_s }
+                };
+                let gpus: Arc<[EmulatedGpu]> = (0..count).map(gpu).collect();
+                if let Some(path) = &config.pace_file {
+                    let paces = gpus.iter().map(|gpu| Arc::clone(&gpu.pace)).collect();
+                    tokio::spawn(pace_file::follow(path.clone(), paces, ended.clone()));
+                }
+                Engine::Emulated(gpus)
+            }
+            ExecutorKind::OrtCpu => onnx_engine(config)?,
+            ExecutorKind::CudaGemm => Engine::CudaGemm(open_gpus(config).map_err(StartError::Gemm)?),
+        };
+        if config.payloads.must_share() {
+            can_share()?;
+        }
+        if config.payloads.must_use_rdma() {
+            can_use_rdma(&config.payloads)?;
+        }
+        let journal = config.journal_file.as_ref().map(|path| {
+            Journal::open(path, config.journal_mb_max << 20)
+                .map_err(|source| StartError::Journal { path: path.display().to_string(), source })
+        });
+        let journal = journal.transpose()?;
+        let request = registration(config, engine.label(), boot);
+        let in_use = ExecutorInUse::new(config, &engine);
+        let identity = register(&control, &request, REGISTER_WITHIN)
+            .await
+            .map_err(|source| StartError::Register { name: config.name.clone(), source })?;
+        let scope = BackendScope { backend: identity.backend, subcluster: identity.subcluster };
+        let view = control.watch_as_backend(&format!("backend {}", config.name), scope);
+        let transport = LinkedPayloads::new(identity.backend, boot, net.clone(), config.payloads.clone(), view.clone());
+        let transport = Arc::new(transport);
+        tracing::info!(backend = %identity.backend, %boot, gpus = identity.gpus.len(),
+            executor = engine.label(), transport = transport.name(), "registered");
+
+        let early_links = transport.early_links();
+        let settled = early_links.settled();
+        let links_ended = ended.clone();
+        tokio::spawn(async move { links_ended.run_until_cancelled(early_links.run()).await });
+
+        let (inputs, inputs_out) = mpsc::unbounded_channel();
+        let counts = Arc::new(Counts::default());
+        let book = Arc::new(ModelBook::default());
+        let (queued_max, counted) = (config.plans_queued_max, Arc::clone(&counts));
+        let links = Arc::clone(&transport);
+        let execution =
+            Execution::new(identity.clone(), queued_max, links, inputs_out, counted, Arc::clone(&book), journal)?;
+        let (idle, lost, times) = (execution.idle(), execution.lost(), execution.times());
+        let execution_ended = ended.clone();
+        tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
+        let leaders = Incoming::new(listener, net, EXEC);
+        tokio::spawn(accept_leaders(leaders, inputs.clone(), ended.clone()));
+        let kinds = request.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
+        let loader = ModelLoader {
+            identity: identity.clone(),
+            kinds,
+            memory: request.gpus.iter().map(|gpu| GpuMemory::new(gpu.memory_bytes)).collect(),
+            times,
+            engine,
+            counts: Arc::clone(&counts),
+            book: Arc::clone(&book),
+            loading: Arc::new(Semaphore::new(1)),
+            meter: Arc::default(),
+            control: control.clone(),
+            view: view.clone(),
+            linked: settled,
+            execution: inputs,
+        };
+        tokio::spawn(loader.run(ended.clone()));
+        tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
+        let (links, standing) = (Arc::clone(&transport), view.clone());
+        tokio::spawn(stay_registered(control.clone(), request, identity.clone(), links, standing, ended.clone()));
+        Ok(Self { identity, control, view, transport, idle, lost, counts, book, in_use, ended })
+    }
+
+    /// Leaves without one failed request, in at most `within`: the cluster sends no more plans, what was sent is run, and
+    /// its results are returned. What is not done by then is lost with the process, and run again elsewhere. False if that
+    /// was so.
+    pub async fn leave(&self, within: Duration) -> bool {
+        let give_up = tokio::time::Instant::now() + within;
+        let Identity { backend, boot, .. } = self.identity;
+        let member = Some(Member::Backend(backend).into());
+        let leave = |mut client: pb::control_client::ControlClient<_>| {
+            let request = pb::LeaveRequest { member, boot_id: boot.get() };
+            async move { client.leave(request).await }
+        };
+        if let Err(error) = self.control.call(LEAVE_WITHIN.min(within), leave).await {
+            tracing::warn!(%error, "the cluster does not know that this backend leaves");
+        }
+        let mut idle = self.idle.clone();
+        let done = async {
+            let _ = idle.wait_for(|idle| *idle).await;
+            self.transport.finish().await;
+        };
+        let in_time = tokio::time::timeout_at(give_up, done).await.is_ok();
+        if !in_time {
+            tracing::warn!("plans are left after {within:?}; they run elsewhere if their deadlines allow");
+        }
+        let down = |mut client: pb::control_client::ControlClient<_>| {
+            let request = pb::ReportBackendDownRequest { backend: backend.get(), boot_id: boot.get() };
+            async move { client.report_backend_down(request).await }
+        };
+        // Its leader would find out as well, only later.
+        if let Err(error) = self.control.call(GOODBYE_WITHIN, down).await {
+            tracing::debug!(%error, "goodbye not heard");
+        }
+        in_time
+    }
+
+    /// Until the devices of all its GPUs are lost: it can run nothing any more, and a new life may.
+    pub async fn all_gpus_lost(&self) {
+        let mut lost = self.lost.clone();
+        if lost.wait_for(|lost| *lost).await.is_err() {
+            // It has stopped without that.
+            std::future::pending().await
+        }
+    }
+
+    /// Who it is in the cluster.
+    #[must_use]
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The cluster as far as it concerns this backend; changes when that does.
+    #[must_use]
+    pub fn view(&self) -> ViewReceiver {
+        self.view.clone()
+    }
+
+    /// The transport of its inputs and results: how long reads take, and by which way each frontend is reached.
+    #[must_use]
+    pub fn payloads(&self) -> Arc<LinkedPayloads> {
+        Arc::clone(&self.transport)
+    }
+
+    pub(crate) fn book(&self) -> Arc<ModelBook> {
+        Arc::clone(&self.book)
+    }
+
+    pub(crate) const fn in_use(&self) -> ExecutorInUse {
+        self.in_use
+    }
+
+    pub(crate) fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.counts)
+    }
+
+    /// Stops serving.
+    pub fn stop(&self) {
+        self.ended.cancel();
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// ONNX Runtime, on GPUs if these are wanted and there; says so if they are not, or refuses to go without.
+fn onnx_engine(config: &BackendConfig) -> Result<Engine, StartError> {
+    let gpus = match config.device {
+        DeviceKind::Cuda => Some(open_gpus(config)),
+        DeviceKind::Auto | DeviceKind::Cpu => None,
+    };
+    if let (Some(Err(missing)), true) = (&gpus, config.device_required) {
+        return Err(StartError::Device(missing.clone()));
+    }
+    let runtime = load_runtime(config.onnxruntime.as_deref())?;
+    let gpus = gpus.map(|gpus| gpus.and_then(|gpus| cuda_provider_is_there(&runtime).map(|()| gpus)));
+    let version = runtime.version().to_owned();
+    let intra_threads = config.intra_op_threads as usize;
+    let onnx = OnnxEngine { runtime, model_dir: config.model_dir.clone(), intra_threads };
+    match gpus {
+        Some(Ok(gpus)) => {
+            let names: Vec<_> = gpus.iter().map(Cuda::name).collect();
+            tracing::info!(device = "cuda", gpus = names.join(", "), onnxruntime = version, "ONNX models run on GPUs");
+            return Ok(Engine::OrtCuda(onnx, gpus));
+        }
+        Some(Err(missing)) if config.device_required => return Err(StartError::Device(missing)),
+        Some(Err(missing)) => tracing::warn!("backend.device = \"cuda\" cannot be had: {missing}"),
+        None => {}
+    }
+    let limit_bytes = onnx.runtime.share_batch_memory(memory_bytes(config)).map_err(StartError::BatchMemory)?;
+    tracing::info!(device = "cpu", onnxruntime = version, limit_mb = limit_bytes >> 20, "ONNX models run on the CPU");
+    Ok(Engine::OrtCpu(onnx))
+}
+
+/// The memory of all GPUs together, which are shares of one process here; 0 if one of them has no limit.
+fn memory_bytes(config: &BackendConfig) -> u64 {
+    let gpus = || config.gpus.iter().filter(|gpu| gpu.count > 0);
+    if gpus().any(|gpu| gpu.memory_bytes() == 0) {
+        return 0;
+    }
+    gpus().map(|gpu| gpu.memory_bytes().saturating_mul(u64::from(gpu.count))).fold(0, u64::saturating_add)
+}
+
+/// The GPUs of the configuration, in the driver's order from 0 on, with one pool of pinned memory for all.
+fn open_gpus(config: &BackendConfig) -> Result<Arc<[Cuda]>, NoCuda> {
+    let pinned = PinnedPool::new(PINNED_BYTES_MAX);
+    let count: u32 = config.gpus.iter().map(|gpu| gpu.count).sum();
+    (0..count).map(|ordinal| Cuda::open(ordinal, &pinned)).collect()
+}
+
+fn registration(config: &BackendConfig, executor: &str, boot: BootId) -> pb::RegisterBackendRequest {
+    let gpus = config.gpus.iter().flat_map(|gpu| {
+        let offer = pb::GpuOffer { kind: gpu.kind.clone(), memory_bytes: gpu.memory_bytes() };
+        std::iter::repeat_n(offer, gpu.count as usize)
+    });
+    pb::RegisterBackendRequest {
+        name: config.name.clone(),
+        boot_id: boot.get(),
+        exec_addr: config.exec.to_string(),
+        subcluster: config.subcluster.clone(),
+        executor: executor.to_owned(),
+        gpus: gpus.collect(),
+    }
+}
+
+pub(crate) async fn register(
+    control: &ControlClient,
+    request: &pb::RegisterBackendRequest,
+    within: Duration,
+) -> Result<Identity, ControlError> {
+    let call = |mut client: pb::control_client::ControlClient<_>| {
+        let request = request.clone();
+        async move { client.register_backend(request).await }
+    };
+    let reply = control.call(within, call).await?;
+    Ok(Identity {
+        backend: BackendId::new(reply.backend),
+        boot: BootId::new(request.boot_id),
+        subcluster: SubclusterId::new(reply.subcluster),
+        gpus: reply.gpus.into_iter().map(GpuId::new).collect(),
+        token: Token::new(reply.token),
+    })
+}
+
+/// Tells the cluster, once for each time that this backend is to take nothing new, that it has nothing left to finish.
+async fn report_drained(
+    control: ControlClient,
+    identity: Identity,
+    mut view: ViewReceiver,
+    mut idle: watch::Receiver<bool>,
+    ended: CancellationToken,
+) {
+    let Identity { backend, boot, .. } = identity;
+    loop {
+        let draining = {
+            let view = view.borrow_and_update();
+            view.backends.get(&backend).is_some_and(|b| b.boot == boot && !b.duty.takes_work() && !b.drained)
+        };
+        if draining && *idle.borrow_and_update() {
+            let member = Some(Member::Backend(backend).into());
+            let call = |mut client: pb::control_client::ControlClient<_>| {
+                let request = pb::ReportDrainedRequest { member, boot_id: boot.get() };
+                async move { client.report_drained(request).await }
+            };
+            if let Err(error) = control.call(REPORT_WITHIN, call).await {
+                tracing::debug!(%error, "not reported as drained");
+            }
+        }
+        tokio::select! {
+            () = ended.cancelled() => return,
+            changed = view.changed() => if changed.is_err() { return },
+            changed = idle.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(REPORT_AGAIN_AFTER), if draining => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use symphony_config::{NodeConfig, Role};
+    use symphony_testkit::needed;
+
+    use super::*;
+
+    fn config(settings: &[&str]) -> BackendConfig {
+        let text = include_str!("../../../../deploy/config/dev.toml");
+        let settings: Vec<_> = ["security.insecure_dev=true"].iter().chain(settings).map(|&s| s.to_owned()).collect();
+        let layers = NodeConfig::from_layers(Role::Backend, Some((Path::new("dev.toml"), text)), [], &settings);
+        layers.unwrap().backend.unwrap()
+    }
+
+    const GPUS: &str = "backend.gpus=[{ kind = \"h100\", count = 1, memory_mb = 81559 }]";
+
+    /// On machines with a GPU the tests of `symphony-executor-gpu` say more.
+    fn no_gpu_here() -> Option<()> {
+        let absent = match Cuda::open(0, &PinnedPool::new(0)) {
+            Ok(gpu) => Err(format!("there is a GPU, {}", gpu.name())),
+            Err(_) => Ok(()),
+        };
+        needed("no-cuda", absent)
+    }
+
+    #[test]
+    fn a_gpu_that_is_wanted_and_not_there_leaves_the_cpu_and_the_executor_says_so() {
+        let Some(()) = no_gpu_here() else { return };
+        match onnx_engine(&config(&["backend.device=cuda", GPUS])) {
+            Ok(engine) => assert_eq!(engine.label(), "ort-cpu"),
+            // Without ONNX Runtime there is no CPU either.
+            Err(error) => assert!(matches!(error, StartError::Runtime(_)), "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_required_and_not_there_is_an_error_before_anything_else() {
+        let Some(()) = no_gpu_here() else { return };
+        let required = config(&["backend.device=cuda", "backend.device_required=true", GPUS]);
+        let error = onnx_engine(&required).unwrap_err();
+        assert!(matches!(error, StartError::Device(_)), "{error}");
+        let words = error.to_string();
+        assert!(words.contains("no CUDA device") && words.contains("device_required = false"), "{words}");
+    }
+}

@@ -1,0 +1,492 @@
+//! The leader's work: looks at clusters, and takes the steps that are due until every model is where it belongs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use symphony_consensus::{ControlGroup, Leadership};
+use symphony_controllers::{Ended, Start};
+use symphony_federation_state::{Cause, Command, FederationState, MOVES_AT_ONCE_MAX, WantedMove};
+use symphony_protocol::control as pb;
+use symphony_protocol::view::View;
+use symphony_transport::ControlError;
+use symphony_types::Time;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{ClusterAccess, FederationConfig};
+use crate::decide::{Asked, Deed, Seen, Step, homeless, steps};
+use crate::frontends::Frontends;
+use crate::looks::{Look, Looks, views};
+use crate::metrics::Metrics;
+use crate::places::{Division, Placed, Stop, balance, place};
+use crate::problem::Known;
+use crate::propose::{Agreed, CallError, propose};
+use crate::rates::{Demand, Rates};
+use crate::rebalance::{BalanceMode, BalanceSettings, Rebalance};
+
+/// How often it is looked what is due, besides every change of the state.
+const TICK: Duration = Duration::from_millis(100);
+/// How long the search for places may take.
+const SOLVES_WITHIN: Duration = Duration::from_secs(1);
+/// How long of that for all models together.
+const SOLVES_TOGETHER_WITHIN: Duration = Duration::from_millis(500);
+/// How long after the search for a division it is looked for the part of it that can begin.
+const PICKS_WITHIN: Duration = Duration::from_millis(500);
+/// How often it is asked whether a division is due: what it would be made by is seen about as often.
+const BALANCE_LOOKS_EVERY: Duration = Duration::from_secs(1);
+/// How long nothing is tried again for models that found no place, unless something has changed.
+const TRIES_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How long one call to a cluster may take.
+const CALL_WITHIN: Duration = Duration::from_secs(2);
+/// A call that a cluster refused is made again after this long.
+const ASKS_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Silent frontends that the log names.
+const SILENT_NAMED_MAX: usize = 8;
+/// Calls to clusters under way at a time.
+const CALLS_MAX: usize = 64;
+
+/// What the leader sees, for its own work and for who asks it.
+#[derive(Clone, Debug)]
+pub(crate) struct Office {
+    pub(crate) group: ControlGroup,
+    pub(crate) state: watch::Receiver<Arc<FederationState>>,
+    pub(crate) rates: Arc<Rates>,
+    pub(crate) unreachable: Duration,
+    pub(crate) balance: BalanceSettings,
+    /// Of the leader only.
+    looks: Arc<Mutex<Option<Looks>>>,
+    metrics: Metrics,
+}
+
+impl Office {
+    pub(crate) fn new(
+        group: ControlGroup,
+        state: watch::Receiver<Arc<FederationState>>,
+        unreachable: Duration,
+        balance: BalanceSettings,
+        metrics: Metrics,
+    ) -> Self {
+        Self { group, state, rates: Arc::default(), unreachable, balance, looks: Arc::default(), metrics }
+    }
+
+    pub(crate) fn state(&self) -> Arc<FederationState> {
+        Arc::clone(&self.state.borrow())
+    }
+
+    fn looks(&self) -> BTreeMap<String, Look> {
+        let looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        looks.as_ref().map(Looks::all).unwrap_or_default()
+    }
+
+    /// What plans are made by; none if it is not all seen yet.
+    pub(crate) fn views(&self, state: &FederationState) -> Option<BTreeMap<String, Arc<View>>> {
+        views(&self.looks(), state, self.unreachable)
+    }
+
+    /// What clients ask for, and who does not say.
+    pub(crate) fn demand(&self, views: &BTreeMap<String, Arc<View>>) -> Demand {
+        let leads = self.looks.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Looks::age);
+        self.rates.demand(std::time::Instant::now(), &Frontends::seen(views), leads.unwrap_or_default())
+    }
+
+    /// Begins those of the moves that can, and counts them apart from those that are refused: how many began.
+    async fn begin(&self, moves: Vec<WantedMove>, cause: Cause) -> usize {
+        let asked = moves.len();
+        let answer = propose(&self.group, &Command::BeginMoves { moves, cause }).await;
+        let (begun, refused) = begun_and_refused(asked, &answer, &self.state());
+        match &answer {
+            Err(error) => tracing::warn!(cause = cause.label(), %error, "none of {asked} moves is known to begin"),
+            Ok(_) if refused > 0 => tracing::warn!(cause = cause.label(), "{refused} of {asked} moves were refused"),
+            Ok(_) => {}
+        }
+        self.metrics.moves_begun.inc_by(begun as u64);
+        self.metrics.moves_refused.inc_by(refused as u64);
+        begun
+    }
+
+    async fn propose(&self, command: &Command) {
+        if let Err(error) = propose(&self.group, command).await {
+            tracing::debug!(command = command.label(), %error, "not agreed on");
+        }
+    }
+}
+
+/// Models whose move began at a log index, unless it has ended since.
+pub(crate) fn begun_at(state: &FederationState, index: u64) -> impl Iterator<Item = &str> {
+    let began = move |moving: &symphony_federation_state::Move| moving.since == index;
+    let moving = state.models().iter().filter(move |(_, model)| model.moving.as_ref().is_some_and(began));
+    moving.map(|(name, _)| name.as_str())
+}
+
+/// How many of the moves that were asked for began, and how many were refused: the group begins those that it can. Of what was not
+/// agreed on nobody knows either.
+fn begun_and_refused(asked: usize, answer: &Result<Agreed, CallError>, state: &FederationState) -> (usize, usize) {
+    let begun = match answer {
+        Ok(agreed) => begun_at(state, agreed.index).count(),
+        Err(CallError::Refused(_)) => 0,
+        Err(_) => return (0, 0),
+    };
+    (begun, asked.saturating_sub(begun))
+}
+
+/// Works whenever this replica leads, until stopped.
+pub(crate) async fn run(
+    office: Office,
+    config: FederationConfig,
+    mut leadership: watch::Receiver<Leadership>,
+    stop: CancellationToken,
+) {
+    loop {
+        let leads = leadership.borrow_and_update().is_leader;
+        office.metrics.is_leader.set(leads.into());
+        let work = async {
+            if leads {
+                tracing::info!("this replica leads the federation");
+                let looks = Looks::begin(&config.clusters, config.look_every, config.unreachable);
+                *office.looks.lock().unwrap_or_else(PoisonError::into_inner) = Some(looks);
+                Steward::new(office.clone(), &config.clusters).work().await;
+            } else {
+                std::future::pending::<()>().await;
+            }
+        };
+        let over = tokio::select! {
+            () = stop.cancelled() => true,
+            () = work => false,
+            changed = leadership.wait_for(|now| now.is_leader != leads) => changed.is_err(),
+        };
+        *office.looks.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        office.metrics.moves_proposed.set(0);
+        if over {
+            return;
+        }
+    }
+}
+
+/// A call to a cluster, by what it is for.
+type Call = (String, String, u64);
+
+struct Steward {
+    office: Office,
+    leads_since: Instant,
+    configured: BTreeMap<String, Vec<String>>,
+    clusters: BTreeMap<String, ClusterAccess>,
+    /// Since when this leader knows of what happened to a model at an index.
+    known_since: BTreeMap<(String, u64), Instant>,
+    calls: Arc<Mutex<BTreeSet<Call>>>,
+    searched: Option<(Instant, Vec<String>, u64)>,
+    /// Models that have had their turn in vain, while others still wait for theirs.
+    tried: BTreeSet<String>,
+    rebalance: Rebalance,
+    balance_looked_at: Option<Instant>,
+    /// Frontends that may serve and are not heard of.
+    silent: BTreeSet<String>,
+}
+
+impl Steward {
+    fn new(office: Office, clusters: &[ClusterAccess]) -> Self {
+        Self {
+            rebalance: Rebalance::new(office.balance.clone()),
+            office,
+            leads_since: Instant::now(),
+            configured: clusters.iter().map(|cluster| (cluster.name.clone(), cluster.addrs.clone())).collect(),
+            clusters: clusters.iter().map(|cluster| (cluster.name.clone(), cluster.clone())).collect(),
+            known_since: BTreeMap::new(),
+            calls: Arc::default(),
+            searched: None,
+            tried: BTreeSet::new(),
+            balance_looked_at: None,
+            silent: BTreeSet::new(),
+        }
+    }
+
+    async fn work(mut self) {
+        loop {
+            // What the group agreed on before this replica led counts, also what it has not applied yet.
+            if self.office.group.read_index().await.is_ok() {
+                self.take_steps().await;
+                self.find_places().await;
+                self.rebalance().await;
+            }
+            tokio::time::sleep(TICK).await;
+        }
+    }
+
+    async fn take_steps(&mut self) {
+        let state = self.office.state();
+        self.show(&state);
+        let now = Instant::now();
+        self.remember(&state, now);
+        let steps = {
+            let age = |model: &str, since: u64| {
+                let known = self.known_since.get(&(model.to_owned(), since));
+                known.map_or(Duration::ZERO, |at| now.saturating_duration_since(*at))
+            };
+            let looks = self.office.looks();
+            let unreachable = self.office.unreachable;
+            let leads = now.saturating_duration_since(self.leads_since);
+            steps(&state, &Seen { configured: &self.configured, looks: &looks, unreachable, leads, age: &age })
+        };
+        for step in steps {
+            match step {
+                Step::Propose(command) => {
+                    if let Command::ClusterLost { name, .. } = &command
+                        && !self.configured.contains_key(name)
+                    {
+                        tracing::warn!(cluster = name, "this replica is not configured with it: it counts as lost");
+                    }
+                    self.office.propose(&command).await;
+                }
+                Step::Ask(asked) => self.ask(asked),
+            }
+        }
+    }
+
+    fn remember(&mut self, state: &FederationState, now: Instant) {
+        let indexes = state.models().iter().flat_map(|(name, model)| {
+            let home = model.home.iter().map(|home| home.since);
+            let moving = model.moving.iter().map(|moving| moving.since);
+            home.chain(moving).chain(model.leftovers.values().copied()).map(move |since| (name.clone(), since))
+        });
+        let current: BTreeSet<_> = indexes.collect();
+        self.known_since.retain(|known, _| current.contains(known));
+        for known in current {
+            self.known_since.entry(known).or_insert(now);
+        }
+    }
+
+    fn show(&self, state: &FederationState) {
+        let metrics = &self.office.metrics;
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        metrics.plan.set(i64::try_from(state.plan()).unwrap_or(i64::MAX));
+        metrics.clusters.set(gauge(state.clusters().len()));
+        metrics.clusters_lost.set(gauge(state.clusters().values().filter(|cluster| !cluster.reachable).count()));
+        metrics.models.set(gauge(state.models().len()));
+        let unserved = state.models().values().filter(|model| {
+            !model.unloading && !model.home.as_ref().is_some_and(|home| state.is_reachable(&home.cluster))
+        });
+        metrics.models_unserved.set(gauge(unserved.count()));
+        metrics.moves.set(gauge(state.moves_under_way()));
+        if state.moves_under_way() > 0 {
+            // What was proposed before is out of date.
+            metrics.moves_proposed.set(0);
+        }
+    }
+
+    /// Calls a cluster, once at a time for the same thing.
+    fn ask(&self, asked: Asked) {
+        let Some(cluster) = self.clusters.get(&asked.cluster).cloned() else { return };
+        let call = match &asked.what {
+            Deed::Load { spec, since } => (asked.cluster.clone(), spec.name.clone(), *since),
+            Deed::Unload { model, since } => (asked.cluster.clone(), model.clone(), *since),
+        };
+        {
+            let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            if calls.len() >= CALLS_MAX || !calls.insert(call.clone()) {
+                return;
+            }
+        }
+        let (office, calls) = (self.office.clone(), Arc::clone(&self.calls));
+        office.metrics.cluster_calls.inc();
+        tokio::spawn(async move {
+            if !carry_out(&office, &cluster, asked).await {
+                tokio::time::sleep(ASKS_AGAIN_AFTER).await;
+            }
+            calls.lock().unwrap_or_else(PoisonError::into_inner).remove(&call);
+        });
+    }
+
+    /// Divides all models anew, if it is time: by what is measured, and by the same rules as an operator who asks for it.
+    async fn rebalance(&mut self) {
+        if self.balance_looked_at.is_some_and(|at| at.elapsed() < BALANCE_LOOKS_EVERY) {
+            return;
+        }
+        self.balance_looked_at = Some(Instant::now());
+        let state = self.office.state();
+        let Some(views) = self.office.views(&state).filter(|views| !views.is_empty()) else { return };
+        let Demand { rates, silent } = self.office.demand(&views);
+        self.hear(silent);
+        let now = |since: Instant| Time::from_nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let known = Known { state: &state, views: &views, rates: &rates };
+        let Some(Start { why, .. }) = self.rebalance.look(now(self.leads_since), &known, &self.silent) else { return };
+        let (begun, moved_bytes_max, known) =
+            (std::time::Instant::now(), self.office.balance.moved_bytes_max, Arc::clone(&state));
+        let search = move || {
+            let known = Known { state: &known, views: &views, rates: &rates };
+            let (together, all) =
+                (|| begun.elapsed() >= SOLVES_WITHIN, || begun.elapsed() >= SOLVES_WITHIN + PICKS_WITHIN);
+            balance(&known, moved_bytes_max, &Stop { together: &together, all: &all })
+        };
+        let found = match tokio::task::spawn_blocking(search).await {
+            Ok(found) => found,
+            Err(error) => Err(format!("the search failed: {error}")),
+        };
+        let metrics = &self.office.metrics;
+        metrics.moves_proposed.set(0);
+        let ended = match found {
+            Err(words) => {
+                tracing::warn!(why = why.label(), "no division: {words}");
+                Ended::Failed
+            }
+            Ok(Division { what, moves }) => {
+                tracing::info!(why = why.label(), "{what}");
+                match self.rebalance.mode() {
+                    BalanceMode::Adopt if !moves.is_empty() => match self.office.begin(moves, Cause::Balance).await {
+                        0 => Ended::Failed,
+                        _ => Ended::Done,
+                    },
+                    BalanceMode::Propose => {
+                        metrics.moves_proposed.set(i64::try_from(moves.len()).unwrap_or(i64::MAX));
+                        Ended::Done
+                    }
+                    BalanceMode::Adopt | BalanceMode::Off => Ended::Done,
+                }
+            }
+        };
+        self.rebalance.ended(now(self.leads_since), ended);
+    }
+
+    /// Says who is not heard of, whenever that changes.
+    fn hear(&mut self, silent: BTreeSet<String>) {
+        self.office.metrics.frontends_silent.set(i64::try_from(silent.len()).unwrap_or(i64::MAX));
+        if silent == self.silent {
+            return;
+        }
+        if silent.is_empty() {
+            tracing::info!("all frontends say what clients ask for");
+        } else {
+            let names: Vec<_> = silent.iter().take(SILENT_NAMED_MAX).map(String::as_str).collect();
+            tracing::warn!(
+                frontends = silent.len(),
+                names = names.join(", "),
+                "frontends that may serve do not say what clients ask for: what they said last counts, and nothing moves for balance"
+            );
+        }
+        self.silent = silent;
+    }
+
+    /// Finds places for models without one, if something has changed or some time has passed.
+    async fn find_places(&mut self) {
+        let state = self.office.state();
+        let homeless: Vec<String> = homeless(&state).into_iter().map(str::to_owned).collect();
+        if homeless.is_empty() {
+            (self.searched, self.tried) = (None, BTreeSet::new());
+            return;
+        }
+        let Some(views) = self.office.views(&state).filter(|views| !views.is_empty()) else { return };
+        let again = self.searched.as_ref().is_none_or(|(at, models, plan)| {
+            *models != homeless || *plan != state.plan() || !self.tried.is_empty() || at.elapsed() >= TRIES_AGAIN_AFTER
+        });
+        if !again {
+            return;
+        }
+        let (known, rates, names) =
+            (Arc::clone(&state), self.office.rates.all(std::time::Instant::now()), homeless.clone());
+        let (begun, tried) = (std::time::Instant::now(), std::mem::take(&mut self.tried));
+        let search = move || {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let known = Known { state: &known, views: &views, rates: &rates };
+            let (together, all) = (|| begun.elapsed() >= SOLVES_TOGETHER_WITHIN, || begun.elapsed() >= SOLVES_WITHIN);
+            place(&known, &names, &tried, &Stop { together: &together, all: &all })
+        };
+        // A search that fails leaves everything as it is; the next one may do better.
+        let Placed { moves, unplaced, tried } = match tokio::task::spawn_blocking(search).await {
+            Ok(placed) => placed,
+            Err(error) => return tracing::error!(%error, "the search for places failed"),
+        };
+        (self.searched, self.tried) = (Some((Instant::now(), homeless, state.plan())), tried);
+        let (mut lost, mut new): (Vec<WantedMove>, _) = moves.into_iter().partition(|wanted| wanted.from.is_some());
+        // The others are found a place anew when these are there. Nobody who is served moves for them, so that any of them may begin
+        // without the others.
+        let room = MOVES_AT_ONCE_MAX.saturating_sub(state.moves_under_way());
+        lost.truncate(room);
+        new.truncate(room - lost.len());
+        for (moves, cause) in [(lost, Cause::Loss), (new, Cause::Place)] {
+            if !moves.is_empty() {
+                self.office.begin(moves, cause).await;
+            }
+        }
+        for (name, reason) in unplaced {
+            let Some(model) = state.models().get(&name).filter(|model| model.unplaced != reason) else { continue };
+            let loaded_at = model.loaded_at;
+            self.office.propose(&Command::Unplaced { model: name, loaded_at, reason }).await;
+        }
+    }
+}
+
+/// Asks the cluster. Whether it said that it is done.
+async fn carry_out(office: &Office, cluster: &ClusterAccess, asked: Asked) -> bool {
+    let Asked { id, what, .. } = asked;
+    let operation_id = id.to_string();
+    match what {
+        Deed::Load { spec, since } => {
+            let call = |mut client: pb::control_client::ControlClient<_>| {
+                let (spec, operation_id) = (Some(pb::ModelSpec::from(&spec)), operation_id.clone());
+                async move { client.load_model(pb::LoadModelRequest { spec, operation_id }).await }
+            };
+            match cluster.control.call(CALL_WITHIN, call).await {
+                Ok(_) => true,
+                // Nothing but another plan helps: what the cluster refuses it will refuse again.
+                Err(ControlError::Refused(status)) => {
+                    let reason = crate::decide::cut(format!("{} refuses it: {}", cluster.name, status.message()));
+                    office.propose(&Command::GiveUp { model: spec.name, since, reason }).await;
+                    false
+                }
+                Err(error) => {
+                    tracing::debug!(cluster = cluster.name, model = spec.name, %error, "not loaded");
+                    false
+                }
+            }
+        }
+        Deed::Unload { model, since } => {
+            let call = |mut client: pb::control_client::ControlClient<_>| {
+                let request = pb::UnloadModelRequest { name: model.clone(), operation_id: operation_id.clone() };
+                async move { client.unload_model(request).await }
+            };
+            match cluster.control.call(CALL_WITHIN, call).await {
+                Ok(_) => {
+                    let cluster = cluster.name.clone();
+                    office.propose(&Command::CopyGone { model, cluster, since }).await;
+                    true
+                }
+                Err(error) => {
+                    tracing::debug!(cluster = cluster.name, model, %error, "not unloaded");
+                    false
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_federation_state::{Refusal, Reply};
+
+    use super::*;
+    use crate::scene::Scene;
+
+    #[test]
+    fn what_the_group_refuses_is_not_counted_as_begun() {
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load("m", 0);
+        scene.load("n", 0);
+        scene.begin("n", "b", Cause::Operator);
+        let wanted = |model: &str| WantedMove {
+            model: model.into(),
+            loaded_at: scene.state.models()[model].loaded_at,
+            from: None,
+            to: "a".into(),
+            subcluster: "s".into(),
+        };
+        let moves = vec![wanted("m"), wanted("n")];
+        let asked = moves.len();
+        let index = scene.done(&Command::BeginMoves { moves, cause: Cause::Place });
+        let agreed = Ok(Agreed { index, reply: Reply { plan: 1 } });
+        assert_eq!(begun_and_refused(asked, &agreed, &scene.state), (1, 1), "n is on its way elsewhere");
+        let refused = Err(Refusal::Unreachable { cluster: "a".into() }.into());
+        assert_eq!(begun_and_refused(asked, &refused, &scene.state), (0, 2));
+        let unknown = Err(CallError::NotAgreed("no quorum".into()));
+        assert_eq!(begun_and_refused(asked, &unknown, &scene.state), (0, 0));
+    }
+}

@@ -1,0 +1,542 @@
+//! Follows the view and leads what this node was assigned.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use symphony_controllers::{Learnt, SlowGpu};
+use symphony_explain::{Explanation, Question};
+use symphony_net::{Incoming, Port, Role};
+use symphony_protocol::view::{SortedView, View};
+use symphony_scheduler::{PayloadDelay, Pressure};
+use symphony_telemetry::ErrorCounts;
+use symphony_types::{BackendId, BootId, GpuClass, GpuId, ModelId, Nanos, SubclusterId, Token};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::decision_threads::DecisionThreads;
+use crate::explain::explain;
+use crate::frontend_link::accept_frontends;
+use crate::leads::Leads;
+use crate::learning::learn;
+use crate::load::{GpuLoad, ModelLoad};
+use crate::standby::Standby;
+use crate::subcluster::{LeadConfig, LedSubcluster};
+use crate::sweeper::Sweeper;
+use crate::thread_watch::watch_threads;
+use crate::worker_metrics::WorkerDurations;
+
+/// How long a lead goes on after somebody else was assigned: until the successor has sealed its backends it still serves,
+/// and after that its plans are refused. Longer than a seal takes.
+const CEDE_WITHIN: Duration = Duration::from_millis(500);
+/// How often it is looked whether such a lead has panicked: some turns are lost by it, of frontends that have not left yet.
+const CEDING_LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The port for frontends, which have a connection for each sub-cluster that is led here: 64 of them for a thousand, or 4096
+/// for sixteen.
+const DISPATCH: Port = Port::new("scheduler.dispatch", &[Role::Frontend], 1 << 16);
+
+/// The dispatch runtime of one scheduler replica.
+#[derive(Debug)]
+pub struct Runtime {
+    pub(crate) leads: Arc<Leads>,
+    pub(crate) threads: Arc<DecisionThreads>,
+    ended: CancellationToken,
+}
+
+/// What the runtime wants the control group to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// A backend of a led sub-cluster cannot be reached.
+    BackendDown(BackendId, BootId),
+    /// This node is ready to take a sub-cluster over.
+    Ready {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// Where the hand-over began.
+        since: u64,
+    },
+    /// Most links of a lead hardly move, and somebody else could lead. This node goes on until that one does.
+    CutOff {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The assignment.
+        token: Token,
+    },
+    /// A decision thread hangs: this node leads the sub-cluster no longer, and perhaps can lead no other.
+    Stuck {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The assignment.
+        token: Token,
+        /// How long nobody is to be asked to lead it: above 0 if the thread hung in a turn of this lead, and others have done so, or
+        /// panicked, lately.
+        pause: Duration,
+    },
+    /// A turn of this lead panicked: this node leads the sub-cluster no longer, and all others as before.
+    Panicked {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The assignment.
+        token: Token,
+        /// How long nobody is to be asked to lead it: above 0 if leads of it have panicked or hung here before, lately.
+        pause: Duration,
+    },
+}
+
+/// What a led sub-cluster has counted so far.
+#[derive(Clone, Debug)]
+pub struct LeadStatus {
+    /// The sub-cluster.
+    pub subcluster: SubclusterId,
+    /// Under which token it is led.
+    pub token: Token,
+    /// The decision thread that ranks for it.
+    pub thread: String,
+    /// Counters by name.
+    pub counters: Vec<(&'static str, u64)>,
+    /// How late timers rang and how long turns took, by kind of worker.
+    pub durations: Vec<WorkerDurations>,
+    /// How far measured execution times were from predicted ones.
+    pub execution_errors: ErrorCounts,
+    /// How hard it is pressed.
+    pub pressure: Pressure,
+    /// GPUs that are set aside.
+    pub quarantined: usize,
+    /// How long inputs take to come, by what its backends have measured; none before they have.
+    pub payload_delay: Option<PayloadDelay>,
+}
+
+/// How much a led sub-cluster has had to do since the lead began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubclusterLoad {
+    /// The sub-cluster.
+    pub subcluster: SubclusterId,
+    /// Under which token it is led: under another one everything is counted anew.
+    pub token: Token,
+    /// By model.
+    pub models: BTreeMap<ModelId, ModelLoad>,
+    /// By GPU.
+    pub gpus: BTreeMap<GpuId, GpuLoad>,
+    /// GPU time that deferred batches of all that was asked would have taken, however early they started.
+    pub demand: Nanos,
+    /// GPUs that are set aside.
+    pub slow: Vec<SlowGpu>,
+    /// How many times as long as given a model's batches take on GPUs of a kind, where that is off by a tenth.
+    pub drifts: Vec<(ModelId, String, f64)>,
+    /// What makes the profiles that plans are made with of the given ones, by model and GPU kind, where they were corrected.
+    pub learnt: Vec<(ModelId, String, Learnt)>,
+}
+
+impl Runtime {
+    /// Starts to serve frontends on `listener` and to lead whatever `view` assigns to this node, as long as it is in
+    /// `contact` with the control group. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn start(
+        config: LeadConfig,
+        listener: TcpListener,
+        view: watch::Receiver<Arc<View>>,
+        contact: watch::Receiver<bool>,
+        reports: mpsc::UnboundedSender<Report>,
+    ) -> std::io::Result<Self> {
+        let (changes, _) = watch::channel(0);
+        let me = (config.node, config.boot);
+        let leads = Arc::new(Leads { me, led: RwLock::default(), view, contact, changes });
+        let ended = CancellationToken::new();
+        let threads = Arc::new(DecisionThreads::new(config.decisions()));
+        let (watched, stuck_after) = ((Arc::clone(&leads), Arc::clone(&threads)), config.stuck_after);
+        let (stop, stuck, sweeper) = (ended.clone(), reports.clone(), Sweeper::start()?);
+        std::thread::Builder::new()
+            .name("watchdog".into())
+            .spawn(move || watch_threads(&watched.0, &watched.1, stuck_after, &stuck, &sweeper, &stop))?;
+        let frontends = Incoming::new(listener, config.net.clone(), DISPATCH);
+        tokio::spawn(accept_frontends(frontends, Arc::clone(&leads), ended.clone()));
+        tokio::spawn(learn(Arc::clone(&leads), ended.clone()));
+        let follower = Follower {
+            config,
+            leads: Arc::clone(&leads),
+            threads: Arc::clone(&threads),
+            reports,
+            ended: ended.clone(),
+            standbys: HashMap::new(),
+            last_tokens: HashMap::new(),
+        };
+        tokio::spawn(follower.run());
+        Ok(Self { leads, threads, ended })
+    }
+
+    /// What is led now.
+    #[must_use]
+    pub fn status(&self) -> Vec<LeadStatus> {
+        let status = |(subcluster, lead): (SubclusterId, Arc<LedSubcluster>)| {
+            let learner = lead.workers.learner.lock().unwrap_or_else(PoisonError::into_inner);
+            LeadStatus {
+                subcluster,
+                token: lead.token,
+                thread: lead.workers.thread().to_owned(),
+                counters: lead.workers.counters(),
+                durations: lead.workers.durations(),
+                execution_errors: lead.workers.execution_errors(),
+                pressure: lead.workers.pressure(),
+                quarantined: learner.slow(lead.workers.clock.now()).len(),
+                payload_delay: *lead.workers.payload_delay.lock().unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        self.leads.living().into_iter().map(status).collect()
+    }
+
+    /// How much the led sub-clusters have had to do.
+    #[must_use]
+    pub fn loads(&self) -> Vec<SubclusterLoad> {
+        let load = |(subcluster, lead): (SubclusterId, Arc<LedSubcluster>)| {
+            let learner = lead.workers.learner.lock().unwrap_or_else(PoisonError::into_inner);
+            let kinds = lead.workers.kinds.read().unwrap_or_else(PoisonError::into_inner);
+            let drift =
+                |(model, class, factor): (_, GpuClass, _)| Some((model, kinds.get(class.index())?.clone(), factor));
+            let learnt = |(model, class, learnt): (_, GpuClass, &Learnt)| {
+                Some((model, kinds.get(class.index())?.clone(), learnt.clone()))
+            };
+            SubclusterLoad {
+                subcluster,
+                token: lead.token,
+                models: lead.workers.loads.models(),
+                gpus: lead.workers.loads.gpus(),
+                demand: lead.workers.demand(),
+                slow: learner.slow(lead.workers.clock.now()),
+                drifts: learner.drifts().filter_map(drift).collect(),
+                learnt: learner.learnt().filter_map(learnt).collect(),
+            }
+        };
+        self.leads.living().into_iter().map(load).collect()
+    }
+
+    /// What the leads of this node remember of a request, or of a model's last batches. Blocks for about a millisecond for
+    /// each model worker, and holds no decision up.
+    #[must_use]
+    pub fn explain(&self, question: &Question) -> Vec<Explanation> {
+        let leads = self.leads.living();
+        let view = Arc::clone(&self.leads.view.borrow());
+        leads.iter().flat_map(|(_, lead)| explain(&lead.workers, &view, question)).collect()
+    }
+
+    /// Stops leading; the threads end.
+    pub fn stop(&self) {
+        self.ended.cancel();
+        // A frontend's link holds its lead too: letting go is not enough.
+        for (_, lead) in self.leads.write().drain() {
+            lead.end();
+        }
+        self.threads.stop();
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Keeps the leads in step with the view.
+struct Follower {
+    config: LeadConfig,
+    leads: Arc<Leads>,
+    threads: Arc<DecisionThreads>,
+    reports: mpsc::UnboundedSender<Report>,
+    ended: CancellationToken,
+    /// Sub-clusters that this node is to lead next.
+    standbys: HashMap<SubclusterId, Standby>,
+    /// A token is led once: a lead that was fenced, or that hung, does not come back under the same number.
+    last_tokens: HashMap<SubclusterId, Token>,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        let (mut view, mut contact) = (self.leads.view.clone(), self.leads.contact.clone());
+        loop {
+            let (current, in_contact) = (Arc::clone(&view.borrow_and_update()), *contact.borrow_and_update());
+            if in_contact {
+                let current = SortedView::from(current);
+                self.stand_by(&current);
+                self.lead_by(&current);
+            } else {
+                self.suspend();
+            }
+            let told = tokio::select! {
+                () = self.ended.cancelled() => return,
+                changed = view.changed() => changed,
+                changed = contact.changed() => changed,
+            };
+            if told.is_err() {
+                // Nobody will say any more that this node is to stop: it stops now.
+                return self.suspend();
+            }
+        }
+    }
+
+    /// Stops leading without anybody to take over: plans that were sent run, requests wait at their frontends. The same
+    /// assignments may be led again: nobody was fenced.
+    fn suspend(&mut self) {
+        self.standbys.clear();
+        let ending = std::mem::take(&mut *self.leads.write());
+        for (id, lead) in ending {
+            tracing::warn!(subcluster = %id, token = %lead.token, "out of contact with the control group: stops dispatching");
+            if !lead.ended.is_cancelled() {
+                self.last_tokens.remove(&id);
+            }
+            lead.end();
+        }
+        self.leads.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Gets ready for what is to be handed over to this node, and forgets what is not any more.
+    fn stand_by(&mut self, current: &View) {
+        let me = self.leads.me;
+        let next = |id: &SubclusterId| current.subclusters.get(id).and_then(|s| s.successor);
+        // What has just been assigned here is taken by its lead.
+        let wanted = |id: &SubclusterId, since: u64| {
+            let leads = current.subclusters.get(id).is_some_and(|s| s.leader == Some(me));
+            leads || next(id).is_some_and(|n| (n.node, n.boot) == me && n.since == since)
+        };
+        self.standbys.retain(|id, standby| wanted(id, standby.since()));
+        for (&id, subcluster) in &current.subclusters {
+            let Some(next) = subcluster.successor.filter(|next| (next.node, next.boot) == me) else { continue };
+            self.standbys.entry(id).or_insert_with(|| {
+                let (net, view) = (self.config.net.clone(), self.leads.view.clone());
+                Standby::start(net, id, next.since, view, self.reports.clone())
+            });
+        }
+    }
+
+    /// Ends what is assigned to others, and begins what is assigned to this node. Each lead is told of what is its own: a view
+    /// costs its length once, however many leads there are.
+    fn lead_by(&mut self, current: &SortedView) {
+        let me = Some(self.leads.me);
+        // The lock is held throughout: whoever stops the runtime finds every lead here, or none is begun after it.
+        let mut led = self.leads.write();
+        if self.ended.is_cancelled() {
+            return;
+        }
+        let mut changed = false;
+        led.retain(|id, lead| {
+            lead.tell(current.for_lead(*id));
+            let now = current.subclusters.get(id);
+            let stays = now.is_some_and(|s| s.leader == me && s.token == lead.token) && !lead.ended.is_cancelled();
+            if !stays {
+                changed = true;
+                match now {
+                    // The successor seals when it is there; until then this one serves those who have not left yet.
+                    Some(now) if now.token > lead.token && now.leader.is_some() => self.cede(*id, Arc::clone(lead)),
+                    _ => lead.end(),
+                }
+            }
+            stays
+        });
+        for (&id, subcluster) in &current.subclusters {
+            let newer = self.last_tokens.get(&id).is_none_or(|&last| subcluster.token > last);
+            if subcluster.leader != me || !newer || led.contains_key(&id) {
+                continue;
+            }
+            let dialled = self.standbys.remove(&id).map(|standby| standby.take()).unwrap_or_default();
+            let (view, reports) = (current.for_lead(id), self.reports.clone());
+            match LedSubcluster::start(&self.config, &self.threads, id, subcluster.token, view, dialled, reports) {
+                Ok(lead) => {
+                    self.last_tokens.insert(id, subcluster.token);
+                    led.insert(id, Arc::new(lead));
+                    changed = true;
+                }
+                Err(error) => tracing::error!(subcluster = %id, %error, "cannot start decision threads"),
+            }
+        }
+        drop(led);
+        if changed {
+            self.leads.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn cede(&self, id: SubclusterId, lead: Arc<LedSubcluster>) {
+        let ended = self.ended.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = ended.cancelled() => {}
+                () = ceded(&lead, CEDE_WITHIN) => {}
+            }
+            // The watchdog looks after what is led, and this is led by somebody else.
+            if lead.workers.have_failed() {
+                tracing::error!(subcluster = %id, token = %lead.token, "a decision panicked while the sub-cluster was handed over");
+            }
+            lead.end();
+        });
+    }
+}
+
+/// Waits until a lead that was handed over is of no use any more: it has ended, so much time has passed, or it has panicked and
+/// keeps its frontends for nothing.
+async fn ceded(lead: &LedSubcluster, within: Duration) {
+    let panicked = async {
+        while !lead.workers.have_failed() {
+            tokio::time::sleep(CEDING_LOOK_EVERY).await;
+        }
+    };
+    tokio::select! {
+        () = lead.ended.cancelled() => {}
+        () = panicked => {}
+        () = tokio::time::sleep(within) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use symphony_protocol::view::{BackendView, SubclusterView};
+    use symphony_scheduler::{DataDelaySettings, Delays};
+    use symphony_types::NodeId;
+
+    use super::*;
+    use crate::worker::ThreadPolicy;
+
+    const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
+    const ILL: SubclusterId = SubclusterId::new(1);
+    const WELL: SubclusterId = SubclusterId::new(2);
+
+    struct Scene {
+        runtime: Runtime,
+        view: watch::Sender<Arc<View>>,
+        contact: watch::Sender<bool>,
+        reported: mpsc::UnboundedReceiver<Report>,
+    }
+
+    /// A runtime that leads both sub-clusters.
+    async fn leads_two() -> Scene {
+        let subcluster =
+            |token| SubclusterView { leader: Some(ME), token: Token::new(token), ..SubclusterView::default() };
+        let subclusters = BTreeMap::from([(ILL, subcluster(10)), (WELL, subcluster(11))]);
+        let (view, views) = watch::channel(Arc::new(View { applied_index: 11, subclusters, ..View::default() }));
+        let (contact, in_contact) = watch::channel(true);
+        let (reports, reported) = mpsc::unbounded_channel();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = LeadConfig {
+            node: ME.0,
+            boot: ME.1,
+            data_delays: DataDelaySettings::default(),
+            delays: Delays::default(),
+            model_threads: 1,
+            decision_threads: 0,
+            threads: ThreadPolicy::default(),
+            tapes: None,
+            stuck_after: Duration::from_secs(20),
+            learning: crate::LearningSettings::default(),
+            consolidate: Vec::new(),
+            redrive_wait: crate::REDRIVE_WAIT,
+            net: symphony_net::Net::plaintext(),
+        };
+        let runtime = Runtime::start(config, listener, views, in_contact, reports).unwrap();
+        while runtime.status().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Scene { runtime, view, contact, reported }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_led_once_nobody_can_say_stop() {
+        for view_ends in [true, false] {
+            let Scene { runtime, view, contact, reported: _reported } = leads_two().await;
+            // One of them closes, the other one stays.
+            let (mut view, mut contact) = (Some(view), Some(contact));
+            if view_ends {
+                view = None;
+            } else {
+                contact = None;
+            }
+            let ended = async {
+                while !runtime.leads.read().is_empty() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the leads end");
+            assert!(runtime.status().is_empty());
+            drop((view, contact));
+        }
+    }
+
+    /// The watchdog knows what is led. What is handed over is not, and still decides for frontends that have not left.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_panic_during_a_hand_over_is_counted_and_ends_the_lead() {
+        let Scene { runtime, view, contact: _contact, reported: mut reports } = leads_two().await;
+        let ill = Arc::clone(&runtime.leads.read()[&ILL]);
+        let other = Some((NodeId::new(2), BootId::new(8)));
+        let handed_over = SubclusterView { leader: other, token: Token::new(12), ..SubclusterView::default() };
+        let mut next = View { applied_index: 12, ..View::clone(&view.borrow()) };
+        next.subclusters.insert(ILL, handed_over);
+        view.send_replace(Arc::new(next));
+        let soon = Duration::from_secs(30);
+        let left = async {
+            while runtime.leads.read().contains_key(&ILL) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(soon, left).await.expect("it is handed over");
+        ill.workers.models[0].push(crate::messages::ModelMessage::Panic);
+        let panicked = async {
+            while runtime.threads.panics() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(soon, panicked).await.expect("it is counted");
+        assert!(ill.workers.have_failed());
+        tokio::time::timeout(soon, ill.ended.cancelled()).await.expect("it ends");
+        assert_eq!(runtime.status().len(), 1, "the other one is led");
+        assert!(reports.try_recv().is_err(), "somebody else leads already: nothing is to be ceded");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_lead_that_panics_while_it_is_handed_over_keeps_nobody_until_the_hand_over_is_over() {
+        let Scene { runtime, view: _view, contact: _contact, reported: _reported } = leads_two().await;
+        // The watchdog knows of it no more.
+        let ill = runtime.leads.write().remove(&ILL).expect("it is led");
+        let hour = Duration::from_secs(3_600);
+        let waits = tokio::spawn({
+            let ill = Arc::clone(&ill);
+            async move { ceded(&ill, hour).await }
+        });
+        ill.workers.models[0].push(crate::messages::ModelMessage::Panic);
+        tokio::time::timeout(Duration::from_secs(30), waits).await.expect("long before that").unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_lead_hears_of_its_own_subcluster_and_wakes_for_nothing_else() {
+        let Scene { runtime, view, contact: _contact, reported: _reported } = leads_two().await;
+        let ill = Arc::clone(&runtime.leads.read()[&ILL]);
+        let mut told = runtime.leads.read()[&WELL].view.subscribe();
+        // The second one is no process: nothing is sealed, which is not the matter here.
+        let backend = |subcluster| BackendView {
+            subcluster,
+            up: true,
+            exec_addr: "127.0.0.1:1".into(),
+            ..BackendView::default()
+        };
+        let backends = BTreeMap::from([(BackendId::new(1), backend(WELL)), (BackendId::new(2), backend(ILL))]);
+        let newer = View { applied_index: 12, backends, ..View::clone(&view.borrow()) };
+        view.send_replace(Arc::new(newer.clone()));
+        let heard =
+            tokio::time::timeout(Duration::from_secs(30), told.wait_for(|view| !view.backends.is_empty())).await;
+        let heard = heard.unwrap().unwrap().clone();
+        assert_eq!(*heard, SortedView::from(Arc::new(newer.clone())).for_lead(WELL));
+        assert_eq!((heard.backends.len(), heard.subclusters.len()), (1, 1));
+        let mut told = ill.view.subscribe();
+        tokio::time::timeout(Duration::from_secs(30), told.wait_for(|v| !v.backends.is_empty()))
+            .await
+            .unwrap()
+            .unwrap();
+        told.mark_unchanged();
+        // What happens elsewhere.
+        let elsewhere = View { applied_index: 13, events: vec![(13, "a model came".into())], ..newer.clone() };
+        ill.tell(SortedView::from(Arc::new(elsewhere)).for_lead(ILL));
+        assert!(!told.has_changed().unwrap());
+        ill.tell(SortedView::from(Arc::new(View { backends: BTreeMap::new(), ..newer })).for_lead(ILL));
+        assert!(told.has_changed().unwrap());
+    }
+}
