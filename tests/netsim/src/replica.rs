@@ -1,8 +1,8 @@
 //! A scheduler replica: the production control plane, and the leads that it gives.
 
 use symphony_control_plane::{
-    BeatListener, ControlPlane, ControlPlaneConfig, Engine, EpochSettings, Host, Listeners, OnDiskError, SnapshotEvery,
-    Timing,
+    ControlPlane, ControlPlaneConfig, Engine, EpochSettings, HeartbeatListener, Host, Listeners, OnDiskError,
+    SnapshotEvery, Timing,
 };
 use symphony_types::BootId;
 
@@ -26,7 +26,7 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Resul
     cluster.trace.note(format_args!("{name} starts as {} in life {boot}", seat.id));
     let listeners = Listeners {
         control: cluster.links.listen(name, CONTROL_PORT).await?,
-        beat: BeatListener::Tasks(cluster.links.listen(name, BEAT_PORT).await?),
+        beat: HeartbeatListener::Tasks(cluster.links.listen(name, BEAT_PORT).await?),
     };
     let disk = seat.data_dir.display().to_string();
     let dispatch = cluster.links.listen(name, DISPATCH_PORT).await?;

@@ -2,7 +2,7 @@
 
 use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuClasses, GpuId, Nanos, RequestId, Time};
 
-use crate::pool_signal::PoolSignal;
+use crate::pool::signal::PoolSignal;
 use crate::why::{DropCause, GrantWhy, PlanWhy};
 use crate::{GpuChoice, ReadyOrder};
 

@@ -13,6 +13,7 @@ mod local_link;
 mod local_payloads;
 mod owner_link;
 mod payload;
+mod payload_meter;
 mod proof;
 #[cfg(not(feature = "rdma"))]
 #[path = "no_rdma.rs"]
@@ -38,7 +39,7 @@ pub use local_link::{LocalReceiver, local_link};
 pub use local_payloads::LocalPayloads;
 pub use owner_link::OwnerLink;
 pub use payload::{PayloadOwner, PayloadTransport, Payloads, ResultToOwner, ReturnedResult};
+pub use payload_meter::PayloadMeter;
 pub use read_times::{PairReading, ReadCounts, Readings, Way};
 pub use sharing::{SharedInputs, SharingError, can_share, can_use_rdma};
-pub use symphony_scheduler::{PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay};
 pub use symphony_shared_memory::Placed as PlacedInput;

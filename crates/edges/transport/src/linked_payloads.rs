@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::payload_meter::PayloadMeter;
 use bytes::Bytes;
 use symphony_config::PayloadsConfig;
 use symphony_net::{Expected, Net, Role};
 use symphony_protocol::PAYLOAD_BYTES_MAX;
 use symphony_protocol::data::{FromOwner, RdmaOffer, ResultBytes, SharingOffer, ToOwner};
 use symphony_protocol::view::{FrontendView, View};
-use symphony_scheduler::{PayloadDelay, PayloadMeter};
 use symphony_shared_memory::Unreadable;
+use symphony_types::PayloadDelay;
 use symphony_types::{BackendId, BootId, FailReason, FrontendId, Nanos, Time};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use symphony_protocol::data::RequestResult;
-use symphony_scheduler::PayloadDelay;
+use symphony_types::PayloadDelay;
 use symphony_types::{BootId, FailReason, FrontendId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;

@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use symphony_scheduler::PayloadDelay;
 use symphony_telemetry::{DurationCounts, DurationHistogram};
+use symphony_types::PayloadDelay;
 use symphony_types::{FrontendId, Nanos};
 
 /// By which way a read got its inputs.

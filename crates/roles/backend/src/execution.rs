@@ -11,7 +11,9 @@ use symphony_protocol::execute::{
     SealedGpu, ToBackend,
 };
 use symphony_protocol::journal::Record;
-use symphony_transport::{LinkSender, PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay, PayloadTransport};
+use symphony_transport::{LinkSender, PayloadTransport};
+use symphony_types::PAYLOAD_DELAY_FORGOTTEN_AFTER;
+use symphony_types::PayloadDelay;
 use symphony_types::{BackendId, BootId, FailReason, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
 use tokio::sync::{mpsc, watch};
 

@@ -8,7 +8,7 @@ use symphony_consensus::{Engine, Host, OnDiskError};
 use symphony_net::Net;
 use symphony_types::{BootId, NodeId};
 
-use crate::epochs::EpochSettings;
+use crate::planning::EpochSettings;
 
 /// One replica's control plane.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ pub fn unix_ms() -> u64 {
 pub struct ReplicaAddrs {
     /// Its control surface: Raft and `symphony.v1.Control`.
     pub control: String,
-    /// Where it takes beats while it leads the control group.
+    /// Where it takes heartbeats while it leads the control group.
     pub beat: String,
 }
 
@@ -77,14 +77,14 @@ pub struct Timing {
 pub struct Liveness {
     /// A replica shows itself to the Raft leader this often.
     pub beat: Duration,
-    /// Silence after which the Raft leader declares a replica down: at least four beats.
+    /// Silence after which the Raft leader declares a replica down: at least four heartbeats.
     pub suspicion: Duration,
     /// A detector that wakes up later than this trusts none of its suspicions: it was paused, not the others.
     pub late: Duration,
-    /// A new Raft leader waits so long for a first beat from the old one, whose silence made the others elect: two beats
+    /// A new Raft leader waits so long for a first heartbeat from the old one, whose silence made the others elect: two heartbeats
     /// and the time to dial.
     pub old_leader_grace: Duration,
-    /// How long dialling the beat port may take.
+    /// How long dialling the heartbeat port may take.
     pub dial: Duration,
     /// How long a replica leads sub-clusters without a leader of the control group that has a quorum and hears it. More
     /// than two worst elections, and never less than a second: an election must not interrupt who serves.
@@ -115,7 +115,7 @@ impl Liveness {
         unconfirmed_max: Duration::from_millis(2_000),
     };
 
-    /// How long a beat and its acknowledgement may be under way together: four times the leader's patience. A line that takes
+    /// How long a heartbeat and its acknowledgement may be under way together: four times the leader's patience. A line that takes
     /// longer hardly moves: its sender dials anew, and what still arrives over it is no sign of life.
     #[must_use]
     pub const fn answer(&self) -> Duration {

@@ -5,51 +5,27 @@
 //! start(config, listeners) ─▶ ControlPlane { view, leadership, propose, metrics, shutdown }
 //! ```
 
-mod authorize;
-mod beat;
-mod checkpoints;
+mod api;
 mod config;
-mod contact;
-mod convert;
-mod detection;
-mod disk;
-mod doorkeeper;
-mod epochs;
 mod error;
-mod explain;
-mod founding;
-mod host;
-mod initiative;
-mod judgement;
-mod liveness;
-mod liveness_tasks;
-mod lives;
-mod membership;
+mod failure_detector;
+mod group;
+mod initiatives;
 mod metrics;
-mod mover;
-mod operations;
 mod plane;
-mod propose;
-mod publish;
-mod registrar;
-mod server;
-mod service;
-mod status;
-mod steward;
-mod view;
+mod planning;
 mod vital;
-mod watches;
 
-#[cfg(feature = "fuzz")]
-pub use beat::fuzz;
-pub use beat::{Mute, Muted};
+pub use api::explain::Remembers;
 pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing, WallClock, unix_ms};
-pub use epochs::{EpochMode, EpochSettings, LoadReports, SCALING_METRIC_NAMES, ScalingCollector, ScalingSettings};
 pub use error::{CallError, Fatal, StartError};
-pub use explain::Remembers;
+#[cfg(feature = "fuzz")]
+pub use failure_detector::fuzz;
+pub use failure_detector::{SilenceHold, SilenceSwitch};
+pub use group::propose::Accepted;
 pub use metrics::{METRIC_NAMES, Metrics};
-pub use plane::{BeatListener, ControlPlane, Listeners, Proposals};
-pub use propose::Accepted;
+pub use plane::{ControlPlane, HeartbeatListener, Listeners, Proposals};
+pub use planning::{EpochMode, EpochSettings, LoadReports, SCALING_METRIC_NAMES, ScalingCollector, ScalingSettings};
 pub use symphony_cluster_state::{Command, Refusal};
 pub use symphony_consensus::{Engine, Host, Leadership, OnDiskError, SimulatedDisk, SnapshotEvery};
 pub use symphony_controllers::{AutoscalerSettings, TriggerSettings};

@@ -103,7 +103,7 @@ pub struct Metrics {
     pub commands_applied: Counter,
     /// Commands that the state refused.
     pub commands_refused: Counter,
-    /// Beats received from other replicas.
+    /// Heartbeats received from other replicas.
     pub beats_received: Counter,
     /// Times the failure detector was paused and forgave all.
     pub detector_late: Counter,

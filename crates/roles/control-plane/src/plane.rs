@@ -13,27 +13,29 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::beat::{Mute, Roll, Standing};
-use crate::checkpoints::Checkpoints;
+use crate::api::explain::{Memory, Remembers};
+use crate::api::operations::Operations;
+use crate::api::publish::{self, Viewer};
+use crate::api::server;
+use crate::api::service::ControlService;
 use crate::config::ControlPlaneConfig;
-use crate::detection::Detection;
-use crate::doorkeeper::{Doorkeeper, Signs};
-use crate::epochs::{LoadReports, Planner, Reported, ScalerService, ScalingCollector, Solver, Unsaid};
 use crate::error::{CallError, Fatal, StartError};
-use crate::explain::{Memory, Remembers};
-use crate::host::{SharedState, StateHost};
-use crate::liveness::{self, Outlook};
-use crate::lives::Lives;
-use crate::membership::{self, Membership};
+use crate::failure_detector::host::Detection;
+use crate::failure_detector::on_threads::{self, DetectorContext};
+use crate::failure_detector::{ContactState, HeartbeatReceiver, SilenceSwitch};
+use crate::group::checkpoints::Checkpoints;
+use crate::group::host::{SharedState, StateHost};
+use crate::group::lives::Lives;
+use crate::group::membership::{self, Membership};
+use crate::group::propose::{Accepted, Proposer};
+use crate::group::{disk, founding, registrar};
+use crate::initiatives::frontend_reaper::{FrontendPresence, FrontendReaper};
+use crate::initiatives::initiative;
+use crate::initiatives::lead_balancer::LeadBalancer;
+use crate::initiatives::mover::Mover;
 use crate::metrics::Metrics;
-use crate::mover::Mover;
-use crate::operations::Operations;
-use crate::propose::{Accepted, Proposer};
-use crate::publish::{self, Viewer};
-use crate::service::ControlService;
-use crate::steward::Steward;
+use crate::planning::{LoadReports, Planner, Reported, ScalerService, ScalingCollector, Solver, Unsaid};
 use crate::vital::Vital;
-use crate::{disk, founding, initiative, registrar, server};
 
 /// How long calls under way are waited for at the end.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
@@ -43,20 +45,20 @@ const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 pub struct Listeners {
     /// For Raft and `symphony.v1.Control`.
     pub control: symphony_net::sockets::Listener,
-    /// For beats.
-    pub beat: BeatListener,
+    /// For heartbeats.
+    pub beat: HeartbeatListener,
 }
 
-/// The bound port for beats, which decides what hears them.
+/// The bound port for heartbeats, which decides what hears them.
 #[derive(Debug)]
-pub enum BeatListener {
+pub enum HeartbeatListener {
     /// Threads of their own: a busy runtime is not a dead replica.
     Threads(std::net::TcpListener),
     /// Tasks of the runtime, for a simulation.
     Tasks(symphony_net::sockets::Listener),
 }
 
-impl From<std::net::TcpListener> for BeatListener {
+impl From<std::net::TcpListener> for HeartbeatListener {
     fn from(listener: std::net::TcpListener) -> Self {
         Self::Threads(listener)
     }
@@ -87,7 +89,7 @@ pub struct ControlPlane {
     proposer: Proposer,
     state: SharedState,
     views: watch::Receiver<Arc<View>>,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<ContactState>,
     ends: watch::Receiver<Option<Fatal>>,
     memory: Memory,
     load_reports: LoadReports,
@@ -129,7 +131,7 @@ impl ControlPlane {
 
         let leadership = group.leadership();
         let cluster: Arc<str> = config.cluster.as_str().into();
-        let roll = Roll {
+        let receiver = HeartbeatReceiver {
             leadership: leadership.clone(),
             lease: config.timing.group.election_max,
             group: Some(group.clone()),
@@ -139,7 +141,7 @@ impl ControlPlane {
             not_applying: metrics.replicas_not_applying.clone(),
         };
         let reported = Arc::new(Mutex::new(Reported::new(&config.epochs)));
-        let signs = Signs::default();
+        let signs = FrontendPresence::default();
         let viewer = Viewer {
             signs: signs.clone(),
             reported: Arc::clone(&reported),
@@ -148,14 +150,15 @@ impl ControlPlane {
             state: state.clone(),
             leadership: leadership.clone(),
             group: group.clone(),
-            progress: Arc::clone(&roll.progress),
+            progress: Arc::clone(&receiver.progress),
         };
         let first = Arc::new(viewer.view());
         let (sorted_sender, sorted) = watch::channel(Arc::new(Arc::clone(&first).into()));
         let (view_sender, views) = watch::channel(first);
         let published = publish::Published { views: view_sender, sorted: sorted_sender };
-        let (stands, standing) = watch::channel(Standing { in_contact: true, heard: false, member: true });
-        let outlook = Outlook { roll, checkpoints, leadership, views: views.clone(), applied: applied.clone() };
+        let (stands, standing) = watch::channel(ContactState { in_contact: true, heard: false, member: true });
+        let outlook =
+            DetectorContext { receiver, checkpoints, leadership, views: views.clone(), applied: applied.clone() };
         let stop = CancellationToken::new();
         let (fatal, ends) = watch::channel(None);
         let vital = Vital::new(fatal.clone(), stop.clone());
@@ -241,12 +244,13 @@ impl ControlPlane {
                 stop.cancelled().await;
             }
         };
-        let (steward, mover, doorkeeper) = (Steward::default(), Mover::default(), Doorkeeper::new(signs));
-        let steward =
-            initiative::run(steward, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
+        let (lead_balancer, mover, frontend_reaper) =
+            (LeadBalancer::default(), Mover::default(), FrontendReaper::new(signs));
+        let lead_balancer =
+            initiative::run(lead_balancer, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
         let mover = initiative::run(mover, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
-        let doorkeeper =
-            initiative::run(doorkeeper, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
+        let frontend_reaper =
+            initiative::run(frontend_reaper, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
         let left_out =
             membership::left_out(config.node, proposer.clone(), standing.clone(), fatal.clone(), stop.clone());
         let serving = async {
@@ -255,16 +259,16 @@ impl ControlPlane {
             }
         };
         let publisher = publish::run(viewer, applied, published, metrics.clone(), fatal.clone(), stop.clone());
-        let declarer = liveness::propose_declared(declared, proposer.clone(), metrics.clone());
+        let declarer = on_threads::propose_declared(declared, proposer.clone(), metrics.clone());
         let registrar = {
             let heard = registrar::Heard { views: views.clone(), standing: standing.clone() };
             registrar::run(registration, life, proposer.clone(), heard, metrics.clone(), fatal, stop.clone())
         };
         let mut tasks = vec![
             vital.spawn("founder", founding),
-            vital.spawn("steward", steward),
+            vital.spawn("steward", lead_balancer),
             vital.spawn("mover", mover),
-            vital.spawn("doorkeeper", doorkeeper),
+            vital.spawn("doorkeeper", frontend_reaper),
             vital.spawn("planner", planner.run(stop.clone())),
             vital.spawn("search for its own place", left_out),
             vital.spawn("control port", serving),
@@ -346,8 +350,8 @@ impl ControlPlane {
 
     /// What makes this replica look dead to the others, as long as somebody has a reason.
     #[must_use]
-    pub fn mute(&self) -> Mute {
-        self.detection.mute()
+    pub fn silence_switch(&self) -> SilenceSwitch {
+        self.detection.silence_switch()
     }
 
     /// Hands the control group's leadership to another replica, if this one has it and another one is up. False if nobody

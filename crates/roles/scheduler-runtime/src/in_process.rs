@@ -11,13 +11,13 @@ use symphony_types::{
     BackendId, BootId, FrontendId, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos, Time, Token,
 };
 
-use crate::clock::Clock;
-use crate::decision_threads::DecisionThreads;
-use crate::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
-use crate::offer_board::SUBCLUSTER_MODELS_MAX;
-use crate::tapes::Tapes;
-use crate::worker_metrics::WorkerDurations;
-use crate::workers::{DecisionConfig, Workers};
+use crate::records::tapes::Tapes;
+use crate::threads::clock::Clock;
+use crate::threads::decision_threads::DecisionThreads;
+use crate::workers::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
+use crate::workers::of_subcluster::{DecisionConfig, Workers};
+use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
+use crate::workers::worker_metrics::WorkerDurations;
 
 /// The production workers of one sub-cluster on production threads, driven by function calls instead of links: for
 /// benchmarks of the scheduler alone (seed 000, Figure 11) and for tests. Its decisions end when it is dropped.

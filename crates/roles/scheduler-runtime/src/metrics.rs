@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use symphony_telemetry::{DurationCounts, Kind, MetricName, Registry, Unit};
 
 use crate::runtime::{LeadStatus, Runtime};
-use crate::worker_metrics::WorkerDurations;
+use crate::workers::worker_metrics::WorkerDurations;
 
 const fn counter(name: &'static str, help: &'static str) -> MetricName {
     MetricName { name, help, kind: Kind::Counter, unit: Unit::Count, labels: &["subcluster"] }
@@ -108,7 +108,7 @@ const EXECUTION_ERROR: MetricName = MetricName {
     labels: &["subcluster"],
 };
 
-/// The counters, in the order of [`Counters`](crate::counters::Counters).
+/// The counters, in the order of [`Counters`](crate::workers::counters::Counters).
 const COUNTERS: [MetricName; 25] = [
     counter("symphony_dispatch_requests_total", "Requests received, new and announced again"),
     counter("symphony_dispatch_redriven_requests_total", "Requests announced again after a take-over"),
@@ -240,7 +240,7 @@ fn encode_durations(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::Counters;
+    use crate::workers::counters::Counters;
 
     #[test]
     fn names_keep_the_law_and_stand_in_the_order_of_the_counters() {

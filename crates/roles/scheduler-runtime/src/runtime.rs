@@ -8,24 +8,26 @@ use symphony_controllers::{Learnt, SlowGpu};
 use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::view::{SortedView, View};
-use symphony_scheduler::{PayloadDelay, Pressure};
+use symphony_scheduler::Pressure;
 use symphony_telemetry::ErrorCounts;
-use symphony_types::{BackendId, BootId, GpuClass, GpuId, ModelId, Nanos, SubclusterId, Token};
+use symphony_types::PayloadDelay;
+use symphony_types::{GpuClass, GpuId, ModelId, Nanos, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::decision_threads::DecisionThreads;
-use crate::explain::explain;
-use crate::frontend_link::accept_frontends;
-use crate::leads::Leads;
-use crate::learning::learn;
-use crate::load::{GpuLoad, ModelLoad};
-use crate::standby::Standby;
-use crate::subcluster::{LeadConfig, LedSubcluster};
-use crate::sweeper::Sweeper;
-use crate::thread_watch::watch_threads;
-use crate::worker_metrics::WorkerDurations;
+use crate::lead::leads::Leads;
+use crate::lead::learning::learn;
+use crate::lead::report::Report;
+use crate::lead::standby::Standby;
+use crate::lead::subcluster::{LeadConfig, LedSubcluster};
+use crate::links::frontend::accept_frontends;
+use crate::records::explain::explain;
+use crate::threads::decision_threads::DecisionThreads;
+use crate::threads::hung_threads::watch_threads;
+use crate::threads::reaper::Reaper;
+use crate::workers::load::{GpuLoad, ModelLoad};
+use crate::workers::worker_metrics::WorkerDurations;
 
 /// How long a lead goes on after somebody else was assigned: until the successor has sealed its backends it still serves,
 /// and after that its plans are refused. Longer than a seal takes.
@@ -43,46 +45,6 @@ pub struct Runtime {
     pub(crate) leads: Arc<Leads>,
     pub(crate) threads: Arc<DecisionThreads>,
     ended: CancellationToken,
-}
-
-/// What the runtime wants the control group to know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
-    /// A backend of a led sub-cluster cannot be reached.
-    BackendDown(BackendId, BootId),
-    /// This node is ready to take a sub-cluster over.
-    Ready {
-        /// The sub-cluster.
-        subcluster: SubclusterId,
-        /// Where the hand-over began.
-        since: u64,
-    },
-    /// Most links of a lead hardly move, and somebody else could lead. This node goes on until that one does.
-    CutOff {
-        /// The sub-cluster.
-        subcluster: SubclusterId,
-        /// The assignment.
-        token: Token,
-    },
-    /// A decision thread hangs: this node leads the sub-cluster no longer, and perhaps can lead no other.
-    Stuck {
-        /// The sub-cluster.
-        subcluster: SubclusterId,
-        /// The assignment.
-        token: Token,
-        /// How long nobody is to be asked to lead it: above 0 if the thread hung in a turn of this lead, and others have done so, or
-        /// panicked, lately.
-        pause: Duration,
-    },
-    /// A turn of this lead panicked: this node leads the sub-cluster no longer, and all others as before.
-    Panicked {
-        /// The sub-cluster.
-        subcluster: SubclusterId,
-        /// The assignment.
-        token: Token,
-        /// How long nobody is to be asked to lead it: above 0 if leads of it have panicked or hung here before, lately.
-        pause: Duration,
-    },
 }
 
 /// What a led sub-cluster has counted so far.
@@ -148,10 +110,10 @@ impl Runtime {
         let ended = CancellationToken::new();
         let threads = Arc::new(DecisionThreads::new(config.decisions()));
         let (watched, stuck_after) = ((Arc::clone(&leads), Arc::clone(&threads)), config.stuck_after);
-        let (stop, stuck, sweeper) = (ended.clone(), reports.clone(), Sweeper::start()?);
+        let (stop, stuck, reaper) = (ended.clone(), reports.clone(), Reaper::start()?);
         std::thread::Builder::new()
             .name("watchdog".into())
-            .spawn(move || watch_threads(&watched.0, &watched.1, stuck_after, &stuck, &sweeper, &stop))?;
+            .spawn(move || watch_threads(&watched.0, &watched.1, stuck_after, &stuck, &reaper, &stop))?;
         let frontends = Incoming::new(listener, config.net.clone(), DISPATCH);
         tokio::spawn(accept_frontends(frontends, Arc::clone(&leads), ended.clone()));
         tokio::spawn(learn(Arc::clone(&leads), ended.clone()));
@@ -393,10 +355,10 @@ mod tests {
 
     use symphony_protocol::view::{BackendView, SubclusterView};
     use symphony_scheduler::{DataDelaySettings, Delays};
-    use symphony_types::NodeId;
+    use symphony_types::{BackendId, BootId, NodeId};
 
     use super::*;
-    use crate::worker::ThreadPolicy;
+    use crate::threads::worker::ThreadPolicy;
 
     const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
     const ILL: SubclusterId = SubclusterId::new(1);
@@ -479,7 +441,7 @@ mod tests {
             }
         };
         tokio::time::timeout(soon, left).await.expect("it is handed over");
-        ill.workers.models[0].push(crate::messages::ModelMessage::Panic);
+        ill.workers.models[0].push(crate::workers::messages::ModelMessage::Panic);
         let panicked = async {
             while runtime.threads.panics() == 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -502,7 +464,7 @@ mod tests {
             let ill = Arc::clone(&ill);
             async move { ceded(&ill, hour).await }
         });
-        ill.workers.models[0].push(crate::messages::ModelMessage::Panic);
+        ill.workers.models[0].push(crate::workers::messages::ModelMessage::Panic);
         tokio::time::timeout(Duration::from_secs(30), waits).await.expect("long before that").unwrap();
     }
 

@@ -73,7 +73,7 @@ fn leads_come_and_go_under_load_and_the_others_miss_nothing() {
             lead.submit();
             lead.play();
         }
-        // One goes with requests that wait and bells that were rung, and another one comes.
+        // One goes with requests that wait and wakers that were rung, and another one comes.
         let place = round % LEADS;
         leads[place].submit();
         leads[place] = Lead::new(&threads);

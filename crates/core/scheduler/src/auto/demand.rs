@@ -3,8 +3,8 @@
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, Nanos};
 
 use crate::DataDelay;
-use crate::class_window::ClassWindow;
-use crate::gpu_counts::GpuCounts;
+use crate::queue::class_window::ClassWindow;
+use crate::ranker::gpu_counts::GpuCounts;
 
 /// The parts of the longest wait that batches still wait, for which demand is known; the last is at once. Between them it is a straight line, and
 /// the shorter the wait, the steeper: batches are small then.

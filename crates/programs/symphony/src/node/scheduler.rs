@@ -8,8 +8,8 @@ use symphony_config::{
 };
 use symphony_control_plane::{
     AutoscalerSettings, CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings,
-    Listeners, LoadReports, Mute, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, StartError,
-    TriggerSettings,
+    Listeners, LoadReports, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, SilenceSwitch,
+    StartError, TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     symphony_scheduler_runtime::register_metrics(&registry, &runtime);
     plane.explain_by(std::sync::Arc::new(Memory(std::sync::Arc::clone(&runtime))));
     let life = (scheduler.id, boot);
-    tokio::spawn(pass_on(reports, Spokesman { life, proposals: plane.proposals(), mute: plane.mute() }));
+    tokio::spawn(pass_on(reports, Spokesman { life, proposals: plane.proposals(), mute: plane.silence_switch() }));
 
     tokio::spawn(report_loads(std::sync::Arc::clone(&runtime), plane.load_reports()));
 
@@ -353,7 +353,7 @@ const CEDE_WITHIN: Duration = Duration::from_millis(100);
 struct Spokesman {
     life: (NodeId, BootId),
     proposals: Proposals,
-    mute: Mute,
+    mute: SilenceSwitch,
 }
 
 /// Passes reports on, each by itself: one that finds no leader must not hold up the others.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use symphony_protocol::execute::{EndedPlan, Execute, FromBackend, Refusal, ToBackend};
 use symphony_protocol::journal::Record;
-use symphony_transport::PayloadDelay;
+use symphony_types::PayloadDelay;
 use symphony_types::{BootId, FailReason, GpuId, ModelId, Nanos, NodeId, SubclusterId, Token};
 
 use super::scene::{

@@ -9,9 +9,8 @@ use symphony_executor::{EmulatedExecutor, ModelExecutor, default_signature, item
 use symphony_net::{Net, Role};
 use symphony_protocol::data::ResultBytes;
 use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, SealedGpu, ToBackend};
-use symphony_transport::{
-    LinkReceiver, PayloadDelay, PayloadTransport, Payloads, ResultToOwner, connect_link, link_over,
-};
+use symphony_transport::{LinkReceiver, PayloadTransport, Payloads, ResultToOwner, connect_link, link_over};
+use symphony_types::PayloadDelay;
 use symphony_types::{
     BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, RequestId, SubclusterId, Token,
 };

@@ -9,9 +9,10 @@ use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader
 use symphony_protocol::view::{
     BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView, View,
 };
-use symphony_scheduler::{DataDelaySettings, Delays, PAYLOAD_DELAY_FORGOTTEN_AFTER};
+use symphony_scheduler::{DataDelaySettings, Delays};
 use symphony_scheduler_runtime::{LeadConfig, LearningSettings, Report, Runtime, ThreadPolicy};
 use symphony_transport::{connect_link, link_over};
+use symphony_types::PAYLOAD_DELAY_FORGOTTEN_AFTER;
 use symphony_types::{FailReason, LatencyProfile, ModelId, Nanos, RequestValue, Signature, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};

@@ -1,0 +1,417 @@
+//! What a sub-cluster finds out about itself: how hard it is pressed, and how early its batches may start.
+
+use symphony_types::{Nanos, Time};
+
+use crate::auto::early_start::EarlyStart;
+use crate::meters::lateness_meter::Overrun;
+use crate::pool::account::Account;
+use crate::pool::pressure::Pressure;
+use crate::pool::signal::PoolSignal;
+use crate::ranker::gpu_counts::GpuCounts;
+
+/// How often accounts are told and the signal is found anew.
+pub const POOL_TICK: Nanos = Nanos::from_millis(50);
+/// Ticks in the window: over a second bursts and idle moments even out, and a step of the load is answered within two.
+const TICKS: usize = 20;
+/// A pressure that has not been renewed for that long is none: as long as the window, after which it would be forgotten.
+pub const PRESSURE_VALID: Nanos = POOL_TICK.saturating_mul(TICKS as u64);
+/// Idle GPU time counts that often: twice as much as it is, so that what could be served is served soon when the load goes
+/// back, and bursts between idle times are no overload.
+const IDLE_WEIGHT: f64 = 2.0;
+/// The share of what is lost that has to be dropped from queues, to show that the rest was rightly shed. Enough to be seen within
+/// a window, and so little that it is nobody's part.
+const DROPPED_MIN: f64 = 0.05;
+/// Up to this share of what is asked, losses are no overload: twice the percent that a p99 allows, since a second is noisy.
+const LOSS_MIN: f64 = 0.02;
+
+/// What a [`PoolControl`] is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolInput {
+    /// What models saw since they told last.
+    pub account: Account,
+    /// GPUs that are idle at this moment.
+    pub gpus_idle: GpuCounts,
+    /// GPUs there are.
+    pub gpus: GpuCounts,
+    /// Whether whole GPUs are to be left idle: as long as GPUs are to spare batches then start at frontrun, or once another arrival is unlikely.
+    pub consolidate: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tick {
+    account: Account,
+    /// GPUs that nobody used in that time.
+    idle: GpuCounts,
+}
+
+/// Finds what all models of a sub-cluster have to know of each other.
+///
+/// **Pressure**: what its models lost lately, however it came about, less what idle GPUs could have served, divided by what was asked of
+/// them, each model's by its value. So models do not lose more because of it, only each its part: the pressure follows losses and does not
+/// make them. When the load goes back, queues drop nothing any more and GPUs idle, and the pressure is gone within two windows. Up to two
+/// percent it is none.
+///
+/// **Early start**: the earliest that the GPUs can afford at the demand of the last second.
+///
+/// **Overrun**: how much longer than predicted plans took in the last second in which any ended.
+#[derive(Clone, Debug, Default)]
+pub struct PoolControl {
+    ticks: [Tick; TICKS],
+    /// Number of the tick that is filling, counted from the origin of time.
+    current: u64,
+    /// The first of all.
+    first: Option<u64>,
+    filling: Account,
+    signal: PoolSignal,
+    /// GPU time that was asked for so far.
+    demand_time: Nanos,
+}
+
+impl PoolControl {
+    /// One decision: time and input come in. Returns the signal for all models whenever it is found anew and says, or said before, more
+    /// than nothing.
+    pub fn step(&mut self, now: Time, input: PoolInput) -> Option<PoolSignal> {
+        let tick = now.as_nanos() / POOL_TICK.get();
+        self.first.get_or_insert(tick);
+        self.filling = self.filling.and(input.account);
+        if tick <= self.current {
+            return None;
+        }
+        self.count_demand(&input.gpus);
+        self.pass(tick, input.gpus_idle);
+        self.current = tick;
+        let before = self.signal;
+        self.signal = self.find(&input);
+        (before != PoolSignal::NONE || self.signal != PoolSignal::NONE).then_some(self.signal)
+    }
+
+    /// The pressure found last.
+    #[must_use]
+    pub const fn pressure(&self) -> Pressure {
+        self.signal.pressure
+    }
+
+    /// GPU time that deferred batches would have taken so far, on the GPUs as they were. It is proportional to the load however early batches
+    /// start, so an autoscaler goes by it.
+    #[must_use]
+    pub const fn demand_time(&self) -> Nanos {
+        self.demand_time
+    }
+
+    fn count_demand(&mut self, gpus: &GpuCounts) {
+        let load = self.filling.demand.loads(gpus, POOL_TICK)[0];
+        let there: u32 = gpus.0.iter().sum();
+        // Without GPUs there is no time of theirs to count.
+        if load.is_finite() {
+            self.demand_time += Nanos::from_secs_f64(load * f64::from(there) * POOL_TICK.as_secs_f64());
+        }
+    }
+
+    /// Time has come to `tick`, and what was told until now belongs to the ticks before.
+    fn pass(&mut self, tick: u64, idle: GpuCounts) {
+        let filled = std::mem::take(&mut self.filling);
+        // A silence longer than the window empties it; more steps would write the same again.
+        for number in tick.saturating_sub(TICKS as u64).max(self.current)..tick {
+            let account = if number == self.current { filled } else { Account::default() };
+            self.ticks[(number % TICKS as u64) as usize] = Tick { account, idle };
+        }
+    }
+
+    fn find(&self, input: &PoolInput) -> PoolSignal {
+        let seen = self.ticks.iter().fold(Account::default(), |sum, tick| sum.and(tick.account));
+        // While nothing ends what was usual before stays so.
+        let overrun = Overrun::between(seen.longer, seen.predicted).unwrap_or(self.signal.overrun);
+        // Less than the window where time began later.
+        let ticks = self.current.saturating_sub(self.first.unwrap_or(0)).clamp(1, TICKS as u64);
+        let loads = seen.demand.loads(&input.gpus, POOL_TICK.saturating_mul(ticks));
+        let affordable = EarlyStart::affordable(&loads);
+        // Near saturation there is no GPU to leave idle. The two are close, and demand does not follow them: nothing swings.
+        let consolidates = input.consolidate && affordable > EarlyStart::LEAST;
+        let early_start = if consolidates { EarlyStart::NONE } else { affordable };
+        PoolSignal { pressure: self.pressure_of(&seen), early_start, overrun, gpus: input.gpus }
+    }
+
+    fn pressure_of(&self, seen: &Account) -> Pressure {
+        // GPUs that could have met nothing of what was lost are always idle, and no help.
+        let idle: u32 = self.ticks.iter().map(|tick| tick.idle.of(seen.could_serve)).sum();
+        let idle_s = f64::from(idle) * POOL_TICK.as_secs_f64();
+        let (asked, shed, dropped) = (seen.asked.as_secs_f64(), seen.shed.as_secs_f64(), seen.dropped.as_secs_f64());
+        // Requests that wait for longer than the window are lost when it is over: so many at once say nothing about what is
+        // asked now. Of that no more can be lost than all.
+        let lost = (shed + dropped).min(asked);
+        // What was only shed may have been shed for nothing: it counts as far as other losses show that it was needed.
+        let needed = lost.min(dropped / DROPPED_MIN);
+        let missing = needed - IDLE_WEIGHT * idle_s;
+        let Some(value_max) = seen.value_max.filter(|_| missing > LOSS_MIN * asked) else { return Pressure::NONE };
+        let share = missing / seen.asked_by_value.as_secs_f64();
+        // Where some models shed all they may and that is less than their part, the others have to bear the rest.
+        let called = seen.called.as_secs_f64();
+        let rest = if called > 0.0 { seen.called_in_full.as_secs_f64() / called } else { 1.0 };
+        Pressure::from_share(share * rest).min(Pressure::all_from(value_max))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_types::{GpuClasses, RequestValue};
+
+    use super::*;
+    use crate::auto::demand::Demand;
+
+    /// In milliseconds; `shed` and `dropped`, then what was called for, with the limit and without.
+    fn account(asked: u64, lost: [u64; 2], by_value: u64, called: [u64; 2]) -> Account {
+        let ms = Nanos::from_millis;
+        Account {
+            asked: ms(asked),
+            asked_by_value: ms(by_value),
+            shed: ms(lost[0]),
+            dropped: ms(lost[1]),
+            called: ms(called[0]),
+            called_in_full: ms(called[1]),
+            could_serve: GpuClasses::from_bits(1),
+            value_max: Some(RequestValue::ONE),
+            ..Account::default()
+        }
+    }
+
+    /// GPUs of the first class and of the second.
+    fn idle(gpus: [u32; 2]) -> GpuCounts {
+        let mut idle = GpuCounts::default();
+        idle.0[..2].copy_from_slice(&gpus);
+        idle
+    }
+
+    /// Tells the same in every tick of `from..to`; returns what was said last.
+    fn tell(control: &mut PoolControl, from: u64, to: u64, account: Account, gpus: u32) -> Option<Pressure> {
+        let gpus_idle = idle([gpus, 0]);
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
+        let said = (from..to)
+            .map(|tick| control.step(at(tick), PoolInput { account, gpus_idle, ..PoolInput::default() }))
+            .last()
+            .flatten();
+        said.map(|signal| signal.pressure)
+    }
+
+    #[test]
+    fn the_pressure_is_the_share_that_is_lost() {
+        let mut control = PoolControl::default();
+        assert_eq!(tell(&mut control, 1, 50, account(100, [0, 20], 100, [0; 2]), 0), Some(Pressure::from_share(0.2)));
+        // The same loss of models of which half are worth four times as much.
+        let mut control = PoolControl::default();
+        let half = Pressure::from_share(20.0 / 62.5);
+        assert_eq!(tell(&mut control, 1, 50, account(1000, [0, 200], 625, [0; 2]), 0), Some(half));
+    }
+
+    #[test]
+    fn two_percent_are_no_overload_and_nothing_is_said() {
+        let mut control = PoolControl::default();
+        assert_eq!(tell(&mut control, 1, 50, account(1000, [0, 19], 1000, [0; 2]), 0), None);
+        assert_eq!(
+            tell(&mut control, 50, 100, account(1000, [0, 21], 1000, [0; 2]), 0),
+            Some(Pressure::from_share(0.021))
+        );
+        // The end of it is said once.
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
+        let said: Vec<_> = (100..140).map(|tick| control.step(at(tick), PoolInput::default())).collect();
+        assert_eq!(said.iter().filter(|said| **said == Some(PoolSignal::NONE)).count(), 1);
+        assert_eq!((said[39], control.pressure()), (None, Pressure::NONE));
+    }
+
+    #[test]
+    fn idle_gpus_take_the_pressure_away_within_the_window() {
+        let mut control = PoolControl::default();
+        tell(&mut control, 1, 50, account(500, [90, 10], 500, [100; 2]), 0);
+        assert_eq!(control.pressure(), Pressure::from_share(0.2));
+        // Two idle GPUs, counted twice, over 50 ms: twice as much as is shed.
+        let until = 50 + TICKS as u64 / 2 + 1;
+        tell(&mut control, 50, until, account(500, [90, 10], 500, [100; 2]), 2);
+        assert!(control.pressure() < Pressure::from_share(0.05), "{}", control.pressure());
+        tell(&mut control, until, 50 + TICKS as u64, account(500, [90, 10], 500, [100; 2]), 2);
+        assert_eq!(control.pressure(), Pressure::NONE);
+    }
+
+    #[test]
+    fn what_is_shed_without_need_goes_within_two_windows() {
+        let mut control = PoolControl::default();
+        let needed = account(100, [19, 1], 100, [20; 2]);
+        assert_eq!(tell(&mut control, 1, 500, needed, 0), Some(Pressure::from_share(0.2)));
+        let mut pressure = control.pressure();
+        for tick in 500..500 + 2 * TICKS as u64 {
+            let shed = (100.0 * pressure.share()) as u64;
+            pressure =
+                tell(&mut control, tick, tick + 1, account(100, [shed, 0], 100, [shed; 2]), 0).unwrap_or(pressure);
+        }
+        assert_eq!(pressure, Pressure::NONE);
+    }
+
+    /// Demand that keeps so many GPUs of the first class busy for a tick, twice as many if batches start at once.
+    fn asks(gpus: f64) -> Account {
+        let mut demand = Demand::default();
+        for (level, asked) in demand.0[0].iter_mut().enumerate() {
+            *asked = Nanos::from_secs_f64(POOL_TICK.as_secs_f64() * gpus * (1.0 + level as f64 / 8.0));
+        }
+        Account { demand, ..Account::default() }
+    }
+
+    #[test]
+    fn batches_start_earlier_the_more_gpus_are_to_spare() {
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
+        let starts = |asked: f64| {
+            let mut control = PoolControl::default();
+            let input = PoolInput { account: asks(asked), gpus: idle([10, 0]), ..PoolInput::default() };
+            let said = (0..60).filter_map(|tick| control.step(at(tick), input)).last();
+            let demand_s = control.demand_time().as_secs_f64() / (60.0 * POOL_TICK.as_secs_f64());
+            (said.unwrap_or(PoolSignal::NONE).early_start.share(), demand_s)
+        };
+        let near = |(start, load): (f64, f64), wanted: (f64, f64)| {
+            assert!(
+                (start - wanted.0).abs() < 1e-3 && (load - wanted.1).abs() < 1e-3,
+                "{start} with a demand of {load} GPUs"
+            );
+        };
+        near(starts(3.9), (1.0, 3.9));
+        // 0.72 · (1 + 2/8) = 0.9 at the third level, at which batches wait for half as long.
+        near(starts(7.2), (0.5, 7.2));
+        near(starts(9.0), (0.1, 9.0));
+        near(starts(20.0), (0.1, 20.0));
+    }
+
+    #[test]
+    fn a_step_of_the_load_is_answered_within_a_second_as_is_its_end() {
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
+        let mut control = PoolControl::default();
+        let mut start = |tick: u64, asked: f64| {
+            control.step(at(tick), PoolInput { account: asks(asked), gpus: idle([10, 0]), ..PoolInput::default() });
+            control.signal.early_start
+        };
+        let before: Vec<_> = (1..100).map(|tick| start(tick, 3.0)).collect();
+        assert_eq!(before[98], EarlyStart::AT_ONCE);
+        let high: Vec<_> = (100..200).map(|tick| start(tick, 9.0)).collect();
+        assert!(high.is_sorted_by(|a, b| a >= b), "it falls and stays down");
+        assert!(high[TICKS].share() < 0.15, "{:?}", high[TICKS]);
+        let after: Vec<_> = (200..230).map(|tick| start(tick, 3.0)).collect();
+        assert!(after.is_sorted(), "it rises and stays up");
+        assert_eq!(after[TICKS + 1], EarlyStart::AT_ONCE);
+    }
+
+    #[test]
+    fn who_wants_whole_gpus_idle_has_batches_start_late_however_many_there_are() {
+        let mut control = PoolControl::default();
+        let gpus = idle([10, 0]);
+        let mut start = |tick: u64, consolidate: bool| {
+            let input = PoolInput { account: asks(1.0), gpus, consolidate, ..PoolInput::default() };
+            control.step(Time::ZERO + POOL_TICK.saturating_mul(tick), input).map(|signal| signal.early_start.share())
+        };
+        assert_eq!((start(1, true), start(2, true)), (Some(0.0), Some(0.0)));
+        assert_eq!(start(3, false), Some(1.0));
+        let saturated = PoolInput { account: asks(9.5), gpus, consolidate: true, ..PoolInput::default() };
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
+        let told = (4..30).map(|tick| control.step(at(tick), saturated)).last().flatten();
+        assert_eq!(told.map(|signal| signal.early_start.share()), Some(0.1), "no GPU is to spare");
+    }
+
+    #[test]
+    fn gpus_of_several_classes_share_the_demand() {
+        // One GPU of a class that needs two for all, three of one that needs six: each could do a half.
+        let mut demand = Demand::default();
+        demand.0[0] = [POOL_TICK.saturating_mul(2); crate::DEMAND_LEVELS];
+        demand.0[1] = [POOL_TICK.saturating_mul(6); crate::DEMAND_LEVELS];
+        assert_eq!(demand.loads(&idle([1, 3]), POOL_TICK), [1.0; crate::DEMAND_LEVELS]);
+        assert_eq!(demand.loads(&idle([2, 6]), POOL_TICK), [0.5; crate::DEMAND_LEVELS]);
+        assert_eq!(demand.loads(&idle([0, 0]), POOL_TICK)[0], f64::INFINITY, "nobody can do it");
+        assert_eq!(Demand::default().loads(&idle([0, 0]), POOL_TICK)[0], 0.0, "nothing is asked");
+    }
+
+    #[test]
+    fn how_much_longer_plans_take_is_remembered_through_a_silence() {
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
+        let mut control = PoolControl::default();
+        let ended = |longer, predicted| PoolInput {
+            account: Account { longer: Nanos::new(longer), predicted: Nanos::new(predicted), ..Account::default() },
+            ..PoolInput::default()
+        };
+        control.step(at(1), ended(30, 1000));
+        control.step(at(2), ended(70, 1000));
+        let said = control.step(at(3), PoolInput::default()).map(|signal| signal.overrun);
+        assert_eq!(said, Some(Overrun::from_thousandths(50)));
+        assert_eq!(control.step(at(500), PoolInput::default()).map(|signal| signal.overrun), said);
+        control.step(at(501), ended(10, 1000));
+        let said = control.step(at(502), PoolInput::default()).map(|signal| signal.overrun);
+        assert_eq!(said, Some(Overrun::from_thousandths(10)), "what was long ago does not count");
+    }
+
+    #[test]
+    fn a_silence_is_the_end_of_it() {
+        let mut control = PoolControl::default();
+        tell(&mut control, 1, 50, account(100, [0, 50], 100, [0; 2]), 0);
+        assert_eq!(tell(&mut control, 5000, 5001, account(100, [0, 0], 100, [0; 2]), 0), Some(Pressure::NONE));
+    }
+
+    #[test]
+    fn what_some_cannot_shed_the_others_bear() {
+        // Half of the requests are worth a tenth, and 0.7 of all are lost; but nobody sheds more than 0.95.
+        let mut control = PoolControl::default();
+        let mut pressure = Pressure::NONE;
+        for tick in 1..2000 {
+            let called = |share_max: f64| {
+                let share = |value: f64| (pressure.share() / value).min(share_max);
+                (50_000.0 * (share(1.0) + share(0.1))) as u64
+            };
+            let called = [called(0.95), called(f64::INFINITY)];
+            let account = account(100_000, [60_000, 10_000], 50_000 + 500_000, called);
+            pressure = tell(&mut control, tick, tick + 1, account, 0).unwrap_or(pressure);
+        }
+        // 0.5 · p + 0.5 · 0.95 = 0.7.
+        assert!((pressure.share() - 0.45).abs() < 0.001, "{pressure}");
+    }
+
+    #[test]
+    fn gpus_that_could_have_met_nothing_of_it_do_not_count() {
+        let with = |gpus: [u32; 2]| {
+            let mut control = PoolControl::default();
+            for tick in 1..50 {
+                let at = Time::ZERO + POOL_TICK.saturating_mul(tick);
+                control.step(
+                    at,
+                    PoolInput {
+                        account: account(500, [90, 10], 500, [100; 2]),
+                        gpus_idle: idle(gpus),
+                        ..PoolInput::default()
+                    },
+                );
+            }
+            control.pressure()
+        };
+        assert_eq!(with([0, 100]), Pressure::from_share(0.2));
+        assert_eq!(with([100, 0]), Pressure::NONE);
+    }
+
+    #[test]
+    fn it_does_not_rise_above_where_all_shed_all_they_may() {
+        let mut control = PoolControl::default();
+        let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
+        let mut pressure = Pressure::NONE;
+        let mut tell = |from: u64, to: u64, asked: u64, served: u64| {
+            for tick in from..to {
+                let called = (asked as f64 * pressure.share().min(0.95)) as u64;
+                let in_full = (asked as f64 * pressure.share()) as u64;
+                let dropped = (asked - called).saturating_sub(served);
+                let account = account(asked, [called, dropped], asked, [called, in_full]);
+                control.step(at(tick), PoolInput { account, ..PoolInput::default() });
+                pressure = control.pressure();
+            }
+            pressure
+        };
+        let highest = tell(1, 6000, 10_000, 100);
+        assert_eq!(highest, Pressure::from_share(0.95));
+        let after = tell(6000, 6000 + 2 * TICKS as u64, 160, 100);
+        assert!((after.share() - 0.375).abs() < 0.05, "{after}");
+    }
+
+    #[test]
+    fn losses_of_what_nobody_asks_for_any_more_are_no_pressure() {
+        let mut control = PoolControl::default();
+        let lost = Account { dropped: Nanos::from_millis(50), ..Account::default() };
+        assert_eq!(tell(&mut control, 1, 50, lost, 0), None);
+    }
+}

@@ -1,0 +1,264 @@
+//! One model's part in what a sub-cluster has to give up.
+
+use symphony_types::{GpuClasses, Nanos, RequestValue, Time};
+
+use crate::pool::account::Account;
+use crate::pool::control::PRESSURE_VALID;
+use crate::pool::pressure::Pressure;
+use crate::why::ShedCause;
+
+/// Requests dropped beyond a model's part that count against its part later: those of a large batch. What a longer burst
+/// loses is forgotten, so that nobody is spared for long because of one bad moment.
+const CREDIT_MAX: f64 = 32.0;
+/// Overload lasts once pressure has been told for so long: as long as the window in which it is found, so that all of it lies in the
+/// overload, and as long as what was told is valid.
+const LASTING_MIN: Nanos = PRESSURE_VALID;
+
+/// Says when one of a model's requests is shed, the same number for the same arrivals: what is due adds up, and each time it
+/// makes a whole request, one is shed. Requests that were dropped anyway count as part of it, so nobody gives up more than
+/// the part unless more is lost anyhow.
+#[derive(Clone, Debug)]
+pub(crate) struct Shedding {
+    value: RequestValue,
+    pressure: Pressure,
+    /// When the pressure was told.
+    told: Time,
+    /// When some pressure was told first and last, without a pause that is longer than the window in which it is found.
+    pressed: Option<(Time, Time)>,
+    /// Whether the overload lasts, as of the last arrival.
+    lasts: bool,
+    /// Requests due to be shed; negative if more were dropped than was due.
+    due: f64,
+    /// GPU time of one item, and by value.
+    per_item: Nanos,
+    per_item_by_value: Nanos,
+    account: Account,
+}
+
+impl Shedding {
+    /// For requests of this value; `per_item` is the GPU time of one item.
+    pub(crate) fn new(value: RequestValue, per_item: Nanos) -> Self {
+        let (pressure, told, account) = (Pressure::NONE, Time::ZERO, Account::default());
+        let per_item_by_value = by_value(per_item, value);
+        Self { value, pressure, told, pressed: None, lasts: false, due: 0.0, per_item, per_item_by_value, account }
+    }
+
+    /// The model aims at another batch size.
+    pub(crate) fn aim(&mut self, per_item: Nanos) {
+        self.per_item = per_item;
+        self.per_item_by_value = by_value(per_item, self.value);
+    }
+
+    /// The newest pressure.
+    pub(crate) fn press(&mut self, now: Time, pressure: Pressure) {
+        self.told = now;
+        if pressure == Pressure::NONE {
+            self.relax();
+        } else {
+            self.pressure = pressure;
+            let first =
+                self.pressed.filter(|&(_, last)| now.since(last) <= PRESSURE_VALID).map_or(now, |(first, _)| first);
+            self.pressed = Some((first, now));
+        }
+    }
+
+    /// There is no pressure, whoever says so.
+    fn relax(&mut self) {
+        (self.pressure, self.due) = (Pressure::NONE, 0.0);
+    }
+
+    /// Whether overload has lasted for longer than any burst that passes by itself within the window in which the pressure is found: what
+    /// is lost then is what the GPUs cannot do.
+    pub(crate) const fn overload_lasts(&self) -> bool {
+        self.lasts
+    }
+
+    /// A request of `items` items arrives; if it is to be shed, why.
+    #[inline]
+    pub(crate) fn arrived(&mut self, now: Time, items: u32) -> Option<ShedCause> {
+        let work = self.work(items);
+        self.account.asked += work;
+        self.asked_by_value(work);
+        self.lasts = self
+            .pressed
+            .is_some_and(|(first, last)| now.since(last) <= PRESSURE_VALID && last.since(first) >= LASTING_MIN);
+        if self.pressure == Pressure::NONE {
+            return None;
+        }
+        if self.is_out_of_date(now) {
+            self.relax();
+            return None;
+        }
+        let times = |factor: f64| Nanos::from_secs_f64(work.as_secs_f64() * factor);
+        let share = self.pressure.share_of(self.value);
+        self.account.called += times(share);
+        self.account.called_in_full += times(self.pressure.share_in_full(self.value));
+        self.due += share;
+        if self.due < 1.0 {
+            return None;
+        }
+        self.due -= 1.0;
+        self.account.shed += work;
+        Some(ShedCause { pressure: self.pressure, value: self.value })
+    }
+
+    /// Classes of GPUs that could have met the request that was shed last.
+    pub(crate) fn could_have_been_met_on(&mut self, classes: GpuClasses) {
+        self.account.could_serve = self.account.could_serve.and(classes);
+    }
+
+    /// A request was dropped after it had waited, although these classes of GPUs could have met it had they been idle.
+    pub(crate) fn dropped(&mut self, items: u32, waited: Nanos, could_serve: GpuClasses) {
+        let work = self.work(items);
+        self.account.dropped += work;
+        self.account.could_serve = self.account.could_serve.and(could_serve);
+        if waited > PRESSURE_VALID {
+            // Its arrival is forgotten by now: without it the loss would look like a larger share than it is.
+            self.asked_by_value(work);
+        }
+        if self.pressure != Pressure::NONE {
+            self.due = (self.due - 1.0).max(-CREDIT_MAX);
+        }
+    }
+
+    /// What has come since the last time.
+    pub(crate) fn take_account(&mut self) -> Account {
+        std::mem::take(&mut self.account)
+    }
+
+    /// Whether the model has lost more than its part, as far as that is remembered: shedding less cannot help it any more.
+    /// That happens to models whose batches are smaller than those of others, and so can wait longer in any order by time.
+    pub(crate) fn is_behind(&self, now: Time) -> bool {
+        self.pressure != Pressure::NONE && self.due < 1.0 - CREDIT_MAX && !self.is_out_of_date(now)
+    }
+
+    /// Nobody has told the pressure for so long that it is none.
+    pub(crate) fn is_out_of_date(&self, now: Time) -> bool {
+        now.since(self.told) > PRESSURE_VALID
+    }
+
+    fn asked_by_value(&mut self, work: Nanos) {
+        // Most requests have one item.
+        let is_one = work == self.per_item;
+        self.account.asked_by_value += if is_one { self.per_item_by_value } else { by_value(work, self.value) };
+        self.account.value_max = Some(self.value);
+    }
+
+    fn work(&self, items: u32) -> Nanos {
+        self.per_item.saturating_mul(items.into())
+    }
+}
+
+/// Work counts the more, the less it is worth.
+fn by_value(work: Nanos, value: RequestValue) -> Nanos {
+    Nanos::from_secs_f64(work.as_secs_f64() / value.number())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE_CLASS: GpuClasses = GpuClasses::from_bits(1);
+    const AT: Time = Time::from_nanos(1_000_000_000);
+
+    fn pressed(share: f64, value: f64) -> Shedding {
+        let mut shedding = Shedding::new(RequestValue::from_number(value).unwrap(), Nanos::from_millis(1));
+        shedding.press(AT, Pressure::from_share(share));
+        shedding
+    }
+
+    fn shed(shedding: &mut Shedding, arrivals: u32) -> u32 {
+        (0..arrivals).map(|_| u32::from(shedding.arrived(AT, 1).is_some())).sum()
+    }
+
+    #[test]
+    fn the_part_is_shed_evenly_and_exactly() {
+        let mut shedding = pressed(0.25, 1.0);
+        let first: Vec<bool> = (0..8).map(|_| shedding.arrived(AT, 1).is_some()).collect();
+        assert_eq!(first, [false, false, false, true, false, false, false, true]);
+        assert_eq!(shed(&mut shedding, 1000), 250);
+        assert_eq!(shed(&mut pressed(0.25, 4.0), 1600), 100);
+        assert_eq!(shed(&mut pressed(0.0, 1.0), 1000), 0);
+        let cause = pressed(0.95, 0.5).arrived(AT, 1);
+        assert_eq!(cause, None, "not even the first of those that shed most");
+    }
+
+    #[test]
+    fn what_was_dropped_anyway_counts_up_to_a_bound() {
+        let mut shedding = pressed(0.25, 1.0);
+        for _ in 0..10 {
+            shedding.dropped(1, Nanos::ZERO, ONE_CLASS);
+        }
+        assert_eq!(shed(&mut shedding, 400), 90);
+        for _ in 0..10_000 {
+            shedding.dropped(1, Nanos::ZERO, ONE_CLASS);
+        }
+        assert_eq!(shed(&mut shedding, 400), 100 - CREDIT_MAX as u32);
+        for _ in 0..CREDIT_MAX as u32 {
+            shedding.dropped(1, Nanos::ZERO, ONE_CLASS);
+            shedding.dropped(1, Nanos::ZERO, ONE_CLASS);
+        }
+        assert!(shedding.is_behind(AT));
+        assert!(!shedding.is_behind(AT + PRESSURE_VALID + Nanos::new(1)), "nobody has told it any more");
+        assert_eq!(shed(&mut shedding, 8), 0);
+        assert!(!shedding.is_behind(AT), "two of eight were due to it");
+        // Without pressure nothing adds up.
+        shedding.press(AT, Pressure::NONE);
+        shedding.dropped(1, Nanos::ZERO, ONE_CLASS);
+        shedding.press(AT, Pressure::from_share(0.5));
+        assert_eq!(shed(&mut shedding, 4), 2);
+    }
+
+    #[test]
+    fn a_pressure_that_nobody_renews_is_none() {
+        let mut shedding = pressed(0.5, 1.0);
+        assert_eq!(shed(&mut shedding, 4), 2);
+        let late = AT + PRESSURE_VALID + Nanos::new(1);
+        assert!((0..100).all(|_| shedding.arrived(late, 1).is_none()));
+    }
+
+    #[test]
+    fn overload_lasts_once_pressure_has_come_for_a_second_without_a_pause_of_a_second() {
+        let ms = |ms: u64| AT + Nanos::from_millis(ms);
+        let mut shedding = pressed(0.5, 1.0);
+        // Whether the overload lasts for what arrives at that time, told a pressure of that share then.
+        let mut told = |at_ms: u64, share: f64| {
+            shedding.press(ms(at_ms), Pressure::from_share(share));
+            shedding.arrived(ms(at_ms), 1);
+            shedding.overload_lasts()
+        };
+        assert!((0..20).all(|tick| !told(tick * 50, 0.5)), "a burst is over within a second");
+        assert!((20..40).all(|tick| told(tick * 50, 0.5)));
+        assert!(told(2_000, 0.0) && told(2_900, 0.0) && told(2_950, 0.5), "a pause shorter than the window");
+        assert!(told(3_950, 0.0), "as long as the window");
+        assert!(!told(4_000, 0.0) && !told(4_050, 0.5), "longer");
+        assert!(!told(5_000, 0.5) && told(5_050, 0.5));
+    }
+
+    #[test]
+    fn the_account_is_in_gpu_time_and_by_value() {
+        let mut shedding = pressed(0.5, 2.0);
+        for _ in 0..8 {
+            shedding.arrived(AT, 10);
+        }
+        shedding.dropped(3, Nanos::ZERO, ONE_CLASS);
+        let ms = Nanos::from_millis;
+        let expected = Account {
+            asked: ms(80),
+            asked_by_value: ms(40),
+            shed: ms(20),
+            dropped: ms(3),
+            called: ms(20),
+            called_in_full: ms(20),
+            could_serve: ONE_CLASS,
+            value_max: RequestValue::from_number(2.0),
+            ..Account::default()
+        };
+        assert_eq!(shedding.take_account(), expected);
+        assert_eq!(shedding.take_account(), Account::default());
+        // One that came before the window.
+        shedding.dropped(4, PRESSURE_VALID + Nanos::new(1), ONE_CLASS);
+        let account = shedding.take_account();
+        assert_eq!([account.dropped, account.asked, account.asked_by_value], [ms(4), Nanos::ZERO, ms(2)]);
+    }
+}

@@ -1,0 +1,49 @@
+//! How long requests can wait at most, by their own deadlines.
+
+use symphony_types::Nanos;
+
+/// Looks after which what was seen before is forgotten: as many as there are buckets in the rate's five seconds.
+const LOOKS: u32 = 100;
+
+/// The longest time from arrival to deadline among the last arrivals, in fixed memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LongestBudget {
+    longest: Nanos,
+    /// The same of the stretch of time before.
+    former: Nanos,
+    looks: u32,
+}
+
+impl LongestBudget {
+    /// A request arrived that can wait for so long.
+    #[inline]
+    pub(crate) fn note(&mut self, budget: Nanos) {
+        self.longest = self.longest.max(budget);
+    }
+
+    /// The longest lately. To be asked about every 50 ms.
+    pub(crate) fn look(&mut self) -> Nanos {
+        self.looks += 1;
+        if self.looks > LOOKS {
+            (self.former, self.longest, self.looks) = (self.longest, Nanos::ZERO, 1);
+        }
+        self.longest.max(self.former)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_is_remembered_for_one_to_two_stretches() {
+        let mut patience = LongestBudget::default();
+        patience.note(Nanos::new(7));
+        for _ in 0..2 * LOOKS {
+            patience.note(Nanos::new(3));
+            assert_eq!(patience.look(), Nanos::new(7));
+        }
+        patience.note(Nanos::new(3));
+        assert_eq!(patience.look(), Nanos::new(3));
+    }
+}

@@ -1,0 +1,271 @@
+//! The requests of one model, and the batch they would make now.
+
+mod aiming;
+mod forming;
+mod giving_up;
+mod line;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use symphony_policy::AutoRule;
+use symphony_types::{Nanos, RequestId, Time};
+
+use crate::actions::{ModelAction, ModelActions, ModelInput, Request};
+use crate::auto::demand::item_times;
+use crate::auto::early_start::EarlyStart;
+use crate::auto::gap_meter::GapMeter;
+use crate::auto::rules::Rules;
+use crate::meters::lateness_meter::{LatenessMeter, Overrun};
+use crate::meters::rate_meter::RateMeter;
+use crate::pool::account::Account;
+use crate::pool::shedding::Shedding;
+use crate::queue::class_profiles::ClassProfiles;
+use crate::queue::class_windows::ClassWindows;
+use crate::queue::longest_budget::LongestBudget;
+use crate::queue::queued::Queued;
+use crate::queue::request_items::RequestItems;
+use crate::ranker::gpu_counts::GpuCounts;
+use crate::{DataDelay, Delays, Policy, Shed, Trigger};
+use aiming::item_time;
+
+/// The most requests one queue may be configured to hold: a second of the highest rate one model thread serves.
+pub const QUEUE_REQUESTS_MAX: usize = 1 << 20;
+
+/// Requests for which there is room from the start: a burst that a quiet model sees once in an hour need not allocate.
+const ROOM: usize = 64;
+
+/// Withdrawn requests that wait for the next ones, at most.
+const LEAVING_MAX: usize = 4096;
+
+/// What a queue needs to know about its model.
+#[derive(Clone, Debug)]
+pub struct ModelQueueConfig {
+    /// ℓ(b) on each class of GPUs that serves the model; at least one.
+    pub profiles: ClassProfiles,
+    /// The model's SLO; requests may carry other deadlines, the target batch follows this one.
+    pub slo: Nanos,
+    /// How it is scheduled.
+    pub policy: Policy,
+    /// Delays on the way.
+    pub delays: Delays,
+    /// The most requests that wait; one more is dropped. At most [`QUEUE_REQUESTS_MAX`].
+    pub requests_max: usize,
+}
+
+/// Owner of one model's requests (seed 000, `ModelThread`): forms the candidate, answers grants with plans, and decides
+/// which requests to give up.
+#[derive(Clone, Debug)]
+pub struct ModelQueue {
+    config: ModelQueueConfig,
+    /// How long inputs take, as the host has said; `config.delays` has what of it can be planned for.
+    said: DataDelay,
+    /// Ordered by `must_end_by`; equal deadlines keep the order of arrival.
+    queue: VecDeque<Queued>,
+    /// The queue as each class of GPUs sees it that is there.
+    windows: ClassWindows,
+    /// The largest batch that any of them can run.
+    batch_max: u32,
+    /// Queued requests with more than one item; zero allows counting by index.
+    multi_item: usize,
+    rate: RateMeter,
+    patience: LongestBudget,
+    request_items: RequestItems,
+    lateness: LatenessMeter,
+    /// How much longer than predicted plans of all models take, as the pool said last.
+    usual_overrun: Overrun,
+    /// What is planned for because plans start late; part of `config.delays.reply`.
+    start_late: Nanos,
+    /// Kept by the adaptive trigger only.
+    gaps: Option<Box<GapMeter>>,
+    /// How early batches start, as the pool said last.
+    early_start: EarlyStart,
+    /// GPUs of the sub-cluster, as the pool said last.
+    gpus: GpuCounts,
+    rules: Rules,
+    /// Items that arrived since the account was taken last.
+    items_arrived: u64,
+    /// Kept by those that shed only.
+    shedding: Option<Shedding>,
+    /// Withdrawn requests that leave with the next input.
+    leaving: Vec<RequestId>,
+    answered: u64,
+    wake_at: Time,
+}
+
+impl ModelQueue {
+    /// An empty queue, for GPUs of all classes that `config` has profiles for. `requests_max` beyond
+    /// [`QUEUE_REQUESTS_MAX`] is cut to it.
+    ///
+    /// # Panics
+    /// If there is no profile: an error of the host.
+    #[must_use]
+    pub fn new(mut config: ModelQueueConfig) -> Self {
+        config.requests_max = config.requests_max.clamp(1, QUEUE_REQUESTS_MAX);
+        let adaptive = config.policy.trigger == Trigger::Adaptive;
+        let windows = ClassWindows::new(&config.profiles);
+        let windows = windows.expect("a queue needs a profile for at least one class of GPUs");
+        let shedding = match config.policy.shed {
+            Shed::None => None,
+            Shed::Proportional(value) => Some(Shedding::new(value, item_time(&windows))),
+        };
+        let mut queue = Self {
+            gaps: adaptive.then(Box::default),
+            early_start: EarlyStart::AT_ONCE,
+            gpus: GpuCounts::default(),
+            rules: Rules::ALL,
+            items_arrived: 0,
+            shedding,
+            said: config.delays.data,
+            config,
+            queue: VecDeque::with_capacity(ROOM),
+            batch_max: windows.batch_max(),
+            windows,
+            multi_item: 0,
+            rate: RateMeter::default(),
+            patience: LongestBudget::default(),
+            request_items: RequestItems::default(),
+            lateness: LatenessMeter::default(),
+            usual_overrun: Overrun::NONE,
+            start_late: Nanos::ZERO,
+            leaving: Vec::new(),
+            answered: 0,
+            wake_at: Time::NEVER,
+        };
+        queue.bound_inputs();
+        queue
+    }
+
+    /// Leaves out rules of `auto`: for experiments, before the first input.
+    pub fn leave_out(&mut self, rules: &[AutoRule]) {
+        self.rules = Rules::without(rules);
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Items per second that arrived lately.
+    #[must_use]
+    pub fn rate_per_second(&self) -> f64 {
+        self.rate.per_second()
+    }
+
+    /// The batch size that the window drop protects, on the class that runs the largest.
+    #[must_use]
+    pub fn target_batch(&self) -> u32 {
+        self.windows.iter().map(|window| window.target).max().unwrap_or(1)
+    }
+
+    /// How long inputs are given.
+    #[must_use]
+    pub const fn data_delay(&self) -> DataDelay {
+        self.config.delays.data
+    }
+
+    /// What it saw and gave up since this was asked last.
+    pub fn take_account(&mut self) -> Account {
+        let mut account = self.shedding.as_mut().map(Shedding::take_account).unwrap_or_default();
+        (account.longer, account.predicted) = self.lateness.take_told();
+        let items = std::mem::take(&mut self.items_arrived);
+        if items > 0 {
+            let delays = &self.config.delays;
+            let budget = self.config.slo - delays.reply - delays.control;
+            let rate = self.rate.per_second();
+            for window in self.windows.iter() {
+                let times = item_times(window, rate, budget, delays.data);
+                account.demand.add(window.class, items, &times);
+            }
+        }
+        account
+    }
+
+    /// Ends the queue: everything that still waits, for the host to answer.
+    pub fn into_requests(self) -> impl Iterator<Item = Request> {
+        self.queue.into_iter().map(|queued| queued.request)
+    }
+
+    /// One decision: time and input come in, orders go out (appended to `out`).
+    pub fn step(&mut self, now: Time, input: ModelInput, out: &mut ModelActions) {
+        if let ModelInput::Cancel(id) | ModelInput::CancelWithNext(id) = input {
+            self.leaving.push(id);
+        }
+        if matches!(input, ModelInput::CancelWithNext(_)) && self.leaving.len() < LEAVING_MAX {
+            return;
+        }
+        self.take_leave();
+        match input {
+            ModelInput::Arrive(request) => {
+                self.patience.note(request.deadline.since(now));
+                // What no batch can hold says nothing about the batches to come.
+                let counted = request.items.min(self.batch_max);
+                self.request_items.note(counted);
+                self.items_arrived += u64::from(counted);
+                let due = self.shedding.as_mut().and_then(|shedding| shedding.arrived(now, counted));
+                let lasts = self.overload_lasts();
+                if let Some(shed) = due.filter(|_| !lasts) {
+                    // Before it is counted: batches are made of what is let in.
+                    self.shed(now, Queued::new(request, now, &self.config.delays), shed, out);
+                    return;
+                }
+                if self.rate.count(now, counted) {
+                    self.aim();
+                }
+                if let Some(gaps) = &mut self.gaps {
+                    gaps.count(now);
+                }
+                let Some(request) = self.give_way(now, request, due, out) else { return };
+                if !self.admit(now, Queued::new(request, now, &self.config.delays), out) {
+                    return;
+                }
+            }
+            ModelInput::Return(request) => {
+                let queued = Queued::new(request, now, &self.config.delays);
+                if !self.admit(now, Queued { returned: true, ..queued }, out) {
+                    return;
+                }
+            }
+            ModelInput::Cancel(_) | ModelInput::CancelWithNext(_) => {}
+            ModelInput::Withdraw { frontend, boot } => {
+                self.remove_where(|id| id.frontend == frontend && id.boot == boot);
+            }
+            ModelInput::Grant { gpu, class, free_at, why } => {
+                self.answered += 1;
+                let plan = self.plan(now, gpu, class, free_at, why, out);
+                out.list.extend(plan.map(ModelAction::Execute));
+                let free_at = plan.map_or(free_at, |plan| plan.end);
+                out.list.push(ModelAction::Release { gpu, free_at });
+            }
+            ModelInput::Classes(classes) => self.follow_classes(classes, out),
+            ModelInput::Done { start_late, latency, predicted } => {
+                if !self.learn(start_late, latency, predicted) {
+                    return;
+                }
+            }
+            ModelInput::Pool(signal) => {
+                if let Some(shedding) = &mut self.shedding {
+                    shedding.press(now, signal.pressure);
+                }
+                self.usual_overrun = signal.overrun;
+                let longer = self.expect_lateness();
+                let earlier = std::mem::replace(&mut self.early_start, signal.early_start) != signal.early_start;
+                let other_gpus = std::mem::replace(&mut self.gpus, signal.gpus) != signal.gpus;
+                // What waits starts by the new word.
+                if !(longer || earlier || other_gpus) {
+                    return;
+                }
+            }
+            ModelInput::Wake => self.wake_at = Time::NEVER,
+        }
+        self.publish(now, out);
+    }
+}

@@ -1,0 +1,147 @@
+//! What a queue aims at: batch sizes by rate and profile, and how much of the time it leaves to delays.
+
+use symphony_types::{GpuClass, GpuClasses, LatencyProfile, Nanos};
+
+use super::ModelQueue;
+use crate::actions::{ModelAction, ModelActions};
+use crate::meters::lateness_meter::Overrun;
+use crate::pool::shedding::Shedding;
+use crate::queue::class_windows::ClassWindows;
+use crate::queue::target_batch::target_batch_of;
+use crate::{DataDelay, DelaySource, DropRule};
+
+/// Late starts and overruns together take at most this part of a model's SLO: one in four. However bad the machine is, most of the budget
+/// stays for batching.
+const LATENESS_SHARE_MAX: u64 = 4;
+
+/// What is measured, of late plans and of inputs, takes at most this part each of what the fastest GPUs leave of a model's SLO with one
+/// item: one in two.
+const SPARE_SHARE: u64 = 2;
+
+impl ModelQueue {
+    /// Says or corrects the profile on a class of GPUs. No decision follows: [`ModelInput::Classes`](crate::ModelInput::Classes) says whether there are
+    /// such GPUs.
+    pub fn set_profile(&mut self, class: GpuClass, profile: LatencyProfile) {
+        let at = self.windows.position(class);
+        if let Some(at) = at {
+            self.windows[at].set_profile(profile.clone());
+        }
+        self.config.profiles.set(class, profile);
+        self.batch_max = self.windows.batch_max();
+        if at.is_some() {
+            self.aim();
+        }
+    }
+
+    /// Says or corrects how long inputs take. What is decided next is decided by it: a host lets [`ModelInput::Wake`](crate::ModelInput::Wake) follow, so that
+    /// what is offered is no longer by the word of before.
+    pub fn set_data_delay(&mut self, data: DataDelay) {
+        self.said = data;
+        self.aim();
+    }
+
+    /// Notes how a plan went. True if what is planned for has changed.
+    pub(super) fn learn(&mut self, start_late: Nanos, latency: Nanos, predicted: Nanos) -> bool {
+        // Early execution does not make up for a late start: the next plan on the GPU has its own start.
+        self.lateness.note(start_late, latency - predicted, predicted) && self.expect_lateness()
+    }
+
+    /// Plans for late starts and long executions, as often as there lately were (DESIGN section 6: measured quantiles); while this model
+    /// has had few, for executions as long as those of all models. True if what is planned for has changed.
+    pub(super) fn expect_lateness(&mut self) -> bool {
+        let reply = self.config.delays.reply - self.start_late;
+        let fastest = self.windows.iter().map(|window| window.profile.latency(1)).min().unwrap_or(Nanos::ZERO);
+        let spare = self.config.slo - self.config.delays.control - reply - fastest;
+        // What was measured must not make every request hopeless: no plan would run any more, and nothing say otherwise.
+        let most = Nanos::new((self.config.slo.get() / LATENESS_SHARE_MAX).min(spare.get() / SPARE_SHARE));
+        let start_late = self.lateness.start_late().min(most);
+        let overrun = if self.rules.overrun { self.lateness.overrun(self.usual_overrun) } else { Overrun::NONE };
+        let mut changed = false;
+        for window in self.windows.iter_mut() {
+            let planned = (overrun, most - start_late);
+            changed |= (window.overrun, window.overrun_max) != planned;
+            (window.overrun, window.overrun_max) = planned;
+        }
+        if start_late == self.start_late {
+            return changed;
+        }
+        let delays = &mut self.config.delays;
+        delays.reply = delays.reply - self.start_late + start_late;
+        self.start_late = start_late;
+        for queued in &mut self.queue {
+            queued.follow(delays);
+        }
+        true
+    }
+
+    /// Serves with GPUs of these classes, as far as it has profiles for them; as before if it has none.
+    pub(super) fn follow_classes(&mut self, classes: GpuClasses, out: &mut ModelActions) {
+        let items = self.queue.iter().map(|queued| u64::from(queued.request.items)).sum();
+        // What was offered to GPUs that are gone is withdrawn.
+        for gone in self.windows.follow(classes, &self.config.profiles, items) {
+            out.list.push(ModelAction::Offer { answered: self.answered, class: gone.class, candidate: None });
+        }
+        self.batch_max = self.windows.batch_max();
+        self.expect_lateness();
+        self.aim();
+    }
+
+    /// Whether more is asked than the GPUs can do, and has been for so long that it will not pass by itself.
+    pub(super) fn overload_lasts(&self) -> bool {
+        self.shedding.as_ref().is_some_and(Shedding::overload_lasts)
+    }
+
+    /// What was measured must not make every request hopeless: without plans nothing would be read, and nothing measured that could say
+    /// otherwise.
+    pub(super) fn bound_inputs(&mut self) {
+        let (delays, fastest) = (&mut self.config.delays, self.windows.iter().map(|window| window.takes(1)).min());
+        let spare = self.config.slo - delays.control - delays.reply - fastest.unwrap_or(Nanos::ZERO);
+        let max = match self.said.source {
+            DelaySource::Configured => self.said.max,
+            DelaySource::Assumed | DelaySource::Measured => self.said.max.min(Nanos::new(spare.get() / SPARE_SHARE)),
+        };
+        delays.data = DataDelay { max, ..self.said };
+    }
+
+    /// Computes the target batches from the newest rate.
+    pub(super) fn aim(&mut self) {
+        self.bound_inputs();
+        let (delays, slo) = (&self.config.delays, self.config.slo);
+        let budget = |within: Nanos| within - delays.reply - delays.control;
+        let longest = self.patience.look().max(slo);
+        let joining = self.request_items.look();
+        // What a larger batch would have given up, another one gives up a moment later: nothing is spared by smaller ones.
+        let overload_lasts = self.overload_lasts();
+        let adaptive = self.gaps.is_some();
+        if let Some(gaps) = &mut self.gaps {
+            gaps.learn();
+        }
+        for window in self.windows.iter_mut() {
+            // GPUs too slow for the SLO serve those that can wait longer, if there are any.
+            let within = if window.takes(1) <= budget(slo) { slo } else { longest };
+            let rate = self.rate.per_second();
+            let batch_max = window.profile.batch_max();
+            window.target = target_batch_of(batch_max, |batch| window.takes(batch), rate, budget(within), delays.data);
+            window.whole_target = window.target;
+            let target_s = window.profile.latency(window.target).as_secs_f64();
+            window.below_one_gpu = rate * target_s < f64::from(window.target);
+            window.joining = joining;
+            if let DropRule::Window(share) = self.config.policy.drop
+                && !(overload_lasts && adaptive)
+            {
+                window.target = share.of(window.target);
+            }
+            window.backlog = if longest > slo { (rate * slo.as_secs_f64()) as u64 } else { u64::MAX };
+        }
+        if let Some(shedding) = &mut self.shedding {
+            shedding.aim(item_time(&self.windows));
+        }
+    }
+}
+
+/// What an item takes of a GPU, in batches of the target size, on the class that is fastest at it.
+pub(super) fn item_time(windows: &ClassWindows) -> Nanos {
+    let times =
+        windows.iter().map(|window| window.profile.latency(window.target).get() / u64::from(window.target.max(1)));
+    Nanos::new(times.min().unwrap_or(0))
+}

@@ -1,0 +1,246 @@
+//! The batch that a queue would make now, and what it offers of it.
+
+use symphony_types::{GpuClass, GpuId, Nanos, Time};
+
+use super::ModelQueue;
+use crate::actions::{Candidate, ModelAction, ModelActions, Plan};
+use crate::auto::early_start::EarlyStart;
+use crate::queue::class_window::ClassWindow;
+use crate::why::{GrantWhy, PlanWhy};
+use crate::{BatchLimit, DropRule, Policy, Trigger};
+
+/// This part of the GPUs may be taken at once, whatever the pace: one in eight. With a quarter eight InceptionV3 on eight GPUs lose five
+/// percent in bursts; with none a request that follows another at low load waits although all GPUs are idle.
+const UNPACED: u64 = 8;
+/// No batch of a model that keeps less than one GPU busy waits for longer than three times ℓ(1), unless batches are not to start early at
+/// all: its items cost little more then than in the largest one. With twice that 16 DenseNet121
+/// lose 8 %, without a limit models with loose SLOs up to a third where GPUs are few.
+const WAIT_MAX: u64 = 3;
+
+/// A batch that could run on a class of GPUs: so many requests from the first that fits on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Formed {
+    requests: usize,
+    candidate: Candidate,
+    head_arrived: Time,
+}
+
+impl ModelQueue {
+    /// Answers a grant: the batch to run there, if there is one.
+    pub(super) fn plan(
+        &mut self,
+        now: Time,
+        gpu: GpuId,
+        class: GpuClass,
+        free_at: Time,
+        why: GrantWhy,
+        out: &mut ModelActions,
+    ) -> Option<Plan> {
+        let at = self.windows.position(class)?;
+        self.look(now, Some((at, free_at)), out);
+        let formed = self.form(now, at, Some(free_at))?;
+        let gpus: u32 = self.windows.iter().map(|window| self.gpus.0[window.class.index()]).sum();
+        let window = &mut self.windows[at];
+        let (from, candidate) = (window.from, formed.candidate);
+        let cut = from + formed.requests < self.queue.len();
+        window.aimd.formed(candidate.batch, cut, window.profile.batch_max());
+        let end = candidate.start + window.profile.latency(candidate.batch);
+        // A single GPU keeps its own pace.
+        if gpus > 1 {
+            window.pace(candidate.start, end.since(candidate.start), self.gpus.0[class.index()]);
+        }
+        let target = window.protected();
+        let first = out.planned.len() as u32;
+        self.take_out(from, formed.requests, &mut out.planned);
+        Some(Plan {
+            gpu,
+            start: candidate.start,
+            end,
+            batch: candidate.batch,
+            must_end_by: candidate.must_end_by,
+            first,
+            requests: formed.requests as u32,
+            why: Some(PlanWhy {
+                frontrun: candidate.frontrun,
+                guard: self.config.delays.guard,
+                latest: candidate.latest,
+                head_arrived: formed.head_arrived,
+                target,
+                skipped: from as u32,
+                left: self.queue.len() as u32,
+                inputs: self.config.delays.data.of(candidate.batch),
+                inputs_by: self.config.delays.data.source,
+                grant: why,
+            }),
+        })
+    }
+
+    /// Forms a candidate for each class and says what changed.
+    pub(super) fn publish(&mut self, now: Time, out: &mut ModelActions) {
+        self.look(now, None, out);
+        let (mut at, mut wake_at) = (0, Time::NEVER);
+        while at < self.windows.len() {
+            wake_at = wake_at.min(self.publish_for(at, now, out));
+            at += 1;
+        }
+        if wake_at != self.wake_at {
+            self.wake_at = wake_at;
+            out.list.push(ModelAction::WakeAt(wake_at));
+        }
+    }
+
+    /// The same for one class. Returns when its candidate cannot be met any more, and has to shrink or give way: after
+    /// `latest − lead`.
+    #[inline(always)]
+    fn publish_for(&mut self, at: usize, now: Time, out: &mut ModelActions) -> Time {
+        let candidate = self.form(now, at, None).map(|formed| formed.candidate);
+        let window = &mut self.windows[at];
+        if window.offered != Some((self.answered, candidate)) {
+            window.offered = Some((self.answered, candidate));
+            out.list.push(ModelAction::Offer { answered: self.answered, class: window.class, candidate });
+        }
+        candidate.map_or(Time::NEVER, |c| c.latest - c.lead + Nanos::new(1))
+    }
+
+    /// The batch that would run on a GPU of a window's class that is granted and free at that time, or on any one if no
+    /// GPU is in sight. Follows [`ModelQueue::look`].
+    #[inline(always)]
+    fn form(&self, now: Time, at: usize, granted: Option<Time>) -> Option<Formed> {
+        let (window, delays) = (&self.windows[at], &self.config.delays);
+        let gpu_free = granted.unwrap_or(Time::ZERO);
+        let head = self.queue.get(window.from)?;
+        if window.floor == 0 && gpu_free > now && !window.fits(delays, head, now, gpu_free) {
+            return None;
+        }
+        let (must_end_by, head_arrived) = (head.must_end_by, head.arrived);
+        let (requests, batch) = self.batch_from(window, now, gpu_free, must_end_by);
+        let lead = delays.lead(batch);
+        let latest = must_end_by - window.takes(batch);
+        let frontrun = window.frontrun(delays, must_end_by, batch);
+        // A GPU that was granted early is used early.
+        let trigger = match (&self.gaps, granted) {
+            (Some(_), Some(_)) => now,
+            _ => self.trigger(window, now, head_arrived, batch, (latest, frontrun)),
+        };
+        let start = (now + lead).max(gpu_free).max(trigger.min(latest));
+        // By its whole SLO it is first, but for others like it.
+        let is_behind = self.shedding.as_ref().is_some_and(|shedding| shedding.is_behind(now));
+        let ahead = if is_behind { self.config.slo } else { Nanos::ZERO };
+        let Policy { ready_order, gpu_choice, .. } = self.config.policy;
+        let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, ahead, ready_order, gpu_choice };
+        Some(Formed { requests, candidate, head_arrived })
+    }
+
+    /// When a batch of `batch` items wants to start, GPUs aside.
+    #[inline]
+    fn trigger(
+        &self,
+        window: &ClassWindow,
+        now: Time,
+        arrived: Time,
+        batch: u32,
+        (latest, frontrun): (Time, Time),
+    ) -> Time {
+        let guard = self.config.delays.guard;
+        let frontrun = frontrun - guard;
+        match self.config.policy.trigger {
+            Trigger::Eager => now,
+            Trigger::Frontrun => frontrun,
+            Trigger::Adaptive => self.adaptive(window, frontrun),
+            Trigger::Latest => latest - guard,
+            Trigger::BetaLambda if f64::from(batch) >= self.beta_lambda(window) => now,
+            Trigger::BetaLambda => frontrun,
+            Trigger::Timeout(wait) if self.is_full(window, batch, wait) => now,
+            Trigger::Timeout(wait) => arrived + wait,
+        }
+    }
+
+    /// As early before frontrun as the sub-cluster says, or earlier once another arrival before frontrun has become unlikely or the wait is
+    /// long enough; but no faster one after another than the GPUs come free again.
+    #[inline]
+    fn adaptive(&self, window: &ClassWindow, frontrun: Time) -> Time {
+        let alone = window.takes(1);
+        let wait = self.config.slo - alone;
+        let affordable = if self.overload_lasts() {
+            // All GPUs are busy all the time: what comes free waits for the next full batch.
+            EarlyStart::NONE
+        } else if self.rules.load {
+            self.early_start
+        } else {
+            EarlyStart::AT_ONCE
+        };
+        let mut early = affordable.of(wait);
+        if window.below_one_gpu && affordable != EarlyStart::NONE {
+            early = early.max(wait - alone.saturating_mul(WAIT_MAX));
+        }
+        let mut start = frontrun - early;
+        if let Some(unlikely) = self.gaps.as_ref().and_then(|gaps| gaps.stop_waiting_at(frontrun))
+            && self.rules.gaps
+        {
+            let most = affordable.where_unlikely().of(wait).max(wait - alone);
+            start = start.min(unlikely.max(frontrun - most));
+        }
+        if !self.rules.spacing {
+            return start;
+        }
+        start.max((window.paced_until - Nanos::new(alone.get() / UNPACED)).min(frontrun))
+    }
+
+    /// β·λ: the items that arrive for one GPU during β, if the model runs batches of the target size (seed 000, section 4.3).
+    /// Then it keeps rate·ℓ(b)/b GPUs busy, and one of them gets b/ℓ(b); or all, where less than one is busy.
+    fn beta_lambda(&self, window: &ClassWindow) -> f64 {
+        let per_gpu = f64::from(window.target) / window.profile.latency(window.target).as_secs_f64();
+        window.beta_s * self.rate.per_second().min(per_gpu)
+    }
+
+    /// Whether one more item would not leave the SLO intact after a wait of `wait`. A wait that leaves no room at all is no
+    /// measure of a batch.
+    fn is_full(&self, window: &ClassWindow, batch: u32, wait: Nanos) -> bool {
+        let delays = &self.config.delays;
+        let room = self.config.slo - delays.reply - delays.control - wait;
+        let needs = |batch: u32| window.takes(batch) + delays.data.of(batch);
+        batch >= window.profile.batch_max() || (needs(1) <= room && needs(batch + 1) > room)
+    }
+
+    /// Requests and items of a class's batch: what is worth protecting from its first request on, and more as long as
+    /// that one still makes it.
+    #[inline]
+    fn batch_from(&self, window: &ClassWindow, now: Time, gpu_free: Time, must_end_by: Time) -> (usize, u32) {
+        let limit = match self.config.policy.limit {
+            BatchLimit::None => u32::MAX,
+            BatchLimit::Aimd => window.aimd.limit(),
+        };
+        let floor = window.floor.max(1);
+        let too_late = |batch: u32| window.finish(&self.config.delays, now, gpu_free, batch) > must_end_by;
+        if self.multi_item == 0 {
+            let waiting = (self.queue.len() - window.from).min(limit as usize) as u32;
+            if self.all_fit(window) {
+                return (waiting as usize, waiting);
+            }
+            let mut batch = floor.min(waiting);
+            while batch < waiting && !too_late(batch + 1) {
+                batch += 1;
+            }
+            return (batch as usize, batch);
+        }
+        let (mut requests, mut batch) = (0, 0_u32);
+        for queued in self.queue.range(window.from..) {
+            let larger = batch.saturating_add(queued.request.items);
+            let too_large = larger > limit || larger > floor && too_late(larger);
+            if requests > 0 && too_large {
+                break;
+            }
+            requests += 1;
+            batch = larger;
+        }
+        (requests, batch)
+    }
+
+    /// Whether the window's first request was found to fit with all behind it, and all are one batch.
+    #[inline]
+    pub(super) fn all_fit(&self, window: &ClassWindow) -> bool {
+        window.from == window.split
+            && window.items <= u64::from(window.profile.batch_max())
+            && matches!(self.config.policy.drop, DropRule::Window(_))
+    }
+}

@@ -1,0 +1,5 @@
+//! The GPUs of a sub-cluster: when each is free, and which model gets which GPU when.
+
+pub(crate) mod gpu_counts;
+pub(crate) mod gpu_ranker;
+pub(crate) mod min_tree;

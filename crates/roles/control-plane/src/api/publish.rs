@@ -1,0 +1,142 @@
+//! Publishes the view after every change. Whoever reads slowly sees the latest, not all.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use symphony_cluster_state::{EVENTS_MAX, OPERATIONS_KEPT, check};
+use symphony_consensus::{ControlGroup, Leadership, Members};
+use symphony_protocol::view::{GroupMemberView, GroupRole, SortedView, View};
+use symphony_types::{Nanos, NodeId};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::view;
+use crate::error::Fatal;
+use crate::failure_detector::Progress;
+use crate::group::host::SharedState;
+use crate::initiatives::frontend_reaper::FrontendPresence;
+use crate::metrics::Metrics;
+use crate::planning::Reported;
+
+/// Makes views of the state.
+#[derive(Clone, Debug)]
+pub(crate) struct Viewer {
+    pub(crate) cluster: Arc<str>,
+    pub(crate) node: NodeId,
+    pub(crate) state: SharedState,
+    pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) group: ControlGroup,
+    /// What the leads have had to do, as this replica knows it while it leads the group.
+    pub(crate) reported: Arc<Mutex<Reported>>,
+    /// Which frontends watch this replica.
+    pub(crate) signs: FrontendPresence,
+    /// How far each replica has applied the log, by its heartbeats.
+    pub(crate) progress: Arc<Mutex<Progress>>,
+}
+
+impl Viewer {
+    /// The cluster as this replica has applied it now.
+    pub(crate) fn view(&self) -> View {
+        self.with_operations(EVENTS_MAX)
+    }
+
+    fn with_operations(&self, operations_max: usize) -> View {
+        let leader = self.leadership.borrow().leader;
+        view::view(&self.state.read(), &self.cluster, self.node, leader, operations_max)
+    }
+
+    /// The same with all operations and plans that are kept: for who asks once.
+    pub(crate) fn whole(&self) -> View {
+        let mut view = self.with_operations(OPERATIONS_KEPT);
+        let state = self.state.read();
+        view.plans = state.plans().iter().map(|plan| view::plan(&state, plan)).collect();
+        view
+    }
+
+    /// The same with what only the leader of the control group knows, if this replica is: what it advises, what leads have had to do, which GPUs they set
+    /// aside, which frontends are silent, who belongs to the group, and how far they are.
+    pub(crate) fn view_with_group(&self) -> View {
+        let mut view = self.whole();
+        if !self.leadership.borrow().is_leader {
+            return view;
+        }
+        let (now, reported) = (Instant::now(), self.reported.lock().unwrap_or_else(PoisonError::into_inner));
+        for (&id, subcluster) in &mut view.subclusters {
+            subcluster.advice = reported.scaling.advice(id).as_ref().map(view::advice);
+            subcluster.load = reported.last.of(id, now);
+        }
+        view.events.extend(reported.set_aside.notes());
+        view.events.sort_by_key(|(index, _)| *index);
+        drop(reported);
+        for (&id, frontend) in &mut view.frontends {
+            frontend.silent = self.signs.silent(now, (id, frontend.boot)).map(Nanos::from);
+        }
+        let Members { voters, addresses } = self.group.members();
+        let heard = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let members = addresses.into_iter().map(|(node, control_addr)| {
+            let (role, applied_index) = match node {
+                me if me == self.node => (GroupRole::Leader, view.applied_index),
+                other => {
+                    let role = if voters.contains(&other) { GroupRole::Voter } else { GroupRole::Learner };
+                    (role, heard.of(other))
+                }
+            };
+            let lag = view.applied_index.saturating_sub(applied_index);
+            (node, GroupMemberView { control_addr, role, applied_index, lag })
+        });
+        view.group = members.collect();
+        view
+    }
+}
+
+/// Where views are published: as they are, and sorted for those who cut theirs from it.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) views: watch::Sender<Arc<View>>,
+    pub(crate) sorted: watch::Sender<Arc<SortedView>>,
+}
+
+impl Published {
+    fn publish(&self, view: View) {
+        let view = Arc::new(view);
+        self.views.send_replace(Arc::clone(&view));
+        self.sorted.send_replace(Arc::new(view.into()));
+    }
+}
+
+/// Publishes until stopped. Many commands applied at once, as after a restart, make one view. The end of the Raft core ends
+/// the replica: its view would be true no more, and it would never hear that somebody else leads what it led.
+pub(crate) async fn run(
+    mut viewer: Viewer,
+    mut applied: watch::Receiver<u64>,
+    published: Published,
+    metrics: Metrics,
+    fatal: watch::Sender<Option<Fatal>>,
+    stop: CancellationToken,
+) {
+    loop {
+        applied.mark_unchanged();
+        let leads = viewer.leadership.borrow_and_update().is_leader;
+        metrics.is_leader.set(i64::from(leads));
+        if !leads {
+            metrics.replicas_not_applying.set(0);
+        }
+        published.publish(viewer.view());
+        // Walks the whole state: after what may be many commands, and after those who wait for the view have it.
+        if let Err(violation) = check(&viewer.state.read()) {
+            symphony_telemetry::violated(violation.invariant, &violation.what);
+        }
+        let more = tokio::select! {
+            changed = applied.changed() => changed.is_ok(),
+            changed = viewer.leadership.changed() => changed.is_ok(),
+            () = stop.cancelled() => return,
+        };
+        if !more {
+            // What is stopped may end before it is read that it was stopped.
+            if !stop.is_cancelled() {
+                fatal.send_replace(Some(Fatal("the Raft core has ended; the lines before this one say why".into())));
+            }
+            return;
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! `symphony.v1.Control`, as any replica serves it.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use futures::{Stream, StreamExt, stream};
+use prost::Message;
+use symphony_cluster_state::{
+    Action, Command, GPUS_MAX, MODELS_MAX, Operation, Refusal, Reply, SUBCLUSTERS_MAX, encode_outcome,
+};
+use symphony_net::{PeerInfo, Role};
+use symphony_protocol::control as pb;
+use symphony_protocol::control::control_server::Control;
+use symphony_protocol::view::{BackendScope, SortedView, View};
+use symphony_types::{BackendId, BootId, FrontendId, Member, NodeId};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::wrappers::WatchStream;
+use tokio_util::sync::CancellationToken;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request, Response, Status};
+
+use crate::api::convert;
+use crate::api::explain::{self, Memory};
+use crate::api::operations::{self, Operations};
+use crate::api::publish::Viewer;
+use crate::api::watches::{CutWatch, Watching};
+use crate::error::CallError;
+use crate::group::membership::Membership;
+use crate::group::propose::{Accepted, Attempt, FORWARDED, Proposer};
+use crate::initiatives::frontend_reaper::FrontendPresence;
+use crate::metrics::Metrics;
+use crate::planning::{Ask, LEARNT_MAX, Reported, word};
+
+/// Answers calls on the control port.
+#[derive(Clone, Debug)]
+pub(crate) struct ControlService {
+    pub(crate) cluster: Arc<str>,
+    pub(crate) proposer: Proposer,
+    pub(crate) membership: Membership,
+    pub(crate) operations: Operations,
+    pub(crate) viewer: Viewer,
+    pub(crate) views: watch::Receiver<Arc<View>>,
+    /// The same, for watches of what they cut from it.
+    pub(crate) sorted: watch::Receiver<Arc<SortedView>>,
+    pub(crate) memory: Memory,
+    pub(crate) reported: Arc<Mutex<Reported>>,
+    pub(crate) epochs: mpsc::Sender<Ask>,
+    /// What a backend loads per second, for the plans of operators.
+    pub(crate) load_bytes_per_s: u64,
+    /// Which frontends watch here.
+    pub(crate) signs: FrontendPresence,
+    pub(crate) metrics: Metrics,
+    pub(crate) stop: CancellationToken,
+}
+
+impl ControlService {
+    async fn propose(&self, command: Command) -> Result<Accepted, Status> {
+        Ok(self.proposer.propose(&command).await?)
+    }
+
+    /// Whether the caller is the process that it speaks for.
+    fn speaks_for<T>(&self, request: &Request<T>, member: Member) -> Result<(), Status> {
+        let peer = PeerInfo::of(request)?;
+        let state = self.viewer.state.read();
+        // Another replica may know it already.
+        let unknown = || Status::unavailable(format!("{member} is not known here yet"));
+        match member {
+            Member::Scheduler(id) => answers_to(&peer, Role::Scheduler, &id.get().to_string()),
+            Member::Backend(id) => {
+                let backend = state.backends().get(&id).ok_or_else(unknown)?;
+                answers_to(&peer, Role::Backend, &backend.name)
+            }
+            Member::Frontend(id) => {
+                let frontend = state.frontends().get(&id).ok_or_else(unknown)?;
+                answers_to(&peer, Role::Frontend, &frontend.name)
+            }
+        }
+    }
+
+    /// Has the cluster agree on what the caller asks for.
+    async fn operate<T>(&self, request: &Request<T>, id: &str, action: Action) -> Result<Reply, Status> {
+        let operation = self.operations.asked(&PeerInfo::of(request)?, id, action)?;
+        Ok(self.propose(Command::Operate(operation)).await?.reply)
+    }
+
+    /// Changes the control group if this replica leads it. A caller that goes away does not interrupt it half-way.
+    async fn change_here(&self, operation: Operation) -> Result<Response<pb::ChangeReplicasReply>, Attempt> {
+        let membership = self.membership.clone();
+        let change = tokio::spawn(async move { membership.change(&operation).await });
+        let voters = change.await.map_err(|error| Attempt::Again(format!("the change ended early: {error}")))??;
+        Ok(Response::new(pb::ChangeReplicasReply { voters: voters.into_iter().map(NodeId::get).collect() }))
+    }
+
+    /// A command that another replica carries here.
+    fn carried(&self, request: &Request<pb::ForwardRequest>) -> Result<Command, Status> {
+        let (peer, request) = (PeerInfo::of(request)?, request.get_ref());
+        if request.cluster != *self.cluster {
+            return Err(Status::failed_precondition(format!(
+                "command for cluster `{}` reached cluster `{}`: check the replicas' addresses",
+                request.cluster, self.cluster
+            )));
+        }
+        let mut command = Command::decode(&request.command).map_err(CallError::from)?;
+        operations::believe(&peer, &mut command);
+        command.validate().map_err(CallError::from)?;
+        Ok(command)
+    }
+}
+
+/// Whether the caller is who it says. Roles alone would let one stolen certificate speak for all of its role.
+fn answers_to(peer: &PeerInfo, role: Role, name: &str) -> Result<(), Status> {
+    if peer.may_be(role, name) {
+        Ok(())
+    } else {
+        Err(Status::permission_denied(format!("{peer} may not speak for {role} {name}")))
+    }
+}
+
+/// An answer of another kind than the command's, which only replicas of different releases can cause.
+fn surprised(reply: &Reply) -> Status {
+    Status::internal(format!("the cluster answered {reply:?} to another question: run one release on every replica"))
+}
+
+/// What a leader answered to this replica that passed on what somebody else asked. Who asked was let in here: if the leader denies the
+/// call it means this replica, which was removed and does not know it yet, and another one can be asked.
+fn of_this_replica(leader: NodeId, status: Status) -> Status {
+    match status.code() {
+        Code::PermissionDenied => Status::unavailable(format!("{leader}: {}; ask another replica", status.message())),
+        _ => status,
+    }
+}
+
+#[tonic::async_trait]
+impl Control for ControlService {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::ClusterView, Status>> + Send>>;
+
+    async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let peer = request.remote_addr();
+        let watching = Watching::begin(&self.metrics.watchers)?;
+        tracing::debug!(watcher = request.get_ref().watcher, ?peer, "watch begins");
+        let is_frontend = PeerInfo::of(&request)?.has_role(&[Role::Frontend]);
+        let sign =
+            request.get_ref().frontend.filter(|_| is_frontend).map(|life| {
+                self.signs.begin(Instant::now(), (FrontendId::new(life.frontend), BootId::new(life.boot_id)))
+            });
+        // One slot, latest wins: a slow watcher costs no memory and misses nothing but what is out of date.
+        let cut =
+            request.get_ref().backend.map(|scope| CutWatch::begin(self.sorted.clone(), BackendScope::from(scope)));
+        let views = match cut {
+            None => WatchStream::new(self.views.clone()).map(|view| pb::ClusterView::from(&*view)).boxed(),
+            Some(cut) => {
+                let next = |mut cut: CutWatch| async move { Some((cut.next().await?, cut)) };
+                stream::unfold(cut, next).map(|view| pb::ClusterView::from(&view)).boxed()
+            }
+        };
+        let (metrics, stop) = (self.metrics.clone(), self.stop.clone().cancelled_owned());
+        let views = views.map(move |view| {
+            let _open = (&watching, &sign);
+            metrics.view_bytes.inc_by(view.encoded_len() as u64);
+            Ok(view)
+        });
+        Ok(Response::new(Box::pin(views.take_until(stop))))
+    }
+
+    async fn get(&self, request: Request<pb::GetRequest>) -> Result<Response<pb::ClusterView>, Status> {
+        if !request.get_ref().linearizable {
+            return Ok(Response::new((&self.viewer.whole()).into()));
+        }
+        let forwarded = request.metadata().contains_key(FORWARDED);
+        let elsewhere = self.proposer.linearize(forwarded).await?;
+        Ok(Response::new(elsewhere.unwrap_or_else(|| (&self.viewer.view_with_group()).into())))
+    }
+
+    async fn register_backend(
+        &self,
+        request: Request<pb::RegisterBackendRequest>,
+    ) -> Result<Response<pb::RegisterBackendReply>, Status> {
+        answers_to(&PeerInfo::of(&request)?, Role::Backend, &request.get_ref().name)?;
+        let accepted = self.propose(convert::register_backend(request.into_inner())).await?;
+        let Reply::Backend { backend, subcluster, gpus, token } = accepted.reply else {
+            return Err(surprised(&accepted.reply));
+        };
+        Ok(Response::new(pb::RegisterBackendReply {
+            backend: backend.get(),
+            subcluster: subcluster.get(),
+            gpus: gpus.iter().map(|g| g.get()).collect(),
+            token: token.get(),
+        }))
+    }
+
+    async fn register_frontend(
+        &self,
+        request: Request<pb::RegisterFrontendRequest>,
+    ) -> Result<Response<pb::RegisterFrontendReply>, Status> {
+        answers_to(&PeerInfo::of(&request)?, Role::Frontend, &request.get_ref().name)?;
+        let accepted = self.propose(convert::register_frontend(request.into_inner())).await?;
+        let Reply::Frontend { frontend } = accepted.reply else { return Err(surprised(&accepted.reply)) };
+        Ok(Response::new(pb::RegisterFrontendReply { frontend: frontend.get() }))
+    }
+
+    async fn load_model(&self, request: Request<pb::LoadModelRequest>) -> Result<Response<pb::LoadModelReply>, Status> {
+        let action = convert::load_model(request.get_ref().spec.clone())?;
+        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
+        let Reply::Model { model, epoch } = reply else { return Err(surprised(&reply)) };
+        Ok(Response::new(pb::LoadModelReply { model: model.get(), epoch: epoch.get() }))
+    }
+
+    async fn unload_model(
+        &self,
+        request: Request<pb::UnloadModelRequest>,
+    ) -> Result<Response<pb::UnloadModelReply>, Status> {
+        let action = Action::UnloadModel { name: request.get_ref().name.clone() };
+        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
+        let Reply::Unloaded { epoch } = reply else { return Err(surprised(&reply)) };
+        Ok(Response::new(pb::UnloadModelReply { epoch: epoch.get() }))
+    }
+
+    async fn report_model(
+        &self,
+        request: Request<pb::ReportModelRequest>,
+    ) -> Result<Response<pb::ReportModelReply>, Status> {
+        let backend = request.get_ref().replica.as_ref().map(|replica| BackendId::new(replica.backend));
+        if let Some(backend) = backend {
+            self.speaks_for(&request, Member::Backend(backend))?;
+        }
+        self.propose(convert::report_model(request.into_inner())?).await?;
+        Ok(Response::new(pb::ReportModelReply {}))
+    }
+
+    async fn report_backend_down(
+        &self,
+        request: Request<pb::ReportBackendDownRequest>,
+    ) -> Result<Response<pb::ReportBackendDownReply>, Status> {
+        // Replicas judge backends, and nobody else but the backend itself.
+        if !PeerInfo::of(&request)?.has_role(&[Role::Scheduler]) {
+            self.speaks_for(&request, Member::Backend(BackendId::new(request.get_ref().backend)))?;
+        }
+        self.propose(convert::backend_down(request.into_inner())).await?;
+        Ok(Response::new(pb::ReportBackendDownReply {}))
+    }
+
+    async fn set_duty(&self, request: Request<pb::SetDutyRequest>) -> Result<Response<pb::SetDutyReply>, Status> {
+        let action = convert::set_duty(request.get_ref())?;
+        self.operate(&request, &request.get_ref().operation_id, action).await?;
+        Ok(Response::new(pb::SetDutyReply {}))
+    }
+
+    async fn leave(&self, request: Request<pb::LeaveRequest>) -> Result<Response<pb::LeaveReply>, Status> {
+        let member = convert::member(request.get_ref().member)?;
+        self.speaks_for(&request, member)?;
+        self.propose(Command::Leave { member, boot: BootId::new(request.get_ref().boot_id) }).await?;
+        Ok(Response::new(pb::LeaveReply {}))
+    }
+
+    async fn report_drained(
+        &self,
+        request: Request<pb::ReportDrainedRequest>,
+    ) -> Result<Response<pb::ReportDrainedReply>, Status> {
+        let member = convert::member(request.get_ref().member)?;
+        self.speaks_for(&request, member)?;
+        self.propose(Command::ReportDrained { member, boot: BootId::new(request.get_ref().boot_id) }).await?;
+        Ok(Response::new(pb::ReportDrainedReply {}))
+    }
+
+    async fn change_replicas(
+        &self,
+        request: Request<pb::ChangeReplicasRequest>,
+    ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
+        let (peer, change) = (PeerInfo::of(&request)?, request.get_ref());
+        let operation = self.operations.asked(&peer, &change.operation_id, convert::change(change))?;
+        let command = Command::Operate(operation.clone());
+        command.validate().map_err(CallError::from)?;
+        match self.proposer.leader_elsewhere()? {
+            None => Ok(self.change_here(operation).await?),
+            Some(leader) => {
+                let command = command.encode().map_err(CallError::from)?;
+                let request = pb::ForwardRequest { cluster: self.cluster.to_string(), command };
+                self.proposer
+                    .client(leader)?
+                    .forward_change(request)
+                    .await
+                    .map_err(|status| of_this_replica(leader, status))
+            }
+        }
+    }
+
+    async fn remove_frontend(
+        &self,
+        request: Request<pb::RemoveFrontendRequest>,
+    ) -> Result<Response<pb::RemoveFrontendReply>, Status> {
+        let action = Action::RemoveFrontend { frontend: FrontendId::new(request.get_ref().frontend) };
+        self.operate(&request, &request.get_ref().operation_id, action).await?;
+        Ok(Response::new(pb::RemoveFrontendReply {}))
+    }
+
+    async fn propose_plan(
+        &self,
+        request: Request<pb::ProposePlanRequest>,
+    ) -> Result<Response<pb::ProposePlanReply>, Status> {
+        let action = convert::propose_plan(request.get_ref(), self.load_bytes_per_s)?;
+        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
+        let Reply::Plan { plan } = reply else { return Err(surprised(&reply)) };
+        Ok(Response::new(pb::ProposePlanReply { plan }))
+    }
+
+    async fn judge_plan(&self, request: Request<pb::JudgePlanRequest>) -> Result<Response<pb::JudgePlanReply>, Status> {
+        let pb::JudgePlanRequest { plan, approve, .. } = *request.get_ref();
+        self.operate(&request, &request.get_ref().operation_id, Action::JudgePlan { plan, approve }).await?;
+        Ok(Response::new(pb::JudgePlanReply {}))
+    }
+
+    async fn plan_epoch(&self, request: Request<pb::PlanEpochRequest>) -> Result<Response<pb::PlanEpochReply>, Status> {
+        let peer = PeerInfo::of(&request)?;
+        // A replica that is called by another one believes whom that one names; nobody else may name anybody.
+        let forwarded = request.metadata().contains_key(FORWARDED)
+            && peer.identity.as_ref().is_none_or(|identity| identity.role == Role::Scheduler);
+        let pb::PlanEpochRequest { adopt, operation_id, actor } = request.into_inner();
+        let asker = match forwarded {
+            true => self.operations.carried(&peer, &operation_id, &actor)?,
+            false => self.operations.asker(&peer, &operation_id)?,
+        };
+        if let Some(leader) = self.proposer.leader_elsewhere()?.filter(|_| !forwarded) {
+            let (operation_id, actor) = (asker.id.to_string(), asker.actor);
+            let mut onward = Request::new(pb::PlanEpochRequest { adopt, operation_id, actor });
+            onward.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
+            let planned = self.proposer.client(leader)?.plan_epoch(onward).await;
+            return planned.map_err(|status| of_this_replica(leader, status));
+        }
+        let (answer, answered) = oneshot::channel();
+        let busy = |_| Status::resource_exhausted("another epoch is being planned; ask again in a moment");
+        self.epochs.try_send(Ask { adopt, asker, answer }).map_err(busy)?;
+        match answered.await {
+            Ok(Ok(what)) => Ok(Response::new(pb::PlanEpochReply { what })),
+            Ok(Err(reason)) => Err(Status::failed_precondition(reason)),
+            Err(_) => Err(Status::unavailable("this replica ends")),
+        }
+    }
+
+    async fn report_load(
+        &self,
+        request: Request<pb::ReportLoadRequest>,
+    ) -> Result<Response<pb::ReportLoadReply>, Status> {
+        if let Some(leader) = self.proposer.leader_elsewhere()? {
+            return Err(Status::failed_precondition(format!("{leader} leads the control group")));
+        }
+        let subclusters = request.into_inner().subclusters;
+        let most = [SUBCLUSTERS_MAX, MODELS_MAX, GPUS_MAX, LEARNT_MAX];
+        let count = |of: fn(&pb::SubclusterLoad) -> usize| subclusters.iter().map(of).sum::<usize>();
+        let learnt = count(|load| load.learnt.len());
+        let sent = [subclusters.len(), count(|load| load.models.len()), count(|load| load.gpus.len()), learnt];
+        if sent.iter().zip(&most).any(|(sent, most)| sent > most) {
+            return Err(Status::invalid_argument(format!(
+                "loads of {sent:?} sub-clusters, models, GPUs and learnt profiles; expected at most {most:?}"
+            )));
+        }
+        for learnt in subclusters.iter().flat_map(|load| &load.learnt) {
+            let wrong = |error| format!("learnt profile of model {} on {}: {error}", learnt.model, learnt.gpu_kind);
+            word(learnt).map_err(|error| Status::invalid_argument(wrong(error)))?;
+        }
+        let state = self.viewer.state.read();
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.take(Instant::now(), &state, &subclusters);
+        drop((reported, state));
+        Ok(Response::new(pb::ReportLoadReply {}))
+    }
+
+    async fn explain(&self, request: Request<pb::ExplainRequest>) -> Result<Response<pb::ExplainReply>, Status> {
+        Ok(Response::new(explain::answer(&self.memory, request.into_inner()).await?))
+    }
+
+    async fn forward(&self, request: Request<pb::ForwardRequest>) -> Result<Response<pb::ForwardReply>, Status> {
+        let command = self.carried(&request)?;
+        match self.proposer.propose_here(&command).await {
+            Ok(Accepted { index, reply }) => {
+                Ok(Response::new(pb::ForwardReply { index, response: encode_outcome(&Ok(reply)) }))
+            }
+            // The refusal travels whole, so that the replica that was asked can answer with it.
+            Err(Attempt::Never(CallError::Refused(refusal))) => Ok(Response::new(refused(refusal))),
+            Err(Attempt::Never(error)) => Err(error.into()),
+            Err(Attempt::Again(reason)) => Err(Status::unavailable(reason)),
+        }
+    }
+
+    async fn forward_change(
+        &self,
+        request: Request<pb::ForwardRequest>,
+    ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
+        match (self.carried(&request)?, self.proposer.leader_elsewhere()?) {
+            (Command::Operate(operation), None) => Ok(self.change_here(operation).await?),
+            (Command::Operate(_), Some(leader)) => {
+                Err(Attempt::Again(format!("{leader} leads the control group by now")).into())
+            }
+            (other, _) => Err(Status::invalid_argument(format!("{} is no operator's command", other.label()))),
+        }
+    }
+}
+
+fn refused(refusal: Refusal) -> pb::ForwardReply {
+    pb::ForwardReply { index: 0, response: encode_outcome(&Err(refusal)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_a_replica_that_was_removed_is_told_to_ask_another_one() {
+        let passed_on = |status| of_this_replica(NodeId::new(3), status);
+        let denied = passed_on(Status::permission_denied("n1 was removed from the cluster"));
+        assert_eq!(denied.code(), Code::Unavailable);
+        assert_eq!(denied.message(), "n3: n1 was removed from the cluster; ask another replica");
+        assert_eq!(passed_on(Status::failed_precondition("no")).code(), Code::FailedPrecondition);
+    }
+}

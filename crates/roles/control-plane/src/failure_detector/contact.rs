@@ -1,0 +1,97 @@
+//! How long this replica has been without the control group. A pure value; the heartbeat sender keeps it.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Heartbeats whose acknowledgement is waited for: a bound of seconds at a heartbeat of milliseconds.
+const UNACKNOWLEDGED_MAX: usize = 1024;
+
+/// When the control group was last known to have a leader with a quorum. Counted from when a heartbeat was *sent*, so that an
+/// acknowledgement that was long under way is worth as little as it should be.
+///
+/// It decides no safety (tokens do): a leader of sub-clusters that nobody can replace or stop shall not go on for ever.
+#[derive(Debug)]
+pub(crate) struct Contact {
+    bound: Duration,
+    confirmed: Instant,
+    sent: VecDeque<(u64, Instant)>,
+    next: u64,
+}
+
+impl Contact {
+    pub(crate) fn new(now: Instant, bound: Duration) -> Self {
+        Self { bound, confirmed: now, sent: VecDeque::new(), next: 1 }
+    }
+
+    /// Numbers a heartbeat that is sent now.
+    pub(crate) fn beat(&mut self, now: Instant) -> u64 {
+        let sequence = self.next;
+        self.next += 1;
+        if self.sent.len() == UNACKNOWLEDGED_MAX {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((sequence, now));
+        sequence
+    }
+
+    /// A leader with a quorum has heard the heartbeat of that number. When that was sent, if it is known.
+    pub(crate) fn acknowledged(&mut self, sequence: u64) -> Option<Instant> {
+        while let Some(&(number, at)) = self.sent.front()
+            && number <= sequence
+        {
+            self.sent.pop_front();
+            if number == sequence {
+                self.confirmed(at);
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// The control group had a leader with a quorum at that time.
+    pub(crate) fn confirmed(&mut self, at: Instant) {
+        self.confirmed = self.confirmed.max(at);
+    }
+
+    /// Whether sub-clusters may be led.
+    pub(crate) fn holds(&self, now: Instant) -> bool {
+        self.within(now, self.bound)
+    }
+
+    /// Whether it was known to have one within this time.
+    pub(crate) fn within(&self, now: Instant, time: Duration) -> bool {
+        now.saturating_duration_since(self.confirmed) <= time
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contact_is_lost_a_bound_after_the_last_beat_that_was_acknowledged_was_sent() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut contact = Contact::new(start, Duration::from_millis(1_000));
+        assert!(contact.holds(at(1_000)) && !contact.holds(at(1_001)));
+        let first = contact.beat(at(100));
+        let second = contact.beat(at(200));
+        contact.acknowledged(second);
+        contact.acknowledged(first);
+        contact.acknowledged(99);
+        assert!(
+            contact.within(at(250), Duration::from_millis(50)) && !contact.within(at(251), Duration::from_millis(50))
+        );
+        assert!(contact.holds(at(1_200)) && !contact.holds(at(1_201)), "counted from sending, whatever is said later");
+        let third = contact.beat(at(5_000));
+        assert!(!contact.holds(at(5_001)), "a beat alone says nothing");
+        contact.acknowledged(third);
+        assert!(contact.holds(at(6_000)), "contact again");
+        contact.confirmed(at(3_000));
+        assert!(contact.holds(at(6_000)), "older news changes nothing");
+        for _ in 0..5_000 {
+            contact.beat(at(6_000));
+        }
+        assert!(contact.sent.len() <= UNACKNOWLEDGED_MAX);
+    }
+}

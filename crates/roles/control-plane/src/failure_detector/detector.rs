@@ -1,0 +1,307 @@
+//! Who is dead? A pure judge: time and inputs come in, actions go out.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use symphony_types::{BootId, NodeId};
+
+use crate::config::Liveness;
+
+/// A replica that was declared down and is still up in the state is declared again after this: the proposal was lost.
+const DECLARE_AGAIN_AFTER: Duration = Duration::from_millis(250);
+
+/// What the detector hears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// A sign of life.
+    Heartbeat { node: NodeId, boot: BootId },
+    /// A replica's connection ended.
+    Lost { node: NodeId, boot: BootId },
+    /// Nobody listens any more where that replica did.
+    Refused { node: NodeId, boot: BootId },
+}
+
+/// What the detector wants done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Dial the replica's heartbeat port: a process that is gone refuses within a millisecond.
+    Probe { node: NodeId, boot: BootId },
+    /// Propose that the replica is down.
+    Declare { node: NodeId, boot: BootId },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    boot: BootId,
+    /// The last sign of life, or when its absence began to count.
+    heard: Instant,
+    /// How long it may be silent.
+    patience: Duration,
+    /// Its connection ended after the last sign of life.
+    lost: bool,
+    /// When it was declared down last.
+    declared: Option<Instant>,
+}
+
+/// Judges the other replicas while this one leads the control group. Wrong suspicions cost a hand-over, never safety.
+#[derive(Debug)]
+pub(crate) struct Detector {
+    me: NodeId,
+    limits: Liveness,
+    leading: bool,
+    /// Whom this replica followed last.
+    followed: Option<NodeId>,
+    watched: BTreeMap<NodeId, Watched>,
+}
+
+impl Detector {
+    pub(crate) fn new(me: NodeId, limits: Liveness) -> Self {
+        Self { me, limits, leading: false, followed: None, watched: BTreeMap::new() }
+    }
+
+    /// Takes the replicas that the state shows as up. One that was not among them, or not in this life, starts afresh.
+    pub(crate) fn members(&mut self, now: Instant, up: impl Iterator<Item = (NodeId, BootId)>) {
+        let before = std::mem::take(&mut self.watched);
+        for (node, boot) in up.filter(|(node, _)| *node != self.me) {
+            let afresh = Watched { boot, heard: now, patience: self.limits.suspicion, lost: false, declared: None };
+            let kept = before.get(&node).filter(|known| known.boot == boot).copied();
+            self.watched.insert(node, kept.unwrap_or(afresh));
+        }
+    }
+
+    /// Takes who leads the control group. A new leader gives everybody a fresh grace, and its predecessor, whose
+    /// silence made the others elect, a shorter one.
+    pub(crate) fn leader(&mut self, now: Instant, leader: Option<NodeId>, out: &mut Vec<Action>) {
+        let leads = leader == Some(self.me);
+        if leads && !self.leading {
+            self.forgive(now);
+            let predecessor = self.followed.and_then(|node| Some((node, self.watched.get_mut(&node)?)));
+            if let Some((node, watched)) = predecessor {
+                watched.patience = self.limits.old_leader_grace;
+                watched.lost = true;
+                out.push(Action::Probe { node, boot: watched.boot });
+            }
+        }
+        self.leading = leads;
+        match leader {
+            Some(other) if !leads => self.followed = Some(other),
+            Some(_) => self.followed = None,
+            None => {}
+        }
+    }
+
+    /// Trusts none of its suspicions: nobody was silent, this replica was not listening.
+    pub(crate) fn forgive(&mut self, now: Instant) {
+        for watched in self.watched.values_mut() {
+            *watched = Watched { heard: now, lost: false, declared: None, ..*watched };
+        }
+    }
+
+    /// Takes what was heard at `now`, or a moment ago.
+    pub(crate) fn step(&mut self, now: Instant, input: Input, out: &mut Vec<Action>) {
+        let (Input::Heartbeat { node, boot } | Input::Lost { node, boot } | Input::Refused { node, boot }) = input;
+        let suspicion = self.limits.suspicion;
+        // Other lives than the one that the state knows are either over, or not registered yet.
+        let Some(watched) = self.watched.get_mut(&node).filter(|w| w.boot == boot) else { return };
+        match input {
+            // It may have waited to be looked at, and say nothing about what began since then: a shorter grace, a connection
+            // that is taken for lost.
+            Input::Heartbeat { .. } if now < watched.heard => {}
+            Input::Heartbeat { .. } => {
+                *watched = Watched { heard: now, patience: suspicion, lost: false, declared: None, ..*watched };
+            }
+            Input::Lost { .. } if self.leading => {
+                watched.lost = true;
+                out.push(Action::Probe { node, boot });
+            }
+            Input::Refused { .. } if self.leading && watched.lost => declare(now, node, watched, out),
+            Input::Lost { .. } | Input::Refused { .. } => {}
+        }
+    }
+
+    /// Looks for those who have been silent for too long; to be called about once per heartbeat.
+    pub(crate) fn tick(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if !self.leading {
+            return;
+        }
+        for (&node, watched) in &mut self.watched {
+            if now.saturating_duration_since(watched.heard) > watched.patience {
+                declare(now, node, watched, out);
+            }
+        }
+    }
+}
+
+fn declare(now: Instant, node: NodeId, watched: &mut Watched, out: &mut Vec<Action>) {
+    if watched.declared.is_none_or(|at| now >= at + DECLARE_AGAIN_AFTER) {
+        watched.declared = Some(now);
+        out.push(Action::Declare { node, boot: watched.boot });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: NodeId = NodeId::new(1);
+    const TWO: NodeId = NodeId::new(2);
+    const THREE: NodeId = NodeId::new(3);
+
+    fn boot(node: NodeId) -> BootId {
+        BootId::new(node.get() * 10)
+    }
+
+    fn beat(node: NodeId) -> Input {
+        Input::Heartbeat { node, boot: boot(node) }
+    }
+
+    fn declare(node: NodeId) -> Action {
+        Action::Declare { node, boot: boot(node) }
+    }
+
+    /// A detector and a clock in milliseconds.
+    struct Scene {
+        detector: Detector,
+        start: Instant,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let mut scene = Self { detector: Detector::new(ME, Liveness::LAN), start: Instant::now() };
+            scene.members(0, &[ME, TWO, THREE]);
+            scene
+        }
+
+        fn at(&self, ms: u64) -> Instant {
+            self.start + Duration::from_millis(ms)
+        }
+
+        fn members(&mut self, ms: u64, nodes: &[NodeId]) {
+            self.detector.members(self.at(ms), nodes.iter().map(|&node| (node, boot(node))));
+        }
+
+        fn leader(&mut self, ms: u64, leader: Option<NodeId>) -> Vec<Action> {
+            let mut out = Vec::new();
+            self.detector.leader(self.at(ms), leader, &mut out);
+            out
+        }
+
+        fn step(&mut self, ms: u64, input: Input) -> Vec<Action> {
+            let mut out = Vec::new();
+            self.detector.step(self.at(ms), input, &mut out);
+            out
+        }
+
+        fn tick(&mut self, ms: u64) -> Vec<Action> {
+            let mut out = Vec::new();
+            self.detector.tick(self.at(ms), &mut out);
+            out
+        }
+    }
+
+    #[test]
+    fn silence_beyond_the_limit_is_declared_once_and_again_only_if_it_was_of_no_use() {
+        let mut scene = Scene::new();
+        assert_eq!(scene.leader(0, Some(ME)), []);
+        scene.step(30, beat(TWO));
+        assert_eq!(scene.tick(50), []);
+        assert_eq!(scene.tick(51), [declare(THREE)], "never heard, and the grace of a new leader is over");
+        scene.step(70, beat(TWO));
+        assert_eq!(scene.tick(120), []);
+        assert_eq!(scene.tick(121), [declare(TWO)]);
+        assert_eq!(scene.tick(300), []);
+        assert_eq!(scene.tick(301), [declare(THREE)], "still up in the state: the proposal was lost");
+        scene.members(310, &[ME]);
+        assert_eq!(scene.tick(900), [], "the state shows them as down");
+        scene.members(910, &[ME, TWO]);
+        assert_eq!(scene.tick(960), [], "back again, with a fresh grace");
+        assert_eq!(scene.tick(961), [declare(TWO)]);
+    }
+
+    #[test]
+    fn followers_declare_nobody() {
+        let mut scene = Scene::new();
+        assert_eq!(scene.leader(0, Some(TWO)), []);
+        assert_eq!(scene.tick(1_000), []);
+        assert_eq!(scene.step(1_000, Input::Lost { node: THREE, boot: boot(THREE) }), []);
+        assert_eq!(scene.step(1_000, Input::Refused { node: THREE, boot: boot(THREE) }), []);
+    }
+
+    #[test]
+    fn a_lost_connection_is_probed_and_a_refused_probe_is_a_death() {
+        let mut scene = Scene::new();
+        scene.leader(0, Some(ME));
+        let (lost, refused) =
+            (Input::Lost { node: TWO, boot: boot(TWO) }, Input::Refused { node: TWO, boot: boot(TWO) });
+        assert_eq!(scene.step(10, refused), [], "a probe that was not asked for");
+        assert_eq!(scene.step(11, lost), [Action::Probe { node: TWO, boot: boot(TWO) }]);
+        assert_eq!(scene.step(12, refused), [declare(TWO)], "long before the silence would tell");
+
+        let mut scene = Scene::new();
+        scene.leader(0, Some(ME));
+        scene.step(11, lost);
+        scene.step(12, beat(TWO));
+        assert_eq!(scene.step(13, refused), [], "it has connected again meanwhile");
+    }
+
+    #[test]
+    fn another_life_counts_for_nothing() {
+        let mut scene = Scene::new();
+        scene.leader(0, Some(ME));
+        let stranger = BootId::new(999);
+        assert_eq!(scene.step(40, Input::Heartbeat { node: TWO, boot: stranger }), []);
+        assert_eq!(scene.step(40, Input::Lost { node: TWO, boot: stranger }), []);
+        assert_eq!(scene.tick(51), [declare(TWO), declare(THREE)], "the registered life was silent");
+    }
+
+    #[test]
+    fn a_new_leader_is_patient_with_all_but_its_predecessor() {
+        let mut scene = Scene::new();
+        scene.leader(0, Some(TWO));
+        scene.leader(500, None);
+        let probe = Action::Probe { node: TWO, boot: boot(TWO) };
+        assert_eq!(scene.leader(1_000, Some(ME)), [probe], "its predecessor may be gone for good");
+        assert_eq!(scene.tick(1_030), []);
+        assert_eq!(scene.tick(1_031), [declare(TWO)]);
+        assert_eq!(scene.tick(1_051), [declare(THREE)]);
+
+        let mut scene = Scene::new();
+        scene.leader(0, Some(TWO));
+        scene.leader(1_000, Some(ME));
+        scene.step(1_020, beat(TWO));
+        scene.step(1_020, beat(THREE));
+        assert_eq!(scene.tick(1_070), [], "a predecessor that beats is a replica as any other");
+
+        let mut scene = Scene::new();
+        scene.leader(0, Some(TWO));
+        scene.leader(1_000, Some(ME));
+        let refused = Input::Refused { node: TWO, boot: boot(TWO) };
+        assert_eq!(scene.step(1_001, refused), [declare(TWO)], "a predecessor that is gone is declared at once");
+    }
+
+    #[test]
+    fn a_beat_from_before_the_change_of_leaders_says_nothing_about_the_former_one() {
+        let gone = || {
+            let mut scene = Scene::new();
+            scene.leader(0, Some(TWO));
+            scene.leader(1_000, Some(ME));
+            // It was heard while this replica followed, and waited for the next look.
+            assert_eq!(scene.step(995, beat(TWO)), []);
+            scene
+        };
+        let refused = Input::Refused { node: TWO, boot: boot(TWO) };
+        assert_eq!(gone().step(1_001, refused), [declare(TWO)], "its connection still counts as lost");
+        assert_eq!(gone().tick(1_031), [declare(TWO)], "and its grace is no longer than before");
+    }
+
+    #[test]
+    fn a_detector_that_was_paused_forgives() {
+        let mut scene = Scene::new();
+        scene.leader(0, Some(ME));
+        scene.step(10, Input::Lost { node: THREE, boot: boot(THREE) });
+        scene.detector.forgive(scene.at(10_000));
+        assert_eq!(scene.step(10_001, Input::Refused { node: THREE, boot: boot(THREE) }), [], "asked before the pause");
+        assert_eq!(scene.tick(10_050), []);
+        assert_eq!(scene.tick(10_051), [declare(TWO), declare(THREE)]);
+    }
+}

@@ -1,0 +1,77 @@
+//! What happens around the detector in one turn, whoever waits between the turns.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use symphony_consensus::Leadership;
+use symphony_protocol::view::View;
+use symphony_types::NodeId;
+use tokio::sync::watch;
+
+use crate::config::Liveness;
+use crate::failure_detector::{Action, Detector, Heard};
+use crate::metrics::Metrics;
+
+/// The detector with everything that it looks at.
+pub(crate) struct DetectorTurn {
+    me: NodeId,
+    detector: Detector,
+    limits: Liveness,
+    views: watch::Receiver<Arc<View>>,
+    leadership: watch::Receiver<Leadership>,
+    metrics: Metrics,
+    due: Instant,
+}
+
+impl DetectorTurn {
+    pub(crate) fn new(
+        me: NodeId,
+        limits: Liveness,
+        mut views: watch::Receiver<Arc<View>>,
+        leadership: watch::Receiver<Leadership>,
+        metrics: Metrics,
+        now: Instant,
+    ) -> Self {
+        views.mark_changed();
+        Self { me, detector: Detector::new(me, limits), limits, views, leadership, metrics, due: now }
+    }
+
+    /// When the next turn is due if nothing is heard before.
+    pub(crate) const fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Whether anybody is to be judged here. If not, nothing is due before the leadership changes.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.leadership.borrow().leader == Some(self.me)
+    }
+
+    /// The next turn is due now: nobody was to wait for the time that has passed.
+    pub(crate) const fn begin(&mut self, now: Instant) {
+        self.due = now;
+    }
+
+    /// One turn: what was heard, if anything.
+    pub(crate) fn turn(&mut self, now: Instant, heard: impl IntoIterator<Item = Heard>, actions: &mut Vec<Action>) {
+        if now > self.due + self.limits.late {
+            self.metrics.detector_late.inc();
+            tracing::debug!(late = ?(now - self.due), "the failure detector was held up; it forgives everybody");
+            self.detector.forgive(now);
+            self.due = now;
+        }
+        if self.views.has_changed().unwrap_or(false) {
+            let view = self.views.borrow_and_update().clone();
+            let up = view.nodes.iter().filter(|(_, n)| n.up);
+            self.detector.members(now, up.filter_map(|(&id, n)| Some((id, n.boot?))));
+        }
+        let leader = self.leadership.borrow().leader;
+        self.detector.leader(now, leader, actions);
+        for (at, input) in heard {
+            self.detector.step(at, input, actions);
+        }
+        if now >= self.due {
+            self.detector.tick(now, actions);
+            self.due = now + self.limits.beat;
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What arrives over lines between replicas, as a function that takes any bytes: for the fuzz target, which runs it as both ends would.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prometheus_client::metrics::gauge::Gauge;
+use symphony_consensus::{Leadership, RoundTrip};
+use symphony_types::{BootId, NodeId};
+use tokio::sync::watch;
+
+use crate::config::Liveness;
+use crate::failure_detector::heartbeat_receiver::HeartbeatReceiver;
+use crate::failure_detector::heartbeat_state::{ContactState, Facts, HeartbeatState};
+use crate::failure_detector::message::{ACK_BYTES, Ack, HEARTBEAT_BYTES, Heartbeat, cluster_hash};
+use crate::failure_detector::silence_switch::SilenceSwitch;
+use crate::group::checkpoints::{Checkpoint, Checkpoints};
+
+const CLUSTER: &str = "blue";
+
+/// What arrives over one line: after an even byte heartbeats, after an odd one acknowledgements. Whether all of it was taken.
+///
+/// # Panics
+/// For a defect only.
+#[must_use]
+pub fn beats(bytes: &[u8]) -> bool {
+    let Some((which, bytes)) = bytes.split_first() else { return false };
+    if which % 2 == 0 { hear(bytes) } else { acknowledge(bytes) }
+}
+
+/// As a leader of the control group does: until something is no heartbeat.
+fn hear(bytes: &[u8]) -> bool {
+    let (cluster, start, answer) = (cluster_hash(CLUSTER), Instant::now(), Liveness::LAN.answer());
+    let leads = Leadership { is_leader: true, alone: true, ..Leadership::default() };
+    let (_lead, leadership) = watch::channel(leads);
+    let (_apply, applied) = watch::channel(0);
+    let (checkpoints, progress) = (Checkpoints::default(), Arc::default());
+    let (lease, not_applying) = (Duration::from_secs(1), Gauge::default());
+    let receiver = HeartbeatReceiver { leadership, lease, group: None, checkpoints, applied, progress, not_applying };
+    let mut trip = RoundTrip::new(answer);
+    let (arrived, rest) = bytes.as_chunks::<HEARTBEAT_BYTES>();
+    for bytes in arrived {
+        let Some(beat) = Heartbeat::decode(bytes, cluster) else { return false };
+        assert_eq!(Heartbeat::decode(&beat.encode(cluster), cluster), Some(beat));
+        assert_eq!(Heartbeat::decode(bytes, cluster_hash("green")), None, "another cluster's");
+        let _ = trip.is_recent(start, beat.echoed);
+        assert!(receiver.note(&beat, start), "a leader that has applied nothing is owed nothing");
+        let ack = receiver.answer(&beat, start).expect("a leader that is its own quorum acknowledges");
+        assert_eq!(ack, Ack { sequence: beat.sequence, member: true });
+        assert_eq!(Ack::decode(&ack.encode(cluster), cluster), Some(ack));
+        trip.answered(start, beat.sequence);
+        let knows_all = trip.is_recent(start + 2 * answer, u64::MAX);
+        assert!(knows_all, "who knows of every answer is never old");
+    }
+    rest.is_empty()
+}
+
+/// As a replica that heartbeats does: until something is no acknowledgement.
+fn acknowledge(bytes: &[u8]) -> bool {
+    let (limits, now, cluster) = (Liveness::LAN, Instant::now(), cluster_hash(CLUSTER));
+    let (_lead, leadership) = watch::channel(Leadership::default());
+    let (_apply, applied) = watch::channel(7);
+    let (standing, told) = watch::channel(ContactState { in_contact: true, heard: false, member: true });
+    let (me, boot, checkpoints, silence_switch) =
+        (NodeId::new(2), BootId::new(20), Checkpoints::default(), SilenceSwitch::default());
+    let facts = Facts { cluster, me, boot, leadership, applied, checkpoints, standing, silence_switch };
+    let mut heartbeat_state = HeartbeatState::new(facts, now, limits);
+    let (arrived, rest) = bytes.as_chunks::<ACK_BYTES>();
+    for bytes in arrived {
+        let sent = heartbeat_state.beat(now).expect("the line is new");
+        assert!(Heartbeat::decode(&sent, cluster).is_some_and(|beat| (beat.node, beat.boot) == (me, boot)));
+        let ack = Ack::decode(bytes, cluster);
+        assert_eq!(heartbeat_state.acknowledged(bytes).is_ok(), ack.is_some());
+        let Some(ack) = ack else { return false };
+        assert_eq!(told.borrow().member, ack.member);
+        heartbeat_state.end_turn(now);
+    }
+    rest.is_empty()
+}
+
+/// Lines that are taken whole.
+#[must_use]
+pub fn beats_seeds() -> Vec<Vec<u8>> {
+    let cluster = cluster_hash(CLUSTER);
+    let beat = |sequence, echoed| {
+        let checkpoint = Checkpoint { index: 48, hash: 0xfeed_f00d };
+        Heartbeat { node: NodeId::new(2), boot: BootId::new(20), applied: 50, sequence, checkpoint, echoed }
+            .encode(cluster)
+    };
+    let ack = |sequence, member| Ack { sequence, member }.encode(cluster);
+    vec![
+        [&[0][..], &beat(1, 0)].concat(),
+        [&[0][..], &beat(1, 0), &beat(2, 1), &beat(u64::MAX, u64::MAX)].concat(),
+        [&[1][..], &ack(1, true)].concat(),
+        [&[1][..], &ack(1, true), &ack(2, false), &ack(u64::MAX, true)].concat(),
+    ]
+}

@@ -1,0 +1,371 @@
+//! The threads that hear the other replicas' heartbeats.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use symphony_consensus::{ControlGroup, Leadership, RoundTrip};
+use symphony_net::{CallerLimits, CallerPlace, Callers, Line, Net, Refusal, Role, refused};
+use tokio::sync::{Semaphore, watch};
+
+use crate::failure_detector::detector::Input;
+use crate::failure_detector::inputs::Inputs;
+use crate::failure_detector::message::{Ack, HEARTBEAT_BYTES, Heartbeat};
+use crate::failure_detector::progress::Progress;
+use crate::failure_detector::thread_priority::{lower as lower_priority, raise as raise_priority};
+use crate::group::checkpoints::Checkpoints;
+
+/// The port's name in metrics.
+const PORT: &str = "scheduler.beat";
+
+/// Connections of replicas at a time: 64 of them, each with the one it is giving up and the one it is opening.
+pub(crate) const CONNECTIONS_MAX: usize = 128;
+
+/// Connections at a time of callers that have not shown who they are: twice as many as there are replicas, which all dial a
+/// new Raft leader at once. They are counted apart, so that strangers take no place from who is connected.
+const HANDSHAKES_MAX: usize = 128;
+
+/// Of these so many from one address: replicas of a test cluster share one, a stranger must not take them all.
+const HANDSHAKES_PER_PEER_MAX: usize = 16;
+
+/// A connection without a heartbeat for so long is of no use to anybody.
+const IDLE_MAX: Duration = Duration::from_secs(5);
+
+/// An acknowledgement that does not fit the line at once is of no use later.
+const ACK_WITHIN: Duration = Duration::from_millis(1);
+
+/// What a leader of the control group knows of those who heartbeat it.
+#[derive(Clone, Debug)]
+pub(crate) struct HeartbeatReceiver {
+    pub(crate) leadership: watch::Receiver<Leadership>,
+    /// For how long a quorum's last acknowledgement is worth one.
+    pub(crate) lease: Duration,
+    pub(crate) group: Option<ControlGroup>,
+    pub(crate) checkpoints: Checkpoints,
+    /// How far this replica has applied the log.
+    pub(crate) applied: watch::Receiver<u64>,
+    /// How far the others have.
+    pub(crate) progress: Arc<Mutex<Progress>>,
+    /// Where it is shown how many do not apply.
+    pub(crate) not_applying: Gauge,
+}
+
+impl HeartbeatReceiver {
+    /// Takes a heartbeat, and says whether it is a sign of life: not of a replica that does not apply what is agreed.
+    pub(crate) fn note(&self, beat: &Heartbeat, now: Instant) -> bool {
+        self.checkpoints.compare(beat.node, beat.checkpoint);
+        let own = *self.applied.borrow();
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let applies = progress.note(now, (beat.node, beat.boot), beat.applied, own);
+        self.not_applying.set(progress.late() as i64);
+        applies
+    }
+
+    /// What to answer to it then: nothing unless this replica leads with a quorum.
+    pub(crate) fn answer(&self, beat: &Heartbeat, now: Instant) -> Option<Ack> {
+        let confirmed = self.leadership.borrow().confirmed(now)?;
+        if now.saturating_duration_since(confirmed) > self.lease {
+            return None;
+        }
+        let member = self.group.as_ref().is_none_or(|group| group.members().addresses.contains_key(&beat.node));
+        Some(Ack { sequence: beat.sequence, member })
+    }
+}
+
+/// Accepts heartbeats until told to stop, and hands them to the detector.
+pub(crate) struct Listener {
+    pub(crate) cluster: u64,
+    pub(crate) listener: TcpListener,
+    pub(crate) net: Net,
+    pub(crate) inputs: Inputs,
+    pub(crate) received: Counter,
+    pub(crate) receiver: HeartbeatReceiver,
+    /// How long an answer may take on a line that moves.
+    pub(crate) answer: Duration,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+impl Listener {
+    /// Runs on a thread of its own; a connection made after `stop` is set ends it.
+    pub(crate) fn run(self) {
+        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let waiting = Callers::new(CallerLimits { total: HANDSHAKES_MAX, per_address: HANDSHAKES_PER_PEER_MAX });
+        loop {
+            let accepted = self.listener.accept();
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of file descriptors, most likely; without a pause this would spin.
+                    tracing::warn!(%error, "beat connection not accepted");
+                    thread::sleep(Duration::from_millis(10));
+                    continue;
+                }
+            };
+            let place = match waiting.admit(peer.ip()) {
+                Ok(place) => place,
+                Err(refusal) => {
+                    refused(PORT, refusal);
+                    tracing::warn!(%peer, "beat connection turned away: too many handshakes, here or from there");
+                    continue;
+                }
+            };
+            let ear = Ear {
+                cluster: self.cluster,
+                net: self.net.clone(),
+                inputs: self.inputs.clone(),
+                received: self.received.clone(),
+                receiver: self.receiver.clone(),
+                answer: self.answer,
+                stop: self.stop.clone(),
+                connections: Arc::clone(&connections),
+            };
+            let listen = move || ear.listen(stream, place);
+            if let Err(error) = thread::Builder::new().name("beat-ear".to_owned()).spawn(listen) {
+                tracing::warn!(%error, "no thread for a beat connection");
+            }
+        }
+    }
+}
+
+/// Hears one connection.
+struct Ear {
+    cluster: u64,
+    net: Net,
+    inputs: Inputs,
+    received: Counter,
+    receiver: HeartbeatReceiver,
+    answer: Duration,
+    stop: Arc<AtomicBool>,
+    connections: Arc<Semaphore>,
+}
+
+impl Ear {
+    /// `waiting` is the place of a caller whose handshake is not done.
+    fn listen(&self, stream: TcpStream, waiting: CallerPlace) {
+        lower_priority();
+        let mut line = match self.net.accept_line(stream, &[Role::Scheduler]) {
+            Ok(line) => line,
+            // Also whoever only asks whether the port is open.
+            Err(error) => {
+                refused(PORT, Refusal::Stranger);
+                return tracing::debug!(%error, "beat connection turned away");
+            }
+        };
+        raise_priority();
+        drop(waiting);
+        let Ok(_connection) = self.connections.try_acquire() else {
+            refused(PORT, Refusal::TooMany);
+            return tracing::warn!(max = CONNECTIONS_MAX, "beat connection turned away: there are too many");
+        };
+        let mut heard: Option<Heartbeat> = None;
+        let ended = self.hear(&mut line, &mut heard);
+        if let Some(Heartbeat { node, boot, .. }) = heard.filter(|_| !self.stop.load(Ordering::Relaxed)) {
+            tracing::debug!(%node, reason = %ended, "beat connection ended");
+            // The detector lives as long as this process's control plane; without it nobody cares.
+            let _ = self.inputs.tell(Instant::now(), Input::Lost { node, boot });
+        }
+    }
+
+    /// Hears until the connection ends, and says why it did.
+    fn hear(&self, line: &mut Line, heard: &mut Option<Heartbeat>) -> io::Error {
+        let socket = line.socket();
+        let set_up = socket
+            .set_read_timeout(Some(IDLE_MAX))
+            .and_then(|()| socket.set_write_timeout(Some(ACK_WITHIN)))
+            .and_then(|()| socket.set_nodelay(true));
+        if let Err(error) = set_up {
+            return error;
+        }
+        let mut trip = RoundTrip::new(self.answer);
+        let mut bytes = [0; HEARTBEAT_BYTES];
+        loop {
+            if let Err(error) = line.read_exact(&mut bytes) {
+                return error;
+            }
+            let Some(beat) = Heartbeat::decode(&bytes, self.cluster) else {
+                tracing::warn!(peer = %line.peer(), "what arrived at the beat port is no beat of this cluster and release");
+                return io::ErrorKind::InvalidData.into();
+            };
+            if !line.peer().may_be(Role::Scheduler, &beat.node.get().to_string()) {
+                tracing::warn!(peer = %line.peer(), node = %beat.node, "a beat in another replica's name");
+                return io::ErrorKind::PermissionDenied.into();
+            }
+            *heard = Some(beat);
+            self.received.inc();
+            let now = Instant::now();
+            let recent = trip.is_recent(now, beat.echoed);
+            let alive = self.receiver.note(&beat, now);
+            let input = Input::Heartbeat { node: beat.node, boot: beat.boot };
+            if self.stop.load(Ordering::Relaxed) || alive && recent && !self.inputs.tell(now, input) {
+                return io::ErrorKind::ConnectionAborted.into();
+            }
+            if let Some(ack) = self.receiver.answer(&beat, now).filter(|_| alive) {
+                if let Err(error) = line.write_all(&ack.encode(self.cluster)).and_then(|()| line.flush()) {
+                    return error;
+                }
+                trip.answered(Instant::now(), beat.sequence);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::mpsc::Receiver;
+
+    use symphony_net::{Authority, Credentials, Expected, Identity};
+    use symphony_types::{BootId, NodeId};
+
+    use super::*;
+    use crate::failure_detector::inputs::Heard;
+    use crate::failure_detector::message::{ACK_BYTES, cluster_hash};
+    use crate::group::checkpoints::Checkpoint;
+
+    const LEADING: Leadership = Leadership { leader: None, is_leader: true, term: 0, quorum_acked: None, alone: true };
+
+    /// A listener of a cluster's leader on a thread of its own.
+    struct Scene {
+        addr: SocketAddr,
+        heard: Receiver<Heard>,
+        told: watch::Sender<Leadership>,
+        agreed: watch::Sender<u64>,
+        progress: Arc<Mutex<Progress>>,
+        answer: Duration,
+        stop: Arc<AtomicBool>,
+        thread: thread::JoinHandle<()>,
+    }
+
+    impl Scene {
+        fn new(net: Net, cluster: u64) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let addr = listener.local_addr().unwrap();
+            let (inputs, heard) = Inputs::new(16);
+            let stop = Arc::new(AtomicBool::new(false));
+            let (told, leadership) = watch::channel(LEADING);
+            let (agreed, applied) = watch::channel(0);
+            let (checkpoints, progress) = (Checkpoints::default(), Arc::<Mutex<Progress>>::default());
+            let lease = Duration::from_secs(1);
+            let receiver = HeartbeatReceiver {
+                leadership,
+                lease,
+                group: None,
+                checkpoints,
+                applied,
+                progress: Arc::clone(&progress),
+                not_applying: Gauge::default(),
+            };
+            let received = Counter::default();
+            let answer = Duration::from_millis(200);
+            let ears = Listener { cluster, listener, net, inputs, received, receiver, answer, stop: stop.clone() };
+            Self { addr, heard, told, agreed, progress, answer, stop, thread: thread::spawn(|| ears.run()) }
+        }
+
+        fn hears(&self) -> Input {
+            self.heard.recv_timeout(Duration::from_secs(30)).unwrap().1
+        }
+
+        fn end(self) {
+            self.stop.store(true, Ordering::Relaxed);
+            TcpStream::connect(self.addr).unwrap();
+            self.thread.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn strangers_that_say_nothing_keep_no_replica_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::create(dir.path(), "blue").unwrap();
+        let net = |name| {
+            let issued = authority.issue(&Identity::new("blue", Role::Scheduler, name).unwrap(), 1).unwrap();
+            Net::secured(Arc::new(Credentials::load(issued.files).unwrap()))
+        };
+        let (cluster, patience) = (cluster_hash("blue"), Duration::from_secs(30));
+        let scene = Scene::new(net("1"), cluster);
+        let mut strangers = Vec::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for _ in 0..CONNECTIONS_MAX + HANDSHAKES_MAX {
+            // Not the address that the replica calls from.
+            let socket = runtime.block_on(async {
+                let socket = tokio::net::TcpSocket::new_v4().unwrap();
+                socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+                socket.connect(scene.addr).await.unwrap()
+            });
+            strangers.push(socket);
+        }
+
+        let leader = Expected::named(Role::Scheduler, "1");
+        let mut line = net("2").dial_line(&[scene.addr], &leader, patience).unwrap();
+        let (node, boot) = (NodeId::new(2), BootId::new(20));
+        let beat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
+        line.write_all(&beat.encode(cluster)).unwrap();
+        line.flush().unwrap();
+        assert_eq!(scene.hears(), Input::Heartbeat { node, boot });
+        drop((line, strangers));
+        scene.end();
+    }
+
+    #[test]
+    fn beats_are_heard_strangers_are_cut_off_and_an_end_is_told() {
+        let (cluster, patience) = (cluster_hash("blue"), Duration::from_secs(30));
+        let scene = Scene::new(Net::plaintext(), cluster);
+        let Scene { addr, heard, told, agreed, progress, answer, .. } = &scene;
+        let addr = *addr;
+
+        let (node, boot) = (NodeId::new(2), BootId::new(20));
+        let beat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
+        let mut line = TcpStream::connect(addr).unwrap();
+        let bytes = beat.encode(cluster);
+        line.write_all(&bytes[..7]).unwrap();
+        line.write_all(&bytes[7..]).unwrap();
+        assert_eq!(scene.hears(), Input::Heartbeat { node, boot }, "however it was cut into packets");
+
+        let mut bytes = [0; ACK_BYTES];
+        line.set_read_timeout(Some(patience)).unwrap();
+        line.read_exact(&mut bytes).unwrap();
+        assert_eq!(Ack::decode(&bytes, cluster), Some(Ack { sequence: 7, member: true }));
+        assert_eq!(progress.lock().unwrap().of(node), 5);
+        // It answers, and again; a heartbeat that knows of neither comes over a line that hardly moves.
+        thread::sleep(*answer + Duration::from_millis(5));
+        for (echoed, recent) in [(0, false), (8, true)] {
+            line.write_all(&Heartbeat { sequence: 8, echoed, ..beat }.encode(cluster)).unwrap();
+            line.read_exact(&mut bytes).unwrap();
+            assert_eq!(heard.try_recv().is_ok(), recent, "before it is acknowledged it is heard, or not");
+        }
+        agreed.send_replace(9);
+        let before = |ms| Instant::now().checked_sub(Duration::from_millis(ms)).unwrap();
+        progress.lock().unwrap().note(before(3_000), (node, boot), 5, 9);
+        progress.lock().unwrap().note(before(1_500), (node, boot), 5, 9);
+        line.write_all(&beat.encode(cluster)).unwrap();
+        line.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        assert!(
+            line.read_exact(&mut bytes).is_err(),
+            "who does not apply what was agreed three seconds ago is not answered"
+        );
+        assert!(heard.try_recv().is_err(), "and not heard");
+        line.set_read_timeout(Some(patience)).unwrap();
+        let beat = Heartbeat { applied: 9, ..beat };
+        told.send_replace(Leadership { quorum_acked: None, alone: false, ..LEADING });
+        line.write_all(&beat.encode(cluster)).unwrap();
+        assert_eq!(scene.hears(), Input::Heartbeat { node, boot });
+        line.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        assert!(line.read_exact(&mut bytes).is_err(), "a leader without a quorum acknowledges nothing");
+
+        let mut stranger = TcpStream::connect(addr).unwrap();
+        stranger.set_read_timeout(Some(patience)).unwrap();
+        stranger.write_all(&beat.encode(cluster_hash("green"))).unwrap();
+        assert_eq!(stranger.read(&mut [0; 1]).unwrap(), 0, "a beat of another cluster ends its connection");
+
+        drop(line);
+        assert_eq!(scene.hears(), Input::Lost { node, boot }, "and the stranger told nothing");
+        scene.end();
+    }
+}

@@ -1,0 +1,129 @@
+//! The thread that shows this replica to the Raft leader.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use symphony_net::{Expected, Line, Net, Role};
+use symphony_types::NodeId;
+use tokio::sync::Notify;
+
+use crate::config::Liveness;
+use crate::failure_detector::addresses::HeartbeatAddresses;
+use crate::failure_detector::heartbeat_state::{Facts, HeartbeatState};
+use crate::failure_detector::message::ACK_BYTES;
+use crate::failure_detector::wait::wait_until;
+
+/// Who has nobody to heartbeat looks so much less often whether it is in contact: after as many heartbeats others would miss it. A new
+/// leader wakes it.
+const RESTING_BEATS: u32 = 5;
+
+/// Sends heartbeats until told to stop. It is a thread and not a task, because a busy runtime is not a dead replica.
+pub(crate) struct Sender {
+    pub(crate) facts: Facts,
+    pub(crate) net: Net,
+    pub(crate) peers: HeartbeatAddresses,
+    pub(crate) limits: Liveness,
+    pub(crate) stop: Arc<AtomicBool>,
+    /// Rung when `stop` is set.
+    pub(crate) told_to_stop: Arc<Notify>,
+}
+
+/// A connection to the leader's heartbeat port.
+struct ToLeader {
+    to: NodeId,
+    line: Line,
+    /// The beginning of an acknowledgement.
+    partial: Vec<u8>,
+}
+
+impl Sender {
+    pub(crate) fn run(self) {
+        let Self { facts, net, peers, limits, stop, told_to_stop } = self;
+        let mut line: Option<ToLeader> = None;
+        let mut next = Instant::now();
+        let mut heartbeat_state = HeartbeatState::new(facts, next, limits);
+        while !stop.load(Ordering::Relaxed) {
+            let leader = heartbeat_state.turn(Instant::now());
+            // Who no longer leads needs no heartbeats; a closed line tells it nothing, because it does not listen.
+            line = line.filter(|line| Some(line.to) == leader);
+            if let Some(leader) = leader {
+                let dialled = match line.take() {
+                    Some(line) => Ok(line),
+                    None => dial(&net, &peers, &limits, leader).inspect(|_| heartbeat_state.dialled(Instant::now())),
+                };
+                line = dialled
+                    .and_then(|line| beat(line, &mut heartbeat_state))
+                    .inspect_err(|error| {
+                        tracing::debug!(%leader, %error, "beat not sent; dialling again at the next");
+                    })
+                    .ok();
+            }
+            heartbeat_state.end_turn(Instant::now());
+            if heartbeat_state.rests() {
+                wait_until(Some(Instant::now() + limits.beat * RESTING_BEATS), async {
+                    tokio::select! {
+                        () = heartbeat_state.led_otherwise() => {}
+                        () = told_to_stop.notified() => {}
+                    }
+                });
+                next = Instant::now();
+                continue;
+            }
+            // A thread that was held up does not make up for the heartbeats it missed.
+            next = (next + limits.beat).max(Instant::now());
+            thread::sleep(next.saturating_duration_since(Instant::now()).min(limits.beat));
+        }
+    }
+}
+
+fn beat(mut line: ToLeader, heartbeat_state: &mut HeartbeatState) -> io::Result<ToLeader> {
+    while let Some(ack) = line.ack()? {
+        heartbeat_state.acknowledged(&ack)?;
+    }
+    // A line that does not take a heartbeat at once leads to nobody who listens.
+    line.line.write_all(&heartbeat_state.beat(Instant::now())?)?;
+    line.line.flush()?;
+    Ok(line)
+}
+
+fn dial(net: &Net, peers: &HeartbeatAddresses, limits: &Liveness, to: NodeId) -> io::Result<ToLeader> {
+    let addr = peers.of(to).ok_or_else(|| io::Error::other("no beat address is known"))?;
+    let leader = Expected::named(Role::Scheduler, to.get().to_string());
+    let line = net.dial_line(&peers.sockets(net.through(&addr)), &leader, limits.dial)?;
+    // Neither a leader that does not read nor one that says nothing may hold up the thread that finds its successor.
+    line.socket().set_nonblocking(true)?;
+    Ok(ToLeader { to, line, partial: Vec::with_capacity(ACK_BYTES) })
+}
+
+impl ToLeader {
+    /// The next acknowledgement, if one has arrived.
+    fn ack(&mut self) -> io::Result<Option<[u8; ACK_BYTES]>> {
+        let mut bytes = [0; ACK_BYTES];
+        let missing = ACK_BYTES - self.partial.len();
+        match self.line.read(&mut bytes[..missing]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => self.partial.extend_from_slice(&bytes[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let whole = self.partial.first_chunk::<ACK_BYTES>().copied();
+        if whole.is_some() {
+            self.partial.clear();
+        }
+        Ok(whole)
+    }
+}
+
+/// Whether nobody listens at an address: the one answer that tells a dead process from a slow one.
+pub(crate) fn refuses(addr: &str, within: Duration) -> bool {
+    let candidates: Vec<SocketAddr> = addr.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+    let refused = |candidate: &SocketAddr| {
+        let dialled = TcpStream::connect_timeout(candidate, within);
+        dialled.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    !candidates.is_empty() && candidates.iter().all(refused)
+}

@@ -1,0 +1,172 @@
+//! What this replica's heartbeats say, and what their acknowledgements mean; whoever sends and waits between the turns.
+
+use std::io;
+use std::time::Instant;
+
+use symphony_consensus::Leadership;
+use symphony_types::{BootId, NodeId};
+use tokio::sync::watch;
+
+use crate::config::Liveness;
+use crate::failure_detector::contact::Contact;
+use crate::failure_detector::message::{ACK_BYTES, Ack, HEARTBEAT_BYTES, Heartbeat};
+use crate::failure_detector::silence_switch::SilenceSwitch;
+use crate::group::checkpoints::Checkpoints;
+
+/// How this replica stands with the control group, as its heartbeats are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ContactState {
+    /// A leader with a quorum was there lately: sub-clusters may be led.
+    pub(crate) in_contact: bool,
+    /// Such a leader has answered a heartbeat just now: it would not miss this replica if it watched it.
+    pub(crate) heard: bool,
+    /// The leader knows this replica as a member of the group.
+    pub(crate) member: bool,
+}
+
+/// Who this replica is, and what it looks at.
+pub(crate) struct Facts {
+    pub(crate) cluster: u64,
+    pub(crate) me: NodeId,
+    pub(crate) boot: BootId,
+    pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) applied: watch::Receiver<u64>,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) standing: watch::Sender<ContactState>,
+    /// On when this replica should be taken for dead: no heartbeats then.
+    pub(crate) silence_switch: SilenceSwitch,
+}
+
+/// Writes heartbeats, reads acknowledgements, and keeps the standing.
+pub(crate) struct HeartbeatState {
+    facts: Facts,
+    contact: Contact,
+    limits: Liveness,
+    /// When the line was dialled, or the last heartbeat sent that was answered.
+    answered: Instant,
+    /// The newest heartbeat that was acknowledged.
+    echoed: u64,
+}
+
+impl HeartbeatState {
+    pub(crate) fn new(facts: Facts, now: Instant, limits: Liveness) -> Self {
+        Self { facts, contact: Contact::new(now, limits.unconfirmed_max), limits, answered: now, echoed: 0 }
+    }
+
+    /// Begins a turn: who is to hear a heartbeat, if anybody.
+    pub(crate) fn turn(&mut self, now: Instant) -> Option<NodeId> {
+        let leadership = *self.facts.leadership.borrow();
+        if let Some(at) = leadership.confirmed(now) {
+            self.contact.confirmed(at);
+            self.tell(|standing| standing.member = true);
+        }
+        leadership.leader.filter(|&leader| leader != self.facts.me && !self.facts.silence_switch.is_on())
+    }
+
+    /// Whether nobody is to hear heartbeats before the leadership changes.
+    pub(crate) fn rests(&self) -> bool {
+        self.facts.leadership.borrow().leader.is_none_or(|leader| leader == self.facts.me)
+    }
+
+    /// Waits for another leadership; for ever if there will be none.
+    pub(crate) async fn led_otherwise(&mut self) {
+        if self.facts.leadership.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// There is a new line.
+    pub(crate) const fn dialled(&mut self, now: Instant) {
+        self.answered = now;
+    }
+
+    /// The next heartbeat, sent now.
+    ///
+    /// # Errors
+    /// If the line has been silent for too long: packets that a partition took are sent again ever more rarely, and an old
+    /// line may stay silent for as long again as the partition lasted.
+    pub(crate) fn beat(&mut self, now: Instant) -> io::Result<[u8; HEARTBEAT_BYTES]> {
+        if now.saturating_duration_since(self.answered) > self.limits.answer() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let Facts { cluster, me: node, boot, .. } = self.facts;
+        let (applied, checkpoint) = (*self.facts.applied.borrow(), self.facts.checkpoints.newest());
+        let sequence = self.contact.beat(now);
+        Ok(Heartbeat { node, boot, applied, sequence, checkpoint, echoed: self.echoed }.encode(cluster))
+    }
+
+    /// Takes an acknowledgement that has arrived.
+    ///
+    /// # Errors
+    /// If the bytes are none.
+    pub(crate) fn acknowledged(&mut self, bytes: &[u8; ACK_BYTES]) -> io::Result<()> {
+        let ack = Ack::decode(bytes, self.facts.cluster).ok_or(io::ErrorKind::InvalidData)?;
+        self.echoed = self.echoed.max(ack.sequence);
+        // What was long under way says how the line was: both ends give up one that hardly moves.
+        if let Some(sent) = self.contact.acknowledged(ack.sequence) {
+            self.answered = self.answered.max(sent);
+        }
+        self.tell(|standing| standing.member = ack.member);
+        Ok(())
+    }
+
+    /// Ends a turn.
+    pub(crate) fn end_turn(&self, now: Instant) {
+        let (in_contact, heard) = (self.contact.holds(now), self.contact.within(now, self.limits.answer()));
+        self.tell(|standing| (standing.in_contact, standing.heard) = (in_contact, heard));
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut ContactState)) {
+        self.facts.standing.send_if_modified(|standing| {
+            let before = *standing;
+            change(standing);
+            *standing != before
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::failure_detector::message::cluster_hash;
+
+    #[test]
+    fn a_line_that_is_silent_for_long_is_given_up_and_an_answer_is_heard_for_a_moment() {
+        let (limits, start) = (Liveness::LAN, Instant::now());
+        let (_lead, leadership) = watch::channel(Leadership::default());
+        let (_apply, applied) = watch::channel(0);
+        let (standing, told) = watch::channel(ContactState { in_contact: true, heard: false, member: true });
+        let cluster = cluster_hash("blue");
+        let (me, boot, silence_switch) = (NodeId::new(2), BootId::new(20), SilenceSwitch::default());
+        let facts = Facts {
+            cluster,
+            me,
+            boot,
+            leadership,
+            applied,
+            checkpoints: Checkpoints::default(),
+            standing,
+            silence_switch,
+        };
+        let mut heartbeat_state = HeartbeatState::new(facts, start, limits);
+
+        heartbeat_state.dialled(start);
+        let sequence = Heartbeat::decode(&heartbeat_state.beat(start).unwrap(), cluster).unwrap().sequence;
+        let at = start + limits.beat;
+        heartbeat_state.acknowledged(&Ack { sequence, member: false }.encode(cluster)).unwrap();
+        assert_eq!(Heartbeat::decode(&heartbeat_state.beat(at).unwrap(), cluster).unwrap().echoed, sequence);
+        heartbeat_state.end_turn(at);
+        assert_eq!(*told.borrow(), ContactState { in_contact: true, heard: true, member: false });
+        // It counts from when the heartbeat was sent, however late the answer came.
+        let late = start + limits.answer() + Duration::from_millis(1);
+        heartbeat_state.end_turn(late);
+        assert_eq!(*told.borrow(), ContactState { in_contact: true, heard: false, member: false });
+        assert!(heartbeat_state.acknowledged(&[0; ACK_BYTES]).is_err(), "no acknowledgement of this cluster");
+        assert!(heartbeat_state.beat(start + limits.answer()).is_ok());
+        assert!(heartbeat_state.beat(late).is_err());
+        heartbeat_state.dialled(late);
+        assert!(heartbeat_state.beat(late).is_ok(), "a new line has its own time");
+    }
+}

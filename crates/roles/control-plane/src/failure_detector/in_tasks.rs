@@ -1,0 +1,228 @@
+//! Failure detection in tasks: the host of the detector in a simulation, where one thread does everything and time stands
+//! still while it does. The heartbeats and the verdict are those of the threads.
+
+use std::io;
+
+use futures::FutureExt as _;
+use symphony_cluster_state::Command;
+use symphony_consensus::RoundTrip;
+use symphony_net::sockets::Listener;
+use symphony_net::{Connection, Expected, Incoming, Net, Port, Role};
+use symphony_types::{BootId, NodeId};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::config::{ControlPlaneConfig, Liveness};
+use crate::failure_detector::detector_turn::DetectorTurn;
+use crate::failure_detector::on_threads::{DECLARATIONS_MAX, DetectorContext, INPUTS_MAX, PROBE_ATTEMPTS, declare};
+use crate::failure_detector::{
+    ACK_BYTES, Action, CONNECTIONS_MAX, ContactState, Facts, HEARTBEAT_BYTES, Heartbeat, HeartbeatAddresses,
+    HeartbeatState, Input, SilenceSwitch, cluster_hash,
+};
+use crate::metrics::Metrics;
+use crate::vital::{Guard, Vital};
+
+const BEAT: Port = Port::new("scheduler.beat", &[Role::Scheduler], CONNECTIONS_MAX);
+
+/// The tasks of one replica's failure detection.
+#[derive(Debug)]
+pub(crate) struct LivenessTasks {
+    tasks: JoinSet<()>,
+    silence_switch: SilenceSwitch,
+}
+
+/// What all of them know.
+#[derive(Clone)]
+struct Shared {
+    cluster: u64,
+    me: NodeId,
+    net: Net,
+    peers: HeartbeatAddresses,
+    limits: Liveness,
+    outlook: DetectorContext,
+    metrics: Metrics,
+}
+
+impl LivenessTasks {
+    /// Starts the sender, the listener and the detector. What is declared arrives on the returned channel.
+    pub(crate) fn start(
+        config: &ControlPlaneConfig,
+        listener: Listener,
+        outlook: DetectorContext,
+        standing: watch::Sender<ContactState>,
+        metrics: &Metrics,
+        vital: &Vital,
+    ) -> (Self, mpsc::Receiver<Command>) {
+        let configured = config.replicas.iter().map(|(&node, addrs)| (node, addrs.beat.clone())).collect();
+        let silence_switch = SilenceSwitch::default();
+        let facts = outlook.facts(config, standing, silence_switch.clone());
+        let shared = Shared {
+            cluster: cluster_hash(&config.cluster),
+            me: config.node,
+            net: config.net.clone(),
+            peers: HeartbeatAddresses::new(configured, outlook.views.clone()),
+            limits: config.timing.liveness,
+            outlook,
+            metrics: metrics.clone(),
+        };
+        let (inputs, heard) = mpsc::channel(INPUTS_MAX);
+        let (declare, declared) = mpsc::channel(DECLARATIONS_MAX);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(guarded(vital.guard("beat-sender"), send(shared.clone(), facts)));
+        tasks.spawn(guarded(vital.guard("beat-listener"), listen(shared.clone(), listener, inputs.clone())));
+        tasks.spawn(guarded(vital.guard("beat-detector"), judge(shared, inputs, heard, declare)));
+        (Self { tasks, silence_switch }, declared)
+    }
+
+    pub(crate) fn silence_switch(&self) -> SilenceSwitch {
+        self.silence_switch.clone()
+    }
+
+    pub(crate) fn shutdown(mut self) {
+        self.tasks.abort_all();
+    }
+}
+
+async fn guarded(guard: Guard, task: impl Future<Output = ()>) {
+    let _guard = guard;
+    task.await;
+}
+
+/// A connection to the leader's heartbeat port.
+struct ToLeader {
+    to: NodeId,
+    stream: Connection,
+    /// The beginning of an acknowledgement.
+    partial: Vec<u8>,
+}
+
+async fn send(shared: Shared, facts: Facts) {
+    let mut line: Option<ToLeader> = None;
+    let mut heartbeat_state = HeartbeatState::new(facts, Instant::now().into_std(), shared.limits);
+    loop {
+        let leader = heartbeat_state.turn(Instant::now().into_std());
+        line = line.filter(|line| Some(line.to) == leader);
+        if let Some(leader) = leader {
+            line = beat(&shared, line, leader, &mut heartbeat_state).await.ok();
+        }
+        heartbeat_state.end_turn(Instant::now().into_std());
+        sleep(shared.limits.beat).await;
+    }
+}
+
+async fn beat(
+    shared: &Shared,
+    line: Option<ToLeader>,
+    to: NodeId,
+    heartbeat_state: &mut HeartbeatState,
+) -> io::Result<ToLeader> {
+    let mut line = match line {
+        Some(line) => line,
+        None => {
+            let addr = shared.peers.of(to).ok_or_else(|| io::Error::other("no beat address is known"))?;
+            let stream = timeout(shared.limits.dial, shared.net.dial(&addr, &named(to))).await??;
+            heartbeat_state.dialled(Instant::now().into_std());
+            ToLeader { to, stream, partial: Vec::with_capacity(ACK_BYTES) }
+        }
+    };
+    let mut bytes = [0; ACK_BYTES];
+    // What has arrived; nothing is waited for.
+    while let Some(read) = line.stream.read(&mut bytes[..ACK_BYTES - line.partial.len()]).now_or_never() {
+        match read? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => line.partial.extend_from_slice(&bytes[..count]),
+        }
+        if let Some(whole) = line.partial.first_chunk::<ACK_BYTES>() {
+            heartbeat_state.acknowledged(whole)?;
+            line.partial.clear();
+        }
+    }
+    let bytes = heartbeat_state.beat(Instant::now().into_std())?;
+    timeout(shared.limits.beat, line.stream.write_all(&bytes)).await??;
+    Ok(line)
+}
+
+fn named(node: NodeId) -> Expected {
+    Expected::named(Role::Scheduler, node.get().to_string())
+}
+
+async fn listen(shared: Shared, listener: Listener, inputs: mpsc::Sender<Input>) {
+    let mut incoming = Incoming::new(listener, shared.net.clone(), BEAT);
+    let mut ears = JoinSet::new();
+    while let Some(stream) = incoming.next().await {
+        ears.spawn(hear(shared.clone(), stream, inputs.clone()));
+        // Ears whose connection has ended are let go of here.
+        while ears.try_join_next().is_some() {}
+    }
+}
+
+async fn hear(shared: Shared, mut stream: Connection, inputs: mpsc::Sender<Input>) {
+    let mut heard = None;
+    let mut trip = RoundTrip::new(shared.limits.answer());
+    let mut bytes = [0; HEARTBEAT_BYTES];
+    while stream.read_exact(&mut bytes).await.is_ok() {
+        let Some(beat) = Heartbeat::decode(&bytes, shared.cluster) else { break };
+        heard = Some((beat.node, beat.boot));
+        shared.metrics.beats_received.inc();
+        let recent = trip.is_recent(Instant::now().into_std(), beat.echoed);
+        let alive = shared.outlook.receiver.note(&beat, Instant::now().into_std());
+        if alive && recent && inputs.send(Input::Heartbeat { node: beat.node, boot: beat.boot }).await.is_err() {
+            return;
+        }
+        let ack = shared.outlook.receiver.answer(&beat, Instant::now().into_std());
+        if let Some(ack) = ack.filter(|_| alive) {
+            if stream.write_all(&ack.encode(shared.cluster)).await.is_err() {
+                break;
+            }
+            trip.answered(Instant::now().into_std(), beat.sequence);
+        }
+    }
+    if let Some((node, boot)) = heard {
+        let _ = inputs.send(Input::Lost { node, boot }).await;
+    }
+}
+
+async fn judge(
+    shared: Shared,
+    inputs: mpsc::Sender<Input>,
+    mut heard: mpsc::Receiver<Input>,
+    declarations: mpsc::Sender<Command>,
+) {
+    let DetectorContext { views, leadership, .. } = shared.outlook.clone();
+    let now = Instant::now().into_std();
+    let mut detector_turn = DetectorTurn::new(shared.me, shared.limits, views, leadership, shared.metrics.clone(), now);
+    let mut actions = Vec::new();
+    let mut probes = JoinSet::new();
+    loop {
+        let input = tokio::select! {
+            biased;
+            input = heard.recv() => input,
+            () = sleep_until(detector_turn.due().into()) => None,
+        };
+        let now = Instant::now().into_std();
+        detector_turn.turn(now, input.map(|input| (now, input)), &mut actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Declare { node, boot } => declare(shared.me, node, boot, &declarations),
+                Action::Probe { node, boot } => {
+                    probes.spawn(probe(shared.clone(), node, boot, inputs.clone()));
+                    while probes.try_join_next().is_some() {}
+                }
+            }
+        }
+    }
+}
+
+async fn probe(shared: Shared, node: NodeId, boot: BootId, inputs: mpsc::Sender<Input>) {
+    let Some(addr) = shared.peers.of(node) else { return };
+    for _ in 0..PROBE_ATTEMPTS {
+        let dialled = timeout(shared.limits.dial, shared.net.dial(&addr, &named(node))).await;
+        if dialled.is_ok_and(|dialled| dialled.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)) {
+            let _ = inputs.try_send(Input::Refused { node, boot });
+            return;
+        }
+        sleep(shared.limits.beat).await;
+    }
+}

@@ -1,0 +1,126 @@
+//! Heartbeats and their acknowledgements on the wire; all numbers little-endian.
+//!
+//! ```text
+//! 0       4        6       8               16     24     32              40         48            56          64       72
+//! | "SYBT" | version| 0     | cluster hash  | node | boot | applied index | sequence | checkpoint  | its hash  | echoed |
+//! | "SYBA" | version| flags | cluster hash  | sequence |
+//! ```
+
+use symphony_types::{BootId, NodeId};
+
+use crate::group::checkpoints::Checkpoint;
+
+const BEAT_MAGIC: [u8; 4] = *b"SYBT";
+const ACK_MAGIC: [u8; 4] = *b"SYBA";
+const VERSION: u16 = 3;
+
+/// Bytes of a heartbeat.
+pub(crate) const HEARTBEAT_BYTES: usize = 72;
+
+/// Bytes of an acknowledgement.
+pub(crate) const ACK_BYTES: usize = 24;
+
+/// A replica's sign of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Heartbeat {
+    pub(crate) node: NodeId,
+    pub(crate) boot: BootId,
+    /// How far the replica has applied the log.
+    pub(crate) applied: u64,
+    /// Counts the heartbeats of its life.
+    pub(crate) sequence: u64,
+    /// The newest hash of its state.
+    pub(crate) checkpoint: Checkpoint,
+    /// The newest of its heartbeats whose acknowledgement had arrived; 0: none.
+    pub(crate) echoed: u64,
+}
+
+/// A leader of the control group that has a quorum says that it heard a heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ack {
+    pub(crate) sequence: u64,
+    /// Whether the replica belongs to the control group, as far as the leader knows.
+    pub(crate) member: bool,
+}
+
+/// The cluster's name in eight bytes (FNV-1a): a heartbeat that went astray is not taken for one of ours.
+pub(crate) fn cluster_hash(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..at + 8].iter().rev().fold(0_u64, |n, &byte| n << 8 | u64::from(byte))
+}
+
+impl Heartbeat {
+    pub(crate) fn encode(self, cluster: u64) -> [u8; HEARTBEAT_BYTES] {
+        let mut bytes = [0; HEARTBEAT_BYTES];
+        bytes[..4].copy_from_slice(&BEAT_MAGIC);
+        bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        let Self { node, boot, applied, sequence, checkpoint, echoed } = self;
+        let numbers = [cluster, node.get(), boot.get(), applied, sequence, checkpoint.index, checkpoint.hash, echoed];
+        for (place, number) in bytes[8..].chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// None if the bytes are no heartbeat of this cluster and release.
+    pub(crate) fn decode(bytes: &[u8; HEARTBEAT_BYTES], cluster: u64) -> Option<Self> {
+        let ours = bytes[..4] == BEAT_MAGIC && bytes[4..6] == VERSION.to_le_bytes() && number(bytes, 8) == cluster;
+        ours.then(|| Self {
+            node: NodeId::new(number(bytes, 16)),
+            boot: BootId::new(number(bytes, 24)),
+            applied: number(bytes, 32),
+            sequence: number(bytes, 40),
+            checkpoint: Checkpoint { index: number(bytes, 48), hash: number(bytes, 56) },
+            echoed: number(bytes, 64),
+        })
+    }
+}
+
+impl Ack {
+    pub(crate) fn encode(self, cluster: u64) -> [u8; ACK_BYTES] {
+        let mut bytes = [0; ACK_BYTES];
+        bytes[..4].copy_from_slice(&ACK_MAGIC);
+        bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[6] = u8::from(self.member);
+        bytes[8..16].copy_from_slice(&cluster.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes
+    }
+
+    /// None if the bytes are no acknowledgement of this cluster and release.
+    pub(crate) fn decode(bytes: &[u8; ACK_BYTES], cluster: u64) -> Option<Self> {
+        let ours = bytes[..4] == ACK_MAGIC && bytes[4..6] == VERSION.to_le_bytes() && number(bytes, 8) == cluster;
+        ours.then(|| Self { sequence: number(bytes, 16), member: bytes[6] & 1 == 1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beat_and_its_acknowledgement_survive_the_wire_and_strangers_do_not_pass() {
+        let checkpoint = Checkpoint { index: 48, hash: 0xfeed_f00d };
+        let (node, boot, applied) = (NodeId::new(3), BootId::new(u64::MAX - 5), 0x0102_0304_0506_0708);
+        let beat = Heartbeat { node, boot, applied, sequence: 9, checkpoint, echoed: u64::MAX - 2 };
+        let cluster = cluster_hash("blue");
+        let bytes = beat.encode(cluster);
+        assert_eq!(Heartbeat::decode(&bytes, cluster), Some(beat));
+        assert_eq!(Heartbeat::decode(&bytes, cluster_hash("green")), None);
+        for at in [0, 4, 8] {
+            let mut damaged = bytes;
+            damaged[at] ^= 1;
+            assert_eq!(Heartbeat::decode(&damaged, cluster), None, "byte {at}");
+        }
+        for member in [true, false] {
+            let ack = Ack { sequence: u64::MAX - 1, member };
+            let mut bytes = ack.encode(cluster);
+            assert_eq!(Ack::decode(&bytes, cluster), Some(ack));
+            bytes[0] ^= 1;
+            assert_eq!(Ack::decode(&bytes, cluster), None);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Notices which replicas are dead: heartbeats over plain TCP from threads of their own, and the detector that judges them.
+
+pub(crate) mod addresses;
+pub(crate) mod contact;
+pub(crate) mod detector;
+pub(crate) mod detector_turn;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
+pub(crate) mod heartbeat_receiver;
+pub(crate) mod heartbeat_sender;
+pub(crate) mod heartbeat_state;
+pub(crate) mod host;
+pub(crate) mod in_tasks;
+pub(crate) mod inputs;
+pub(crate) mod message;
+pub(crate) mod on_threads;
+pub(crate) mod progress;
+pub(crate) mod silence_switch;
+pub(crate) mod thread_priority;
+pub(crate) mod wait;
+
+pub(crate) use addresses::HeartbeatAddresses;
+pub(crate) use detector::{Action, Detector, Input};
+pub(crate) use heartbeat_receiver::{CONNECTIONS_MAX, HeartbeatReceiver, Listener};
+pub(crate) use heartbeat_sender::{Sender, refuses};
+pub(crate) use heartbeat_state::{ContactState, Facts, HeartbeatState};
+pub(crate) use inputs::{Heard, Inputs};
+pub(crate) use message::{ACK_BYTES, HEARTBEAT_BYTES, Heartbeat, cluster_hash};
+pub(crate) use progress::Progress;
+pub use silence_switch::{SilenceHold, SilenceSwitch};
+pub(crate) use thread_priority::raise as raise_priority;
+pub(crate) use wait::wait_until;

@@ -1,0 +1,295 @@
+//! Runs the heartbeat threads and the detector, and proposes what the detector declares.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Receiver;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use symphony_cluster_state::Command;
+use symphony_consensus::Leadership;
+use symphony_net::Net;
+use symphony_protocol::view::View;
+use symphony_types::{BootId, NodeId};
+use tokio::sync::{Notify, mpsc, watch};
+
+use crate::config::{ControlPlaneConfig, Liveness};
+use crate::error::{CallError, StartError};
+use crate::failure_detector::detector_turn::DetectorTurn;
+use crate::failure_detector::{
+    Action, ContactState, Facts, Heard, HeartbeatAddresses, HeartbeatReceiver, Input, Inputs, Listener, Sender,
+    SilenceSwitch, cluster_hash, raise_priority, refuses, wait_until,
+};
+use crate::group::checkpoints::Checkpoints;
+use crate::group::propose::{Attempt, Proposer};
+use crate::metrics::Metrics;
+use crate::vital::Vital;
+
+/// Inputs waiting for the detector: a heartbeat period of 64 replicas, twice over.
+pub(crate) const INPUTS_MAX: usize = 128;
+
+/// Declarations waiting to be proposed: more than there are replicas.
+pub(crate) const DECLARATIONS_MAX: usize = 128;
+
+/// Probes at a time, one per replica; who is not probed is found by its silence.
+const PROBES_MAX: usize = 64;
+/// How often a replica whose connection was lost is asked whether its port is closed.
+pub(crate) const PROBE_ATTEMPTS: u32 = 3;
+
+/// The threads of one replica's failure detection.
+#[derive(Debug)]
+pub(crate) struct LivenessThreads {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    beat_addr: SocketAddr,
+    peers: HeartbeatAddresses,
+    silence_switch: SilenceSwitch,
+    /// Wakes the detector.
+    inputs: Inputs,
+    /// Wakes the sender.
+    told_to_stop: Arc<Notify>,
+}
+
+/// What the threads look at.
+#[derive(Clone, Debug)]
+pub(crate) struct DetectorContext {
+    pub(crate) receiver: HeartbeatReceiver,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) views: watch::Receiver<Arc<View>>,
+    pub(crate) applied: watch::Receiver<u64>,
+}
+
+impl DetectorContext {
+    /// What this replica's heartbeats say.
+    pub(crate) fn facts(
+        &self,
+        config: &ControlPlaneConfig,
+        standing: watch::Sender<ContactState>,
+        silence_switch: SilenceSwitch,
+    ) -> Facts {
+        Facts {
+            cluster: cluster_hash(&config.cluster),
+            me: config.node,
+            boot: config.boot,
+            leadership: self.leadership.clone(),
+            applied: self.applied.clone(),
+            checkpoints: self.checkpoints.clone(),
+            standing,
+            silence_switch,
+        }
+    }
+}
+
+impl LivenessThreads {
+    /// Starts the sender, the listener and the detector. What is declared arrives on the returned channel.
+    pub(crate) fn start(
+        config: &ControlPlaneConfig,
+        listener: TcpListener,
+        outlook: DetectorContext,
+        standing: watch::Sender<ContactState>,
+        metrics: &Metrics,
+        vital: &Vital,
+    ) -> Result<(Self, mpsc::Receiver<Command>), StartError> {
+        let io = |what| move |source| StartError::Io { what, source };
+        listener.set_nonblocking(false).map_err(io("beat listener"))?;
+        let beat_addr = listener.local_addr().map_err(io("beat listener"))?;
+        let (cluster, limits) = (cluster_hash(&config.cluster), config.timing.liveness);
+        let configured = config.replicas.iter().map(|(&node, addrs)| (node, addrs.beat.clone())).collect();
+        let peers = HeartbeatAddresses::new(configured, outlook.views.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (inputs, heard) = Inputs::new(INPUTS_MAX);
+        let (declare, declared) = mpsc::channel(DECLARATIONS_MAX);
+
+        let mut this = Self {
+            stop: stop.clone(),
+            threads: Vec::new(),
+            beat_addr,
+            peers: peers.clone(),
+            silence_switch: SilenceSwitch::default(),
+            inputs: inputs.clone(),
+            told_to_stop: Arc::default(),
+        };
+        let facts = outlook.facts(config, standing, this.silence_switch.clone());
+        let (net, told_to_stop) = (config.net.clone(), Arc::clone(&this.told_to_stop));
+        let sender = Sender { facts, net, peers: peers.clone(), limits, stop: stop.clone(), told_to_stop };
+        let (received, receiver) = (metrics.beats_received.clone(), outlook.receiver.clone());
+        let answer = limits.answer();
+        let ears = Listener {
+            cluster,
+            listener,
+            net: config.net.clone(),
+            inputs: inputs.clone(),
+            received,
+            receiver,
+            answer,
+            stop,
+        };
+        let judge = Judge {
+            net: config.net.clone(),
+            me: config.node,
+            limits,
+            peers,
+            outlook,
+            inputs,
+            heard,
+            declare,
+            metrics: metrics.clone(),
+            probes: Arc::default(),
+            stop: this.stop.clone(),
+        };
+        let started = this
+            .spawn("beat-sender", vital, || sender.run())
+            .and_then(|()| this.spawn("beat-listener", vital, || ears.run()))
+            .and_then(|()| this.spawn("beat-detector", vital, || judge.run()));
+        match started {
+            Ok(()) => Ok((this, declared)),
+            Err(source) => {
+                this.shutdown();
+                Err(StartError::Io { what: "beat thread", source })
+            }
+        }
+    }
+
+    fn spawn(&mut self, name: &'static str, vital: &Vital, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let guard = vital.guard(name);
+        let run = move || {
+            let _guard = guard;
+            raise_priority();
+            run();
+        };
+        self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(run)?);
+        Ok(())
+    }
+
+    /// What makes this replica look dead.
+    pub(crate) fn silence_switch(&self) -> SilenceSwitch {
+        self.silence_switch.clone()
+    }
+
+    /// Where the others take heartbeats; the threads know of names only what is resolved there.
+    pub(crate) fn peers(&self) -> HeartbeatAddresses {
+        self.peers.clone()
+    }
+
+    /// Ends the threads and waits for them: a few heartbeats at most.
+    pub(crate) fn shutdown(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.inputs.ring();
+        self.told_to_stop.notify_one();
+        // The listener waits for a connection; this one tells it to look at `stop`.
+        let _ = TcpStream::connect_timeout(&self.beat_addr, Duration::from_millis(100));
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a beat thread panicked");
+            }
+        }
+    }
+}
+
+/// The thread around the detector.
+struct Judge {
+    net: Net,
+    me: NodeId,
+    limits: Liveness,
+    peers: HeartbeatAddresses,
+    outlook: DetectorContext,
+    /// For the probes.
+    inputs: Inputs,
+    heard: Receiver<Heard>,
+    declare: mpsc::Sender<Command>,
+    metrics: Metrics,
+    probes: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Judge {
+    fn run(self) {
+        let DetectorContext { views, mut leadership, .. } = self.outlook.clone();
+        let (metrics, followed) = (self.metrics.clone(), leadership.clone());
+        let mut detector_turn = DetectorTurn::new(self.me, self.limits, views, followed, metrics, Instant::now());
+        let mut actions = Vec::new();
+        while !self.stop.load(Ordering::Relaxed) {
+            let due = detector_turn.is_needed().then(|| detector_turn.due());
+            let led_otherwise = async {
+                if leadership.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            wait_until(due, async {
+                tokio::select! {
+                    () = led_otherwise => {}
+                    () = self.inputs.rung() => {}
+                }
+            });
+            let now = Instant::now();
+            if due.is_none() {
+                detector_turn.begin(now);
+            }
+            detector_turn.turn(now, self.heard.try_iter(), &mut actions);
+            for action in actions.drain(..) {
+                self.act(action);
+            }
+        }
+    }
+
+    fn act(&self, action: Action) {
+        match action {
+            Action::Probe { node, boot } => {
+                let Some(addr) = self.peers.of(node).map(|addr| self.net.through(&addr).to_owned()) else { return };
+                if self.probes.fetch_add(1, Ordering::Relaxed) >= PROBES_MAX {
+                    self.probes.fetch_sub(1, Ordering::Relaxed);
+                    return;
+                }
+                let (inputs, probes) = (self.inputs.clone(), self.probes.clone());
+                let (within, pause) = (self.limits.dial, self.limits.beat);
+                let probe = move || {
+                    // A process that is killed closes its connections before its listeners, or after: a port that
+                    // still accepts says little, so it is asked again a heartbeat later.
+                    for _ in 0..PROBE_ATTEMPTS {
+                        if refuses(&addr, within) {
+                            // Without a detector nobody cares.
+                            let _ = inputs.tell(Instant::now(), Input::Refused { node, boot });
+                            break;
+                        }
+                        thread::sleep(pause);
+                    }
+                    probes.fetch_sub(1, Ordering::Relaxed);
+                };
+                if let Err(error) = thread::Builder::new().name("beat-probe".to_owned()).spawn(probe) {
+                    self.probes.fetch_sub(1, Ordering::Relaxed);
+                    tracing::warn!(%error, %node, "no thread to probe a replica; its silence will tell");
+                }
+            }
+            Action::Declare { node, boot } => declare(self.me, node, boot, &self.declare),
+        }
+    }
+}
+
+/// Hands a declaration over to be proposed.
+pub(crate) fn declare(me: NodeId, node: NodeId, boot: BootId, declare: &mpsc::Sender<Command>) {
+    tracing::warn!(%node, %boot, "replica shows no sign of life; proposing that it is down");
+    let command = Command::NodeDown { node, boot, avoid: Some(me) };
+    if declare.try_send(command).is_err() {
+        tracing::warn!(%node, "too many declarations at a time; this one is repeated later");
+    }
+}
+
+/// Proposes what the detector declares, as long as this replica leads; otherwise somebody else judges.
+pub(crate) async fn propose_declared(mut declared: mpsc::Receiver<Command>, proposer: Proposer, metrics: Metrics) {
+    while let Some(command) = declared.recv().await {
+        match proposer.propose_here(&command).await {
+            Ok(accepted) => {
+                metrics.nodes_declared_down.inc();
+                tracing::info!(index = accepted.index, "replica is down");
+            }
+            Err(Attempt::Never(CallError::Stopped)) => return,
+            Err(Attempt::Never(error)) => tracing::info!(%error, "replica is not declared down"),
+            Err(Attempt::Again(reason)) => {
+                tracing::info!(reason, "declaration not proposed; repeated while silence lasts")
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Whether replicas apply what is agreed. One that does not knows neither its sub-clusters nor its models, however alive it is.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use symphony_types::{BootId, NodeId};
+
+/// How long a replica may take to apply what the leader has applied: several times what a disk that hangs for a moment costs.
+const APPLIES_WITHIN: Duration = Duration::from_secs(2);
+
+/// How far each replica has applied the log, as its heartbeats say. A pure value.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    nodes: BTreeMap<NodeId, Applied>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Applied {
+    boot: BootId,
+    index: u64,
+    heard: Instant,
+    /// What the leader had applied when this one had less, since when it owes that, and whether it was said that it is late.
+    owes: Option<(u64, Instant, bool)>,
+}
+
+impl Progress {
+    /// Takes a heartbeat to a leader that has applied `own`. Whether the replica applies what is agreed.
+    pub(crate) fn note(&mut self, now: Instant, (node, boot): (NodeId, BootId), index: u64, own: u64) -> bool {
+        let known = self.nodes.entry(node).or_insert(Applied { boot, index, heard: now, owes: None });
+        // While it was not there, or not heard, it could show nothing.
+        if known.boot != boot || now.saturating_duration_since(known.heard) > APPLIES_WITHIN {
+            known.owes = None;
+        }
+        (known.boot, known.index, known.heard) = (boot, index, now);
+        if known.owes.is_none_or(|(owed, ..)| index >= owed) {
+            known.owes = (index < own).then_some((own, now, false));
+        }
+        let Some((owed, since, told)) = &mut known.owes else { return true };
+        let late = now.saturating_duration_since(*since) > APPLIES_WITHIN;
+        if late && !std::mem::replace(told, true) {
+            tracing::error!(
+                %node, applied = index, expected = *owed,
+                "replica does not apply what was agreed {APPLIES_WITHIN:?} ago: it counts as down and leads no sub-cluster until it does"
+            );
+        }
+        !late
+    }
+
+    /// How many are late.
+    pub(crate) fn late(&self) -> usize {
+        self.nodes.values().filter(|known| known.owes.is_some_and(|(.., told)| told)).count()
+    }
+
+    /// How far a replica has applied the log; 0 if it was not heard.
+    pub(crate) fn of(&self, node: NodeId) -> u64 {
+        self.nodes.get(&node).map_or(0, |known| known.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_come_to_where_the_leader_was_in_time_does_not_apply() {
+        let (node, start) = (NodeId::new(2), Instant::now());
+        let mut progress = Progress::default();
+        let mut applies = |ms, life, index, own| {
+            let applies = progress.note(start + Duration::from_millis(ms), (node, BootId::new(life)), index, own);
+            (applies, progress.late())
+        };
+        assert_eq!(applies(0, 1, 10, 10), (true, 0));
+        assert_eq!(applies(1_000, 1, 10, 40), (true, 0));
+        assert_eq!(applies(3_000, 1, 39, 70), (true, 0));
+        assert_eq!(applies(3_001, 1, 39, 70), (false, 1), "it moves, and is not where the leader was two seconds ago");
+        assert_eq!(applies(3_002, 1, 40, 70), (true, 0), "it is, and owes what came since");
+        assert_eq!(applies(5_002, 1, 41, 90), (true, 0));
+        assert_eq!(applies(5_003, 1, 41, 90), (false, 1));
+        assert_eq!(applies(5_010, 2, 3, 90), (true, 0), "another life has its own time");
+        assert_eq!(applies(7_011, 2, 3, 90), (true, 0), "and so has one that was not heard for as long");
+        assert_eq!(applies(9_011, 2, 3, 90), (true, 0));
+        assert_eq!(applies(9_012, 2, 3, 90), (false, 1));
+        assert_eq!(applies(9_013, 2, 90, 90), (true, 0));
+        assert_eq!((progress.of(node), progress.of(NodeId::new(3))), (90, 0));
+    }
+}

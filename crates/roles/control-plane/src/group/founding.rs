@@ -1,0 +1,204 @@
+//! What a replica asks the others before it takes part. With nothing on its disk: may it found the control group? Only if nobody has one
+//! already. With a past: does anybody know of a later one?
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use symphony_cluster_state::Refusal;
+use symphony_protocol::control as pb;
+use symphony_protocol::view::View;
+use symphony_types::NodeId;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::config::ControlPlaneConfig;
+use crate::error::Fatal;
+use crate::group::lives::Lives;
+use crate::group::propose::Proposer;
+
+/// How long all other replicas are waited for; after that the answers of a majority, this replica included, are enough. Who
+/// hears less goes on asking: alone it could found nothing that has any effect, but it could vote a second time.
+const LOOK_AROUND_FOR: Duration = Duration::from_secs(1);
+
+/// How long the others are waited for by a replica with a past. Those that are up answer at once; what those know that are not is told
+/// later, by the leader's appends and when this replica registers.
+const LOOK_BACK_FOR: Duration = Duration::from_millis(300);
+
+/// Between two looks at the others.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(25);
+
+/// How long one replica may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+
+/// What to do with an empty disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Nobody has a group: found it.
+    Found,
+    /// There is a group: its leader will reach this replica, or an operator will add it.
+    Wait,
+    /// Not all have answered.
+    LookAgain,
+    /// This replica had a part in the group once.
+    Known,
+    /// And was removed from it.
+    Removed,
+}
+
+/// Judges by what the others answered; `others` is how many there are.
+fn judge(me: NodeId, join: bool, answers: &BTreeMap<NodeId, View>, others: usize, out_of_patience: bool) -> Verdict {
+    let majority = others.div_ceil(2);
+    if answers.values().any(|view| view.nodes.contains_key(&me)) {
+        return Verdict::Known;
+    }
+    if answers.values().any(|view| view.removed_nodes.contains(&me)) {
+        return Verdict::Removed;
+    }
+    let exists = answers.values().any(|view| view.applied_index > 0);
+    let enough = answers.len() >= if out_of_patience { majority } else { others };
+    match (enough, exists || join) {
+        (true, true) => Verdict::Wait,
+        (true, false) => Verdict::Found,
+        (false, _) => Verdict::LookAgain,
+    }
+}
+
+/// Founds the group unless somebody has one, and lets this replica answer the others once it may.
+pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> Result<(), Fatal> {
+    let me = config.node;
+    let others: Vec<_> = config.replicas.keys().copied().filter(|&node| node != me).collect();
+    let give_up = Instant::now() + LOOK_AROUND_FOR;
+    let mut answers = BTreeMap::new();
+    loop {
+        for &node in others.iter().filter(|node| !answers.contains_key(*node)).collect::<Vec<_>>() {
+            if let Some(view) = ask(proposer, node).await {
+                answers.insert(node, view);
+            }
+        }
+        match judge(me, config.join, &answers, others.len(), Instant::now() >= give_up) {
+            Verdict::LookAgain => sleep(LOOK_AGAIN_AFTER).await,
+            Verdict::Known => {
+                return Err(Fatal(format!(
+                    "scheduler {me} has an empty disk ({}), but the cluster knows it: what it voted for is forgotten. \
+                     Give it a new id (symphony members replace {} --with NEW --control HOST:PORT) or its old disk",
+                    config.data_dir.display(),
+                    me.get()
+                )));
+            }
+            Verdict::Removed => return Err(Fatal(Refusal::NodeRemoved { node: me }.to_string())),
+            Verdict::Wait => {
+                tracing::info!(node = %me, "waiting to be reached by the control group");
+                proposer.group().set_open(true);
+                return Ok(());
+            }
+            Verdict::Found => {
+                proposer.group().set_open(true);
+                let voters = config.replicas.iter().map(|(&node, addrs)| (node, addrs.control.clone())).collect();
+                return proposer.group().found(&voters).await.map_err(|error| Fatal(error.to_string()));
+            }
+        }
+    }
+}
+
+/// Lets a replica with a past take part, unless another one knows of a life of it that its disk does not.
+pub(crate) async fn rejoin(config: &ControlPlaneConfig, proposer: &Proposer, lives: &Lives) -> Result<(), Fatal> {
+    let (group, give_up) = (proposer.group(), Instant::now() + LOOK_BACK_FOR);
+    let answer = |node| async move {
+        loop {
+            match ask(proposer, node).await {
+                Some(view) => return (node, view),
+                None => sleep(LOOK_AGAIN_AFTER).await,
+            }
+        }
+    };
+    let mut answers: FuturesUnordered<_> = proposer.others().into_iter().map(answer).collect();
+    while let Ok(Some((by, view))) = timeout_at(give_up, answers.next()).await {
+        if is_behind(config.node, lives, group.last_index(), &view) {
+            tracing::error!(%by, "another replica knows of a later life of this one");
+            group.forget();
+            return Err(Fatal::forgotten(config));
+        }
+    }
+    group.set_open(true);
+    Ok(())
+}
+
+/// Whether the view names a life of this replica that its disk does not know.
+pub(crate) fn names_another(me: NodeId, lives: &Lives, view: &View) -> bool {
+    let named = view.nodes.get(&me).and_then(|node| node.boot);
+    named.is_some_and(|boot| !lives.know(boot))
+}
+
+/// Whether that is a later life. Who has seen no more of the log than this replica can name earlier ones only.
+fn is_behind(me: NodeId, lives: &Lives, last_index: u64, view: &View) -> bool {
+    view.applied_index > last_index && names_another(me, lives, view)
+}
+
+async fn ask(proposer: &Proposer, node: NodeId) -> Option<View> {
+    let mut client = proposer.client(node).ok()?;
+    let answer = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable: false })).await.ok()?.ok()?;
+    View::try_from(answer.into_inner()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_protocol::view::NodeView;
+    use symphony_types::BootId;
+
+    use super::*;
+
+    const ME: NodeId = NodeId::new(3);
+
+    fn answers(views: &[(u64, &[u64])]) -> BTreeMap<NodeId, View> {
+        let view = |&(applied_index, nodes): &(u64, &[u64])| View {
+            applied_index,
+            nodes: nodes.iter().map(|&id| (NodeId::new(id), NodeView::default())).collect(),
+            ..View::default()
+        };
+        (1..).map(NodeId::new).zip(views.iter().map(view)).collect()
+    }
+
+    #[test]
+    fn a_group_is_founded_only_where_nobody_has_one() {
+        assert_eq!(judge(ME, false, &answers(&[]), 2, false), Verdict::LookAgain);
+        assert_eq!(judge(ME, false, &answers(&[(0, &[])]), 2, false), Verdict::LookAgain, "one has not answered");
+        assert_eq!(judge(ME, false, &answers(&[(0, &[]), (0, &[])]), 2, false), Verdict::Found, "all are empty");
+        assert_eq!(judge(ME, false, &answers(&[]), 2, true), Verdict::LookAgain, "nobody is there");
+        assert_eq!(judge(ME, false, &answers(&[(0, &[])]), 2, true), Verdict::Found, "a majority is empty");
+        assert_eq!(judge(ME, false, &answers(&[(0, &[])]), 4, true), Verdict::LookAgain, "two of five are none");
+        assert_eq!(judge(ME, false, &answers(&[]), 0, false), Verdict::Found, "nobody else shall be there");
+        assert_eq!(
+            judge(ME, false, &answers(&[(7, &[1]), (0, &[])]), 2, false),
+            Verdict::Wait,
+            "the others were faster"
+        );
+    }
+
+    #[test]
+    fn who_joins_founds_nothing_and_who_was_there_before_does_not_come_back() {
+        assert_eq!(judge(ME, true, &answers(&[]), 2, true), Verdict::LookAgain);
+        assert_eq!(judge(ME, true, &answers(&[(0, &[])]), 2, true), Verdict::Wait);
+        let removed_nodes = [ME].into();
+        let without = View { applied_index: 9, removed_nodes, ..View::default() };
+        assert_eq!(judge(ME, true, &[(NodeId::new(1), without)].into(), 2, false), Verdict::Removed);
+        assert_eq!(judge(ME, true, &answers(&[(7, &[1, 2])]), 2, true), Verdict::Wait);
+        for join in [true, false] {
+            assert_eq!(judge(ME, join, &answers(&[(7, &[1, 3])]), 2, false), Verdict::Known, "one word is enough");
+        }
+    }
+
+    #[test]
+    fn who_has_seen_more_and_names_an_unknown_life_shows_that_the_disk_is_an_older_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let lives = Lives::begin(dir.path(), false, BootId::new(7), None).unwrap();
+        let view = |applied_index, boot: Option<u64>| {
+            let node = NodeView { boot: boot.map(BootId::new), ..NodeView::default() };
+            View { applied_index, nodes: [(ME, node)].into(), ..View::default() }
+        };
+        assert!(is_behind(ME, &lives, 20, &view(21, Some(8))));
+        assert!(!is_behind(ME, &lives, 20, &view(21, Some(7))), "it knows that life");
+        assert!(!is_behind(ME, &lives, 20, &view(20, Some(8))), "an earlier life, by one who lags");
+        assert!(!is_behind(ME, &lives, 20, &view(21, None)) && !is_behind(ME, &lives, 20, &View::default()));
+    }
+}

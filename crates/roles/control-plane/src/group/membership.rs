@@ -1,0 +1,285 @@
+//! Who belongs to the control group: changes that operators ask for, and a replica that finds itself left out.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_cluster_state::{Action, Command, NewReplica, Operation, Refusal};
+use symphony_consensus::{MembershipError, ProposeError};
+use symphony_protocol::control as pb;
+use symphony_protocol::view::View;
+use symphony_types::{Duty, Member, NodeId};
+use tokio::sync::{Mutex, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::api::operations::Operations;
+use crate::error::{CallError, Fatal};
+use crate::failure_detector::ContactState;
+use crate::group::host::SharedState;
+use crate::group::propose::{Attempt, Proposer};
+
+/// How long a new replica may take to catch up.
+const CATCH_UP_WITHIN: Duration = Duration::from_secs(60);
+/// How long a replica that goes may take to hand over what it leads; then the rest is re-homed.
+const DRAIN_WITHIN: Duration = Duration::from_secs(10);
+/// How long a transfer of the group's leadership may take.
+const TRANSFER_WITHIN: Duration = Duration::from_secs(2);
+/// How long the votes may take to move, once enough of those that shall vote are up.
+const MOVE_WITHIN: Duration = Duration::from_secs(10);
+/// How often it is looked whether what was asked for has happened.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
+
+/// Carries out changes, one at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Membership {
+    me: NodeId,
+    proposer: Proposer,
+    state: SharedState,
+    operations: Operations,
+    one_at_a_time: Arc<Mutex<()>>,
+}
+
+fn refused(reason: String) -> Attempt {
+    Attempt::Never(CallError::Membership(reason))
+}
+
+impl From<MembershipError> for Attempt {
+    fn from(error: MembershipError) -> Self {
+        match error {
+            MembershipError::Refused(reason) => refused(reason),
+            MembershipError::Propose(ProposeError::Stopped) => Self::Never(CallError::Stopped),
+            MembershipError::Propose(error) => Self::Again(error.to_string()),
+        }
+    }
+}
+
+impl Membership {
+    pub(crate) fn new(me: NodeId, proposer: Proposer, state: SharedState, operations: Operations) -> Self {
+        Self { me, proposer, state, operations, one_at_a_time: Arc::default() }
+    }
+
+    /// Carries a change out, if this replica leads: new replicas follow before they vote, and votes move by joint
+    /// consensus. Returns the voters from then on. Repeating a change that was interrupted completes it; one that was
+    /// completed, under the same id, is not begun again.
+    pub(crate) async fn change(&self, operation: &Operation) -> Result<BTreeSet<NodeId>, Attempt> {
+        let Action::ChangeReplicas { add, remove } = &operation.action else {
+            return Err(refused(format!("to {} is no change of the control group", operation.action)));
+        };
+        let _alone = self.one_at_a_time.lock().await;
+        let group = self.proposer.group();
+        // A leader that has just been elected may not have applied yet what others did before.
+        group.read_index().await.map_err(|error| Attempt::Again(error.to_string()))?;
+        // Before anything changes: the operation itself is in the log only when all is done.
+        if let Some(outcome) = self.state.read().answer_to(operation) {
+            return outcome.map(|_| group.members().voters).map_err(|error| CallError::from(error).into());
+        }
+        let before = group.members();
+        let new = add.as_ref().filter(|new| !before.voters.contains(&new.node));
+        if let Some(NewReplica { node, .. }) = new {
+            let state = self.state.read();
+            if state.removed_nodes().contains(node) {
+                return Err(CallError::from(Refusal::NodeRemoved { node: *node }).into());
+            }
+            if state.nodes().contains_key(node) && !before.addresses.contains_key(node) {
+                return Err(refused(format!(
+                    "{node} is the id of another replica; give the new one an id that nobody had"
+                )));
+            }
+        }
+        if let Some(NewReplica { node, control_addr }) = add.as_ref().filter(|_| new.is_none())
+            && let Some(known) = before.addresses.get(node).filter(|known| *known != control_addr)
+        {
+            return Err(refused(format!(
+                "{node} votes at {known}; to move it to {control_addr}, replace it by one with an id that nobody had"
+            )));
+        }
+        let mut voters = before.voters.clone();
+        voters.extend(add.as_ref().map(|new| new.node));
+        if let Some(node) = *remove {
+            let known = {
+                let state = self.state.read();
+                // Interrupted between the two steps of a removal it is known to the state only.
+                state.nodes().contains_key(&node) || state.removed_nodes().contains(&node)
+            };
+            if !known && !before.addresses.contains_key(&node) {
+                return Err(CallError::from(Refusal::UnknownNode { node }).into());
+            }
+            voters.remove(&node);
+            if voters.is_empty() {
+                return Err(refused(format!("{node} is the only replica that votes; add another one first")));
+            }
+            if node == self.me {
+                return Err(self.give_leadership_away(&voters).await);
+            }
+        }
+        if let Some(NewReplica { node, control_addr: addr }) = new {
+            tracing::info!(%node, addr, "a replica comes: it catches up first");
+            if before.addresses.get(node).is_some_and(|known| known != addr) {
+                // A learner that never answered, at an address given in error: the group keeps the first that it is told.
+                group.remove_learners([*node].into()).await?;
+            }
+            match timeout(CATCH_UP_WITHIN, group.add_learner(*node, addr.clone())).await {
+                Ok(caught_up) => caught_up?,
+                Err(_) => {
+                    return Err(refused(format!(
+                        "{node} has not caught up within {CATCH_UP_WITHIN:?}; is it running at {addr}, with scheduler.join = true? It follows and does not vote yet"
+                    )));
+                }
+            }
+        }
+        self.are_able(&voters, new.map(|new| new.node))?;
+        let former = match *remove {
+            Some(node) => self.drain(node, operation).await?,
+            None => None,
+        };
+        let moved = self.move_votes(&before.voters, &voters, *remove).await;
+        if let (Err(_), Some(former)) = (&moved, former) {
+            // It stays after all, and does what it did before.
+            let _ = self.proposer.propose_here(&Command::Operate(self.operations.step(operation, former))).await;
+        }
+        moved?;
+        self.proposer.propose_here(&Command::Operate(operation.clone())).await?;
+        tracing::info!(?voters, "the control group has changed");
+        Ok(voters)
+    }
+
+    /// Refuses voters of which no majority is up: from the change on nothing could be agreed, not even to undo it.
+    fn are_able(&self, voters: &BTreeSet<NodeId>, caught_up: Option<NodeId>) -> Result<(), Attempt> {
+        let state = self.state.read();
+        let up = |node: &NodeId| {
+            *node == self.me || caught_up == Some(*node) || state.nodes().get(node).is_some_and(|known| known.up)
+        };
+        let down: Vec<_> = voters.iter().filter(|node| !up(node)).map(ToString::to_string).collect();
+        if 2 * down.len() < voters.len() {
+            return Ok(());
+        }
+        Err(refused(format!(
+            "of the {} replicas that would vote, {} would be down: no majority, and nothing could be agreed any more; bring them back or replace them first",
+            voters.len(),
+            down.join(" and ")
+        )))
+    }
+
+    /// Makes these replicas the voters, and lets go of the one that leaves.
+    async fn move_votes(
+        &self,
+        from: &BTreeSet<NodeId>,
+        to: &BTreeSet<NodeId>,
+        remove: Option<NodeId>,
+    ) -> Result<(), Attempt> {
+        let group = self.proposer.group();
+        let moves = async {
+            if from != to {
+                group.change_voters(to.clone()).await
+            } else if let Some(node) = remove.filter(|node| group.members().addresses.contains_key(node)) {
+                group.remove_learners([node].into()).await
+            } else {
+                Ok(())
+            }
+        };
+        match timeout(MOVE_WITHIN, moves).await {
+            Ok(moved) => Ok(moved?),
+            Err(_) => Err(Attempt::Again(format!("the votes have not moved within {MOVE_WITHIN:?}"))),
+        }
+    }
+
+    /// A leader that goes hands the group's leadership over first; the next leader carries the change out.
+    async fn give_leadership_away(&self, to: &BTreeSet<NodeId>) -> Attempt {
+        match transfer_leadership(&self.proposer, &self.state, self.me, to).await {
+            true => Attempt::Again("the control group's leadership was handed over".to_owned()),
+            false => refused("nobody took over the control group's leadership; are the other replicas up?".to_owned()),
+        }
+    }
+
+    /// Lets a replica that goes hand over what it leads, if it is alive. Returns what would put its former duty back.
+    async fn drain(&self, node: NodeId, operation: &Operation) -> Result<Option<Action>, Attempt> {
+        let member = Member::Scheduler(node);
+        let former = match self.state.read().nodes().get(&node).map(|known| known.duty) {
+            None => return Ok(None),
+            Some(Duty::Draining) => None,
+            Some(duty) => Some(Action::SetDuty { member, duty }),
+        };
+        let drain = Action::SetDuty { member, duty: Duty::Draining };
+        self.proposer.propose_here(&Command::Operate(self.operations.step(operation, drain))).await?;
+        let give_up = Instant::now() + DRAIN_WITHIN;
+        while Instant::now() < give_up {
+            {
+                let state = self.state.read();
+                if !state.subclusters().values().any(|s| s.leader.is_some_and(|l| l.node == node)) {
+                    return Ok(former);
+                }
+            }
+            sleep(LOOK_AGAIN_AFTER).await;
+        }
+        tracing::warn!(%node, "it has not handed everything over within {DRAIN_WITHIN:?}; the rest is re-homed");
+        Ok(former)
+    }
+}
+
+/// Asks living voters, one after the other, to lead the control group instead of this replica. True once another one does.
+pub(crate) async fn transfer_leadership(
+    proposer: &Proposer,
+    state: &SharedState,
+    me: NodeId,
+    to: &BTreeSet<NodeId>,
+) -> bool {
+    let up = |node: &NodeId| *node != me && state.read().nodes().get(node).is_some_and(|n| n.up);
+    let willing = |node: &NodeId| state.read().nodes().get(node).is_some_and(|n| n.takes_leads());
+    let mut candidates: Vec<_> = to.iter().copied().filter(up).collect();
+    candidates.sort_by_key(|node| (!willing(node), *node));
+    let mut leadership = proposer.group().leadership();
+    let give_up = Instant::now() + TRANSFER_WITHIN;
+    for candidate in candidates.iter().cycle() {
+        if Instant::now() >= give_up {
+            break;
+        }
+        if proposer.group().transfer_leader(*candidate).await.is_err() {
+            return false;
+        }
+        let changed = leadership.wait_for(|now| !now.is_leader && now.leader.is_some_and(|leader| leader != me));
+        if let Ok(Ok(_)) = timeout(TRANSFER_WITHIN / 4, changed).await {
+            return true;
+        }
+    }
+    false
+}
+
+/// How often a replica without contact looks whether it was removed.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long one replica may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// Ends when the control group is found to exist without this replica, which had a part in it.
+pub(crate) async fn left_out(
+    me: NodeId,
+    proposer: Proposer,
+    standing: watch::Receiver<ContactState>,
+    fatal: watch::Sender<Option<Fatal>>,
+    stop: CancellationToken,
+) {
+    let look = async {
+        loop {
+            sleep(LOOK_EVERY).await;
+            let ContactState { in_contact, member, .. } = *standing.borrow();
+            if (in_contact && member) || !proposer.group().has_past() {
+                continue;
+            }
+            for node in proposer.others() {
+                let Ok(mut client) = proposer.client(node) else { continue };
+                let asked = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable: true })).await;
+                let Ok(Ok(answer)) = asked else { continue };
+                let Ok(view) = View::try_from(answer.into_inner()) else { continue };
+                if !view.group.is_empty() && !view.group.contains_key(&me) {
+                    let words = Refusal::NodeRemoved { node: me };
+                    fatal.send_replace(Some(Fatal(words.to_string())));
+                    return;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = look => {}
+        () = stop.cancelled() => {}
+    }
+}

@@ -1,0 +1,303 @@
+//! Getting a command agreed, whichever replica it was given to.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use symphony_cluster_state::{COMMAND_BYTES_MAX, Command, Reply, decode_outcome};
+use symphony_consensus::{ControlGroup, Leadership, ProposeError, ReadError};
+use symphony_net::{Expected, Net, Role};
+use symphony_protocol::control as pb;
+use symphony_protocol::control::control_client::ControlClient;
+use symphony_protocol::externalscaler::external_scaler_client::ExternalScalerClient;
+use symphony_types::NodeId;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tonic::Request;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::config::ControlPlaneConfig;
+use crate::error::{CallError, StartError};
+
+/// How long a command may look for a leader: more than the slowest election, less than what clients wait (2 s).
+pub(crate) const PROPOSE_WITHIN: Duration = Duration::from_millis(1_800);
+
+/// How long after a failed attempt the next one begins, unless the leadership changes before.
+const RETRY_AFTER: Duration = Duration::from_millis(20);
+
+/// How long dialling another replica may take.
+const CONNECT_WITHIN: Duration = Duration::from_millis(250);
+
+/// A silent connection to another replica is asked this often whether it is alive, and given this long to say so.
+const KEEP_ALIVE: Duration = Duration::from_millis(500);
+
+/// Largest view that a leader's answer to a forwarded read may be.
+const VIEW_BYTES_MAX: usize = 64 << 20;
+
+/// Metadata key that marks what another replica has forwarded already, so that two replicas that believe in each other
+/// do not pass a call back and forth.
+pub(crate) const FORWARDED: &str = "x-symphony-forwarded";
+
+/// A command that the cluster has agreed on and accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Its log index.
+    pub index: u64,
+    /// What it gave.
+    pub reply: Reply,
+}
+
+/// Why one attempt came to nothing.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    /// Another replica, or the same one a little later, may do better. The command may have been taken nevertheless.
+    Again(String),
+    /// No attempt will.
+    Never(CallError),
+}
+
+impl From<CallError> for Attempt {
+    fn from(error: CallError) -> Self {
+        Self::Never(error)
+    }
+}
+
+/// Proposes commands here if this replica leads, else through the one that does.
+#[derive(Clone, Debug)]
+pub(crate) struct Proposer {
+    cluster: Arc<str>,
+    node: NodeId,
+    group: ControlGroup,
+    net: Net,
+    /// Control addresses of the replicas by the configuration, for those that the group does not know (yet).
+    configured: Arc<BTreeMap<NodeId, String>>,
+    channels: Arc<Mutex<BTreeMap<NodeId, (String, Channel)>>>,
+    /// Where the connections live, whoever calls first.
+    runtime: Handle,
+}
+
+impl Proposer {
+    /// Connections are made in the runtime that this is called in.
+    pub(crate) fn new(config: &ControlPlaneConfig, group: ControlGroup) -> Result<Self, StartError> {
+        let configured: BTreeMap<_, _> = config.replicas.iter().map(|(&n, addrs)| (n, addrs.control.clone())).collect();
+        for (node, addr) in &configured {
+            endpoint(addr).map_err(|e| StartError::Config(format!("control address `{addr}` of {node}: {e}")))?;
+        }
+        let (cluster, configured) = (config.cluster.as_str().into(), Arc::new(configured));
+        let net = config.net.clone();
+        let (channels, runtime) = (Arc::default(), Handle::current());
+        Ok(Self { cluster, node: config.node, group, net, configured, channels, runtime })
+    }
+
+    /// The control group.
+    pub(crate) const fn group(&self) -> &ControlGroup {
+        &self.group
+    }
+
+    /// Who leads the control group, unless it is this replica.
+    pub(crate) fn leader_elsewhere(&self) -> Result<Option<NodeId>, Attempt> {
+        let leadership = *self.group.leadership().borrow();
+        match leadership.leader {
+            _ if leadership.is_leader => Ok(None),
+            Some(leader) => Ok(Some(leader)),
+            None => Err(Attempt::Again("no leader is elected".to_owned())),
+        }
+    }
+
+    /// Every other replica that is known, by the group or by the configuration.
+    pub(crate) fn others(&self) -> Vec<NodeId> {
+        let members = self.group.members().addresses;
+        let all: std::collections::BTreeSet<_> = members.keys().chain(self.configured.keys()).copied().collect();
+        all.into_iter().filter(|node| *node != self.node).collect()
+    }
+
+    /// Has the cluster agree on a command, for at most [`PROPOSE_WITHIN`]. A command whose fate is unknown is proposed again:
+    /// registrations and reports say how things are, and say it again with the same effect; of an operation the state knows by
+    /// its id whether it was done, and answers what it answered then.
+    pub(crate) async fn propose(&self, command: &Command) -> Result<Accepted, CallError> {
+        command.validate()?;
+        let mut patience = RetryBudget::new(&self.group);
+        loop {
+            if let Some(accepted) = patience.spend_on(self.attempt(command)).await? {
+                return Ok(accepted);
+            }
+        }
+    }
+
+    async fn attempt(&self, command: &Command) -> Result<Accepted, Attempt> {
+        match self.leader_elsewhere()? {
+            None => self.propose_here(command).await,
+            Some(leader) => self.forward(leader, command).await,
+        }
+    }
+
+    /// Proposes only if this replica leads.
+    pub(crate) async fn propose_here(&self, command: &Command) -> Result<Accepted, Attempt> {
+        // Whoever proposes is the Raft leader, which should not lead sub-clusters as well.
+        let bytes = command.clone().avoiding(self.node).encode().map_err(CallError::from)?;
+        match self.group.propose(bytes).await {
+            Ok(proposed) => accepted(proposed.index, &proposed.response),
+            Err(ProposeError::Stopped) => Err(CallError::Stopped.into()),
+            Err(error) => Err(Attempt::Again(error.to_string())),
+        }
+    }
+
+    async fn forward(&self, leader: NodeId, command: &Command) -> Result<Accepted, Attempt> {
+        let command = command.encode().map_err(CallError::from)?;
+        let mut client = self.client(leader)?;
+        let request = pb::ForwardRequest { cluster: self.cluster.to_string(), command };
+        match client.forward(request).await {
+            Ok(reply) => {
+                let reply = reply.into_inner();
+                accepted(reply.index, &reply.response)
+            }
+            Err(status) => Err(Attempt::Again(format!("{leader}: {}", status.message()))),
+        }
+    }
+
+    /// Whether this replica has applied everything that was agreed before now; on another replica than the leader, the
+    /// leader's view instead.
+    pub(crate) async fn linearize(&self, forwarded: bool) -> Result<Option<pb::ClusterView>, CallError> {
+        let mut patience = RetryBudget::new(&self.group);
+        loop {
+            if let Some(view) = patience.spend_on(self.linearize_once(forwarded)).await? {
+                return Ok(view);
+            }
+        }
+    }
+
+    async fn linearize_once(&self, forwarded: bool) -> Result<Option<pb::ClusterView>, Attempt> {
+        let leader = match self.group.read_index().await {
+            Ok(_) => return Ok(None),
+            Err(ReadError::NotLeader { leader: Some(leader) }) if !forwarded => leader,
+            Err(ReadError::Stopped) => return Err(CallError::Stopped.into()),
+            Err(error) => return Err(Attempt::Again(error.to_string())),
+        };
+        let mut client = self.client(leader)?.max_decoding_message_size(VIEW_BYTES_MAX);
+        let mut request = Request::new(pb::GetRequest { linearizable: true });
+        request.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
+        match client.get(request).await {
+            Ok(view) => Ok(Some(view.into_inner())),
+            Err(status) => Err(Attempt::Again(format!("{leader}: {}", status.message()))),
+        }
+    }
+
+    /// A client of another replica.
+    pub(crate) fn client(&self, node: NodeId) -> Result<ControlClient<Channel>, Attempt> {
+        Ok(ControlClient::new(self.channel(node)?).max_encoding_message_size(2 * COMMAND_BYTES_MAX))
+    }
+
+    /// A client of what another replica tells autoscalers.
+    pub(crate) fn scaler_client(&self, node: NodeId) -> Result<ExternalScalerClient<Channel>, Attempt> {
+        Ok(ExternalScalerClient::new(self.channel(node)?))
+    }
+
+    /// The connection to another replica, at the address that the group or else the configuration knows.
+    fn channel(&self, node: NodeId) -> Result<Channel, Attempt> {
+        let known = self.group.members().addresses.remove(&node).or_else(|| self.configured.get(&node).cloned());
+        let addr = known.ok_or_else(|| Attempt::Again(format!("the address of {node} is unknown")))?;
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = match channels.get(&node) {
+            Some((dialled, channel)) if *dialled == addr => channel.clone(),
+            _ => {
+                let endpoint =
+                    endpoint(&addr).map_err(|e| Attempt::Again(format!("address `{addr}` of {node}: {e}")))?;
+                let expected = Expected::named(Role::Scheduler, node.get().to_string());
+                let _of_the_runtime = self.runtime.enter();
+                let channel = self.net.channel(&endpoint, expected);
+                channels.insert(node, (addr, channel.clone()));
+                channel
+            }
+        };
+        Ok(channel)
+    }
+}
+
+fn endpoint(addr: &str) -> Result<Endpoint, tonic::transport::Error> {
+    Ok(Endpoint::from_shared(format!("http://{addr}"))?
+        .connect_timeout(CONNECT_WITHIN)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE))
+}
+
+/// The time that one call may spend on attempts.
+struct RetryBudget {
+    give_up: Instant,
+    leadership: watch::Receiver<Leadership>,
+    last: String,
+}
+
+impl RetryBudget {
+    fn new(group: &ControlGroup) -> Self {
+        let give_up = Instant::now() + PROPOSE_WITHIN;
+        Self { give_up, leadership: group.leadership(), last: "the attempt took too long".to_owned() }
+    }
+
+    /// One attempt: what it gave, or none, a little later, if another one should be made.
+    async fn spend_on<T>(&mut self, attempt: impl Future<Output = Result<T, Attempt>>) -> Result<Option<T>, CallError> {
+        self.leadership.mark_unchanged();
+        let ended = tokio::select! {
+            biased;
+            ended = timeout_at(self.give_up, attempt) => ended,
+            // Whoever is asked leads no longer, or somebody does by now. One that is cut off would be waited for until its
+            // connection is given up.
+            changed = self.leadership.changed() => {
+                changed.map_err(|_| CallError::Stopped)?;
+                "the leadership changed meanwhile".clone_into(&mut self.last);
+                return Ok(None);
+            }
+        };
+        match ended {
+            Ok(Ok(value)) => return Ok(Some(value)),
+            Ok(Err(Attempt::Never(error))) => return Err(error),
+            Ok(Err(Attempt::Again(reason))) => self.last = reason,
+            Err(_) => {}
+        }
+        // A change of leadership ends the wait early; a closed watch says that this replica has stopped.
+        let next = (Instant::now() + RETRY_AFTER).min(self.give_up);
+        if let Ok(Err(_)) = timeout_at(next, self.leadership.changed()).await {
+            return Err(CallError::Stopped);
+        }
+        if Instant::now() >= self.give_up {
+            return Err(CallError::NoLeader { within: PROPOSE_WITHIN, last: std::mem::take(&mut self.last) });
+        }
+        Ok(None)
+    }
+}
+
+fn accepted(index: u64, response: &[u8]) -> Result<Accepted, Attempt> {
+    let outcome = decode_outcome(response).map_err(CallError::from)?;
+    let reply = outcome.map_err(CallError::from)?;
+    Ok(Accepted { index, reply })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_attempt_at_a_leader_that_is_silent_ends_when_another_one_is_known() {
+        let (told, leadership) = watch::channel(Leadership::default());
+        let give_up = Instant::now() + Duration::from_secs(3_600);
+        let mut patience = RetryBudget { give_up, leadership, last: String::new() };
+        let silent = || std::future::pending::<Result<(), Attempt>>();
+        {
+            let mut waits = Box::pin(patience.spend_on(silent()));
+            assert!(futures::poll!(&mut waits).is_pending());
+            told.send_modify(|leadership| leadership.term += 1);
+            let again = waits.await;
+            assert!(matches!(again, Ok(None)), "{again:?}");
+        }
+        assert!(matches!(patience.spend_on(async { Ok(7) }).await, Ok(Some(7))), "asked again");
+
+        patience.give_up = Instant::now();
+        let error = patience.spend_on(silent()).await.unwrap_err();
+        assert!(matches!(&error, CallError::NoLeader { last, .. } if last.contains("leadership changed")), "{error}");
+        patience.give_up = give_up;
+        drop(told);
+        assert!(matches!(patience.spend_on(silent()).await, Err(CallError::Stopped)));
+    }
+}

@@ -1,0 +1,212 @@
+//! Which frontends are there, by their watches of this replica, and which are forgotten so that there is room for others.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use symphony_cluster_state::{ClusterState, Command, FRONTENDS_MAX};
+use symphony_types::{BootId, FrontendId, NodeId};
+
+use crate::initiatives::initiative::Initiative;
+
+/// Frontends from which on silent ones are forgotten. The rest is room for those that come while it is found out who is gone.
+const CROWD: usize = FRONTENDS_MAX / 4 * 3;
+
+/// How long a frontend must have been silent to be forgotten. Longer than any restart of a host takes: one that comes back after it
+/// was forgotten has to start anew, and the requests that it held fail.
+const SILENT_LONG: Duration = Duration::from_secs(600);
+
+type Life = (FrontendId, BootId);
+
+/// The signs of life of frontends at this replica: a frontend watches every replica as long as it lives. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FrontendPresence(Arc<Mutex<Book>>);
+
+#[derive(Debug, Default)]
+struct Book {
+    /// Since when this replica has led the control group, if it does. Of what was before, it says nothing: a leader that was cut
+    /// off saw nobody.
+    leads_since: Option<Instant>,
+    lives: BTreeMap<Life, Watches>,
+}
+
+#[derive(Debug)]
+struct Watches {
+    open: u32,
+    /// When the last one ended; of a life that never had one, when it was first heard of.
+    quiet_since: Instant,
+}
+
+impl FrontendPresence {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A frontend watches, until the returned value is dropped.
+    pub(crate) fn begin(&self, now: Instant, life: Life) -> Sign {
+        self.book().lives.entry(life).or_insert(Watches { open: 0, quiet_since: now }).open += 1;
+        Sign { signs: self.clone(), life }
+    }
+
+    /// How long the life has shown no sign, zero while it does; none while this replica does not lead the
+    /// control group, or has not heard of the life yet.
+    pub(crate) fn silent(&self, now: Instant, life: Life) -> Option<Duration> {
+        self.book().silent(now, life)
+    }
+}
+
+impl Book {
+    fn silent(&self, now: Instant, life: Life) -> Option<Duration> {
+        let leads_since = self.leads_since?;
+        match self.lives.get(&life)? {
+            watches if watches.open > 0 => Some(Duration::ZERO),
+            watches => Some(now.saturating_duration_since(watches.quiet_since.max(leads_since))),
+        }
+    }
+}
+
+/// An open watch of a frontend.
+#[derive(Debug)]
+pub(crate) struct Sign {
+    signs: FrontendPresence,
+    life: Life,
+}
+
+impl Drop for Sign {
+    fn drop(&mut self) {
+        if let Some(watches) = self.signs.book().lives.get_mut(&self.life) {
+            watches.open -= 1;
+            watches.quiet_since = Instant::now();
+        }
+    }
+}
+
+/// Forgets the frontends that are silent for longest, when there are so many that new ones would soon be refused.
+#[derive(Debug)]
+pub(crate) struct FrontendReaper {
+    signs: FrontendPresence,
+    crowd: usize,
+}
+
+impl FrontendReaper {
+    pub(crate) fn new(signs: FrontendPresence) -> Self {
+        Self { signs, crowd: CROWD }
+    }
+}
+
+impl Initiative for FrontendReaper {
+    fn step(&mut self, now: Instant, state: &ClusterState, me: Option<NodeId>) -> Option<Command> {
+        let mut book = self.signs.book();
+        let lives = |id: &FrontendId, boot| state.frontends().get(id).is_some_and(|known| known.boot == boot);
+        // One that is not known yet has its watch open.
+        book.lives.retain(|(id, boot), watches| watches.open > 0 || lives(id, *boot));
+        for (&id, known) in state.frontends() {
+            book.lives.entry((id, known.boot)).or_insert(Watches { open: 0, quiet_since: now });
+        }
+        book.leads_since = me.map(|_| book.leads_since.unwrap_or(now));
+        if state.frontends().len() < self.crowd {
+            return None;
+        }
+        let silent = state.frontends().iter().filter_map(|(&id, known)| {
+            let life = (id, known.boot);
+            book.silent(now, life).filter(|silent| *silent >= SILENT_LONG).map(|silent| (silent, life))
+        });
+        let (_, (frontend, boot)) = silent.max()?;
+        Some(Command::ForgetFrontend { frontend, boot })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_cluster_state::FrontendRegistration;
+
+    use super::*;
+
+    const ME: NodeId = NodeId::new(1);
+
+    struct Scene {
+        state: ClusterState,
+        index: u64,
+        signs: FrontendPresence,
+        frontend_reaper: FrontendReaper,
+        start: Instant,
+    }
+
+    impl Scene {
+        /// With so many frontends it is crowded.
+        fn new(crowd: usize) -> Self {
+            let signs = FrontendPresence::default();
+            let frontend_reaper = FrontendReaper { signs: signs.clone(), crowd };
+            Self { state: ClusterState::default(), index: 0, signs, frontend_reaper, start: Instant::now() }
+        }
+
+        fn apply(&mut self, command: &Command) {
+            self.index += 1;
+            let applied = self.state.apply(self.index, command);
+            assert!(applied.outcome.is_ok(), "{applied:?}");
+        }
+
+        fn registers(&mut self, name: u32, boot: u64) -> Life {
+            self.apply(&Command::RegisterFrontend(FrontendRegistration {
+                name: format!("f{name}"),
+                boot: BootId::new(boot),
+                data_addr: "f:1".into(),
+                console_addr: "f:2".into(),
+            }));
+            (FrontendId::new(name), BootId::new(boot))
+        }
+
+        fn step(&mut self, after: Duration, me: Option<NodeId>) -> Option<Life> {
+            let command = self.frontend_reaper.step(self.start + after, &self.state, me)?;
+            let Command::ForgetFrontend { frontend, boot } = command else { panic!("{command:?}") };
+            Some((frontend, boot))
+        }
+    }
+
+    #[test]
+    fn the_frontend_that_is_silent_for_longest_is_forgotten_when_it_is_crowded() {
+        let mut scene = Scene::new(3);
+        let lives = [scene.registers(1, 10), scene.registers(2, 20), scene.registers(3, 30)];
+        let there = scene.signs.begin(scene.start, lives[0]);
+        assert_eq!(scene.step(Duration::ZERO, Some(ME)), None);
+        // It ends by the clock of the machine, which is at the start of the scene for all that matters here.
+        drop(scene.signs.begin(scene.start, lives[2]));
+        let soon = SILENT_LONG - Duration::from_secs(1);
+        assert_eq!(scene.step(soon, Some(ME)), None, "they may come back");
+        let late = SILENT_LONG + Duration::from_secs(60);
+        assert_eq!(scene.step(late, Some(ME)), Some(lives[1]), "nobody ever saw it");
+        scene.apply(&Command::ForgetFrontend { frontend: lives[1].0, boot: lives[1].1 });
+        assert_eq!(scene.step(late, Some(ME)), None, "two are no crowd");
+
+        scene.registers(4, 40);
+        assert_eq!(scene.step(late, Some(ME)), Some(lives[2]), "not the one that has just come");
+        // It was restarted meanwhile.
+        let reborn = scene.registers(3, 31);
+        let watch = scene.signs.begin(scene.start + late, reborn);
+        assert_eq!(scene.step(late, Some(ME)), None);
+        let later = scene.step(late + SILENT_LONG, Some(ME));
+        assert_eq!(later, Some((FrontendId::new(4), BootId::new(40))), "which has shown no sign since it came");
+        drop((there, watch));
+    }
+
+    #[test]
+    fn who_does_not_lead_knows_nothing_and_a_new_leader_waits_as_long_as_any() {
+        let mut scene = Scene::new(1);
+        let life = scene.registers(1, 10);
+        let late = SILENT_LONG * 2;
+        assert_eq!((scene.step(late, None), scene.signs.silent(scene.start + late, life)), (None, None));
+        assert_eq!(scene.step(late, Some(ME)), None, "it has led for a moment");
+        assert_eq!(scene.signs.silent(scene.start + late + SILENT_LONG, life), Some(SILENT_LONG));
+        assert_eq!(scene.step(late + SILENT_LONG, Some(ME)), Some(life));
+        let watch = scene.signs.begin(scene.start + late, life);
+        assert_eq!(scene.step(late + SILENT_LONG, Some(ME)), None);
+        assert_eq!(scene.signs.silent(scene.start + late + SILENT_LONG, life), Some(Duration::ZERO));
+        drop(watch);
+        assert_eq!(scene.step(late * 2, None), None);
+        assert_eq!(scene.step(late * 2, Some(ME)), None, "it was another one meanwhile that saw them");
+        // What is known of lives that are no more is not kept.
+        scene.apply(&Command::ForgetFrontend { frontend: life.0, boot: life.1 });
+        scene.step(late * 2, Some(ME));
+        assert!(scene.signs.book().lives.is_empty());
+    }
+}

@@ -1,0 +1,62 @@
+//! What the leader of the control group proposes of its own accord.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use symphony_cluster_state::{ClusterState, Command};
+use symphony_protocol::view::View;
+use symphony_types::NodeId;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::CallError;
+use crate::group::host::SharedState;
+use crate::group::propose::{Attempt, Proposer};
+
+/// Decides what is to be proposed next. A pure value: time and state are given.
+pub(crate) trait Initiative: fmt::Debug + Send + 'static {
+    /// The next thing to propose. `me` is this replica while it leads the control group; who does not proposes nothing, and
+    /// starts afresh.
+    fn step(&mut self, now: Instant, state: &ClusterState, me: Option<NodeId>) -> Option<Command>;
+}
+
+/// How often it is looked when nothing changes, for what only time decides: seconds. A look goes through all sub-clusters, backends and
+/// models.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Proposes what is decided, as long as this replica leads.
+pub(crate) async fn run(
+    mut initiative: impl Initiative,
+    me: NodeId,
+    state: SharedState,
+    proposer: Proposer,
+    mut views: watch::Receiver<Arc<View>>,
+    stop: CancellationToken,
+) {
+    let leadership = proposer.group().leadership();
+    loop {
+        let leads = leadership.borrow().is_leader.then_some(me);
+        let next = initiative.step(Instant::now(), &state.read(), leads);
+        if let Some(command) = next {
+            match proposer.propose_here(&command).await {
+                Ok(_) => continue,
+                Err(Attempt::Never(CallError::Stopped)) => return,
+                Err(Attempt::Never(error)) => tracing::info!(command = command.label(), %error, "refused"),
+                Err(Attempt::Again(reason)) => {
+                    tracing::debug!(command = command.label(), reason, "not known to be agreed");
+                }
+            }
+        }
+        let changed = async {
+            if views.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = changed, if leads.is_some() => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The epoch loop of the Raft leader: what the leads have to do, a better plan for it, and its proposal (docs/concepts/epoch-path.md); and how
+//! many GPUs they should have (docs/operating/autoscaling.md).
+
+pub(crate) mod external_scaler;
+pub(crate) mod last_loads;
+pub(crate) mod learnt_profiles;
+pub(crate) mod load_book;
+pub(crate) mod load_reports;
+pub(crate) mod planner;
+pub(crate) mod problem;
+pub(crate) mod reported;
+pub(crate) mod scaling;
+pub(crate) mod scaling_metrics;
+pub(crate) mod scaling_settings;
+pub(crate) mod set_aside;
+pub(crate) mod settings;
+pub(crate) mod solver;
+pub(crate) mod unsaid;
+
+pub(crate) use external_scaler::ScalerService;
+pub(crate) use learnt_profiles::{LEARNT_MAX, word};
+pub use load_reports::LoadReports;
+pub(crate) use planner::{Ask, Planner};
+pub(crate) use reported::Reported;
+pub(crate) use scaling::SubclusterAdvice;
+pub use scaling_metrics::{SCALING_METRIC_NAMES, ScalingCollector};
+pub use scaling_settings::ScalingSettings;
+pub use settings::{EpochMode, EpochSettings};
+pub(crate) use solver::Solver;
+pub(crate) use unsaid::Unsaid;

@@ -1,0 +1,267 @@
+//! Looks for a better plan while this replica leads the control group, and proposes it.
+
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use symphony_cluster_state::{
+    Action, ClusterState, Command, LeftAlone, Moved, Operation, PLAN_WORDS_BYTES_MAX, PlanProposal, PlanStatus, Reply,
+    WantedMove,
+};
+use symphony_controllers::{Ended, EpochTrigger, Holds, Start, Why};
+use symphony_types::{ModelId, Time};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::api::operations::Asker;
+use crate::group::host::SharedState;
+use crate::group::propose::Proposer;
+use crate::metrics::Metrics;
+use crate::planning::problem::{Found, pose};
+use crate::planning::reported::{Measured, Reported};
+use crate::planning::settings::{EpochMode, EpochSettings};
+use crate::planning::solver::Solver;
+
+/// How often it is looked whether an epoch should begin.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// An operator's wish for an epoch now.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    /// Whether its plan is adopted.
+    pub(crate) adopt: bool,
+    /// In whose name.
+    pub(crate) asker: Asker,
+    /// Where the outcome goes.
+    pub(crate) answer: oneshot::Sender<Result<String, String>>,
+}
+
+/// The epoch loop of one replica.
+#[derive(Debug)]
+pub(crate) struct Planner {
+    pub(crate) settings: EpochSettings,
+    pub(crate) state: SharedState,
+    pub(crate) proposer: Proposer,
+    pub(crate) reported: Arc<Mutex<Reported>>,
+    pub(crate) metrics: Metrics,
+    pub(crate) asks: mpsc::Receiver<Ask>,
+    pub(crate) solver: Solver,
+}
+
+impl Planner {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let leadership = self.proposer.group().leadership();
+        let began = Instant::now();
+        let mut trigger = EpochTrigger::new(self.settings.trigger.clone());
+        let mut members = Holds::default();
+        loop {
+            let asked = tokio::select! {
+                () = stop.cancelled() => return,
+                Some(asked) = self.asks.recv() => Some(asked),
+                () = tokio::time::sleep(LOOK_EVERY) => None,
+            };
+            if !leadership.borrow().is_leader {
+                trigger = EpochTrigger::new(self.settings.trigger.clone());
+                self.reported.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                if let Some(Ask { answer, .. }) = asked {
+                    let _ = answer.send(Err("this replica does not lead the control group any more".into()));
+                }
+                continue;
+            }
+            let now = Instant::now();
+            let time = |now: Instant| Time::from_nanos(u64::try_from((now - began).as_nanos()).unwrap_or(u64::MAX));
+            let (measured, busy, membership) = {
+                let state = self.state.read();
+                let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+                (reported.measured(now, &state), busy(&state), membership(&state))
+            };
+            if let Some(Ask { adopt, asker, answer }) = asked {
+                let outcome = match (measured, busy) {
+                    (_, true) => Err("moves of an earlier plan are under way; see `symphony plan show`".to_owned()),
+                    (None, _) => Err(format!(
+                        "rates are not known yet: leads have to report for {} s",
+                        self.settings.rate_over.as_secs()
+                    )),
+                    (Some(measured), false) => self.epoch(&Why::Operator, adopt, &measured, Some(asker)).await,
+                };
+                let _ = answer.send(outcome);
+                continue;
+            }
+            // Who restarts is back in a moment: only a change that holds is one.
+            let held = members.look(time(now), membership);
+            let (Some(measured), false, true) = (measured, busy, self.settings.mode != EpochMode::Off) else {
+                continue;
+            };
+            if held < self.settings.trigger.change_holds {
+                continue;
+            }
+            if let Some(Start { why, .. }) = trigger.observe(time(now), &measured.work(), membership) {
+                let outcome = self.epoch(&why, self.settings.mode == EpochMode::Adopt, &measured, None).await;
+                match &outcome {
+                    Ok(words) => tracing::info!(why = why.label(), "epoch: {words}"),
+                    Err(words) => tracing::warn!(why = why.label(), "no plan: {words}"),
+                }
+                let ended = if outcome.is_ok() { Ended::Done } else { Ended::Failed };
+                trigger.ended(time(Instant::now()), ended);
+            }
+        }
+    }
+
+    /// Solves and proposes, in an operator's name if one asked. Whatever goes wrong, the plan in force stays.
+    async fn epoch(
+        &mut self,
+        why: &Why,
+        adopt: bool,
+        measured: &Measured,
+        asker: Option<Asker>,
+    ) -> Result<String, String> {
+        let (epoch, posed) = {
+            let state = self.state.read();
+            (state.epoch(), pose(&state, measured, &self.settings))
+        };
+        let Some(posed) = posed else { return Ok("there is nothing to divide among sub-clusters".to_owned()) };
+        let solved = self.solver.run(posed, self.settings.solve_within).await;
+        let found = solved.and_then(|(posed, arranged)| posed.found(&arranged));
+        self.metrics.epochs.inc();
+        let found = found.inspect_err(|_| {
+            self.metrics.epochs_failed.inc();
+        })?;
+        let in_force = found.change.before.unwrap_or(found.change.after);
+        self.metrics.rate_imbalance.set(in_force.rate_imbalance);
+        self.metrics.memory_imbalance.set(in_force.memory_imbalance);
+        let (names, nothing) = (named(&self.state.read(), &found.left_alone), found.moves.is_empty());
+        if nothing && (found.left_alone.is_empty() || self.names_already(&found.left_alone)) {
+            return Ok(format!("the plan in force is good enough{names}"));
+        }
+        if !adopt
+            && !nothing
+            && let Some(plan) = self.waits_already(&found.moves)
+        {
+            return Ok(format!("plan {plan} is the same and {}{names}", waits(plan)));
+        }
+        // What only names models asks for nobody's approval.
+        let adopt = adopt || nothing;
+        let proposal = PlanProposal {
+            epoch,
+            cause: cause(why),
+            summary: summary(&found, measured.profiles.count()),
+            moves: found.moves,
+            left_alone: found.left_alone,
+            load_bytes_per_s: self.settings.load_bytes_per_s,
+            adopt,
+        };
+        let command = match asker {
+            None => Command::ProposePlan(proposal),
+            Some(Asker { id, actor, at_unix_ms }) => {
+                let action = Action::ProposePlan(proposal);
+                Command::Operate(Operation { id, actor, at_unix_ms, avoid: None, action })
+            }
+        };
+        match self.proposer.propose(&command).await {
+            Ok(accepted) => match accepted.reply {
+                Reply::Plan { .. } if nothing => Ok(format!("the plan in force is good enough{names}")),
+                Reply::Plan { plan } if adopt => Ok(format!("plan {plan} runs{names}")),
+                Reply::Plan { plan } => Ok(format!("plan {plan} {}{names}", waits(plan))),
+                other => Err(format!("the cluster answered {other:?} to a plan")),
+            },
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The plan with these moves that waits for approval.
+    fn waits_already(&self, moves: &[WantedMove]) -> Option<u64> {
+        let state = self.state.read();
+        let last = state.plans().last().filter(|plan| plan.status == PlanStatus::Proposed)?;
+        last.moves.iter().map(|planned| &planned.wanted).eq(moves).then_some(last.id)
+    }
+
+    /// Whether the last plan names the same models already.
+    fn names_already(&self, left_alone: &[LeftAlone]) -> bool {
+        let state = self.state.read();
+        let models = |left: &[LeftAlone]| left.iter().map(|left| left.model).collect::<Vec<_>>();
+        state.plans().last().is_some_and(|plan| models(&plan.left_alone) == models(left_alone))
+    }
+}
+
+/// What to say of a plan that runs when somebody says so.
+fn waits(plan: u64) -> String {
+    format!("waits for approval: `symphony plan approve {plan}`")
+}
+
+/// What to add to an answer about models that fit nowhere.
+fn named(state: &ClusterState, left_alone: &[LeftAlone]) -> String {
+    let name = |id: ModelId| state.models().get(&id).map_or_else(|| id.to_string(), |model| model.spec.name.clone());
+    let each: Vec<_> = left_alone.iter().map(|left| format!("{} stays: {}", name(left.model), left.reason)).collect();
+    if each.is_empty() { String::new() } else { format!("; {}", each.join("; ")) }
+}
+
+/// Whether moves of an earlier plan are not over.
+fn busy(state: &ClusterState) -> bool {
+    state.moves_under_way() > 0 || state.plans().iter().any(|plan| plan.status == PlanStatus::Running)
+}
+
+/// A number that changes when models, sub-clusters or backends that take work come or go.
+fn membership(state: &ClusterState) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state.models().keys().for_each(|id| id.get().hash(&mut hasher));
+    for (id, backend) in state.backends() {
+        (id.get(), backend.up(), backend.duty().takes_work(), backend.gpus.len()).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+fn cause(why: &Why) -> String {
+    match why {
+        Why::Operator => "an operator asked for an epoch".to_owned(),
+        Why::Membership => "models or backends came or went".to_owned(),
+        Why::Rates(share) => format!("the load changed by {:.0} %", 100.0 * share),
+        Why::Period => "the period is over".to_owned(),
+    }
+}
+
+fn summary(found: &Found, corrected: usize) -> String {
+    let mut words = String::new();
+    if let Some(before) = found.change.before {
+        let after = found.change.after;
+        let _ = write!(
+            words,
+            "imbalance of rate {} to {}, of memory {} to {}; ",
+            percent(before.rate_imbalance),
+            percent(after.rate_imbalance),
+            percent(before.memory_imbalance),
+            percent(after.memory_imbalance)
+        );
+    }
+    let backends = found.moves.iter().filter(|wanted| matches!(wanted.what, Moved::Backend(_))).count();
+    let _ = write!(words, "{} models and {backends} backends move", found.moves.len() - backends);
+    if corrected > 0 {
+        let _ = write!(words, "; {corrected} profiles as they were measured");
+    }
+    words.truncate(words.floor_char_boundary(PLAN_WORDS_BYTES_MAX));
+    words
+}
+
+fn percent(ratio: f64) -> String {
+    format!("{:.1} %", 100.0 * ratio)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planning::problem::tests::{cluster, loaded};
+
+    #[test]
+    fn the_words_of_a_plan_fit_and_its_membership_is_noticed() {
+        let mut state = cluster(&["left", "right"]);
+        let before = membership(&state);
+        loaded(&mut state, "a", "left");
+        let with_model = membership(&state);
+        assert_ne!(before, with_model);
+        assert!(!busy(&state));
+        for why in [Why::Operator, Why::Membership, Why::Rates(0.25), Why::Period] {
+            assert!(cause(&why).len() < PLAN_WORDS_BYTES_MAX);
+        }
+        assert_eq!(cause(&Why::Rates(0.25)), "the load changed by 25 %");
+    }
+}

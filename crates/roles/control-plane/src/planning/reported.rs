@@ -1,0 +1,180 @@
+//! Everything that the Raft leader makes of the leads' reports.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use symphony_cluster_state::ClusterState;
+use symphony_protocol::control as pb;
+use symphony_types::ModelId;
+
+use crate::planning::last_loads::LastLoads;
+use crate::planning::learnt_profiles::LearntProfiles;
+use crate::planning::load_book::LoadBook;
+use crate::planning::scaling::Scaling;
+use crate::planning::set_aside::SetAside;
+use crate::planning::settings::EpochSettings;
+
+/// What the leads have had to do, what they have learnt, and how many GPUs they should have.
+#[derive(Debug)]
+pub(crate) struct Reported {
+    book: LoadBook,
+    learnt: LearntProfiles,
+    pub(crate) scaling: Scaling,
+    pub(crate) set_aside: SetAside,
+    pub(crate) last: LastLoads,
+}
+
+/// What an epoch is planned by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measured {
+    /// Items per second of every model.
+    pub(crate) rates: BTreeMap<ModelId, f64>,
+    /// How long batches take, as far as that is not what the given profiles say.
+    pub(crate) profiles: LearntProfiles,
+}
+
+impl Measured {
+    /// What the models have to do, in items per second times by how much longer than given they take: a model that becomes slow
+    /// needs as much more of GPUs as one that is asked for more.
+    pub(crate) fn work(&self) -> BTreeMap<ModelId, f64> {
+        self.rates.iter().map(|(&model, rate)| (model, rate * self.profiles.largest(model))).collect()
+    }
+}
+
+impl Reported {
+    pub(crate) fn new(settings: &EpochSettings) -> Self {
+        Self {
+            book: LoadBook::new(settings.rate_over),
+            learnt: LearntProfiles::default(),
+            scaling: Scaling::new(settings.scaling.clone()),
+            set_aside: SetAside::default(),
+            last: LastLoads::default(),
+        }
+    }
+
+    /// Takes what one replica says of its leads.
+    pub(crate) fn take(&mut self, now: Instant, state: &ClusterState, subclusters: &[pb::SubclusterLoad]) {
+        self.learnt.forget_gone(state);
+        self.last.forget_gone(state);
+        for load in subclusters {
+            if self.book.take(now, load) {
+                self.learnt.take(state, load);
+                self.set_aside.take(state, load);
+                self.last.take(now, load);
+            }
+        }
+        self.scaling.take(now, state, subclusters);
+    }
+
+    /// What an epoch would be planned by; none before the rates are known.
+    pub(crate) fn measured(&self, now: Instant, state: &ClusterState) -> Option<Measured> {
+        let rates = self.book.rates(now, state)?;
+        Some(Measured { rates, profiles: self.learnt.clone() })
+    }
+
+    /// Forgets all: somebody else leads the group.
+    pub(crate) fn clear(&mut self) {
+        self.book.clear();
+        self.learnt.clear();
+        self.scaling.clear();
+        self.set_aside.clear();
+        self.last.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_controllers::{Learner, LearningSettings, OnlineProfileSettings, Run};
+    use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, Time};
+
+    use super::*;
+    use crate::planning::problem::pose;
+    use crate::planning::problem::tests::{cluster, loaded};
+
+    const SLOW: ModelId = ModelId::new(1);
+
+    /// What a lead learns of the first model if it runs batches of this size, and they take so many times as long as given, in the words
+    /// that travel.
+    fn learns(given: &LatencyProfile, items: u32, factor: f64) -> Vec<pb::LearntProfile> {
+        let settings = LearningSettings { profiles: Some(OnlineProfileSettings::default()), stragglers: None };
+        let (mut learner, mut now) = (Learner::new(settings), Time::ZERO);
+        learner.add_gpu(0, GpuId::new(1), GpuClass::FIRST);
+        learner.add_model(SLOW, GpuClass::FIRST, given.clone());
+        for _ in 0..100 {
+            now += Nanos::from_millis(20);
+            let took = Nanos::new((given.latency(items).get() as f64 * factor) as u64);
+            learner.ran(now, Run { gpu: 0, model: SLOW, items, took: Some(took) });
+            learner.look(now);
+        }
+        let said = learner.learnt().map(|(model, _, learnt)| {
+            let point = |&(batch, factor): &(u32, f64)| pb::StretchPoint { batch, factor: factor as f32 };
+            let points = learnt.stretch.points().iter().map(point).collect();
+            pb::LearntProfile { model: model.get(), gpu_kind: "gpu".into(), points, measured_max: learnt.measured_max }
+        });
+        said.collect()
+    }
+
+    /// A cluster in which the first model is planned by what its leads report.
+    struct Scene {
+        state: ClusterState,
+        settings: EpochSettings,
+        start: Instant,
+        reported: Reported,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let mut state = cluster(&["left", "right"]);
+            loaded(&mut state, "slow", "left");
+            loaded(&mut state, "other", "right");
+            let settings = EpochSettings::default();
+            Self { state, start: Instant::now(), reported: Reported::new(&settings), settings }
+        }
+
+        /// The profile that is planned with after the lead under this token has said so.
+        fn after(&mut self, token: u64, learnt: &[pb::LearntProfile]) -> LatencyProfile {
+            // One report begins the rates, and one knows them.
+            for at in [self.start, self.start + self.settings.rate_over] {
+                let load = |subcluster, learnt| {
+                    let models = vec![pb::ModelLoad { model: subcluster, ..Default::default() }];
+                    pb::SubclusterLoad { subcluster, token, models, learnt, ..Default::default() }
+                };
+                self.reported.take(at, &self.state, &[load(1, learnt.to_vec()), load(2, vec![])]);
+            }
+            let measured = self.reported.measured(self.start + self.settings.rate_over, &self.state).unwrap();
+            let posed = pose(&self.state, &measured, &self.settings).unwrap();
+            let slow = posed.problem.models.into_iter().find(|model| model.name == "slow").unwrap();
+            slow.needs[0].as_ref().unwrap().profile.clone()
+        }
+    }
+
+    /// How many times as long as given a batch is planned to take, to one part in a hundred.
+    fn factor(planned: &LatencyProfile, given: &LatencyProfile, batch: u32) -> f64 {
+        (100.0 * planned.latency(batch).get() as f64 / given.latency(batch).get() as f64).round() / 100.0
+    }
+
+    #[test]
+    fn a_new_lead_that_finds_the_given_profile_right_takes_back_what_the_one_before_had_learnt() {
+        let mut scene = Scene::new();
+        let given = scene.after(1, &[]);
+        let twice = scene.after(1, &learns(&given, 4, 2.0));
+        assert_eq!(factor(&twice, &given, 4), 2.0);
+        assert_eq!(scene.after(2, &[]), twice, "somebody else leads, and has learnt nothing yet");
+        assert_eq!(scene.after(2, &learns(&given, 4, 1.0)), given, "in truth it runs as given");
+    }
+
+    #[test]
+    fn a_new_lead_that_measured_small_batches_only_takes_back_nothing_of_larger_ones() {
+        let mut scene = Scene::new();
+        let given = scene.after(1, &[]);
+        let large = given.batch_max();
+        assert!(large >= 8, "{given:?}");
+        scene.after(1, &learns(&given, large, 2.0));
+        for small in [1.0, 1.2] {
+            let planned = scene.after(2, &learns(&given, 2, small));
+            let found = [1, 2, 3, large].map(|batch| factor(&planned, &given, batch));
+            assert_eq!(found, [small, small, 2.0, 2.0], "it has seen no batch above two");
+        }
+        assert_eq!(scene.after(2, &learns(&given, large, 1.0)), given, "now it has");
+    }
+}

@@ -1,0 +1,126 @@
+//! Which GPUs leads have set aside, why, and when that began and ended: what operators read among the events. Never in
+//! the log, as what leads learn is not (docs/adr/0019): a new leader of the group begins to tell anew.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use symphony_cluster_state::{ClusterState, EVENTS_MAX};
+use symphony_protocol::control as pb;
+use symphony_protocol::view::SlowGpuView;
+use symphony_types::{GpuId, SubclusterId, Token};
+
+use crate::api::view;
+
+/// What one lead said last.
+#[derive(Clone, Debug)]
+struct Said {
+    token: Token,
+    /// GPUs that are set aside.
+    aside: Vec<SlowGpuView>,
+}
+
+/// Follows the reports of all leads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SetAside {
+    leads: BTreeMap<SubclusterId, Said>,
+    /// What happened, and the log index that was applied then; newest last.
+    notes: VecDeque<(u64, String)>,
+}
+
+impl SetAside {
+    /// A lead's word; those of leads before the last are not for here.
+    pub(crate) fn take(&mut self, state: &ClusterState, load: &pb::SubclusterLoad) {
+        let (id, token) = (SubclusterId::new(load.subcluster), Token::new(load.token));
+        let Some(subcluster) = state.subclusters().get(&id) else { return };
+        let name = &subcluster.name;
+        let aside: Vec<_> = load.gpus.iter().filter(|gpu| gpu.slowdown > 0.0).map(view::slow).collect();
+        let before = self.leads.insert(id, Said { token, aside: aside.clone() });
+        let (same_lead, was) = before.map_or((true, Vec::new()), |said| (said.token == token, said.aside));
+        let among = |gpus: &[SlowGpuView], gpu: &SlowGpuView| gpus.iter().any(|other| other.gpu == gpu.gpu);
+        for gpu in aside.iter().filter(|gpu| !among(&was, gpu)) {
+            tracing::warn!(subcluster = name, gpu = %gpu.gpu, why = %gpu, "gets no batches");
+            self.note(state, format!("GPU {} of sub-cluster {name} is {gpu}", gpu.gpu));
+        }
+        let there = |gpu: GpuId| {
+            let here = state.backends().values().filter(|backend| backend.subcluster == id && backend.up());
+            here.flat_map(|backend| &backend.gpus).any(|own| own.id == gpu)
+        };
+        for SlowGpuView { gpu, quarantined_ms, .. } in was.iter().filter(|gpu| !among(&aside, gpu) && there(gpu.gpu)) {
+            let why = match (same_lead, quarantined_ms) {
+                (false, _) => "its sub-cluster has a new lead, which judges it anew",
+                (true, Some(_)) => "on trial",
+                (true, None) => "its backend has begun a new life",
+            };
+            tracing::info!(subcluster = name, %gpu, why, "gets batches again");
+            self.note(state, format!("GPU {gpu} of sub-cluster {name} gets batches again: {why}"));
+        }
+    }
+
+    /// Log indexes and sentences, in order.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = (u64, String)> + '_ {
+        self.notes.iter().cloned()
+    }
+
+    /// Forgets all: somebody else leads the group.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn note(&mut self, state: &ClusterState, what: String) {
+        self.notes.push_back((state.applied_index(), what));
+        let surplus = self.notes.len().saturating_sub(EVENTS_MAX);
+        self.notes.drain(..surplus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planning::problem::tests::cluster;
+
+    #[test]
+    fn what_is_set_aside_and_comes_back_is_told_once() {
+        let state = cluster(&["left", "right"]);
+        let mut set_aside = SetAside::default();
+        let mut said = |token: u64, slow: &[u32]| {
+            let gpu = |gpu: u32| pb::GpuLoad { gpu, slowdown: 0.0, ..Default::default() };
+            let mut gpus = vec![gpu(1), gpu(2)];
+            for gpu in gpus.iter_mut().filter(|gpu| slow.contains(&gpu.gpu)) {
+                (gpu.slowdown, gpu.quarantined_ms) = (2.04, 29_500);
+            }
+            set_aside.take(&state, &pb::SubclusterLoad { subcluster: 1, token, gpus, ..Default::default() });
+            set_aside.notes().map(|(_, what)| what).collect::<Vec<_>>()
+        };
+        let names: Vec<_> = [1, 2].map(|id| GpuId::new(id).to_string()).into();
+        assert_eq!(said(7, &[]), [""; 0]);
+        let out =
+            format!("GPU {} of sub-cluster left is set aside for 30 s: 2.04 times slower than its peers", names[1]);
+        assert_eq!(said(7, &[2]), [out.as_str()]);
+        assert_eq!(said(7, &[2]).len(), 1, "it is told once");
+        let back = format!("GPU {} of sub-cluster left gets batches again: on trial", names[1]);
+        assert_eq!(said(7, &[]), [out.as_str(), &back]);
+        assert_eq!(said(7, &[1]).len(), 3);
+        let told = said(9, &[]);
+        assert!(
+            told.len() == 4 && told[3].starts_with(&format!("GPU {} ", names[0])) && told[3].contains("new lead"),
+            "{told:?}"
+        );
+        let lost = |lost| {
+            let gpu = pb::GpuLoad { gpu: 2, slowdown: f64::from(u8::from(lost)), lost, ..Default::default() };
+            pb::SubclusterLoad { subcluster: 1, token: 9, gpus: vec![gpu], ..Default::default() }
+        };
+        let told = [true, false].map(|is| {
+            set_aside.take(&state, &lost(is));
+            set_aside.notes().last().unwrap().1
+        });
+        assert!(told[0].ends_with("is lost: it fails whatever comes until its backend is restarted"), "{told:?}");
+        assert!(told[1].ends_with("gets batches again: its backend has begun a new life"), "{told:?}");
+        let mut said = |slow: &[u32]| {
+            let gpus = slow.iter().map(|&gpu| pb::GpuLoad { gpu, slowdown: 2.0, ..Default::default() }).collect();
+            set_aside.take(&state, &pb::SubclusterLoad { subcluster: 1, token: 9, gpus, ..Default::default() });
+            set_aside.notes().count()
+        };
+        for turn in 0..EVENTS_MAX {
+            assert!(said(if turn % 2 == 0 { &[1] } else { &[] }) <= EVENTS_MAX);
+        }
+    }
+}

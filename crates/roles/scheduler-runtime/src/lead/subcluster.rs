@@ -1,0 +1,556 @@
+//! One sub-cluster while this node leads it: its decision threads, its backends, its models.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use symphony_net::Net;
+use symphony_protocol::view::{BackendView, ModelView, View};
+use symphony_scheduler::{ClassProfiles, DataDelay, DataDelaySettings, DataDelays, Delays, ModelQueueConfig, Policy};
+use symphony_tape::TapeOrigin;
+use symphony_transport::EchoTimes;
+use symphony_types::{
+    BackendId, BootId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, ModelId, Nanos, NodeId, SubclusterId, Token,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::lead::reach::{Reach, Tenure, echo_times};
+use crate::lead::report::Report;
+use crate::lead::servable::{Holder, servable};
+use crate::lead::standby::DialledLinks;
+use crate::links::backend::{BackendLink, LinkEvent, LinkedGpu, Usage};
+use crate::records::tapes::Tapes;
+use crate::threads::decision_threads::DecisionThreads;
+use crate::threads::worker::ThreadPolicy;
+use crate::workers::corrections::correct;
+use crate::workers::messages::{ModelMessage, RankMessage};
+use crate::workers::of_subcluster::{DecisionConfig, Workers};
+use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
+use symphony_controllers::{Learner, LearningSettings};
+
+/// How long the view may take to explain why a backend obeys somebody else: that it belongs to another sub-cluster by now.
+/// After that the lead itself is over.
+const FENCED_EXPLAINED_WITHIN: Duration = Duration::from_millis(100);
+/// The most requests that wait for one model.
+const MODEL_REQUESTS_MAX: usize = 1 << 16;
+
+/// What a node needs to know to lead.
+#[derive(Clone, Debug)]
+pub struct LeadConfig {
+    /// This replica.
+    pub node: NodeId,
+    /// Its life.
+    pub boot: BootId,
+    /// How backends are reached, and who may call.
+    pub net: Net,
+    /// Delays on the way to the GPU and back; what inputs take is said below.
+    pub delays: Delays,
+    /// How long inputs take: what is set, or within which limits measurements count.
+    pub data_delays: DataDelaySettings,
+    /// Model threads of each lead, beside a rank thread of its own; 0 lets all leads share `decision_threads`.
+    pub model_threads: u32,
+    /// Decision threads that leads share; 0 for as many as there are cores, at most eight.
+    pub decision_threads: u32,
+    /// How the threads wait.
+    pub threads: ThreadPolicy,
+    /// Where decisions are recorded; nowhere if not given.
+    pub tapes: Option<Tapes>,
+    /// A decision thread that is busy with one thing for longer hangs.
+    pub stuck_after: Duration,
+    /// What leads learn from the ends of batches.
+    pub learning: LearningSettings,
+    /// Names of sub-clusters whose owners want whole GPUs idle, at the price of latency.
+    pub consolidate: Vec<String>,
+    /// How long re-driven requests wait for backends that have not answered the seal: [`REDRIVE_WAIT`](crate::REDRIVE_WAIT).
+    pub redrive_wait: Nanos,
+}
+
+impl LeadConfig {
+    /// How its leads decide.
+    pub(crate) fn decisions(&self) -> DecisionConfig {
+        DecisionConfig {
+            model_threads: self.model_threads,
+            shared_threads: self.decision_threads,
+            threads: self.threads,
+            learning: self.learning.clone(),
+            redrive_wait: self.redrive_wait,
+            ..DecisionConfig::default()
+        }
+    }
+}
+
+/// A sub-cluster that this node leads under one token.
+#[derive(Debug)]
+pub(crate) struct LedSubcluster {
+    pub(crate) token: Token,
+    pub(crate) workers: Arc<Workers>,
+    /// Whether its links move.
+    pub(crate) reach: Arc<Reach>,
+    pub(crate) echo: EchoTimes,
+    /// What it goes by: views cut to this sub-cluster.
+    pub(crate) view: watch::Sender<Arc<View>>,
+    /// Set when the lead ends, whoever ends it.
+    pub(crate) ended: CancellationToken,
+}
+
+impl LedSubcluster {
+    /// Slots the workers and starts the task that follows `view`, which is cut to the sub-cluster, and those that it is told of
+    /// later. `dialled` are connections made before.
+    pub(crate) fn start(
+        config: &LeadConfig,
+        threads: &DecisionThreads,
+        id: SubclusterId,
+        token: Token,
+        view: View,
+        dialled: DialledLinks,
+        reports: mpsc::UnboundedSender<Report>,
+    ) -> std::io::Result<Self> {
+        let origin = TapeOrigin { node: config.node, boot: config.boot, subcluster: id, token };
+        let tapes = config.tapes.as_ref().map(|tapes| (tapes, origin));
+        let workers = Workers::start(&id.to_string(), threads, tapes)?;
+        if view.subclusters.get(&id).is_some_and(|subcluster| config.consolidate.contains(&subcluster.name)) {
+            workers.rank.push(RankMessage::Consolidate);
+        }
+        let ended = CancellationToken::new();
+        let (reach, echo) = (Arc::<Reach>::default(), echo_times(threads.clock().origin(), config.stuck_after));
+        let lead = Lead {
+            reach: Arc::clone(&reach),
+            echo,
+            config: config.clone(),
+            id,
+            token,
+            workers: Arc::clone(&workers),
+            gpu_ordinals: HashMap::new(),
+            models: HashMap::new(),
+            models_ever: 0,
+            dialled,
+            backends: BTreeMap::new(),
+            data_delays: DataDelays::new(config.data_delays),
+            inputs: HashMap::new(),
+            kinds: Vec::new(),
+            classes: GpuClasses::NONE,
+            left_alone: BTreeSet::new(),
+            sealed: BTreeSet::new(),
+            fenced: BTreeMap::new(),
+            recovered: false,
+        };
+        let (view, views) = watch::channel(Arc::new(view));
+        tokio::spawn(lead.run(views, reports, ended.clone()));
+        Ok(Self { token, workers, reach, echo, view, ended })
+    }
+
+    /// Shows the lead a newer view, cut to its sub-cluster. It wakes if something in it has changed.
+    pub(crate) fn tell(&self, view: View) {
+        self.view.send_if_modified(|known| {
+            let changed = !known.says_the_same(&view);
+            if changed {
+                *known = Arc::new(view);
+            }
+            changed
+        });
+    }
+
+    /// Ends the lead. What still waits is announced to the next leader by its frontends.
+    pub(crate) fn end(&self) {
+        self.ended.cancel();
+        // The workers hold the links: they must go with the lead, whoever ends it.
+        self.workers.stop();
+    }
+}
+
+impl Drop for LedSubcluster {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct LinkedBackend {
+    boot: BootId,
+    gpus: Vec<LinkedGpu>,
+    usage: watch::Sender<Usage>,
+    task: JoinHandle<()>,
+}
+
+impl LinkedBackend {
+    /// Under which its GPUs are sealed.
+    fn token(&self) -> Token {
+        self.gpus.iter().map(|gpu| gpu.token).max().unwrap_or_default()
+    }
+
+    fn classes(&self) -> impl Iterator<Item = GpuClass> {
+        self.gpus.iter().map(|gpu| gpu.class)
+    }
+
+    fn holder(&self, view: &View, id: BackendId) -> Holder {
+        let ready = view.models.iter().filter(|(_, model)| holds(model, id, self.boot));
+        Holder {
+            in_use: *self.usage.borrow() == Usage::Use,
+            takes_work: takes_work(view, id),
+            holds: ready.map(|(&model, _)| model).collect(),
+        }
+    }
+}
+
+/// What is planned by a model's inputs.
+struct Inputs {
+    item_bytes: u64,
+    slo: Nanos,
+    /// What the model was told last.
+    told: DataDelay,
+}
+
+/// Follows the view: which backends to seal, which models to serve.
+struct Lead {
+    reach: Arc<Reach>,
+    echo: EchoTimes,
+    config: LeadConfig,
+    id: SubclusterId,
+    token: Token,
+    workers: Arc<Workers>,
+    gpu_ordinals: HashMap<GpuId, u32>,
+    /// Ordinals of the models that are served.
+    models: HashMap<ModelId, u32>,
+    /// Models served so far, those that have left included.
+    models_ever: u32,
+    /// Connections that were made before the lead began, until they are used.
+    dialled: DialledLinks,
+    backends: BTreeMap<BackendId, LinkedBackend>,
+    /// What they have measured.
+    data_delays: DataDelays,
+    /// The inputs of models that are served.
+    inputs: HashMap<ModelId, Inputs>,
+    /// GPU kinds by class, in the order in which they came up. A kind keeps its class for as long as the lead lasts: plans
+    /// and grants under way name it.
+    kinds: Vec<String>,
+    /// The classes that models were told of last.
+    classes: GpuClasses,
+    /// Backends that are left alone since their GPUs are of one kind too many.
+    left_alone: BTreeSet<BackendId>,
+    sealed: BTreeSet<BackendId>,
+    /// Backends that obey somebody else than whoever linked them under this token, and when they said so.
+    fenced: BTreeMap<(BackendId, Token), Instant>,
+    recovered: bool,
+}
+
+impl Lead {
+    async fn run(
+        mut self,
+        mut view: watch::Receiver<Arc<View>>,
+        reports: mpsc::UnboundedSender<Report>,
+        ended: CancellationToken,
+    ) {
+        let (events_in, mut events) = mpsc::unbounded_channel();
+        tracing::info!(subcluster = %self.id, token = %self.token, "leads");
+        let reach = Arc::clone(&self.reach);
+        let mut tenure = Tenure::begin(now());
+        loop {
+            let current = Arc::clone(&view.borrow_and_update());
+            // A newer assignment is somebody else's: what is new in its view is not for this lead any more.
+            if current.subclusters.get(&self.id).is_none_or(|s| s.token <= self.token) {
+                self.follow(&current, &events_in);
+                self.check_recovered();
+            }
+            self.fenced.retain(|(id, token), _| self.backends.get(id).is_some_and(|b| b.token() == *token));
+            if self.data_delays.forget(self.workers.clock.now()) {
+                self.tell_data_delays();
+            }
+            let forgets_in = self.data_delays.forgets_at().map(|at| at.since(self.workers.clock.now()));
+            let unexplained = self.fenced.values().min().map(|&since| since + FENCED_EXPLAINED_WITHIN);
+            let look_at = tenure.look_at();
+            let has_heirs = current.subclusters.get(&self.id).is_some_and(|s| !s.standbys.is_empty());
+            tokio::select! {
+                () = ended.cancelled() => break,
+                () = tokio::time::sleep_until(unexplained.unwrap_or_else(now).into()), if unexplained.is_some() => {
+                    // Usually somebody else leads by now, and this is refused. If nobody does, somebody shall.
+                    let _ = reports.send(Report::CutOff { subcluster: self.id, token: self.token });
+                    break;
+                }
+                // A backend that reads nothing has nothing to say.
+                () = tokio::time::sleep(forgets_in.unwrap_or_default().into()), if forgets_in.is_some() => {}
+                changed = view.changed() => if changed.is_err() { break },
+                () = reach.changed(look_at) => {
+                    if tenure.look(now(), reach.is_cut_off(), has_heirs) {
+                        tracing::warn!(subcluster = %self.id, token = %self.token, "most links hardly move; somebody else shall lead");
+                        let _ = reports.send(Report::CutOff { subcluster: self.id, token: self.token });
+                    }
+                }
+                event = events.recv() => match event {
+                    Some(LinkEvent::Sealed(backend)) => {
+                        self.sealed.insert(backend);
+                    }
+                    Some(LinkEvent::Fenced(backend)) => {
+                        if let Some(linked) = self.backends.get(&backend) {
+                            self.fenced.insert((backend, linked.token()), now());
+                        }
+                    }
+                    None => break,
+                    // What a backend has said that is gone by now, or in an earlier life, counts no more.
+                    Some(LinkEvent::PayloadDelay(backend, boot, delay)) => {
+                        let lives = self.backends.get(&backend).is_some_and(|linked| linked.boot == boot);
+                        if lives && self.data_delays.note(self.workers.clock.now(), backend, delay) {
+                            self.tell_data_delays();
+                        }
+                    }
+                    // Cut off itself, it can tell nothing of the others: whoever leads next can. The link says it again.
+                    Some(LinkEvent::Down(..)) if has_heirs && reach.is_cut_off() => {}
+                    Some(LinkEvent::Down(backend, boot)) => {
+                        let _ = reports.send(Report::BackendDown(backend, boot));
+                    }
+                },
+            }
+        }
+        ended.cancel();
+        self.workers.stop();
+        for backend in self.backends.values() {
+            backend.task.abort();
+        }
+        tracing::info!(subcluster = %self.id, token = %self.token, "leads no longer");
+    }
+
+    fn follow(&mut self, view: &View, events: &mpsc::UnboundedSender<LinkEvent>) {
+        self.follow_backends(view, events);
+        self.follow_models(view);
+        // A backend may be used once it holds everything that is served, with profiles for its GPUs, and as long as it
+        // takes work.
+        let usage = |id: BackendId, backend: &LinkedBackend| {
+            let now = *backend.usage.borrow();
+            match (takes_work(view, id), self.holds_all(view, id, backend)) {
+                (false, _) => Usage::Retire,
+                (true, true) => Usage::Use,
+                (true, false) if now == Usage::Retire => Usage::Hold,
+                (true, false) => now,
+            }
+        };
+        let usages: Vec<_> = self.backends.iter().map(|(&id, backend)| (id, usage(id, backend))).collect();
+        // Models hear of its kinds of GPUs before one of them can be granted.
+        let in_use = usages.iter().filter(|(_, usage)| *usage == Usage::Use);
+        self.tell_classes(in_use.flat_map(|(id, _)| self.backends[id].classes()).collect());
+        for (id, next) in usages {
+            self.backends[&id].usage.send_if_modified(|usage| std::mem::replace(usage, next) != next);
+        }
+    }
+
+    fn holds_all(&self, view: &View, id: BackendId, backend: &LinkedBackend) -> bool {
+        let profiled = |model: &ModelView| {
+            backend.classes().all(|class| model.spec.profiles.contains_key(&self.kinds[class.index()]))
+        };
+        let mut models = self.models.keys().map(|model| view.models.get(model));
+        models.all(|model| model.is_some_and(|model| holds(model, id, backend.boot) && profiled(model)))
+    }
+
+    fn follow_backends(&mut self, view: &View, events: &mpsc::UnboundedSender<LinkEvent>) {
+        let mine: BTreeMap<_, _> = view.backends.iter().filter(|(_, b)| b.subcluster == self.id && b.up).collect();
+        let mut gone = Vec::new();
+        for (id, linked) in &self.backends {
+            let same = mine.get(id).is_some_and(|b| b.boot == linked.boot && self.same_gpus(b, linked));
+            if !same {
+                gone.push(*id);
+            }
+        }
+        for id in gone {
+            if let Some(linked) = self.backends.remove(&id) {
+                linked.task.abort();
+                self.sealed.remove(&id);
+                if self.data_delays.remove(id) {
+                    self.tell_data_delays();
+                }
+                for gpu in &linked.gpus {
+                    // Under the lock, as whoever else tells the workers does: the last word on a GPU is the newest.
+                    let mut learner = self.learner();
+                    correct(&self.workers, learner.remove_gpu(gpu.ordinal));
+                }
+            }
+        }
+        for (&id, backend) in mine {
+            if !self.backends.contains_key(&id) {
+                self.link(view, id, backend, events);
+            }
+        }
+    }
+
+    /// The class of a GPU kind; none if there are too many. Models that are served learn their profiles for a new one.
+    fn class_of(&mut self, view: &View, kind: &str) -> Option<GpuClass> {
+        if let Some(known) = self.kinds.iter().position(|known| known == kind) {
+            return GpuClass::new(known);
+        }
+        let class = GpuClass::new(self.kinds.len())?;
+        self.kinds.push(kind.to_owned());
+        self.workers.kinds.write().unwrap_or_else(PoisonError::into_inner).push(kind.to_owned());
+        for &model in self.models.keys() {
+            let profile = view.models.get(&model).and_then(|view| view.spec.profiles.get(kind));
+            if let Some(profile) = profile.map(|profile| Box::new(profile.latency.clone())) {
+                self.learner().add_model(model, class, (*profile).clone());
+                self.workers.of_model(model.get()).push(ModelMessage::Profile { model, class, profile });
+            }
+        }
+        Some(class)
+    }
+
+    /// Tells models the classes of GPUs in use, or of all that are linked while none is.
+    fn tell_classes(&mut self, in_use: GpuClasses) {
+        let linked = || self.backends.values().flat_map(LinkedBackend::classes).collect();
+        let classes = if in_use == GpuClasses::NONE { linked() } else { in_use };
+        if classes != GpuClasses::NONE && classes != self.classes {
+            self.classes = classes;
+            self.workers.tell_all(|| ModelMessage::Classes { classes });
+        }
+    }
+
+    /// Tells models for which it has changed how long inputs take.
+    fn tell_data_delays(&mut self) {
+        *self.workers.payload_delay.lock().unwrap_or_else(PoisonError::into_inner) = self.data_delays.longest();
+        for (&model, inputs) in &mut self.inputs {
+            let data = self.data_delays.of(inputs.item_bytes, inputs.slo);
+            if std::mem::replace(&mut inputs.told, data) != data {
+                self.workers.of_model(model.get()).push(ModelMessage::DataDelay { model, data });
+            }
+        }
+    }
+
+    fn same_gpus(&self, backend: &BackendView, linked: &LinkedBackend) -> bool {
+        backend.gpus.len() == linked.gpus.len()
+            && backend
+                .gpus
+                .iter()
+                .zip(&linked.gpus)
+                .all(|(gpu, mine)| gpu.id == mine.gpu && gpu.binding.max(self.token) == mine.token)
+    }
+
+    fn link(&mut self, view: &View, id: BackendId, backend: &BackendView, events: &mpsc::UnboundedSender<LinkEvent>) {
+        let mut gpus = Vec::with_capacity(backend.gpus.len());
+        for gpu in &backend.gpus {
+            let Some(class) = self.class_of(view, &gpu.kind) else {
+                if self.left_alone.insert(id) {
+                    tracing::error!(backend = %backend.name, kind = %gpu.kind, limit = GPU_CLASSES_MAX, "too many GPU kinds; not used");
+                }
+                return;
+            };
+            let counts = self.workers.loads.of_gpu(gpu.id);
+            let next = self.gpu_ordinals.len() as u32;
+            let ordinal = *self.gpu_ordinals.entry(gpu.id).or_insert(next);
+            self.learner().add_gpu(ordinal, gpu.id, class);
+            gpus.push(LinkedGpu { gpu: gpu.id, class, token: gpu.binding.max(self.token), ordinal, counts });
+        }
+        let (usage, usage_receiver) = watch::channel(Usage::Hold);
+        let link = BackendLink {
+            clock: self.workers.clock,
+            node: self.config.node,
+            node_boot: self.config.boot,
+            subcluster: self.id,
+            backend: id,
+            boot: backend.boot,
+            net: self.config.net.clone(),
+            addr: backend.exec_addr.clone(),
+            name: backend.name.clone(),
+            gpus: gpus.clone(),
+            workers: Arc::clone(&self.workers),
+            events: events.clone(),
+            usage: usage_receiver,
+            dialled: self.dialled.remove(&(id, backend.boot)),
+            reach: Arc::clone(&self.reach),
+            echo: self.echo,
+        };
+        let task = tokio::spawn(link.run());
+        self.backends.insert(id, LinkedBackend { boot: backend.boot, gpus, usage, task });
+    }
+
+    fn follow_models(&mut self, view: &View) {
+        let mut gone: Vec<_> = self.models.keys().copied().collect();
+        gone.retain(|model| view.models.get(model).is_none_or(|m| !m.is_served_by(self.id)));
+        for model in gone {
+            self.models.remove(&model);
+            self.inputs.remove(&model);
+            self.workers.loads.forget(model);
+            self.learner().remove_model(model);
+            self.workers.tell_all(|| ModelMessage::Remove { model });
+        }
+        let holders: Vec<_> = self.backends.iter().map(|(&id, backend)| backend.holder(view, id)).collect();
+        let served = self.models.keys().copied().collect();
+        let waiting: Vec<_> = view
+            .models
+            .iter()
+            .filter(|(id, model)| model.is_served_by(self.id) && !self.models.contains_key(id))
+            .map(|(&id, _)| id)
+            .collect();
+        for id in servable(&served, waiting, &holders) {
+            self.serve(id, &view.models[&id]);
+        }
+    }
+
+    fn serve(&mut self, id: ModelId, model: &ModelView) {
+        let Some(profiles) = self.profiles(model) else {
+            tracing::warn!(model = %model.spec.name, "no profile for every GPU kind of the sub-cluster; not served");
+            return;
+        };
+        // The ordinal tells the rank worker which model worker serves the model.
+        let workers = self.workers.models.len() as u32;
+        let taken: BTreeSet<_> = self.models.values().copied().collect();
+        // An ordinal rests as long as possible before it is given again: offers and grants of its former model may still
+        // be under way.
+        let places = SUBCLUSTER_MODELS_MAX as u32 / workers;
+        let mut ordinals =
+            (0..places).map(|k| self.models_ever.wrapping_add(k) % places * workers + id.get() % workers);
+        let Some(ordinal) = ordinals.find(|ordinal| !taken.contains(ordinal)) else {
+            tracing::error!(model = %model.spec.name, limit = SUBCLUSTER_MODELS_MAX, "too many models; not served");
+            return;
+        };
+        let policy = Policy::of(&model.spec.policy, model.spec.slo, model.spec.value);
+        for class in GpuClass::all() {
+            if let Some(profile) = profiles.get(class) {
+                self.learner().add_model(id, class, profile.clone());
+            }
+        }
+        let item_bytes = model.spec.signature.inputs.iter().map(|input| input.item_bytes() as u64).sum();
+        let data = self.data_delays.of(item_bytes, model.spec.slo);
+        self.inputs.insert(id, Inputs { item_bytes, slo: model.spec.slo, told: data });
+        let config = ModelQueueConfig {
+            profiles,
+            slo: model.spec.slo,
+            policy,
+            delays: Delays { data, ..self.config.delays },
+            requests_max: MODEL_REQUESTS_MAX,
+        };
+        self.models.insert(id, ordinal);
+        self.workers.ordinals.write().unwrap_or_else(PoisonError::into_inner).insert(ordinal, id);
+        self.models_ever = self.models_ever.wrapping_add(1);
+        let config = Box::new(config);
+        let counts = self.workers.loads.of_model(id);
+        self.workers.of_model(id.get()).push(ModelMessage::Add { model: id, ordinal, config, counts });
+        tracing::info!(model = %model.spec.name, policy = %model.spec.policy, subcluster = %self.id, "serves");
+    }
+
+    fn learner(&self) -> MutexGuard<'_, Learner> {
+        self.workers.learner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The profiles of the GPU kinds that were ever at hand; none unless there is one for each that is now.
+    fn profiles(&self, model: &ModelView) -> Option<ClassProfiles> {
+        let of_class =
+            |class: GpuClass| Some((class, model.spec.profiles.get(self.kinds.get(class.index())?)?.latency.clone()));
+        let profiles: ClassProfiles = GpuClass::all().filter_map(of_class).collect();
+        let mut at_hand = self.backends.values().flat_map(LinkedBackend::classes).peekable();
+        at_hand.peek()?;
+        at_hand.all(|class| profiles.get(class).is_some()).then_some(profiles)
+    }
+
+    fn check_recovered(&mut self) {
+        if !self.recovered && self.backends.keys().all(|id| self.sealed.contains(id)) {
+            self.recovered = true;
+            self.workers.tell_all(|| ModelMessage::Recovered);
+        }
+    }
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+fn takes_work(view: &View, backend: BackendId) -> bool {
+    view.backends.get(&backend).is_none_or(|backend| backend.duty.takes_work())
+}
+
+fn holds(model: &ModelView, backend: BackendId, boot: BootId) -> bool {
+    model.replicas.get(&backend).is_some_and(|r| r.boot == boot && r.state.is_ok())
+}

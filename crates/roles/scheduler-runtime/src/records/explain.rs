@@ -1,0 +1,62 @@
+//! Answers what the workers of a sub-cluster remember.
+
+use std::collections::HashMap;
+use std::sync::PoisonError;
+
+use symphony_explain::{Explainer, Explanation, LAST_BATCHES_MAX, Names, Question, Since};
+use symphony_protocol::view::View;
+use symphony_types::{GpuClass, GpuId, ModelId};
+
+use crate::records::recorder_queue::read;
+use crate::workers::of_subcluster::Workers;
+
+struct ViewNames<'a> {
+    view: &'a View,
+    ordinals: HashMap<u32, ModelId>,
+    kinds: Vec<String>,
+}
+
+impl Names for ViewNames<'_> {
+    fn model(&self, model: u32) -> String {
+        let id = ModelId::new(model);
+        self.view.models.get(&id).map_or_else(|| format!("{id} (unloaded)"), |model| model.spec.name.clone())
+    }
+
+    fn policy(&self, model: u32) -> Option<String> {
+        self.view.models.get(&ModelId::new(model)).map(|model| model.spec.policy.to_string())
+    }
+
+    fn rival(&self, slot: u32) -> String {
+        self.ordinals.get(&slot).map_or_else(|| "a former model".to_owned(), |id| self.model(id.get()))
+    }
+
+    fn gpu(&self, gpu: GpuId) -> String {
+        let of = |backend: &symphony_protocol::view::BackendView| backend.gpus.iter().any(|other| other.id == gpu);
+        let backend = self.view.backends.values().find(|backend| of(backend));
+        backend.map_or_else(|| gpu.to_string(), |backend| format!("{gpu} of {}", backend.name))
+    }
+
+    fn gpu_kind(&self, gpu: GpuId) -> Option<String> {
+        let gpus = self.view.backends.values().flat_map(|backend| &backend.gpus);
+        gpus.filter(|other| other.id == gpu).map(|found| found.kind.clone()).next()
+    }
+
+    fn class_kind(&self, class: GpuClass) -> Option<String> {
+        self.kinds.get(class.index()).cloned()
+    }
+}
+
+/// What the workers remember, in the order of the decisions.
+pub(crate) fn explain(workers: &Workers, view: &View, question: &Question) -> Vec<Explanation> {
+    let found = workers.recorders.iter().flat_map(|recorder| match *question {
+        Question::Request(id) => read(recorder, |recorder| recorder.find(id)),
+        Question::Last { model, count } => {
+            read(recorder, |recorder| recorder.last(model.get(), count.min(LAST_BATCHES_MAX)))
+        }
+    });
+    let ordinals = workers.ordinals.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let kinds = workers.kinds.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let names = ViewNames { view, ordinals, kinds };
+    let explainer = Explainer { names: &names, since: Since::Now(workers.clock.now()) };
+    found.map(|found| explainer.explain(&found)).collect()
+}

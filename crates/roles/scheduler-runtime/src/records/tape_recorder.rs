@@ -1,0 +1,203 @@
+//! The recorder of one worker: appends what was decided to a chunk, and never waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam::channel::TrySendError;
+use symphony_scheduler::{
+    DataDelay, ModelActions, ModelInput, ModelQueueConfig, PoolInput, PoolSignal, RankAction, RankInput,
+};
+use symphony_tape::{Chunk, TapeEnd};
+use symphony_types::{GpuClass, LatencyProfile, ModelId, Nanos, Time};
+
+use crate::records::tape_writer::{CHUNK_BYTES, WriterEnd};
+use crate::workers::counters::count;
+use crate::workers::worker_metrics::WorkerMetrics;
+
+/// A chunk is handed over with the first decision after this time, so that little is lost if the process is killed.
+const HANDED_OVER_WITHIN: Nanos = Nanos::from_millis(100);
+/// How long the end of a lead waits for a disk that stands still; nothing is decided any more.
+const LAST_CHUNK_WITHIN: Duration = Duration::from_secs(1);
+/// Room in a chunk for the record that fills it; more is allocated if it is larger.
+const LAST_RECORD_BYTES: usize = 16 << 10;
+/// The objects of a rank worker's tape.
+const RANKER: u32 = 0;
+const POOL: u32 = 1;
+/// Chunks made ahead, so that few are made while others decide.
+const CHUNKS_AHEAD: usize = 4;
+
+/// Records if it was told to; else it does nothing, at the price of one comparison.
+#[derive(Debug, Default)]
+pub(crate) struct TapeRecorder(Option<Box<Recording>>);
+
+#[derive(Debug)]
+struct Recording {
+    writer: WriterEnd,
+    chunk: Chunk,
+    spare: Vec<Chunk>,
+    bytes_max: u64,
+    handed_over: Time,
+    metrics: Arc<WorkerMetrics>,
+}
+
+impl TapeRecorder {
+    pub(crate) fn new(writer: WriterEnd, bytes_max: u64, metrics: Arc<WorkerMetrics>) -> Self {
+        let (chunk, spare) = (new_chunk(), (0..CHUNKS_AHEAD).map(|_| new_chunk()).collect());
+        Self(Some(Box::new(Recording { writer, chunk, spare, bytes_max, handed_over: Time::ZERO, metrics })))
+    }
+
+    /// A queue begins.
+    pub(crate) fn model(&mut self, object: usize, model: ModelId, ordinal: u32, config: &ModelQueueConfig) {
+        self.append(None, |chunk| chunk.model(object as u32, model, ordinal, config));
+    }
+
+    /// A queue was told a profile.
+    pub(crate) fn profile(&mut self, object: usize, class: GpuClass, profile: &LatencyProfile) {
+        self.append(None, |chunk| chunk.profile(object as u32, class, profile));
+    }
+
+    /// A queue was told how long inputs take.
+    pub(crate) fn data_delay(&mut self, object: usize, data: &DataDelay) {
+        self.append(None, |chunk| chunk.data_delay(object as u32, data));
+    }
+
+    /// A queue is gone.
+    pub(crate) fn gone(&mut self, object: usize) {
+        self.append(None, |chunk| chunk.gone(object as u32));
+    }
+
+    /// A queue has decided.
+    #[inline]
+    pub(crate) fn model_step(&mut self, object: usize, now: Time, input: &ModelInput, actions: &ModelActions) {
+        if self.0.is_some() {
+            self.append(Some(now), |chunk| chunk.model_step(object as u32, now, input, actions));
+        }
+    }
+
+    /// The ranker begins; on its tape there is the pool control besides.
+    pub(crate) fn ranker(&mut self, models: u32, gpus: u32) {
+        self.append(None, |chunk| chunk.ranker(RANKER, models, gpus));
+    }
+
+    /// The ranker has decided.
+    #[inline]
+    pub(crate) fn rank_step(&mut self, now: Time, input: &RankInput, actions: &[RankAction]) {
+        if self.0.is_some() {
+            self.append(Some(now), |chunk| chunk.rank_step(RANKER, now, input, actions));
+        }
+    }
+
+    /// The pool control begins.
+    pub(crate) fn pool(&mut self) {
+        self.append(None, |chunk| chunk.pool(POOL));
+    }
+
+    /// The pool control has decided.
+    pub(crate) fn pool_step(&mut self, now: Time, input: &PoolInput, said: Option<PoolSignal>) {
+        self.append(Some(now), |chunk| chunk.pool_step(POOL, now, input, said));
+    }
+
+    /// Appends a record; the tape ends if it does not fit, or cannot be handed over.
+    #[cold]
+    fn append(&mut self, now: Option<Time>, put: impl FnOnce(&mut Chunk)) {
+        let Some(recording) = &mut self.0 else { return };
+        if let Err(end) = recording.append(now, put) {
+            let _ = recording.writer.end.set(end);
+            count(&recording.metrics.counters.tapes_cut, 1);
+            self.0 = None;
+        }
+    }
+}
+
+impl Recording {
+    fn append(&mut self, now: Option<Time>, put: impl FnOnce(&mut Chunk)) -> Result<(), TapeEnd> {
+        let before = self.chunk.len();
+        put(&mut self.chunk);
+        if self.writer.written + self.chunk.len() as u64 > self.bytes_max {
+            self.chunk.truncate(before);
+            return Err(TapeEnd::Full);
+        }
+        let now = now.unwrap_or(self.handed_over);
+        if self.chunk.len() >= CHUNK_BYTES || now.since(self.handed_over) >= HANDED_OVER_WITHIN {
+            self.handed_over = now;
+            self.hand_over()?;
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self) -> Result<(), TapeEnd> {
+        let empty = self.writer.empty.try_recv().ok().or_else(|| self.spare.pop()).unwrap_or_else(new_chunk);
+        let chunk = std::mem::replace(&mut self.chunk, empty);
+        self.writer.written += chunk.len() as u64;
+        match self.writer.full.try_send(chunk) {
+            Ok(()) => Ok(()),
+            // Nobody writes any more: the writer has said why.
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(TapeEnd::Overflow),
+        }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // After an overflow the tape is behind already; a record after the gap would be nonsense.
+        if !self.chunk.is_empty() && self.writer.end.get() != Some(&TapeEnd::Overflow) {
+            let last = std::mem::replace(&mut self.chunk, Chunk::with_capacity(0));
+            if self.writer.full.send_timeout(last, LAST_CHUNK_WITHIN).is_err() {
+                let _ = self.writer.end.set(TapeEnd::Overflow);
+            }
+        }
+    }
+}
+
+fn new_chunk() -> Chunk {
+    Chunk::with_capacity(CHUNK_BYTES + LAST_RECORD_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::atomic::Ordering;
+
+    use crossbeam::channel::{Receiver, bounded};
+
+    use super::*;
+    use crate::workers::worker_metrics::WorkerKind;
+
+    /// A recorder whose writer is the test, with room for two chunks.
+    fn recorder() -> (TapeRecorder, Receiver<Chunk>, Arc<OnceLock<TapeEnd>>, Arc<WorkerMetrics>) {
+        let ((full, chunks), (_, empty)) = (bounded(2), bounded(2));
+        let (end, metrics) = (Arc::new(OnceLock::new()), Arc::new(WorkerMetrics::new(WorkerKind::Rank)));
+        let writer = WriterEnd { full, empty, end: Arc::clone(&end), written: 0 };
+        (TapeRecorder::new(writer, 1 << 20, Arc::clone(&metrics)), chunks, end, metrics)
+    }
+
+    fn decide(tape: &mut TapeRecorder, after: u64) {
+        tape.rank_step(Time::ZERO + HANDED_OVER_WITHIN.saturating_mul(after), &RankInput::Wake, &[]);
+    }
+
+    #[test]
+    fn a_disk_that_stands_still_ends_the_tape_and_stops_no_decision() {
+        let (mut tape, chunks, end, metrics) = recorder();
+        for after in 1..=2 {
+            decide(&mut tape, after);
+        }
+        assert_eq!((chunks.len(), end.get(), tape.0.is_some()), (2, None, true));
+        for after in 3..=9 {
+            decide(&mut tape, after);
+        }
+        assert_eq!((end.get(), tape.0.is_none()), (Some(&TapeEnd::Overflow), true));
+        assert_eq!(metrics.counters.tapes_cut.load(Ordering::Relaxed), 1);
+        // What was handed over before stays, and nothing follows the gap.
+        assert_eq!(chunks.iter().count(), 2);
+    }
+
+    #[test]
+    fn the_end_of_a_lead_hands_over_what_is_left_and_is_no_cut() {
+        let (mut tape, chunks, end, metrics) = recorder();
+        decide(&mut tape, 0);
+        assert!(chunks.is_empty(), "a chunk is handed over when it is full or old");
+        drop(tape);
+        assert_eq!((chunks.iter().count(), end.get()), (1, None));
+        assert_eq!(metrics.counters.tapes_cut.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,312 @@
+//! The decision threads of a replica: which lead decides where.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use core_affinity::CoreId;
+use symphony_types::{Nanos, Time};
+
+use crate::threads::clock::Clock;
+use crate::threads::decision_thread::{DecisionThread, Slot, ThreadSharing};
+use crate::threads::worker_group::WorkerGroup;
+use crate::workers::of_subcluster::DecisionConfig;
+
+/// Shared threads if nobody says how many, and there are as many cores. One thread decides several hundred thousand requests
+/// a second, more than the links of a replica carry to eight of them.
+pub(crate) const SHARED_THREADS_MAX: usize = 8;
+
+/// How often it is found out how busy the threads are.
+const BUSY_OVER: Nanos = Nanos::from_millis(1_000);
+
+/// The decision threads of a replica, and what new leads need to know about deciding.
+///
+/// Leads without model threads of their own share a few threads. One that is started first comes when there is a lead for
+/// it; a lead goes where there is the least to do, and stays there.
+#[derive(Debug)]
+pub struct DecisionThreads {
+    config: DecisionConfig,
+    clock: Clock,
+    shared_max: usize,
+    /// Those that threads are bound to, in the order in which they are taken; none if they are not.
+    cores: Vec<CoreId>,
+    threads: Mutex<Vec<Known>>,
+    /// Threads so far.
+    numbers: AtomicU64,
+    /// WorkerGroups that have panicked so far.
+    panics: Arc<AtomicU64>,
+    /// Threads that have hung so far.
+    hangs: AtomicU64,
+}
+
+/// A thread, and how busy it was lately.
+#[derive(Debug)]
+struct Known {
+    thread: Arc<DecisionThread>,
+    measured: (Time, u64),
+    busy_percent: usize,
+}
+
+/// How much there is to do on a thread: one group is as much as a hundredth of a core.
+fn load(groups: usize, busy_percent: usize) -> usize {
+    groups + busy_percent
+}
+
+impl DecisionThreads {
+    /// Threads for leads that decide in this way; none is started yet.
+    #[must_use]
+    pub fn new(config: DecisionConfig) -> Self {
+        let shared_max = match config.shared_threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from).min(SHARED_THREADS_MAX),
+            threads => threads as usize,
+        };
+        // Asked here and not by the threads: they inherit the caller's cores, and the caller may be bound later.
+        let mut cores = if config.threads.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
+        if !cores.is_empty() {
+            let first = config.first_core % cores.len();
+            cores.rotate_left(first);
+        }
+        let (threads, clock) = (Mutex::default(), Clock::start());
+        let (numbers, panics, hangs) = (AtomicU64::new(0), Arc::default(), AtomicU64::new(0));
+        Self { config, clock, shared_max, cores, threads, numbers, panics, hangs }
+    }
+
+    /// How leads decide.
+    pub(crate) const fn config(&self) -> &DecisionConfig {
+        &self.config
+    }
+
+    /// The clock of all leads on these threads: the timers of one thread are of one clock.
+    pub(crate) const fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// A slot on the shared thread with the least to do; on a new one if none has nothing to do and there may be more.
+    ///
+    /// # Errors
+    /// If the system refuses the first thread.
+    pub(crate) fn shared(&self) -> std::io::Result<Slot> {
+        let mut threads = self.living();
+        let shared = || threads.iter().filter(|known| known.thread.sharing == ThreadSharing::Any);
+        let least = shared().min_by_key(|known| known.load()).map(|known| (known.load(), Arc::clone(&known.thread)));
+        let may_start = shared().count() < self.shared_max;
+        match least {
+            Some((load, thread)) if load == 0 || !may_start => Ok(thread.slot()),
+            least => match (self.start(&mut threads, "decide", ThreadSharing::Any), least) {
+                (Ok(thread), _) => Ok(thread.slot()),
+                (Err(error), Some((_, thread))) => {
+                    tracing::warn!(%error, "no further decision thread; leads share those that there are");
+                    Ok(thread.slot())
+                }
+                (Err(error), None) => Err(error),
+            },
+        }
+    }
+
+    /// A slot on a thread of its own.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub(crate) fn own(&self, name: &str) -> std::io::Result<Slot> {
+        Ok(self.start(&mut self.living(), name, ThreadSharing::One)?.slot())
+    }
+
+    /// A thread that somebody else runs, for leads to share.
+    #[cfg(test)]
+    pub(crate) fn host_on(&self, thread: &Arc<DecisionThread>) {
+        let measured = (self.clock.now(), 0);
+        self.lock().push(Known { thread: Arc::clone(thread), measured, busy_percent: 0 });
+    }
+
+    fn start(
+        &self,
+        threads: &mut Vec<Known>,
+        name: &str,
+        sharing: ThreadSharing,
+    ) -> std::io::Result<Arc<DecisionThread>> {
+        let bound = |core: &CoreId| threads.iter().filter(|known| known.thread.core == Some(*core)).count();
+        let core = self.cores.iter().copied().min_by_key(bound);
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let name = match sharing {
+            ThreadSharing::Any => format!("{name}-{number}"),
+            ThreadSharing::One => name.to_owned(),
+        };
+        let thread =
+            DecisionThread::start(name, (number, sharing), self.clock, self.config.threads, core, &self.panics)?;
+        let measured = (self.clock.now(), 0);
+        threads.push(Known { thread: Arc::clone(&thread), measured, busy_percent: 0 });
+        Ok(thread)
+    }
+
+    /// Those that run.
+    pub(crate) fn running(&self) -> Vec<Arc<DecisionThread>> {
+        self.living().iter().map(|known| Arc::clone(&known.thread)).collect()
+    }
+
+    /// What has to be done now and then: finds out how busy the threads are, and hands out the groups that are over on those of
+    /// `running`, which may have been told to end since they were asked for. To take one apart may wait a second for the disk of its
+    /// tape.
+    pub(crate) fn tend(&self, running: &[Arc<DecisionThread>], mut gone: impl FnMut(WorkerGroup)) {
+        let now = self.clock.now();
+        for known in &mut *self.lock() {
+            known.measure(now);
+        }
+        for thread in running {
+            while let Some(group) = thread.gone() {
+                gone(group);
+            }
+        }
+    }
+
+    /// WorkerGroups that have panicked so far; each has cost its lead.
+    pub(crate) fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    /// Threads that run and are not bound to a core although they are to be: the system refused it, or named none.
+    pub(crate) fn not_pinned(&self) -> usize {
+        let wanted = self.config.threads.pin;
+        let not = |known: &&Known| known.thread.core.is_none() || known.thread.core_refused();
+        if wanted { self.living().iter().filter(not).count() } else { 0 }
+    }
+
+    /// Gives up a thread that hangs: it decides nothing any more, and another one comes when there is a lead for it.
+    pub(crate) fn give_up(&self, thread: &DecisionThread) {
+        thread.stop();
+        self.hangs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Threads that have hung so far; each has cost every lead on it.
+    pub(crate) fn hangs(&self) -> u64 {
+        self.hangs.load(Ordering::Relaxed)
+    }
+
+    /// Ends all threads, with everything on them.
+    pub(crate) fn stop(&self) {
+        for known in self.lock().drain(..) {
+            known.thread.stop();
+        }
+    }
+
+    /// Those that were told to end are forgotten.
+    fn living(&self) -> MutexGuard<'_, Vec<Known>> {
+        let mut threads = self.lock();
+        threads.retain(|known| !known.thread.is_over());
+        threads
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for DecisionThreads {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Known {
+    fn load(&self) -> usize {
+        load(self.thread.groups(), self.busy_percent)
+    }
+
+    fn measure(&mut self, now: Time) {
+        let (since, busy_then) = self.measured;
+        let over = now.since(since);
+        if over >= BUSY_OVER {
+            let busy = self.thread.busy();
+            self.busy_percent = (busy.wrapping_sub(busy_then).saturating_mul(100) / over.get()).min(100) as usize;
+            self.measured = (now, busy);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn threads(shared_threads: u32) -> DecisionThreads {
+        DecisionThreads::new(DecisionConfig { shared_threads, ..DecisionConfig::default() })
+    }
+
+    fn numbers(slots: &[Slot]) -> Vec<u64> {
+        slots.iter().map(|slot| slot.thread.number).collect()
+    }
+
+    #[test]
+    fn leads_are_spread_over_a_fixed_number_of_threads() {
+        let threads = threads(3);
+        let slots: Vec<_> = (0..7).map(|_| threads.shared().unwrap()).collect();
+        assert_eq!(numbers(&slots), [0, 1, 2, 0, 1, 2, 0]);
+        let own = threads.own("rank-s1").unwrap();
+        assert_eq!(threads.running().len(), 4);
+        drop(own);
+        assert_eq!(threads.running().len(), 3, "it ends with its group");
+        threads.stop();
+        assert_eq!(threads.running().len(), 0);
+    }
+
+    #[test]
+    fn a_lead_goes_where_there_is_the_least_to_do() {
+        let threads = threads(2);
+        let _seats: Vec<_> = (0..4).map(|_| threads.shared().unwrap()).collect();
+        // The first thread has load, the second one has more leads.
+        threads.lock()[0].busy_percent = 3;
+        let more: Vec<_> = (0..4).map(|_| threads.shared().unwrap()).collect();
+        assert_eq!(numbers(&more), [1, 1, 1, 0], "three hundredths of a core are three leads");
+    }
+
+    #[test]
+    fn threads_that_are_not_bound_as_asked_are_counted_while_they_run() {
+        let pinned = |pin: bool, cores: &[usize]| {
+            let mut config = DecisionConfig { shared_threads: 2, ..DecisionConfig::default() };
+            config.threads.pin = pin;
+            let mut threads = DecisionThreads::new(config);
+            threads.cores = cores.iter().map(|&id| CoreId { id }).collect();
+            threads
+        };
+        // A core that no machine of the tests has.
+        const NO_CORE: usize = 1023;
+        for (pin, cores, expected) in [(true, &[][..], 2), (true, &[NO_CORE][..], 2), (false, &[][..], 0)] {
+            let threads = pinned(pin, cores);
+            let _seats: Vec<_> = (0..2).map(|_| threads.shared().unwrap()).collect();
+            let began = std::time::Instant::now();
+            // A thread asks for its core once it runs.
+            while threads.not_pinned() != expected && began.elapsed() < std::time::Duration::from_secs(20) {
+                std::thread::yield_now();
+            }
+            assert_eq!(threads.not_pinned(), expected, "pin {pin}, cores {cores:?}");
+            threads.stop();
+            assert_eq!(threads.not_pinned(), 0, "those that have ended are no threads");
+        }
+        let core = core_affinity::get_core_ids().unwrap()[0].id;
+        let threads = pinned(true, &[core]);
+        let _seat = threads.shared().unwrap();
+        assert_eq!(threads.not_pinned(), 0, "the system gives it the core");
+    }
+
+    #[test]
+    fn what_a_thread_is_busy_is_measured_over_a_second() {
+        let threads = threads(1);
+        let _seat = threads.shared().unwrap();
+        let known = &mut threads.lock()[0];
+        let (since, _) = known.measured;
+        known.measured = (since, known.thread.busy().wrapping_sub(BUSY_OVER.get() / 4));
+        known.measure(since + BUSY_OVER - Nanos::new(1));
+        assert_eq!(known.busy_percent, 0, "too early to say");
+        known.measure(since + BUSY_OVER);
+        assert_eq!((known.busy_percent, known.measured.0), (25, since + BUSY_OVER));
+    }
+
+    #[test]
+    fn threads_are_bound_to_the_cores_that_have_the_fewest() {
+        let mut threads = threads(3);
+        threads.cores = (0..2).map(|id| CoreId { id }).collect();
+        let slots: Vec<_> = (0..3).map(|_| threads.shared().unwrap()).collect();
+        let cores: Vec<_> = slots.iter().map(|slot| slot.thread.core.unwrap().id).collect();
+        assert_eq!(cores, [0, 1, 0]);
+        // Another one comes in the place of one that hangs.
+        slots[1].thread.stop();
+        assert_eq!(threads.shared().unwrap().thread.core.unwrap().id, 1);
+    }
+}

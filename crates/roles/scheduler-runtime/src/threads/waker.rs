@@ -1,0 +1,308 @@
+//! How a decision thread is woken: one thread waker for the thread, and for each group on it a waker that says who is meant.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+use std::time::Duration;
+
+use crossbeam::queue::SegQueue;
+use symphony_types::{Nanos, Time};
+
+use crate::threads::clock::Clock;
+use crate::threads::spin_stretch::SpinStretch;
+
+/// How a thread waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Idle {
+    /// It spins, always.
+    Spin,
+    /// It sleeps, and spins the last stretch before a timer.
+    Sleep(SpinStretch),
+}
+
+/// Wakes one decision thread.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadWaker {
+    clock: Clock,
+    rung: AtomicBool,
+    /// When it was rung for the first time since the last answer, in nanoseconds.
+    rung_at: AtomicU64,
+    thread: OnceLock<Thread>,
+    /// Counts the beginnings and ends of turns: odd within one.
+    pulse: AtomicU64,
+    /// When the last turn began, in nanoseconds; 0 before the second one.
+    began: AtomicU64,
+    /// Slots whose wakers were rung, in that order.
+    slots: SegQueue<usize>,
+}
+
+/// What can be seen of a decision thread from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pulse {
+    /// Changes whenever a turn begins or ends.
+    pub(crate) count: u64,
+    /// Within a turn, or rung and not awake yet.
+    pub(crate) busy: bool,
+    /// When the turn began that is under way, or the thread was rung that is not awake yet.
+    pub(crate) since: Option<Time>,
+}
+
+impl ThreadWaker {
+    /// One for a thread that goes by this clock.
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, ..Self::default() }
+    }
+
+    /// Called once, by the thread that answers.
+    pub(crate) fn answered_by_this_thread(&self) {
+        let _ = self.thread.set(std::thread::current());
+        self.pulse.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pulse(&self) -> Pulse {
+        let count = self.pulse.load(Ordering::Acquire);
+        let in_turn = count % 2 == 1;
+        // A thread that has not begun yet waits for a core.
+        let rung = count > 0 && self.rung.load(Ordering::Acquire);
+        let since = match in_turn {
+            true => self.began.load(Ordering::Relaxed),
+            false if rung => self.rung_at.load(Ordering::Relaxed),
+            false => 0,
+        };
+        Pulse { count, busy: in_turn || rung, since: (since > 0).then(|| Time::from_nanos(since)) }
+    }
+
+    /// One turn is over, and the thread begins the next one without waiting.
+    pub(crate) fn beat(&self, now: Time) {
+        self.began.store(now.as_nanos(), Ordering::Relaxed);
+        self.pulse.fetch_add(2, Ordering::Release);
+    }
+
+    /// There is something to do.
+    pub(crate) fn wake(&self) {
+        // Only the first ring since the last answer pays for a look at the clock and a wake-up. Of several at a time each says about the
+        // same; one that was held up in between says too early a time, which whoever looks holds against nobody (`watchdog.rs`).
+        if !self.rung.load(Ordering::Relaxed) {
+            self.rung_at.store(self.clock.now().as_nanos(), Ordering::Relaxed);
+        }
+        if !self.rung.swap(true, Ordering::AcqRel)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Whether it has rung since the last answer. Whatever was handed over before a ring can be seen after this.
+    pub(crate) fn answer(&self) -> bool {
+        // Threads look at the waker between any two turns; only taking it down has to be exclusive.
+        self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::AcqRel)
+    }
+
+    /// The next slot whose waker was rung.
+    pub(crate) fn next_woken(&self) -> Option<usize> {
+        self.slots.pop()
+    }
+
+    /// Waits until the waker rings or `until` has come, and returns the time; returns at once if it has rung since the
+    /// last answer. `now` is a fresh reading of the clock.
+    pub(crate) fn wait(&self, now: Time, until: Time, idle: &mut Idle) -> Time {
+        self.pulse.fetch_add(1, Ordering::Relaxed);
+        let now = self.sleep(now, until, idle);
+        self.began.store(now.as_nanos(), Ordering::Relaxed);
+        self.pulse.fetch_add(1, Ordering::Release);
+        now
+    }
+
+    fn sleep(&self, mut now: Time, until: Time, idle: &mut Idle) -> Time {
+        loop {
+            let left = until.since(now);
+            if self.rung.load(Ordering::Relaxed) || left == Nanos::ZERO {
+                return now;
+            }
+            let stretch = match idle {
+                Idle::Spin => Nanos::MAX,
+                Idle::Sleep(stretch) => stretch.get(),
+            };
+            if left <= stretch {
+                std::hint::spin_loop();
+                now = self.clock.now();
+            } else if until == Time::NEVER {
+                std::thread::park();
+                now = self.clock.now();
+            } else {
+                let wake_at = until - stretch;
+                std::thread::park_timeout(Duration::from(left - stretch));
+                now = self.clock.now();
+                // One that was rung ended when it should.
+                if let Idle::Sleep(stretch) = idle
+                    && now >= wake_at
+                    && !self.rung.load(Ordering::Relaxed)
+                {
+                    stretch.learn(now.since(wake_at));
+                }
+            }
+        }
+    }
+}
+
+/// Wakes the thread of one group, and says that this group is meant.
+#[derive(Debug, Default)]
+pub(crate) struct GroupWaker {
+    thread_waker: Arc<ThreadWaker>,
+    slot: usize,
+    rung: AtomicBool,
+    /// Its group has the turn.
+    in_turn: AtomicBool,
+    over: AtomicBool,
+    failed: AtomicBool,
+}
+
+impl GroupWaker {
+    pub(crate) fn new(thread_waker: Arc<ThreadWaker>, slot: usize) -> Self {
+        Self { thread_waker, slot, ..Self::default() }
+    }
+
+    /// The group's place on its thread.
+    pub(crate) const fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// There is something to do for the group.
+    pub(crate) fn wake(&self) {
+        // Only the first ring since the group's last turn began names the slot again.
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            self.thread_waker.slots.push(self.slot);
+            self.thread_waker.wake();
+        }
+    }
+
+    /// Whether it has rung since the last answer. Said of a slot from [`ThreadWaker::next_woken`] it is the newest word: the
+    /// slot was named after the ring.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.rung.load(Ordering::Relaxed)
+    }
+
+    /// The group's turn begins: what was handed over before a ring until now is seen in it.
+    pub(crate) fn answer(&self) {
+        if self.is_woken() {
+            self.rung.swap(false, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether the group has the turn: a thread that hangs meanwhile hangs in what this group decides.
+    pub(crate) fn is_in_turn(&self) -> bool {
+        self.in_turn.load(Ordering::Relaxed)
+    }
+
+    /// The group's turn begins, or is over.
+    pub(crate) fn turn(&self, under_way: bool) {
+        self.in_turn.store(under_way, Ordering::Relaxed);
+    }
+
+    /// The group has no more turns: its thread lets go of it.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// The group has panicked, and is let go of.
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Whether it has panicked.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Whether the group is to go.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_before_the_wait_is_not_lost_and_one_during_it_wakes() {
+        let clock = Clock::start();
+        let waker = Arc::new(ThreadWaker::new(clock));
+        waker.answered_by_this_thread();
+        let mut idle = Idle::Sleep(SpinStretch::default());
+        waker.wake();
+        waker.wait(clock.now(), Time::NEVER, &mut idle);
+        assert!(waker.answer());
+        assert!(!waker.answer(), "answered");
+        let other = Arc::clone(&waker);
+        let ringer = std::thread::spawn(move || other.wake());
+        waker.wait(clock.now(), Time::NEVER, &mut idle);
+        assert!(waker.answer());
+        ringer.join().unwrap();
+    }
+
+    #[test]
+    fn a_seat_is_named_once_until_its_turn_and_again_after_it() {
+        let thread_waker = Arc::new(ThreadWaker::default());
+        let (one, other) =
+            (GroupWaker::new(Arc::clone(&thread_waker), 1), GroupWaker::new(Arc::clone(&thread_waker), 2));
+        for waker in [&other, &one, &other, &one] {
+            waker.wake();
+        }
+        assert!(thread_waker.answer());
+        assert_eq!(
+            [thread_waker.next_woken(), thread_waker.next_woken(), thread_waker.next_woken()],
+            [Some(2), Some(1), None]
+        );
+        other.wake();
+        assert!(!thread_waker.answer(), "its turn has not begun: whatever came is seen in it");
+        other.answer();
+        assert!(!other.is_woken() && one.is_woken());
+        other.wake();
+        assert!(thread_waker.answer());
+        assert_eq!([thread_waker.next_woken(), thread_waker.next_woken()], [Some(2), None]);
+    }
+
+    #[test]
+    fn a_thread_is_busy_in_a_turn_and_when_it_is_rung_but_not_before_it_has_begun() {
+        let clock = Clock::start();
+        let waker = ThreadWaker::new(clock);
+        waker.wake();
+        assert!(!waker.pulse().busy, "it has not begun");
+        waker.answered_by_this_thread();
+        assert!(waker.pulse().busy, "in its first turn");
+        let began = waker.wait(clock.now(), Time::NEVER, &mut Idle::Spin);
+        let before = waker.pulse();
+        assert_eq!((before.busy, before.since), (true, Some(began)), "in the next one");
+        waker.beat(clock.now());
+        assert!(waker.pulse().busy && waker.pulse() != before, "in the turn of the next group");
+        // As in the middle of a wait.
+        assert!(waker.answer());
+        waker.pulse.fetch_add(1, Ordering::Relaxed);
+        assert!(!waker.pulse().busy, "asleep");
+        let before = clock.now();
+        waker.wake();
+        let after = clock.now();
+        let rung = waker.pulse();
+        assert!(
+            rung.busy && rung.since.is_some_and(|since| (before..=after).contains(&since)),
+            "rung and not awake: {rung:?}"
+        );
+        waker.wake();
+        assert_eq!(waker.pulse(), rung, "the first ring counts");
+    }
+
+    #[test]
+    fn a_timer_is_never_early() {
+        let clock = Clock::start();
+        let waker = ThreadWaker::new(clock);
+        waker.answered_by_this_thread();
+        for mut idle in [Idle::Spin, Idle::Sleep(SpinStretch::default())] {
+            for micros in [0, 10, 200, 3000] {
+                let until = clock.now() + Nanos::from_micros(micros);
+                assert!(waker.wait(clock.now(), until, &mut idle) >= until);
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Finds decision threads that hang although their process lives. A pure value; a thread beside the runtime keeps it.
+
+use std::collections::HashMap;
+
+use symphony_types::{Nanos, Time};
+
+use crate::threads::waker::Pulse;
+
+/// How often a thread is looked at whose turn may be a hang soon, as long as there are not too many.
+const LOOK_EVERY: Nanos = Nanos::from_millis(10);
+
+/// Threads that are looked at in that time: they cost one to three hundredths of a core. Of more, which only leads with threads
+/// of their own have, each is looked at less often.
+const THREADS_PER_LOOK: usize = 250;
+
+/// The longest pause is a part of the time after which a thread is stuck. A thread says when its turn began or when it was rung:
+/// what begins just after a look is seen by the next one, and looked at again exactly when it hangs.
+const LONGEST_PAUSE_PART: u64 = 2;
+
+/// A look that comes so many times [`LOOK_EVERY`] later than it should was itself held up: then so, perhaps, was the thread that
+/// is looked at.
+const LATE_LOOKS: u64 = 2;
+
+/// The shortest pause between two looks at so many threads.
+fn look_every(threads: usize) -> Nanos {
+    LOOK_EVERY.saturating_mul(threads.div_ceil(THREADS_PER_LOOK).max(1) as u64)
+}
+
+/// What a look has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// Threads that hang.
+    pub(crate) stuck: Vec<u64>,
+    /// The pause until the next look.
+    pub(crate) pause: Nanos,
+}
+
+/// Watches the decision threads of a replica.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    stuck_after: Nanos,
+    /// By the number of the thread: its pulse, and since when it has not changed if there is something to do.
+    threads: HashMap<u64, (u64, Option<Time>)>,
+    /// When the last look was, and when the next one is due.
+    looked: Option<(Time, Time)>,
+}
+
+impl Watchdog {
+    /// One for which a thread that is busy with one thing for longer than `stuck_after` hangs.
+    pub(crate) fn new(stuck_after: Nanos) -> Self {
+        Self { stuck_after, threads: HashMap::new(), looked: None }
+    }
+
+    /// Takes a look at all threads.
+    pub(crate) fn look(&mut self, now: Time, pulses: impl ExactSizeIterator<Item = (u64, Pulse)>) -> Look {
+        let shortest = look_every(pulses.len());
+        let late_by = shortest.saturating_mul(LATE_LOOKS);
+        // What was before the last look has been judged by it; before a pause of this process nothing is held against anybody.
+        let judged = match self.looked {
+            Some((_, due)) if now > due + late_by => now,
+            Some((last, _)) => last,
+            None => now,
+        };
+        let mut pause = Nanos::new(self.stuck_after.get() / LONGEST_PAUSE_PART).max(shortest);
+        let (mut threads, mut stuck) = (HashMap::with_capacity(self.threads.len()), Vec::new());
+        for (number, pulse) in pulses {
+            let same = self.threads.get(&number).filter(|(count, _)| *count == pulse.count && judged < now);
+            let known = same.and_then(|(_, since)| *since);
+            let since = known.unwrap_or_else(|| pulse.since.map_or(now, |since| since.max(judged)));
+            threads.insert(number, (pulse.count, pulse.busy.then_some(since)));
+            if !pulse.busy {
+                continue;
+            }
+            let hangs_at = since + self.stuck_after;
+            if now > hangs_at {
+                stuck.push(number);
+            }
+            pause = pause.min(hangs_at.since(now)).max(shortest);
+        }
+        self.threads = threads;
+        self.looked = Some((now, now + pause));
+        Look { stuck, pause }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STUCK_AFTER: Nanos = Nanos::from_millis(100);
+    const WELL: u64 = 3;
+    const ILL: u64 = 8;
+
+    fn at(ms: u64) -> Time {
+        Time::from_nanos(3_600_000_000_000) + Nanos::from_millis(ms)
+    }
+
+    fn rung(count: u64, since: u64) -> Pulse {
+        Pulse { count, busy: true, since: Some(at(since)) }
+    }
+
+    const fn asleep(count: u64) -> Pulse {
+        Pulse { count, busy: false, since: None }
+    }
+
+    fn in_turn(count: u64, since: u64) -> Pulse {
+        Pulse { count, busy: true, since: Some(at(since)) }
+    }
+
+    fn watchdog() -> Watchdog {
+        Watchdog::new(STUCK_AFTER)
+    }
+
+    /// Looks at two threads, one of which is well and busy. Whether the other one is stuck, and the pause in milliseconds.
+    fn look(watchdog: &mut Watchdog, ms: u64, ill: Pulse) -> (bool, u64) {
+        let well = in_turn(ms, ms.saturating_sub(1));
+        let look = watchdog.look(at(ms), [(WELL, well), (ILL, ill)].into_iter());
+        assert!(!look.stuck.contains(&WELL), "at {ms} ms");
+        (look.stuck.contains(&ILL), look.pause.get() / 1_000_000)
+    }
+
+    /// Looks when it wants to until the other one is stuck, and returns when that is.
+    fn found(watchdog: &mut Watchdog, mut ms: u64, ill: impl Fn(u64) -> Pulse) -> u64 {
+        loop {
+            match look(watchdog, ms, ill(ms)) {
+                (true, _) => return ms,
+                (false, pause) => ms += pause,
+            }
+            assert!(ms < 10_000, "never");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_never_stuck_and_seldom_looked_at() {
+        let mut watchdog = watchdog();
+        for ms in (0..=2_000).step_by(50) {
+            assert_eq!(look(&mut watchdog, ms, asleep(4)), (false, 50), "at {ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_turn_that_hangs_is_found_as_soon_as_it_is_one_whenever_it_began() {
+        for began in 1_000..1_100 {
+            let mut watchdog = watchdog();
+            let pulse = |ms| if ms >= began { in_turn(5, began) } else { asleep(4) };
+            let found = found(&mut watchdog, 0, pulse);
+            assert!((began + 101..=began + 110).contains(&found), "began at {began}, found at {found}");
+            assert!(!look(&mut watchdog, found + 10, in_turn(7, found + 9)).0, "it goes on");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_does_not_wake_is_found_as_long_after_it_was_rung_whenever_that_was() {
+        for rang in 1_000..1_100 {
+            let found = found(&mut watchdog(), 0, |ms| if ms >= rang { rung(4, rang) } else { asleep(4) });
+            assert!((rang + 101..=rang + 110).contains(&found), "rung at {rang}, found at {found}");
+        }
+    }
+
+    #[test]
+    fn a_ring_that_says_too_early_a_time_counts_from_the_last_look_on() {
+        let found = found(&mut watchdog(), 0, |ms| if ms > 1_000 { rung(4, 3) } else { asleep(4) });
+        assert_eq!(found, 1_110, "nobody was seen to be late at 1000");
+    }
+
+    #[test]
+    fn a_thread_whose_first_turn_has_no_time_yet_is_stuck_as_long_after_it_was_seen() {
+        assert_eq!(found(&mut watchdog(), 0, |_| Pulse { count: 1, busy: true, since: None }), 110);
+    }
+
+    #[test]
+    fn a_thread_that_takes_the_place_of_another_begins_anew() {
+        let mut watchdog = watchdog();
+        let mut look = |ms, number| watchdog.look(at(ms), std::iter::once((number, in_turn(4, 0)))).stuck;
+        for ms in [0, 50, 100] {
+            assert!(look(ms, ILL).is_empty());
+        }
+        assert_eq!(look(110, ILL), [ILL]);
+        assert!(look(120, ILL + 1).is_empty());
+        assert!(look(130, ILL).is_empty(), "long forgotten");
+    }
+
+    #[test]
+    fn many_threads_are_looked_at_less_often_and_that_is_not_late() {
+        let pauses = [0, 1, 250, 251, 1_000].map(|threads| look_every(threads).get() / 1_000_000);
+        assert_eq!(pauses, [10, 10, 10, 20, 40]);
+        let (mut watchdog, mut ms) = (watchdog(), 0);
+        let found = loop {
+            let others = (100..1_099).map(|number| (number, asleep(2)));
+            let all: Vec<_> = others.chain([(ILL, in_turn(5, 0))]).collect();
+            let look = watchdog.look(at(ms), all.into_iter());
+            if look.stuck == [ILL] {
+                break ms;
+            }
+            ms += look.pause.get() / 1_000_000;
+        };
+        assert_eq!(found, 140);
+    }
+
+    #[test]
+    fn who_looks_late_was_held_up_itself_and_forgives() {
+        let mut watchdog = watchdog();
+        assert_eq!(look(&mut watchdog, 0, in_turn(5, 0)), (false, 50));
+        assert_eq!(look(&mut watchdog, 70, in_turn(5, 0)), (false, 30), "late, but not by too much");
+        assert_eq!(look(&mut watchdog, 5_000, in_turn(5, 0)), (false, 50), "the whole process was paused");
+        assert_eq!(look(&mut watchdog, 5_080, in_turn(5, 0)), (false, 50), "paused again");
+        assert_eq!(found(&mut watchdog, 5_130, |_| in_turn(5, 0)), 5_190, "stuck for as long after the pause");
+    }
+}

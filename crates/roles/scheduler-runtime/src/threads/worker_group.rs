@@ -1,0 +1,67 @@
+//! The workers of one lead that share a decision thread, and take their turns together.
+
+use std::sync::Arc;
+
+use symphony_types::{Nanos, Time};
+
+use crate::threads::waker::GroupWaker;
+use crate::threads::worker::{TurnStart, Worker};
+
+/// Some workers of one lead: each of them has a part of every turn.
+pub(crate) struct WorkerGroup {
+    waker: Arc<GroupWaker>,
+    workers: Vec<Box<dyn Worker>>,
+    /// What each worker's part of the turn has taken so far; nothing if there was nothing to do.
+    spent: Vec<Option<Nanos>>,
+    /// Its turns so far.
+    turns: u64,
+    /// When everything in its last turn had been decided.
+    last_ended: Time,
+}
+
+impl WorkerGroup {
+    /// `waker` is of all of its workers. They take their turns in this order: requests first, so that their offers are ranked
+    /// in the same turn.
+    pub(crate) fn new(waker: Arc<GroupWaker>, workers: Vec<Box<dyn Worker>>) -> Self {
+        let spent = vec![None; workers.len()];
+        Self { waker, workers, spent, turns: 0, last_ended: Time::ZERO }
+    }
+
+    pub(crate) fn waker(&self) -> &GroupWaker {
+        &self.waker
+    }
+
+    /// One turn, which begins at `now`, the clock's newest word. Returns when the next one is due at the latest
+    /// ([`Time::ZERO`] if there is more to do already), and the time.
+    pub(crate) fn turn(&mut self, now: Time, clock: &impl Fn() -> Time) -> (Time, Time) {
+        self.waker.answer();
+        self.waker.turn(true);
+        self.turns += 1;
+        let mut turn = TurnStart { number: self.turns, now, last_ended: self.last_ended };
+        let mut wake_at = Time::NEVER;
+        for (worker, spent) in self.workers.iter_mut().zip(&mut self.spent) {
+            let end = worker.turn(turn);
+            wake_at = wake_at.min(end.wake_at);
+            // The end of one worker's part is the beginning of the next one's: one reading of the clock serves both.
+            let now = clock();
+            *spent = (end.handled > 0).then(|| now.since(turn.now));
+            turn.now = now;
+        }
+        self.last_ended = turn.now;
+        for (worker, spent) in self.workers.iter_mut().zip(&self.spent) {
+            let Some(decided_in) = *spent else { continue };
+            worker.hand_over(turn.now);
+            let now = clock();
+            worker.metrics().turns.record(decided_in + now.since(turn.now));
+            turn.now = now;
+        }
+        self.waker.turn(false);
+        (wake_at, turn.now)
+    }
+}
+
+impl std::fmt::Debug for WorkerGroup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WorkerGroup").field("slot", &self.waker.slot()).field("workers", &self.workers.len()).finish()
+    }
+}

@@ -1,0 +1,82 @@
+//! The groups of one decision thread: who comes, who goes, and whose turn it is. Without the thread: time is an argument.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use symphony_types::Time;
+
+use crate::threads::turn_order::TurnOrder;
+use crate::threads::waker::ThreadWaker;
+use crate::threads::worker_group::WorkerGroup;
+
+/// All groups of a thread, by slot.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerGroups {
+    slots: Vec<Option<WorkerGroup>>,
+    order: TurnOrder,
+}
+
+/// What came of a turn.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// Nobody has anything to do before this time.
+    Nobody(Time),
+    /// A group had its turn, which ended at this time.
+    Taken(Time),
+    /// A group is over. It has had its last turn, and its slot is free.
+    Over(WorkerGroup),
+    /// A group has panicked in its turn. It has no more of them, and its slot is free.
+    Failed(WorkerGroup),
+}
+
+impl WorkerGroups {
+    /// A group takes its slot, and has a turn soon: it may have been told something before it came.
+    pub(crate) fn install(&mut self, group: WorkerGroup, now: Time) {
+        let slot = group.waker().slot();
+        if slot >= self.slots.len() {
+            self.slots.resize_with(slot + 1, || None);
+            self.order.grow(self.slots.len());
+        }
+        self.slots[slot] = Some(group);
+        self.order.ring(slot, now);
+    }
+
+    /// Takes in which wakers were rung, at `now` or a little earlier.
+    pub(crate) fn hear(&mut self, thread_waker: &ThreadWaker, now: Time) {
+        while let Some(slot) = thread_waker.next_woken() {
+            // A group that had a turn since then has seen everything, and one that has not come yet will.
+            let group = self.slots.get(slot).and_then(Option::as_ref);
+            if group.is_some_and(|group| group.waker().is_woken()) {
+                self.order.ring(slot, now);
+            }
+        }
+    }
+
+    /// One turn of one group. It takes a step for each input of that group, and O(log n) for n slots.
+    pub(crate) fn turn(&mut self, now: Time, clock: &impl Fn() -> Time) -> Turn {
+        let Some(slot) = self.order.next(now) else { return Turn::Nobody(self.order.wake_at()) };
+        let place = &mut self.slots[slot];
+        // Before it is asked whether it is over: whoever ends it from now on rings again.
+        if let Some(group) = place {
+            group.waker().answer();
+        }
+        if let Some(group) = place.take_if(|group| group.waker().is_over()) {
+            return Turn::Over(group);
+        }
+        let Some(mut group) = place.take() else { return Turn::Taken(now) };
+        // Nobody looks at the workers of a group again that has panicked; the other groups share nothing with it.
+        let Ok((wake_at, now)) = catch_unwind(AssertUnwindSafe(|| group.turn(now, clock))) else {
+            return Turn::Failed(group);
+        };
+        *place = Some(group);
+        // Who is late with its timers waits like everybody else with more to do: else it would be first for ever.
+        if wake_at <= now {
+            self.order.ring(slot, now);
+        } else {
+            self.order.arm(slot, wake_at);
+        }
+        Turn::Taken(now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use symphony_types::Nanos;
+
+use super::*;
+use crate::threads::waker::GroupWaker;
+use crate::threads::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
+use crate::workers::worker_metrics::{WorkerKind, WorkerMetrics};
+
+/// A worker whose inputs are a number: how many wait.
+struct Played {
+    number: usize,
+    inputs: Arc<Mutex<usize>>,
+    /// From one timer to the next, if it has any.
+    every: Option<Nanos>,
+    timer: Time,
+    /// How far behind its timers stay, if they do.
+    behind: Option<Nanos>,
+    /// A planted fault: its next turn panics.
+    panics: Arc<AtomicBool>,
+    turns: Arc<Mutex<Vec<usize>>>,
+    metrics: WorkerMetrics,
+}
+
+impl Worker for Played {
+    fn turn(&mut self, turn: TurnStart) -> TurnEnd {
+        self.turns.lock().unwrap().push(self.number);
+        assert!(!self.panics.load(Ordering::Relaxed), "planted");
+        let mut inputs = self.inputs.lock().unwrap();
+        let mut handled = (*inputs).min(TURN_INPUTS_MAX);
+        *inputs -= handled;
+        if self.timer <= turn.now {
+            handled += 1;
+            self.timer = self.every.map_or(Time::NEVER, |every| turn.now + every);
+        }
+        let timer = self.behind.map_or(self.timer, |behind| turn.now - behind);
+        TurnEnd { wake_at: if *inputs > 0 { Time::ZERO } else { timer }, handled }
+    }
+
+    fn hand_over(&mut self, _now: Time) {}
+
+    fn metrics(&self) -> &WorkerMetrics {
+        &self.metrics
+    }
+}
+
+/// WorkerGroups of one played worker each, on a thread whose time is the test's.
+struct Scene {
+    groups: WorkerGroups,
+    thread_waker: Arc<ThreadWaker>,
+    wakers: Vec<Arc<GroupWaker>>,
+    inputs: Vec<Arc<Mutex<usize>>>,
+    panics: Vec<Arc<AtomicBool>>,
+    turns: Arc<Mutex<Vec<usize>>>,
+    now: Cell<Time>,
+}
+
+const START: Time = Time::from_nanos(1_000_000_000);
+/// What each reading of the clock costs: a turn is read twice.
+const READING: Nanos = Nanos::from_micros(5);
+
+impl Scene {
+    fn new() -> Self {
+        let (groups, thread_waker) = (WorkerGroups::default(), Arc::default());
+        let (inputs, panics) = (Vec::new(), Vec::new());
+        Self { groups, thread_waker, wakers: Vec::new(), inputs, panics, turns: Arc::default(), now: Cell::new(START) }
+    }
+
+    fn of(groups: usize) -> Self {
+        let mut scene = Self::new();
+        (0..groups).for_each(|_| scene.install(None, None));
+        scene.run();
+        scene
+    }
+
+    /// One more group, whose timers ring at such distances or stay behind.
+    fn install(&mut self, every: Option<Nanos>, behind: Option<Nanos>) {
+        let number = self.wakers.len();
+        let waker = Arc::new(GroupWaker::new(Arc::clone(&self.thread_waker), number));
+        let (inputs, turns) = (Arc::<Mutex<usize>>::default(), Arc::clone(&self.turns));
+        let metrics = WorkerMetrics::new(WorkerKind::Model);
+        let (now, timer) = (self.now.get(), every.map_or(Time::NEVER, |every| self.now.get() + every));
+        let panics = Arc::<AtomicBool>::default();
+        self.panics.push(Arc::clone(&panics));
+        let worker = Played { number, inputs: Arc::clone(&inputs), every, timer, behind, panics, turns, metrics };
+        self.groups.install(WorkerGroup::new(Arc::clone(&waker), vec![Box::new(worker)]), now);
+        self.wakers.push(waker);
+        self.inputs.push(inputs);
+    }
+
+    /// Hands inputs to a group.
+    fn tell(&self, group: usize, inputs: usize) {
+        *self.inputs[group].lock().unwrap() += inputs;
+        self.wakers[group].wake();
+    }
+
+    /// One step, as the thread takes it.
+    fn step(&mut self) -> Turn {
+        if self.thread_waker.answer() {
+            self.groups.hear(&self.thread_waker, self.now.get());
+        }
+        let clock = || {
+            self.now.set(self.now.get() + READING);
+            self.now.get()
+        };
+        self.groups.turn(self.now.get(), &clock)
+    }
+
+    /// Runs until nobody has anything to do, and returns whose turns there were.
+    fn run(&mut self) -> Vec<usize> {
+        while !matches!(self.step(), Turn::Nobody(_)) {}
+        std::mem::take(&mut self.turns.lock().unwrap())
+    }
+}
+
+#[test]
+fn of_a_thousand_crews_only_those_that_are_meant_have_turns() {
+    let mut scene = Scene::of(1_000);
+    scene.tell(700, 1);
+    scene.tell(3, 1);
+    scene.tell(700, 1);
+    assert_eq!(scene.run(), [700, 3]);
+    assert_eq!(scene.run(), [0; 0]);
+}
+
+#[test]
+fn a_flood_for_one_is_taken_in_between_the_turns_of_others() {
+    let mut scene = Scene::of(3);
+    scene.tell(0, 4 * TURN_INPUTS_MAX);
+    scene.step();
+    scene.tell(2, 1);
+    scene.tell(1, 2 * TURN_INPUTS_MAX);
+    // A full turn may be the last one: only the next one finds that nothing is left.
+    assert_eq!(scene.run(), [0, 0, 2, 1, 0, 1, 0]);
+}
+
+#[test]
+fn a_crew_that_panics_is_handed_out_and_the_others_go_on() {
+    let mut scene = Scene::of(3);
+    scene.panics[1].store(true, Ordering::Relaxed);
+    for group in [0, 1, 2] {
+        scene.tell(group, 1);
+    }
+    let mut failed = Vec::new();
+    for _ in 0..3 {
+        if let Turn::Failed(group) = scene.step() {
+            failed.push(group.waker().slot());
+        }
+    }
+    assert_eq!((std::mem::take(&mut *scene.turns.lock().unwrap()), failed), (vec![0, 1, 2], vec![1]));
+    for group in [0, 1, 2] {
+        scene.tell(group, 1);
+    }
+    assert_eq!(scene.run(), [0, 2], "it has no more turns");
+}
+
+#[test]
+fn timers_of_all_crews_ring_in_their_order_and_before_a_flood() {
+    let mut scene = Scene::new();
+    for every in [900, 300, 600] {
+        scene.install(Some(Nanos::from_micros(every)), None);
+    }
+    scene.install(None, None);
+    assert_eq!(scene.run(), [0, 1, 2, 3]);
+    scene.now.set(scene.now.get() + Nanos::from_micros(1_000));
+    scene.tell(3, 1);
+    assert_eq!((0..4).map(|_| scene.step()).filter(|turn| matches!(turn, Turn::Taken(_))).count(), 4);
+    assert_eq!(*scene.turns.lock().unwrap(), [1, 2, 0, 3]);
+}
+
+#[test]
+fn who_never_catches_up_with_its_timers_holds_nobody_up() {
+    let mut scene = Scene::new();
+    scene.install(None, Some(Nanos::from_millis(10)));
+    scene.install(None, Some(Nanos::from_millis(5)));
+    scene.install(None, None);
+    (0..3).for_each(|_| drop(scene.step()));
+    scene.turns.lock().unwrap().clear();
+    scene.tell(2, 1);
+    (0..5).for_each(|_| drop(scene.step()));
+    assert_eq!(*scene.turns.lock().unwrap(), [0, 1, 2, 0, 1]);
+}
+
+#[test]
+fn who_is_over_has_no_turn_although_it_was_rung_and_its_seat_can_be_taken_again() {
+    let mut scene = Scene::of(2);
+    scene.tell(0, 1);
+    scene.tell(1, 1);
+    scene.wakers[1].end();
+    assert!(matches!(scene.step(), Turn::Taken(_)));
+    assert!(matches!(scene.step(), Turn::Over(group) if group.waker().slot() == 1));
+    assert_eq!(scene.run(), [0]);
+    // Somebody still has the waker of the group that has gone.
+    let former = scene.wakers.pop().unwrap();
+    scene.inputs.pop();
+    scene.install(None, None);
+    assert_eq!(scene.run(), [1]);
+    former.answer();
+    former.wake();
+    assert_eq!(scene.run(), [0; 0], "it is not the waker of the group that sits there now");
+    scene.tell(1, 1);
+    assert_eq!(scene.run(), [1]);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Sit(Option<u64>),
+    Tell(usize, usize),
+    End(usize),
+    Step,
+    Pass(u64),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let deed = prop_oneof![
+        1 => prop::option::of(1_u64..2_000).prop_map(Deed::Sit),
+        4 => (any::<usize>(), 0_usize..600).prop_map(|(group, inputs)| Deed::Tell(group, inputs)),
+        1 => any::<usize>().prop_map(Deed::End),
+        6 => Just(Deed::Step),
+        2 => (0_u64..3_000).prop_map(Deed::Pass),
+    ];
+    prop::collection::vec(deed, 1..200)
+}
+
+proptest! {
+    /// Whatever comes when: every input of a group that stays is taken in, nobody who is over has another turn, and all of
+    /// those leave.
+    #[test]
+    fn nothing_is_forgotten(deeds in deeds()) {
+        let mut scene = Scene::new();
+        let (mut over, mut left) = (Vec::new(), 0);
+        for deed in deeds {
+            let groups = scene.wakers.len().max(1);
+            match deed {
+                Deed::Sit(every) => scene.install(every.map(Nanos::from_micros), None),
+                Deed::Tell(group, inputs) if !scene.wakers.is_empty() => scene.tell(group % groups, inputs),
+                Deed::End(group) if !scene.wakers.is_empty() => {
+                    scene.wakers[group % groups].end();
+                    over.push(group % groups);
+                }
+                Deed::Step => left += usize::from(matches!(scene.step(), Turn::Over(_))),
+                Deed::Pass(micros) => scene.now.set(scene.now.get() + Nanos::from_micros(micros)),
+                Deed::Tell(..) | Deed::End(_) => {}
+            }
+        }
+        over.sort_unstable();
+        over.dedup();
+        // Those with timers go on for ever: a while is enough for everything that waits.
+        scene.turns.lock().unwrap().clear();
+        for _ in 0..20_000 {
+            match scene.step() {
+                Turn::Over(_) => left += 1,
+                Turn::Taken(_) => {}
+                Turn::Failed(group) => prop_assert!(false, "{:?} panicked", group),
+                Turn::Nobody(_) => break,
+            }
+        }
+        prop_assert_eq!(left, over.len());
+        prop_assert!(scene.turns.lock().unwrap().iter().all(|turn| !over.contains(turn)));
+        for (group, inputs) in scene.inputs.iter().enumerate() {
+            prop_assert!(over.contains(&group) || *inputs.lock().unwrap() == 0, "group {} waits", group);
+        }
+    }
+}

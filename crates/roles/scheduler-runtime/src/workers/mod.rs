@@ -1,0 +1,13 @@
+//! The workers of one sub-cluster: hosts of the decision objects of `symphony-scheduler`, and what they tell each other.
+
+pub(crate) mod corrections;
+pub(crate) mod counters;
+pub(crate) mod id_map;
+pub(crate) mod load;
+pub(crate) mod messages;
+pub(crate) mod model_worker;
+pub(crate) mod of_subcluster;
+pub(crate) mod offer_board;
+pub(crate) mod rank_worker;
+pub(crate) mod sent_plans;
+pub(crate) mod worker_metrics;

@@ -1,0 +1,301 @@
+//! Hosts the [`ModelQueue`](symphony_scheduler::ModelQueue)s of some models of one sub-cluster: carries requests to them, plans
+//! from them to backends, and outcomes to frontends.
+
+mod arrivals;
+mod decisions;
+mod frontends;
+mod models;
+mod plans;
+mod ranking;
+mod recovery;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crossbeam::queue::ArrayQueue;
+use symphony_controllers::Run;
+use symphony_explain::BatchEnd;
+use symphony_protocol::execute::Execute;
+use symphony_scheduler::{MinTree, ModelActions, ModelInput, PlanCheck, Request};
+use symphony_types::{FrontendId, GpuClass, GpuClasses, ModelId, Nanos, RequestId, Time};
+
+use crate::records::recorder_queue::RecorderQueue;
+use crate::records::tape_recorder::TapeRecorder;
+use crate::threads::clock::Clock;
+use crate::threads::inbox::Inbox;
+use crate::threads::worker::{TURN_INPUTS_MAX, TURN_TIMERS_MAX, TurnEnd, TurnStart, Worker};
+use crate::workers::counters::count;
+use crate::workers::id_map::IdMap;
+use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
+use crate::workers::offer_board::OfferBoard;
+use crate::workers::sent_plans::{Ran, SentPlans};
+use crate::workers::worker_metrics::WorkerMetrics;
+use arrivals::{Arriving, AtHand, Leaving};
+use frontends::FrontendPeer;
+use models::ModelSlot;
+pub use recovery::REDRIVE_WAIT;
+use recovery::Recovery;
+
+/// Owner of some of the sub-cluster's models.
+pub(crate) struct ModelWorker {
+    inbox: Arc<Inbox<ModelMessage>>,
+    rank: Arc<Inbox<RankMessage>>,
+    offers: Arc<OfferBoard>,
+    slots: Vec<Option<ModelSlot>>,
+    /// The classes that the sub-cluster has GPUs of, once somebody has said.
+    classes: GpuClasses,
+    by_id: IdMap<ModelId, usize>,
+    by_ordinal: IdMap<u32, usize>,
+    wakes: MinTree,
+    /// Slots and classes whose newest offer waits to be published: a burst of requests makes one.
+    offering: Vec<(usize, GpuClass)>,
+    /// The frame at hand. Messages behind it wait: they may be about its requests.
+    at_hand: Option<AtHand>,
+    frontends: IdMap<FrontendId, FrontendPeer>,
+    /// Whether some frontend has outcomes to be sent.
+    ended: bool,
+    /// By ordinal of the GPU.
+    routes: Vec<Option<GpuRoute>>,
+    /// Plans of this turn: their place, when they start, and what the backend is told.
+    outgoing: Vec<(PlanId, Time, Execute)>,
+    sent: SentPlans,
+    /// Where the ends of batches go, to be learnt from.
+    runs: Option<Arc<ArrayQueue<Run>>>,
+    log: RecorderQueue,
+    /// What the rank worker is told once the plans of the turn are on their links: it may give a GPU to a model of another
+    /// worker at once, whose plan must not overtake the one before it.
+    answers: Vec<RankMessage>,
+    /// When the rank worker is told the next account.
+    account_at: Time,
+    /// Whether models that shed saw something that it has not been told.
+    untold: bool,
+    /// Whether the rank worker has messages or offers that it has not been woken for.
+    told_rank: bool,
+    recovery: Option<Recovery>,
+    /// Requests that a backend had when it was sealed. They are run again only if that backend is lost.
+    known: HashMap<RequestId, Seal>,
+    /// Those of them that were announced again, and so are still wanted.
+    awaited: HashMap<Seal, Vec<(ModelId, Request)>>,
+    actions: ModelActions,
+    check: PlanCheck,
+    tape: TapeRecorder,
+    metrics: Arc<WorkerMetrics>,
+    /// The turn at hand.
+    turn: u64,
+}
+
+impl ModelWorker {
+    pub(crate) fn new(
+        clock: Clock,
+        inbox: Arc<Inbox<ModelMessage>>,
+        rank: Arc<Inbox<RankMessage>>,
+        offers: Arc<OfferBoard>,
+        metrics: Arc<WorkerMetrics>,
+        log: RecorderQueue,
+    ) -> Self {
+        Self {
+            inbox,
+            rank,
+            offers,
+            slots: Vec::new(),
+            classes: GpuClasses::NONE,
+            by_id: IdMap::default(),
+            by_ordinal: IdMap::default(),
+            wakes: MinTree::new(0),
+            offering: Vec::new(),
+            at_hand: None,
+            frontends: IdMap::default(),
+            ended: false,
+            routes: Vec::new(),
+            outgoing: Vec::new(),
+            sent: SentPlans::default(),
+            runs: None,
+            log,
+            answers: Vec::new(),
+            account_at: Time::ZERO,
+            untold: false,
+            told_rank: false,
+            recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
+            known: HashMap::new(),
+            awaited: HashMap::new(),
+            actions: ModelActions::with_room(),
+            check: PlanCheck::default(),
+            tape: TapeRecorder::default(),
+            metrics,
+            turn: 0,
+        }
+    }
+
+    /// The same, recorded.
+    pub(crate) fn with_tape(mut self, tape: TapeRecorder) -> Self {
+        self.tape = tape;
+        self
+    }
+
+    /// The same, in which re-driven requests wait for so long from now on.
+    pub(crate) fn with_redrive_wait(mut self, now: Time, wait: Nanos) -> Self {
+        self.recovery = Some(Recovery { until: now + wait, held: Vec::new() });
+        self
+    }
+
+    /// The same, with somebody who learns from the ends of batches.
+    pub(crate) fn with_runs(mut self, runs: Option<Arc<ArrayQueue<Run>>>) -> Self {
+        self.runs = runs;
+        self
+    }
+
+    fn receive(&mut self, now: Time, message: ModelMessage) {
+        match message {
+            ModelMessage::Add { model, ordinal, config, counts } => {
+                self.add_model(now, (model, ordinal), *config, counts);
+            }
+            ModelMessage::Profile { model, class, profile } => self.set_profile(model, class, *profile),
+            ModelMessage::DataDelay { model, data } => self.set_data_delay(now, model, data),
+            ModelMessage::Classes { classes } => self.follow_classes(now, classes),
+            ModelMessage::Remove { model } => self.remove_model(model),
+            ModelMessage::Route { gpu, route } => {
+                let slot = gpu as usize;
+                if slot >= self.routes.len() {
+                    self.routes.resize(slot + 1, None);
+                }
+                self.routes[slot] = Some(route);
+            }
+            ModelMessage::Unroute { gpu, seal } => {
+                if let Some(route) = self.routes.get_mut(gpu as usize) {
+                    route.take_if(|route| route.seal == seal);
+                }
+                while let Some(plan) = self.sent.take_oldest(gpu, seal) {
+                    self.note_end(&plan, BatchEnd::Lost);
+                    self.requeue(now, plan);
+                }
+                self.known.retain(|_, known_by| *known_by != seal);
+                for (model, request) in self.awaited.remove(&seal).unwrap_or_default() {
+                    count(&self.metrics.counters.requeued_requests, 1);
+                    self.give_back(now, model, request);
+                }
+            }
+            ModelMessage::Frontend { peer, sender } => self.link(now, peer, sender),
+            ModelMessage::FrontendGone { peer } => {
+                if self.is_linked(peer) {
+                    self.frontends.remove(&peer.frontend);
+                    self.withdraw(now, peer.frontend, peer.boot);
+                }
+            }
+            ModelMessage::Submit { peer, received, requests, redriven } => {
+                // What comes from a former link was, or will be, announced again on the new one.
+                if self.is_linked(peer) {
+                    let requests = requests.into_iter();
+                    self.at_hand = Some(AtHand::Requests(Arriving { peer, received, requests, redriven }));
+                }
+            }
+            ModelMessage::Cancel { frontend, boot, requests } => {
+                self.at_hand = Some(AtHand::Cancels(Leaving { frontend, boot, requests: requests.into_iter() }));
+            }
+            ModelMessage::Grant { ordinal, class, free_at, plan, why } => {
+                match self.by_ordinal.get(&ordinal).copied() {
+                    Some(slot) => self.grant(now, slot, class, free_at, plan, why),
+                    None => self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used: false }),
+                }
+            }
+            ModelMessage::Pool(word) => self.apply_signal(now, word),
+            ModelMessage::Done { plan, start_late, latency, failed } => {
+                let Some(sent) = self.sent.take(plan) else { return };
+                let ran = sent.ran(&failed);
+                self.note_end(&sent, BatchEnd::Done { start_late, latency });
+                self.tell_run(plan.gpu, &sent, ran, latency);
+                // What was not run as planned says nothing of how well it was planned.
+                let latency = if ran == Ran::Whole { latency } else { sent.predicted };
+                if ran == Ran::Whole {
+                    self.metrics.execution_errors.record(sent.predicted, latency);
+                }
+                if let Some(&slot) = self.by_id.get(&sent.model) {
+                    if let Some(model) = &self.slots[slot] {
+                        count(&model.counts.executed, sent.requests.len() as u64);
+                    }
+                    self.step(now, slot, ModelInput::Done { start_late, latency, predicted: sent.predicted });
+                }
+                self.sent.recycle(sent);
+            }
+            ModelMessage::Refused { plan } => {
+                if let Some(plan) = self.sent.take(plan) {
+                    self.note_end(&plan, BatchEnd::Refused);
+                    self.requeue(now, plan);
+                }
+            }
+            ModelMessage::Known { seal, requests } => self.known.extend(requests.iter().map(|&id| (id, seal))),
+            ModelMessage::Recovered => self.recover(now),
+            #[cfg(test)]
+            ModelMessage::Hang(until) => {
+                let _ = until.recv();
+            }
+            #[cfg(test)]
+            // Without the words of a panic: to find those of a program that is not optimised can take longer than relapses are remembered.
+            ModelMessage::Panic => std::panic::resume_unwind(Box::new("planted")),
+        }
+    }
+}
+
+impl Worker for ModelWorker {
+    fn turn(&mut self, turn: TurnStart) -> TurnEnd {
+        let now = turn.now;
+        self.turn = turn.number;
+        let mut handled = 0;
+        while handled < TURN_INPUTS_MAX {
+            if self.at_hand.is_some() {
+                handled += self.take_in(now, TURN_INPUTS_MAX - handled);
+            } else if let Some(message) = self.inbox.pop() {
+                self.receive(now, message);
+                handled += 1;
+            } else {
+                break;
+            }
+        }
+        let more = handled >= TURN_INPUTS_MAX;
+        let handled_max = handled + TURN_TIMERS_MAX;
+        while handled < handled_max
+            && let Some((slot, wake_at)) = self.wakes.min().filter(|&(_, wake_at)| wake_at <= now.as_nanos())
+        {
+            let armed_in = self.slots[slot].as_ref().map_or(0, |model| model.armed_in);
+            self.metrics.rang(turn, armed_in, Time::from_nanos(wake_at));
+            self.wakes.set(slot, MinTree::EMPTY);
+            self.step(now, slot, ModelInput::Wake);
+            handled += 1;
+        }
+        if self.recovery.as_ref().is_some_and(|recovery| recovery.until <= now) {
+            self.recover(now);
+            handled += 1;
+        }
+        if self.untold && self.account_at <= now {
+            self.tell_account(now);
+            handled += 1;
+        }
+        // A turn without plans has nothing to wait for: on a shared thread its offers are ranked in the same turn.
+        if self.outgoing.is_empty() {
+            self.answer_rank();
+        }
+        if more {
+            return TurnEnd { wake_at: Time::ZERO, handled };
+        }
+        let recovery = self.recovery.as_ref().map_or(Time::NEVER, |recovery| recovery.until);
+        // Told with the next input, the account of a quiet worker would count as of then, however old it is.
+        let account_at = if self.untold { self.account_at } else { Time::NEVER };
+        TurnEnd { wake_at: recovery.min(account_at).min(Time::from_nanos(self.wakes.min_key())), handled }
+    }
+
+    fn hand_over(&mut self, now: Time) {
+        self.send_plans(now);
+        self.answer_rank();
+        if std::mem::take(&mut self.told_rank) {
+            self.rank.wake();
+        }
+        self.send_outcomes();
+        self.log.hand_over();
+    }
+
+    fn metrics(&self) -> &WorkerMetrics {
+        &self.metrics
+    }
+}
+
+#[cfg(test)]
+mod tests;

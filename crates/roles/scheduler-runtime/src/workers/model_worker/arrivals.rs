@@ -1,0 +1,105 @@
+//! Frames of requests and of cancels, taken in over as many turns as they need.
+
+use symphony_protocol::dispatch::{EndReason, RequestHeader};
+use symphony_scheduler::{ModelInput, Request};
+use symphony_types::{BootId, FailReason, FrontendId, ModelId, Nanos, RequestId, Time};
+
+use super::ModelWorker;
+use crate::workers::counters::count;
+use crate::workers::messages::Peer;
+
+/// A frame that is being taken in, in as many turns as it needs.
+pub(super) enum AtHand {
+    Requests(Arriving),
+    Cancels(Leaving),
+}
+
+/// A frame of requests.
+pub(super) struct Arriving {
+    pub(super) peer: Peer,
+    pub(super) received: Time,
+    pub(super) requests: std::vec::IntoIter<RequestHeader>,
+    pub(super) redriven: bool,
+}
+
+/// A frame of requests whose clients have gone, with their models.
+pub(super) struct Leaving {
+    pub(super) frontend: FrontendId,
+    pub(super) boot: BootId,
+    pub(super) requests: std::vec::IntoIter<(u64, u32)>,
+}
+
+impl ModelWorker {
+    /// Takes in up to `limit` requests or cancels of the frame at hand, and returns how many.
+    pub(super) fn take_in(&mut self, now: Time, limit: usize) -> usize {
+        match self.at_hand.take() {
+            Some(AtHand::Requests(arriving)) => self.take_in_requests(now, arriving, limit),
+            Some(AtHand::Cancels(leaving)) => self.take_in_cancels(now, leaving, limit),
+            None => 0,
+        }
+    }
+
+    fn take_in_requests(&mut self, now: Time, mut arriving: Arriving, limit: usize) -> usize {
+        let Arriving { peer, received, redriven, .. } = arriving;
+        let mut taken = 0;
+        for header in arriving.requests.by_ref().take(limit) {
+            self.submit(now, peer, received, header, redriven);
+            taken += 1;
+        }
+        count(&self.metrics.counters.requests, taken as u64);
+        if arriving.requests.len() > 0 {
+            self.at_hand = Some(AtHand::Requests(arriving));
+        }
+        taken
+    }
+
+    /// Each model's queue is gone through once for all of its requests, and makes one candidate.
+    fn take_in_cancels(&mut self, now: Time, mut leaving: Leaving, limit: usize) -> usize {
+        let Leaving { frontend, boot, .. } = leaving;
+        let mut gone: Vec<(u64, u32)> = leaving.requests.by_ref().take(limit).collect();
+        if leaving.requests.len() > 0 {
+            self.at_hand = Some(AtHand::Cancels(leaving));
+        }
+        gone.sort_unstable();
+        self.let_go(|id| {
+            let at = gone.partition_point(|&(sequence, _)| sequence < id.sequence);
+            (id.frontend, id.boot) == (frontend, boot) && gone.get(at).is_some_and(|&(found, _)| found == id.sequence)
+        });
+        gone.sort_by_key(|&(_, model)| model);
+        for of_model in gone.chunk_by(|(_, one), (_, other)| one == other) {
+            let Some(&slot) = self.by_id.get(&ModelId::new(of_model[0].1)) else { continue };
+            for (index, &(sequence, _)) in of_model.iter().enumerate() {
+                let id = RequestId { frontend, boot, sequence };
+                let is_last = index + 1 == of_model.len();
+                let input = if is_last { ModelInput::Cancel(id) } else { ModelInput::CancelWithNext(id) };
+                self.step(now, slot, input);
+            }
+        }
+        gone.len()
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Time, peer: Peer, received: Time, header: RequestHeader, redriven: bool) {
+        let Peer { frontend, boot, .. } = peer;
+        let id = RequestId { frontend, boot, sequence: header.sequence };
+        let request = Request { id, deadline: received + Nanos::new(header.budget), items: header.items };
+        let model = ModelId::new(header.model);
+        // With what is announced again comes what was never announced, while nobody led.
+        if !redriven || header.attempt <= 1 {
+            return self.wait(now, model, ModelInput::Arrive(request), id);
+        }
+        count(&self.metrics.counters.redriven_requests, 1);
+        match &mut self.recovery {
+            Some(recovery) => recovery.held.push((model, request)),
+            None => self.redrive(now, model, request),
+        }
+    }
+
+    #[inline]
+    pub(super) fn wait(&mut self, now: Time, model: ModelId, input: ModelInput, id: RequestId) {
+        match self.by_id.get(&model) {
+            Some(&slot) => self.step(now, slot, input),
+            None => self.end(id, EndReason::Failed(FailReason::ModelNotReady)),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The steps of the queues, and what comes of each: offers, plans, drops and timers.
+
+use std::sync::atomic::Ordering;
+
+use symphony_explain::DropRecord;
+use symphony_protocol::dispatch::EndReason;
+use symphony_scheduler::{GrantWhy, ModelAction, ModelInput, PoolSignal};
+use symphony_types::{DropReason, FailReason, GpuClass, GpuId, Time};
+
+use super::ModelWorker;
+use crate::workers::counters::count;
+use crate::workers::messages::{PlanId, RankMessage};
+
+/// A grant as the rank worker made it.
+#[derive(Clone, Copy)]
+pub(super) struct Granted {
+    /// The place for a plan.
+    pub(super) plan: PlanId,
+    pub(super) class: GpuClass,
+    pub(super) free_at: Time,
+}
+
+impl ModelWorker {
+    pub(super) fn grant(
+        &mut self,
+        now: Time,
+        slot: usize,
+        class: GpuClass,
+        free_at: Time,
+        plan: PlanId,
+        why: GrantWhy,
+    ) {
+        let gpu = GpuId::new(plan.gpu);
+        // The plan is checked against its grant, and the grant by the rank worker against the plan before it: together S1.
+        self.check.busy_until(gpu, free_at);
+        self.step_granted(
+            now,
+            slot,
+            ModelInput::Grant { gpu, class, free_at, why },
+            Some(Granted { plan, class, free_at }),
+        );
+    }
+
+    #[inline]
+    pub(super) fn step(&mut self, now: Time, slot: usize, input: ModelInput) {
+        self.step_granted(now, slot, input, None);
+    }
+
+    /// One decision of a queue, carried out; `granted` if the input is a grant.
+    fn step_granted(&mut self, now: Time, slot: usize, input: ModelInput, granted: Option<Granted>) {
+        let Some(model) = &mut self.slots[slot] else { return };
+        let (id, ordinal) = (model.id, model.ordinal);
+        let mut actions = std::mem::take(&mut self.actions);
+        // Not at the end: put back right after it was written to, it would have to be waited for.
+        actions.clear();
+        model.queue.step(now, input, &mut actions);
+        self.tape.model_step(slot, now, &input, &actions);
+        // Accounts are of arrivals and drops.
+        if let ModelInput::Arrive(request) = input {
+            self.untold = true;
+            count(&model.counts.arrived_items, u64::from(request.items));
+        }
+        let mut dropped = 0;
+        let mut lost = None;
+        let mut used = false;
+        let mut wake_at = None;
+        let mut unsent = Vec::new();
+        for action in &actions.list {
+            match action {
+                ModelAction::Offer { answered, class, candidate } => self.offer(slot, *class, (*answered, *candidate)),
+                ModelAction::Execute(plan) => {
+                    let requests = actions.requests_of(plan);
+                    used = granted.is_some_and(|granted| self.plan(now, id, granted, plan, requests));
+                    if !used {
+                        unsent.extend_from_slice(requests);
+                    }
+                }
+                ModelAction::Release { free_at, .. } => {
+                    let Some(Granted { plan, free_at: was_free_at, .. }) = granted else { continue };
+                    if !used {
+                        count(&self.metrics.counters.grants_returned, 1);
+                    }
+                    self.tell_rank(if unsent.is_empty() {
+                        let free_at = if used { *free_at } else { was_free_at };
+                        RankMessage::Release { ordinal, plan, free_at, used }
+                    } else {
+                        // There is no way to the GPU: given back as it was it would be granted again at once, and so on
+                        // until the end of its link is told.
+                        RankMessage::Lost { gpu: plan.gpu, seal: plan.seal }
+                    });
+                }
+                ModelAction::Drop { request, reason, cause } => {
+                    self.untold = true;
+                    dropped += 1;
+                    let lost = *lost.get_or_insert_with(|| !self.is_served(now));
+                    let reason_told = end_reason(*reason, lost);
+                    self.end(request.id, reason_told);
+                    let record = DropRecord {
+                        model: id.get(),
+                        decided: now,
+                        request: *request,
+                        reason: *reason,
+                        cause: Some(*cause),
+                        lost: matches!(reason_told, EndReason::Failed(_)),
+                    };
+                    if !self.log.dropped(record) {
+                        count(&self.metrics.counters.unrecorded, 1);
+                    }
+                }
+                ModelAction::WakeAt(time) => wake_at = Some(*time),
+            }
+        }
+        self.actions = actions;
+        if let Some(model) = &mut self.slots[slot] {
+            count(&model.counts.dropped, dropped);
+            model.counts.queued.store(model.queue.len() as u64, Ordering::Relaxed);
+            if let Some(time) = wake_at {
+                model.armed_in = self.turn;
+                self.wakes.set(slot, time.as_nanos());
+            }
+        }
+        for request in unsent {
+            count(&self.metrics.counters.requeued_requests, 1);
+            self.step(now, slot, ModelInput::Return(request));
+        }
+    }
+
+    /// Whether any GPU of the lead can be expected to run something: one is linked, and has not fallen silent.
+    fn is_served(&self, now: Time) -> bool {
+        let mut linked = (0..).zip(&self.routes).filter_map(|(gpu, route)| Some((gpu, route.as_ref()?.seal)));
+        linked.any(|(gpu, seal)| !self.sent.is_silent(now, gpu, seal))
+    }
+
+    pub(super) fn apply_signal(&mut self, now: Time, signal: PoolSignal) {
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].is_some() {
+                self.step(now, slot, ModelInput::Pool(signal));
+            }
+        }
+    }
+}
+
+/// Why a request ends that is given up. Where no GPU serves it is not overload, and more time would not have helped.
+const fn end_reason(reason: DropReason, lost: bool) -> EndReason {
+    match reason {
+        DropReason::ProtectBatch | DropReason::QueueExpired | DropReason::Shed if lost => {
+            EndReason::Failed(FailReason::BackendLost)
+        }
+        reason => EndReason::Dropped(reason),
+    }
+}

@@ -1,0 +1,97 @@
+//! The models of a worker: they come, learn their profiles, and go.
+
+use std::sync::Arc;
+
+use symphony_protocol::dispatch::EndReason;
+use symphony_scheduler::{DataDelay, MinTree, ModelInput, ModelQueue, ModelQueueConfig};
+use symphony_types::{FailReason, GpuClass, GpuClasses, LatencyProfile, ModelId, Time};
+
+use super::ModelWorker;
+use crate::workers::load::ModelCounts;
+use crate::workers::messages::RankMessage;
+use crate::workers::offer_board::Offer;
+
+pub(super) struct ModelSlot {
+    pub(super) id: ModelId,
+    pub(super) ordinal: u32,
+    pub(super) queue: ModelQueue,
+    pub(super) counts: Arc<ModelCounts>,
+    /// By class of GPUs: what the rank worker has not been told yet.
+    pub(super) offers: Vec<Option<Offer>>,
+    /// The turn in which the timer was armed.
+    pub(super) armed_in: u64,
+}
+
+impl ModelWorker {
+    pub(super) fn add_model(
+        &mut self,
+        now: Time,
+        (id, ordinal): (ModelId, u32),
+        config: ModelQueueConfig,
+        counts: Arc<ModelCounts>,
+    ) {
+        if self.by_id.contains_key(&id) {
+            return;
+        }
+        let index = match self.slots.iter().position(Option::is_none) {
+            Some(free) => free,
+            None => {
+                self.slots.push(None);
+                self.wakes.grow(self.slots.len());
+                self.slots.len() - 1
+            }
+        };
+        self.tape.model(index, id, ordinal, &config);
+        let queue = ModelQueue::new(config);
+        self.slots[index] = Some(ModelSlot { id, ordinal, queue, counts, offers: Vec::new(), armed_in: 0 });
+        self.by_id.insert(id, index);
+        self.by_ordinal.insert(ordinal, index);
+        if self.classes != GpuClasses::NONE {
+            self.step(now, index, ModelInput::Classes(self.classes));
+        }
+    }
+
+    pub(super) fn set_profile(&mut self, id: ModelId, class: GpuClass, profile: LatencyProfile) {
+        let Some(&index) = self.by_id.get(&id) else { return };
+        if let Some(slot) = &mut self.slots[index] {
+            self.tape.profile(index, class, &profile);
+            slot.queue.set_profile(class, profile);
+        }
+    }
+
+    pub(super) fn set_data_delay(&mut self, now: Time, id: ModelId, data: DataDelay) {
+        let Some(&index) = self.by_id.get(&id) else { return };
+        let Some(slot) = &mut self.slots[index] else { return };
+        self.tape.data_delay(index, &data);
+        slot.queue.set_data_delay(data);
+        // A GPU that comes as the offer of before asks for it may come too late for what waits.
+        self.step(now, index, ModelInput::Wake);
+    }
+
+    /// GPUs of a kind have come up, or the last one of a kind has gone.
+    pub(super) fn follow_classes(&mut self, now: Time, classes: GpuClasses) {
+        self.classes = classes;
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].is_some() {
+                self.step(now, slot, ModelInput::Classes(classes));
+            }
+        }
+    }
+
+    pub(super) fn remove_model(&mut self, id: ModelId) {
+        let Some(index) = self.by_id.remove(&id) else { return };
+        let Some(slot) = self.slots[index].take() else { return };
+        self.tape.gone(index);
+        self.by_ordinal.remove(&slot.ordinal);
+        self.wakes.set(index, MinTree::EMPTY);
+        // An offer that the rank worker has not read yet must not outlive the model.
+        for class in GpuClass::all().take(slot.offers.len()) {
+            self.offers.publish(slot.ordinal, class, (u64::MAX, None));
+        }
+        self.told_rank = true;
+        self.tell_rank(RankMessage::Forget { ordinal: slot.ordinal });
+        for request in slot.queue.into_requests() {
+            self.end(request.id, EndReason::Failed(FailReason::ModelNotReady));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Plans, from the decision to the backend and to their ends.
+
+use symphony_controllers::Run;
+use symphony_explain::{BatchEnd, BatchRecord};
+use symphony_protocol::execute::{Execute, PlannedRequest, ToBackend};
+use symphony_scheduler::{Plan, Request};
+use symphony_types::{Invariant, ModelId, Nanos, Time};
+
+use super::ModelWorker;
+use super::decisions::Granted;
+use crate::workers::counters::count;
+use crate::workers::sent_plans::{Ran, SentPlan};
+
+impl ModelWorker {
+    /// Gets a plan ready for its backend. False if there is no way to it: the requests are the queue's again.
+    pub(super) fn plan(
+        &mut self,
+        now: Time,
+        model: ModelId,
+        granted: Granted,
+        plan: &Plan,
+        requests: &[Request],
+    ) -> bool {
+        if let Err(violation) = self.check.check(now, plan) {
+            count(&self.metrics.counters.violations, 1);
+            symphony_telemetry::violated(violation.invariant, &violation.detail);
+        }
+        let Granted { plan: place, class, .. } = granted;
+        // A grant from before the GPU was lost and sealed again is no place in the new count of plans.
+        let route = self.routes.get(place.gpu as usize).and_then(Option::as_ref);
+        let Some(route) = route.filter(|route| route.seal == place.seal && !route.sender.is_closed()) else {
+            return false;
+        };
+        if route.class != class {
+            let latency = plan.end.since(plan.start);
+            count(&self.metrics.counters.violations, 1);
+            symphony_telemetry::violated(
+                Invariant::S2,
+                format_args!("{} is of {}, its plan of {latency} was made for {class}", route.gpu, route.class),
+            );
+        }
+        let order = Execute {
+            gpu: route.gpu,
+            token: route.token,
+            backend_boot: route.backend_boot,
+            sequence: place.sequence,
+            // Counted from when it is handed over.
+            start_in: 0,
+            latency: plan.end.since(plan.start).get(),
+            model,
+            requests: requests.iter().map(|r| PlannedRequest { id: r.id, items: r.items }).collect(),
+        };
+        // The queue knows the GPU by its ordinal.
+        let plan = Plan { gpu: route.gpu, ..*plan };
+        let record = BatchRecord { model: model.get(), decided: now, plan, end: BatchEnd::Running };
+        self.outgoing.push((place, plan.start, order));
+        let counters = &self.metrics.counters;
+        count(&counters.plans, 1);
+        count(&counters.planned_requests, requests.len() as u64);
+        count(&counters.predicted_nanoseconds, plan.end.since(plan.start).get());
+        let record = self.log.batch(record, requests);
+        if record.is_none() && self.log.is_on() {
+            count(&counters.unrecorded, 1);
+        }
+        self.sent.insert(now, place, model, &plan, requests, record);
+        true
+    }
+
+    pub(super) fn send_plans(&mut self, now: Time) {
+        for (place, start, order) in self.outgoing.drain(..) {
+            let route = self.routes.get(place.gpu as usize).and_then(Option::as_ref);
+            // A GPU that was lost later in the turn has given its plans back already.
+            let Some(route) = route.filter(|route| route.seal == place.seal) else { continue };
+            let order = Execute { start_in: start.since(now).get(), ..order };
+            if let Err(error) = route.sender.send(ToBackend::Execute(order)) {
+                // Without the link the GPU is lost, and with that the plan's requests wait again. A link that does not
+                // take a plan is of no use: the next one would be out of sequence.
+                tracing::warn!(backend = %route.backend, gpu = %route.gpu, %error, "plan not sent; the link ends");
+                route.sender.close();
+            }
+        }
+    }
+
+    /// Says how long a batch took, or that it failed, if somebody learns and has room.
+    pub(super) fn tell_run(&mut self, gpu: u32, plan: &SentPlan, ran: Ran, took: Nanos) {
+        let Some(runs) = &self.runs else { return };
+        let (items, took) = match ran {
+            Ran::Items(0) => return,
+            Ran::Items(items) => (items, Some(took)),
+            Ran::Whole => (plan.items(), Some(took)),
+            Ran::Failed => (plan.items(), None),
+        };
+        if runs.push(Run { gpu, model: plan.model, items, took }).is_err() {
+            count(&self.metrics.counters.unlearnt, 1);
+        }
+    }
+
+    pub(super) fn note_end(&mut self, plan: &SentPlan, end: BatchEnd) {
+        if !self.log.ended(plan.record, end) {
+            count(&self.metrics.counters.unrecorded, 1);
+        }
+    }
+}

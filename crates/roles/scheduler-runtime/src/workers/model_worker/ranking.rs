@@ -1,0 +1,51 @@
+//! What the rank worker is told: candidates, answers to its grants, and accounts.
+
+use symphony_scheduler::{Account, POOL_TICK};
+use symphony_types::{GpuClass, Time};
+
+use super::ModelWorker;
+use crate::workers::messages::RankMessage;
+use crate::workers::offer_board::Offer;
+
+impl ModelWorker {
+    /// Keeps the newest candidate for a class until it is published.
+    pub(super) fn offer(&mut self, slot: usize, class: GpuClass, offer: Offer) {
+        let Some(model) = &mut self.slots[slot] else { return };
+        if class.index() >= model.offers.len() {
+            model.offers.resize(class.index() + 1, None);
+        }
+        if model.offers[class.index()].replace(offer).is_none() {
+            self.offering.push((slot, class));
+        }
+    }
+
+    /// Tells what the models saw and gave up.
+    pub(super) fn tell_account(&mut self, now: Time) {
+        self.untold = false;
+        self.account_at = now + POOL_TICK;
+        let models = self.slots.iter_mut().flatten();
+        let account = models.map(|model| model.queue.take_account()).fold(Account::default(), Account::and);
+        self.tell_rank(RankMessage::Account(Box::new(account)));
+    }
+
+    pub(super) fn tell_rank(&mut self, message: RankMessage) {
+        self.answers.push(message);
+    }
+
+    /// Lets the rank worker see the answers to its grants, and then the newest candidate of every model that has a new
+    /// one. Without ringing.
+    pub(super) fn answer_rank(&mut self) {
+        self.told_rank |= !self.answers.is_empty();
+        for answer in self.answers.drain(..) {
+            self.rank.push_silently(answer);
+        }
+        for (slot, class) in self.offering.drain(..) {
+            if let Some(model) = &mut self.slots[slot]
+                && let Some(offer) = model.offers.get_mut(class.index()).and_then(Option::take)
+            {
+                self.offers.publish(model.ordinal, class, offer);
+                self.told_rank = true;
+            }
+        }
+    }
+}

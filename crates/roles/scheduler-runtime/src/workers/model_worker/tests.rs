@@ -1,0 +1,416 @@
+//! One worker with one model and one GPU: what becomes of requests, grants and words of the rank worker, turn by turn.
+
+use std::sync::atomic::Ordering;
+
+use symphony_explain::{FlightRecorder, RecorderLimits};
+use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend};
+use symphony_protocol::execute::ToBackend;
+use symphony_scheduler::{
+    Candidate, DataDelay, DelaySource, Delays, GrantWhy, ModelQueueConfig, POOL_TICK, Policy, Pressure,
+};
+use symphony_telemetry::ErrorHistogram;
+use symphony_transport::{LocalReceiver, local_link};
+use symphony_types::{
+    BackendId, BootId, DropReason, FailReason, GPU_CLASSES_MAX, GpuId, Invariant, LatencyProfile, Token,
+};
+
+use super::*;
+use crate::threads::waker::GroupWaker;
+use crate::workers::messages::Peer;
+use crate::workers::worker_metrics::WorkerKind;
+
+const SEAL: Seal = 7;
+const PEER: Peer = Peer { frontend: FrontendId::new(1), boot: BootId::new(1), link: 1 };
+
+/// One worker with one model and one GPU, whose turns are the test's.
+struct Scene {
+    worker: ModelWorker,
+    inbox: Arc<Inbox<ModelMessage>>,
+    rank: Arc<Inbox<RankMessage>>,
+    offers: Arc<OfferBoard>,
+    /// Gone if the link has ended.
+    backend: Option<LocalReceiver<ToBackend>>,
+    frontend: LocalReceiver<ToFrontend>,
+    clock: Clock,
+    turns: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::with_policy(Policy::EAGER)
+    }
+
+    fn with_policy(policy: Policy) -> Self {
+        let (waker, clock) = (Arc::<GroupWaker>::default(), Clock::start());
+        let inbox = Arc::new(Inbox::new(Arc::clone(&waker)));
+        let rank = Arc::new(Inbox::new(waker));
+        let offers = Arc::new(OfferBoard::new(1));
+        let metrics = Arc::new(WorkerMetrics::new(WorkerKind::Model));
+        let (route, backend) = local_link();
+        let (sender, frontend) = local_link();
+        let recorder = Arc::new(std::sync::Mutex::new(FlightRecorder::new(RecorderLimits::WORKER)));
+        let log = RecorderQueue::new(Some(recorder));
+        let worker = ModelWorker::new(clock, Arc::clone(&inbox), Arc::clone(&rank), Arc::clone(&offers), metrics, log);
+        let config = ModelQueueConfig {
+            profiles: LatencyProfile::from_line(0.1, 1.0, 8).unwrap().into(),
+            slo: Nanos::from_millis(60_000),
+            policy,
+            delays: Delays::default(),
+            requests_max: 1000,
+        };
+        let route = GpuRoute {
+            gpu: GpuId::new(0),
+            class: GpuClass::FIRST,
+            seal: SEAL,
+            token: Token::new(1),
+            backend: BackendId::new(1),
+            backend_boot: BootId::new(1),
+            sender: route,
+        };
+        inbox.push(ModelMessage::Recovered);
+        inbox.push(ModelMessage::Add {
+            model: ModelId::new(0),
+            ordinal: 0,
+            config: Box::new(config),
+            counts: Arc::default(),
+        });
+        inbox.push(ModelMessage::Frontend { peer: PEER, sender });
+        inbox.push(ModelMessage::Route { gpu: 0, route });
+        let mut scene = Self { worker, inbox, rank, offers, backend: Some(backend), frontend, clock, turns: 0 };
+        scene.turn();
+        scene.hand_over();
+        scene
+    }
+
+    fn turn(&mut self) -> TurnEnd {
+        self.turns += 1;
+        let now = self.clock.now();
+        self.worker.turn(TurnStart { number: self.turns, now, last_ended: now })
+    }
+
+    fn hand_over(&mut self) {
+        self.worker.hand_over(self.clock.now());
+    }
+
+    fn submit(&self, sequences: std::ops::Range<u64>) {
+        self.announce(PEER, sequences, 1, false);
+    }
+
+    fn announce(&self, peer: Peer, sequences: std::ops::Range<u64>, attempt: u32, redriven: bool) {
+        let budget = Nanos::from_millis(60_000).get();
+        let header = |sequence| RequestHeader { sequence, model: 0, items: 1, budget, attempt };
+        let requests = sequences.map(header).collect();
+        self.inbox.push(ModelMessage::Submit { peer, received: self.clock.now(), requests, redriven });
+    }
+
+    fn grant(&self, sequence: u64) -> PlanId {
+        let plan = PlanId { gpu: 0, seal: SEAL, sequence };
+        let why = GrantWhy::default();
+        self.inbox.push(ModelMessage::Grant {
+            ordinal: 0,
+            class: GpuClass::FIRST,
+            free_at: self.clock.now(),
+            plan,
+            why,
+        });
+        plan
+    }
+
+    /// Whether the rank worker could read an offer now.
+    fn offers(&self) -> bool {
+        self.offered().is_some()
+    }
+
+    /// What the rank worker would read, if there is something new.
+    fn offered(&self) -> Option<Option<Candidate>> {
+        let (mut offer, mut last_word) = (None, [63; GPU_CLASSES_MAX]);
+        self.offers.take(&mut last_word, 1, |_, _, (_, candidate)| offer = Some(candidate));
+        offer
+    }
+
+    /// What the rank worker is told next, but for accounts.
+    fn answer(&mut self) -> Option<RankMessage> {
+        std::iter::from_fn(|| self.rank.pop()).find(|message| !matches!(message, RankMessage::Account(_)))
+    }
+
+    fn plans(&mut self) -> usize {
+        let Some(backend) = &mut self.backend else { return 0 };
+        std::iter::from_fn(|| backend.try_receive()).count()
+    }
+}
+
+#[test]
+fn a_gpu_is_answered_for_only_when_its_plan_is_on_the_link() {
+    let mut scene = Scene::new();
+    scene.submit(0..4);
+    scene.turn();
+    assert!(scene.offers(), "nothing to wait for: ranked in the same turn");
+    scene.hand_over();
+    let plan = scene.grant(1);
+    scene.turn();
+    // Another worker's plan for the GPU would now overtake this one.
+    assert!(scene.answer().is_none(), "answered before the plan is sent");
+    assert!(!scene.offers(), "an offer that speaks of an answer comes after the answer");
+    assert_eq!(scene.plans(), 0);
+    scene.hand_over();
+    assert_eq!(scene.plans(), 1);
+    let answer = scene.answer();
+    assert!(
+        matches!(answer, Some(RankMessage::Release { plan: of, used: true, .. }) if of == plan),
+        "answered with {answer:?}"
+    );
+    assert!(scene.offers());
+    assert!(scene.frontend.try_receive().is_none());
+}
+
+#[test]
+fn a_gpu_whose_link_has_ended_is_lost_and_its_batch_is_no_new_load() {
+    let mut scene = Scene::new();
+    scene.submit(0..4);
+    scene.turn();
+    scene.hand_over();
+    scene.backend = None;
+    let rate = |scene: &Scene| scene.worker.slots[0].as_ref().unwrap().queue.rate_per_second();
+    let before = rate(&scene);
+    let plan = scene.grant(1);
+    scene.turn();
+    scene.hand_over();
+    let answer = scene.answer();
+    assert!(
+        matches!(answer, Some(RankMessage::Lost { gpu, seal }) if (gpu, seal) == (plan.gpu, plan.seal)),
+        "granted again and again: {answer:?}"
+    );
+    assert!(scene.answer().is_none());
+    let queue = &scene.worker.slots[0].as_ref().unwrap().queue;
+    assert_eq!((queue.len(), rate(&scene)), (4, before));
+    assert!(scene.frontend.try_receive().is_none(), "none of them has ended");
+}
+
+#[test]
+fn a_frame_of_cancels_takes_as_many_turns_as_a_frame_of_requests() {
+    let mut scene = Scene::new();
+    scene.submit(0..900);
+    while scene.turn().wake_at == Time::ZERO {}
+    scene.hand_over();
+    assert!(scene.offers());
+    let waiting = |scene: &Scene| scene.worker.slots[0].as_ref().unwrap().queue.len();
+    assert_eq!(waiting(&scene), 900);
+    // Most of them nobody knows; every other model is nobody's.
+    let requests = (0..4096).rev().map(|n| (n / 2, n as u32 % 2)).collect();
+    scene.inbox.push(ModelMessage::Cancel { frontend: PEER.frontend, boot: PEER.boot, requests });
+    scene.inbox.push(ModelMessage::Cancel { frontend: PEER.frontend, boot: BootId::new(9), requests: vec![(0, 0)] });
+    scene.submit(5_000..5_001);
+    let mut turns = 0;
+    loop {
+        turns += 1;
+        let end = scene.turn();
+        assert!(end.handled <= TURN_INPUTS_MAX, "{} inputs in one turn", end.handled);
+        if end.wake_at != Time::ZERO {
+            break;
+        }
+    }
+    assert_eq!((turns, waiting(&scene)), (4096 / TURN_INPUTS_MAX + 1, 1));
+    assert!(scene.frontend.try_receive().is_none(), "who has gone is told nothing");
+}
+
+#[test]
+fn a_plan_by_the_profile_of_another_kind_than_its_gpus_is_counted() {
+    let mut scene = Scene::new();
+    let violations = |scene: &Scene| scene.worker.metrics.counters.violations.load(Ordering::Relaxed);
+    scene.submit(0..2);
+    scene.grant(1);
+    scene.turn();
+    scene.hand_over();
+    assert_eq!((scene.plans(), violations(&scene)), (1, 0));
+    // A planted fault: the rank worker takes the GPU for one of a kind that has come up since.
+    let (model, class, slow) = (ModelId::new(0), GpuClass::new(3).unwrap(), LatencyProfile::from_line(1.0, 9.0, 8));
+    scene.inbox.push(ModelMessage::Profile { model, class, profile: Box::new(slow.unwrap()) });
+    scene.inbox.push(ModelMessage::Classes { classes: [GpuClass::FIRST, class].into_iter().collect() });
+    scene.submit(2..4);
+    let plan = PlanId { gpu: 0, seal: SEAL, sequence: 2 };
+    let (free_at, why) = (scene.clock.now(), GrantWhy::default());
+    scene.inbox.push(ModelMessage::Grant { ordinal: 0, class, free_at, plan, why });
+    scene.turn();
+    scene.hand_over();
+    assert_eq!((scene.plans(), violations(&scene)), (1, 1));
+    assert!(symphony_telemetry::violations(Invariant::S2) > 0);
+}
+
+#[test]
+fn what_models_saw_is_told_once_a_tick() {
+    // Four requests in each of eight turns, four turns in a tick.
+    let accounts = |policy: Policy| {
+        let mut scene = Scene::with_policy(policy);
+        let begun = scene.clock.now() + POOL_TICK;
+        let mut told = Vec::new();
+        while scene.rank.pop().is_some() {}
+        for turn in 0..8 {
+            scene.submit(4 * turn..4 * turn + 4);
+            let now = begun + Nanos::new(POOL_TICK.get() / 4 * turn);
+            scene.worker.turn(TurnStart { number: 10 + turn, now, last_ended: begun });
+            scene.worker.hand_over(now);
+            while let Some(message) = scene.rank.pop() {
+                if let RankMessage::Account(account) = message {
+                    told.push((account.asked, account.demand.0[0][8]));
+                }
+            }
+        }
+        told
+    };
+    // An item alone takes 1.1 ms, and less in a batch once the model aims at larger ones.
+    let told = accounts(Policy::AUTO);
+    assert_eq!((told.len(), told[0].0), (2, Nanos::from_micros(4 * 1_100)));
+    assert!(told[1].0 > told[0].0.saturating_mul(2), "{told:?}");
+    // One by one, as batches that start at once are; a model that does not shed tells its demand all the same.
+    let demand = [4, 16].map(|items| Nanos::from_micros(items * 1_100));
+    assert_eq!(told.iter().map(|told| told.1).collect::<Vec<_>>(), demand);
+    assert_eq!(accounts(Policy::SYMPHONY), demand.map(|demand| (Nanos::ZERO, demand)));
+}
+
+#[test]
+fn a_worker_that_falls_quiet_wakes_once_to_tell_what_it_saw() {
+    let mut scene = Scene::with_policy(Policy::AUTO);
+    let begun = scene.clock.now() + POOL_TICK;
+    let turn = |scene: &mut Scene, now: Time| {
+        let end = scene.worker.turn(TurnStart { number: 10, now, last_ended: begun });
+        scene.worker.hand_over(now);
+        let told = std::iter::from_fn(|| scene.rank.pop()).filter(|said| matches!(said, RankMessage::Account(_)));
+        (end, told.count())
+    };
+    scene.submit(0..4);
+    let (end, told) = turn(&mut scene, begun);
+    assert_eq!(told, 1);
+    let tick = begun + POOL_TICK;
+    assert!(end.wake_at > tick, "nothing is left to tell");
+    // What comes within the tick is told at its end, with another input or without.
+    scene.submit(4..8);
+    let (end, told) = turn(&mut scene, begun + Nanos::from_millis(1));
+    assert_eq!((end.wake_at, told), (tick, 0));
+    let (end, told) = turn(&mut scene, tick);
+    assert_eq!((end.handled, told), (1, 1));
+    assert!(end.wake_at > tick + POOL_TICK, "woken for nothing");
+    let (end, told) = turn(&mut scene, tick + POOL_TICK);
+    assert_eq!((end.handled, told), (0, 0));
+}
+
+#[test]
+fn a_model_sheds_as_the_pressure_says_and_is_counted() {
+    let mut scene = Scene::with_policy(Policy::AUTO);
+    scene.inbox.push(ModelMessage::Pool(Pressure::from_share(0.5).into()));
+    scene.submit(0..10);
+    scene.turn();
+    scene.hand_over();
+    let Some(ToFrontend::Ended { requests }) = scene.frontend.try_receive() else { panic!("nothing has ended") };
+    let shed = EndReason::Dropped(DropReason::Shed);
+    assert_eq!(requests, [1, 3, 5, 7, 9].map(|sequence| (sequence, shed)));
+    let counters = scene.worker.metrics.counters.read();
+    let count = |name: &str| counters.iter().find(|(counter, _)| *counter == name).map(|&(_, count)| count);
+    assert_eq!((count("dropped_requests"), count("shed_requests")), (Some(5), Some(5)));
+}
+
+#[test]
+fn what_is_given_up_where_no_gpu_serves_says_so_and_elsewhere_that_it_was_overload() {
+    for (linked, silent, served) in [(true, false, true), (true, true, false), (false, false, false)] {
+        let mut scene = Scene::new();
+        let begun = scene.clock.now();
+        let mut turns = 10;
+        let mut turn = |scene: &mut Scene, ms| {
+            turns += 1;
+            let now = begun + Nanos::from_millis(ms);
+            scene.worker.turn(TurnStart { number: turns, now, last_ended: now });
+            scene.worker.hand_over(now);
+        };
+        if silent {
+            scene.submit(0..1);
+            scene.grant(1);
+            turn(&mut scene, 1);
+            assert_eq!(scene.plans(), 1, "nothing is heard of it");
+        }
+        if !linked {
+            scene.inbox.push(ModelMessage::Unroute { gpu: 0, seal: SEAL });
+        }
+        let budget = Nanos::from_millis(500).get();
+        let requests = vec![RequestHeader { sequence: 7, model: 0, items: 1, budget, attempt: 1 }];
+        scene.inbox.push(ModelMessage::Submit { peer: PEER, received: begun, requests, redriven: false });
+        turn(&mut scene, 2);
+        turn(&mut scene, 600);
+        let Some(ToFrontend::Ended { requests }) = scene.frontend.try_receive() else { panic!("nothing has ended") };
+        let [(7, reason)] = requests[..] else { panic!("{requests:?}") };
+        let lost = reason == EndReason::Failed(FailReason::BackendLost);
+        assert_eq!(lost, !served, "linked {linked}, silent {silent}: {reason:?}");
+    }
+}
+
+#[test]
+fn what_is_announced_again_is_neither_shed_nor_counted_again() {
+    let mut scene = Scene::with_policy(Policy::AUTO);
+    scene.submit(0..10);
+    scene.turn();
+    let asked = |scene: &mut Scene| scene.worker.slots[0].as_mut().unwrap().queue.take_account().asked;
+    asked(&mut scene);
+    // The link of the frontend flaps under pressure, time and again; then there are new requests, too.
+    scene.inbox.push(ModelMessage::Pool(Pressure::from_share(0.5).into()));
+    for link in 2..5 {
+        let (sender, receiver) = local_link();
+        let peer = Peer { link, ..PEER };
+        scene.inbox.push(ModelMessage::Frontend { peer, sender });
+        scene.announce(peer, 0..10, link as u32, true);
+        scene.frontend = receiver;
+        scene.turn();
+        scene.hand_over();
+        assert_eq!(scene.worker.slots[0].as_ref().unwrap().queue.len(), 10);
+        assert_eq!(asked(&mut scene), Nanos::ZERO);
+        assert!(scene.frontend.try_receive().is_none());
+    }
+    scene.announce(Peer { link: 4, ..PEER }, 10..14, 1, true);
+    scene.turn();
+    scene.hand_over();
+    assert_eq!(scene.worker.slots[0].as_ref().unwrap().queue.len(), 12);
+    assert!(asked(&mut scene) > Nanos::ZERO);
+}
+
+/// Nobody else arrives who would have the offer made anew.
+#[test]
+fn a_request_that_waits_alone_is_offered_anew_when_inputs_take_longer() {
+    let mut scene = Scene::with_policy(Policy::SYMPHONY);
+    scene.submit(0..1);
+    scene.turn();
+    scene.hand_over();
+    let before = scene.offered().flatten().expect("an offer");
+    let longer = Nanos::from_millis(5_000);
+    let data = DataDelay { fixed: longer, source: DelaySource::Measured, ..DataDelay::default() };
+    scene.inbox.push(ModelMessage::DataDelay { model: ModelId::new(0), data });
+    scene.turn();
+    scene.hand_over();
+    let after = scene.offered().flatten().expect("another offer");
+    // It starts as late as before, so a GPU is asked for so much earlier.
+    assert_eq!((after.latest, after.lead), (before.latest, before.lead + longer));
+}
+
+/// A batch that failed at once, or ran without some of its requests, says nothing of how long batches take.
+#[test]
+fn what_did_not_run_as_planned_is_not_taken_for_a_fast_batch() {
+    let runs = Arc::new(ArrayQueue::new(8));
+    let mut scene = Scene::new();
+    scene.worker.runs = Some(Arc::clone(&runs));
+    let id = |sequence| RequestId { frontend: PEER.frontend, boot: PEER.boot, sequence };
+    let ends = [
+        (Vec::new(), Some((1, Some(Nanos::from_micros(9))))),
+        (vec![(id(2), FailReason::ExecutionFailed)], Some((1, None))),
+        (vec![(id(3), FailReason::PayloadLost)], None),
+    ];
+    for (sequence, (failed, told)) in (1..).zip(ends) {
+        scene.submit(sequence..sequence + 1);
+        let plan = scene.grant(sequence);
+        scene.turn();
+        scene.hand_over();
+        let (start_late, latency) = (Nanos::ZERO, Nanos::from_micros(9));
+        scene.inbox.push(ModelMessage::Done { plan, start_late, latency, failed });
+        scene.turn();
+        assert_eq!(runs.pop().map(|run| (run.items, run.took)), told, "plan {sequence}");
+    }
+    let recorded = format!("{:?}", scene.worker.metrics.execution_errors.read());
+    let once = ErrorHistogram::default();
+    once.record(Nanos::from_micros(1100), Nanos::from_micros(9));
+    assert_eq!(recorded, format!("{:?}", once.read()), "errors of predictions are those of whole batches");
+}

@@ -1,0 +1,260 @@
+//! The workers of one sub-cluster: where they sit, and the ways to them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use crossbeam::queue::ArrayQueue;
+use symphony_explain::{FlightRecorder, RecorderLimits};
+use symphony_scheduler::Pressure;
+use symphony_tape::TapeOrigin;
+use symphony_telemetry::ErrorCounts;
+use symphony_types::PayloadDelay;
+use symphony_types::{ModelId, Nanos};
+
+use crate::records::recorder_queue::{RecorderQueue, SharedRecorder};
+use crate::records::tapes::Tapes;
+use crate::threads::clock::Clock;
+use crate::threads::decision_thread::{DecisionThread, Slot};
+use crate::threads::decision_threads::DecisionThreads;
+use crate::threads::inbox::Inbox;
+use crate::threads::worker::{ThreadPolicy, Worker};
+use crate::workers::counters::Counters;
+use crate::workers::load::Loads;
+use crate::workers::messages::{ModelMessage, RankMessage};
+use crate::workers::model_worker::{ModelWorker, REDRIVE_WAIT};
+use crate::workers::offer_board::{OfferBoard, SUBCLUSTER_MODELS_MAX};
+use crate::workers::rank_worker::RankWorker;
+use crate::workers::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
+use symphony_controllers::{Learner, LearningSettings, Run};
+
+/// Ends of batches that wait to be learnt from: at ten collections a second those of five thousand batches, in 16 KB, since a
+/// replica may lead hundreds of sub-clusters. What does not find room is not learnt from.
+pub(crate) const RUNS_WAITING_MAX: usize = 512;
+
+/// How sub-clusters' decisions are made.
+#[derive(Clone, Debug)]
+pub struct DecisionConfig {
+    /// Model threads of each lead, beside a rank thread of its own; 0 lets all leads share threads.
+    pub model_threads: u32,
+    /// Shared threads; 0 for as many as there are cores, at most eight.
+    pub shared_threads: u32,
+    /// How the threads wait.
+    pub threads: ThreadPolicy,
+    /// Pinned threads take cores from this one on.
+    pub first_core: usize,
+    /// What each model worker keeps for explanations; none records nothing, to measure what recording costs.
+    pub recorder: Option<RecorderLimits>,
+    /// What is learnt from the ends of batches.
+    pub learning: LearningSettings,
+    /// How long re-driven requests wait for backends that have not answered the seal.
+    pub redrive_wait: Nanos,
+}
+
+impl Default for DecisionConfig {
+    fn default() -> Self {
+        let threads = ThreadPolicy::default();
+        let learning = LearningSettings::default();
+        Self {
+            model_threads: 0,
+            shared_threads: 0,
+            threads,
+            first_core: 0,
+            recorder: Some(RecorderLimits::WORKER),
+            learning,
+            redrive_wait: REDRIVE_WAIT,
+        }
+    }
+}
+
+/// The ways to the workers of a sub-cluster.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    /// The sub-cluster's, for logs.
+    pub(crate) name: String,
+    pub(crate) clock: Clock,
+    pub(crate) rank: Arc<Inbox<RankMessage>>,
+    /// `models[model % models.len()]` serves a model.
+    pub(crate) models: Arc<[Arc<Inbox<ModelMessage>>]>,
+    /// What the links count; several tasks do.
+    pub(crate) link_counters: Counters,
+    /// What models and GPUs have to do.
+    pub(crate) loads: Loads,
+    /// Ends of batches, for the learner; none if nothing is learnt.
+    pub(crate) runs: Option<Arc<ArrayQueue<Run>>>,
+    pub(crate) learner: Mutex<Learner>,
+    metrics: Vec<Arc<WorkerMetrics>>,
+    /// One per model worker, if anything is recorded.
+    pub(crate) recorders: Vec<SharedRecorder>,
+    /// Models by the ordinal that they had last.
+    pub(crate) ordinals: RwLock<HashMap<u32, ModelId>>,
+    /// GPU kinds, by class.
+    pub(crate) kinds: RwLock<Vec<String>>,
+    /// How long inputs take at most, by what backends have measured.
+    pub(crate) payload_delay: Mutex<Option<PayloadDelay>>,
+    numbers: AtomicU64,
+    slots: Vec<Slot>,
+}
+
+impl Workers {
+    /// Whether ends of batches wait to be learnt from.
+    pub(crate) fn has_runs(&self) -> bool {
+        self.runs.as_ref().is_some_and(|runs| !runs.is_empty())
+    }
+
+    /// Slots the workers of sub-cluster `name` on threads of their own or on shared ones; recorded if there are tapes.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub(crate) fn start(
+        name: &str,
+        threads: &DecisionThreads,
+        tapes: Option<(&Tapes, TapeOrigin)>,
+    ) -> std::io::Result<Arc<Self>> {
+        let tape = |worker: &str, metrics: &Arc<WorkerMetrics>| {
+            tapes.map(|(tapes, origin)| tapes.record(origin, worker, metrics)).unwrap_or_default()
+        };
+        let (clock, config) = (threads.clock(), threads.config());
+        let slots = match config.model_threads {
+            0 => vec![threads.shared()?],
+            models => {
+                let rank = std::iter::once(format!("rank-{name}"));
+                let models = (0..models).map(|index| format!("model-{name}-{index}"));
+                rank.chain(models).map(|name| threads.own(&name)).collect::<std::io::Result<_>>()?
+            }
+        };
+        // With one slot there is one group, and so one waker for all.
+        let model_slots = if slots.len() == 1 { &slots[..] } else { &slots[1..] };
+        let rank = Arc::new(Inbox::new(Arc::clone(&slots[0].waker)));
+        let models: Arc<[_]> = model_slots.iter().map(|slot| Arc::new(Inbox::new(Arc::clone(&slot.waker)))).collect();
+        let offers = Arc::new(OfferBoard::new(SUBCLUSTER_MODELS_MAX));
+        let mut metrics = Vec::new();
+        let mut measured = |kind| {
+            let of_worker = Arc::new(WorkerMetrics::new(kind));
+            metrics.push(Arc::clone(&of_worker));
+            of_worker
+        };
+        let mut groups: Vec<Vec<Box<dyn Worker>>> = slots.iter().map(|_| Vec::new()).collect();
+        let mut recorders = Vec::new();
+        let runs = config.learning.is_on().then(|| Arc::new(ArrayQueue::new(RUNS_WAITING_MAX)));
+        let first_model_group = slots.len() - models.len();
+        for (index, inbox) in models.iter().enumerate() {
+            let recorder = config.recorder.map(|limits| Arc::new(Mutex::new(FlightRecorder::new(limits))));
+            recorders.extend(recorder.clone());
+            let log = RecorderQueue::new(recorder);
+            let (rank, offers) = (Arc::clone(&rank), Arc::clone(&offers));
+            let metrics = measured(WorkerKind::Model);
+            let tape = tape(&format!("model-{index}"), &metrics);
+            let worker = ModelWorker::new(clock, Arc::clone(inbox), rank, offers, metrics, log);
+            let worker =
+                worker.with_tape(tape).with_runs(runs.clone()).with_redrive_wait(clock.now(), config.redrive_wait);
+            groups[first_model_group + index].push(Box::new(worker));
+        }
+        let metrics_of_rank = measured(WorkerKind::Rank);
+        let tape = tape("rank", &metrics_of_rank);
+        let rank_worker = RankWorker::new(Arc::clone(&rank), offers, Arc::clone(&models), metrics_of_rank);
+        // Behind the models in the same group, if it is the same.
+        groups[0].push(Box::new(rank_worker.with_tape(tape)));
+        for (slot, group) in slots.iter().zip(groups) {
+            slot.install(group);
+        }
+        Ok(Arc::new(Self {
+            name: name.to_owned(),
+            clock,
+            rank,
+            models,
+            link_counters: Counters::default(),
+            loads: Loads::default(),
+            runs,
+            learner: Mutex::new(Learner::new(config.learning.clone())),
+            metrics,
+            recorders,
+            ordinals: RwLock::default(),
+            kinds: RwLock::default(),
+            payload_delay: Mutex::default(),
+            numbers: AtomicU64::new(0),
+            slots,
+        }))
+    }
+
+    /// Nothing is decided any more. The workers are let go of as soon as their threads come to it.
+    pub(crate) fn stop(&self) {
+        self.slots.iter().for_each(Slot::leave);
+    }
+
+    /// The thread where GPUs are ranked; with shared threads the one where everything is decided.
+    pub(crate) fn thread(&self) -> &str {
+        self.slots.first().map_or("", |slot| &slot.thread.name)
+    }
+
+    /// Whether some of them sit on this thread.
+    pub(crate) fn sit_on(&self, thread: &DecisionThread) -> bool {
+        self.slots.iter().any(|slot| slot.thread.number == thread.number)
+    }
+
+    /// Whether one of those on this thread has the turn: if the thread hangs, it is for what this lead decides.
+    pub(crate) fn have_the_turn_on(&self, thread: &DecisionThread) -> bool {
+        self.slots.iter().any(|slot| slot.thread.number == thread.number && slot.waker.is_in_turn())
+    }
+
+    /// Whether one of them has panicked: the others are of no use without it.
+    pub(crate) fn have_failed(&self) -> bool {
+        self.slots.iter().any(|slot| slot.waker.has_failed())
+    }
+
+    /// A number larger than all before it: what it names is newer than what an older one names.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn tell_all(&self, message: impl Fn() -> ModelMessage) {
+        for inbox in self.models.iter() {
+            inbox.push(message());
+        }
+    }
+
+    pub(crate) fn of_model(&self, model: u32) -> &Arc<Inbox<ModelMessage>> {
+        &self.models[model as usize % self.models.len()]
+    }
+
+    /// Every counter with its name: workers and links together.
+    pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.link_counters.read();
+        for metrics in &self.metrics {
+            for (sum, (_, value)) in all.iter_mut().zip(metrics.counters.read()) {
+                sum.1 += value;
+            }
+        }
+        all
+    }
+
+    /// Requests that each model worker has taken in.
+    pub(crate) fn taken_in(&self) -> impl Iterator<Item = u64> {
+        let models = self.metrics.iter().filter(|metrics| metrics.kind == WorkerKind::Model);
+        models.map(|metrics| metrics.counters.requests.load(Ordering::Relaxed))
+    }
+
+    /// GPU time that deferred batches of all that was asked would have taken.
+    pub(crate) fn demand(&self) -> Nanos {
+        Nanos::new(self.metrics.iter().map(|metrics| metrics.demand_ns.load(Ordering::Relaxed)).sum())
+    }
+
+    /// How hard the sub-cluster is pressed.
+    pub(crate) fn pressure(&self) -> Pressure {
+        let now = self.clock.now();
+        self.metrics.iter().map(|metrics| metrics.pressure(now)).max().unwrap_or_default()
+    }
+
+    /// How far measured execution times were from predicted ones.
+    pub(crate) fn execution_errors(&self) -> ErrorCounts {
+        let mut all = ErrorCounts::default();
+        self.metrics.iter().for_each(|metrics| all.merge(&metrics.execution_errors.read()));
+        all
+    }
+
+    /// The durations that the workers measured, by kind.
+    pub(crate) fn durations(&self) -> Vec<WorkerDurations> {
+        let workers = || self.metrics.iter().map(Arc::as_ref);
+        [WorkerKind::Model, WorkerKind::Rank].map(|kind| WorkerDurations::of(kind, workers())).into()
+    }
+}

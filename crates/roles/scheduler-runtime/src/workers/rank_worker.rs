@@ -1,0 +1,510 @@
+//! Hosts the [`GpuRanker`] of one sub-cluster: carries offers to it and grants from it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use symphony_scheduler::{Account, GpuRanker, PLANS_AHEAD_MAX, PoolControl, PoolInput, RankAction, RankInput};
+use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, Invariant, Time};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::records::tape_recorder::TapeRecorder;
+use crate::threads::inbox::Inbox;
+use crate::threads::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
+use crate::workers::counters::count;
+use crate::workers::id_map::IdMap;
+use crate::workers::messages::{ModelMessage, PlanId, RankMessage, Seal};
+use crate::workers::offer_board::{Offer, OfferBoard};
+use crate::workers::worker_metrics::WorkerMetrics;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct GpuPlans {
+    /// The seal under which the GPU is in use; none while it is lost.
+    seal: Option<Seal>,
+    /// Number of the next plan.
+    next: u64,
+    /// Plans that have ended.
+    ended: u64,
+    /// Whether the GPU is out with a model.
+    granted: bool,
+    /// Whether it is to be given to nobody.
+    retired: bool,
+    /// Whether it is too slow to be given to anybody. Outlives its seals: the GPU is the same.
+    quarantined: bool,
+    /// When everything sent will be done, as far as is known.
+    free_at: Time,
+    /// The predicted end of the last plan that was sent; only the backend's word moves it back. Here, where the plans of
+    /// all model workers meet, S1 is checked against it.
+    busy_until: Time,
+}
+
+impl GpuPlans {
+    /// Plans that were sent and have not been reported as ended.
+    const fn plans_out(&self) -> u64 {
+        self.next.saturating_sub(1 + self.ended)
+    }
+
+    /// Whether the backend has still to report the end of a plan.
+    const fn report_due(&self) -> bool {
+        self.plans_out() > 0
+    }
+
+    /// When the GPU may be granted.
+    const fn usable_at(&self) -> Time {
+        let room = self.plans_out() < PLANS_AHEAD_MAX as u64;
+        if room && !self.retired && !self.quarantined { self.free_at } else { Time::NEVER }
+    }
+}
+
+/// Owner of the sub-cluster's GPUs.
+#[derive(Debug)]
+pub(crate) struct RankWorker {
+    ranker: GpuRanker,
+    pool: PoolControl,
+    consolidate: bool,
+    inbox: Arc<Inbox<RankMessage>>,
+    offers: Arc<OfferBoard>,
+    /// Offers taken from the board in this turn.
+    offered: Vec<(u32, GpuClass, Offer)>,
+    /// Where the board was left, by class.
+    last_word: [u32; GPU_CLASSES_MAX],
+    models: Arc<[Arc<Inbox<ModelMessage>>]>,
+    /// Which of them have grants or a pressure that they have not been woken for.
+    told: Vec<bool>,
+    gpus: Vec<GpuPlans>,
+    /// Whom to tell, and with which number, once a retired GPU is not out any more.
+    retiring: IdMap<u32, (u64, UnboundedSender<u64>)>,
+    actions: Vec<RankAction>,
+    wake_at: Time,
+    /// The turn in which the timer was armed.
+    armed_in: u64,
+    tape: TapeRecorder,
+    metrics: Arc<WorkerMetrics>,
+    /// The turn at hand.
+    turn: u64,
+}
+
+impl RankWorker {
+    /// `models[ordinal % models.len()]` is the worker of a model.
+    pub(crate) fn new(
+        inbox: Arc<Inbox<RankMessage>>,
+        offers: Arc<OfferBoard>,
+        models: Arc<[Arc<Inbox<ModelMessage>>]>,
+        metrics: Arc<WorkerMetrics>,
+    ) -> Self {
+        Self {
+            ranker: GpuRanker::new(0, 0),
+            inbox,
+            offers,
+            offered: Vec::new(),
+            last_word: [0; GPU_CLASSES_MAX],
+            pool: PoolControl::default(),
+            consolidate: false,
+            told: vec![false; models.len()],
+            models,
+            gpus: Vec::new(),
+            retiring: IdMap::default(),
+            actions: Vec::new(),
+            wake_at: Time::NEVER,
+            armed_in: 0,
+            tape: TapeRecorder::default(),
+            metrics,
+            turn: 0,
+        }
+    }
+
+    /// The same, recorded.
+    pub(crate) fn with_tape(mut self, mut tape: TapeRecorder) -> Self {
+        tape.ranker(0, 0);
+        tape.pool();
+        self.tape = tape;
+        self
+    }
+
+    fn step(&mut self, now: Time, input: RankInput) {
+        self.ranker.step(now, input, &mut self.actions);
+        self.tape.rank_step(now, &input, &self.actions);
+        for action in self.actions.drain(..) {
+            match action {
+                RankAction::Grant { model, gpu, class, free_at, why } => {
+                    let gpu = gpu.get();
+                    // The ranker knows only GPUs that were sealed here, and forgets those that are lost.
+                    let Some(plans) = self.gpus.get_mut(gpu as usize) else { continue };
+                    let Some(seal) = plans.seal else { continue };
+                    if free_at < plans.busy_until {
+                        let until = plans.busy_until;
+                        count(&self.metrics.counters.violations, 1);
+                        symphony_telemetry::violated(
+                            Invariant::S1,
+                            format_args!("GPU {gpu} is busy until {until}, and model {model} gets it from {free_at}"),
+                        );
+                    }
+                    plans.granted = true;
+                    let plan = PlanId { gpu, seal, sequence: plans.next };
+                    let grant = ModelMessage::Grant { ordinal: model, class, free_at, plan, why };
+                    let worker = model as usize % self.models.len();
+                    self.models[worker].push_silently(grant);
+                    self.told[worker] = true;
+                    count(&self.metrics.counters.grants, 1);
+                }
+                RankAction::WakeAt(time) => {
+                    self.wake_at = time;
+                    self.armed_in = self.turn;
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, now: Time, message: RankMessage) {
+        match message {
+            RankMessage::Release { ordinal, plan, free_at, used } => {
+                // A grant from before the GPU was lost: it is not out with that model any more.
+                let Some(plans) = self.under_seal(plan.gpu, plan.seal).filter(|plans| plans.granted) else { return };
+                plans.granted = false;
+                plans.next += u64::from(used);
+                plans.free_at = free_at;
+                if used {
+                    plans.busy_until = plans.busy_until.max(free_at);
+                }
+                let (gpu, free_at, report_due) = (GpuId::new(plan.gpu), plans.usable_at(), plans.report_due());
+                self.step(now, RankInput::Release { model: ordinal, gpu, free_at, report_due });
+                self.tell_retired(plan.gpu);
+            }
+            RankMessage::Sealed { gpu, class, seal, free_at } => {
+                let slot = gpu as usize;
+                if slot >= self.gpus.len() {
+                    self.gpus.resize(slot + 1, GpuPlans::default());
+                }
+                if self.gpus[slot].seal.is_some_and(|newer| newer > seal) {
+                    return;
+                }
+                let (seal, busy_until) = (Some(seal), free_at);
+                let (granted, retired, quarantined) = (false, false, self.gpus[slot].quarantined);
+                self.gpus[slot] =
+                    GpuPlans { seal, next: 1, ended: 0, granted, retired, quarantined, free_at, busy_until };
+                let free_at = self.gpus[slot].usable_at();
+                self.retiring.remove(&gpu);
+                self.step(now, RankInput::Remove(GpuId::new(gpu)));
+                self.step(now, RankInput::Add { gpu: GpuId::new(gpu), class, free_at });
+            }
+            RankMessage::Lost { gpu, seal } => {
+                if let Some(plans) = self.under_seal(gpu, seal) {
+                    plans.seal = None;
+                    self.step(now, RankInput::Remove(GpuId::new(gpu)));
+                }
+            }
+            RankMessage::Done { plan, free_at } => self.ended(now, plan, Some(free_at)),
+            RankMessage::Refused { plan } => self.ended(now, plan, None),
+            RankMessage::Account(account) => self.account(now, *account),
+            RankMessage::Consolidate => self.consolidate = true,
+            RankMessage::Forget { ordinal } => self.step(now, RankInput::Forget(ordinal)),
+            RankMessage::Retire { gpu, seal, round, done } => {
+                let Some(plans) = self.under_seal(gpu, seal) else { return };
+                plans.retired = true;
+                let granted = plans.granted;
+                self.retiring.insert(gpu, (round, done));
+                if !granted {
+                    // The plan, if any, went to its backend before the answer to its grant came here.
+                    self.step(
+                        now,
+                        RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::NEVER, report_due: false },
+                    );
+                    self.tell_retired(gpu);
+                }
+            }
+            RankMessage::Resume { gpu, seal } => {
+                let Some(plans) = self.under_seal(gpu, seal) else { return };
+                plans.retired = false;
+                let (granted, free_at, report_due) = (plans.granted, plans.usable_at(), plans.report_due());
+                self.retiring.remove(&gpu);
+                if !granted {
+                    self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at, report_due });
+                }
+            }
+            RankMessage::Quarantine { gpu, out } => {
+                let slot = gpu as usize;
+                if slot >= self.gpus.len() {
+                    self.gpus.resize(slot + 1, GpuPlans::default());
+                }
+                let plans = &mut self.gpus[slot];
+                plans.quarantined = out;
+                // One that is out with a model is told when it comes back, one that is not sealed when it is.
+                if plans.seal.is_some() && !plans.granted {
+                    let (free_at, report_due) = (plans.usable_at(), plans.report_due());
+                    self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at, report_due });
+                }
+            }
+        }
+    }
+}
+
+impl RankWorker {
+    fn under_seal(&mut self, gpu: u32, seal: Seal) -> Option<&mut GpuPlans> {
+        self.gpus.get_mut(gpu as usize).filter(|plans| plans.seal == Some(seal))
+    }
+
+    /// Every model worker is told the signal, whenever it is found anew.
+    fn account(&mut self, now: Time, account: Account) {
+        let (gpus_idle, gpus) = (self.ranker.gpus_idle(), self.ranker.gpus());
+        let input = PoolInput { account, gpus_idle, gpus, consolidate: self.consolidate };
+        let said = self.pool.step(now, input);
+        self.tape.pool_step(now, &input, said);
+        self.metrics.demand_ns.store(self.pool.demand_time().get(), Ordering::Relaxed);
+        let Some(signal) = said else { return };
+        self.metrics.pressed(now, signal.pressure);
+        for (inbox, told) in self.models.iter().zip(&mut self.told) {
+            inbox.push_silently(ModelMessage::Pool(signal));
+            *told = true;
+        }
+    }
+
+    fn tell_retired(&mut self, gpu: u32) {
+        if let Some((round, done)) = self.retiring.remove(&gpu) {
+            // Its link is gone: then so is the GPU.
+            let _ = done.send(round);
+        }
+    }
+
+    /// A plan has ended: there is room for another, and perhaps the backend says when.
+    fn ended(&mut self, now: Time, plan: PlanId, free_at: Option<Time>) {
+        let Some(plans) = self.under_seal(plan.gpu, plan.seal) else { return };
+        // The release of a plan may come after its report, on another thread's way.
+        plans.ended = plans.ended.max(plan.sequence);
+        if plans.granted {
+            return;
+        }
+        if let Some(free_at) = free_at {
+            // A report about an older plan knows nothing of those sent since: it can only put the end off.
+            let newest = plans.next == plan.sequence + 1;
+            plans.free_at = if newest { free_at } else { free_at.max(plans.free_at) };
+            plans.busy_until = plans.free_at;
+        }
+        let (gpu, free_at, report_due) = (GpuId::new(plan.gpu), plans.usable_at(), plans.report_due());
+        self.step(now, RankInput::BusyUntil { gpu, free_at, report_due });
+    }
+}
+
+impl Worker for RankWorker {
+    fn turn(&mut self, turn: TurnStart) -> TurnEnd {
+        let now = turn.now;
+        self.turn = turn.number;
+        let mut handled = 0;
+        while handled < TURN_INPUTS_MAX
+            && let Some(message) = self.inbox.pop()
+        {
+            self.receive(now, message);
+            handled += 1;
+        }
+        let mut more = handled >= TURN_INPUTS_MAX;
+        let mut offered = std::mem::take(&mut self.offered);
+        more |= self.offers.take(&mut self.last_word, TURN_INPUTS_MAX, |model, class, offer| {
+            offered.push((model, class, offer));
+        });
+        handled += offered.len();
+        count(&self.metrics.counters.offers, offered.len() as u64);
+        for (model, class, (answered, candidate)) in offered.drain(..) {
+            self.step(now, RankInput::Offer { model, answered, class, candidate });
+        }
+        self.offered = offered;
+        if self.wake_at <= now {
+            self.metrics.rang(turn, self.armed_in, self.wake_at);
+            self.wake_at = Time::NEVER;
+            self.step(now, RankInput::Wake);
+            handled += 1;
+        }
+        TurnEnd { wake_at: if more { Time::ZERO } else { self.wake_at }, handled }
+    }
+
+    fn hand_over(&mut self, _now: Time) {
+        for (inbox, told) in self.models.iter().zip(&mut self.told) {
+            if std::mem::take(told) {
+                inbox.wake();
+            }
+        }
+    }
+
+    fn metrics(&self) -> &WorkerMetrics {
+        &self.metrics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use symphony_scheduler::{Candidate, POOL_TICK, Pressure};
+    use symphony_types::{Nanos, RequestValue};
+
+    use super::*;
+    use crate::threads::clock::Clock;
+    use crate::threads::waker::GroupWaker;
+    use crate::workers::worker_metrics::WorkerKind;
+
+    struct Scene {
+        worker: RankWorker,
+        rank: Arc<Inbox<RankMessage>>,
+        model: Arc<Inbox<ModelMessage>>,
+        offers: Arc<OfferBoard>,
+        clock: Clock,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let (waker, clock) = (Arc::<GroupWaker>::default(), Clock::start());
+            let rank = Arc::new(Inbox::new(Arc::clone(&waker)));
+            let model = Arc::new(Inbox::new(waker));
+            let offers = Arc::new(OfferBoard::new(1));
+            let metrics = Arc::new(WorkerMetrics::new(WorkerKind::Rank));
+            let models = Arc::from([Arc::clone(&model)]);
+            let worker = RankWorker::new(Arc::clone(&rank), Arc::clone(&offers), models, metrics);
+            Self { worker, rank, model, offers, clock }
+        }
+
+        /// Tells the worker something, with a candidate that wants to run at once.
+        fn turn(&mut self, answered: u64, message: RankMessage) -> Option<PlanId> {
+            let start = self.clock.now();
+            let latest = start + Nanos::from_millis(60_000);
+            let (frontrun, must_end_by, lead) = (start, latest, Nanos::ZERO);
+            let candidate = Candidate { batch: 1, start, latest, frontrun, must_end_by, lead, ..Candidate::default() };
+            self.offers.publish(0, GpuClass::FIRST, (answered, Some(candidate)));
+            self.rank.push(message);
+            let turn = TurnStart { number: 1, now: self.clock.now(), last_ended: start };
+            assert!(self.worker.turn(turn).handled > 0);
+            match self.model.pop() {
+                Some(ModelMessage::Grant { plan, .. }) => Some(plan),
+                other => {
+                    assert!(other.is_none(), "{other:?}");
+                    None
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_answer_to_a_grant_from_before_a_loss_changes_nothing_after_it() {
+        let mut scene = Scene::new();
+        let free_at = scene.clock.now();
+        let before = scene.turn(0, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at }).unwrap();
+        assert_eq!(before, PlanId { gpu: 0, seal: 1, sequence: 1 });
+        assert_eq!(scene.turn(1, RankMessage::Lost { gpu: 0, seal: 1 }), None);
+        let after = scene.turn(1, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 2, free_at }).unwrap();
+        assert_eq!(after, PlanId { gpu: 0, seal: 2, sequence: 1 });
+        // It neither frees the GPU, which is out again, nor counts a plan.
+        let stale = RankMessage::Release { ordinal: 0, plan: before, free_at, used: true };
+        assert_eq!(scene.turn(2, stale), None, "S1: granted while it is out");
+        let answer = RankMessage::Release { ordinal: 0, plan: after, free_at, used: true };
+        assert_eq!(scene.turn(2, answer), None, "it is busy until it is reported, whatever was predicted");
+        let done = RankMessage::Done { plan: after, free_at };
+        assert_eq!(scene.turn(2, done), Some(PlanId { gpu: 0, seal: 2, sequence: 2 }));
+    }
+
+    #[test]
+    fn a_gpu_that_is_granted_while_it_is_busy_is_counted() {
+        let mut scene = Scene::new();
+        let now = scene.clock.now();
+        let (gpu, busy) = (GpuId::new(0), now + Nanos::from_millis(60_000));
+        let violations = |scene: &Scene| scene.worker.metrics.counters.violations.load(Ordering::Relaxed);
+        let first =
+            scene.turn(0, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at: now }).unwrap();
+        let used = |plan| RankMessage::Release { ordinal: 0, plan, free_at: busy, used: true };
+        assert_eq!(scene.turn(1, used(first)), None, "busy");
+        // The backend says that the plan has ended early: a grant overlaps nothing then.
+        let second = scene.turn(1, RankMessage::Done { plan: first, free_at: now }).unwrap();
+        assert_eq!(scene.turn(2, used(second)), None, "busy");
+        assert_eq!(violations(&scene), 0);
+        // A planted fault: the ranker takes the GPU for free, whatever runs there.
+        scene.worker.step(scene.clock.now(), RankInput::BusyUntil { gpu, free_at: now, report_due: false });
+        assert!(matches!(scene.model.pop(), Some(ModelMessage::Grant { .. })), "the fault changes nothing");
+        assert_eq!(violations(&scene), 1);
+        assert!(symphony_telemetry::violations(Invariant::S1) > 0);
+    }
+
+    #[test]
+    fn accounts_make_the_pressure_and_every_model_worker_hears_it() {
+        let mut scene = Scene::new();
+        let ms = Nanos::from_millis;
+        let (asked, dropped) = (ms(100), ms(25));
+        let value_max = Some(RequestValue::ONE);
+        let account = Account { asked, asked_by_value: asked, dropped, value_max, ..Account::default() };
+        let start = scene.clock.now();
+        let mut last = None;
+        for tick in 1..50 {
+            scene.rank.push(RankMessage::Account(Box::new(account)));
+            let now = start + POOL_TICK.saturating_mul(tick);
+            scene.worker.turn(TurnStart { number: tick, now, last_ended: start });
+            if let Some(ModelMessage::Pool(signal)) = scene.model.pop() {
+                assert!(scene.worker.told[0], "it is not woken for it");
+                last = Some((now, signal.pressure));
+            }
+        }
+        let (now, pressure) = last.expect("a quarter is lost and nobody hears of it");
+        assert_eq!(pressure, Pressure::from_share(0.25));
+        assert_eq!(scene.worker.metrics.pressure(now), pressure);
+    }
+
+    #[test]
+    fn a_loss_told_late_does_not_take_the_next_seal_along() {
+        let mut scene = Scene::new();
+        let free_at = scene.clock.now();
+        assert!(scene.turn(0, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 2, free_at }).is_some());
+        assert_eq!(scene.turn(1, RankMessage::Lost { gpu: 0, seal: 1 }), None);
+        let plan = PlanId { gpu: 0, seal: 2, sequence: 1 };
+        let answer = RankMessage::Release { ordinal: 0, plan, free_at, used: false };
+        assert_eq!(scene.turn(1, answer), Some(plan));
+    }
+
+    #[test]
+    fn a_retired_gpu_is_given_to_nobody_and_says_so_once_no_plan_can_follow() {
+        let mut scene = Scene::new();
+        let free_at = scene.clock.now();
+        let plan = scene.turn(0, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at }).unwrap();
+        let (done, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let retire = |round| RankMessage::Retire { gpu: 0, seal: 1, round, done: done.clone() };
+        assert_eq!(scene.turn(0, retire(1)), None);
+        assert!(told.try_recv().is_err(), "it is out with a model: a plan may follow");
+        let answer = RankMessage::Release { ordinal: 0, plan, free_at, used: true };
+        assert_eq!(scene.turn(1, answer), None);
+        assert_eq!(told.try_recv(), Ok(1));
+        assert_eq!(scene.turn(1, RankMessage::Done { plan, free_at }), None, "free, but retired");
+        let next = scene.turn(1, RankMessage::Resume { gpu: 0, seal: 1 });
+        assert_eq!(next, Some(PlanId { gpu: 0, seal: 1, sequence: 2 }), "and given again");
+        let answer = RankMessage::Release { ordinal: 0, plan: next.unwrap(), free_at, used: false };
+        scene.rank.push(retire(2));
+        assert_eq!(scene.turn(2, answer), None);
+        assert_eq!(told.try_recv(), Ok(2));
+    }
+
+    #[test]
+    fn a_quarantined_gpu_is_given_to_nobody_also_after_its_link_came_back() {
+        let mut scene = Scene::new();
+        let free_at = scene.clock.now();
+        let sealed = |seal| RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal, free_at };
+        let out = |out| RankMessage::Quarantine { gpu: 0, out };
+        let plan = scene.turn(0, sealed(1)).unwrap();
+        assert_eq!(scene.turn(0, out(true)), None, "it is out with a model");
+        let answer = RankMessage::Release { ordinal: 0, plan, free_at, used: true };
+        assert_eq!(scene.turn(1, answer), None);
+        assert_eq!(scene.turn(1, RankMessage::Done { plan, free_at }), None, "free, but out of use");
+        assert_eq!(scene.turn(1, RankMessage::Lost { gpu: 0, seal: 1 }), None);
+        assert_eq!(scene.turn(1, sealed(2)), None, "the same GPU");
+        let again = scene.turn(1, out(false));
+        assert_eq!(again, Some(PlanId { gpu: 0, seal: 2, sequence: 1 }));
+        // Told before it was ever sealed.
+        let mut scene = Scene::new();
+        assert_eq!(scene.turn(0, out(true)), None);
+        assert_eq!(scene.turn(0, sealed(1)), None);
+    }
+
+    #[test]
+    fn words_about_gpus_never_seen_are_ignored() {
+        let mut scene = Scene::new();
+        let (plan, free_at) = (PlanId { gpu: 40, seal: 3, sequence: 1 }, scene.clock.now());
+        for message in [
+            RankMessage::Release { ordinal: 0, plan, free_at, used: true },
+            RankMessage::Done { plan, free_at },
+            RankMessage::Refused { plan },
+            RankMessage::Lost { gpu: 40, seal: 3 },
+        ] {
+            assert_eq!(scene.turn(0, message), None);
+        }
+    }
+}
