@@ -21,11 +21,10 @@ pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing, WallClock, 
 pub use error::{CallError, Fatal, StartError};
 #[cfg(feature = "fuzz")]
 pub use failure_detector::fuzz;
-pub use failure_detector::{SilenceHold, SilenceSwitch};
 pub use group::propose::Accepted;
 pub use metrics::{METRIC_NAMES, Metrics};
-pub use plane::{ControlPlane, HeartbeatListener, Listeners, Proposals};
+pub use plane::{ControlPlane, HeartbeatListener, Listeners};
 pub use planning::{EpochMode, EpochSettings, LoadReports, SCALING_METRIC_NAMES, ScalingCollector, ScalingSettings};
-pub use symphony_cluster_state::{Command, Refusal};
+pub use symphony_cluster_state::{Command, LeadReport, Refusal};
 pub use symphony_consensus::{Engine, Host, Leadership, OnDiskError, SimulatedDisk, SnapshotEvery};
 pub use symphony_controllers::{AutoscalerSettings, TriggerSettings};

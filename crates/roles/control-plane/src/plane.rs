@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use symphony_cluster_state::{Command, NodeRegistration};
+use symphony_cluster_state::{Command, LeadReport, NodeRegistration};
 use symphony_consensus::{ControlGroup, GroupConfig, Host, Leadership};
 use symphony_protocol::view::View;
 use symphony_types::NodeId;
@@ -22,13 +22,13 @@ use crate::config::ControlPlaneConfig;
 use crate::error::{CallError, Fatal, StartError};
 use crate::failure_detector::host::Detection;
 use crate::failure_detector::on_threads::{self, DetectorContext};
-use crate::failure_detector::{ContactState, HeartbeatReceiver, SilenceSwitch};
+use crate::failure_detector::{ContactState, HeartbeatReceiver};
 use crate::group::checkpoints::Checkpoints;
 use crate::group::host::{SharedState, StateHost};
 use crate::group::lives::Lives;
 use crate::group::membership::{self, Membership};
 use crate::group::propose::{Accepted, Proposer};
-use crate::group::{disk, founding, registrar};
+use crate::group::{disk, founding, lead_reports, registrar};
 use crate::initiatives::frontend_reaper::{FrontendPresence, FrontendReaper};
 use crate::initiatives::initiative;
 use crate::initiatives::lead_balancer::LeadBalancer;
@@ -67,20 +67,6 @@ impl From<std::net::TcpListener> for HeartbeatListener {
 /// Operators' wishes for an epoch that wait while one is planned.
 const EPOCHS_ASKED_MAX: usize = 4;
 
-/// A way to have the cluster agree on commands; cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Proposals(Proposer);
-
-impl Proposals {
-    /// As [`ControlPlane::propose`].
-    ///
-    /// # Errors
-    /// If the state refuses it, or no leader takes it in time.
-    pub async fn propose(&self, command: &Command) -> Result<Accepted, CallError> {
-        self.0.propose(command).await
-    }
-}
-
 /// A running control plane. Call [`shutdown`](Self::shutdown) when done: dropping it ends nothing.
 #[derive(Debug)]
 pub struct ControlPlane {
@@ -93,6 +79,7 @@ pub struct ControlPlane {
     ends: watch::Receiver<Option<Fatal>>,
     memory: Memory,
     load_reports: LoadReports,
+    lead_reports: mpsc::UnboundedSender<LeadReport>,
     metrics: Metrics,
     control_addr: SocketAddr,
     detection: Detection,
@@ -264,11 +251,20 @@ impl ControlPlane {
             let heard = registrar::Heard { views: views.clone(), standing: standing.clone() };
             registrar::run(registration, life, proposer.clone(), heard, metrics.clone(), fatal, stop.clone())
         };
+        let (lead_reports, reported_leads) = mpsc::unbounded_channel();
+        let lead_reporter = lead_reports::run(
+            (config.node, config.boot),
+            reported_leads,
+            proposer.clone(),
+            detection.silence_switch(),
+            stop.clone(),
+        );
         let mut tasks = vec![
+            vital.spawn("lead reporter", lead_reporter),
             vital.spawn("founder", founding),
-            vital.spawn("steward", lead_balancer),
+            vital.spawn("lead balancer", lead_balancer),
             vital.spawn("mover", mover),
-            vital.spawn("doorkeeper", frontend_reaper),
+            vital.spawn("frontend reaper", frontend_reaper),
             vital.spawn("planner", planner.run(stop.clone())),
             vital.spawn("search for its own place", left_out),
             vital.spawn("control port", serving),
@@ -296,6 +292,7 @@ impl ControlPlane {
                 state: state_of_reports,
                 reported,
             },
+            lead_reports,
             metrics,
             control_addr,
             detection,
@@ -348,12 +345,6 @@ impl ControlPlane {
         self.ends.clone()
     }
 
-    /// What makes this replica look dead to the others, as long as somebody has a reason.
-    #[must_use]
-    pub fn silence_switch(&self) -> SilenceSwitch {
-        self.detection.silence_switch()
-    }
-
     /// Hands the control group's leadership to another replica, if this one has it and another one is up. False if nobody
     /// took it.
     pub async fn give_leadership_away(&self) -> bool {
@@ -372,10 +363,10 @@ impl ControlPlane {
         self.proposer.propose(command).await
     }
 
-    /// What [`propose`](Self::propose) does, for tasks of their own.
+    /// Where the replica's leads report what happens to them; from there the group is told, as long and as often as it takes.
     #[must_use]
-    pub fn proposals(&self) -> Proposals {
-        Proposals(self.proposer.clone())
+    pub fn lead_reports(&self) -> mpsc::UnboundedSender<LeadReport> {
+        self.lead_reports.clone()
     }
 
     /// The way of what this replica's leads have to do to the Raft leader, who plans by it.

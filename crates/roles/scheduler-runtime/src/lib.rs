@@ -14,7 +14,6 @@ mod threads;
 mod workers;
 
 pub use in_process::{InProcess, Orders};
-pub use lead::report::Report;
 pub use lead::subcluster::LeadConfig;
 pub use metrics::{METRIC_NAMES, register_metrics};
 pub use records::tapes::Tapes;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use symphony_cluster_state::LeadReport;
 use symphony_controllers::{Learnt, SlowGpu};
 use symphony_explain::{Explanation, Question};
 use symphony_net::{Incoming, Port, Role};
@@ -18,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lead::leads::Leads;
 use crate::lead::learning::learn;
-use crate::lead::report::Report;
 use crate::lead::standby::Standby;
 use crate::lead::subcluster::{LeadConfig, LedSubcluster};
 use crate::links::frontend::accept_frontends;
@@ -102,7 +102,7 @@ impl Runtime {
         listener: TcpListener,
         view: watch::Receiver<Arc<View>>,
         contact: watch::Receiver<bool>,
-        reports: mpsc::UnboundedSender<Report>,
+        reports: mpsc::UnboundedSender<LeadReport>,
     ) -> std::io::Result<Self> {
         let (changes, _) = watch::channel(0);
         let me = (config.node, config.boot);
@@ -206,7 +206,7 @@ struct Follower {
     config: LeadConfig,
     leads: Arc<Leads>,
     threads: Arc<DecisionThreads>,
-    reports: mpsc::UnboundedSender<Report>,
+    reports: mpsc::UnboundedSender<LeadReport>,
     ended: CancellationToken,
     /// Sub-clusters that this node is to lead next.
     standbys: HashMap<SubclusterId, Standby>,
@@ -368,7 +368,7 @@ mod tests {
         runtime: Runtime,
         view: watch::Sender<Arc<View>>,
         contact: watch::Sender<bool>,
-        reported: mpsc::UnboundedReceiver<Report>,
+        reported: mpsc::UnboundedReceiver<LeadReport>,
     }
 
     /// A runtime that leads both sub-clusters.

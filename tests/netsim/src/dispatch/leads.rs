@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use symphony_control_plane::{Command, ControlPlane};
+use symphony_control_plane::{ControlPlane, LeadReport};
 use symphony_net::sockets::Listener;
 use symphony_net::{Expected, Incoming, Net, Port, Role};
 use symphony_protocol::dispatch::{RequestHeader, ToFrontend, ToLeader};
@@ -105,8 +105,8 @@ pub(crate) async fn run(
             let asked = subcluster.successor.filter(|next| (next.node, next.boot) == me && next.since != standby.0);
             if let Some(next) = asked {
                 standby = (next.since, JoinSet::new());
-                let complete = Command::CompleteHandover { subcluster: id, since: next.since, node: me.0, boot: me.1 };
-                let (proposals, net, view) = (plane.proposals(), net.clone(), Arc::clone(&view));
+                let ready = LeadReport::Ready { subcluster: id, since: next.since };
+                let (reports, net, view) = (plane.lead_reports(), net.clone(), Arc::clone(&view));
                 standby.1.spawn(async move {
                     for backend in view.backends.values().filter(|b| b.subcluster == id && b.up) {
                         let expected = Expected::named(Role::Backend, &backend.name);
@@ -115,7 +115,7 @@ pub(crate) async fn run(
                             sleep(DIAL_AGAIN_AFTER).await;
                         }
                     }
-                    let _ = proposals.propose(&complete).await;
+                    let _ = reports.send(ready);
                 });
             }
         }

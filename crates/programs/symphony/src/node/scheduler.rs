@@ -7,9 +7,8 @@ use symphony_config::{
     AutoscalingConfig, ClusterConfig, Idle, LearningConfig, LogEngine, NodeConfig, Role, SchedulerConfig, Timing,
 };
 use symphony_control_plane::{
-    AutoscalerSettings, CallError, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings,
-    Listeners, LoadReports, OnDiskError, Proposals, Remembers, ReplicaAddrs, ScalingSettings, SilenceSwitch,
-    StartError, TriggerSettings,
+    AutoscalerSettings, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, Listeners,
+    LoadReports, OnDiskError, Remembers, ReplicaAddrs, ScalingSettings, StartError, TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
@@ -17,12 +16,11 @@ use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_scheduler::{DataDelaySettings, Delays};
 use symphony_scheduler_runtime::{
-    GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, REDRIVE_WAIT, Report, Runtime,
-    StragglerSettings, SubclusterLoad, Tapes, ThreadPolicy,
+    GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, REDRIVE_WAIT, Runtime, StragglerSettings,
+    SubclusterLoad, Tapes, ThreadPolicy,
 };
 use symphony_telemetry::{Registry, Surface};
 use symphony_types::{BootId, Member, Nanos, NodeId};
-use tokio::sync::mpsc;
 
 use super::control_runtime::ControlRuntime;
 use super::{DRAIN_WITHIN, begin, bind, frames, fresh_boot, page, security, until_told_to_stop};
@@ -62,14 +60,11 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     registry.collect(plane.scaling_collector());
     let lead_config = lead_config(&net, cluster, scheduler, boot)?;
     let tapes = lead_config.tapes.clone();
-    let (told, reports) = mpsc::unbounded_channel();
-    let runtime = Runtime::start(lead_config, dispatch, plane.view(), plane.in_contact(), told);
+    let runtime = Runtime::start(lead_config, dispatch, plane.view(), plane.in_contact(), plane.lead_reports());
     let runtime = std::sync::Arc::new(runtime.context("cannot start the dispatch runtime")?);
     symphony_scheduler_runtime::register_metrics(&registry, &runtime);
     plane.explain_by(std::sync::Arc::new(Memory(std::sync::Arc::clone(&runtime))));
     let life = (scheduler.id, boot);
-    tokio::spawn(pass_on(reports, Spokesman { life, proposals: plane.proposals(), mute: plane.silence_switch() }));
-
     tokio::spawn(report_loads(std::sync::Arc::clone(&runtime), plane.load_reports()));
 
     let (view, leadership) = (plane.view(), plane.leadership());
@@ -344,74 +339,3 @@ fn lead_config(
 const STUCK_AFTER_LAN: Duration = Duration::from_millis(100);
 /// The same for machines whose pauses must not look like faults.
 const STUCK_AFTER_RELAXED: Duration = Duration::from_millis(500);
-
-/// How long the control group may take to hear that this replica cannot decide; then the replica shows no sign of life.
-const CEDE_WITHIN: Duration = Duration::from_millis(100);
-
-/// Speaks to the control group for the dispatch runtime.
-#[derive(Clone)]
-struct Spokesman {
-    life: (NodeId, BootId),
-    proposals: Proposals,
-    mute: SilenceSwitch,
-}
-
-/// Passes reports on, each by itself: one that finds no leader must not hold up the others.
-async fn pass_on(mut reports: mpsc::UnboundedReceiver<Report>, spokesman: Spokesman) {
-    while let Some(report) = reports.recv().await {
-        tokio::spawn(spokesman.clone().say(report));
-    }
-}
-
-/// Whether the same proposal may still be agreed on.
-const fn is_open(error: &CallError) -> bool {
-    !matches!(error, CallError::Refused(_) | CallError::Stopped)
-}
-
-impl Spokesman {
-    async fn say(self, report: Report) {
-        let (node, boot) = self.life;
-        match report {
-            // The link that is down reports again.
-            Report::BackendDown(backend, boot) => self.propose(&Command::BackendDown { backend, boot }).await,
-            // What does not come through is given up by the Raft leader, and somebody is asked again.
-            Report::Ready { subcluster, since } => {
-                self.propose(&Command::CompleteHandover { subcluster, since, node, boot }).await;
-            }
-            // Beats get through and perhaps this does; what does not is said again.
-            Report::CutOff { subcluster, token } => {
-                self.propose(&Command::CedeLead { subcluster, token, node, boot, avoid: None }).await;
-            }
-            // It leads it no longer, so this is said until it is agreed. Its beats are right: whatever else it leads it leads well.
-            Report::Panicked { subcluster, token, pause } => {
-                tokio::time::sleep(pause).await;
-                let cede = Command::CedeLead { subcluster, token, node, boot, avoid: None };
-                while self.proposals.propose(&cede).await.is_err_and(|error| is_open(&error)) {
-                    tokio::time::sleep(CEDE_WITHIN).await;
-                }
-            }
-            Report::Stuck { subcluster, token, pause } => {
-                tokio::time::sleep(pause).await;
-                let cede = Command::CedeLead { subcluster, token, node, boot, avoid: None };
-                // Until this one is agreed; other leads may have been given up as well.
-                let mut muted = None;
-                loop {
-                    match tokio::time::timeout(CEDE_WITHIN, self.proposals.propose(&cede)).await {
-                        Ok(Ok(_)) => break,
-                        Ok(Err(error)) if !is_open(&error) => break,
-                        _ => {
-                            muted.get_or_insert_with(|| self.mute.hold());
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    async fn propose(&self, command: &Command) {
-        match self.proposals.propose(command).await {
-            Ok(_) => {}
-            Err(error) => tracing::info!(command = command.label(), %error, "not agreed on"),
-        }
-    }
-}

@@ -27,6 +27,6 @@ pub(crate) use heartbeat_state::{ContactState, Facts, HeartbeatState};
 pub(crate) use inputs::{Heard, Inputs};
 pub(crate) use message::{ACK_BYTES, HEARTBEAT_BYTES, Heartbeat, cluster_hash};
 pub(crate) use progress::Progress;
-pub use silence_switch::{SilenceHold, SilenceSwitch};
+pub(crate) use silence_switch::{SilenceHold, SilenceSwitch};
 pub(crate) use thread_priority::raise as raise_priority;
 pub(crate) use wait::wait_until;

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// As long as there is a reason this replica looks dead to the others: for one that cannot even say that it is unwell.
 #[derive(Clone, Debug, Default)]
-pub struct SilenceSwitch(Arc<AtomicUsize>);
+pub(crate) struct SilenceSwitch(Arc<AtomicUsize>);
 
 impl SilenceSwitch {
     /// One more reason, until the returned value is dropped.
     #[must_use]
-    pub fn hold(&self) -> SilenceHold {
+    pub(crate) fn hold(&self) -> SilenceHold {
         self.0.fetch_add(1, Ordering::Relaxed);
         SilenceHold(self.clone())
     }
@@ -23,7 +23,7 @@ impl SilenceSwitch {
 
 /// A reason.
 #[derive(Debug)]
-pub struct SilenceHold(SilenceSwitch);
+pub(crate) struct SilenceHold(SilenceSwitch);
 
 impl Drop for SilenceHold {
     fn drop(&mut self) {

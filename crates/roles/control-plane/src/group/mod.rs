@@ -4,6 +4,7 @@ pub(crate) mod checkpoints;
 pub(crate) mod disk;
 pub(crate) mod founding;
 pub(crate) mod host;
+pub(crate) mod lead_reports;
 pub(crate) mod lives;
 pub(crate) mod membership;
 pub(crate) mod propose;

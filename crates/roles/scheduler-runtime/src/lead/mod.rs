@@ -4,7 +4,6 @@ pub(crate) mod leads;
 pub(crate) mod learning;
 pub(crate) mod reach;
 pub(crate) mod relapses;
-pub(crate) mod report;
 pub(crate) mod servable;
 pub(crate) mod standby;
 pub(crate) mod subcluster;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use symphony_cluster_state::LeadReport;
 use symphony_net::{Expected, Net, Role};
 use symphony_protocol::execute::{FromBackend, ToBackend};
 use symphony_protocol::view::View;
@@ -11,8 +12,6 @@ use symphony_transport::{LinkReceiver, LinkSender, connect_link};
 use symphony_types::{BackendId, BootId, SubclusterId};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-
-use crate::lead::report::Report;
 
 /// Pause before a backend that could not be reached is dialled again.
 const DIAL_AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -38,7 +37,7 @@ impl Standby {
         subcluster: SubclusterId,
         since: u64,
         view: watch::Receiver<Arc<View>>,
-        reports: mpsc::UnboundedSender<Report>,
+        reports: mpsc::UnboundedSender<LeadReport>,
     ) -> Self {
         let links = Arc::default();
         let task = tokio::spawn(dial_all(net, subcluster, since, view, Arc::clone(&links), reports));
@@ -68,7 +67,7 @@ async fn dial_all(
     since: u64,
     view: watch::Receiver<Arc<View>>,
     links: Arc<Mutex<DialledLinks>>,
-    reports: mpsc::UnboundedSender<Report>,
+    reports: mpsc::UnboundedSender<LeadReport>,
 ) {
     tracing::info!(%subcluster, since, "gets ready to lead");
     loop {
@@ -81,7 +80,7 @@ async fn dial_all(
             missing.map(|(&id, b)| (id, b.boot, b.exec_addr.clone(), Expected::named(Role::Backend, &b.name))).collect()
         };
         if wanted.is_empty() {
-            let _ = reports.send(Report::Ready { subcluster, since });
+            let _ = reports.send(LeadReport::Ready { subcluster, since });
             return;
         }
         let net = &net;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use symphony_cluster_state::LeadReport;
 use symphony_net::Net;
 use symphony_protocol::view::{BackendView, ModelView, View};
 use symphony_scheduler::{ClassProfiles, DataDelay, DataDelaySettings, DataDelays, Delays, ModelQueueConfig, Policy};
@@ -17,7 +18,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::lead::reach::{Reach, Tenure, echo_times};
-use crate::lead::report::Report;
 use crate::lead::servable::{Holder, servable};
 use crate::lead::standby::DialledLinks;
 use crate::links::backend::{BackendLink, LinkEvent, LinkedGpu, Usage};
@@ -105,7 +105,7 @@ impl LedSubcluster {
         token: Token,
         view: View,
         dialled: DialledLinks,
-        reports: mpsc::UnboundedSender<Report>,
+        reports: mpsc::UnboundedSender<LeadReport>,
     ) -> std::io::Result<Self> {
         let origin = TapeOrigin { node: config.node, boot: config.boot, subcluster: id, token };
         let tapes = config.tapes.as_ref().map(|tapes| (tapes, origin));
@@ -238,7 +238,7 @@ impl Lead {
     async fn run(
         mut self,
         mut view: watch::Receiver<Arc<View>>,
-        reports: mpsc::UnboundedSender<Report>,
+        reports: mpsc::UnboundedSender<LeadReport>,
         ended: CancellationToken,
     ) {
         let (events_in, mut events) = mpsc::unbounded_channel();
@@ -264,7 +264,7 @@ impl Lead {
                 () = ended.cancelled() => break,
                 () = tokio::time::sleep_until(unexplained.unwrap_or_else(now).into()), if unexplained.is_some() => {
                     // Usually somebody else leads by now, and this is refused. If nobody does, somebody shall.
-                    let _ = reports.send(Report::CutOff { subcluster: self.id, token: self.token });
+                    let _ = reports.send(LeadReport::CutOff { subcluster: self.id, token: self.token });
                     break;
                 }
                 // A backend that reads nothing has nothing to say.
@@ -273,7 +273,7 @@ impl Lead {
                 () = reach.changed(look_at) => {
                     if tenure.look(now(), reach.is_cut_off(), has_heirs) {
                         tracing::warn!(subcluster = %self.id, token = %self.token, "most links hardly move; somebody else shall lead");
-                        let _ = reports.send(Report::CutOff { subcluster: self.id, token: self.token });
+                        let _ = reports.send(LeadReport::CutOff { subcluster: self.id, token: self.token });
                     }
                 }
                 event = events.recv() => match event {
@@ -296,7 +296,7 @@ impl Lead {
                     // Cut off itself, it can tell nothing of the others: whoever leads next can. The link says it again.
                     Some(LinkEvent::Down(..)) if has_heirs && reach.is_cut_off() => {}
                     Some(LinkEvent::Down(backend, boot)) => {
-                        let _ = reports.send(Report::BackendDown(backend, boot));
+                        let _ = reports.send(LeadReport::BackendDown(backend, boot));
                     }
                 },
             }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use symphony_cluster_state::LeadReport;
 use symphony_types::{Nanos, SubclusterId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::lead::leads::Leads;
 use crate::lead::relapses::{Ill, Relapses};
-use crate::lead::report::Report;
 use crate::lead::subcluster::LedSubcluster;
 use crate::threads::decision_thread::DecisionThread;
 use crate::threads::decision_threads::DecisionThreads;
@@ -22,7 +22,7 @@ pub(crate) fn watch_threads(
     leads: &Leads,
     threads: &DecisionThreads,
     stuck_after: Duration,
-    stuck: &mpsc::UnboundedSender<Report>,
+    stuck: &mpsc::UnboundedSender<LeadReport>,
     reaper: &Reaper,
     stop: &CancellationToken,
 ) {
@@ -40,18 +40,17 @@ pub(crate) fn watch_threads(
                 let to_blame = lead.workers.have_the_turn_on(thread);
                 let pause =
                     if to_blame { relapses.note(clock.now(), subcluster, token, Ill::Hung) } else { Nanos::ZERO };
-                let pause = Duration::from(pause);
                 tracing::error!(%subcluster, %token, thread = thread.name, in_its_turn = to_blame, ?pause,
                     "a decision thread hangs; the sub-cluster is given up, after a pause if it has hung here before");
-                give_up(&lead, Report::Stuck { subcluster, token, pause }, stuck);
+                give_up(&lead, LeadReport::Stuck { subcluster, token, pause }, stuck);
             }
         }
         for thread in running.iter().filter(|thread| thread.has_failed()) {
             for (subcluster, lead) in on(leads, thread).into_iter().filter(|(_, lead)| lead.workers.have_failed()) {
                 let token = lead.token;
-                let pause = Duration::from(relapses.note(clock.now(), subcluster, token, Ill::Panicked));
+                let pause = relapses.note(clock.now(), subcluster, token, Ill::Panicked);
                 tracing::error!(%subcluster, %token, ?pause, "a decision panicked; the sub-cluster is given up, after a pause if it has panicked here before");
-                give_up(&lead, Report::Panicked { subcluster, token, pause }, stuck);
+                give_up(&lead, LeadReport::Panicked { subcluster, token, pause }, stuck);
             }
         }
         threads.tend(&running, |group| reaper.take(group));
@@ -66,7 +65,7 @@ fn on(leads: &Leads, thread: &DecisionThread) -> Vec<(SubclusterId, Arc<LedSubcl
     on_it.map(|(&id, lead)| (id, Arc::clone(lead))).collect()
 }
 
-fn give_up(lead: &LedSubcluster, why: Report, stuck: &mpsc::UnboundedSender<Report>) {
+fn give_up(lead: &LedSubcluster, why: LeadReport, stuck: &mpsc::UnboundedSender<LeadReport>) {
     let _ = stuck.send(why);
     lead.end();
 }
@@ -103,7 +102,7 @@ mod tests {
         dispatch: String,
         view: watch::Sender<Arc<View>>,
         _contact: watch::Sender<bool>,
-        reported: mpsc::UnboundedReceiver<Report>,
+        reported: mpsc::UnboundedReceiver<LeadReport>,
     }
 
     fn view(subclusters: std::ops::RangeInclusive<u32>) -> Arc<View> {
@@ -176,16 +175,16 @@ mod tests {
             until_the_end
         }
 
-        async fn stuck(&mut self) -> (u32, u64, Duration) {
+        async fn stuck(&mut self) -> (u32, u64, Nanos) {
             match tokio::time::timeout(PATIENCE, self.reported.recv()).await.unwrap() {
-                Some(Report::Stuck { subcluster, token, pause }) => (subcluster.get(), token.get(), pause),
+                Some(LeadReport::Stuck { subcluster, token, pause }) => (subcluster.get(), token.get(), pause),
                 other => panic!("{other:?}"),
             }
         }
 
-        async fn panicked(&mut self) -> (u32, u64, Duration) {
+        async fn panicked(&mut self) -> (u32, u64, Nanos) {
             match tokio::time::timeout(PATIENCE, self.reported.recv()).await.unwrap() {
-                Some(Report::Panicked { subcluster, token, pause }) => (subcluster.get(), token.get(), pause),
+                Some(LeadReport::Panicked { subcluster, token, pause }) => (subcluster.get(), token.get(), pause),
                 other => panic!("{other:?}"),
             }
         }
@@ -213,7 +212,7 @@ mod tests {
     async fn a_thread_of_its_own_that_hangs_costs_its_lead_and_no_other() {
         let mut scene = Scene::new(2, 1, SOON).await;
         let until_the_end = scene.hang(1);
-        assert_eq!(scene.stuck().await, (1, 11, Duration::ZERO));
+        assert_eq!(scene.stuck().await, (1, 11, Nanos::ZERO));
         // The lead ends a moment after it is reported.
         scene.until("the other one is led", |scene| scene.led() == BTreeSet::from([2])).await;
         scene.decides(2).await;
@@ -233,7 +232,7 @@ mod tests {
         let mut reported = BTreeSet::new();
         for _ in 0..lost.len() {
             let (id, token, pause) = scene.stuck().await;
-            assert_eq!((token, pause), (10 + u64::from(id), Duration::ZERO));
+            assert_eq!((token, pause), (10 + u64::from(id), Nanos::ZERO));
             reported.insert(id);
         }
         assert_eq!(reported, lost);
@@ -275,7 +274,7 @@ mod tests {
                 if id == 1 {
                     pauses.push(pause);
                 } else {
-                    assert_eq!(pause, Duration::ZERO, "it only sat beside it");
+                    assert_eq!(pause, Nanos::ZERO, "it only sat beside it");
                 }
                 let token = Token::new(100 * round);
                 next.subclusters.entry(SubclusterId::new(id)).and_modify(|subcluster| subcluster.token = token);
@@ -284,7 +283,7 @@ mod tests {
             scene.view.send_replace(Arc::new(next));
             scene.until("all are led", |scene| scene.led().len() == 4).await;
         }
-        assert!(pauses[0].is_zero() && pauses[0] < pauses[1] && pauses[1] < pauses[2], "{pauses:?}");
+        assert!(pauses[0] == Nanos::ZERO && pauses[0] < pauses[1] && pauses[1] < pauses[2], "{pauses:?}");
         assert_eq!(scene.runtime.threads.hangs(), 3);
     }
 
@@ -295,7 +294,7 @@ mod tests {
             let before = scene.runtime.threads.running().len();
             let models = Arc::downgrade(&scene.lead(1).workers.models[0]);
             scene.lead(1).workers.models[0].push(ModelMessage::Panic);
-            assert_eq!(scene.panicked().await, (1, 11, Duration::ZERO), "the next one may lead at once");
+            assert_eq!(scene.panicked().await, (1, 11, Nanos::ZERO), "the next one may lead at once");
             // The lead itself is there until the view takes it away.
             scene.until("its group is taken apart", |_| models.strong_count() == 1).await;
             scene.until("the others are led", |scene| scene.led() == BTreeSet::from([2, 3, 4])).await;
@@ -351,7 +350,7 @@ mod tests {
             assert_eq!((subcluster, under), (1, token));
             pauses.push(pause);
         }
-        assert!(pauses[0].is_zero() && pauses[0] < pauses[1] && pauses[1] < pauses[2], "{pauses:?}");
+        assert!(pauses[0] == Nanos::ZERO && pauses[0] < pauses[1] && pauses[1] < pauses[2], "{pauses:?}");
         scene.decides(2).await;
     }
 

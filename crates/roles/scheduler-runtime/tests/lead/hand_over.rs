@@ -1,8 +1,8 @@
 //! Planned hand-overs, seen by the successor and by the leader that is replaced.
 
+use symphony_cluster_state::LeadReport;
 use symphony_protocol::execute::{Execute, FromBackend, Refusal};
 use symphony_protocol::view::SuccessorView;
-use symphony_scheduler_runtime::Report;
 
 use crate::backend::sequences;
 use crate::frontend::header;
@@ -18,7 +18,7 @@ async fn a_successor_dials_in_advance_and_seals_the_moment_it_leads() {
     })
     .await;
     let mut backend = scene.dialled().await;
-    let ready = Report::Ready { subcluster: SUBCLUSTER, since: 15 };
+    let ready = LeadReport::Ready { subcluster: SUBCLUSTER, since: 15 };
     assert_eq!(soon("report", scene.reports.recv()).await, Some(ready));
     backend.says_nothing().await;
     assert!(scene.runtime.status().is_empty(), "another one leads");

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use symphony_cluster_state::LeadReport;
 use symphony_protocol::dispatch::{RequestHeader, SUBMIT_REQUESTS_MAX, ToLeader};
 use symphony_protocol::view::View;
-use symphony_scheduler_runtime::Report;
 use symphony_types::{Nanos, NodeId};
 use tokio::net::TcpListener;
 
@@ -29,7 +29,7 @@ async fn a_lead_whose_links_move_no_more_is_offered_to_the_others_and_goes_on() 
     // Whether the backend is down it cannot tell, and does not say.
     for _ in 0..2 {
         let report = soon("report", scene.reports.recv()).await;
-        assert_eq!(report, Some(Report::CutOff { subcluster: SUBCLUSTER, token: TOKEN }));
+        assert_eq!(report, Some(LeadReport::CutOff { subcluster: SUBCLUSTER, token: TOKEN }));
     }
     assert_eq!(scene.runtime.status().len(), 1, "it leads until somebody else does");
     drop((to_leader, sender));
@@ -69,7 +69,7 @@ async fn a_backend_that_stays_away_is_reported_again_and_again() {
     drop(std::mem::replace(&mut scene.backends, TcpListener::bind("127.0.0.1:0").await.unwrap()));
     for _ in 0..2 {
         let report = soon("report", scene.reports.recv()).await;
-        assert_eq!(report, Some(Report::BackendDown(BACKEND, BACKEND_BOOT)));
+        assert_eq!(report, Some(LeadReport::BackendDown(BACKEND, BACKEND_BOOT)));
     }
 }
 
@@ -84,7 +84,7 @@ async fn a_backend_that_answers_no_more_is_reported_and_what_it_had_runs_elsewhe
     assert_eq!(sequences(&backend.plan().await), [1]);
     // It reads no more, and its connection stands; the system still accepts others for it.
     let report = soon("report", scene.reports.recv()).await;
-    assert_eq!(report, Some(Report::BackendDown(BACKEND, BACKEND_BOOT)));
+    assert_eq!(report, Some(LeadReport::BackendDown(BACKEND, BACKEND_BOOT)));
     scene.until("the request waits again", |scene| scene.counter("requeued_requests") == 1).await;
     listens.abort();
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use symphony_cluster_state::LeadReport;
 use symphony_net::{Net, Role};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::view::{
     BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView, View,
 };
 use symphony_scheduler::{DataDelaySettings, Delays};
-use symphony_scheduler_runtime::{LeadConfig, LearningSettings, Report, Runtime, ThreadPolicy};
+use symphony_scheduler_runtime::{LeadConfig, LearningSettings, Runtime, ThreadPolicy};
 use symphony_transport::{connect_link, link_over};
 use symphony_types::PAYLOAD_DELAY_FORGOTTEN_AFTER;
 use symphony_types::{FailReason, LatencyProfile, ModelId, Nanos, RequestValue, Signature, Token};
@@ -30,7 +31,7 @@ pub(crate) struct Scene {
     pub(crate) backends: TcpListener,
     pub(crate) dispatch: String,
     pub(crate) contact: watch::Sender<bool>,
-    pub(crate) reports: mpsc::UnboundedReceiver<Report>,
+    pub(crate) reports: mpsc::UnboundedReceiver<LeadReport>,
 }
 
 pub(crate) fn model(name: &str, policy: &str) -> ModelView {
