@@ -145,7 +145,7 @@ impl From<Profile> for Timing {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Cut {
-    /// Network namespaces and nftables.
+    /// Network namespaces, whose packets are dropped.
     Namespaces,
     /// The fault proxy.
     Proxied,

@@ -74,7 +74,7 @@ pub enum Links {
     Direct,
     /// So that links can be cut: network namespaces where root and the machine allow it, else through the fault proxy.
     Cuttable,
-    /// Each in a network namespace of its own, cut by nftables.
+    /// Each in a network namespace of its own; packets are dropped.
     Namespaces,
     /// Through the fault proxy, which delays, drips, resets and corrupts as well.
     Proxied,
@@ -302,6 +302,12 @@ mod tests {
         for (scenario, (name, _)) in all.iter().zip(catalogue::ALL) {
             assert_eq!(scenario.name, *name);
             assert!(!scenario.proves.trim().is_empty());
+            // A backend that is back before the bound need not be down at all.
+            let Some(down_ms) = scenario.promise.down_ms else { continue };
+            for fault in &scenario.fault {
+                let (at_ms, for_ms) = fault.times_ms();
+                assert!(for_ms as f64 > down_ms, "{name}: from {at_ms} for {for_ms} ms, and down only after {down_ms}");
+            }
         }
         assert!(Scenario::named("kill-everybody").unwrap_err().to_string().contains("expected all, or one of kill-"));
     }

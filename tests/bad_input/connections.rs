@@ -13,6 +13,12 @@ const PER_ADDRESS: usize = 32;
 const METRICS_PER_ADDRESS: usize = 64;
 /// More than the deadline for the first words, by much: this machine may be busy.
 const CLOSED_WITHIN: Duration = Duration::from_secs(60);
+/// Connections of one caller that opens them without end, at each kind of port; fewer if this process may not have as many files open.
+const CROWD: usize = 4096;
+/// Files that this process has open beside them.
+const OTHER_FILES: usize = 256;
+/// What each may cost the process at the other end: buffers of HTTP/2 and of the kind of task that waits for it.
+const BYTES_EACH_MAX: u64 = 16 << 10;
 /// A client's first words over HTTP/2: the preface, and settings without a word.
 const HTTP2_BEGINS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const LIVE: &[u8] = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
@@ -83,6 +89,60 @@ fn idle_connections_keep_nobody_else_out_and_are_closed_in_time() {
                 assert!(is_served(&served), "{address}: {served:?}");
             }
         });
+        assert_eq!(cluster.ended().unwrap(), None);
+    });
+}
+
+/// Bytes of memory that a process has in use.
+fn resident_bytes(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// Files that this process may have open.
+fn open_files_max() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap_or(usize::MAX)
+}
+
+#[test]
+fn thousands_of_idle_connections_at_any_port_keep_nobody_else_out_and_cost_little() {
+    let crowd = CROWD.min(open_files_max().saturating_sub(OTHER_FILES));
+    tell("idle-crowd", &Shape::emulated(&["default"]), |cluster| {
+        let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
+        cluster.wait_until_it_serves("resnet").unwrap();
+        let roles = ["frontend", "scheduler-1", "backend-default"];
+        let ports = cluster.addresses().into_iter().filter(|(name, _, _)| roles.contains(&name.as_str()));
+        for (name, key, address) in ports.collect::<Vec<_>>() {
+            phase(&format!("{crowd} connections from one address to `{key}` of {name}, which say nothing"));
+            let before = resident_bytes(cluster.process_id(&name).unwrap());
+            let address = address.parse::<SocketAddr>().unwrap();
+            cluster.block_on(async {
+                let mut idle = Vec::with_capacity(crowd);
+                for _ in 0..crowd {
+                    idle.push(connect_from_elsewhere(address).await);
+                }
+                let words = match key {
+                    "grpc" => Some(HTTP2_BEGINS),
+                    "rest" => Some(LIVE),
+                    "metrics" => Some(METRICS),
+                    _ => None,
+                };
+                if let Some(words) = words {
+                    let served = answer(TcpStream::connect(address).await.unwrap(), words).await;
+                    assert!(is_served(&served), "{address}: {served:?}");
+                }
+                cluster.rest().check_emulated_in_any_time("resnet", 3.0).await.unwrap();
+                let after = resident_bytes(cluster.process_id(&name).unwrap());
+                let cost = after.saturating_sub(before);
+                eprintln!("{key} of {name}: {} KiB more", cost >> 10);
+                assert!(cost < BYTES_EACH_MAX * crowd as u64, "{key} of {name}: {before} and then {after} bytes");
+                drop(idle);
+            });
+            let _ = cluster.cli(&["get", "members"]).ended_with(0);
+        }
         assert_eq!(cluster.ended().unwrap(), None);
     });
 }

@@ -95,17 +95,40 @@ fn where_the_only_backend_hangs_nobody_is_told_of_overload() {
         let of = |reasons: &BTreeMap<String, u64>, reason: &str| reasons.get(reason).copied().unwrap_or_default();
         wait_until("a word of the backend", SEEN_WITHIN, || {
             let now = reasons(cluster);
-            ensure!(of(&now, "backend_lost") > of(&before, "backend_lost"), "{now:?}");
+            ensure!(of(&now, "no_gpu") > of(&before, "no_gpu"), "{now:?}");
             Ok(())
         })
         .unwrap();
         let after = reasons(cluster);
-        for overload in ["protect_batch", "shed"] {
+        let models = cluster.cli(&["get", "models"]).ended_with(0).out;
+        assert!(models.contains("no GPU takes it: all its backends are down"), "{models}");
+        for overload in ["protect_batch", "shed", "slo_unreachable"] {
             assert_eq!(of(&after, overload), of(&before, overload), "{overload}: {before:?}, then {after:?}");
         }
 
         phase("it wakes, and serves");
         cluster.resume(HANGS).unwrap();
+        cluster.wait_until_it_serves("resnet").unwrap();
+
+        phase("it is drained, which its operator is warned of: that is no overload either");
+        let before = reasons(cluster);
+        let said = cluster.cli(&["drain", HANGS]).ended_with(0);
+        assert!(said.err.contains("is the last backend that takes resnet"), "{said:?}");
+        wait_until("refusals", SEEN_WITHIN, || {
+            let refused = cluster.one_good_request("resnet").unwrap_err().to_string();
+            ensure!(refused.contains("no_gpu") && refused.contains("cordoned or draining"), "{refused}");
+            Ok(())
+        })
+        .unwrap();
+        let ready = cluster.block_on(async { cluster.rest().get("/v2/models/resnet/ready").await }).unwrap();
+        assert_eq!(ready.status, 503, "{ready:?}");
+        let models = cluster.cli(&["get", "models"]).ended_with(0).out;
+        assert!(models.contains("cordoned or draining"), "{models}");
+        let after = reasons(cluster);
+        for overload in ["protect_batch", "shed", "slo_unreachable", "model_not_ready"] {
+            assert_eq!(of(&after, overload), of(&before, overload), "{overload}: {before:?}, then {after:?}");
+        }
+        let _ = cluster.cli(&["uncordon", HANGS]).ended_with(0);
         cluster.wait_until_it_serves("resnet").unwrap();
         cluster.end_load(load).unwrap().check_safety().unwrap();
         cluster.wait_for_a_balanced_ledger().unwrap();

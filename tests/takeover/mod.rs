@@ -7,6 +7,7 @@ mod members;
 mod rolled_back;
 mod rolling_restart;
 mod subcluster_leader;
+mod wiped;
 
 use std::collections::BTreeSet;
 

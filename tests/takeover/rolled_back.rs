@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use anyhow::ensure;
+use symphony_testkit::wait_until;
 use symphony_tests::{emulated_model, phase};
 
 use super::two_subclusters;
@@ -109,6 +111,62 @@ fn a_copy_of_the_present_life_is_told_by_the_leader() {
         cluster.restart(&name).unwrap();
         let (code, log) = cluster.ends_by_itself(&name).unwrap();
         assert!(code == Some(1) && log.contains("older copy of its disk"), "{code:?} {log}");
+        for model in ["first", "second"] {
+            cluster.wait_until_it_serves(model).unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_could_ask_nobody_and_is_told_by_no_leader_is_found_when_it_registers() {
+    two_subclusters("rolled-back-unasked", |cluster| {
+        let view = cluster.view().unwrap();
+        let victim = view.nodes.keys().find(|&&node| view.control_leader != Some(node)).unwrap().get();
+        let others = (1..=3).filter(|&id| id != victim).map(|id| format!("scheduler-{id}")).collect::<Vec<_>>();
+        let name = format!("scheduler-{victim}");
+        let (disk, kept) = (cluster.data_dir(&name), cluster.data_dir("copy"));
+
+        phase("a copy from between two lives, and then it is away");
+        cluster.stop(&name, END_WITHIN).unwrap();
+        copy(&disk, &kept);
+        cluster.restart(&name).unwrap();
+        cluster.wait_until_whole().unwrap();
+        cluster.kill(&name).unwrap();
+        fs::remove_dir_all(&disk).unwrap();
+        copy(&kept, &disk);
+
+        phase("another term begins: its leader was told nothing by it");
+        let leader = cluster.wait_for_view("a leader", |view| view.control_leader).unwrap();
+        let leader = format!("scheduler-{}", leader.get());
+        cluster.kill(&leader).unwrap();
+        cluster.restart(&leader).unwrap();
+        cluster.wait_for_view("a leader again", |view| view.control_leader).unwrap();
+
+        phase("it comes back while the others stand still: it can ask nobody, and takes part");
+        let log = cluster.workspace.file(&format!("{name}.err"));
+        let read = || String::from_utf8_lossy(&fs::read(&log).unwrap()).into_owned();
+        let said_before = read().len();
+        for other in &others {
+            cluster.pause(other).unwrap();
+        }
+        cluster.restart(&name).unwrap();
+        wait_until("it to try to register", END_WITHIN, || {
+            let words = read();
+            ensure!(words[said_before..].contains("not registered yet"), "{}", &words[said_before..]);
+            Ok(())
+        })
+        .unwrap();
+
+        phase("they go on: its registration shows what it does not know");
+        for other in &others {
+            cluster.resume(other).unwrap();
+        }
+        let (code, _) = cluster.ends_by_itself(&name).unwrap();
+        let words = read().split_off(said_before);
+        assert!(code == Some(1) && words.contains("older copy of its disk"), "{code:?} {words}");
+        for earlier in ["knows of a later life", "has forgotten what it acknowledged"] {
+            assert!(!words.contains(earlier), "the registration was not the first to know: {words}");
+        }
         for model in ["first", "second"] {
             cluster.wait_until_it_serves(model).unwrap();
         }

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use rand::Rng as _;
 use rand::seq::IteratorRandom as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use symphony_protocol::view::View;
+use symphony_protocol::view::{ModelView, View};
 use symphony_testkit::wait_until_async;
 use symphony_types::BootId;
 
@@ -116,6 +116,17 @@ pub(crate) fn life(view: &View, process: Process) -> Option<BootId> {
         Process::Replica(id) => view.nodes.iter().find(|(node, _)| node.get() == id)?.1.boot,
         Process::Backend(_) => view.backends.values().find(|b| b.name == name).map(|b| b.boot),
         Process::Frontend(_) => view.frontends.values().find(|f| f.name == name).map(|f| f.boot),
+    }
+}
+
+/// Whether a backend has loaded what it is to hold, as an operator waits for before the next one is restarted.
+fn holds_its_models(view: &View, process: Process) -> Result<(), String> {
+    let name = process.to_string();
+    let Some((id, backend)) = view.backends.iter().find(|(_, b)| b.name == name) else { return Ok(()) };
+    let has = |model: &ModelView| model.replicas.get(id).is_some_and(|r| r.boot == backend.boot && r.state.is_ok());
+    match view.models.values().find(|model| backend.is_to_hold(model) && !has(model)) {
+        Some(model) => Err(format!("{process} has not loaded {}", model.spec.name)),
+        None => Ok(()),
     }
 }
 
@@ -272,8 +283,8 @@ impl Injector {
                     cluster.start_again(process)?;
                     strike.ended.push((process, before));
                     let back = |view: &View| match life(view, process) {
-                        now if now != before => Ok(()),
-                        _ => Err(format!("{process} has not registered again")),
+                        now if now == before => Err(format!("{process} has not registered again")),
+                        _ => holds_its_models(view, process),
                     };
                     cluster.until(&format!("the return of {process}"), back).await?;
                     if f.how == Farewell::Drained {

@@ -192,7 +192,7 @@ fn executed_twice(executions: &Executions, accepted: u64) -> Option<String> {
 /// What a machine without time to spare causes by itself: inputs travel by TCP and are not at the backend in time, and a replica that
 /// does not get to run is taken for dead, so that requests are handed over.
 const OF_A_BUSY_MACHINE: [FailReason; 4] =
-    [FailReason::PayloadLost, FailReason::NoAnswer, FailReason::BackendLost, FailReason::ControlPlaneLost];
+    [FailReason::PayloadLost, FailReason::NoAnswer, FailReason::NoGpu, FailReason::ControlPlaneLost];
 
 /// Requests fail in a cluster that is lost, and nowhere else, and each for a reason of the closed set. Where times are not judged,
 /// failures that a busy machine causes are not, either; those that a move would cause always are.

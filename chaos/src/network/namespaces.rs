@@ -1,10 +1,12 @@
-//! Each process in a network namespace of its own, on a bridge; nftables drops what shall not arrive.
+//! Each process in a network namespace of its own, on a bridge. A link is cut by telling the sender that the receiver has the hardware
+//! address of a sink: what it sends arrives there and nowhere else.
 //!
-//! Real packets are dropped by the kernel, silently, before any socket sees them: connections neither end nor refuse, and
-//! go on after a retransmission once the rule is gone. Everything is named after this process's id, made by this run and
-//! removed with it.
+//! Real packets are dropped, silently, before any socket sees them: connections neither end nor refuse, and go on after a retransmission
+//! once the address is right again. Everything is named after this process's id, made by this run and removed with it. All of it is done
+//! with `ip` and `bridge`, and needs nothing of the kernel but namespaces, a bridge and pairs of interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -19,31 +21,30 @@ use crate::cluster::{Process, Processes};
 const PREFIX: &str = "10.83";
 /// First port that a process listens on.
 const FIRST_PORT: u16 = 7000;
-/// Drops what comes from a blocked address before any socket sees it, and counts.
-const RULES: &str = "table inet chaos {
-    set blocked { type ipv4_addr; }
-    counter dropped { }
-    chain arriving {
-        type filter hook input priority -300; policy accept;
-        ip saddr @blocked counter name dropped drop
-    }
-}";
+/// Hardware address of the sink, which no interface has.
+const SINK: &str = "02:00:00:00:ff:ff";
 
 #[derive(Debug)]
 struct Namespace {
     name: String,
+    /// Its interface, inside.
+    interface: String,
     address: String,
+    hardware: String,
     ports_used: u16,
-    blocked: BTreeSet<String>,
+    /// Whom it does not reach.
+    cut_from: BTreeSet<Process>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Namespaces {
     bridge: String,
+    /// The interface of the bridge behind which everything vanishes.
+    sink: String,
     each: BTreeMap<Process, Namespace>,
 }
 
-/// Runs a program; its complaint is the error.
+/// Runs a program, with lines to read if there are any; its complaint is the error.
 fn run(program: &str, args: &[&str], input: Option<&str>) -> Result<String> {
     let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
     let mut child = Command::new(program)
@@ -66,40 +67,53 @@ fn ip(args: &str) -> Result<String> {
     run("ip", &args.split(' ').collect::<Vec<_>>(), None)
 }
 
+fn bridge(args: &str) -> Result<()> {
+    run("bridge", &args.split(' ').collect::<Vec<_>>(), None).map(drop)
+}
+
 impl Namespaces {
     /// Makes a bridge and one namespace for each process.
     ///
     /// # Errors
-    /// Without root, without `ip` or `nft`, or if no network is free.
+    /// Without root, without `ip` and `bridge`, or if no network is free.
     pub(crate) fn new(processes: &Processes) -> Result<Self> {
-        run("nft", &["--version"], None)?;
         let taken = ip("-o addr")?;
         let subnet = (0..=255).map(|n| format!("{PREFIX}.{n}")).find(|net| !taken.contains(&format!(" {net}.")));
         let subnet = subnet.with_context(|| format!("every network of {PREFIX}.0.0/16 is taken"))?;
         let id = std::process::id();
         // Interface names have at most 15 bytes.
-        let bridge = format!("chaos{id}");
+        let (bridge, sink) = (format!("chaos{id}"), format!("cs{id}"));
         // The first thing that takes root.
         ip(&format!("link add {bridge} type bridge"))?;
-        let mut this = Self { bridge, each: BTreeMap::new() };
+        let mut this = Self { bridge, sink, each: BTreeMap::new() };
         ip(&format!("addr add {subnet}.1/24 dev {}", this.bridge))?;
         ip(&format!("link set {} up", this.bridge))?;
+        this.make_sink()?;
         for (number, process) in (2..).zip(processes.all()) {
             ensure!(number < 255, "more processes than addresses");
             let name = format!("chaos{id}-{number}");
-            let (outer, inner) = (format!("cv{id}x{number}"), format!("cw{id}x{number}"));
-            let address = format!("{subnet}.{number}");
+            let (outer, interface) = (format!("cv{id}x{number}"), format!("cw{id}x{number}"));
+            let (address, hardware) = (format!("{subnet}.{number}"), format!("02:00:00:00:00:{number:02x}"));
             ip(&format!("netns add {name}"))?;
-            let namespace = Namespace { name, address, ports_used: 0, blocked: BTreeSet::new() };
-            let Namespace { name, address, .. } = this.each.entry(process).or_insert(namespace);
-            ip(&format!("link add {outer} type veth peer name {inner} netns {name}"))?;
+            let namespace = Namespace { name, interface, address, hardware, ports_used: 0, cut_from: BTreeSet::new() };
+            let Namespace { name, interface, address, hardware, .. } = this.each.entry(process).or_insert(namespace);
+            ip(&format!("link add {outer} type veth peer name {interface} address {hardware} netns {name}"))?;
             ip(&format!("link set {outer} master {} up", this.bridge))?;
-            ip(&format!("-n {name} addr add {address}/24 dev {inner}"))?;
-            ip(&format!("-n {name} link set {inner} up"))?;
+            ip(&format!("-n {name} addr add {address}/24 dev {interface}"))?;
+            ip(&format!("-n {name} link set {interface} up"))?;
             ip(&format!("-n {name} link set lo up"))?;
-            run("ip", &["netns", "exec", name, "nft", "-f", "-"], Some(RULES))?;
         }
         Ok(this)
+    }
+
+    /// A pair of interfaces that gets what is sent to [`SINK`] and nothing that is sent to all.
+    fn make_sink(&self) -> Result<()> {
+        let (sink, end) = (&self.sink, format!("{}e", self.sink));
+        ip(&format!("link add {sink} type veth peer name {end}"))?;
+        ip(&format!("link set {end} addrgenmode none up"))?;
+        ip(&format!("link set {sink} addrgenmode none master {} up", self.bridge))?;
+        bridge(&format!("link set dev {sink} flood off mcast_flood off bcast_flood off"))?;
+        bridge(&format!("fdb add {SINK} dev {sink} master static"))
     }
 
     fn of(&self, process: Process) -> Result<&Namespace> {
@@ -123,30 +137,31 @@ impl Namespaces {
         Ok(spec)
     }
 
-    /// Has every namespace drop what comes from those that are cut off from it; one transaction each, all at once.
+    /// Has what is sent over links that are cut go to the sink; one command for each sender, all at once.
     pub(crate) fn set(&mut self, troubles: &Troubles) -> Result<()> {
         if let Some((ends, _)) = troubles.iter().find(|(_, trouble)| !trouble.effect.is_none()) {
             bail!("the link from {} to {} shall be slowed or harmed: that takes the fault proxy", ends.0, ends.1);
         }
-        let mut wanted: BTreeMap<Process, BTreeSet<String>> = BTreeMap::new();
+        let mut wanted: BTreeMap<Process, BTreeSet<Process>> = BTreeMap::new();
         for ((from, to), _) in troubles.iter().filter(|(_, trouble)| trouble.cut) {
-            wanted.entry(*to).or_default().insert(self.of(*from)?.address.clone());
+            wanted.entry(*from).or_default().insert(*to);
         }
         let mut running = Vec::new();
-        for (process, namespace) in &mut self.each {
-            let blocked = wanted.remove(process).unwrap_or_default();
-            if blocked == namespace.blocked {
-                continue;
+        let ends: BTreeMap<_, _> =
+            self.each.iter().map(|(&to, n)| (to, (n.address.clone(), n.hardware.clone()))).collect();
+        for (process, Namespace { name, interface, cut_from, .. }) in &mut self.each {
+            let cut = wanted.remove(process).unwrap_or_default();
+            let mut lines = String::new();
+            for to in cut.symmetric_difference(cut_from) {
+                let (address, hardware) = ends.get(to).with_context(|| format!("no namespace of {to}"))?;
+                let hardware = if cut.contains(to) { SINK } else { hardware };
+                writeln!(lines, "neigh replace {address} lladdr {hardware} dev {interface} nud permanent")?;
             }
-            let mut script = "flush set inet chaos blocked\n".to_owned();
-            for address in &blocked {
-                script += &format!("add element inet chaos blocked {{ {address} }}\n");
+            *cut_from = cut;
+            if !lines.is_empty() {
+                let name = name.clone();
+                running.push(std::thread::spawn(move || run("ip", &["-n", &name, "-batch", "-"], Some(&lines))));
             }
-            let name = namespace.name.clone();
-            running.push(std::thread::spawn(move || {
-                run("ip", &["netns", "exec", &name, "nft", "-f", "-"], Some(&script))
-            }));
-            namespace.blocked = blocked;
         }
         for one in running {
             one.join().map_err(|_| anyhow::anyhow!("a thread that cuts links panicked"))??;
@@ -156,14 +171,9 @@ impl Namespaces {
 
     /// Packets dropped so far.
     pub(crate) fn dropped(&self) -> Result<u64> {
-        let mut sum = 0;
-        for Namespace { name, .. } in self.each.values() {
-            let listed =
-                run("ip", &["netns", "exec", name, "nft", "list", "counter", "inet", "chaos", "dropped"], None)?;
-            let packets = listed.split_whitespace().skip_while(|word| *word != "packets").nth(1);
-            sum += packets.and_then(|word| word.parse::<u64>().ok()).context("nft counts packets")?;
-        }
-        Ok(sum)
+        let counter = format!("/sys/class/net/{}/statistics/tx_packets", self.sink);
+        let packets = std::fs::read_to_string(&counter).with_context(|| format!("cannot read {counter}"))?;
+        packets.trim().parse().with_context(|| format!("{counter} counts packets"))
     }
 }
 
@@ -175,8 +185,10 @@ impl Drop for Namespaces {
                 eprintln!("network namespace {name} may be left behind: {error:#}");
             }
         }
-        if let Err(error) = ip(&format!("link del {}", self.bridge)) {
-            eprintln!("bridge {} may be left behind: {error:#}", self.bridge);
+        for link in [&self.sink, &self.bridge] {
+            if let Err(error) = ip(&format!("link del {link}")) {
+                eprintln!("interface {link} may be left behind: {error:#}");
+            }
         }
     }
 }

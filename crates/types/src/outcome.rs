@@ -49,8 +49,8 @@ reasons!(
 reasons!(
     /// Why a request ended without an answer although nobody decided to drop it.
     FailReason {
-        /// No GPU serves the model now: its backends are gone or do not answer, and the deadline leaves no time to wait for one.
-        BackendLost = "backend_lost",
+        /// No GPU takes the model now: its backends are down, drained or do not answer, and the deadline leaves no time to wait for one.
+        NoGpu = "no_gpu",
         /// The executor reported an error.
         ExecutionFailed = "execution_failed",
         /// No answer arrived within the deadline and the grace that follows it.

@@ -125,7 +125,7 @@ async fn load(client: &mut Grpc<Channel>, name: &str, spec: u64, operation_id: S
     };
     match client.load_model(pb::LoadModelRequest { spec: Some(spec), operation_id }).await {
         Ok(reply) => {
-            let pb::LoadModelReply { model, epoch } = reply.into_inner();
+            let pb::LoadModelReply { model, epoch, .. } = reply.into_inner();
             Ok(Answer::Loaded { model: u64::from(model), epoch })
         }
         Err(status) if status.code() == Code::AlreadyExists => Ok(Answer::NameTaken),

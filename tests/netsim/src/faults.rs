@@ -234,7 +234,8 @@ impl Faults {
         self.replace(now, sim, comes, gone);
     }
 
-    fn replace(&mut self, now: Duration, sim: &mut Sim<'_>, comes: bool, goes: Option<&'static str>) {
+    /// Has a replica come to a spare host, one go, or both; the operator is told.
+    pub(crate) fn replace(&mut self, now: Duration, sim: &mut Sim<'_>, comes: bool, goes: Option<&'static str>) {
         let mut seats = self.cluster.seats.borrow_mut();
         let spare = seats.spare().filter(|_| comes);
         let add = spare.map(|host| (seats.sit(host), host));

@@ -13,6 +13,7 @@ mod member;
 mod operator;
 mod plant;
 mod replica;
+mod rolled_back;
 mod run;
 mod seats;
 mod simulation;

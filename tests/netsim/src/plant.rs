@@ -22,6 +22,10 @@ pub(crate) enum Plant {
     ReadsWithoutQuorum,
     /// Followers that have heard a leader never campaign again.
     TicksStayOff,
+    /// A replica that has less than it acknowledged to its leader takes part all the same.
+    ForgottenUnnoticed,
+    /// Nobody asks whether others know a later life of a replica.
+    LivesUnasked,
 }
 
 impl Plant {
@@ -40,6 +44,8 @@ impl Plant {
             Self::DisorderedApply => plant(Bug::DisorderedApply),
             Self::ReadsWithoutQuorum => plant(Bug::ReadsWithoutQuorum),
             Self::TicksStayOff => plant(Bug::TicksStayOff),
+            Self::ForgottenUnnoticed => plant(Bug::ForgottenUnnoticed),
+            Self::LivesUnasked => plant(Bug::LivesUnasked),
         }
     }
 }

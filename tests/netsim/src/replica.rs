@@ -44,6 +44,7 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Resul
         host: Host::Simulation { disk: seat.disk, snapshot: SNAPSHOT },
         join: seat.join,
         epochs: EpochSettings::default(),
+        request_delays: symphony_types::Nanos::ZERO,
         wall_clock,
     };
     let plane = std::rc::Rc::new(ControlPlane::start(config, listeners).await?);

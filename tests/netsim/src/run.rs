@@ -4,8 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use symphony_history::admin::Admin;
-use symphony_history::{End, Limits, Verdict, check, text};
+use symphony_history::End;
 
 use crate::cluster::HOSTS;
 use crate::faults::Faults;
@@ -88,13 +87,9 @@ fn simulate(seed: u64, trouble: Duration, simulation: &mut Simulation) -> Result
         return Err(format!("the simulation left {down:?} down"));
     }
 
-    let history = simulation.history.history().map_err(|error| error.to_string())?;
+    let history = simulation.linearizable()?;
     let answered = history.operations().iter().filter(|o| matches!(o.end, End::Answered { .. })).count();
     let calls = history.operations().len();
-    match check::<Admin>(&history, Limits::default()) {
-        Verdict::Linearizable => {}
-        verdict => return Err(format!("I4: {verdict:?}\n{}", text::write(&history))),
-    }
     let afterwards = history.operations().iter().filter(|o| {
         let after = u128::from(o.called_at) >= serves_since.as_nanos();
         after && matches!(o.end, End::Answered { .. })

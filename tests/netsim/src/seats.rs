@@ -79,6 +79,14 @@ impl Seats {
         }
     }
 
+    /// Puts another disk into a host.
+    pub(crate) fn put_back(&mut self, host: &str, disk: SimulatedDisk) {
+        if let Some(seat) = self.seats.get_mut(host) {
+            self.lost += seat.disk.lost();
+            seat.disk = disk;
+        }
+    }
+
     fn fresh_disk(&self, number: u64) -> (SimulatedDisk, PathBuf) {
         let disk = SimulatedDisk::new(self.seed.wrapping_mul(31).wrapping_add(number), self.barrier_max);
         (disk, self.dir.join(number.to_string()))

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use rand_for_mad_turmoil::SeedableRng as _;
 use rand_for_mad_turmoil::rngs::StdRng;
+use symphony_history::admin::{Admin, Answer, Call};
+use symphony_history::{Limits, Verdict, check, text};
 
 use crate::admin::{self, History};
 use crate::cluster::{ADMINS, Cluster, HOSTS, MEMBERS};
@@ -87,6 +89,32 @@ impl Simulation {
     pub(crate) fn step(&mut self) -> Result<(), String> {
         self.sim.step().map_err(|error| format!("a process ended: {error}"))?;
         self.judge.look(self.sim.elapsed(), &self.cluster)
+    }
+
+    /// Ends the life of a replica and not of its machine.
+    pub(crate) fn kill(&mut self, host: &'static str) -> Result<(), String> {
+        self.cluster.trace.note_at(self.sim.elapsed(), format_args!("{host} is killed"));
+        self.sim.crash(host);
+        self.cluster.observed.borrow_mut().remove(host);
+        if let Some(seat) = self.cluster.seats.borrow().get(host) {
+            seat.disk.kill();
+        }
+        // For a moment nobody is there: the judge sees that a life is over.
+        self.step()
+    }
+
+    /// Starts a replica that was killed.
+    pub(crate) fn start(&mut self, host: &'static str) {
+        self.sim.bounce(host);
+    }
+
+    /// What the operators did and were told, if it can have happened one after the other (I4).
+    pub(crate) fn linearizable(&self) -> Result<symphony_history::History<Call, Answer>, String> {
+        let history = self.history.history().map_err(|error| error.to_string())?;
+        match check::<Admin>(&history, Limits::default()) {
+            Verdict::Linearizable => Ok(history),
+            verdict => Err(format!("I4: {verdict:?}\n{}", text::write(&history))),
+        }
     }
 
     /// So much time.

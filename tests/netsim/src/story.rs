@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::plant::Plants;
 use crate::simulation::Simulation;
-use crate::{deaf_leader, dripping_leader, stale_leader};
+use crate::{deaf_leader, dripping_leader, rolled_back, stale_leader};
 
 /// A story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -18,6 +18,10 @@ pub(crate) enum Story {
     /// The leader of a sub-cluster is replaced, does not know it, and seals again.
     #[value(name = "stale-leader")]
     Stale,
+    /// A replica comes back over a copy of its disk from between two of its lives, while another one is down.
+    RolledBack,
+    /// The same with a copy of the life that it just had.
+    RolledBackLife,
 }
 
 /// Runs a seed and says how it went.
@@ -28,6 +32,10 @@ pub(crate) fn run(story: Story, seed: u64, plants: Plants) -> ExitCode {
         Story::Deaf => (deaf_leader::tell(&mut simulation), "deaf-leader"),
         Story::Dripping => (dripping_leader::tell(&mut simulation), "dripping-leader"),
         Story::Stale => (stale_leader::tell(&mut simulation), "stale-leader"),
+        Story::RolledBack => (rolled_back::tell(&mut simulation, seed, rolled_back::Copy::BetweenLives), "rolled-back"),
+        Story::RolledBackLife => {
+            (rolled_back::tell(&mut simulation, seed, rolled_back::Copy::OfTheLife), "rolled-back-life")
+        }
     };
     match told {
         Ok(told) => {

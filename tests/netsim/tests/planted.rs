@@ -70,3 +70,23 @@ fn without_the_gate_or_with_old_words_believed_another_leader_is_elected_all_the
 fn followers_that_believe_old_words_over_a_link_that_hardly_moves() {
     found(&["story", "dripping-leader", "--seed", "1", "--plant", "old-appends-believed"], "loyal: ");
 }
+
+#[test]
+fn a_replica_that_has_forgotten_what_it_acknowledged_and_votes() {
+    found(&["story", "rolled-back-life", "--seed", "1", "--plant", "forgotten-unnoticed"], "C6: ");
+}
+
+#[test]
+fn a_replica_over_an_older_copy_that_neither_asks_nor_is_told() {
+    let both = ["--plant", "lives-unasked", "--plant", "forgotten-unnoticed"];
+    found(&[&["story", "rolled-back", "--seed", "1"], &both[..]].concat(), "C6: ");
+}
+
+/// Over a copy from between two lives either sign is enough by itself.
+#[test]
+fn a_replica_over_an_older_copy_ends_when_it_asks_or_is_told() {
+    for plant in ["lives-unasked", "forgotten-unnoticed"] {
+        let output = netsim(&["story", "rolled-back", "--seed", "1", "--plant", plant]);
+        assert!(output.status.success(), "with {plant}");
+    }
+}

@@ -186,7 +186,7 @@ impl Explainer<'_> {
         let of = |what: fn(&DropCause) -> Time| cause.as_ref().map(|cause| ms(what(cause)));
         let looked_at = cause.filter(|cause| cause.batch > 0);
         let story = DropStory {
-            reason: if *lost { FailReason::BackendLost.label() } else { reason.label() },
+            reason: if *lost { FailReason::NoGpu.label() } else { reason.label() },
             rule: self.names.rules().filter(|_| cause.is_none()).map(|rules| rules.dropped),
             deadline_ms: ms(request.deadline),
             waited_ms: cause.map(|cause| decided.since(cause.arrived).as_millis_f64()),

@@ -158,7 +158,7 @@ pub struct Actual {
 /// Why a request was dropped, in numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DropStory {
-    /// `slo_unreachable`, `protect_batch`, `queue_expired`, `queue_full` or `shed`; `backend_lost` where no GPU served.
+    /// `slo_unreachable`, `protect_batch`, `queue_expired`, `queue_full` or `shed`; `no_gpu` where no GPU served.
     pub reason: &'static str,
     /// The rule of a policy that says no more.
     #[serde(skip_serializing_if = "Option::is_none")]

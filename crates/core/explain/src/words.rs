@@ -213,9 +213,11 @@ fn tell_drop(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
     line(f, "deadline", format_args!("{deadline}; so it had to end on a GPU by {}", At(due)))?;
     match (dropped.reason, dropped.batch, dropped.batch_end_ms) {
         ("queue_full", ..) => line(f, "cause", format_args!("the queue was at its limit"))?,
-        ("backend_lost", ..) => {
-            line(f, "cause", format_args!("no GPU served the model: none was linked, or none answered"))?
-        }
+        ("no_gpu", ..) => line(
+            f,
+            "cause",
+            format_args!("no GPU took the model: none was linked, none answered, or all were drained"),
+        )?,
         ("shed", ..) => tell_shed(f, dropped)?,
         ("protect_batch", Some(batch), Some(end)) => {
             let aimed = dropped.target.map_or_else(String::new, |target| format!(" (aimed at {target})"));

@@ -54,6 +54,10 @@ impl Participation {
         if !has_forgotten((known.vote, known.last), vote, acknowledged) {
             return true;
         }
+        #[cfg(feature = "planted-faults")]
+        if crate::planted::is(crate::planted::Bug::ForgottenUnnoticed) {
+            return true;
+        }
         tracing::error!(leader = vote.node, ?acknowledged, held = ?known.last, "this node has forgotten what it acknowledged");
         self.forget();
         false

@@ -26,6 +26,10 @@ pub enum Bug {
     ReadsWithoutQuorum,
     /// A follower that has heard a leader once never looks at its own clock again.
     TicksStayOff,
+    /// A replica that has less than it acknowledged to its leader takes part all the same.
+    ForgottenUnnoticed,
+    /// Nobody asks whether others know a later life of a replica.
+    LivesUnasked,
 }
 
 /// A bit for each.
@@ -36,7 +40,9 @@ pub fn plant(bug: Bug) {
     PLANTED.fetch_or(1 << bug as u8, Ordering::Relaxed);
 }
 
-pub(crate) fn is(bug: Bug) -> bool {
+/// Whether it was planted.
+#[must_use]
+pub fn is(bug: Bug) -> bool {
     PLANTED.load(Ordering::Relaxed) & (1 << bug as u8) != 0
 }
 

@@ -22,7 +22,7 @@ pub use frontend::FrontendView;
 pub use group::{GroupMemberView, GroupRole};
 pub use load::{GpuLoadView, LoadView, ModelLoadView};
 pub(crate) use message::tensors_to_pb;
-pub use model::{ModelView, ReplicaView};
+pub use model::{ModelView, NoGpu, Readiness, ReplicaView};
 pub use model_spec::{KindProfile, ModelSource, ModelSpec};
 pub use node::NodeView;
 pub use operation::OperationView;

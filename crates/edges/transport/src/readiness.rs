@@ -7,7 +7,8 @@ use tokio::time::timeout;
 
 use crate::linked_payloads::{LinkedPayloads, Owner};
 
-/// An owner that answers does so in a round trip; over a link that takes longer than this nothing comes in time either.
+/// An owner that answers does so in a round trip; a link that takes longer than this is replaced by another one, which is given twice as
+/// long, and so on: an owner that is slow itself, and not its link, would lose every link that it is about to answer on.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(100);
 /// How often an owner to which no link could be made is tried again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -23,10 +24,14 @@ pub(crate) async fn ready(transport: &LinkedPayloads, within: Duration) {
 }
 
 async fn answers(transport: &LinkedPayloads, owner: Owner) {
+    let mut within = ANSWERS_WITHIN;
     loop {
         match transport.link(owner).await {
-            Some(link) if transport.answers(&link, ANSWERS_WITHIN).await => return,
-            Some(link) => transport.replace(owner, &link).await,
+            Some(link) if transport.answers(&link, within).await => return,
+            Some(link) => {
+                transport.replace(owner, &link).await;
+                within *= 2;
+            }
             None => tokio::time::sleep(TRY_AGAIN_AFTER).await,
         }
     }

@@ -74,3 +74,40 @@ async fn a_frontend_that_is_gone_is_not_waited_for_for_ever_and_one_that_was_nev
     let waits = tokio::time::timeout(PATIENCE, transport.ready(5 * TRY_AGAIN_AFTER));
     waits.await.expect("there is a bound");
 }
+
+/// Answers what it is asked over one link, each time after so long.
+async fn answer_late(stream: TcpStream, after: Duration) {
+    let (sender, mut receiver) = welcome(stream).await;
+    while let Ok(frame) = receiver.receive().await {
+        if let ToOwner::Read { read, .. } = frame.message {
+            tokio::time::sleep(after).await;
+            let _ = sender.send(FromOwner::Payloads { read, lengths: vec![], waited: 0 });
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_frontend_that_is_slow_keeps_a_link_in_the_end() {
+    let (transport, listener) = transport().await;
+    let late = 3 * ANSWERS_WITHIN;
+    let first = tokio::spawn(async move {
+        let serving = tokio::spawn(answer_late(accepted(&listener).await, late));
+        (listener, serving)
+    });
+    assert!(transport.link(OWNER).await.is_some(), "it was welcomed");
+    let (listener, _first) = first.await.unwrap();
+    let mut ready = Box::pin(transport.ready(PATIENCE));
+    let mut replaced = 0;
+    loop {
+        tokio::select! {
+            () = &mut ready => break,
+            stream = accepted(&listener) => {
+                replaced += 1;
+                // Links of 100, 200, 400 ms; more where this machine is busy.
+                assert!(replaced < 8, "its links are replaced again and again");
+                tokio::spawn(answer_late(stream, late));
+            }
+        }
+    }
+    assert!(transport.link(OWNER).await.is_some());
+}

@@ -79,7 +79,7 @@ impl InferenceService for Checksums {
         match request.deadline.timeout.map_or(0, |timeout| timeout.get().div_ceil(1_000_000)) {
             1001 => answer.timeliness = Timeliness::Late,
             1002 => return Err(InferError::Dropped(DropReason::SloUnreachable)),
-            1003 => return Err(InferError::Failed(FailReason::BackendLost)),
+            1003 => return Err(InferError::Failed(FailReason::NoGpu)),
             1004 => return Err(InferError::Late),
             _ => {}
         }
@@ -132,7 +132,7 @@ async fn speaks_the_protocol<T: Target>(target: T) {
     let late = ask(&target, "sums", Some(1001)).await;
     assert_eq!((&late.end, inputs.judge(3, &late.outputs)), (&End::Late, Judgement::Right), "late, but an answer");
     assert_eq!(ask(&target, "sums", Some(1002)).await.end, End::Dropped("slo_unreachable".into()));
-    assert_eq!(ask(&target, "sums", Some(1003)).await.end, End::Failed("backend_lost".into()));
+    assert_eq!(ask(&target, "sums", Some(1003)).await.end, End::Failed("no_gpu".into()));
     assert_eq!(ask(&target, "sums", Some(1004)).await.end, End::Late);
     assert_eq!(ask(&target, "nothing", None).await.end, End::Failed("unknown_model".into()));
 

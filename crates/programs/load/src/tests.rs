@@ -142,7 +142,7 @@ async fn every_end_is_counted_under_its_reason_and_silence_is_loss() {
         match request.id % 5 {
             0 => checksum(&request),
             1 => Answer::ended(End::Dropped("slo_unreachable".into())),
-            2 => Answer::ended(End::Failed("backend_lost".into())),
+            2 => Answer::ended(End::Failed("no_gpu".into())),
             3 => Answer { end: End::Late, ..checksum(&request) },
             _ => std::future::pending().await,
         }
@@ -150,7 +150,7 @@ async fn every_end_is_counted_under_its_reason_and_silence_is_loss() {
     .await;
     let total = &report.total;
     assert_eq!((total.sent, total.good, total.late, total.lost), (100, 20, 20, 20), "{}", report.table());
-    assert_eq!((total.dropped["slo_unreachable"], total.failed["backend_lost"]), (20, 20));
+    assert_eq!((total.dropped["slo_unreachable"], total.failed["no_gpu"]), (20, 20));
     assert!((total.bad_rate - 0.8).abs() < 1e-9);
     assert_eq!(report.verdict, Verdict::Passed, "a server's losses are not the generator's");
 }
@@ -188,7 +188,7 @@ async fn a_blackout_shows_as_the_longest_gap_and_a_stop_ends_the_run() {
     let report = run_with(blackout, |request| async move {
         // Uniform arrivals of 2 ms: numbers 200 to 499 are due between 0.4 s and 1.0 s.
         let out = (200..500).contains(&request.id);
-        if out { Answer::ended(End::Failed("backend_lost".into())) } else { checksum(&request) }
+        if out { Answer::ended(End::Failed("no_gpu".into())) } else { checksum(&request) }
     })
     .await;
     let (gap, at) = (report.total.longest_gap_ms.unwrap(), report.total.longest_gap_at_s.unwrap());

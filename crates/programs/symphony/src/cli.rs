@@ -18,7 +18,9 @@ pub(crate) use access::{
 };
 pub(crate) use certs::{CertsCommand, CertsIssueArgs};
 pub(crate) use look::{ExplainArgs, GetArgs, What};
-pub(crate) use members::{DrainArgs, DutyArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand};
+pub(crate) use members::{
+    DrainArgs, DutyArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id,
+};
 pub(crate) use model::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelUnloadArgs};
 pub(crate) use plan::{PartitionArgs, PlanCommand, PlanJudgeArgs, PlanMoveArgs, PlanNowArgs, PlanShowArgs, Solver};
 pub(crate) use processes::{BackendArgs, DemoArgs, NodeArgs, ProvisionArgs, UpArgs};

@@ -2,7 +2,7 @@
 
 use clap::{CommandFactory as _, Parser as _};
 
-use crate::cli::{Cli, Command, PlanCommand};
+use crate::cli::{Cli, Command, MembersCommand, PlanCommand};
 
 /// Why these words are no command; the program's name is left out.
 #[track_caller]
@@ -76,4 +76,16 @@ fn a_move_may_name_several_models_and_backends() {
     let words = ["symphony", "plan", "move", "--model", "a", "--model", "b", "--backend", "c", "--to", "pool"];
     let Command::Plan(PlanCommand::Move(args)) = Cli::try_parse_from(words).unwrap().command else { panic!("a move") };
     assert_eq!((args.models, args.backends), (vec!["a".to_owned(), "b".to_owned()], vec!["c".to_owned()]));
+}
+
+#[test]
+fn replicas_are_called_as_tables_and_logs_call_them() {
+    for words in ["members replace n2 --with n4 --control h:1", "members replace 2 --with scheduler-4 --control h:1"] {
+        let cli = Cli::try_parse_from(["symphony"].into_iter().chain(words.split_whitespace())).unwrap();
+        let Command::Members(MembersCommand::Replace(args)) = cli.command else { panic!("another command") };
+        assert_eq!((args.id, args.with), (2, 4), "{words}");
+    }
+    for id in ["0", "n0", "b4", "four", "-1"] {
+        assert!(refused(&format!("members add --control h:1 -- {id}")).contains("as 2 or n2"), "{id}");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use symphony_consensus::{Engine, Host, OnDiskError};
 use symphony_net::Net;
-use symphony_types::{BootId, NodeId};
+use symphony_types::{BootId, Nanos, NodeId};
 
 use crate::planning::EpochSettings;
 
@@ -40,6 +40,8 @@ pub struct ControlPlaneConfig {
     pub join: bool,
     /// How and when a better plan is looked for.
     pub epochs: EpochSettings,
+    /// What every request takes besides its batch, by the delays of the configuration: a model whose SLO leaves less is warned of.
+    pub request_delays: Nanos,
     /// What tells people when operators asked for something; nothing is decided by it.
     pub wall_clock: WallClock,
 }
@@ -181,6 +183,7 @@ mod tests {
             net: Net::plaintext(),
             join: false,
             epochs: EpochSettings::default(),
+            request_delays: Nanos::ZERO,
             wall_clock: unix_ms,
         };
         assert_eq!(config.validate(), Ok(()));

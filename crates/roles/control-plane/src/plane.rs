@@ -185,6 +185,7 @@ impl ControlPlane {
             reported: Arc::clone(&reported),
             epochs: asks,
             load_bytes_per_s: config.epochs.load_bytes_per_s,
+            request_delays: config.request_delays,
             signs: signs.clone(),
             metrics: metrics.clone(),
             stop: stop.clone(),
@@ -474,6 +475,7 @@ mod tests {
             net: Net::plaintext(),
             join: false,
             epochs: crate::EpochSettings::default(),
+            request_delays: symphony_types::Nanos::ZERO,
             wall_clock: || 0,
         };
         let patience = Duration::from_secs(60);

@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use scene::{Cluster, backend, leadership, patiently, steady};
 use symphony_cluster_state::{Command, NodeRegistration};
-use symphony_control_plane::Timing;
+use symphony_control_plane::{LeadReport, Timing};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
-use symphony_types::{BootId, Duty, Member, NodeId};
+use symphony_types::{BootId, Duty, Member, Nanos, NodeId, Token};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_leader_of_a_subcluster_dies_and_comes_back_as_somebody_new() {
@@ -46,6 +46,27 @@ async fn the_leader_of_a_subcluster_dies_and_comes_back_as_somebody_new() {
     let view = cluster.running[&victim].view().borrow().clone();
     let (node, _, token) = leadership(&view, "s").unwrap();
     assert!(node != victim && token > old_token, "{node} leads with token {token}");
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_lead_that_reports_to_hang_is_led_by_another_and_its_replica_stays_up() {
+    let cluster = Cluster::start(3, steady()).await;
+    let leader = cluster.settled().await;
+    let client = cluster.client(leader).await;
+    patiently(async || client.clone().register_backend(backend("b", 77, "s")).await).await;
+    let view = cluster.sees(leader, "the sub-cluster led", |view| leadership(view, "s").is_some()).await;
+    let (victim, _, token) = leadership(&view, "s").unwrap();
+    let subcluster = *view.subclusters.iter().find(|(_, s)| s.name == "s").unwrap().0;
+
+    eprintln!("phase: replica {victim} reports that its lead hangs");
+    let report = LeadReport::Stuck { subcluster, token: Token::new(token), pause: Nanos::ZERO };
+    cluster.running[&victim].lead_reports().send(report).unwrap();
+    let led_by_another =
+        |view: &View| leadership(view, "s").is_some_and(|(node, _, now)| node != victim && now > token);
+    cluster.all_see("another lead", led_by_another).await;
+    let view = cluster.running[&leader].view().borrow().clone();
+    assert!(view.nodes[&NodeId::new(victim)].up, "it was heard, so it need not look dead");
     cluster.stop_all().await;
 }
 

@@ -64,7 +64,9 @@ impl Collector for ModelCollector {
         let is = |label: &str, state: &ModelState| match state {
             ModelState::Ready => label == "ready",
             ModelState::Loading => label == "loading",
-            ModelState::Unloading | ModelState::NotLoaded | ModelState::Unavailable(_) => label == "unavailable",
+            ModelState::Unloading | ModelState::NotLoaded | ModelState::NoGpu(_) | ModelState::Unavailable(_) => {
+                label == "unavailable"
+            }
         };
         for label in ["ready", "loading", "unavailable"] {
             let count = infos.iter().filter(|info| is(label, &info.state)).count();

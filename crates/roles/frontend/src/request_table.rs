@@ -362,7 +362,7 @@ mod tests {
         let (request, mut receiver) = pending(1, Instant::now());
         let sequence = table.insert(request);
         assert_eq!(table.payload(sequence).unwrap(), "input");
-        let failed = || Ending::Ended(EndReason::Failed(FailReason::BackendLost));
+        let failed = || Ending::Ended(EndReason::Failed(FailReason::NoGpu));
         assert!(table.end(sequence, failed()));
         assert!(!table.end(sequence, failed()), "a second ending is discarded");
         assert!(receiver.try_recv().is_ok());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use symphony_protocol::view::{ModelSource, View};
+use symphony_protocol::view::{ModelSource, Readiness, View};
 use symphony_types::{LatencyProfile, ModelId, Nanos, SubclusterId, VersionedName};
 
 use crate::oip::{ModelInfo, ModelState};
@@ -34,11 +34,11 @@ pub(crate) fn routes(view: &View) -> Routes {
         .map(|(&id, model)| {
             let spec = &model.spec;
             let batch_max = spec.profiles.values().map(|p| p.latency.batch_max()).min().unwrap_or(1);
-            let failed = model.replicas.values().find_map(|replica| replica.state.clone().err());
-            let state = match failed {
-                _ if model.is_ready(view) => ModelState::Ready,
-                Some(reason) => ModelState::Unavailable(reason),
-                None => ModelState::Loading,
+            let state = match model.readiness(view) {
+                Readiness::Ready => ModelState::Ready,
+                Readiness::Failed(reason) => ModelState::Unavailable(reason),
+                Readiness::NoGpu(why) => ModelState::NoGpu(why),
+                Readiness::Loading => ModelState::Loading,
             };
             let platform = match spec.source {
                 ModelSource::Onnx(_) => "onnxruntime_onnx",

@@ -75,6 +75,22 @@ impl SimulatedDisk {
         self.disk().life += 1;
     }
 
+    /// A disk of its own with what is on this one now, as a copy of a volume has it: all of it durable.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let disk = self.disk();
+        Self(Arc::new(Mutex::new(Disk {
+            durable: disk.values.clone(),
+            unsynced: Vec::new(),
+            values: disk.values.clone(),
+            life: 0,
+            random: disk.random,
+            barrier_max: disk.barrier_max,
+            lies: disk.lies,
+            lost: 0,
+        })))
+    }
+
     /// The term of the vote that a power loss would leave; none if it would leave no vote.
     #[must_use]
     pub fn durable_term(&self) -> Option<u64> {
@@ -196,6 +212,18 @@ mod tests {
             left.insert(disk.open().slot(Slot::Vote).unwrap().unwrap()[0]);
         }
         assert_eq!(left.into_iter().collect::<Vec<_>>(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_copy_knows_nothing_of_what_is_written_later() {
+        let disk = SimulatedDisk::new(7, Duration::ZERO);
+        let engine = disk.open();
+        engine.write(vote(1)).unwrap();
+        let copy = disk.copy();
+        engine.write(vote(2)).unwrap();
+        copy.crash();
+        assert_eq!(copy.open().slot(Slot::Vote).unwrap().unwrap()[0], 1);
+        assert_eq!(engine.slot(Slot::Vote).unwrap().unwrap()[0], 2);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A model: where it is served, and which backends hold it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use symphony_types::{BackendId, BootId, SubclusterId};
 
@@ -29,14 +30,75 @@ pub struct ReplicaView {
     pub state: Result<(), String>,
 }
 
+/// Whether a model can be asked, or why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// A backend that takes work has it.
+    Ready,
+    /// A backend could not load it, for this reason.
+    Failed(String),
+    /// Nobody is there who would load or run it.
+    NoGpu(NoGpu),
+    /// A backend that takes work is to load it.
+    Loading,
+}
+
+/// Why no GPU takes a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoGpu {
+    /// Its sub-cluster has no backend.
+    NoBackend,
+    /// All backends are down.
+    AllDown,
+    /// Those that are up are cordoned or draining.
+    AllDraining,
+}
+
+impl NoGpu {
+    /// In words, which name nothing of the cluster: clients read them.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::NoBackend => "no GPU takes it: its sub-cluster has no backend",
+            Self::AllDown => "no GPU takes it: all its backends are down",
+            Self::AllDraining => "no GPU takes it: all its backends that are up are cordoned or draining",
+        }
+    }
+}
+
+impl fmt::Display for NoGpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
+    }
+}
+
 impl ModelView {
-    /// Whether at least one living backend has loaded it where it is served.
+    /// Whether at least one backend that is up and takes work has loaded it where it is served.
     #[must_use]
     pub fn is_ready(&self, view: &View) -> bool {
         self.replicas.iter().any(|(backend, replica)| {
-            let host = view.backends.get(backend);
-            replica.state.is_ok()
-                && host.is_some_and(|b| b.up && b.boot == replica.boot && b.subcluster == self.subcluster)
+            let host = view.backends.get(backend).filter(|b| b.up && b.duty.takes_work());
+            replica.state.is_ok() && host.is_some_and(|b| b.boot == replica.boot && b.subcluster == self.subcluster)
+        })
+    }
+
+    /// Whether it can be asked where it is served, or why not.
+    #[must_use]
+    pub fn readiness(&self, view: &View) -> Readiness {
+        if self.is_ready(view) {
+            return Readiness::Ready;
+        }
+        if let Some(reason) = self.replicas.values().find_map(|replica| replica.state.clone().err()) {
+            return Readiness::Failed(reason);
+        }
+        let backends: Vec<_> = view.backends.values().filter(|b| b.subcluster == self.subcluster).collect();
+        if backends.iter().any(|b| b.up && b.duty.takes_work()) {
+            return Readiness::Loading;
+        }
+        Readiness::NoGpu(match backends.iter().any(|b| b.up) {
+            true => NoGpu::AllDraining,
+            false if backends.is_empty() => NoGpu::NoBackend,
+            false => NoGpu::AllDown,
         })
     }
 

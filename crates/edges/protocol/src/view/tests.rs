@@ -185,3 +185,32 @@ fn a_backend_holds_what_its_sub_clusters_hold_and_a_model_is_ready_where_it_is_s
     assert!(!loading.is_ready(&view), "ready where it is not served yet");
     assert!(switched.is_ready(&view));
 }
+
+#[test]
+fn a_model_whose_backends_are_all_gone_or_drained_is_not_called_loading() {
+    let (subcluster, boot) = (SubclusterId::new(1), BootId::new(5));
+    let holds = |state| [(BackendId::new(1), ReplicaView { boot, state })].into();
+    let loaded = ModelView { spec: model(), subcluster, moving: None, replicas: holds(Ok(())) };
+    let fresh = ModelView { replicas: BTreeMap::new(), ..loaded.clone() };
+    let failed = ModelView { replicas: holds(Err("no such file".into())), ..loaded.clone() };
+    let with = |backends: &[(bool, Duty)]| {
+        let backend = |&(up, duty)| BackendView { boot, up, duty, subcluster, ..BackendView::default() };
+        let backends = (1..).map(BackendId::new).zip(backends.iter().map(backend)).collect();
+        View { backends, ..View::default() }
+    };
+    let (up, down) = ((true, Duty::Serving), (false, Duty::Serving));
+    let (cordoned, draining) = ((true, Duty::Cordoned), (true, Duty::Draining));
+    for (backends, of_loaded, of_fresh) in [
+        (&[up][..], Readiness::Ready, Readiness::Loading),
+        (&[down, up], Readiness::Loading, Readiness::Loading),
+        (&[], Readiness::NoGpu(NoGpu::NoBackend), Readiness::NoGpu(NoGpu::NoBackend)),
+        (&[down, down], Readiness::NoGpu(NoGpu::AllDown), Readiness::NoGpu(NoGpu::AllDown)),
+        (&[draining, down], Readiness::NoGpu(NoGpu::AllDraining), Readiness::NoGpu(NoGpu::AllDraining)),
+        (&[cordoned], Readiness::NoGpu(NoGpu::AllDraining), Readiness::NoGpu(NoGpu::AllDraining)),
+    ] {
+        let view = with(backends);
+        assert_eq!(loaded.readiness(&view), of_loaded, "{backends:?}");
+        assert_eq!(fresh.readiness(&view), of_fresh, "{backends:?}");
+        assert_eq!(failed.readiness(&view), Readiness::Failed("no such file".into()), "{backends:?}");
+    }
+}

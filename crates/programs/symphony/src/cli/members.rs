@@ -38,8 +38,8 @@ pub(crate) enum MembersCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct MemberAddArgs {
-    /// Its id, which no replica ever had.
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    /// Its id, which no replica ever had, as 4 or n4.
+    #[arg(value_parser = replica_id)]
     pub(crate) id: u64,
     /// Where it is reached: its cluster.scheduler.control.
     #[arg(long, value_name = "HOST:PORT")]
@@ -63,11 +63,11 @@ pub(crate) struct MemberRemoveArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct MemberReplaceArgs {
-    /// The id of the replica that goes.
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    /// The id of the replica that goes, as 2 or n2.
+    #[arg(value_parser = replica_id)]
     pub(crate) id: u64,
     /// The id of the one that comes, which no replica ever had.
-    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "ID", value_parser = replica_id)]
     pub(crate) with: u64,
     /// Where the one that comes is reached.
     #[arg(long, value_name = "HOST:PORT")]
@@ -76,4 +76,10 @@ pub(crate) struct MemberReplaceArgs {
     pub(crate) operation: OperationArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
+}
+
+/// The id of a replica as commands are given it and as tables, logs and certificates have it: `2`, `n2` or `scheduler-2`.
+pub(crate) fn replica_id(text: &str) -> Result<u64, String> {
+    let number = ["scheduler-", "n", ""].iter().find_map(|before| text.strip_prefix(before)?.parse().ok());
+    number.filter(|&id| id > 0).ok_or_else(|| "expected the id of a scheduler replica, as 2 or n2".to_owned())
 }

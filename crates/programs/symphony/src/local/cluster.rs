@@ -62,6 +62,20 @@ impl Layout {
     }
 }
 
+/// What a replica says at its end that `symphony members` has removed.
+const REMOVED: &str = "was removed from the cluster and its id is never given again";
+
+/// What to do about a process that ended so, where its own words are for another case: `up` starts the replicas of its configuration,
+/// and has not heard that operators have changed them.
+fn advice(end: &str) -> &'static str {
+    if !end.contains(REMOVED) {
+        return "";
+    }
+    "\n`symphony members` has changed the replicas of this cluster, and the configuration of `up` still names those of before. Give `up` one \
+     with --config whose [[cluster.scheduler]] are the replicas of now, each with its data in raft-ID of --dir; or another --dir for a new \
+     cluster"
+}
+
 /// A running local cluster. Dropping it kills its processes.
 #[derive(Debug)]
 pub(crate) struct LocalCluster {
@@ -166,7 +180,7 @@ impl LocalCluster {
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         for process in self.schedulers.iter_mut().map(|(_, process)| process).chain(&mut self.others) {
             if let Some(end) = process.ended() {
-                anyhow::bail!("{end}");
+                anyhow::bail!("{end}{}", advice(&end));
             }
         }
         Ok(())
@@ -253,4 +267,17 @@ fn missing_schedulers(view: &View, layout: &Layout) -> Option<String> {
     let up = view.nodes.values().filter(|n| n.up && n.boot.is_some()).count();
     let all = layout.schedulers.len();
     (up < all).then(|| format!("schedulers ({up} of {all} are up)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::advice;
+
+    #[test]
+    fn who_starts_a_removed_replica_is_told_what_to_change() {
+        assert_eq!(advice("scheduler-3 ended with exit status: 1; the end of its log:\nno place on disk"), "");
+        let removed =
+            "symphony: scheduler n3 was removed from the cluster and its id is never given again; start it over";
+        assert!(advice(removed).contains("[[cluster.scheduler]]") && advice(removed).contains("raft-ID"));
+    }
 }

@@ -5,6 +5,8 @@ use symphony_protocol::view::View;
 use symphony_transport::{ReadCounts, Readings, Way};
 use symphony_types::Invariant;
 
+use crate::tools::get::no_gpu;
+
 /// The view as JSON; `counts` gives a model's counters if this process knows them.
 pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&str) -> Value) -> Value {
     let nodes: Vec<_> = view
@@ -55,9 +57,10 @@ pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&st
         .models
         .iter()
         .map(|(id, m)| {
-            let failed = m.replicas.values().find_map(|r| r.state.clone().err()).unwrap_or_default();
+            let failed = m.replicas.values().find_map(|r| r.state.clone().err());
+            let reason = failed.or_else(|| no_gpu(view, m).map(str::to_owned)).unwrap_or_default();
             json!({ "id": id.get(), "name": m.spec.name, "subcluster": m.subcluster.get(),
-                    "slo_ms": m.spec.slo.as_millis_f64(), "ready": m.is_ready(view), "reason": failed,
+                    "slo_ms": m.spec.slo.as_millis_f64(), "ready": m.is_ready(view), "reason": reason,
                     "counts": counts(&m.spec.name) })
         })
         .collect();

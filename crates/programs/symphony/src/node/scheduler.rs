@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use symphony_config::{
-    AutoscalingConfig, ClusterConfig, Idle, LearningConfig, LogEngine, NodeConfig, Role, SchedulerConfig, Timing,
+    AutoscalingConfig, ClusterConfig, DelaysConfig, Idle, LearningConfig, LogEngine, NodeConfig, Role, SchedulerConfig,
+    Timing,
 };
 use symphony_control_plane::{
     AutoscalerSettings, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, Listeners,
@@ -177,8 +178,14 @@ fn plane_config(
         net: net.clone(),
         join: scheduler.join,
         epochs: epochs(scheduler),
+        request_delays: request_delays(&scheduler.delays),
         wall_clock: symphony_control_plane::unix_ms,
     }
+}
+
+/// What every request takes besides its batch: the way of the plan, that of its input at least, and that of its answer.
+fn request_delays(delays: &DelaysConfig) -> Nanos {
+    delays.control() + delays.data_min() + delays.reply()
 }
 
 fn epochs(scheduler: &SchedulerConfig) -> EpochSettings {

@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_protocol::control as pb;
-use symphony_protocol::view::View;
+use symphony_protocol::view::{ModelView, Readiness, View};
 use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
 use symphony_types::{Duty, Member, OperationId};
 
-use super::operation::not_done;
+use super::operation::{asked, not_done};
 use crate::cli::{DrainArgs, DutyArgs};
 use crate::exit::bad_input;
 
 /// How long the cluster may take to agree.
 pub(crate) const AGREE_WITHIN: Duration = Duration::from_secs(10);
+
+/// How many models a warning names.
+const NAMED_MAX: usize = 10;
 
 /// Sets a duty, and says so.
 pub(crate) async fn set(args: &DutyArgs, duty: Duty) -> anyhow::Result<()> {
@@ -78,11 +81,33 @@ fn rest(view: &View, member: Member) -> Option<String> {
 /// Returns also the log index from which on views show it.
 async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Member, u64)> {
     let (control, operation) = (args.cluster.control()?, args.operation.id());
-    let view = control.get(true, AGREE_WITHIN).await?;
+    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
     let member = find(&view, &args.member).map_err(bad_input)?;
+    if let Some(warning) = left_without_gpu(&view, member, duty) {
+        eprintln!("warning: {warning}");
+    }
     call(&control, member, duty, operation, AGREE_WITHIN).await.map_err(|error| not_done(operation, error))?;
-    let since = control.get(true, AGREE_WITHIN).await?.applied_index;
+    let since = control.get(true, AGREE_WITHIN).await.map_err(asked)?.applied_index;
     Ok((control, member, since))
+}
+
+/// Names the models that no GPU takes any more once the process has that duty, if there are any.
+fn left_without_gpu(view: &View, member: Member, duty: Duty) -> Option<String> {
+    let Member::Backend(id) = member else { return None };
+    let mut then = view.clone();
+    then.backends.get_mut(&id)?.duty = duty;
+    let is_left = |view: &View, model: &ModelView| matches!(model.readiness(view), Readiness::NoGpu(_));
+    let left = view.models.values().filter(|&model| is_left(&then, model) && !is_left(view, model));
+    let left: Vec<_> = left.map(|model| model.spec.name.as_str()).collect();
+    let (named, others) = left.split_at(left.len().min(NAMED_MAX));
+    if named.is_empty() {
+        return None;
+    }
+    let others = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+    Some(format!(
+        "{member} is the last backend that takes {}{others}: requests are refused as no_gpu",
+        named.join(", ")
+    ))
 }
 
 /// Has the cluster agree to a duty.
@@ -141,7 +166,7 @@ pub(crate) fn find(view: &View, named: &str) -> Result<Member, String> {
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::view::{BackendView, FrontendView, NodeView};
+    use symphony_protocol::view::{BackendView, FrontendView, NodeView, ReplicaView};
     use symphony_types::{BackendId, FrontendId, NodeId};
 
     use super::*;
@@ -167,5 +192,24 @@ mod tests {
             assert_eq!(find(&swapped, &format!("f{id}")), Ok(Member::Frontend(FrontendId::new(id))));
         }
         assert!(find(&view, "gpu").unwrap_err().contains("there are scheduler-2, gpu-box"));
+    }
+
+    #[test]
+    fn who_takes_the_last_gpu_from_models_is_told_which() {
+        let mut view = crate::top::scene::view();
+        let (&id, backend) = view.backends.iter().next().unwrap();
+        let (boot, subcluster) = (backend.boot, backend.subcluster);
+        view.models.values_mut().for_each(|model| {
+            model.subcluster = subcluster;
+            model.replicas = [(id, ReplicaView { boot, state: Ok(()) })].into();
+        });
+        view.backends.retain(|&other, _| other == id);
+        let names: Vec<_> = view.models.values().map(|model| model.spec.name.clone()).collect();
+        let warning = left_without_gpu(&view, Member::Backend(id), Duty::Draining).unwrap();
+        assert!(names.iter().all(|name| warning.contains(name)) && warning.contains("no_gpu"), "{warning}");
+        assert_eq!(left_without_gpu(&view, Member::Backend(id), Duty::Serving), None);
+        let spare = view.backends[&id].clone();
+        view.backends.insert(BackendId::new(99), spare);
+        assert_eq!(left_without_gpu(&view, Member::Backend(id), Duty::Draining), None, "another one loads them");
     }
 }

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use symphony_protocol::view::{
-    AdviceView, BackendView, DriftView, FrontendView, GpuView, KindAdviceView, ModelView, SlowGpuView, SubclusterView,
-    View,
+    AdviceView, BackendView, DriftView, FrontendView, GpuView, KindAdviceView, ModelView, Readiness, SlowGpuView,
+    SubclusterView, View,
 };
 use symphony_types::{GpuId, ModelId, SubclusterId};
 
+use super::operation::asked;
 use super::{events, ledger, plan, table};
 use crate::cli::{GetArgs, Output, What};
 use crate::exit::bad_input;
@@ -31,7 +32,7 @@ pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
             )));
         }
         what => {
-            let view = args.cluster.control()?.get(!args.stale, WITHIN).await?;
+            let view = args.cluster.control()?.get(!args.stale, WITHIN).await.map_err(asked)?;
             if what == What::Ledger { ledger::show(&view).await? } else { show(&view, what) }
         }
     };
@@ -81,10 +82,15 @@ fn models(view: &View) -> Shown {
             state,
         ]);
         json.push(json!({ "id": id.get(), "name": model.spec.name, "subcluster": subcluster, "slo_ms": slo_ms,
-                          "policy": policy, "value": model.spec.value.number(), "ready": ready, "error": failed,
+                          "policy": policy, "value": model.spec.value.number(), "ready": ready, "error": failed, "no_gpu": no_gpu(view, model),
                           "moves_to": going, "measured": drifts }));
     }
     (&["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "VALUE", "STATE"], rows, Value::Array(json))
+}
+
+/// Why no GPU takes it, if none does.
+pub(crate) fn no_gpu(view: &View, model: &ModelView) -> Option<&'static str> {
+    if let Readiness::NoGpu(why) = model.readiness(view) { Some(why.words()) } else { None }
 }
 
 /// Why a backend could not load it, of one that could not.
@@ -99,12 +105,13 @@ fn moves_to(view: &View, model: &ModelView) -> Option<String> {
 
 /// Whether a model is served, whether it goes elsewhere, and whether its batches take as long as its profile says.
 pub(crate) fn model_state(view: &View, id: ModelId, model: &ModelView) -> String {
-    let state = match (failure(model), model.is_ready(view)) {
-        (None, true) => "ready".to_owned(),
+    let state = match (model.readiness(view), failure(model)) {
         // Served by the backends that hold it; the one that does not stays unused until it does.
-        (Some(reason), true) => format!("ready, not everywhere: {reason}"),
-        (Some(reason), _) => format!("failed: {reason}"),
-        (None, _) => "loading".to_owned(),
+        (Readiness::Ready, Some(reason)) => format!("ready, not everywhere: {reason}"),
+        (Readiness::Ready, None) => "ready".to_owned(),
+        (Readiness::Failed(reason), _) => format!("failed: {reason}"),
+        (Readiness::NoGpu(why), _) => why.to_string(),
+        (Readiness::Loading, _) => "loading".to_owned(),
     };
     let state = match moves_to(view, model) {
         Some(to) => format!("{state}, moves to {to}"),

@@ -11,8 +11,8 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 
 use super::duty::{AGREE_WITHIN, find};
-use super::operation::{not_done, unknown};
-use crate::cli::{ClusterArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand};
+use super::operation::{STALE_HINT, asked, not_done, unknown};
+use crate::cli::{ClusterArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id};
 use crate::exit::bad_input;
 
 /// How long a change may take: a new replica catches up, one that goes hands over.
@@ -56,11 +56,10 @@ enum Removed {
 }
 
 async fn removed(MemberRemoveArgs { member, cluster, .. }: &MemberRemoveArgs) -> anyhow::Result<Removed> {
-    let number = ["scheduler-", "n", ""].iter().find_map(|before| member.strip_prefix(before)?.parse().ok());
-    if let Some(id) = number.filter(|&id| id > 0) {
+    if let Ok(id) = replica_id(member) {
         return Ok(Removed::Scheduler(id));
     }
-    let view = cluster.control()?.get(true, AGREE_WITHIN).await?;
+    let view = cluster.control()?.get(true, AGREE_WITHIN).await.map_err(asked)?;
     match find(&view, member).map_err(bad_input)? {
         Member::Scheduler(id) => Ok(Removed::Scheduler(id.get())),
         Member::Frontend(id) => Ok(Removed::Frontend(id)),
@@ -110,7 +109,7 @@ async fn change(
         }
         tokio::time::sleep(AGAIN_AFTER).await;
     }
-    let late = format!("the change was not made within {} s; last answer: {last}", CHANGE_WITHIN.as_secs());
+    let late = format!("the change was not made within {} s; last answer: {last}{STALE_HINT}", CHANGE_WITHIN.as_secs());
     Err(unknown(operation, &late))
 }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 use symphony_executor::default_signature;
 use symphony_executor::profile::ProfileFile;
 use symphony_protocol::control as pb;
-use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
+use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec, Readiness};
 use symphony_repository::{ApplyError, Repository, Rollout, apply, read_transforms, versions};
 use symphony_transport::{ControlClient, ControlError};
 use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, SLO_MAX, Transforms};
 use symphony_zoo::Architecture;
 
-use super::operation::not_done;
+use super::operation::{asked, not_done};
 use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelUnloadArgs};
 use crate::exit::bad_input;
 
@@ -79,7 +79,10 @@ async fn ask(control: &ControlClient, spec: &ModelSpec, operation: OperationId) 
         let request = request.clone();
         async move { client.load_model(request).await }
     };
-    control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    let reply = control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    if !reply.warning.is_empty() {
+        eprintln!("warning: model {}: {}", spec.name, reply.warning);
+    }
     Ok(())
 }
 
@@ -92,19 +95,22 @@ pub(crate) async fn load_and_wait(
 ) -> anyhow::Result<()> {
     ask(control, spec, operation).await?;
     let mut view = control.watch(&format!("model load {}", spec.name));
+    let mut is_told = false;
     let ready = async {
         loop {
             let current = std::sync::Arc::clone(&view.borrow_and_update());
-            if let Some((_, model)) = current.model_named(&spec.name) {
-                if model.is_ready(&current) {
-                    return Ok(());
-                }
-                if let Some(reason) = model.replicas.values().find_map(|replica| replica.state.clone().err()) {
+            match current.model_named(&spec.name).map(|(_, model)| model.readiness(&current)) {
+                Some(Readiness::Ready) => return Ok(()),
+                Some(Readiness::Failed(reason)) => {
                     return Err(bad_input(format!(
                         "model `{}` was not loaded: {reason}; `symphony model unload {}` removes it",
                         spec.name, spec.name
                     )));
                 }
+                Some(Readiness::NoGpu(why)) if !std::mem::replace(&mut is_told, true) => {
+                    eprintln!("model {} waits: {why}", spec.name);
+                }
+                Some(Readiness::NoGpu(_) | Readiness::Loading) | None => {}
             }
             view.changed().await?;
         }
@@ -194,7 +200,7 @@ async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
         return super::federation::unload(&federation, &args.name, args.operation.id()).await;
     }
     let control = args.cluster.control()?;
-    let view = control.get(true, AGREE_WITHIN).await?;
+    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
     let mut all: Vec<_> = versions(&view, &args.name).map(|(loaded_as, _)| loaded_as.to_owned()).collect();
     all.sort_unstable();
     if all.is_empty() {

@@ -13,11 +13,23 @@ impl OperationArgs {
     }
 }
 
+/// Where to look when nobody answers for the cluster.
+pub(crate) const STALE_HINT: &str =
+    ". If too few replicas are up to agree on anything, `symphony get members --stale` says what one of them knows";
+
+/// What to tell the operator if the cluster could not be asked.
+pub(crate) fn asked(error: ControlError) -> anyhow::Error {
+    match error {
+        error @ ControlError::Unreachable { .. } => anyhow::anyhow!("{error}{STALE_HINT}"),
+        other => other.into(),
+    }
+}
+
 /// What to tell the operator if the command was refused, or nobody knows whether it was done.
 pub(crate) fn not_done(id: OperationId, error: ControlError) -> anyhow::Error {
     match error {
         ControlError::Refused(status) => bad_input(status.message()),
-        error @ ControlError::Unreachable { .. } => unknown(id, &error.to_string()),
+        error @ ControlError::Unreachable { .. } => unknown(id, &format!("{error}{STALE_HINT}")),
         other => other.into(),
     }
 }
@@ -25,6 +37,6 @@ pub(crate) fn not_done(id: OperationId, error: ControlError) -> anyhow::Error {
 /// What to tell the operator if nobody knows whether it was done.
 pub(crate) fn unknown(id: OperationId, error: &str) -> anyhow::Error {
     anyhow::anyhow!(
-        "{error}; it may have been done, or may be yet: give the same command with --operation-id {id}, and it is done once"
+        "{error}. It may have been done, or may be yet: give the same command with --operation-id {id}, and it is done once"
     )
 }

@@ -5,7 +5,7 @@ use symphony_cluster_state::{
     NewReplica, PlanProposal, ReplicaState, WantedMove,
 };
 use symphony_protocol::control as pb;
-use symphony_types::{BackendId, BootId, Epoch, Member, ModelId, NodeId, SubclusterId};
+use symphony_types::{BackendId, BootId, Epoch, Member, ModelId, Nanos, NodeId, SubclusterId};
 use tonic::Status;
 
 pub(crate) fn register_backend(request: pb::RegisterBackendRequest) -> Command {
@@ -46,10 +46,24 @@ pub(crate) fn set_duty(request: &pb::SetDutyRequest) -> Result<Action, Status> {
     Ok(Action::SetDuty { member: member(request.member)?, duty: duty.into() })
 }
 
-pub(crate) fn load_model(spec: Option<pb::ModelSpec>) -> Result<Action, Status> {
+pub(crate) fn load_model(spec: Option<pb::ModelSpec>) -> Result<ModelSpec, Status> {
     let spec = spec.ok_or_else(|| Status::invalid_argument("spec: missing; expected a model"))?;
-    let spec = ModelSpec::try_from(spec).map_err(|error| Status::invalid_argument(format!("spec: {error}")))?;
-    Ok(Action::LoadModel(spec))
+    ModelSpec::try_from(spec).map_err(|error| Status::invalid_argument(format!("spec: {error}")))
+}
+
+/// Why requests of the model that ask for no more than its SLO cannot be answered in time, if they cannot: one item alone on an idle GPU
+/// takes longer, with what every request takes besides.
+pub(crate) fn too_short_slo(spec: &ModelSpec, delays: Nanos) -> Option<String> {
+    let alone = spec.profiles.values().filter_map(|profile| profile.latency_ns.first()).min()?;
+    let (slo, alone) = (spec.slo(), Nanos::new(*alone));
+    let least = alone + delays;
+    (slo < least).then(|| {
+        let [slo, alone, delays, least] = [slo, alone, delays, least].map(Nanos::as_millis_f64);
+        format!(
+            "its SLO of {slo} ms cannot be met: one item alone takes {alone} ms, and scheduler.delays add {delays} ms. Its requests \
+             will be dropped as slo_unreachable; load it with {least} ms or more"
+        )
+    })
 }
 
 pub(crate) fn report_model(request: pb::ReportModelRequest) -> Result<Command, Status> {
@@ -112,6 +126,36 @@ mod tests {
         assert_eq!(cut("short".into()), "short");
         let long = cut(format!("x{}", "é".repeat(200)));
         assert_eq!(long.len(), 255, "an é takes two bytes, and half of one is none");
+    }
+
+    #[test]
+    fn an_slo_that_leaves_no_time_for_the_delays_is_warned_of() {
+        let spec = |slo_ms| ModelSpec {
+            name: "m".into(),
+            subcluster: "s".into(),
+            slo_ns: Nanos::from_millis(slo_ms).get(),
+            source: symphony_cluster_state::ModelSource::Emulated,
+            signature: symphony_types::Signature { inputs: vec![], outputs: vec![] },
+            transforms: Box::default(),
+            profiles: [(
+                "a100".into(),
+                symphony_cluster_state::KindProfile {
+                    latency_ns: vec![6_000_000, 7_000_000],
+                    static_memory_bytes: 0,
+                    dynamic_memory_bytes: 0,
+                },
+            )]
+            .into(),
+            policy: Default::default(),
+            value: symphony_types::RequestValue::ONE,
+        };
+        let delays = Nanos::from_millis(13);
+        assert_eq!(too_short_slo(&spec(19), delays), None);
+        let warning = too_short_slo(&spec(18), delays).unwrap();
+        assert!(
+            warning.contains("takes 6 ms") && warning.contains("add 13 ms") && warning.contains("19 ms or more"),
+            "{warning}"
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_server::Control;
 use symphony_protocol::view::{BackendScope, SortedView, View};
-use symphony_types::{BackendId, BootId, FrontendId, Member, NodeId};
+use symphony_types::{BackendId, BootId, FrontendId, Member, Nanos, NodeId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
@@ -48,6 +48,8 @@ pub(crate) struct ControlService {
     pub(crate) epochs: mpsc::Sender<Ask>,
     /// What a backend loads per second, for the plans of operators.
     pub(crate) load_bytes_per_s: u64,
+    /// What every request takes besides its batch.
+    pub(crate) request_delays: Nanos,
     /// Which frontends watch here.
     pub(crate) signs: FrontendPresence,
     pub(crate) metrics: Metrics,
@@ -200,10 +202,12 @@ impl Control for ControlService {
     }
 
     async fn load_model(&self, request: Request<pb::LoadModelRequest>) -> Result<Response<pb::LoadModelReply>, Status> {
-        let action = convert::load_model(request.get_ref().spec.clone())?;
+        let spec = convert::load_model(request.get_ref().spec.clone())?;
+        let warning = convert::too_short_slo(&spec, self.request_delays).unwrap_or_default();
+        let action = Action::LoadModel(spec);
         let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
         let Reply::Model { model, epoch } = reply else { return Err(surprised(&reply)) };
-        Ok(Response::new(pb::LoadModelReply { model: model.get(), epoch: epoch.get() }))
+        Ok(Response::new(pb::LoadModelReply { model: model.get(), epoch: epoch.get(), warning }))
     }
 
     async fn unload_model(

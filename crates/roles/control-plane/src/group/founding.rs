@@ -17,9 +17,13 @@ use crate::error::Fatal;
 use crate::group::lives::Lives;
 use crate::group::propose::Proposer;
 
-/// How long all other replicas are waited for; after that the answers of a majority, this replica included, are enough. Who
-/// hears less goes on asking: alone it could found nothing that has any effect, but it could vote a second time.
+/// How long all other replicas are waited for where there is a group already; after that the answers of a majority, this replica
+/// included, are enough to join it. To found one takes them all: one that is down may hold the state of a group whose other disks
+/// are lost.
 const LOOK_AROUND_FOR: Duration = Duration::from_secs(1);
+
+/// How often a replica that waits for others says for which.
+const SAY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// How long the others are waited for by a replica with a past. Those that are up answer at once; what those know that are not is told
 /// later, by the leader's appends and when this replica registers.
@@ -34,7 +38,7 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 /// What to do with an empty disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Nobody has a group: found it.
+    /// All others have answered, and none has a group: found it.
     Found,
     /// There is a group: its leader will reach this replica, or an operator will add it.
     Wait,
@@ -48,7 +52,6 @@ enum Verdict {
 
 /// Judges by what the others answered; `others` is how many there are.
 fn judge(me: NodeId, join: bool, answers: &BTreeMap<NodeId, View>, others: usize, out_of_patience: bool) -> Verdict {
-    let majority = others.div_ceil(2);
     if answers.values().any(|view| view.nodes.contains_key(&me)) {
         return Verdict::Known;
     }
@@ -56,12 +59,11 @@ fn judge(me: NodeId, join: bool, answers: &BTreeMap<NodeId, View>, others: usize
         return Verdict::Removed;
     }
     let exists = answers.values().any(|view| view.applied_index > 0);
-    let enough = answers.len() >= if out_of_patience { majority } else { others };
-    match (enough, exists || join) {
-        (true, true) => Verdict::Wait,
-        (true, false) => Verdict::Found,
-        (false, _) => Verdict::LookAgain,
+    let (all, majority) = (answers.len() >= others, answers.len() >= others.div_ceil(2));
+    if exists || join {
+        return if all || majority && out_of_patience { Verdict::Wait } else { Verdict::LookAgain };
     }
+    if all { Verdict::Found } else { Verdict::LookAgain }
 }
 
 /// Founds the group unless somebody has one, and lets this replica answer the others once it may.
@@ -69,6 +71,7 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
     let me = config.node;
     let others: Vec<_> = config.replicas.keys().copied().filter(|&node| node != me).collect();
     let give_up = Instant::now() + LOOK_AROUND_FOR;
+    let mut say_at = give_up;
     let mut answers = BTreeMap::new();
     loop {
         for &node in others.iter().filter(|node| !answers.contains_key(*node)).collect::<Vec<_>>() {
@@ -77,7 +80,13 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
             }
         }
         match judge(me, config.join, &answers, others.len(), Instant::now() >= give_up) {
-            Verdict::LookAgain => sleep(LOOK_AGAIN_AFTER).await,
+            Verdict::LookAgain => {
+                if Instant::now() >= say_at {
+                    say_at = Instant::now() + SAY_AGAIN_AFTER;
+                    say_who_is_missing(config, &answers);
+                }
+                sleep(LOOK_AGAIN_AFTER).await;
+            }
             Verdict::Known => {
                 return Err(Fatal(format!(
                     "scheduler {me} has an empty disk ({}), but the cluster knows it: what it voted for is forgotten. \
@@ -98,6 +107,24 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
                 return proposer.group().found(&voters).await.map_err(|error| Fatal(error.to_string()));
             }
         }
+    }
+}
+
+/// Says for whom a replica with an empty disk waits, and what to do about it.
+fn say_who_is_missing(config: &ControlPlaneConfig, answers: &BTreeMap<NodeId, View>) {
+    let (me, dir) = (config.node, config.data_dir.display());
+    let missing = config.replicas.iter().filter(|&(node, _)| *node != me && !answers.contains_key(node));
+    let missing: Vec<_> = missing.map(|(node, addrs)| format!("{node} ({})", addrs.control)).collect();
+    let missing = missing.join(", ");
+    if config.join {
+        tracing::warn!(node = %me, %missing, "a majority of the replicas has not answered yet; this one waits to join them");
+    } else {
+        tracing::warn!(
+            node = %me,
+            %missing,
+            "the disk of this replica ({dir}) is empty and not all others have answered, so no cluster is founded: one of them may hold its state. \
+             Start them; one whose disk is lost too, over an empty directory",
+        );
     }
 }
 
@@ -126,6 +153,10 @@ pub(crate) async fn rejoin(config: &ControlPlaneConfig, proposer: &Proposer, liv
 
 /// Whether the view names a life of this replica that its disk does not know.
 pub(crate) fn names_another(me: NodeId, lives: &Lives, view: &View) -> bool {
+    #[cfg(feature = "planted-faults")]
+    if symphony_consensus::planted::is(symphony_consensus::planted::Bug::LivesUnasked) {
+        return false;
+    }
     let named = view.nodes.get(&me).and_then(|node| node.boot);
     named.is_some_and(|boot| !lives.know(boot))
 }
@@ -165,8 +196,14 @@ mod tests {
         assert_eq!(judge(ME, false, &answers(&[(0, &[])]), 2, false), Verdict::LookAgain, "one has not answered");
         assert_eq!(judge(ME, false, &answers(&[(0, &[]), (0, &[])]), 2, false), Verdict::Found, "all are empty");
         assert_eq!(judge(ME, false, &answers(&[]), 2, true), Verdict::LookAgain, "nobody is there");
-        assert_eq!(judge(ME, false, &answers(&[(0, &[])]), 2, true), Verdict::Found, "a majority is empty");
-        assert_eq!(judge(ME, false, &answers(&[(0, &[])]), 4, true), Verdict::LookAgain, "two of five are none");
+        assert_eq!(judge(ME, false, &answers(&[(0, &[])]), 2, true), Verdict::LookAgain, "the third may have one");
+        assert_eq!(
+            judge(ME, false, &answers(&[(7, &[1])]), 2, false),
+            Verdict::LookAgain,
+            "the other may know this one"
+        );
+        assert_eq!(judge(ME, false, &answers(&[(7, &[1])]), 2, true), Verdict::Wait, "a majority, and one has a group");
+        assert_eq!(judge(ME, false, &answers(&[(7, &[1])]), 4, true), Verdict::LookAgain, "two of five are none");
         assert_eq!(judge(ME, false, &answers(&[]), 0, false), Verdict::Found, "nobody else shall be there");
         assert_eq!(
             judge(ME, false, &answers(&[(7, &[1]), (0, &[])]), 2, false),

@@ -130,6 +130,7 @@ impl Cluster {
             net: Net::plaintext(),
             join: !self.founders.contains(&id),
             epochs: symphony_control_plane::EpochSettings::default(),
+            request_delays: symphony_types::Nanos::ZERO,
             wall_clock: unix_ms,
         };
         self.running.insert(id, ControlPlane::start(config, listeners).await.unwrap());

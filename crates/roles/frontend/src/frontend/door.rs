@@ -46,8 +46,10 @@ impl Inner {
         if cluster.turns_away() {
             return Err(InferError::Failed(FailReason::Draining));
         }
-        if route.info.state != ModelState::Ready {
-            return Err(InferError::Failed(FailReason::ModelNotReady));
+        match route.info.state {
+            ModelState::Ready => {}
+            ModelState::NoGpu(why) => return Err(InferError::NoGpu(why)),
+            _ => return Err(InferError::Failed(FailReason::ModelNotReady)),
         }
         // Whoever waits has its chance until its deadline; nobody new shall wait for a leader that has stopped or is gone.
         if cluster.is_suspended(route.subcluster) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use symphony_protocol::federation::{FederatedClusterView, FederatedModelView};
 use symphony_protocol::view::{
-    BackendView, FrontendView, ModelSource, ModelSpec, ModelView, ReplicaView, SubclusterView,
+    BackendView, FrontendView, ModelSource, ModelSpec, ModelView, NoGpu, ReplicaView, SubclusterView,
 };
 use symphony_types::{
     BackendId, DropReason, Duty, FailReason, Filter, FrontendId, ModelId, Nanos, RequestValue, SubclusterId,
@@ -371,6 +371,19 @@ async fn a_picture_that_was_made_for_a_former_model_of_the_name_is_not_given_to_
     // Who reads its request by an old word of the model is not answered by the new one.
     let late = frontend.infer(request(Receipt::default(), None)).await.unwrap_err();
     assert!(matches!(late, InferError::UnknownModel(_)), "{late}");
+}
+
+#[tokio::test]
+async fn a_model_without_a_gpu_is_refused_as_that_and_counts_as_demand() {
+    for (up, duty, why) in [(false, Duty::Serving, NoGpu::AllDown), (true, Duty::Draining, NoGpu::AllDraining)] {
+        let mut shown = view(true, Duty::Serving);
+        shown.backends.values_mut().for_each(|backend| (backend.up, backend.duty) = (up, duty));
+        let frontend = frontend(vec![shown], FederationView::default());
+        assert_eq!(ask(&frontend).await, InferError::NoGpu(why));
+        assert_eq!(at_the_door(&frontend), (1, [("no_gpu", 1)].into()));
+        let state = &frontend.info("m").unwrap().state;
+        assert_eq!((state.label(), state.reason()), ("UNAVAILABLE", why.words()));
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Everything that can be answered instead of a result, and the one place that maps it to HTTP and gRPC.
 
 use axum::http::StatusCode;
+use symphony_protocol::view::NoGpu;
 use symphony_types::{DropReason, FailReason, Nanos};
 use tonic::Code;
 
@@ -61,6 +62,9 @@ pub enum InferError {
         /// ℓ(items) on the fastest kind of GPU.
         alone: Nanos,
     },
+    /// Nobody is there who would run it.
+    #[error("the model is not ready: {0}; try again later")]
+    NoGpu(NoGpu),
     /// The quota of the model or the tenant is used up.
     #[error("the quota is used up; try again later")]
     QuotaExceeded,
@@ -160,6 +164,7 @@ impl InferError {
             Self::TooLittleTime { .. } => {
                 face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, DropReason::SloUnreachable.label())
             }
+            Self::NoGpu(_) => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, FailReason::NoGpu.label()),
             Self::QuotaExceeded => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "quota_exceeded"),
             Self::Dropped(reason) => {
                 let label = reason.label();
@@ -180,7 +185,7 @@ impl InferError {
                         face(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, label)
                     }
                     FailReason::NoAnswer => face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, label),
-                    FailReason::BackendLost
+                    FailReason::NoGpu
                     | FailReason::ModelNotReady
                     | FailReason::PayloadLost
                     | FailReason::ControlPlaneLost
@@ -226,8 +231,8 @@ const fn explain_drop(reason: DropReason) -> &'static str {
 
 const fn explain_failure(reason: FailReason) -> &'static str {
     match reason {
-        FailReason::BackendLost => {
-            "no GPU serves the model now: its backends are gone or do not answer; try again later"
+        FailReason::NoGpu => {
+            "no GPU takes the model now: its backends are down, drained or do not answer; try again later"
         }
         FailReason::ExecutionFailed => "the executor reported an error",
         FailReason::NoAnswer => "no answer came within the deadline and the grace that follows it",
@@ -276,7 +281,8 @@ mod tests {
             (InferError::Dropped(DropReason::QueueExpired), 504, Code::DeadlineExceeded, Retry::No),
             (InferError::Dropped(DropReason::QueueFull), 429, Code::ResourceExhausted, Retry::Later),
             (InferError::Dropped(DropReason::Shed), 429, Code::ResourceExhausted, Retry::Later),
-            (InferError::Failed(FailReason::BackendLost), 503, Code::Unavailable, Retry::Later),
+            (InferError::NoGpu(NoGpu::AllDown), 503, Code::Unavailable, Retry::Later),
+            (InferError::Failed(FailReason::NoGpu), 503, Code::Unavailable, Retry::Later),
             (InferError::Failed(FailReason::ExecutionFailed), 500, Code::Internal, Retry::No),
             (InferError::Failed(FailReason::NoAnswer), 504, Code::DeadlineExceeded, Retry::No),
             (InferError::Failed(FailReason::ModelNotReady), 503, Code::Unavailable, Retry::Later),

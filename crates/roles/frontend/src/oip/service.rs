@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use symphony_protocol::view::NoGpu;
 use symphony_types::{Nanos, Signature, Transforms};
 
 use super::{Credential, InferError, Receipt, RepositoryError};
@@ -110,6 +111,8 @@ pub enum ModelState {
     Unloading,
     /// It could be loaded and is not.
     NotLoaded,
+    /// Nobody is there who would load or run it.
+    NoGpu(NoGpu),
     /// It cannot be asked, for this reason.
     Unavailable(String),
 }
@@ -125,7 +128,7 @@ impl ModelState {
             Self::Ready => "READY",
             Self::Loading => "LOADING",
             Self::Unloading => "UNLOADING",
-            Self::NotLoaded | Self::Unavailable(_) => "UNAVAILABLE",
+            Self::NotLoaded | Self::NoGpu(_) | Self::Unavailable(_) => "UNAVAILABLE",
         }
     }
 
@@ -134,6 +137,7 @@ impl ModelState {
     pub fn reason(&self) -> &str {
         match self {
             Self::Unavailable(reason) => reason,
+            Self::NoGpu(why) => why.words(),
             Self::NotLoaded => "not loaded",
             Self::Ready | Self::Loading | Self::Unloading => "",
         }

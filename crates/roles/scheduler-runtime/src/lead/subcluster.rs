@@ -131,6 +131,7 @@ impl LedSubcluster {
             inputs: HashMap::new(),
             kinds: Vec::new(),
             classes: GpuClasses::NONE,
+            all_drained: false,
             left_alone: BTreeSet::new(),
             sealed: BTreeSet::new(),
             fenced: BTreeMap::new(),
@@ -226,6 +227,8 @@ struct Lead {
     kinds: Vec<String>,
     /// The classes that models were told of last.
     classes: GpuClasses,
+    /// Whether models were told last that no backend takes work.
+    all_drained: bool,
     /// Backends that are left alone since their GPUs are of one kind too many.
     left_alone: BTreeSet<BackendId>,
     sealed: BTreeSet<BackendId>,
@@ -327,6 +330,10 @@ impl Lead {
         // Models hear of its kinds of GPUs before one of them can be granted.
         let in_use = usages.iter().filter(|(_, usage)| *usage == Usage::Use);
         self.tell_classes(in_use.flat_map(|(id, _)| self.backends[id].classes()).collect());
+        let all_drained = !usages.is_empty() && usages.iter().all(|(_, usage)| *usage == Usage::Retire);
+        if std::mem::replace(&mut self.all_drained, all_drained) != all_drained {
+            self.workers.tell_all(|| ModelMessage::AllDrained(all_drained));
+        }
         for (id, next) in usages {
             self.backends[&id].usage.send_if_modified(|usage| std::mem::replace(usage, next) != next);
         }

@@ -26,6 +26,8 @@ pub(crate) enum ModelMessage {
     DataDelay { model: ModelId, data: DataDelay },
     /// The sub-cluster has GPUs of these classes now.
     Classes { classes: GpuClasses },
+    /// Whether every backend that is linked is cordoned or draining: what waits then waits for nobody.
+    AllDrained(bool),
     /// Serve it no longer.
     Remove { model: ModelId },
     /// Plans for this GPU go there.

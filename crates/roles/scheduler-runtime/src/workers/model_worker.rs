@@ -44,6 +44,8 @@ pub(crate) struct ModelWorker {
     slots: Vec<Option<ModelSlot>>,
     /// The classes that the sub-cluster has GPUs of, once somebody has said.
     classes: GpuClasses,
+    /// No backend that is linked takes work.
+    all_drained: bool,
     by_id: IdMap<ModelId, usize>,
     by_ordinal: IdMap<u32, usize>,
     wakes: MinTree,
@@ -99,6 +101,7 @@ impl ModelWorker {
             offers,
             slots: Vec::new(),
             classes: GpuClasses::NONE,
+            all_drained: false,
             by_id: IdMap::default(),
             by_ordinal: IdMap::default(),
             wakes: MinTree::new(0),
@@ -152,6 +155,7 @@ impl ModelWorker {
             ModelMessage::Profile { model, class, profile } => self.set_profile(model, class, *profile),
             ModelMessage::DataDelay { model, data } => self.set_data_delay(now, model, data),
             ModelMessage::Classes { classes } => self.follow_classes(now, classes),
+            ModelMessage::AllDrained(all) => self.all_drained = all,
             ModelMessage::Remove { model } => self.remove_model(model),
             ModelMessage::Route { gpu, route } => {
                 let slot = gpu as usize;

@@ -125,8 +125,11 @@ impl ModelWorker {
         }
     }
 
-    /// Whether any GPU of the lead can be expected to run something: one is linked, and has not fallen silent.
+    /// Whether any GPU of the lead can be expected to run something: one is linked, takes work, and has not fallen silent.
     fn is_served(&self, now: Time) -> bool {
+        if self.all_drained {
+            return false;
+        }
         let mut linked = (0..).zip(&self.routes).filter_map(|(gpu, route)| Some((gpu, route.as_ref()?.seal)));
         linked.any(|(gpu, seal)| !self.sent.is_silent(now, gpu, seal))
     }
@@ -143,8 +146,8 @@ impl ModelWorker {
 /// Why a request ends that is given up. Where no GPU serves it is not overload, and more time would not have helped.
 const fn end_reason(reason: DropReason, lost: bool) -> EndReason {
     match reason {
-        DropReason::ProtectBatch | DropReason::QueueExpired | DropReason::Shed if lost => {
-            EndReason::Failed(FailReason::BackendLost)
+        DropReason::SloUnreachable | DropReason::ProtectBatch | DropReason::QueueExpired | DropReason::Shed if lost => {
+            EndReason::Failed(FailReason::NoGpu)
         }
         reason => EndReason::Dropped(reason),
     }

@@ -310,7 +310,12 @@ fn a_model_sheds_as_the_pressure_says_and_is_counted() {
 
 #[test]
 fn what_is_given_up_where_no_gpu_serves_says_so_and_elsewhere_that_it_was_overload() {
-    for (linked, silent, served) in [(true, false, true), (true, true, false), (false, false, false)] {
+    for (linked, silent, drained, served) in [
+        (true, false, false, true),
+        (true, true, false, false),
+        (false, false, false, false),
+        (true, false, true, false),
+    ] {
         let mut scene = Scene::new();
         let begun = scene.clock.now();
         let mut turns = 10;
@@ -329,6 +334,7 @@ fn what_is_given_up_where_no_gpu_serves_says_so_and_elsewhere_that_it_was_overlo
         if !linked {
             scene.inbox.push(ModelMessage::Unroute { gpu: 0, seal: SEAL });
         }
+        scene.inbox.push(ModelMessage::AllDrained(drained));
         let budget = Nanos::from_millis(500).get();
         let requests = vec![RequestHeader { sequence: 7, model: 0, items: 1, budget, attempt: 1 }];
         scene.inbox.push(ModelMessage::Submit { peer: PEER, received: begun, requests, redriven: false });
@@ -336,8 +342,8 @@ fn what_is_given_up_where_no_gpu_serves_says_so_and_elsewhere_that_it_was_overlo
         turn(&mut scene, 600);
         let Some(ToFrontend::Ended { requests }) = scene.frontend.try_receive() else { panic!("nothing has ended") };
         let [(7, reason)] = requests[..] else { panic!("{requests:?}") };
-        let lost = reason == EndReason::Failed(FailReason::BackendLost);
-        assert_eq!(lost, !served, "linked {linked}, silent {silent}: {reason:?}");
+        let lost = reason == EndReason::Failed(FailReason::NoGpu);
+        assert_eq!(lost, !served, "linked {linked}, silent {silent}, drained {drained}: {reason:?}");
     }
 }
 
