@@ -28,7 +28,7 @@ test-random: ## the property tests with other random inputs: SEED=first seed (th
 test-rdma: ## run the RDMA transport over Soft-RoCE in a small virtual machine: PULLS=pulls that are measured
 	tests/rdma/test.sh $(PULLS)
 
-cuda-kit: ## build what a machine with a GPU needs to run the device tests and record figures: docs/cuda.md
+cuda-kit: ## build what a machine with a GPU needs to run the device tests and record figures: docs/operating/cuda.md
 	deploy/cuda/kit.sh
 
 sim-soak: ## simulate cluster after cluster until one breaks a promise: FROM=first seed, JOBS=at a time, SECONDS_EACH

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the device tests and records the figures of docs/cuda.md on this machine's first GPU. Everything it needs lies beside it
+# Runs the device tests and records the figures of docs/operating/cuda.md on this machine's first GPU. Everything it needs lies beside it
 # (deploy/cuda/kit.sh); no network, no compiler. It changes nothing on the GPU's settings, and ends within nine minutes:
 # the limits of its steps add up to less.
 #

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds what a machine with a GPU, and without a network or a Rust toolchain, needs to run the device tests and record the figures of
-# docs/cuda.md: .cache/cuda-kit, whose size is printed last. It needs no CUDA here.
+# docs/operating/cuda.md: .cache/cuda-kit, whose size is printed last. It needs no CUDA here.
 #
 #   deploy/cuda/kit.sh [TARGET_DIR]     TARGET_DIR is cargo's, target/ if not given
 #

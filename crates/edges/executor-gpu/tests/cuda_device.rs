@@ -1,5 +1,6 @@
 //! On a real GPU, if there is one. Without one every test says `skipped: no CUDA device`, and
-//! `SYMPHONY_TEST_REQUIRE=cuda` makes its absence a failure; docs/cuda.md says how to run them on a machine that is lent.
+//! `SYMPHONY_TEST_REQUIRE=cuda` makes its absence a failure; docs/operating/cuda.md says how to run them on a
+//! machine that is lent.
 
 mod device;
 

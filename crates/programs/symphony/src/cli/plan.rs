@@ -104,7 +104,7 @@ pub(crate) enum Solver {
 
 #[derive(Debug, Args)]
 pub(crate) struct PartitionArgs {
-    /// The problem (TOML); docs/partitioning.md describes it.
+    /// The problem (TOML); docs/reference/partitioning.md describes it.
     #[arg(value_name = "PROBLEM.toml")]
     pub(crate) problem: PathBuf,
     /// The plan in force, as -o json printed it: what it has right stays, and what moves is shown.

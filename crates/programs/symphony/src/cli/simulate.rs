@@ -18,7 +18,7 @@ pub(crate) struct ReplayArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SimArgs {
-    /// The scenario (TOML); its format is in docs/scenarios.md.
+    /// The scenario (TOML); its format is in docs/reference/scenarios.md.
     #[arg(value_name = "SCENARIO.toml")]
     pub(crate) scenario: PathBuf,
     /// Policy instead of the scenario's: symphony, auto, eager, timeout, clipper, clockwork, nexus or shepherd, or a table
