@@ -1,6 +1,6 @@
-//! `partitioner::solve`: seconds per plan, at the sizes of seed 000, Appendix A, from nothing, from a plan in force, and after a change
-//! of rates within C_max; and `partitioner::arrange`, with processes of four GPUs, and as the epoch loop runs it in the largest cluster
-//! that there may be.
+//! `partitioner::solve`: seconds per plan, at the sizes of seed 000, Appendix A, from nothing, from a plan in force,
+//! and after a change of rates within C_max; and `partitioner::arrange`, with processes of four GPUs, and as the epoch
+//! loop runs it in the largest cluster that there may be.
 
 mod measured;
 
@@ -124,7 +124,8 @@ fn with_units(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Models, sub-clusters and backends of the largest cluster that the control group holds, and how long its epoch loop lets a search run.
+/// Models, sub-clusters and backends of the largest cluster that the control group holds, and how long its epoch loop
+/// lets a search run.
 const LIMITS: (usize, usize, usize) = (4096, 1024, 4096);
 const SOLVE_WITHIN: Duration = Duration::from_secs(1);
 

@@ -13,8 +13,8 @@ use crate::tape::Tapes;
 /// The SLO of every model: seed 000, Table 4, ResNet-50.
 pub const CONFIG_SLO: Nanos = Nanos::from_millis(25);
 
-/// ResNet-50 of seed 000, Table 4 (α 1.053 ms, β 5.072 ms, SLO 25 ms) under deferred batch scheduling. Each class of GPUs
-/// beyond the first is a third slower than the one before.
+/// ResNet-50 of seed 000, Table 4 (α 1.053 ms, β 5.072 ms, SLO 25 ms) under deferred batch scheduling. Each class of
+/// GPUs beyond the first is a third slower than the one before.
 ///
 /// # Panics
 /// Never: the profiles are constants.
@@ -33,7 +33,8 @@ pub fn queue_config(classes: usize) -> ModelQueueConfig {
     }
 }
 
-/// A cluster of equal models in virtual time, its GPUs equal or of some classes in turn; what its objects are told can be recorded.
+/// A cluster of equal models in virtual time, its GPUs equal or of some classes in turn; what its objects are told can
+/// be recorded.
 #[derive(Debug)]
 pub struct Host {
     now: Time,

@@ -13,8 +13,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) faults: &'a [Fault],
     pub(crate) rounds: &'a [RoundReport],
     pub(crate) ledger: Ledger,
-    /// Of the requests that failed, those that had before the first fault. No promise is about them: links are made with the first requests,
-    /// and on a machine that is busy that can take longer than a request has.
+    /// Of the requests that failed, those that had before the first fault. No promise is about them: links are made
+    /// with the first requests, and on a machine that is busy that can take longer than a request has.
     pub(crate) failed_before: u64,
     /// Of those that failed since, so many for each reason.
     pub(crate) failed_for: BTreeMap<&'static str, u64>,
@@ -36,8 +36,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) load_failure: Option<String>,
 }
 
-/// The outcome, and why it is no pass. A violation counts even where the harness failed as well: what was seen was seen,
-/// except for times, which a generator that lags makes by itself.
+/// The outcome, and why it is no pass. A violation counts even where the harness failed as well: what was seen was
+/// seen, except for times, which a generator that lags makes by itself.
 pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec<String>) {
     let (mut broken, mut useless) = (Vec::new(), Vec::new());
     let Ledger { accepted, in_time, late, dropped, failed, cancelled, lost, answered_twice } = evidence.ledger;

@@ -282,7 +282,8 @@ impl Cluster {
         metric(address, name).await.with_context(|| format!("metrics of {process}"))
     }
 
-    /// The decision threads with which a replica leads, by name, each with the ids of the sub-clusters that it ranks for.
+    /// The decision threads with which a replica leads, by name, each with the ids of the sub-clusters that it ranks
+    /// for.
     pub(crate) async fn leads_by_thread(&self, process: Process) -> Result<BTreeMap<String, Vec<String>>> {
         let address = self.pages.get(&process).with_context(|| format!("{process} has no page"))?;
         let mut by_thread: BTreeMap<_, Vec<_>> = BTreeMap::new();

@@ -25,7 +25,8 @@ pub(crate) enum FaultSpec {
     Stop(OnProcess),
     /// SIGSTOP; at the end SIGCONT.
     Pause(OnProcess),
-    /// One of the decision threads with which a replica leads stands still, the rest of the process runs; at the end it goes on.
+    /// One of the decision threads with which a replica leads stands still, the rest of the process runs; at the end it
+    /// goes on.
     Hang(OnProcess),
     /// Nothing gets through between a process and others.
     Isolate(Isolation),
@@ -43,7 +44,8 @@ pub(crate) enum FaultSpec {
     Members(MemberChange),
     /// A replica comes back over an older copy of its disk; it has to find out and end, and a new one takes its place.
     RollBack(OnProcess),
-    /// An operator moves what is served, and who serves it, between sub-clusters all the time, and home again at the end.
+    /// An operator moves what is served, and who serves it, between sub-clusters all the time, and home again at the
+    /// end.
     Moves(Moving),
 }
 

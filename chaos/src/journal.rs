@@ -1,5 +1,5 @@
-//! What the backends' journals say: whom they obeyed, and what ran on each GPU when. Judged from the records alone, whatever
-//! the backend believes of itself.
+//! What the backends' journals say: whom they obeyed, and what ran on each GPU when. Judged from the records alone,
+//! whatever the backend believes of itself.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -103,8 +103,8 @@ pub(crate) fn judge(journals: &[(Vec<Record>, u64)]) -> Executions {
 }
 
 impl Executions {
-    /// Those of several clusters, whose GPUs, tokens and requests have nothing to do with each other. Who gave orders when is left
-    /// out: replicas of different clusters have the same ids.
+    /// Those of several clusters, whose GPUs, tokens and requests have nothing to do with each other. Who gave orders
+    /// when is left out: replicas of different clusters have the same ids.
     pub(crate) fn together(each: Vec<Self>) -> Self {
         let mut all = Self::default();
         for one in each {

@@ -20,8 +20,8 @@ use crate::scenario::{Load, Model};
 
 /// The longest run; a plan needs an end.
 const RUN_MAX: Duration = Duration::from_secs(24 * 3600);
-/// What the way to a frontend and back, and this process, may add to an SLO: the deadline counts from the frontend's first
-/// byte, and an answer that it calls timely is good.
+/// What the way to a frontend and back, and this process, may add to an SLO: the deadline counts from the frontend's
+/// first byte, and an answer that it calls timely is good.
 const SLACK: Duration = Duration::from_millis(50);
 /// How long answers are waited for at the end.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);

@@ -31,8 +31,8 @@ enum Command {
     List,
     /// Runs a scenario, or all. Exit code 0: pass; 1: violation; 3: the run itself went wrong; 2: bad usage.
     Run(RunArgs),
-    /// What a thousand sub-clusters cost at rest, and how long they stand still when the replica that leads them is killed. Exit code as
-    /// of `run`; times are reported and not judged.
+    /// What a thousand sub-clusters cost at rest, and how long they stand still when the replica that leads them is
+    /// killed. Exit code as of `run`; times are reported and not judged.
     Thousand(ThousandArgs),
     /// Plays the backends of `thousand` in this process, until it is told to stop.
     #[command(hide = true)]
@@ -100,11 +100,12 @@ struct RunArgs {
     /// Timing profile of the cluster, instead of the scenario's.
     #[arg(long, value_enum)]
     timing: Option<Profile>,
-    /// By how much batches of the emulated GPUs miss their profiles, instead of the scenario's: lognormal, of mean one, with this standard
-    /// deviation of the logarithm.
+    /// By how much batches of the emulated GPUs miss their profiles, instead of the scenario's: lognormal, of mean one,
+    /// with this standard deviation of the logarithm.
     #[arg(long, value_name = "SIGMA", allow_negative_numbers = true, value_parser = noise)]
     noise: Option<f64>,
-    /// How links that must be cut are made, instead of network namespaces where root allows and the fault proxy elsewhere.
+    /// How links that must be cut are made, instead of network namespaces where root allows and the fault proxy
+    /// elsewhere.
     #[arg(long, value_enum)]
     links: Option<Cut>,
     /// The `symphony` program; the one beside this program if not given.

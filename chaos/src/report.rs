@@ -117,12 +117,14 @@ pub struct RoundReport {
     pub commit_gap_before_ms: Option<f64>,
     /// How long every sub-cluster went on serving from the first fault on, at most until the last one ended.
     pub served_on_ms: f64,
-    /// From the first fault until a GPU took the last plan of a leader that was cut off from a quorum, while it was; none if
-    /// no leader was.
+    /// From the first fault until a GPU took the last plan of a leader that was cut off from a quorum, while it was;
+    /// none if no leader was.
     pub obeyed_ms: Option<f64>,
-    /// From the first fault until a view said that each backend that was struck is down; none if none was, or not all were.
+    /// From the first fault until a view said that each backend that was struck is down; none if none was, or not all
+    /// were.
     pub down_after_ms: Option<f64>,
-    /// Requests sent from the end of the last fault on, as long as the round is watched, that ended without a good answer.
+    /// Requests sent from the end of the last fault on, as long as the round is watched, that ended without a good
+    /// answer.
     pub bad_after: u64,
     /// From the end of the last fault until every sub-cluster answered a request in time that was sent after it.
     pub serving_after_ms: Option<f64>,
@@ -130,8 +132,8 @@ pub struct RoundReport {
     pub whole_after_ms: Option<f64>,
 }
 
-/// Shares of requests that were answered in time: in the second before the faults, from the first fault until the cluster
-/// was whole again, and in the second after that. Null where nothing was sent.
+/// Shares of requests that were answered in time: in the second before the faults, from the first fault until the
+/// cluster was whole again, and in the second after that. Null where nothing was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Attainment {
     /// Before.

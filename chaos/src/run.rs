@@ -66,8 +66,9 @@ pub enum Times {
     Reported,
 }
 
-/// The highest rate of each model where times are not judged: finer gaps tell nothing there, and a development build takes
-/// milliseconds of a core for a request. At 200 requests/s three models keep two cores busy, and requests fail for that alone.
+/// The highest rate of each model where times are not judged: finer gaps tell nothing there, and a development build
+/// takes milliseconds of a core for a request. At 200 requests/s three models keep two cores busy, and requests fail
+/// for that alone.
 const UNJUDGED_RPS_MAX: f64 = 50.0;
 /// The longest lag of the load generator where times are not judged.
 const LAG_ANY_MS: f64 = 60_000.0;
@@ -222,8 +223,8 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     Ok(conclusion.report())
 }
 
-/// The counts when nothing is in flight any more: the frontends', or, where a frontend's life ended and its memory with it,
-/// the client's.
+/// The counts when nothing is in flight any more: the frontends', or, where a frontend's life ended and its memory with
+/// it, the client's.
 async fn settle(
     cluster: &mut Cluster,
     load: &LoadReport,

@@ -1,5 +1,5 @@
-//! A cluster of very many small sub-clusters: what it costs at rest, and how long it takes until all of them serve again when the
-//! replica that leads them dies.
+//! A cluster of very many small sub-clusters: what it costs at rest, and how long it takes until all of them serve
+//! again when the replica that leads them dies.
 
 mod player;
 mod report;
@@ -43,8 +43,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LOADS_AT_ONCE: usize = 64;
 /// What follows a change has come to rest after this.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
-/// Undisturbed load before the kill. With what comes before it less than the calm that the cluster waits for before it would spread
-/// what one replica leads over all.
+/// Undisturbed load before the kill. With what comes before it less than the calm that the cluster waits for before it
+/// would spread what one replica leads over all.
 const CALM: Duration = Duration::from_secs(1);
 /// Load goes on for so long after everything serves again.
 const AFTERWARDS: Duration = Duration::from_secs(1);
@@ -408,7 +408,8 @@ impl Scene<'_> {
         Ok(sum)
     }
 
-    /// When the GPU of each of these sub-clusters first promised the token that `view` gives it, by the machine's clock.
+    /// When the GPU of each of these sub-clusters first promised the token that `view` gives it, by the machine's
+    /// clock.
     async fn sealed(&self, subclusters: &BTreeSet<String>, view: &View, killed_ns: u64) -> Result<Vec<u64>> {
         let give_up = Instant::now() + WITHIN;
         loop {

@@ -106,8 +106,8 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 }
 
 impl Seen {
-    /// One replica's view: equal views at equal indexes (I5), one leader per token (I2), models that fit their GPUs (I7),
-    /// tokens that only grow (C1).
+    /// One replica's view: equal views at equal indexes (I5), one leader per token (I2), models that fit their GPUs
+    /// (I7), tokens that only grow (C1).
     fn note(&mut self, replica: u64, view: &Arc<View>) {
         if view.applied_index > self.newest.applied_index {
             self.newest = Arc::clone(view);
@@ -169,8 +169,8 @@ impl Seen {
         self.downs.iter().find(|(at, name)| *at >= since && name == backend).map(|(at, _)| *at)
     }
 
-    /// The models that a backend holds, those on their way included, and what the largest batch of one of them takes besides,
-    /// against each of its GPUs.
+    /// The models that a backend holds, those on their way included, and what the largest batch of one of them takes
+    /// besides, against each of its GPUs.
     fn find_overfull(&mut self, view: &View) {
         for backend in view.backends.values() {
             for gpu in &backend.gpus {

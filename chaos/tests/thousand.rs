@@ -1,4 +1,5 @@
-//! `symphony-chaos thousand` with few sub-clusters: what it says of a cluster must be so whatever the machine does meanwhile.
+//! `symphony-chaos thousand` with few sub-clusters: what it says of a cluster must be so whatever the machine does
+//! meanwhile.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

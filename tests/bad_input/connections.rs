@@ -13,7 +13,8 @@ const PER_ADDRESS: usize = 32;
 const METRICS_PER_ADDRESS: usize = 64;
 /// More than the deadline for the first words, by much: this machine may be busy.
 const CLOSED_WITHIN: Duration = Duration::from_secs(60);
-/// Connections of one caller that opens them without end, at each kind of port; fewer if this process may not have as many files open.
+/// Connections of one caller that opens them without end, at each kind of port; fewer if this process may not have as
+/// many files open.
 const CROWD: usize = 4096;
 /// Files that this process has open beside them.
 const OTHER_FILES: usize = 256;

@@ -1,4 +1,5 @@
-//! `symphony paper`: what is listed can be made, and what cannot is explained. The values are checked by the crate's own tests.
+//! `symphony paper`: what is listed can be made, and what cannot is explained. The values are checked by the crate's
+//! own tests.
 
 use std::fs;
 

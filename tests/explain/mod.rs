@@ -8,7 +8,8 @@ use symphony_tests::{Reply, Shape, TestCluster, emulated_model, numbers, phase, 
 
 /// How long a report may take to come back from a backend.
 const REPORTED_WITHIN: Duration = Duration::from_secs(60);
-/// Less than the way back of an answer takes by the configuration (40 ms): nobody could serve such a request, and there is time to say so.
+/// Less than the way back of an answer takes by the configuration (40 ms): nobody could serve such a request, and there
+/// is time to say so.
 const TOO_SHORT_US: u64 = 39_000;
 
 /// One request.

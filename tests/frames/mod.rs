@@ -1,4 +1,5 @@
-//! What carries frames between real processes: shared memory on one host once a link is in use, TCP where that is wanted.
+//! What carries frames between real processes: shared memory on one host once a link is in use, TCP where that is
+//! wanted.
 
 use std::time::Duration;
 

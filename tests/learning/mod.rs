@@ -1,4 +1,5 @@
-//! Leads learn from the ends of batches: a GPU that becomes slow, or fails, gets none for a while, and a profile that is wrong is corrected.
+//! Leads learn from the ends of batches: a GPU that becomes slow, or fails, gets none for a while, and a profile that
+//! is wrong is corrected.
 
 mod failing;
 mod profile;

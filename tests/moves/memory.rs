@@ -1,5 +1,5 @@
-//! GPUs with memory for one copy only, and loading that takes time: what comes waits for what goes, and plans tell the time that
-//! loading was measured to take.
+//! GPUs with memory for one copy only, and loading that takes time: what comes waits for what goes, and plans tell the
+//! time that loading was measured to take.
 
 use symphony_tests::{Shape, TestCluster, phase, tell};
 use symphony_types::LatencyProfile;

@@ -1,4 +1,5 @@
-//! How payloads travel between real processes: shared memory on one host, TCP where that is wanted, and nothing in secret.
+//! How payloads travel between real processes: shared memory on one host, TCP where that is wanted, and nothing in
+//! secret.
 
 use std::time::Duration;
 

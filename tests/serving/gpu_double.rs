@@ -1,5 +1,6 @@
-//! A backend with `executor = "cuda-gemm"` in a live cluster, on a double of a GPU (`symphony-cuda-double`): the whole way from a client
-//! to what the driver is asked, and the driver's refusals back to the client. No GPU is involved, and no speed is told.
+//! A backend with `executor = "cuda-gemm"` in a live cluster, on a double of a GPU (`symphony-cuda-double`): the whole
+//! way from a client to what the driver is asked, and the driver's refusals back to the client. No GPU is involved, and
+//! no speed is told.
 
 use std::time::Duration;
 

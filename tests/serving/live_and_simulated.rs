@@ -1,4 +1,5 @@
-//! Simulator and live agree, as far as two busy cores can say: `benches/live_over_simulated.py`, short, with time stretched far.
+//! Simulator and live agree, as far as two busy cores can say: `benches/live_over_simulated.py`, short, with time
+//! stretched far.
 
 use std::path::Path;
 use std::time::Duration;

@@ -222,7 +222,8 @@ impl TestCluster {
         Ok(None)
     }
 
-    /// What the cluster says of a process that is down, although the test never ended it; none if there is no such word.
+    /// What the cluster says of a process that is down, although the test never ended it; none if there is no such
+    /// word.
     #[must_use]
     pub fn false_alarm(&self) -> Option<String> {
         // Any replica's word will do, and the story may have left no quorum.
@@ -276,7 +277,8 @@ impl TestCluster {
         found.with_context(|| format!("there is no sub-cluster {name}"))
     }
 
-    /// Where process `name` listens for `key`: `control`, `dispatch`, `beat`, `exec`, `data`, `grpc`, `rest`, `metrics`.
+    /// Where process `name` listens for `key`: `control`, `dispatch`, `beat`, `exec`, `data`, `grpc`, `rest`,
+    /// `metrics`.
     ///
     /// # Panics
     /// If it does not.
@@ -404,7 +406,8 @@ impl TestCluster {
             .spawn()
     }
 
-    /// Starts `symphony provision` for backends of one GPU in a sub-cluster, `NAME-0` and so on; its words are in `NAME.out`.
+    /// Starts `symphony provision` for backends of one GPU in a sub-cluster, `NAME-0` and so on; its words are in
+    /// `NAME.out`.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -450,7 +453,8 @@ impl TestCluster {
         LoadReport::parse(status.code(), &load.stdout()?, &load.log_tail())
     }
 
-    /// Has [`Self::spawn_load`] send no more, and reads its report. A story of which nobody knows how long it takes ends its load so.
+    /// Has [`Self::spawn_load`] send no more, and reads its report. A story of which nobody knows how long it takes
+    /// ends its load so.
     ///
     /// # Errors
     /// If it does not end in time or wrote no report.
@@ -514,7 +518,8 @@ impl TestCluster {
         })
     }
 
-    /// One request for an emulated model, answered in [any time](RestClient::infer_in_any_time) with the checksum of its own input.
+    /// One request for an emulated model, answered in [any time](RestClient::infer_in_any_time) with the checksum of
+    /// its own input.
     ///
     /// # Errors
     /// If it is answered in any other way.

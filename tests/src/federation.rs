@@ -28,7 +28,8 @@ pub const CLUSTERS: [&str; 2] = ["east", "west"];
 const FEDERATION: &str = "world";
 /// Replicas of the top-level group.
 const REPLICAS: u64 = 3;
-/// How long a cluster is silent until it is lost: longer than the pauses of a busy machine, shorter than a test's patience.
+/// How long a cluster is silent until it is lost: longer than the pauses of a busy machine, shorter than a test's
+/// patience.
 const UNREACHABLE_MS: u64 = 6_000;
 /// How long things may take on a machine that does other things as well.
 const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -70,8 +71,8 @@ impl Issuer {
 }
 
 impl TestFederation {
-    /// Starts two clusters of one scheduler and one emulated backend with two GPUs each, three replicas of the top-level group, and
-    /// a frontend, and waits until the frontend is ready and both clusters are known.
+    /// Starts two clusters of one scheduler and one emulated backend with two GPUs each, three replicas of the
+    /// top-level group, and a frontend, and waits until the frontend is ready and both clusters are known.
     ///
     /// # Errors
     /// If a process ends, or that takes too long.
@@ -310,7 +311,8 @@ impl TestFederation {
         Ok(serde_json::from_str(&reply.body)?)
     }
 
-    /// One request for an emulated model, answered in [any time](RestClient::infer_in_any_time) with the checksum of its own input.
+    /// One request for an emulated model, answered in [any time](RestClient::infer_in_any_time) with the checksum of
+    /// its own input.
     ///
     /// # Errors
     /// If it is answered in any other way.
@@ -327,7 +329,8 @@ impl TestFederation {
         wait_until(&format!("{model} to be served"), READY_WITHIN, served).unwrap();
     }
 
-    /// Starts `symphony load` over gRPC, until [`Self::end_load`]; models, as in `NAME=RPS`, are looked up in `cluster`.
+    /// Starts `symphony load` over gRPC, until [`Self::end_load`]; models, as in `NAME=RPS`, are looked up in
+    /// `cluster`.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -369,8 +372,8 @@ impl TestFederation {
         .unwrap();
     }
 
-    /// The frontend's own counts say that every accepted request had exactly one outcome (S3), that nothing ran twice, and that no
-    /// invariant was seen broken.
+    /// The frontend's own counts say that every accepted request had exactly one outcome (S3), that nothing ran twice,
+    /// and that no invariant was seen broken.
     ///
     /// # Panics
     /// If that does not come true.

@@ -3,7 +3,8 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// Where a hundredth of the requests leaves later than this, the machine is not judged by times: a tenth of what most tests' SLOs give.
+/// Where a hundredth of the requests leaves later than this, the machine is not judged by times: a tenth of what most
+/// tests' SLOs give.
 const LAG_JUDGED_MS: f64 = 50.0;
 
 /// A report and how the program ended.
@@ -19,8 +20,8 @@ impl LoadReport {
     /// Seconds of a load that goes on until it is ended: longer than any test may take.
     pub const UNTIL_ENDED_S: &'static str = "900";
 
-    /// Options of `symphony load` for a report that can be read here. The tests judge the cluster; the generator shares two cores with
-    /// it, and whoever judges times looks at its lag first.
+    /// Options of `symphony load` for a report that can be read here. The tests judge the cluster; the generator shares
+    /// two cores with it, and whoever judges times looks at its lag first.
     pub const OPTIONS: [&'static str; 10] =
         ["--warmup-s", "0.5", "--slack-ms", "50", "--lag-p99-ms", "10000", "--lag-max-ms", "20000", "-o", "json"];
 
@@ -61,8 +62,8 @@ impl LoadReport {
         Ok(())
     }
 
-    /// No request failed. On a machine that was too busy to send them in time a first data link may take longer than a request has:
-    /// then, and only then, an input may be lost on its way.
+    /// No request failed. On a machine that was too busy to send them in time a first data link may take longer than a
+    /// request has: then, and only then, an input may be lost on its way.
     ///
     /// # Errors
     /// If one did.
@@ -83,8 +84,8 @@ impl LoadReport {
         Ok(lag_p99_ms > LAG_JUDGED_MS)
     }
 
-    /// At most this share of a model's requests was not answered in time. On a machine that was too busy to send them in time nothing
-    /// is said.
+    /// At most this share of a model's requests was not answered in time. On a machine that was too busy to send them
+    /// in time nothing is said.
     ///
     /// # Errors
     /// If more were.

@@ -143,7 +143,8 @@ pub(crate) fn joining(workspace: &Workspace, id: NodeId, instead_of: NodeId) -> 
     Ok(NodeFile { role: "scheduler", path, addresses })
 }
 
-/// Writes the configuration of a backend that no process has yet, for the cluster of `scheduler-1`. Its certificates are not made.
+/// Writes the configuration of a backend that no process has yet, for the cluster of `scheduler-1`. Its certificates
+/// are not made.
 pub(crate) fn backend(workspace: &Workspace, shape: &BackendShape) -> Result<PathBuf> {
     let first = workspace.file("scheduler-1.toml");
     let mut config = NodeConfig::load(Role::Scheduler, Some(&first), [], &[])?;
@@ -163,8 +164,8 @@ pub(crate) fn backend(workspace: &Workspace, shape: &BackendShape) -> Result<Pat
     workspace.write(&format!("{}.toml", shape.name), &config.to_toml())
 }
 
-/// An empty model repository: the folder that backends load models from unless told otherwise. The operator's certificate is made by
-/// now.
+/// An empty model repository: the folder that backends load models from unless told otherwise. The operator's
+/// certificate is made by now.
 fn repository(workspace: &Workspace) -> Result<RepositoryConfig> {
     let dir = workspace.file("models");
     std::fs::create_dir_all(&dir)?;

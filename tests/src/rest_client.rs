@@ -74,8 +74,8 @@ impl RestClient {
         self.post(&format!("/v2/models/{model}/infer"), body.to_string()).await
     }
 
-    /// An inference request that may take any time: it is made again if its deadline is missed, and only then. A machine that pauses misses
-    /// deadlines; how many may be missed is what reports of loads are judged by.
+    /// An inference request that may take any time: it is made again if its deadline is missed, and only then. A
+    /// machine that pauses misses deadlines; how many may be missed is what reports of loads are judged by.
     ///
     /// # Errors
     /// If there is no answer.

@@ -20,8 +20,8 @@ fn apart(view: &View) -> bool {
     leaders.chain(view.control_leader).collect::<BTreeSet<_>>().len() == 3
 }
 
-/// A story of two sub-clusters with a model each, `first` and `second`, both served, and led by different replicas, neither of which
-/// leads the control group.
+/// A story of two sub-clusters with a model each, `first` and `second`, both served, and led by different replicas,
+/// neither of which leads the control group.
 pub(crate) fn two_subclusters(test: &str, story: impl Fn(&mut TestCluster)) {
     tell(test, &Shape::emulated(&["first", "second"]), |cluster| {
         for name in ["first", "second"] {

@@ -1,4 +1,5 @@
-//! Requests per second and latency from a frontend's process to a scheduler's, over TCP on loopback and through shared memory.
+//! Requests per second and latency from a frontend's process to a scheduler's, over TCP on loopback and through shared
+//! memory.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,8 +9,9 @@ use clap::Parser;
 use core_affinity::CoreId;
 use symphony_benches::frames::{Options, Way, run, serve};
 
-/// Sends request headers from this process, bound to one core, to a second one, bound to another, over plain and secured links, through
-/// shared memory and over RDMA, and prints requests per second, processor time for each, and latency one way.
+/// Sends request headers from this process, bound to one core, to a second one, bound to another, over plain and
+/// secured links, through shared memory and over RDMA, and prints requests per second, processor time for each, and
+/// latency one way.
 #[derive(Debug, Parser)]
 #[command(name = "frame-rate")]
 struct Args {

@@ -1,4 +1,5 @@
-//! How long the inputs of one batch take from several frontends at once: a plain copy, shared memory, TCP, TCP with TLS.
+//! How long the inputs of one batch take from several frontends at once: a plain copy, shared memory, TCP, TCP with
+//! TLS.
 
 use clap::Parser;
 use symphony_benches::pull::{Options, run};

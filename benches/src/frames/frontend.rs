@@ -22,8 +22,8 @@ use super::scheduler::{ACKNOWLEDGED_EVERY, BARE_BYTES, FRONTEND, SCHEDULER, Serv
 /// Requests that may be on their way: far more than a round trip needs, and below what a link holds if each is a frame.
 const WINDOW: u64 = 4096;
 const _: () = assert!(WINDOW > 2 * ACKNOWLEDGED_EVERY && (WINDOW as usize) < symphony_transport::LINK_FRAMES_MAX);
-/// Requests that come up in one turn of the frontend's runtime, before whoever announces them has its own: what one read of a busy
-/// connection brings.
+/// Requests that come up in one turn of the frontend's runtime, before whoever announces them has its own: what one
+/// read of a busy connection brings.
 const TURN: u64 = 32;
 /// The pause between two requests whose latency is measured.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -31,7 +31,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The program that runs [`serve`](super::serve) when it is started with `--serve WAY --pki DIR`, on the core that `--core` says.
+    /// The program that runs [`serve`](super::serve) when it is started with `--serve WAY --pki DIR`, on the core that
+    /// `--core` says.
     pub program: PathBuf,
     /// The scheduler's core; the frontend is bound by the caller.
     pub scheduler_core: usize,
@@ -117,8 +118,8 @@ fn latency(options: &Options, pki: &Path, way: Way) -> Result<LatencyRow> {
 
 type Link = (LinkSender<ToLeader>, LinkReceiver<ToFrontend>);
 
-/// Runs something with a link, in a runtime with as many workers as a process has that is bound to one core. Everything sent has
-/// been written when it returns.
+/// Runs something with a link, in a runtime with as many workers as a process has that is bound to one core. Everything
+/// sent has been written when it returns.
 fn over_link<T, F>(addr: &str, net: Net, way: Way, run: impl FnOnce(Link) -> F + Send + 'static) -> Result<T>
 where
     T: Send + 'static,

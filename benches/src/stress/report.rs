@@ -38,8 +38,8 @@ pub struct StressReport {
     pub out_of_sequence: u64,
     /// Plans that arrived at their GPU after their start.
     pub late_plans: u64,
-    /// What was not met over all: dropped, late, and never heard of again. GPUs that hang meet nothing: there only what was
-    /// dropped or late is bad.
+    /// What was not met over all: dropped, late, and never heard of again. GPUs that hang meet nothing: there only what
+    /// was dropped or late is bad.
     pub bad_rate: f64,
     /// Mean batch.
     pub mean_batch: f64,

@@ -1,5 +1,5 @@
-//! Small writes at a steady rate, to whichever replica: the times of their acknowledgements show the gaps in commits, and
-//! what they wrote shows afterwards whether anything acknowledged was lost.
+//! Small writes at a steady rate, to whichever replica: the times of their acknowledgements show the gaps in commits,
+//! and what they wrote shows afterwards whether anything acknowledged was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Writer, Writers};
 
-/// Writes under way, at most: more than hang at one replica that others do not hear, at any rate that scenarios have. If
-/// they held up the others, the writer would measure itself.
+/// Writes under way, at most: more than hang at one replica that others do not hear, at any rate that scenarios have.
+/// If they held up the others, the writer would measure itself.
 const WRITES_MAX: usize = 1024;
 /// How long one write may take. More than a replica itself tries, so that a write that was given up is over.
 const WRITE_WITHIN: Duration = Duration::from_millis(2500);
@@ -47,8 +47,8 @@ pub(crate) struct Written {
     open: BTreeSet<(u64, u64)>,
 }
 
-/// One write after the other goes to a place, so that the last one acknowledged is the one to be found, unless it is one
-/// whose fate was never known.
+/// One write after the other goes to a place, so that the last one acknowledged is the one to be found, unless it is
+/// one whose fate was never known.
 #[derive(Debug)]
 struct Places {
     free: Vec<Place>,
@@ -139,8 +139,8 @@ async fn write(writers: Writers, rate_rps: f64, written: Arc<Mutex<Written>>, st
     while writes.join_next().await.is_some() {}
 }
 
-/// Acknowledged writes that the cluster does not hold any more, nor anything younger in their place, nor anything of which
-/// nobody knows when it was written.
+/// Acknowledged writes that the cluster does not hold any more, nor anything younger in their place, nor anything of
+/// which nobody knows when it was written.
 pub(crate) fn lost(written: &Written, view: &View) -> u64 {
     let mut last: BTreeMap<u64, u64> = BTreeMap::new();
     for ack in &written.acked {

@@ -1,5 +1,5 @@
-//! What an operator does to the cluster while it serves: changes of the control group, and draining, by the program that
-//! operators use.
+//! What an operator does to the cluster while it serves: changes of the control group, and draining, by the program
+//! that operators use.
 
 use std::time::Duration;
 

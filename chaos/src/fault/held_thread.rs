@@ -19,8 +19,8 @@ const NAME_BYTES: usize = 15;
 
 /// A thread that a tracer holds. It goes on when this is dropped, or this process ends.
 ///
-/// The product has no part in it: the kernel stops the thread between two of its instructions, wherever it is. It may hold a lock of the
-/// allocator then, which a decision that hangs by itself would not.
+/// The product has no part in it: the kernel stops the thread between two of its instructions, wherever it is. It may
+/// hold a lock of the allocator then, which a decision that hangs by itself would not.
 #[derive(Debug)]
 pub(crate) struct HeldThread {
     release: mpsc::Sender<()>,
@@ -112,7 +112,8 @@ mod tests {
 
     const NAME: &str = "sleep";
 
-    /// A process with one thread of this name. It has it once it is the program: until then it has that of whoever started it.
+    /// A process with one thread of this name. It has it once it is the program: until then it has that of whoever
+    /// started it.
     fn sleeper() -> Child {
         let child = Command::new("/bin/sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
         wait_until("the program to run", Duration::from_secs(60), || find(child.id(), NAME)).unwrap();

@@ -15,8 +15,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Copies the disk of a replica between two of its lives, has it run for `newer`, ends it, and starts it over the copy. Returns how long
-/// it took to end by itself, and the life that was forgotten; then a new replica takes its place.
+/// Copies the disk of a replica between two of its lives, has it run for `newer`, ends it, and starts it over the copy.
+/// Returns how long it took to end by itself, and the life that was forgotten; then a new replica takes its place.
 pub(super) async fn put_back(
     cluster: &mut Cluster,
     replica: Process,

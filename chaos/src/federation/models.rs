@@ -116,8 +116,8 @@ pub(super) fn in_place(view: &FederationView, clusters: &[(String, Arc<View>)]) 
     Ok(())
 }
 
-/// Whether what was at home in a lost cluster is served elsewhere as far as there is room: all models with load, and of the others
-/// those of which nobody says why not.
+/// Whether what was at home in a lost cluster is served elsewhere as far as there is room: all models with load, and of
+/// the others those of which nobody says why not.
 pub(super) fn rehomed(view: &FederationView, lost: &str) -> Result<(), String> {
     for (name, model) in view.models.iter().filter(|(_, model)| model.home.as_deref() == Some(lost)) {
         match &model.unplaced {

@@ -15,8 +15,8 @@ use crate::views::Views;
 
 /// How often the clusters are held against the newest plan.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A cluster that is home to a model may lack it for so long: what is seen of the one may be older than what is seen of the other.
-/// Less than the 5 s after which the federation itself says that such a home is none.
+/// A cluster that is home to a model may lack it for so long: what is seen of the one may be older than what is seen of
+/// the other. Less than the 5 s after which the federation itself says that such a home is none.
 const LACKS_MAX: Duration = Duration::from_secs(2);
 /// How long opening a watch may take, and the pause before one that ended is opened again.
 const OPEN_WITHIN: Duration = Duration::from_secs(2);
@@ -42,8 +42,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// One replica's view: equal views at equal indexes (C6), plans that only grow, and one home for a model in a plan (F2), no
-    /// copy to be let go of where a model belongs (F3).
+    /// One replica's view: equal views at equal indexes (C6), plans that only grow, and one home for a model in a plan
+    /// (F2), no copy to be let go of where a model belongs (F3).
     fn note(&mut self, replica: u64, view: FederationView) {
         let index = view.applied_index;
         let said = digest(&view);

@@ -181,21 +181,21 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
     Ok(conclusion.report())
 }
 
-/// A request that goes to another cluster has another name there. If more names were executed than there were requests, one was
-/// executed in two clusters (F1).
+/// A request that goes to another cluster has another name there. If more names were executed than there were requests,
+/// one was executed in two clusters (F1).
 fn executed_twice(executions: &Executions, accepted: u64) -> Option<String> {
     let names = executions.requests - executions.again;
     (executions.missing == 0 && names > accepted)
         .then(|| format!("F1: {names} requests were executed in all clusters, of {accepted} that were accepted"))
 }
 
-/// What a machine without time to spare causes by itself: inputs travel by TCP and are not at the backend in time, and a replica that
-/// does not get to run is taken for dead, so that requests are handed over.
+/// What a machine without time to spare causes by itself: inputs travel by TCP and are not at the backend in time, and
+/// a replica that does not get to run is taken for dead, so that requests are handed over.
 const OF_A_BUSY_MACHINE: [FailReason; 4] =
     [FailReason::PayloadLost, FailReason::NoAnswer, FailReason::NoGpu, FailReason::ControlPlaneLost];
 
-/// Requests fail in a cluster that is lost, and nowhere else, and each for a reason of the closed set. Where times are not judged,
-/// failures that a busy machine causes are not, either; those that a move would cause always are.
+/// Requests fail in a cluster that is lost, and nowhere else, and each for a reason of the closed set. Where times are
+/// not judged, failures that a busy machine causes are not, either; those that a move would cause always are.
 fn failed_elsewhere(observations: &[Observation], rounds: &[RoundRun], loaded: &[String], times: Times) -> Vec<String> {
     let lost = |one: &Observation| {
         rounds.iter().any(|round| {

@@ -74,8 +74,8 @@ pub(crate) struct FederationShape {
     pub(crate) frontends: u32,
     /// Models with load, dealt out to the clusters in turn. A request for one is worth two of the others.
     pub(crate) models: u32,
-    /// In each cluster a model without load is said to need so many requests per second; 0: none. It takes GPU time, so that not
-    /// everything of a lost cluster has room elsewhere.
+    /// In each cluster a model without load is said to need so many requests per second; 0: none. It takes GPU time, so
+    /// that not everything of a lost cluster has room elsewhere.
     pub(crate) heavy_rps: f64,
     /// For so long no quorum of a cluster may answer until it counts as lost.
     pub(crate) unreachable_ms: u64,

@@ -300,7 +300,8 @@ async fn wait_ended(own: Own, child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// The clusters as somebody reaches them who has a certificate in each; frontends have a port for the data of each, too.
+/// The clusters as somebody reaches them who has a certificate in each; frontends have a port for the data of each,
+/// too.
 fn seen_by(
     clusters: &[(String, Cluster)],
     role: Role,

@@ -1,9 +1,10 @@
-//! Each process in a network namespace of its own, on a bridge. A link is cut by telling the sender that the receiver has the hardware
-//! address of a sink: what it sends arrives there and nowhere else.
+//! Each process in a network namespace of its own, on a bridge. A link is cut by telling the sender that the receiver
+//! has the hardware address of a sink: what it sends arrives there and nowhere else.
 //!
-//! Real packets are dropped, silently, before any socket sees them: connections neither end nor refuse, and go on after a retransmission
-//! once the address is right again. Everything is named after this process's id, made by this run and removed with it. All of it is done
-//! with `ip` and `bridge`, and needs nothing of the kernel but namespaces, a bridge and pairs of interfaces.
+//! Real packets are dropped, silently, before any socket sees them: connections neither end nor refuse, and go on after
+//! a retransmission once the address is right again. Everything is named after this process's id, made by this run and
+//! removed with it. All of it is done with `ip` and `bridge`, and needs nothing of the kernel but namespaces, a bridge
+//! and pairs of interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

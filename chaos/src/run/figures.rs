@@ -81,8 +81,8 @@ impl Figures<'_> {
         round.cut_off.iter().map(last).max().map(|ns| ns as f64 / 1e6)
     }
 
-    /// From the first fault until all sub-clusters whose leader was struck had another one: by its first seal, if a GPU has it earlier than
-    /// a view was read here.
+    /// From the first fault until all sub-clusters whose leader was struck had another one: by its first seal, if a GPU
+    /// has it earlier than a view was read here.
     fn named_after(&self, round: &RoundRun) -> Option<f64> {
         let from = self.clock.ns(round.struck_at);
         let sealed = |&(seen, token): &(Instant, Token)| {

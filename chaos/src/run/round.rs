@@ -132,7 +132,8 @@ fn cut_off(view: &View, processes: &Processes, faults: &[FaultSpec], strikes: &[
     cut.into_iter().filter(leads).collect()
 }
 
-/// Numbers of the models whose sub-clusters the victims lead or serve, if a strike does not say which of them it strikes.
+/// Numbers of the models whose sub-clusters the victims lead or serve, if a strike does not say which of them it
+/// strikes.
 fn struck(view: &View, processes: &Processes, strikes: &[Strike]) -> Vec<usize> {
     let touched_by = |victims: &[Process], name: &String| {
         let led = view.subclusters.values().find(|s| s.name == *name).and_then(|s| s.leader);
@@ -258,15 +259,16 @@ impl Scene<'_> {
         }
     }
 
-    /// When each of the sub-clusters that were struck, and led by a victim, was first seen to be led by another, and under which token;
-    /// none if one of them was not.
+    /// When each of the sub-clusters that were struck, and led by a victim, was first seen to be led by another, and
+    /// under which token; none if one of them was not.
     fn successors(&self, led: &[(SubclusterId, NodeId, Token)]) -> Vec<(Instant, Token)> {
         let seen = self.views.seen();
         let named: Option<Vec<_>> = led.iter().map(|&(id, node, token)| seen.successor(id, (node, token))).collect();
         named.unwrap_or_default()
     }
 
-    /// When the last of the backends among the victims was first seen to be down; none if there are none, or one never was.
+    /// When the last of the backends among the victims was first seen to be down; none if there are none, or one never
+    /// was.
     fn down_at(&self, victims: &[Process], since: Instant) -> Option<Instant> {
         let seen = self.views.seen();
         let backends = victims.iter().filter(|victim| matches!(victim, Process::Backend(_)));

@@ -1,5 +1,5 @@
-//! One process that plays many backends: the very objects of `symphony backend`, each with a certificate, a port, a journal and an
-//! emulated GPU of its own, in a sub-cluster of its own.
+//! One process that plays many backends: the very objects of `symphony backend`, each with a certificate, a port, a
+//! journal and an emulated GPU of its own, in a sub-cluster of its own.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

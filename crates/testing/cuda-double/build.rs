@@ -5,7 +5,8 @@ use std::process::Command;
 
 const SOURCES: [&str; 4] = ["src/double/blaslt.c", "src/double/driver.c", "src/double/memory.c", "src/double/queue.c"];
 const HEADER: &str = "src/double/double.h";
-/// One library under the names that are looked up: a file with several names is loaded once, so both see the same device.
+/// One library under the names that are looked up: a file with several names is loaded once, so both see the same
+/// device.
 const FILE: &str = "libcuda.so";
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcublasLt.so"];
 

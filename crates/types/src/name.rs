@@ -11,8 +11,8 @@ pub fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(allowed)
 }
 
-/// Whether a name looks like the id of a process: that of a scheduler replica, a backend or a frontend. Commands take either, so a process
-/// that is named so could be taken for another one.
+/// Whether a name looks like the id of a process: that of a scheduler replica, a backend or a frontend. Commands take
+/// either, so a process that is named so could be taken for another one.
 #[must_use]
 pub fn looks_like_an_id(name: &str) -> bool {
     let number = name.strip_prefix(['n', 'b', 'f']);

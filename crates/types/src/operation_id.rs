@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-/// An operator's command, however often it is sent: who sends it again sends the same number, and it is done once. Whoever
-/// gives the command makes the number, of 128 random bits, so that no two commands share one. Zero is no id.
+/// An operator's command, however often it is sent: who sends it again sends the same number, and it is done once.
+/// Whoever gives the command makes the number, of 128 random bits, so that no two commands share one. Zero is no id.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(u128);
 

@@ -49,7 +49,8 @@ reasons!(
 reasons!(
     /// Why a request ended without an answer although nobody decided to drop it.
     FailReason {
-        /// No GPU takes the model now: its backends are down, drained or do not answer, and the deadline leaves no time to wait for one.
+        /// No GPU takes the model now: its backends are down, drained or do not answer, and the deadline leaves no time
+        /// to wait for one.
         NoGpu = "no_gpu",
         /// The executor reported an error.
         ExecutionFailed = "execution_failed",
@@ -61,7 +62,8 @@ reasons!(
         PayloadLost = "payload_lost",
         /// The process that owned the request is shutting down, or is to take nothing new.
         Draining = "draining",
-        /// The model's leader has been without the control group for too long, or is gone, and nobody can take its place.
+        /// The model's leader has been without the control group for too long, or is gone, and nobody can take its
+        /// place.
         ControlPlaneLost = "control_plane_lost",
         /// Two leads in turn panicked while they had the request: it may be the reason, so no third one is told of it.
         SchedulerPanicked = "scheduler_panicked",

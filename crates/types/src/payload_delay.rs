@@ -2,8 +2,8 @@
 
 use crate::time::Nanos;
 
-/// What was not read for so long is forgotten, and what was told of it, by who told it and by who heard it: a network is not today
-/// what it was.
+/// What was not read for so long is forgotten, and what was told of it, by who told it and by who heard it: a network
+/// is not today what it was.
 pub const PAYLOAD_DELAY_FORGOTTEN_AFTER: Nanos = Nanos::from_millis(600_000);
 
 /// Bytes in a MiB.

@@ -47,8 +47,8 @@ impl Time {
     }
 }
 
-/// The longest SLO of a model, and the longest time that a request may have: 1 h. Deadlines are kept that long, and a longer objective is
-/// most likely a mistaken unit.
+/// The longest SLO of a model, and the longest time that a request may have: 1 h. Deadlines are kept that long, and a
+/// longer objective is most likely a mistaken unit.
 pub const SLO_MAX: Nanos = Nanos::from_millis(3_600_000);
 
 impl Nanos {
@@ -118,8 +118,8 @@ impl Nanos {
     }
 }
 
-/// The number as a float. A signed one takes one instruction, an unsigned one several that wait for each other, and few spans reach three
-/// hundred years.
+/// The number as a float. A signed one takes one instruction, an unsigned one several that wait for each other, and few
+/// spans reach three hundred years.
 #[inline]
 fn float(number: u64) -> f64 {
     i64::try_from(number).map_or_else(|_| unsigned(number), |signed| signed as f64)
@@ -135,8 +135,8 @@ fn unsigned(number: u64) -> f64 {
 /// From here on numbers of 64 bits have no fractions.
 const WHOLE: f64 = (1_u64 << 53) as f64;
 
-/// The nearest whole number, halves up: what `f64::round` says, without the call that it is on processors without a rounding
-/// instruction. Negative numbers and NaN become zero.
+/// The nearest whole number, halves up: what `f64::round` says, without the call that it is on processors without a
+/// rounding instruction. Negative numbers and NaN become zero.
 #[inline]
 fn rounded(number: f64) -> u64 {
     if !(0.0..WHOLE).contains(&number) {

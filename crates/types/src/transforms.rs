@@ -15,7 +15,8 @@ pub const LABEL_BYTES_MAX: usize = 256;
 /// Bytes of all labels of a model: twenty thousand words, and a model's command stays far below its own limit.
 pub const LABELS_BYTES_MAX: usize = 256 << 10;
 
-/// A number that is finite, equal to another if their bits are: so that equal specifications have equal bytes everywhere.
+/// A number that is finite, equal to another if their bits are: so that equal specifications have equal bytes
+/// everywhere.
 #[derive(Archive, Serialize, Deserialize, serde::Deserialize, Clone, Copy, PartialEq, Eq, Hash)]
 #[rkyv(derive(Clone, Copy, Debug))]
 #[serde(try_from = "f64")]
@@ -63,8 +64,8 @@ pub struct Transforms {
     pub labels: BTreeMap<String, Vec<String>>,
 }
 
-/// How an encoded picture becomes an item of an input: decoded, cropped and resized, and each channel's value `v`, 0 to 255,
-/// becomes `(v · scale − mean) / deviation`.
+/// How an encoded picture becomes an item of an input: decoded, cropped and resized, and each channel's value `v`, 0 to
+/// 255, becomes `(v · scale − mean) / deviation`.
 #[derive(Archive, Serialize, Deserialize, serde::Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
 #[serde(deny_unknown_fields)]
 pub struct ImageInput {
@@ -83,8 +84,8 @@ pub struct ImageInput {
     /// What becomes of pictures of another shape.
     #[serde(default)]
     pub fit: Fit,
-    /// With [`Fit::Crop`]: the share of the sides of the largest centred part of the right shape that is kept, above 0 and
-    /// at most 1. Training that makes the short side 256 pixels and keeps the middle 224 of them has 0.875.
+    /// With [`Fit::Crop`]: the share of the sides of the largest centred part of the right shape that is kept, above 0
+    /// and at most 1. Training that makes the short side 256 pixels and keeps the middle 224 of them has 0.875.
     #[serde(default = "one")]
     pub crop_share: Finite,
     /// How pixels are weighed when the size changes.

@@ -4,9 +4,9 @@ use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-/// How much a request of a model is worth against one of another model when something has to be given up: a model of value
-/// 4 loses a quarter of the share that one of value 1 loses. In thousandths, so that equal values have equal bytes
-/// everywhere.
+/// How much a request of a model is worth against one of another model when something has to be given up: a model of
+/// value 4 loses a quarter of the share that one of value 1 loses. In thousandths, so that equal values have equal
+/// bytes everywhere.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[rkyv(derive(Clone, Copy, Debug))]
 pub struct RequestValue(u32);

@@ -5,8 +5,8 @@ const SEPARATOR: char = '@';
 
 /// A model's name as clients say it, and its version.
 ///
-/// Versions have weights, profiles and queues of their own, and cannot share a batch. So a cluster knows no versions but only
-/// models, and the names tell which of them are versions of one.
+/// Versions have weights, profiles and queues of their own, and cannot share a batch. So a cluster knows no versions
+/// but only models, and the names tell which of them are versions of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VersionedName<'a> {
     /// The name that all versions share.

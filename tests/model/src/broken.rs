@@ -7,7 +7,8 @@ use std::fmt;
 pub enum Broken {
     /// I1: a GPU took a plan of a lead after it had served or sealed for a later one.
     OldLeadObeyed,
-    /// I1: a GPU took a plan whose leader did not know of a plan ahead of it: its start was planned into that one's time.
+    /// I1: a GPU took a plan whose leader did not know of a plan ahead of it: its start was planned into that one's
+    /// time.
     PlannedBlindly,
     /// I1: a GPU ran an order twice, or out of the order in which it was given.
     OrderRunAgain,

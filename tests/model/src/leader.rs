@@ -1,5 +1,5 @@
-//! A scheduler and what it leads. In production this is spread over tasks and threads of `scheduler-runtime`; here it is
-//! told once more, without queues, times and batches.
+//! A scheduler and what it leads. In production this is spread over tasks and threads of `scheduler-runtime`; here it
+//! is told once more, without queues, times and batches.
 
 use std::collections::{BTreeMap, BTreeSet};
 

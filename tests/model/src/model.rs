@@ -111,7 +111,8 @@ impl Protocol {
             } else if world.log.head().nodes()[&node_id(node)].boot == boot(scheduler.life)
                 && world.log.head().nodes().values().all(|node| !node.up)
             {
-                // Somebody returns when nobody is left; returning beside a leader makes it a standby and changes nothing.
+                // Somebody returns when nobody is left; returning beside a leader makes it a standby and changes
+                // nothing.
                 actions.push(Action::NodeReturns(node));
             }
             for which in 0..scope.backends {

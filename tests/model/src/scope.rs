@@ -2,8 +2,8 @@
 
 use crate::mutation::Mutation;
 
-/// Bounds of the explored worlds. Two schedulers, one or two backends of one GPU each, one frontend; within these numbers
-/// everything happens in every order.
+/// Bounds of the explored worlds. Two schedulers, one or two backends of one GPU each, one frontend; within these
+/// numbers everything happens in every order.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
     /// Backends, at most [`BACKENDS`](crate::BACKENDS).

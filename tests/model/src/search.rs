@@ -25,7 +25,8 @@ pub struct Found {
     pub missed: Vec<&'static str>,
 }
 
-/// Looks at every world within the scope, nearest first; stops at the first counterexample, and after `steps_max` steps.
+/// Looks at every world within the scope, nearest first; stops at the first counterexample, and after `steps_max`
+/// steps.
 #[must_use]
 pub fn search(scope: Scope, threads: usize, steps_max: Option<usize>) -> Found {
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! Clients of the admin API: load, unload, read. Who has no answer asks another replica, under the same id: one call is one
-//! operation, however often it is attempted.
+//! Clients of the admin API: load, unload, read. Who has no answer asks another replica, under the same id: one call is
+//! one operation, however often it is attempted.
 
 use std::rc::Rc;
 use std::time::Duration;

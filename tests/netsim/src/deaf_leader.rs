@@ -1,5 +1,5 @@
-//! The leader of the control group hears no replica any more, and all of them hear it, while entries wait to be agreed. What
-//! it sends must not keep the others loyal for ever: they elect, and it stops acting as a leader.
+//! The leader of the control group hears no replica any more, and all of them hear it, while entries wait to be agreed.
+//! What it sends must not keep the others loyal for ever: they elect, and it stops acting as a leader.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use crate::cluster::HOSTS;
 use crate::election::another_leads;
 use crate::simulation::Simulation;
 
-/// The others have elected and agreed on something within this time: the lease of 120 ms, a silence of 240 ms at most, and
-/// elections.
+/// The others have elected and agreed on something within this time: the lease of 120 ms, a silence of 240 ms at most,
+/// and elections.
 const ELECTED_WITHIN: Duration = Duration::from_millis(1_500);
 /// After so long without a quorum nobody leads a sub-cluster (`Liveness::LAN.unconfirmed_max`), and some beats.
 const SILENT_WITHIN: Duration = Duration::from_millis(1_100);

@@ -1,5 +1,6 @@
-//! What the leader of the control group says only drips through to the other replicas, and it hears all of them. What arrives was
-//! said long ago, and there is more of it than gets through: it must not keep the others loyal for as long as it lasts.
+//! What the leader of the control group says only drips through to the other replicas, and it hears all of them. What
+//! arrives was said long ago, and there is more of it than gets through: it must not keep the others loyal for as long
+//! as it lasts.
 
 use std::time::Duration;
 
@@ -7,8 +8,9 @@ use crate::cluster::HOSTS;
 use crate::election::another_leads;
 use crate::simulation::Simulation;
 
-/// The others have elected within this time: an answer of 240 ms ago is missed, a silence of 240 ms at most, and elections. Half a second
-/// goes by at most as the rule is; what was said before the leader knew that it had lost its quorum lasts for more than a second.
+/// The others have elected within this time: an answer of 240 ms ago is missed, a silence of 240 ms at most, and
+/// elections. Half a second goes by at most as the rule is; what was said before the leader knew that it had lost its
+/// quorum lasts for more than a second.
 const ELECTED_WITHIN: Duration = Duration::from_millis(900);
 
 pub(crate) fn tell(simulation: &mut Simulation) -> Result<String, String> {

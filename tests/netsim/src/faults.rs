@@ -255,8 +255,8 @@ impl Faults {
         self.cluster.jobs.borrow_mut().push_back(Job::Change { add, remove });
     }
 
-    /// A replica loses its disk, and comes back under its old id as if nothing had happened. It has to find out; an operator
-    /// puts another one in its place.
+    /// A replica loses its disk, and comes back under its old id as if nothing had happened. It has to find out; an
+    /// operator puts another one in its place.
     fn wipe(&mut self, now: Duration, sim: &mut Sim<'_>) {
         let host = self.one_of(&self.replicas());
         if self.is_changing() || self.down.contains(&host) {

@@ -15,8 +15,8 @@ const MAJORITY_MIN: usize = VOTERS / 2 + 1;
 /// Remembers what must not be contradicted later.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
-    /// Who led the control group in which term. Votes are ordered by term and node, so a term may have several leaders, one
-    /// after the other; what they commit is judged by the states.
+    /// Who led the control group in which term. Votes are ordered by term and node, so a term may have several leaders,
+    /// one after the other; what they commit is judged by the states.
     leaders: BTreeSet<(u64, &'static str)>,
     /// The cluster at every index that some replica showed, and the hash of the whole state.
     states: BTreeMap<u64, String>,
@@ -133,9 +133,9 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether the cluster serves as it should when nothing is wrong (I8): one leader that all follow, everybody up, on duty
-    /// and at the same index, every sub-cluster led by a living life, every member registered, everybody gone who was
-    /// removed.
+    /// Whether the cluster serves as it should when nothing is wrong (I8): one leader that all follow, everybody up, on
+    /// duty and at the same index, every sub-cluster led by a living life, every member registered, everybody gone who
+    /// was removed.
     pub(crate) fn serves(&self, cluster: &Cluster) -> Result<(), String> {
         if let Some(job) = cluster.jobs.borrow().front() {
             return Err(format!("the operator still has {job:?} to do"));

@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use turmoil::net::{TcpListener, TcpStream};
 
-/// What gets through at a time, and how often, over a connection that hardly moves: about a heartbeat in each tenth of a second, so less
-/// than a leader says and more than a follower needs to hear to stay loyal.
+/// What gets through at a time, and how often, over a connection that hardly moves: about a heartbeat in each tenth of
+/// a second, so less than a leader says and more than a follower needs to hear to stay loyal.
 const DROP_BYTES: usize = 36;
 const DROP_EVERY: Duration = Duration::from_millis(40);
 

@@ -48,7 +48,8 @@ enum Command {
         /// Where the trace is written; standard output if not given.
         #[arg(long)]
         trace: Option<PathBuf>,
-        /// Something to break beneath the control plane, several times if it takes several: the run should not succeed then.
+        /// Something to break beneath the control plane, several times if it takes several: the run should not succeed
+        /// then.
         #[arg(long, value_enum)]
         plant: Vec<plant::Plant>,
         /// Also what the processes log, at this level, on standard error.

@@ -1,6 +1,6 @@
-//! The operator of the cluster: changes the control group and the duties of replicas, one job after the other, each until
-//! it is known to be done. A command without an answer is given again under its id, at another replica; one that was refused
-//! for now is followed by another command.
+//! The operator of the cluster: changes the control group and the duties of replicas, one job after the other, each
+//! until it is known to be done. A command without an answer is given again under its id, at another replica; one that
+//! was refused for now is followed by another command.
 
 use std::time::Duration;
 

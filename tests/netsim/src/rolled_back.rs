@@ -1,5 +1,6 @@
-//! A replica comes back over an older copy of its disk, while the only other one that could tell what is missing, beside the leader, is
-//! down. What the two of them acknowledged lies with the leader alone then: should the replica vote, the leader's death loses it.
+//! A replica comes back over an older copy of its disk, while the only other one that could tell what is missing,
+//! beside the leader, is down. What the two of them acknowledged lies with the leader alone then: should the replica
+//! vote, the leader's death loses it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,15 +17,18 @@ use crate::simulation::Simulation;
 pub(crate) enum Copy {
     /// From between two lives: others name a life that it does not know.
     BetweenLives,
-    /// From the life that the replica just had, as by a snapshot of the running machine: its leader knows what it acknowledged.
+    /// From the life that the replica just had, as by a snapshot of the running machine: its leader knows what it
+    /// acknowledged.
     OfTheLife,
 }
 
 /// Entries that leader and replica agree on after the copy, some of them operators'.
 const AGREED: u64 = 6;
-/// How long that may take: the operators wait 2 s for each host that is not there, and most of what they ask changes nothing.
+/// How long that may take: the operators wait 2 s for each host that is not there, and most of what they ask changes
+/// nothing.
 const AGREED_WITHIN: Duration = Duration::from_secs(60);
-/// The replica has ended within this time: it waits 300 ms for others at its start, and the leader sends heartbeats all the time.
+/// The replica has ended within this time: it waits 300 ms for others at its start, and the leader sends heartbeats all
+/// the time.
 const ENDED_WITHIN: Duration = Duration::from_secs(1);
 /// For so long it and the one that comes back have an opportunity to elect: several elections.
 const OPPORTUNITY: Duration = Duration::from_secs(2);

@@ -1,5 +1,6 @@
 //! The leader of a sub-cluster is cut off from the other replicas, which put another one in its place, and not from its
-//! backend. It does not know, dials the backend again and seals under its old token: the backend must not go back to it.
+//! backend. It does not know, dials the backend again and seals under its old token: the backend must not go back to
+//! it.
 
 use std::time::Duration;
 

@@ -54,8 +54,8 @@ fn leaders_that_go_on_without_a_quorum_and_followers_that_believe_them() {
     found(&[&["story", "deaf-leader", "--seed", "1"], &both[..]].concat(), "gate: ");
 }
 
-/// Either is enough by itself where what the leader sends arrives at once: whoever finds only one of them broken sees that the other
-/// holds.
+/// Either is enough by itself where what the leader sends arrives at once: whoever finds only one of them broken sees
+/// that the other holds.
 #[test]
 fn without_the_gate_or_with_old_words_believed_another_leader_is_elected_all_the_same() {
     for plant in ["no-quorum-gate", "old-appends-believed"] {

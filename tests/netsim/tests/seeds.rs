@@ -34,7 +34,8 @@ fn a_backend_does_not_go_back_to_a_leader_that_was_replaced() {
     told_by_seeds("stale-leader");
 }
 
-/// Nothing that was acknowledged is lost where a replica comes back over a copy of its disk from between two of its lives.
+/// Nothing that was acknowledged is lost where a replica comes back over a copy of its disk from between two of its
+/// lives.
 #[test]
 fn a_replica_over_an_older_copy_of_its_disk_ends_and_helps_nobody_to_forget() {
     told_by_seeds("rolled-back");

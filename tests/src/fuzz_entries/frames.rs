@@ -128,8 +128,8 @@ const RING_STEP_BYTES: usize = 11;
 /// Of what a step says, so many bytes are sent and received: three quarters of the ring at most.
 const RING_STEP_UNIT: usize = 12;
 
-/// A peer of this host that stores anything anywhere in the memory of its ring, while this side sends and receives: nothing comes
-/// that its ring cannot hold, and what comes is read as frames are.
+/// A peer of this host that stores anything anywhere in the memory of its ring, while this side sends and receives:
+/// nothing comes that its ring cannot hold, and what comes is read as frames are.
 pub fn ring(bytes: &[u8]) {
     let (mine, theirs) = (Arc::new(blank_ring(RING_BYTES_MIN)), Arc::new(blank_ring(RING_BYTES_MIN)));
     let (mut sender, mut receiver) = ends(mine, Arc::clone(&theirs)).expect("both are rings");

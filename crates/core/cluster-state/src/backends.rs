@@ -124,9 +124,9 @@ impl ClusterState {
             && backend.gpus.iter().map(offer).eq(registration.gpus.iter().cloned())
     }
 
-    /// The sub-cluster that a registration leads to; none if it does not exist yet. What a plan decided stands, unless the
-    /// backend asks for another sub-cluster than before. A new life goes where the old one was about to be: it has nothing left
-    /// to finish. One that was only loading stays.
+    /// The sub-cluster that a registration leads to; none if it does not exist yet. What a plan decided stands, unless
+    /// the backend asks for another sub-cluster than before. A new life goes where the old one was about to be: it has
+    /// nothing left to finish. One that was only loading stays.
     fn where_it_belongs(&self, known: Option<&Backend>, registration: &BackendRegistration) -> Option<SubclusterId> {
         match known.filter(|backend| backend.asked_subcluster == registration.subcluster) {
             None => self.subcluster_named(&registration.subcluster).map(|(id, _)| id),

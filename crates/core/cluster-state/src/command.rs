@@ -94,7 +94,8 @@ pub enum Command {
         /// Where it began.
         since: u64,
     },
-    /// A leader says that it cannot decide any more for a sub-cluster: somebody else leads it at once, if anybody is up.
+    /// A leader says that it cannot decide any more for a sub-cluster: somebody else leads it at once, if anybody is
+    /// up.
     CedeLead {
         /// The sub-cluster.
         subcluster: SubclusterId,
@@ -139,8 +140,8 @@ pub enum Command {
 /// What the epoch loop solved for.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanProposal {
-    /// The epoch that it was solved from: in another one it is outdated, and it runs only if no other plan does. 0 if neither
-    /// matters.
+    /// The epoch that it was solved from: in another one it is outdated, and it runs only if no other plan does. 0 if
+    /// neither matters.
     pub epoch: Epoch,
     /// Why it was made, for people.
     pub cause: String,
@@ -241,8 +242,8 @@ impl Command {
         envelope::decode(bytes)
     }
 
-    /// Checks a command before it enters the log: everything that applying it will check without the state, since what cannot succeed
-    /// need not enter, and limits that earlier releases did not have.
+    /// Checks a command before it enters the log: everything that applying it will check without the state, since what
+    /// cannot succeed need not enter, and limits that earlier releases did not have.
     ///
     /// # Errors
     /// [`Refusal::Invalid`] with the field, what was found and what was expected.

@@ -74,7 +74,8 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Whether it changes the plan: models → sub-clusters, GPUs → sub-clusters, leaders. Such a command starts an epoch.
+    /// Whether it changes the plan: models → sub-clusters, GPUs → sub-clusters, leaders. Such a command starts an
+    /// epoch.
     #[must_use]
     pub const fn changes_plan(&self) -> bool {
         matches!(

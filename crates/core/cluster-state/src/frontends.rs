@@ -84,7 +84,8 @@ impl ClusterState {
         }
     }
 
-    /// Of one that crashed the state does not know that it will not come back: the Raft leader says so before there is no room.
+    /// Of one that crashed the state does not know that it will not come back: the Raft leader says so before there is
+    /// no room.
     fn forget_a_frontend_that_left_if_full(&mut self, effects: &mut Vec<Effect>) {
         if self.frontends.len() < FRONTENDS_MAX {
             return;

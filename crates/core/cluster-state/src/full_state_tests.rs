@@ -1,4 +1,5 @@
-//! A state with as much of everything as its limits allow, each name as long as it may be: it fits a snapshot, and one more is refused.
+//! A state with as much of everything as its limits allow, each name as long as it may be: it fits a snapshot, and one
+//! more is refused.
 //!
 //! `cargo test -p symphony-cluster-state --lib full_state -- --nocapture` prints how large it is, part by part.
 
@@ -20,7 +21,8 @@ use crate::reply::Outcome;
 use crate::state::{ClusterState, ReplicaState};
 use symphony_replicated::{KindProfile, ModelSource, ModelSpec};
 
-/// Sub-clusters with models: as many models as backends in each make the most replicas. The others are empty but for one.
+/// Sub-clusters with models: as many models as backends in each make the most replicas. The others are empty but for
+/// one.
 const SERVING: usize = 256;
 const BACKENDS_EACH: usize = BACKENDS_MAX / SERVING;
 const MODELS_EACH: usize = MODELS_MAX / SERVING;
@@ -138,7 +140,8 @@ fn failed(model: ModelId, backend: BackendId, boot: BootId) -> Command {
     Command::ReportModel { model, backend, boot, state, load_ns: 0 }
 }
 
-/// A plan whose moves are all given up at once, with long reasons: they lead to a backend whose GPUs no model has a profile for.
+/// A plan whose moves are all given up at once, with long reasons: they lead to a backend whose GPUs no model has a
+/// profile for.
 fn plan(state: &ClusterState, to: SubclusterId, round: usize) -> Command {
     let models = state.models.iter().skip(round * PLAN_MOVES_MAX % MODELS_MAX).take(PLAN_MOVES_MAX);
     let moves = models.map(|(&id, model)| WantedMove { what: Moved::Model(id), from: model.subcluster, to });
@@ -168,7 +171,8 @@ struct Filling {
 }
 
 impl Filling {
-    /// As `apply` does it, without the invariants, which walk the whole state each time: they are looked at when it is full.
+    /// As `apply` does it, without the invariants, which walk the whole state each time: they are looked at when it is
+    /// full.
     fn ask(&mut self, command: &Command) -> Outcome {
         // As it comes out of the log: none is too long for one.
         let command = Command::decode(&command.encode().unwrap()).unwrap();
@@ -186,8 +190,8 @@ impl Filling {
         assert_eq!(self.ask(command), Err(Refusal::Limit { what: what.into(), max: max as u64 }));
     }
 
-    /// What nodes, sub-clusters, backends and frontends there may be. The last backend is in a sub-cluster with nobody else, and has GPUs
-    /// of a kind of its own.
+    /// What nodes, sub-clusters, backends and frontends there may be. The last backend is in a sub-cluster with nobody
+    /// else, and has GPUs of a kind of its own.
     fn with_processes() -> Self {
         let mut filling = Self::default();
         for number in 0..NODES_REMOVED_MAX {

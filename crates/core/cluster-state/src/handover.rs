@@ -112,8 +112,8 @@ impl ClusterState {
         self.subclusters.values().filter(|s| s.successor.is_some()).count()
     }
 
-    /// The next sub-cluster to take off a replica that drains. `avoid` is the Raft leader, which leads only if nobody else
-    /// can; whoever is `shunned` gets nothing. None if there is nothing to take, or nobody to give it to.
+    /// The next sub-cluster to take off a replica that drains. `avoid` is the Raft leader, which leads only if nobody
+    /// else can; whoever is `shunned` gets nothing. None if there is nothing to take, or nobody to give it to.
     #[must_use]
     pub fn next_drain(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
         let drains = |node| self.nodes.get(&node).is_some_and(|n| n.duty() == Duty::Draining);
@@ -124,8 +124,9 @@ impl ClusterState {
         self.move_to(id, subcluster, to)
     }
 
-    /// The next sub-cluster to move so that the load is spread, away from the Raft leader if somebody else can lead. None
-    /// once no replica leads two more than another: after every move fewer are left (a move never calls for its reverse).
+    /// The next sub-cluster to move so that the load is spread, away from the Raft leader if somebody else can lead.
+    /// None once no replica leads two more than another: after every move fewer are left (a move never calls for its
+    /// reverse).
     #[must_use]
     pub fn next_rebalance(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
         let mut load = self.willing();

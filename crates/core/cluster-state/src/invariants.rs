@@ -47,8 +47,8 @@ pub fn check(state: &ClusterState) -> Result<(), Violation> {
     within_limits(state)
 }
 
-/// Checks what must hold between a state and the next one: epochs and tokens only grow, and what was answered stays (C1);
-/// a model is served elsewhere only where it was made ready (C2).
+/// Checks what must hold between a state and the next one: epochs and tokens only grow, and what was answered stays
+/// (C1); a model is served elsewhere only where it was made ready (C2).
 ///
 /// # Errors
 /// The first violation found.

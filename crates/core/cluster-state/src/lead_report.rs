@@ -1,5 +1,6 @@
-//! What a replica tells the control group about the sub-clusters that it leads: which command, when, how often, and when it has
-//! to look dead because the group does not hear it. A pure value; the control plane and the deterministic simulation host it.
+//! What a replica tells the control group about the sub-clusters that it leads: which command, when, how often, and
+//! when it has to look dead because the group does not hear it. A pure value; the control plane and the deterministic
+//! simulation host it.
 
 use std::collections::BTreeMap;
 
@@ -35,8 +36,8 @@ pub enum LeadReport {
         subcluster: SubclusterId,
         /// The assignment.
         token: Token,
-        /// How long to wait before another lead is asked for: above 0 if the thread hung in a turn of this lead, and others
-        /// have hung or panicked lately.
+        /// How long to wait before another lead is asked for: above 0 if the thread hung in a turn of this lead, and
+        /// others have hung or panicked lately.
         pause: Nanos,
     },
     /// A turn of this lead panicked: this node leads the sub-cluster no longer, and all others as before.
@@ -84,7 +85,8 @@ enum Insistence {
     Once,
     /// Until it is settled.
     UntilSettled,
-    /// Until it is settled, silently once [`CEDE_WITHIN`] has passed: other leads may hang as well, and only death ends those.
+    /// Until it is settled, silently once [`CEDE_WITHIN`] has passed: other leads may hang as well, and only death ends
+    /// those.
     OrSilent,
 }
 

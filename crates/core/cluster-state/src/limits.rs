@@ -59,10 +59,12 @@ pub const PLAN_MOVES_MAX: usize = 1024;
 /// Models of one plan that are named because they fit nowhere; more are left out.
 pub const PLAN_LEFT_ALONE_MAX: usize = 64;
 
-/// Moves of models and backends under way at a time: what they load at once takes memory and bandwidth of those who serve.
+/// Moves of models and backends under way at a time: what they load at once takes memory and bandwidth of those who
+/// serve.
 pub const MOVES_AT_ONCE_MAX: usize = 64;
 
-/// Models that a backend loads at a time because plans move them to its sub-cluster: loading takes bandwidth of what it serves.
+/// Models that a backend loads at a time because plans move them to its sub-cluster: loading takes bandwidth of what it
+/// serves.
 pub const LOADS_PER_BACKEND_MAX: usize = 4;
 
 /// What is smaller than this says nothing about how fast a backend loads: other things take as long.

@@ -172,7 +172,8 @@ impl ClusterState {
         backend.gpus.iter().try_for_each(fits)
     }
 
-    /// Models by the sub-clusters that hold them: for who asks for each, since [`ClusterState::check_backend_fits`] walks all models.
+    /// Models by the sub-clusters that hold them: for who asks for each, since [`ClusterState::check_backend_fits`]
+    /// walks all models.
     pub(crate) fn models_by_home(&self) -> BTreeMap<SubclusterId, Vec<(ModelId, &ModelSpec)>> {
         let mut by_home: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (&id, model) in &self.models {

@@ -5,8 +5,9 @@
 //! backend   begins ─▶ it loads the new one's models ─▶ it gets no more plans ─▶ ReportDrained: bound anew, with a new token
 //! ```
 //!
-//! A plan lists moves; each begins as soon as there is memory for both copies. Nothing is taken away before its successor is
-//! ready, and every step is an entry of the log: whoever leads the control group goes on where the last one stopped.
+//! A plan lists moves; each begins as soon as there is memory for both copies. Nothing is taken away before its
+//! successor is ready, and every step is an entry of the log: whoever leads the control group goes on where the last
+//! one stopped.
 
 use std::collections::BTreeMap;
 
@@ -40,8 +41,8 @@ pub struct BackendMove {
     pub to: SubclusterId,
     /// Log index at which the move began; names it.
     pub since: u64,
-    /// Whether it loads the models of the new sub-cluster beside those of the old one. Without the memory for that it loads
-    /// them once it is there; the old sub-cluster goes on with the GPUs that are left.
+    /// Whether it loads the models of the new sub-cluster beside those of the old one. Without the memory for that it
+    /// loads them once it is there; the old sub-cluster goes on with the GPUs that are left.
     pub preloads: bool,
     /// Log index since which it is given no more plans; none while it loads.
     pub retiring: Option<u64>,
@@ -64,8 +65,8 @@ impl ClusterState {
         models + self.backends.values().filter(|b| b.moving.is_some()).count()
     }
 
-    /// Takes every move of the running plans as far as it can go now. Called after each command that was done; most of them bear
-    /// on no move, and then nothing is asked.
+    /// Takes every move of the running plans as far as it can go now. Called after each command that was done; most of
+    /// them bear on no move, and then nothing is asked.
     pub(crate) fn advance_moves(&mut self, index: u64, effects: &mut Vec<Effect>) {
         if !self.plans.iter().any(|plan| plan.status == PlanStatus::Running) {
             return;
@@ -271,7 +272,8 @@ impl ClusterState {
         true
     }
 
-    /// Whether what its sub-cluster serves is served without it: another backend that stays and takes work holds all of it.
+    /// Whether what its sub-cluster serves is served without it: another backend that stays and takes work holds all of
+    /// it.
     fn may_leave(&self, id: BackendId) -> bool {
         let Some(home) = self.backends.get(&id).map(|backend| backend.subcluster) else { return false };
         let served: Vec<_> = self.models.values().filter(|model| model.is_served_by(home)).collect();

@@ -42,7 +42,8 @@ pub enum Action {
         /// What for.
         duty: Duty,
     },
-    /// The control group has changed. It is in the log once that is done; the id of a replica that went is never given again.
+    /// The control group has changed. It is in the log once that is done; the id of a replica that went is never given
+    /// again.
     ChangeReplicas {
         /// Who came.
         add: Option<NewReplica>,

@@ -12,8 +12,8 @@ use crate::state::{ClusterState, Leader, Node, Subcluster, Successor};
 pub(crate) struct Preference {
     /// The Raft leader: its crash would cost an election before anything it led could be re-homed.
     pub(crate) avoid: Option<NodeId>,
-    /// A replica that has just begun a new life: it has nothing in memory, and may crash again. Or one that says that it cannot
-    /// lead. Even the Raft leader is better.
+    /// A replica that has just begun a new life: it has nothing in memory, and may crash again. Or one that says that
+    /// it cannot lead. Even the Raft leader is better.
     pub(crate) last_choice: Option<NodeId>,
 }
 
@@ -43,8 +43,8 @@ impl ClusterState {
         load
     }
 
-    /// The living replica that should lead one more sub-cluster: the one that leads fewest, ties to the smallest id. One
-    /// that should be given nothing new leads if nobody else is up: better served than tidy.
+    /// The living replica that should lead one more sub-cluster: the one that leads fewest, ties to the smallest id.
+    /// One that should be given nothing new leads if nobody else is up: better served than tidy.
     fn choose(&self, load: &Load, preference: Preference) -> Option<Leader> {
         let is = |choice: Option<NodeId>, node| choice == Some(node);
         let rank = |&(&node, &led): &(&NodeId, &usize)| {
@@ -93,8 +93,8 @@ impl ClusterState {
     }
 
     /// Places every sub-cluster whose leader is not a living life of a replica, one after the other, so that the load
-    /// of each placement counts for the next: one log entry re-homes everything a dead replica led. Successors whose life
-    /// is over get nothing.
+    /// of each placement counts for the next: one log entry re-homes everything a dead replica led. Successors whose
+    /// life is over get nothing.
     pub(crate) fn place_the_leaderless(&mut self, index: u64, preference: Preference, effects: &mut Vec<Effect>) {
         let nodes = &self.nodes;
         for (&subcluster, entry) in &mut self.subclusters {

@@ -107,7 +107,8 @@ impl ClusterState {
         if self.plans.iter().filter(running).count() >= PLANS_KEPT {
             return Err(Refusal::Limit { what: "plans that run".into(), max: PLANS_KEPT as u64 });
         }
-        // What was solved for did not know of a plan that an operator has approved since, and would end it before it has begun.
+        // What was solved for did not know of a plan that an operator has approved since, and would end it before it
+        // has begun.
         if proposal.epoch != Epoch::default() && proposal.adopt && self.plans.iter().any(|plan| running(&plan)) {
             let reason = "another plan runs by now; expected none beside one that was made for an epoch".into();
             return Err(Refusal::Invalid { field: "adopt".into(), reason });

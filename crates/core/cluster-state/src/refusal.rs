@@ -4,8 +4,8 @@ use rkyv::{Archive, Deserialize, Serialize};
 use symphony_replicated::InvalidField;
 use symphony_types::{BackendId, BootId, Epoch, FrontendId, ModelId, NodeId, OperationId, SubclusterId, Token};
 
-/// Why a command was refused. A refused command changes nothing but the applied index and, if it is an operator's, what is
-/// remembered of those.
+/// Why a command was refused. A refused command changes nothing but the applied index and, if it is an operator's, what
+/// is remembered of those.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The bytes are no command of this release.

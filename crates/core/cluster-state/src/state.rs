@@ -125,7 +125,8 @@ pub struct Backend {
     pub gpus: Vec<Gpu>,
     /// Whether its GPUs may be given plans.
     pub standing: Standing,
-    /// What it loads per second, in bytes, by what it has told of its last loads, over its lives; 0 if nothing was measured.
+    /// What it loads per second, in bytes, by what it has told of its last loads, over its lives; 0 if nothing was
+    /// measured.
     pub load_bytes_per_s: u64,
 }
 

@@ -59,8 +59,8 @@ pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
     }
 }
 
-/// What only commands that do not yet stand in the log are asked. Limits that came later belong here: logs and snapshots of earlier
-/// releases may exceed them, and every replica must apply those as they were agreed.
+/// What only commands that do not yet stand in the log are asked. Limits that came later belong here: logs and
+/// snapshots of earlier releases may exceed them, and every replica must apply those as they were agreed.
 pub(crate) fn new_command(new: &Command) -> Result<(), InvalidField> {
     command(new)?;
     match new {

@@ -1,6 +1,6 @@
-//! What this release writes is what releases of the same format version wrote before it: committed bytes of every command, some
-//! answers and a whole state. Who changes an encoding raises the version, and writes a new file beside the old ones:
-//! `cargo test -p symphony-cluster-state --test format -- --ignored`.
+//! What this release writes is what releases of the same format version wrote before it: committed bytes of every
+//! command, some answers and a whole state. Who changes an encoding raises the version, and writes a new file beside
+//! the old ones: `cargo test -p symphony-cluster-state --test format -- --ignored`.
 
 mod scene;
 

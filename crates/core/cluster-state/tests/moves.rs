@@ -12,8 +12,8 @@ use symphony_types::{BackendId, BootId, Duty, Epoch, Member, ModelId, Subcluster
 const LEFT: SubclusterId = SubclusterId::new(1);
 const RIGHT: SubclusterId = SubclusterId::new(2);
 
-/// Sub-clusters left (backends 1 and 2) and right (backend 3) with GPUs of 1000 bytes; a model takes 300, and 100 to run.
-/// Model 1 is on the left and ready there.
+/// Sub-clusters left (backends 1 and 2) and right (backend 3) with GPUs of 1000 bytes; a model takes 300, and 100 to
+/// run. Model 1 is on the left and ready there.
 fn two_subclusters() -> Scene {
     let mut scene = Scene::with_three_nodes();
     for (name, subcluster) in [("l1", "left"), ("l2", "left"), ("r1", "right")] {

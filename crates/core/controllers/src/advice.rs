@@ -62,8 +62,8 @@ pub struct Advice {
     pub bad_rate: f64,
     /// The idle share that was judged.
     pub idle_fraction: f64,
-    /// What the law asks for before damping and limits, less what serves: N·r/(1−r) more or N·f fewer, with the reserve; in
-    /// the unit of capacity.
+    /// What the law asks for before damping and limits, less what serves: N·r/(1−r) more or N·f fewer, with the
+    /// reserve; in the unit of capacity.
     pub pressure: f64,
 }
 

@@ -10,8 +10,8 @@ use crate::window::{KindWindow, Window};
 
 /// Samples of one span: enough to see its end come, and 4 KB.
 const SAMPLES_MAX: u64 = 64;
-/// Lost requests with more than this share of the GPUs idle are not for want of GPUs: a deadline that no GPU can meet, or
-/// bursts that no number of GPUs would catch.
+/// Lost requests with more than this share of the GPUs idle are not for want of GPUs: a deadline that no GPU can meet,
+/// or bursts that no number of GPUs would catch.
 const IDLE_FUTILE: f64 = 0.5;
 /// A bad rate counts when it is above the threshold by so many standard errors: few requests prove little.
 const STANDARD_ERRORS: f64 = 2.0;
@@ -129,9 +129,9 @@ struct Finding {
 
 /// Decides the number of GPUs of one sub-cluster.
 ///
-/// A bad rate r asks for N·r/(1−r) more GPUs, an idle share f releases N·f of them. Around that law: a reserve, so that a
-/// slow rise loses nothing; up by a short window and down by the largest need of a long one; steps and pauses. The need is
-/// a level, not a change: it is compared with what serves and what is on order, so nothing is asked for twice.
+/// A bad rate r asks for N·r/(1−r) more GPUs, an idle share f releases N·f of them. Around that law: a reserve, so that
+/// a slow rise loses nothing; up by a short window and down by the largest need of a long one; steps and pauses. The
+/// need is a level, not a change: it is compared with what serves and what is on order, so nothing is asked for twice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Autoscaler {
     settings: AutoscalerSettings,
@@ -271,8 +271,8 @@ impl Autoscaler {
         Finding { reason, need: if need.is_nan() { 0.0 } else { need }, bad_rate, idle_fraction }
     }
 
-    /// The newest measurements that prove losses: after a step of the load those from before it would hide how large it is. Few
-    /// requests decide only as all that the short window has.
+    /// The newest measurements that prove losses: after a step of the load those from before it would hide how large it
+    /// is. Few requests decide only as all that the short window has.
     fn newest_bad(&self, limit: f64) -> Option<Sample> {
         let mut sum: Option<Sample> = None;
         for (left, &sample) in self.recent.samples.iter().enumerate().rev() {

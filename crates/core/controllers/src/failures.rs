@@ -16,7 +16,8 @@ const COUNTS_MAX: f64 = ENOUGH / 5.0;
 pub(crate) struct UsualFailures(f64);
 
 impl UsualFailures {
-    /// A batch has ended. The evidence that it is of a GPU that cannot be used: the logarithm of how much likelier such a GPU makes it.
+    /// A batch has ended. The evidence that it is of a GPU that cannot be used: the logarithm of how much likelier such
+    /// a GPU makes it.
     pub(crate) fn ended(&mut self, failed: bool) -> f64 {
         let usual = self.0.clamp(USUAL_MIN, 1.0 - USUAL_MIN);
         self.0 += STEP * (f64::from(u8::from(failed)) - self.0);

@@ -1,5 +1,5 @@
-//! What a lead learns from the ends of its batches: how long they really take, and which GPU is slower than its peers. Leads in
-//! servers and in the simulator host the same object.
+//! What a lead learns from the ends of its batches: how long they really take, and which GPU is slower than its peers.
+//! Leads in servers and in the simulator host the same object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use crate::online_profile::{OnlineProfile, OnlineProfileSettings, Published};
 use crate::straggler::{Quarantine, StragglerSettings, Stragglers};
 use crate::stretch::Stretch;
 
-/// How often it is looked whether something is to be corrected: a look goes through all samples of what ran since the last.
+/// How often it is looked whether something is to be corrected: a look goes through all samples of what ran since the
+/// last.
 const LOOK_EVERY: Nanos = Nanos::from_millis(1000);
 
 /// What a lead learns; nothing by default.
@@ -121,9 +122,9 @@ pub struct Learner {
     fresh: BTreeSet<(ModelId, GpuClass)>,
     /// By how much batches are off the given profile, in the median, where that can be told.
     drifts: BTreeMap<(ModelId, GpuClass), f64>,
-    /// What makes the profiles that plans are made with of the given ones, where something was measured. Also that nothing does:
-    /// a lead before this one may have found otherwise, and its word stands until somebody takes it back. And up to which batch
-    /// size: of larger ones nothing is known, and what that lead said of them still holds.
+    /// What makes the profiles that plans are made with of the given ones, where something was measured. Also that
+    /// nothing does: a lead before this one may have found otherwise, and its word stands until somebody takes it back.
+    /// And up to which batch size: of larger ones nothing is known, and what that lead said of them still holds.
     learnt: BTreeMap<(ModelId, GpuClass), Learnt>,
     looked_at: Time,
 }
@@ -198,8 +199,8 @@ impl Learner {
         self.correction(now, quarantine?)
     }
 
-    /// A GPU is lost, by its backend's word: it will fail whatever comes until its backend begins a new life. Also where nothing is to be
-    /// learnt, and however many are set aside.
+    /// A GPU is lost, by its backend's word: it will fail whatever comes until its backend begins a new life. Also
+    /// where nothing is to be learnt, and however many are set aside.
     pub fn lost(&mut self, ordinal: u32) -> Option<Correction> {
         let gpu = self.gpus.get(&ordinal)?.gpu;
         let lost = SetAside { slowdown: 1.0, failed: 0, until: None };
@@ -260,7 +261,8 @@ impl Learner {
         self.drifts.iter().map(|(&(model, class), &drift)| (model, class, drift))
     }
 
-    /// What makes the profiles in force of the given ones, where they were measured: nothing, where the given one is right.
+    /// What makes the profiles in force of the given ones, where they were measured: nothing, where the given one is
+    /// right.
     pub fn learnt(&self) -> impl Iterator<Item = (ModelId, GpuClass, &Learnt)> {
         self.learnt.iter().map(|(&(model, class), learnt)| (model, class, learnt))
     }

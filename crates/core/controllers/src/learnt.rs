@@ -7,8 +7,8 @@ use crate::stretch::{Stretch, stretched};
 /// Words that are kept of one profile: of the newest lead, and of those before it that measured larger batches.
 const WORDS_MAX: usize = 4;
 
-/// A lead's word on a profile. It holds for batches up to the largest that it measured: of larger ones it only supposes that they are
-/// like it.
+/// A lead's word on a profile. It holds for batches up to the largest that it measured: of larger ones it only supposes
+/// that they are like it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learnt {
     /// By how much batches take longer than given.
@@ -17,8 +17,8 @@ pub struct Learnt {
     pub measured_max: u32,
 }
 
-/// The words that stand on one profile. A word replaces what was said of batches that it covers; beyond them that which was
-/// measured before stands, and beyond everything that was measured the word that comes nearest.
+/// The words that stand on one profile. A word replaces what was said of batches that it covers; beyond them that which
+/// was measured before stands, and beyond everything that was measured the word that comes nearest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     /// The newest last; each covers less than the one before it.
@@ -31,7 +31,8 @@ impl Words {
         self.words.retain(|older| older.measured_max > word.measured_max);
         self.words.push(word);
         if self.words.len() > WORDS_MAX {
-            // The one that adds least to the newest; what it said of is supposed to be like what the one before it said.
+            // The one that adds least to the newest; what it said of is supposed to be like what the one before it
+            // said.
             self.words.remove(WORDS_MAX - 1);
         }
     }

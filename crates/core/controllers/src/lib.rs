@@ -1,5 +1,5 @@
-//! What should change in a running cluster, decided from measurements: how many GPUs, when to plan anew, how long batches
-//! really take, and which GPU is too slow to be used.
+//! What should change in a running cluster, decided from measurements: how many GPUs, when to plan anew, how long
+//! batches really take, and which GPU is too slow to be used.
 //!
 //! Pure: time and measurements come in, advice goes out. Whoever hosts these objects measures, and acts.
 

@@ -16,8 +16,8 @@ const UNMEASURED_WEIGHT: f64 = 1e-3;
 /// What a profile that learns holds to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnlineProfileSettings {
-    /// The quantile of execution times that plans are made with. Nine of ten batches are then on time by themselves; what the
-    /// others need comes off deadlines as measured lateness.
+    /// The quantile of execution times that plans are made with. Nine of ten batches are then on time by themselves;
+    /// what the others need comes off deadlines as measured lateness.
     pub quantile: f64,
     /// A batch size counts when it was measured so often.
     pub samples_min: usize,
@@ -125,8 +125,8 @@ impl OnlineProfile {
         Some(Published { profile, change, measured: ratios.len() })
     }
 
-    /// The largest batch size up to which the profile in force is what was measured, to within a change that would be published, as
-    /// of the last look: also where that is the given one. None before enough was measured.
+    /// The largest batch size up to which the profile in force is what was measured, to within a change that would be
+    /// published, as of the last look: also where that is the given one. None before enough was measured.
     #[must_use]
     pub const fn measured_max(&self) -> Option<u32> {
         self.measured_max
@@ -158,8 +158,8 @@ impl OnlineProfile {
         ring.len() >= self.settings.samples_min.max(1) && now.since(ring.last()) < self.settings.stale_after
     }
 
-    /// The given profile, stretched: at measured batch sizes as measured, between them in proportion, beyond them like the
-    /// nearest one.
+    /// The given profile, stretched: at measured batch sizes as measured, between them in proportion, beyond them like
+    /// the nearest one.
     fn profile_of(&self, ratios: &[Ratio]) -> Option<LatencyProfile> {
         let (mut values, mut weights) = (Vec::new(), Vec::new());
         for (batch, given) in (1_u32..).zip(self.given.table()) {

@@ -13,11 +13,12 @@ pub struct ScalerMetric {
     pub active: bool,
 }
 
-/// What to tell an autoscaler whose replicas have `gpus_per_replica` GPUs (at least one) of the kind at this place of the
-/// settings; `None` where there is no such kind. It is a level, so asking twice orders nothing twice. Which GPUs are to go
-/// is in [`KindAdvice::release`](crate::KindAdvice::release): an autoscaler that counts cannot be told, so whoever follows
-/// this number must remove replicas from the highest ids down, as stateful sets do. And it must follow it closely: a
-/// horizontal autoscaler of Kubernetes lets differences below its tolerance be, a tenth if nobody says otherwise.
+/// What to tell an autoscaler whose replicas have `gpus_per_replica` GPUs (at least one) of the kind at this place of
+/// the settings; `None` where there is no such kind. It is a level, so asking twice orders nothing twice. Which GPUs
+/// are to go is in [`KindAdvice::release`](crate::KindAdvice::release): an autoscaler that counts cannot be told, so
+/// whoever follows this number must remove replicas from the highest ids down, as stateful sets do. And it must follow
+/// it closely: a horizontal autoscaler of Kubernetes lets differences below its tolerance be, a tenth if nobody says
+/// otherwise.
 #[must_use]
 pub fn scaler_metric(advice: &Advice, kind: usize, gpus_per_replica: u32) -> Option<ScalerMetric> {
     let target = i64::from(advice.kinds.get(kind)?.target);

@@ -16,7 +16,8 @@ const USUAL_STEP: f64 = 0.02;
 const BATCH_COUNTS_MAX: f64 = 2.0;
 /// Execution times beyond e⁴ ≈ 55 times the expected are taken for that.
 const LOG_MAX: f64 = 4.0;
-/// A GPU with this share of the evidence that is enough is a suspect: after three or four batches at the slowdown looked for.
+/// A GPU with this share of the evidence that is enough is a suspect: after three or four batches at the slowdown
+/// looked for.
 const SUSPECT_AT: f64 = 0.25;
 /// A GPU that ran within this time can be compared with.
 const PEER_RAN_WITHIN: Nanos = Nanos::from_millis(60_000);
@@ -28,8 +29,9 @@ const DOUBLINGS_MAX: u32 = 20;
 pub struct StragglerSettings {
     /// A GPU that takes this many times as long as its peers is too slow.
     pub slow_factor: f64,
-    /// Evidence that is enough, as the sum of logarithms above half of the slowdown: with 3 and a factor of 1.2, a GPU 1.5
-    /// times slower is found in 11 batches, and noise of 5 % passes for it once in e²⁰⁰ batches, of 20 % once in e¹³.
+    /// Evidence that is enough, as the sum of logarithms above half of the slowdown: with 3 and a factor of 1.2, a GPU
+    /// 1.5 times slower is found in 11 batches, and noise of 5 % passes for it once in e²⁰⁰ batches, of 20 % once in
+    /// e¹³.
     pub evidence: f64,
     /// At most this share of the GPUs is out of use at once, rounded down.
     pub share_max: f64,
@@ -119,8 +121,9 @@ impl Gpu {
 
 /// Watches the GPUs of one kind in a sub-cluster, which run the same models and so can be compared.
 ///
-/// Only what a GPU does against its peers counts: where a model becomes slower on all of them, what is usual follows; where all GPUs
-/// are slow at once, none is blamed. A GPU that is the only one to run a model sets what is usual for it.
+/// Only what a GPU does against its peers counts: where a model becomes slower on all of them, what is usual follows;
+/// where all GPUs are slow at once, none is blamed. A GPU that is the only one to run a model sets what is usual for
+/// it.
 #[derive(Clone, Debug)]
 pub struct Stragglers {
     settings: StragglerSettings,
@@ -130,7 +133,8 @@ pub struct Stragglers {
 }
 
 impl Stragglers {
-    /// Without GPUs. Settings out of range are brought to the nearest sound value: a factor above 1, a share of at most one.
+    /// Without GPUs. Settings out of range are brought to the nearest sound value: a factor above 1, a share of at most
+    /// one.
     #[must_use]
     pub fn new(settings: StragglerSettings) -> Self {
         let slow_factor = if settings.slow_factor > 1.01 { settings.slow_factor } else { 1.01 };
@@ -179,8 +183,8 @@ impl Stragglers {
         self.gpus.get(&gpu).map(|known| known.state)
     }
 
-    /// Whether there is some evidence against a GPU that may be set aside, or it is on trial: what it measures should not be taken
-    /// for what is usual. A GPU that stays in use whatever it does is no suspect.
+    /// Whether there is some evidence against a GPU that may be set aside, or it is on trial: what it measures should
+    /// not be taken for what is usual. A GPU that stays in use whatever it does is no suspect.
     #[must_use]
     pub fn is_suspect(&self, gpu: GpuId) -> bool {
         let Some(known) = self.gpus.get(&gpu) else { return true };
@@ -209,8 +213,8 @@ impl Stragglers {
         due.into_iter().map(|gpu| self.try_again(gpu)).collect()
     }
 
-    /// A batch of the model took `took` on a GPU where `expected` was planned. What a GPU out of use still had to run is
-    /// not counted, nor are batches of GPUs that are not known.
+    /// A batch of the model took `took` on a GPU where `expected` was planned. What a GPU out of use still had to run
+    /// is not counted, nor are batches of GPUs that are not known.
     pub fn ran(&mut self, now: Time, gpu: GpuId, model: ModelId, expected: Nanos, took: Nanos) -> Option<Quarantine> {
         let state = self.gpus.get(&gpu)?.state;
         if matches!(state, GpuState::Quarantined(_)) || expected == Nanos::ZERO || took == Nanos::ZERO {
@@ -246,8 +250,8 @@ impl Stragglers {
         None
     }
 
-    /// All of a batch failed on a GPU, by its executor's word. That makes its GPU free at once, to be given the next one; but where
-    /// peers fail as often it is a model's or a client's fault.
+    /// All of a batch failed on a GPU, by its executor's word. That makes its GPU free at once, to be given the next
+    /// one; but where peers fail as often it is a model's or a client's fault.
     pub fn failed(&mut self, now: Time, gpu: GpuId) -> Option<Quarantine> {
         let state = self.gpus.get(&gpu)?.state;
         if matches!(state, GpuState::Quarantined(_)) {
@@ -282,8 +286,8 @@ impl Stragglers {
         trusted.then_some(slower)
     }
 
-    /// There is enough evidence against a GPU. It counts if its peers look better, by the share of what is enough that there is against
-    /// each, and not too many are out already.
+    /// There is enough evidence against a GPU. It counts if its peers look better, by the share of what is enough that
+    /// there is against each, and not too many are out already.
     fn accuse(&mut self, now: Time, gpu: GpuId, evidence: impl Fn(&Gpu) -> f64) -> Option<Quarantine> {
         if self.quarantined() >= self.quarantined_max() {
             return None;

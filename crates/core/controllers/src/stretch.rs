@@ -2,18 +2,19 @@
 
 use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX};
 
-/// Batch sizes of one stretch at most: sixteen keep a corrected profile to within a few per cent, whatever was measured.
+/// Batch sizes of one stretch at most: sixteen keep a corrected profile to within a few per cent, whatever was
+/// measured.
 pub const STRETCH_POINTS_MAX: usize = 16;
 
 /// Points are added until the profile is kept to within this share: a fifth of the least change that is published.
 const CLOSE_ENOUGH: f64 = 0.01;
 
-/// Factors beyond these are none of ours: samples are bounded to 1/16 and 16, and repairing the order moves a value as far as its
-/// neighbours are.
+/// Factors beyond these are none of ours: samples are bounded to 1/16 and 16, and repairing the order moves a value as
+/// far as its neighbours are.
 const FACTOR_RANGE: (f64, f64) = (1e-3, 1e3);
 
-/// By how much batches of a model are slower than its given profile, by batch size: at the points as said, between them in
-/// proportion, beyond them like the nearest.
+/// By how much batches of a model are slower than its given profile, by batch size: at the points as said, between them
+/// in proportion, beyond them like the nearest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stretch {
     /// In rising order of batch sizes; never empty.
@@ -69,7 +70,8 @@ impl Stretch {
         Ok(Self { points })
     }
 
-    /// What makes `real` of `given`, as closely as the number of points allows: where it is furthest off, a point is added.
+    /// What makes `real` of `given`, as closely as the number of points allows: where it is furthest off, a point is
+    /// added.
     #[must_use]
     pub fn between(given: &LatencyProfile, real: &LatencyProfile) -> Self {
         let batch_max = given.batch_max().min(real.batch_max());
@@ -133,8 +135,8 @@ pub(crate) fn stretched(given: &LatencyProfile, factor: impl Fn(u32) -> f64) -> 
     LatencyProfile::from_table(&table).unwrap_or_else(|_| given.clone())
 }
 
-/// The value at a place between points of rising places: in proportion between two, and beyond them like the nearest. None
-/// without points.
+/// The value at a place between points of rising places: in proportion between two, and beyond them like the nearest.
+/// None without points.
 pub(crate) fn in_proportion(points: impl Iterator<Item = (f64, f64)>, at: f64) -> Option<f64> {
     let mut before: Option<(f64, f64)> = None;
     for (place, value) in points {

@@ -11,8 +11,8 @@ pub struct TriggerSettings {
     pub period: Nanos,
     /// At least this between the end of one epoch and the start of the next, unless an operator asks.
     pub distance_min: Nanos,
-    /// A change of this share of all rates is large: ½·Σ|rᵢ/R − r'ᵢ/R'| + |R − R'|/R', what moved between models and what
-    /// was added or went.
+    /// A change of this share of all rates is large: ½·Σ|rᵢ/R − r'ᵢ/R'| + |R − R'|/R', what moved between models and
+    /// what was added or went.
     pub rate_change_min: f64,
     /// And it must have held for this long.
     pub change_holds: Nanos,
@@ -86,8 +86,8 @@ struct Seen<M> {
     membership: u64,
 }
 
-/// Decides when epochs begin. One at a time: between [`Start`] and [`EpochTrigger::ended`] it is silent. Models are told apart by `M`:
-/// a cluster knows them by their ids, a federation by their names.
+/// Decides when epochs begin. One at a time: between [`Start`] and [`EpochTrigger::ended`] it is silent. Models are
+/// told apart by `M`: a cluster knows them by their ids, a federation by their names.
 #[derive(Clone, Debug)]
 pub struct EpochTrigger<M = ModelId> {
     settings: TriggerSettings,
@@ -114,8 +114,8 @@ impl<M: Ord + Clone> EpochTrigger<M> {
         self.asked = Some(self.asked.unwrap_or(true) && dry_run);
     }
 
-    /// Looks at the rates (of every model, in any unit that they share: requests or GPU time per second) and at the version
-    /// of models, GPUs and nodes. Rates that are negative or no numbers count as zero.
+    /// Looks at the rates (of every model, in any unit that they share: requests or GPU time per second) and at the
+    /// version of models, GPUs and nodes. Rates that are negative or no numbers count as zero.
     pub fn observe(&mut self, now: Time, rates: &BTreeMap<M, f64>, membership: u64) -> Option<Start> {
         if self.running.is_some() {
             return None;
@@ -169,8 +169,8 @@ impl<M: Ord + Clone> EpochTrigger<M> {
     }
 }
 
-/// How far rates are from what they were, as a share: zero where they are the same, one where all is elsewhere, more where
-/// much was added. With nothing before, anything is all.
+/// How far rates are from what they were, as a share: zero where they are the same, one where all is elsewhere, more
+/// where much was added. With nothing before, anything is all.
 fn change<M: Ord>(before: &BTreeMap<M, f64>, now: &BTreeMap<M, f64>) -> f64 {
     let sane = |rate: f64| if rate.is_finite() { rate.max(0.0) } else { 0.0 };
     let rate = |rates: &BTreeMap<M, f64>, model: &M| sane(rates.get(model).copied().unwrap_or(0.0));

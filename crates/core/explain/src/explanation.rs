@@ -16,8 +16,8 @@ pub struct Explanation {
     /// How it is scheduled now, as operators write it; if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// `in_time`, `late`, `running`, `refused`, `lost` or `dropped`, as far as the scheduler knows: the way back to the client
-    /// is not in it.
+    /// `in_time`, `late`, `running`, `refused`, `lost` or `dropped`, as far as the scheduler knows: the way back to the
+    /// client is not in it.
     pub outcome: &'static str,
     /// How long ago it was decided; in a cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,7 +76,8 @@ pub struct BatchStory {
 /// When a batch should start.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Window {
-    /// From here on no further arrival could join; none if nothing could from the beginning, or the policy does not say.
+    /// From here on no further arrival could join; none if nothing could from the beginning, or the policy does not
+    /// say.
     pub frontrun_ms: Option<f64>,
     /// How long before frontrun the batch was due, for timers ring late; none if the policy does not say.
     pub guard_ms: Option<f64>,

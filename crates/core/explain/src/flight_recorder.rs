@@ -18,8 +18,9 @@ pub struct RecorderLimits {
 }
 
 impl RecorderLimits {
-    /// For a model worker: 2^18 requests of 40 bytes, 2^15 batches of about 170 bytes and 2^15 drops of about 150 bytes are
-    /// 21 MB, touched as they fill. At 5000 requests per second that is 50 seconds, and as much again in small batches.
+    /// For a model worker: 2^18 requests of 40 bytes, 2^15 batches of about 170 bytes and 2^15 drops of about 150 bytes
+    /// are 21 MB, touched as they fill. At 5000 requests per second that is 50 seconds, and as much again in small
+    /// batches.
     pub const WORKER: Self = Self { batches: 1 << 15, requests: 1 << 18, drops: 1 << 15 };
 }
 
@@ -111,7 +112,8 @@ impl FlightRecorder {
         self.batches.get(number).map(|batch| self.found(number, batch, None))
     }
 
-    /// Everything known of a request, oldest first. More than one thing if its plan was lost or refused and it waited again.
+    /// Everything known of a request, oldest first. More than one thing if its plan was lost or refused and it waited
+    /// again.
     #[must_use]
     pub fn find(&self, id: RequestId) -> Vec<Found> {
         let planned = self.requests.newest_first().filter(|(_, request)| request.id == id);

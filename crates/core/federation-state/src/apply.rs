@@ -9,11 +9,12 @@ use crate::refusal::{Outcome, Refusal, Reply};
 use crate::state::{Cluster, Event, FederationState, KindCapacity, Progress};
 
 impl FederationState {
-    /// Applies the command of log entry `index`. Nothing but the state, the index and the command decides the result. In debug
-    /// builds the named invariants are asserted afterwards.
+    /// Applies the command of log entry `index`. Nothing but the state, the index and the command decides the result.
+    /// In debug builds the named invariants are asserted afterwards.
     ///
     /// # Errors
-    /// A [`Refusal`], which is an answer like any other: nothing but the index, and the memory of an operator's command, changed.
+    /// A [`Refusal`], which is an answer like any other: nothing but the index, and the memory of an operator's
+    /// command, changed.
     pub fn apply(&mut self, index: u64, command: &Command) -> Outcome {
         #[cfg(debug_assertions)]
         let before = self.clone();

@@ -205,8 +205,8 @@ impl Command {
         envelope::decode(bytes)
     }
 
-    /// Checks a command before it enters the log: everything that applying it will check without the state, and limits that earlier
-    /// releases did not have.
+    /// Checks a command before it enters the log: everything that applying it will check without the state, and limits
+    /// that earlier releases did not have.
     ///
     /// # Errors
     /// [`Refusal::Invalid`] with the field, what was found and what was expected.

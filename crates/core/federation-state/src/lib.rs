@@ -1,5 +1,5 @@
-//! The replicated state of a federation as a pure value: which clusters there are, which models, and which cluster is home
-//! to which model.
+//! The replicated state of a federation as a pure value: which clusters there are, which models, and which cluster is
+//! home to which model.
 //!
 //! [`FederationState::apply`] takes a log index and a [`Command`] and returns what it answered and changed. It reads no
 //! clock, no randomness and no map whose order could differ, so that equal commands give equal bytes on every replica

@@ -23,7 +23,8 @@ pub const CONTROLS_MAX: usize = 64;
 /// Kinds of GPUs of one cluster that are told apart.
 pub const KINDS_MAX: usize = 64;
 
-/// Copies that are to be let go of, over all models and clusters. A move that would make one more copy than could be waits.
+/// Copies that are to be let go of, over all models and clusters. A move that would make one more copy than could be
+/// waits.
 pub const LEFTOVERS_TOTAL_MAX: usize = 32_768;
 
 /// Moves under way at a time: what they load at once takes memory and bandwidth of clusters that serve.

@@ -53,8 +53,8 @@ impl FederationState {
         if self.moves_under_way() >= MOVES_AT_ONCE_MAX {
             return limit("moves under way", MOVES_AT_ONCE_MAX);
         }
-        // Every copy there is may have to be let go of one day, and nothing but a move makes one more: what is counted here covers
-        // moves that end or are given up, homes that change, and models that are unloaded.
+        // Every copy there is may have to be let go of one day, and nothing but a move makes one more: what is counted
+        // here covers moves that end or are given up, homes that change, and models that are unloaded.
         let copies = |model: &Model| {
             model.leftovers.len() + usize::from(model.home.is_some()) + usize::from(model.moving.is_some())
         };

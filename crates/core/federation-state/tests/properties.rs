@@ -1,4 +1,5 @@
-//! Any commands in any order: the invariants hold (they are asserted after every command), and equal commands give equal bytes.
+//! Any commands in any order: the invariants hold (they are asserted after every command), and equal commands give
+//! equal bytes.
 
 mod scene;
 

@@ -133,8 +133,8 @@ pub(crate) fn objective_with(state: &State<'_>, step: Option<Step>) -> f64 {
 
 /// Tries so many moves from where the state is, and returns the best division on the way.
 ///
-/// The sum of squared distances decides, by the rule of Metropolis; what breaks a limit counts so much that only a hot search
-/// goes through it.
+/// The sum of squared distances decides, by the rule of Metropolis; what breaks a limit counts so much that only a hot
+/// search goes through it.
 pub(crate) fn anneal(
     state: &mut State<'_>,
     moves: u64,
@@ -160,8 +160,8 @@ pub(crate) fn anneal(
     };
     let excess_weight = EXCESS_WEIGHT * heat;
     let cooling = root(temperature(COLD) / heat, blocks);
-    // What moves may cost grows as the search cools: a hot search would spend it all on noise, and a cold one needs it, since
-    // a swap of two models that have not moved yet is what it can place most exactly.
+    // What moves may cost grows as the search cools: a hot search would spend it all on noise, and a cold one needs it,
+    // since a swap of two models that have not moved yet is what it can place most exactly.
     let most = state.cost_max;
     let all: f64 = of.cost.iter().sum();
     for block in 0..blocks {

@@ -12,7 +12,8 @@ use crate::solve::{Budget, solve};
 use crate::unsolved::Unsolved;
 use crate::verify::{Violation, verify};
 
-/// Rounds of models and units in turn. Each but the last lowers an overload or an imbalance by a share, so few are used.
+/// Rounds of models and units in turn. Each but the last lowers an overload or an imbalance by a share, so few are
+/// used.
 const ROUNDS_MAX: usize = 16;
 
 /// GPUs of one process: they change parts together.
@@ -40,7 +41,8 @@ pub struct UnitGpu {
 /// Where models and units shall be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arranged {
-    /// The problem that the plan answers: every GPU belongs to the part that it shall be in, and what was set aside is left out.
+    /// The problem that the plan answers: every GPU belongs to the part that it shall be in, and what was set aside is
+    /// left out.
     pub problem: Problem,
     /// The plan.
     pub plan: Plan,
@@ -52,17 +54,17 @@ pub struct Arranged {
     pub units_cost: f64,
 }
 
-/// Divides models and units among the parts of `base`, whose GPUs, kinds and shares are taken from the units: every part has one that
-/// works.
+/// Divides models and units among the parts of `base`, whose GPUs, kinds and shares are taken from the units: every
+/// part has one that works.
 ///
 /// Models are divided first, by the GPUs that are there; then units go to parts whose GPUs are too few for their models
-/// ([`LOAD_MAX`]), if that lessens the overload by
-/// [`Steadiness::gain_min_share`](crate::Steadiness::gain_min_share); and again, until neither changes anything. What a part
-/// should have of rate and memory does not depend on where units are, so every round lowers the same two numbers, overload
-/// first, and asking again from the outcome moves nothing (C4), but for the units that follow.
+/// ([`LOAD_MAX`]), if that lessens the overload by [`Steadiness::gain_min_share`](crate::Steadiness::gain_min_share);
+/// and again, until neither changes anything. What a part should have of rate and memory does not depend on where units
+/// are, so every round lowers the same two numbers, overload first, and asking again from the outcome moves nothing
+/// (C4), but for the units that follow.
 ///
-/// A unit moves as a whole. A part keeps a unit that works and was there, for each kind that it has, since those that come hold no
-/// model yet; when they do, the next call may let it go. Nothing comes to where it cannot hold all models.
+/// A unit moves as a whole. A part keeps a unit that works and was there, for each kind that it has, since those that
+/// come hold no model yet; when they do, the next call may let it go. Nothing comes to where it cannot hold all models.
 ///
 /// # Errors
 /// As [`solve`].
@@ -185,8 +187,8 @@ fn check(base: &Problem, units: &[Unit]) -> Result<(), Unsolved> {
 
 /// Gives parts the GPUs, kinds and memory of their units, and the shares that follow from them.
 ///
-/// A part's share is what it would have if each kind were divided equally among the parts that have it: the same wherever
-/// the units are.
+/// A part's share is what it would have if each kind were divided equally among the parts that have it: the same
+/// wherever the units are.
 fn settle_parts(problem: &mut Problem, units: &[Unit], places: &[usize]) {
     for (at, part) in problem.parts.iter_mut().enumerate() {
         let here = || units.iter().zip(places).filter(|&(_, &place)| place == at).flat_map(|(unit, _)| &unit.gpus);
@@ -307,8 +309,8 @@ impl<'a> Fleet<'a> {
         spent
     }
 
-    /// The unit that helps the part best, and what moving it costs: least overload is left, then fewest GPUs move, then those
-    /// that are missed least; of equals the last one, as when GPUs are given back.
+    /// The unit that helps the part best, and what moving it costs: least overload is left, then fewest GPUs move, then
+    /// those that are missed least; of equals the last one, as when GPUs are given back.
     fn helper(&self, to: usize, left: Option<f64>) -> Option<(usize, f64)> {
         let over = |load: f64| (load / LOAD_MAX - 1.0).max(0.0);
         let now = self.load(to, None, 0);

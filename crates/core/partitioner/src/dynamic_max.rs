@@ -2,8 +2,8 @@
 
 /// A set of models per part, asked for its member with the largest dynamic memory.
 ///
-/// Models are numbered by rank, the largest first, and a part is a row of bits: the answer is the first bit that is set.
-/// A part of m/l models has it within the first l ranks or so, so the first word or two tell.
+/// Models are numbered by rank, the largest first, and a part is a row of bits: the answer is the first bit that is
+/// set. A part of m/l models has it within the first l ranks or so, so the first word or two tell.
 #[derive(Clone, Debug)]
 pub(crate) struct DynamicMax {
     words_per_part: usize,

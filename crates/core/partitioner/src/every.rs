@@ -1,13 +1,14 @@
 //! Every division within what moves may cost: a small problem needs no search.
 //!
-//! A search goes step by step, and gets caught where models gain only together, and C_max has no room for the step between. Where
-//! there are few divisions, all of them are looked at in the time that a search takes, and the best one is never missed.
+//! A search goes step by step, and gets caught where models gain only together, and C_max has no room for the step
+//! between. Where there are few divisions, all of them are looked at in the time that a search takes, and the best one
+//! is never missed.
 
 use crate::anneal::{BLOCK, Best};
 use crate::state::{Outcome, State, Step};
 
-/// The best of all divisions that `start`, in which every model has a part, can become within its limit of disruption; none if
-/// that takes more than so many looks at a model and where it might go.
+/// The best of all divisions that `start`, in which every model has a part, can become within its limit of disruption;
+/// none if that takes more than so many looks at a model and where it might go.
 pub(crate) fn best_of_all(start: &State<'_>, looks_max: u64, stop: &dyn Fn() -> bool) -> Option<Best> {
     let mut looks = Looks { start, counted: 0, max: looks_max };
     looks.suffice(0, 1, start.cost).then(|| {
@@ -25,7 +26,8 @@ struct Looks<'s, 'a> {
 }
 
 impl Looks<'_, '_> {
-    /// Whether the rest of the looks is enough for so many divisions of the same cost, in which models from `first` on may move.
+    /// Whether the rest of the looks is enough for so many divisions of the same cost, in which models from `first` on
+    /// may move.
     fn suffice(&mut self, first: usize, divisions: u64, cost: f64) -> bool {
         let start = self.start;
         for model in first..start.of.models {

@@ -1,8 +1,9 @@
 //! Two parts divided anew, by many models at once: as even as no single move or swap makes them.
 //!
-//! A swap between two parts chooses among some thousands of differences of two models. A set of models that change sides chooses
-//! among millions, in the same time, if half of it is listed and looked up. Under a limit of disruption this is how models that have
-//! moved already are put to use: each of them may go to either side at no cost, or back home, which pays for others.
+//! A swap between two parts chooses among some thousands of differences of two models. A set of models that change
+//! sides chooses among millions, in the same time, if half of it is listed and looked up. Under a limit of disruption
+//! this is how models that have moved already are put to use: each of them may go to either side at no cost, or back
+//! home, which pays for others.
 
 use crate::anneal::{Best, Dice};
 use crate::furthest::Extremes;
@@ -50,10 +51,11 @@ struct Asked {
     cost_max: f64,
 }
 
-/// Exchanges models of the part that is furthest off and another one as long as that lowers equation 4, for so many moves' time.
+/// Exchanges models of the part that is furthest off and another one as long as that lowers equation 4, for so many
+/// moves' time.
 ///
-/// Where nothing does, and moves cost, models of any two parts come home if that makes nothing worse, and what they give back of C_max
-/// is spent where it gains.
+/// Where nothing does, and moves cost, models of any two parts come home if that makes nothing worse, and what they
+/// give back of C_max is spent where it gains.
 pub(crate) fn exchange(state: &mut State<'_>, moves: u64, dice: &mut Dice, stop: &dyn Fn() -> bool) -> Best {
     let parts = state.of.parts;
     let mut best = Best::of(state);
@@ -124,7 +126,8 @@ impl Search<'_> {
     }
 }
 
-/// Sets of models of two parts that may change sides: every set of those that cost nothing, and with them up to two others.
+/// Sets of models of two parts that may change sides: every set of those that cost nothing, and with them up to two
+/// others.
 #[derive(Debug, Default)]
 struct Lists {
     members: Vec<u32>,
@@ -218,7 +221,8 @@ impl Pair<'_> {
         let (mut best, mut found) = (f64::INFINITY, None);
         for few in &lists.few {
             *looks += 1;
-            // Nor can it be better than the best so far if its rate alone takes what that leaves, with the least that it may cost.
+            // Nor can it be better than the best so far if its rate alone takes what that leaves, with the least that
+            // it may cost.
             let (low, high) = self.rate_within(rate_max.min(best - price * (least_cost + few.cost)));
             let from = lists.any.partition_point(|any| any.rate + few.rate < low);
             for any in lists.any[from..].iter().take_while(|any| any.rate + few.rate <= high) {

@@ -22,8 +22,8 @@ pub struct Optimum {
     pub objective: f64,
 }
 
-/// The division with the least objective of all that keep equations 5, 6 and 11; none if no division does. GPUs are left
-/// out: they follow the models.
+/// The division with the least objective of all that keep equations 5, 6 and 11; none if no division does. GPUs are
+/// left out: they follow the models.
 ///
 /// # Errors
 /// [`Unsolved::Bad`] if the problem makes no sense or has more than [`DIVISIONS_MAX`] divisions.

@@ -14,8 +14,8 @@ pub struct GpuNeed {
 
 /// The need at `rate_rps` requests per second within `slo`, which is the time left for gathering and running a batch.
 ///
-/// N staggered GPUs start a batch every ℓ(b)/N, which by equation 3 is b/rate: the time in which the next batch gathers.
-/// `None` if not even one request can be answered in time.
+/// N staggered GPUs start a batch every ℓ(b)/N, which by equation 3 is b/rate: the time in which the next batch
+/// gathers. `None` if not even one request can be answered in time.
 #[must_use]
 pub fn gpu_need(profile: &LatencyProfile, rate_rps: f64, slo: Nanos) -> Option<GpuNeed> {
     if profile.latency(1) > slo {

@@ -43,9 +43,10 @@ impl Part {
     }
 }
 
-/// Distributes the GPUs. Those that belong to a part stay there, those that the plan in force has somewhere stay there too;
-/// new ones go one by one to the part whose GPUs are busiest. Then, while a part has too few, it gets one from where it is
-/// missed least, as long as that makes the busier of the two less busy. From what comes out the same rules move nothing.
+/// Distributes the GPUs. Those that belong to a part stay there, those that the plan in force has somewhere stay there
+/// too; new ones go one by one to the part whose GPUs are busiest. Then, while a part has too few, it gets one from
+/// where it is missed least, as long as that makes the busier of the two less busy. From what comes out the same rules
+/// move nothing.
 pub(crate) fn distribute(problem: &Problem, instance: &Instance, models: &[u32], previous: Option<&Plan>) -> Gpus {
     let mut parts: Vec<Part> = problem
         .parts

@@ -3,8 +3,8 @@
 use crate::gpu_need::gpu_need;
 use crate::problem::{Pin, Problem};
 
-/// The share of a part's own GPUs that its models may keep busy: equation 3 knows neither the arrivals' chance nor what a control
-/// delay costs, and the autoscaler keeps the same reserve.
+/// The share of a part's own GPUs that its models may keep busy: equation 3 knows neither the arrivals' chance nor what
+/// a control delay costs, and the autoscaler keeps the same reserve.
 pub const LOAD_MAX: f64 = 0.95;
 
 /// A model without a part.
@@ -164,8 +164,8 @@ pub(crate) fn own_gpus(problem: &Problem) -> Vec<Vec<u32>> {
     own
 }
 
-/// The share of so many GPUs by kind that a need by kind keeps busy: where there are several kinds, each takes the part of
-/// the requests that suits its number and its speed, so that all are equally busy.
+/// The share of so many GPUs by kind that a need by kind keeps busy: where there are several kinds, each takes the part
+/// of the requests that suits its number and its speed, so that all are equally busy.
 pub(crate) fn load_of(counts: impl Iterator<Item = u32>, need: impl Fn(usize) -> f64) -> f64 {
     let (mut served, mut asked) = (0.0, false);
     for (kind, count) in counts.enumerate() {

@@ -2,8 +2,8 @@
 //! Appendix A).
 //!
 //! [`solve()`] takes a problem, the plan in force and a budget, and returns a plan or says in words why there is none.
-//! [`verify()`] judges a plan without knowing how it was made. [`exhaustive`] and [`milp`] are the exact ways: the first for
-//! tiny problems, the second for a solver of mixed-integer programs that somebody else brings.
+//! [`verify()`] judges a plan without knowing how it was made. [`exhaustive`] and [`milp`] are the exact ways: the
+//! first for tiny problems, the second for a solver of mixed-integer programs that somebody else brings.
 //!
 //! Pure: budgets are counted in moves of the search, not in time, so equal inputs give equal plans.
 

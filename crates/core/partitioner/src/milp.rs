@@ -54,11 +54,11 @@ pub struct Row {
 }
 
 impl Milp {
-    /// The program of a problem. Amounts are relative to the average, as in [`Balance`](crate::Balance), so the value of an
-    /// optimum is its objective there.
+    /// The program of a problem. Amounts are relative to the average, as in [`Balance`](crate::Balance), so the value
+    /// of an optimum is its objective there.
     ///
-    /// Parts that are alike can be exchanged for each other; without a plan in force the t-th largest model is kept to the
-    /// first t of them, which loses no solution up to their names.
+    /// Parts that are alike can be exchanged for each other; without a plan in force the t-th largest model is kept to
+    /// the first t of them, which loses no solution up to their names.
     ///
     /// # Errors
     /// [`Unsolved::Bad`] if the problem makes no sense.
@@ -171,8 +171,8 @@ impl Milp {
         self.rows = rows;
     }
 
-    /// Values of all columns for a division, for a solver to begin with. Parts that are alike are renamed to what the program
-    /// allows.
+    /// Values of all columns for a division, for a solver to begin with. Parts that are alike are renamed to what the
+    /// program allows.
     #[must_use]
     pub fn start(&self, division: &[usize]) -> Vec<f64> {
         let mut names: Vec<usize> = (0..self.parts).collect();

@@ -15,8 +15,8 @@ use crate::state::balance_of;
 pub struct Plan {
     /// The problem that it answers.
     pub problem: Fingerprint,
-    /// What has been spent of C_max since the plan that was in force when this problem was first solved: solving the same
-    /// problem again does not begin a new account.
+    /// What has been spent of C_max since the plan that was in force when this problem was first solved: solving the
+    /// same problem again does not begin a new account.
     pub disruption_spent: f64,
     /// The search was told to stop before it had made all its moves: another run may find a better plan.
     pub cut_short: bool,

@@ -46,7 +46,8 @@ pub(crate) fn polish(state: &mut State<'_>, moves: u64, dice: &mut Dice, stop: &
 fn between(state: &State<'_>, from: usize, to: usize, dice: &mut Dice) -> Option<Step> {
     let (here, there) = (&state.members[from], &state.members[to]);
     let pick = |members: &[u32], dice: &mut Dice| members[dice.below(members.len())] as usize;
-    // With a bound on disruption most other steps cost more than is left: one whose model has moved already costs nothing.
+    // With a bound on disruption most other steps cost more than is left: one whose model has moved already costs
+    // nothing.
     if state.cost_max.is_finite() && !state.displaced.is_empty() && dice.below(4) > 0 {
         let model = state.displaced[dice.below(state.displaced.len())] as usize;
         let at = state.part_of[model] as usize;

@@ -74,8 +74,8 @@ pub struct Model {
     pub slo: Nanos,
     /// What it needs on each kind, by the kind's place; `None` where it has no profile.
     pub needs: Vec<Option<KindNeed>>,
-    /// What moving it costs, unloading and loading together: c_ij + c_ij' of equation 11. A model that comes or goes, or
-    /// whose part is gone, costs nothing: that cannot be avoided.
+    /// What moving it costs, unloading and loading together: c_ij + c_ij' of equation 11. A model that comes or goes,
+    /// or whose part is gone, costs nothing: that cannot be avoided.
     pub move_cost: f64,
     /// Where it has to be, if somebody says so.
     pub pin: Option<Pin>,
@@ -110,8 +110,8 @@ pub struct Part {
     pub rate_max_rps: f64,
     /// Its size against the others: the share of rate and memory it should have. Equal for equal parts.
     pub share: f64,
-    /// The kinds of its GPUs. Every GPU of a sub-cluster holds all its models, so a model can only be here if it can run on
-    /// each of them.
+    /// The kinds of its GPUs. Every GPU of a sub-cluster holds all its models, so a model can only be here if it can
+    /// run on each of them.
     pub kinds: Vec<PartKind>,
 }
 
@@ -120,8 +120,8 @@ pub struct Part {
 pub struct PartKind {
     /// The kind's place in [`Problem::kinds`].
     pub kind: usize,
-    /// S_max: memory for Σ static + max dynamic, in bytes. One GPU's in a sub-cluster; of a cluster, what its sub-clusters
-    /// have together.
+    /// S_max: memory for Σ static + max dynamic, in bytes. One GPU's in a sub-cluster; of a cluster, what its
+    /// sub-clusters have together.
     pub memory_max_bytes: u64,
 }
 

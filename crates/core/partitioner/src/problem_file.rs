@@ -18,7 +18,8 @@ const MEMORY_MB_MAX: f64 = 1_048_576.0;
 const RATE_RPS_MAX: f64 = 1e9;
 /// The largest cost, weight and share.
 const AMOUNT_MAX: f64 = 1e12;
-/// Pairs of a model and a GPU kind in a file: their profiles together are at most as large as those of that many models.
+/// Pairs of a model and a GPU kind in a file: their profiles together are at most as large as those of that many
+/// models.
 const PROFILES_MAX: usize = 2 * MODELS_MAX;
 
 /// A problem file, or a file that it names, is not what it should be.
@@ -47,8 +48,8 @@ pub enum ProblemError {
 }
 
 impl Problem {
-    /// Reads the problem `text` that came from `file`. `read_csv` returns the text of a csv file that it names, or says why
-    /// it cannot.
+    /// Reads the problem `text` that came from `file`. `read_csv` returns the text of a csv file that it names, or says
+    /// why it cannot.
     ///
     /// # Errors
     /// If anything is unknown, missing or senseless; the message names file, key and what was expected.

@@ -40,8 +40,8 @@ pub(crate) fn set_aside(problem: &mut Problem, previous: &Plan) -> Vec<SetAside>
 
 /// Keeps what those take that stay where they are from being given to others.
 ///
-/// Dynamic memory is shared, and a limit has no word for that: what the plan in force has beside them stays within the limit if it
-/// fits in truth, and a plan that was found under it has to be asked whether it [`fits`].
+/// Dynamic memory is shared, and a limit has no word for that: what the plan in force has beside them stays within the
+/// limit if it fits in truth, and a plan that was found under it has to be asked whether it [`fits`].
 pub(crate) fn reserve(aside: &[SetAside], problem: &mut Problem, in_force: &Plan) {
     let Problem { models, parts, .. } = problem;
     for (at, part) in parts.iter_mut().enumerate() {
@@ -62,7 +62,8 @@ pub(crate) fn reserve(aside: &[SetAside], problem: &mut Problem, in_force: &Plan
     }
 }
 
-/// Whether the models of the plan fit beside those that stay where they are, in a problem from which nothing is reserved.
+/// Whether the models of the plan fit beside those that stay where they are, in a problem from which nothing is
+/// reserved.
 pub(crate) fn fits(aside: &[SetAside], problem: &Problem, plan: &Plan) -> bool {
     let mut parts = problem.parts.iter().enumerate().filter(|&(at, _)| staying(aside, at).next().is_some());
     parts.all(|(at, part)| {

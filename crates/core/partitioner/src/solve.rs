@@ -18,7 +18,8 @@ use crate::problem::Problem;
 use crate::state::{SLACK, State};
 use crate::unsolved::{Reason, Unsolved};
 
-/// Where every division can be seen in so many times fewer looks than there are moves, that is done instead: it takes no longer.
+/// Where every division can be seen in so many times fewer looks than there are moves, that is done instead: it takes
+/// no longer.
 pub(crate) const MOVES_PER_LOOK: u64 = 2;
 /// Of 16 moves, so many polish.
 const POLISH_OF_16: u64 = 4;
@@ -26,8 +27,8 @@ const POLISH_OF_16: u64 = 4;
 const EXCHANGE_OF_16: u64 = 2;
 /// Moves per model that make a run.
 const MOVES_PER_RUN: u64 = 5_000;
-/// A bounded search in many models is so many times as long: it has the same parts to make even, and a tenth of the models or so to
-/// do it with.
+/// A bounded search in many models is so many times as long: it has the same parts to make even, and a tenth of the
+/// models or so to do it with.
 const BOUNDED_FACTOR: u64 = 3;
 /// Runs of one search at most.
 const RUNS_MAX: u64 = 64;
@@ -41,8 +42,8 @@ pub struct Budget<'a> {
     pub moves: u64,
     /// Of the search's random numbers.
     pub seed: u64,
-    /// Asked now and then; when it says so, the search ends with the best that it has. The host has a clock, the search has
-    /// none.
+    /// Asked now and then; when it says so, the search ends with the best that it has. The host has a clock, the search
+    /// has none.
     pub should_stop: Option<&'a dyn Fn() -> bool>,
 }
 
@@ -58,15 +59,15 @@ impl Budget<'_> {
 
 /// Divides the models, and distributes the GPUs.
 ///
-/// Without a plan in force the best division found is the plan. With one it stays, model by model, as long as it keeps all
-/// limits and is even to within [`Steadiness::keep_within`](crate::Steadiness), or nothing found is better by
-/// [`Steadiness::gain_min_share`](crate::Steadiness); new models are put where they fit best. What is moved costs at most
-/// C_max, counted from the plan that was in force when this problem was first solved. The rules are applied until they
-/// change nothing, so solving again from the plan moves nothing (C4), unless the search was cut short.
+/// Without a plan in force the best division found is the plan. With one it stays, model by model, as long as it keeps
+/// all limits and is even to within [`Steadiness::keep_within`](crate::Steadiness), or nothing found is better by
+/// [`Steadiness::gain_min_share`](crate::Steadiness); new models are put where they fit best. What is moved costs at
+/// most C_max, counted from the plan that was in force when this problem was first solved. The rules are applied until
+/// they change nothing, so solving again from the plan moves nothing (C4), unless the search was cut short.
 ///
 /// # Errors
-/// [`Unsolved::Bad`] if the problem makes no sense, [`Unsolved::Infeasible`] if no division keeps the limits: which one, by how
-/// much, and which models.
+/// [`Unsolved::Bad`] if the problem makes no sense, [`Unsolved::Infeasible`] if no division keeps the limits: which
+/// one, by how much, and which models.
 pub fn solve(problem: &Problem, previous: Option<&Plan>, budget: &Budget<'_>) -> Result<Plan, Unsolved> {
     problem.check()?;
     let instance = Instance::new(problem);
@@ -87,8 +88,8 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, budget: &Budget<'_>) ->
     Ok(plan)
 }
 
-/// The plan for a division that somebody else found, the part of each model: by the same rules as [`solve`], the plan in
-/// force stays if it is good enough.
+/// The plan for a division that somebody else found, the part of each model: by the same rules as [`solve`], the plan
+/// in force stays if it is good enough.
 ///
 /// # Errors
 /// As [`solve`], and [`Unsolved::Bad`] if the division is not one of this problem.
@@ -208,8 +209,8 @@ impl Search<'_> {
         (found.part_of, cost)
     }
 
-    /// The best of all divisions where there are few, else of some runs: one for many models, more where each is cheap, since a
-    /// small problem has corners in which a run gets caught.
+    /// The best of all divisions where there are few, else of some runs: one for many models, more where each is cheap,
+    /// since a small problem has corners in which a run gets caught.
     fn search(&self, start: &State<'_>, in_force: bool) -> Best {
         if let Some(best) = best_of_all(start, self.budget.moves / MOVES_PER_LOOK, &|| self.stop()) {
             return best.afresh(start);

@@ -203,8 +203,8 @@ impl<'a> State<'a> {
         (0..self.of.parts).filter(move |&part| part != here && self.of.allows(model, part))
     }
 
-    /// What all moves cost together if they cost so much now and the model goes elsewhere; none if it cannot, or that is too much.
-    /// Every other part costs the same: who is not at home may not be there.
+    /// What all moves cost together if they cost so much now and the model goes elsewhere; none if it cannot, or that
+    /// is too much. Every other part costs the same: who is not at home may not be there.
     pub(crate) fn cost_elsewhere(&self, model: usize, cost: f64) -> Option<f64> {
         let after = cost + self.cost_of_move(model, self.elsewhere(model).next()?);
         (after <= cost || self.affords(after)).then_some(after)
@@ -231,8 +231,8 @@ impl<'a> State<'a> {
         self.excess[to] = outcome.to_excess;
     }
 
-    /// Takes models from one of two parts to the other, whatever that does to limits and cost; what breaks limits is counted
-    /// anew. The same again takes them back.
+    /// Takes models from one of two parts to the other, whatever that does to limits and cost; what breaks limits is
+    /// counted anew. The same again takes them back.
     pub(crate) fn exchange(&mut self, parts: (usize, usize), models: &[u32]) {
         let (a, b) = parts;
         for &model in models {

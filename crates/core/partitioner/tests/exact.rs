@@ -48,7 +48,8 @@ proptest! {
         }
     }
 
-    /// Equations 4 to 11 as rows: what the program says of a division is what the plan says, with limits kept and broken.
+    /// Equations 4 to 11 as rows: what the program says of a division is what the plan says, with limits kept and
+    /// broken.
     #[test]
     fn the_program_means_what_the_plan_means(problem in any_small(), other in any_small()) {
         let in_force = solve(&other, None, &small()).ok();

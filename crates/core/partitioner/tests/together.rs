@@ -85,8 +85,9 @@ fn was_last(units: &[Unit], places: &[usize], at: usize) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
 
-    /// From wherever a cluster is, one epoch leads to where the next one changes nothing; and what leads there is sound. Only a unit
-    /// that had to stay, since its part had no other one that held its models, may follow when others have come; then all rests again.
+    /// From wherever a cluster is, one epoch leads to where the next one changes nothing; and what leads there is
+    /// sound. Only a unit that had to stay, since its part had no other one that held its models, may follow when
+    /// others have come; then all rests again.
     #[test]
     fn one_epoch_comes_to_rest_but_for_units_that_their_parts_could_not_spare((base, units, homes) in any_scene()) {
         let before = in_force(&base, &homes);
@@ -199,7 +200,8 @@ fn a_model_that_fits_nowhere_is_named_and_the_others_are_planned() {
     assert!(arrange(&base, &units, &plan, &small()).unwrap_err().to_string().contains("every model can be nowhere"));
 }
 
-/// Four models in the first part, of which the last one or two ask for what no part can give: 400 MB of dynamic memory each, at once.
+/// Four models in the first part, of which the last one or two ask for what no part can give: 400 MB of dynamic memory
+/// each, at once.
 fn full(aside: usize) -> (Problem, Vec<Unit>, Plan) {
     let mut models: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| model(name, 10.0, 100, 400)).collect();
     for of in models.iter_mut().rev().take(aside) {

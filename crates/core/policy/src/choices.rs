@@ -23,7 +23,8 @@ pub(crate) fn word<T: PartialEq>(written: &[(&'static str, T)], value: &T) -> Op
 pub enum ModelPolicyName {
     /// Deferred batch scheduling (seed 000, section 4.3).
     Symphony,
-    /// At once when there is GPU time to spare, later the less there is (docs/adr/0008). What every text that names no policy means.
+    /// At once when there is GPU time to spare, later the less there is (docs/adr/0008). What every text that names no
+    /// policy means.
     #[default]
     Auto,
     /// Without waiting.
@@ -82,12 +83,12 @@ impl TriggerChoice {
 /// Which requests are given up so that others make it.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropRule {
-    /// `"window"`, or `{ window = share }`: gives up queue heads that would force a batch under the staggered target on the requests
-    /// behind them; optimises goodput under overload, at the cost of the requests dropped a little early (authors' code, see the
-    /// scheduler's README).
+    /// `"window"`, or `{ window = share }`: gives up queue heads that would force a batch under the staggered target on
+    /// the requests behind them; optimises goodput under overload, at the cost of the requests dropped a little early
+    /// (authors' code, see the scheduler's README).
     Window(TargetShare),
-    /// `"prune"`: gives up a request only when it cannot be met even alone (as Clipper); optimises the single request, at the
-    /// cost of 5–10 % of goodput.
+    /// `"prune"`: gives up a request only when it cannot be met even alone (as Clipper); optimises the single request,
+    /// at the cost of 5–10 % of goodput.
     Prune,
 }
 
@@ -101,7 +102,8 @@ impl Default for DropRule {
     }
 }
 
-/// Where a batch stands among those that wait for a GPU; the earliest gets the next one. Models of other orders stand in the same line.
+/// Where a batch stands among those that wait for a GPU; the earliest gets the next one. Models of other orders stand
+/// in the same line.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReadyOrder {
     /// `"latest"`: by the end of its window: optimises that each is met, at the cost of a little batch size.
@@ -109,11 +111,11 @@ pub enum ReadyOrder {
     Latest,
     /// `"frontrun"`: by the beginning of its window (`sched_at` in the text of seed 000).
     Frontrun,
-    /// `"start"`: by when it wanted to start (`exec_at` in appendix C of seed 000): optimises first come, first served, at the cost
-    /// of half of the goodput where batches want to start when their last request arrives.
+    /// `"start"`: by when it wanted to start (`exec_at` in appendix C of seed 000): optimises first come, first served,
+    /// at the cost of half of the goodput where batches want to start when their last request arrives.
     Start,
-    /// `"deadline"`: by its earliest deadline: optimises fairness between requests, at the cost of long batches that are too late
-    /// when their deadline comes first.
+    /// `"deadline"`: by its earliest deadline: optimises fairness between requests, at the cost of long batches that
+    /// are too late when their deadline comes first.
     Deadline,
 }
 
@@ -125,7 +127,8 @@ impl ReadyOrder {
 /// Which of several usable GPUs a batch gets.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum GpuChoice {
-    /// `"lowest_id"`: the lowest id among those free by the start: idle GPUs are whole GPUs that an autoscaler can name.
+    /// `"lowest_id"`: the lowest id among those free by the start: idle GPUs are whole GPUs that an autoscaler can
+    /// name.
     #[default]
     LowestId,
     /// `"earliest_free"`: the one that has been (or will be) free the longest: spreads load evenly.

@@ -1,7 +1,7 @@
 //! Scheduling policies as operators write them: a name, its options, and one text for both.
 //!
-//! Pure: text comes in, checked values go out, and values become the same text again. Nothing here knows how a policy works;
-//! `symphony-scheduler` makes its objects of it.
+//! Pure: text comes in, checked values go out, and values become the same text again. Nothing here knows how a policy
+//! works; `symphony-scheduler` makes its objects of it.
 
 mod auto_rule;
 mod choices;

@@ -70,8 +70,8 @@ impl ModelPolicy {
 
     /// Checks a policy that did not come as text: it must be one that can be written.
     ///
-    /// Replicas ask this of commands that they apply, so the answer goes by the values alone: how numbers are written and read may
-    /// differ between versions.
+    /// Replicas ask this of commands that they apply, so the answer goes by the values alone: how numbers are written
+    /// and read may differ between versions.
     ///
     /// # Errors
     /// As reading its text.

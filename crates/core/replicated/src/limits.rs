@@ -21,8 +21,9 @@ pub const ADDRESS_BYTES_MAX: usize = 260;
 /// Bytes of a path to a model's file.
 pub const PATH_BYTES_MAX: usize = 1024;
 
-/// Operations whose outcome is remembered, the latest ones in the order of the log: a repetition is recognised until so many others
-/// have been agreed on. Clients give up after two minutes at the latest, in which operators give far fewer commands.
+/// Operations whose outcome is remembered, the latest ones in the order of the log: a repetition is recognised until so
+/// many others have been agreed on. Clients give up after two minutes at the latest, in which operators give far fewer
+/// commands.
 pub const OPERATIONS_KEPT: usize = 1024;
 
 /// Bytes of an encoded command; the control group's own limit is the same.

@@ -67,7 +67,8 @@ impl ModelSpec {
         model(self)
     }
 
-    /// The same, and what only a model that is not yet loaded must keep: its SLO is at most [`SLO_MAX`](symphony_types::SLO_MAX).
+    /// The same, and what only a model that is not yet loaded must keep: its SLO is at most
+    /// [`SLO_MAX`](symphony_types::SLO_MAX).
     ///
     /// # Errors
     /// [`InvalidField`] with the field, what was found and what was expected.
@@ -156,7 +157,8 @@ mod tests {
 
     use super::*;
 
-    /// What a specification takes beyond its own count at most: the fixed part of it, and places in its maps that nobody has.
+    /// What a specification takes beyond its own count at most: the fixed part of it, and places in its maps that
+    /// nobody has.
     const BEYOND_MAX: usize = 256;
 
     fn tensors(count: usize, name_bytes: usize, dimensions: usize) -> Vec<TensorSpec> {

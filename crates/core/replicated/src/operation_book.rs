@@ -1,4 +1,5 @@
-//! What is remembered of operators' commands, so that each is done once: for every replicated state that operators speak to.
+//! What is remembered of operators' commands, so that each is done once: for every replicated state that operators
+//! speak to.
 
 use rkyv::api::high::HighSerializer;
 use rkyv::rancor;
@@ -59,8 +60,8 @@ impl<O> KeptOperation<O> {
     }
 }
 
-/// A number of who asked for what, however often and through whomever: 64 bits of FNV-1a. It guards against mistakes, such as a
-/// script with a constant id, and not against operators who deceive themselves.
+/// A number of who asked for what, however often and through whomever: 64 bits of FNV-1a. It guards against mistakes,
+/// such as a script with a constant id, and not against operators who deceive themselves.
 ///
 /// # Panics
 /// If the action cannot be written, which its validation rules out.

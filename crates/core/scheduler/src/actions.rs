@@ -26,7 +26,8 @@ pub struct Candidate {
     pub start: Time,
     /// The last start at which its earliest deadline is met: D − ℓ(b), and the room for a longer execution.
     pub latest: Time,
-    /// From here on no further arrival could join: D − ℓ(b+k) − d·k, less the same room, where requests have k items in the mean.
+    /// From here on no further arrival could join: D − ℓ(b+k) − d·k, less the same room, where requests have k items in
+    /// the mean.
     pub frontrun: Time,
     /// The earliest deadline in it, less the reply delay: D.
     pub must_end_by: Time,
@@ -59,8 +60,8 @@ impl Candidate {
 pub enum ModelInput {
     /// A request arrived.
     Arrive(Request),
-    /// A request that was here before: back from a plan that did not run, or announced again by its frontend. It waits again, and
-    /// is no arrival by which rates are measured.
+    /// A request that was here before: back from a plan that did not run, or announced again by its frontend. It waits
+    /// again, and is no arrival by which rates are measured.
     Return(Request),
     /// The client withdrew a request.
     Cancel(RequestId),
@@ -86,8 +87,8 @@ pub enum ModelInput {
         /// Why this model got it; goes into the plan.
         why: GrantWhy,
     },
-    /// The sub-cluster has GPUs of these classes now. Before the first word on it these are the classes that the queue was
-    /// configured with; what it has no profile for it does not serve with.
+    /// The sub-cluster has GPUs of these classes now. Before the first word on it these are the classes that the queue
+    /// was configured with; what it has no profile for it does not serve with.
     Classes(GpuClasses),
     /// A plan of this model has ended: what can be learnt from it.
     Done {
@@ -98,7 +99,8 @@ pub enum ModelInput {
         /// How long it was planned to take.
         predicted: Nanos,
     },
-    /// What the sub-cluster says to all: what they have to give up (docs/adr/0011), and how early batches start (docs/adr/0008).
+    /// What the sub-cluster says to all: what they have to give up (docs/adr/0011), and how early batches start
+    /// (docs/adr/0008).
     Pool(PoolSignal),
     /// The time of the last [`ModelAction::WakeAt`] has come. Early or repeated wake-ups are harmless.
     Wake,
@@ -185,8 +187,8 @@ pub enum RankInput {
         /// Whether it runs plans whose ends are reported: then it is busy until the last report, whenever that comes.
         report_due: bool,
     },
-    /// The GPU is there, or there again, and of this class. Of those that only their backend speaks of, all are of the first
-    /// class. Ignored while the GPU is granted.
+    /// The GPU is there, or there again, and of this class. Of those that only their backend speaks of, all are of the
+    /// first class. Ignored while the GPU is granted.
     Add {
         /// The GPU.
         gpu: GpuId,
@@ -244,11 +246,12 @@ pub struct Orders<A> {
 /// What one step of a [`ModelQueue`](crate::ModelQueue) ordered.
 pub type ModelActions = Orders<ModelAction>;
 
-/// Orders that one step gives, but for drops: an offer for each class of GPUs, a plan, a release, a timer. Room for them is
-/// made at the start, since a step that gives all of them may be the first of its kind in an hour.
+/// Orders that one step gives, but for drops: an offer for each class of GPUs, a plan, a release, a timer. Room for
+/// them is made at the start, since a step that gives all of them may be the first of its kind in an hour.
 const ORDERS_AT_ONCE: usize = symphony_types::GPU_CLASSES_MAX + 8;
 
-/// Nothing, without memory: what a host leaves in its place while it carries orders out. It starts with [`Orders::with_room`].
+/// Nothing, without memory: what a host leaves in its place while it carries orders out. It starts with
+/// [`Orders::with_room`].
 impl<A> Default for Orders<A> {
     fn default() -> Self {
         Self { list: Vec::new(), planned: Vec::new() }

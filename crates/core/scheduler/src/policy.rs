@@ -1,5 +1,5 @@
-//! What a model's policy means to the objects that host it (DESIGN section 6). All choices are selectable per model; all run on the
-//! same objects.
+//! What a model's policy means to the objects that host it (DESIGN section 6). All choices are selectable per model;
+//! all run on the same objects.
 
 use symphony_policy::{
     DropRule, GpuChoice, ModelPolicy, ModelPolicyName, ReadyOrder, ShedChoice, TargetShare, TriggerChoice,
@@ -12,20 +12,22 @@ pub enum Trigger {
     /// At once: optimises the wait of a request, at the cost of batch size and of the idle time that tells an
     /// autoscaler something (the work-conserving extreme of seed 000, section 4.3).
     Eager,
-    /// At D − ℓ(b+k), where requests have k items in the mean: from then on no further arrival could join, so waiting gains nothing. Optimises batch size and
-    /// load-proportional use, at the cost of a few percent on profiles with β near zero (seed 000, section 4.3).
+    /// At D − ℓ(b+k), where requests have k items in the mean: from then on no further arrival could join, so waiting
+    /// gains nothing. Optimises batch size and load-proportional use, at the cost of a few percent on profiles with β
+    /// near zero (seed 000, section 4.3).
     #[default]
     Frontrun,
-    /// When the earliest request has waited this long, or the batch is the largest that leaves the SLO intact after that wait:
-    /// optimises for a wait chosen by hand (Triton's dynamic batcher: maximum queue delay and preferred batch size), at the
-    /// cost of tuning it for every load.
+    /// When the earliest request has waited this long, or the batch is the largest that leaves the SLO intact after
+    /// that wait: optimises for a wait chosen by hand (Triton's dynamic batcher: maximum queue delay and preferred
+    /// batch size), at the cost of tuning it for every load.
     Timeout(Nanos),
-    /// As early before frontrun as the GPUs can afford, and once another arrival before frontrun has become unlikely: optimises the wait of
-    /// a request while there is GPU time to spare and batch size when there is not, at the cost of some work per arrival (docs/adr/0008).
+    /// As early before frontrun as the GPUs can afford, and once another arrival before frontrun has become unlikely:
+    /// optimises the wait of a request while there is GPU time to spare and batch size when there is not, at the cost
+    /// of some work per arrival (docs/adr/0008).
     Adaptive,
-    /// As soon as the batch has β·λ items, else at frontrun, where λ is the rate per GPU that the model keeps busy: optimises
-    /// the time per item of one GPU (the text of seed 000, section 4.3), at the cost of the idle time that tells an autoscaler
-    /// something.
+    /// As soon as the batch has β·λ items, else at frontrun, where λ is the rate per GPU that the model keeps busy:
+    /// optimises the time per item of one GPU (the text of seed 000, section 4.3), at the cost of the idle time that
+    /// tells an autoscaler something.
     BetaLambda,
     /// At D − ℓ(b), the end of the window: optimises batch size to the last, at the cost of every late timer.
     Latest,
@@ -37,20 +39,20 @@ pub enum BatchLimit {
     /// Any number: optimises batch size.
     #[default]
     None,
-    /// Found by additive increase and multiplicative decrease (Clipper): optimises for models without a profile, at the cost
-    /// of batches that stay small for a while after every miss.
+    /// Found by additive increase and multiplicative decrease (Clipper): optimises for models without a profile, at the
+    /// cost of batches that stay small for a while after every miss.
     Aimd,
 }
 
 /// What a model gives up for others when its sub-cluster is overloaded (docs/adr/0011).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Shed {
-    /// Nothing: who loses how much is left to the order of those that wait. Optimises that order's good answers, at the cost
-    /// of whichever models it puts last.
+    /// Nothing: who loses how much is left to the order of those that wait. Optimises that order's good answers, at the
+    /// cost of whichever models it puts last.
     #[default]
     None,
-    /// The same share of its requests as every other model, divided by what they are worth: optimises fairness between models,
-    /// at the cost of those that the order would have spared.
+    /// The same share of its requests as every other model, divided by what they are worth: optimises fairness between
+    /// models, at the cost of those that the order would have spared.
     Proportional(RequestValue),
 }
 
@@ -81,8 +83,8 @@ impl Policy {
         ready_order: ReadyOrder::Latest,
         gpu_choice: GpuChoice::LowestId,
     };
-    /// The default: at once when there is GPU time to spare, deferred when there is not (docs/adr/0008); and under overload each model loses
-    /// its part (docs/adr/0011).
+    /// The default: at once when there is GPU time to spare, deferred when there is not (docs/adr/0008); and under
+    /// overload each model loses its part (docs/adr/0011).
     pub const AUTO: Self = Self {
         trigger: Trigger::Adaptive,
         drop: DropRule::Window(TargetShare::THREE_QUARTERS),
@@ -91,13 +93,13 @@ impl Policy {
     };
     /// The strong work-conserving rival: same ranking, same drop rule, no waiting.
     pub const EAGER: Self = Self { trigger: Trigger::Eager, ..Self::SYMPHONY };
-    /// Clipper (NSDI 2017): optimises for models that nobody has profiled, at the cost of goodput under load, where the earliest
-    /// request dictates small batches.
+    /// Clipper (NSDI 2017): optimises for models that nobody has profiled, at the cost of goodput under load, where the
+    /// earliest request dictates small batches.
     pub const CLIPPER: Self =
         Self { trigger: Trigger::Eager, drop: DropRule::Prune, limit: BatchLimit::Aimd, ..Self::SYMPHONY };
 
-    /// Triton's dynamic batcher with this maximum queue delay: optimises a simple configuration, at the cost of a wait that fits
-    /// one load and no other. Requests that cannot be met any more are dropped one by one.
+    /// Triton's dynamic batcher with this maximum queue delay: optimises a simple configuration, at the cost of a wait
+    /// that fits one load and no other. Requests that cannot be met any more are dropped one by one.
     #[must_use]
     pub const fn timeout(wait: Nanos) -> Self {
         Self { trigger: Trigger::Timeout(wait), drop: DropRule::Prune, ..Self::SYMPHONY }

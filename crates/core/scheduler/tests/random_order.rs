@@ -412,8 +412,8 @@ fn rankings() -> impl Strategy<Value = Vec<(ReadyOrder, GpuChoice)>> {
     proptest::collection::vec((order, choice), MODELS as usize)
 }
 
-/// α and β by class: one that is the faster for small batches and the slower for large ones, one that is slower throughout,
-/// and one so slow that few requests can wait for it.
+/// α and β by class: one that is the faster for small batches and the slower for large ones, one that is slower
+/// throughout, and one so slow that few requests can wait for it.
 fn lines() -> impl Strategy<Value = Vec<(f64, f64)>> {
     let line = prop_oneof![Just((1.0, 5.0)), Just((2.0, 3.0)), Just((3.0, 12.0)), Just((0.5, 30.0))];
     prop_oneof![Just(vec![(1.0, 5.0)]), proptest::collection::vec(line, 2..=CLASSES)]

@@ -1,5 +1,5 @@
-//! How fast a scenario is simulated on one core, and what comes out:
-//! `cargo run --release -p symphony-simulator --example speed -- deploy/scenarios/table4-resnet50.toml [key=value …] [--find-goodput]`
+//! How fast a scenario is simulated on one core, and what comes out: `cargo run --release -p symphony-simulator
+//! --example speed -- deploy/scenarios/table4-resnet50.toml [key=value …] [--find-goodput]`
 
 use std::time::Instant;
 

@@ -8,11 +8,11 @@ const HALVINGS: u32 = 60;
 
 /// The fluid bound in requests per second: the highest total rate at which staggered batches fit the GPUs.
 ///
-/// At rate λ a model's best batch is the largest b with b/λ + ℓ(b) within the SLO less delays: b requests gather while the
-/// batch before runs (seed 000, section 4.2, equations 2 and 3). It takes λ·ℓ(b)/b GPUs; all models together may take as
-/// many as there are. With one model this is the paper's staggered bound. Luck with arrivals can beat it by a little, and
-/// so can models that suit different kinds of GPUs: here each uses all kinds alike.
-/// Zero if some model cannot meet its SLO even alone, nor its longest deadline.
+/// At rate λ a model's best batch is the largest b with b/λ + ℓ(b) within the SLO less delays: b requests gather while
+/// the batch before runs (seed 000, section 4.2, equations 2 and 3). It takes λ·ℓ(b)/b GPUs; all models together may
+/// take as many as there are. With one model this is the paper's staggered bound. Luck with arrivals can beat it by a
+/// little, and so can models that suit different kinds of GPUs: here each uses all kinds alike. Zero if some model
+/// cannot meet its SLO even alone, nor its longest deadline.
 #[must_use]
 pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
     let gpus = f64::from(scenario.gpu_count());
@@ -54,8 +54,8 @@ pub fn fluid_gpus(scenario: &Scenario, rate_rps: impl Fn(&ModelSpec) -> f64) -> 
     rates.filter(|&(_, rate)| rate > 0.0).map(|(model, rate)| gpus_needed(scenario, model, rate)).sum()
 }
 
-/// GPUs that the model keeps busy at this rate of items per second, infinite if its SLO is out of reach. Where there are
-/// several classes, each serves a part of it that suits its number and its speed.
+/// GPUs that the model keeps busy at this rate of items per second, infinite if its SLO is out of reach. Where there
+/// are several classes, each serves a part of it that suits its number and its speed.
 fn gpus_needed(scenario: &Scenario, model: &ModelSpec, rate_rps: f64) -> f64 {
     let budget = budget(scenario, model);
     if let [only] = &model.profiles[..] {

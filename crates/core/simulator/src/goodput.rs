@@ -13,8 +13,8 @@ pub const GOODPUT_RESOLUTION: f64 = 0.005;
 const FIRST_SHARE: f64 = 0.92;
 /// How far the search first moves up from there; each further move up is twice as far.
 const FIRST_MOVE: f64 = 0.04;
-/// How far it moves down at a time. Verdicts are not monotone: where executions are noisy or arrivals come in bursts, a policy may fail at a
-/// low rate and pass at a higher one, and long steps down would miss what passes.
+/// How far it moves down at a time. Verdicts are not monotone: where executions are noisy or arrivals come in bursts, a
+/// policy may fail at a low rate and pass at a higher one, and long steps down would miss what passes.
 const MOVE_DOWN: f64 = 0.05;
 /// Shares of the goodput at which it is looked whether lower rates pass as well.
 const LOOKED_AT_BELOW: [f64; 3] = [0.75, 0.5, 0.25];
@@ -47,8 +47,8 @@ pub struct Goodput {
 }
 
 /// Finds the highest total rate at which every model's p99 meets its SLO in the median of the seeds: bracket, then
-/// bisection, then a look at some lower rates. The caller runs the trials, in any order and on as many threads as it likes, and also those that the search
-/// may turn out to need; what is found depends on the verdicts alone.
+/// bisection, then a look at some lower rates. The caller runs the trials, in any order and on as many threads as it
+/// likes, and also those that the search may turn out to need; what is found depends on the verdicts alone.
 #[derive(Clone, Debug)]
 pub struct GoodputSearch {
     seeds: Vec<u64>,
@@ -111,8 +111,8 @@ impl GoodputSearch {
         self.goodput_rps.map(|rate_rps| Goodput { rate_rps, fails_below_rps: self.fails_below.clone() })
     }
 
-    /// If the search ended upwards: the highest rate tried, in requests per second and as a multiple of the fluid bound.
-    /// What it found then is no goodput: nothing was too much, so next to nothing was counted.
+    /// If the search ended upwards: the highest rate tried, in requests per second and as a multiple of the fluid
+    /// bound. What it found then is no goodput: nothing was too much, so next to nothing was counted.
     #[must_use]
     pub fn never_failed(&self) -> Option<(f64, f64)> {
         let passed = self.goodput_rps.filter(|&found| found > 0.0 && self.failed_rps.is_none())?;

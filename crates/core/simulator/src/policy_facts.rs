@@ -16,8 +16,8 @@ pub struct ModelFacts {
     pub slo: Nanos,
     /// What a request of it is worth against those of others.
     pub value: RequestValue,
-    /// Its true rate in items per second, at a factor of one where the rate changes. Only policies that are told rates may look (Nexus is; Symphony
-    /// measures).
+    /// Its true rate in items per second, at a factor of one where the rate changes. Only policies that are told rates
+    /// may look (Nexus is; Symphony measures).
     pub items_per_s: f64,
 }
 

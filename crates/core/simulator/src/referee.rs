@@ -68,8 +68,8 @@ impl Referee {
         self.gpu_classes.get(gpu.get() as usize).copied().unwrap_or_default()
     }
 
-    /// A plan of a model with these profiles by class is sent at `now`. It is judged by the profile of its GPU's own class,
-    /// whatever the policy takes the GPU for.
+    /// A plan of a model with these profiles by class is sent at `now`. It is judged by the profile of its GPU's own
+    /// class, whatever the policy takes the GPU for.
     pub(crate) fn planned(
         &mut self,
         now: Time,

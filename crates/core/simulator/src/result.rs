@@ -60,16 +60,16 @@ pub struct RunResult {
     pub good_rps: f64,
     /// Share of requests dropped or late; zero if none arrived.
     pub bad_rate: f64,
-    /// Mean share of the GPUs that executed, between warm-up and the end of counting. Where their number follows the load,
-    /// of those that were there.
+    /// Mean share of the GPUs that executed, between warm-up and the end of counting. Where their number follows the
+    /// load, of those that were there.
     pub gpu_utilization: f64,
     /// GPUs that executed at least one batch in that time.
     pub gpus_used: u32,
     /// Mean share of the GPUs that did nothing in that time: 1 − `gpu_utilization`. Where batches start early it says
     /// little of how many GPUs could go; the demand does.
     pub idle_fraction: f64,
-    /// The GPU time that deferred batches of all that was asked in that time would have taken, over the GPU time; above 1
-    /// under overload. `None` of a policy that does not measure it.
+    /// The GPU time that deferred batches of all that was asked in that time would have taken, over the GPU time; above
+    /// 1 under overload. `None` of a policy that does not measure it.
     pub demand_fraction: Option<f64>,
     /// How many requests ran in a batch of each size.
     pub batch_size_by_request: BTreeMap<u32, u64>,
@@ -129,8 +129,8 @@ pub struct ModelResult {
     pub dropped: u64,
     /// Of them, those that were the model's part of an overload.
     pub shed: u64,
-    /// Median of the time from arrival to answer in milliseconds, dropped requests as infinite. `None` where infinite or
-    /// nothing arrived. Within 0.5 %, and never on the wrong side of the SLO.
+    /// Median of the time from arrival to answer in milliseconds, dropped requests as infinite. `None` where infinite
+    /// or nothing arrived. Within 0.5 %, and never on the wrong side of the SLO.
     pub p50_ms: Option<f64>,
     /// The same at 99 %: goodput asks for `p99_ms` ≤ SLO.
     pub p99_ms: Option<f64>,

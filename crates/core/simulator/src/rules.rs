@@ -1,4 +1,5 @@
-//! The rules of policies that say nothing of single decisions, in words: what is known of each of their batches and drops.
+//! The rules of policies that say nothing of single decisions, in words: what is known of each of their batches and
+//! drops.
 
 use symphony_explain::PolicyRules;
 use symphony_workload::PolicySpec;

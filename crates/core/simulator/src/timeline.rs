@@ -150,8 +150,8 @@ impl Watch for Timeline {
         let profile = &self.profiles[run.model as usize][class.index()];
         let (batch, due) = (run.plan.batch, run.plan.must_end_by);
         let latest = due - profile.latency(batch);
-        // Who plans one by one says why; of others it is when no request of one item could join. A full batch can be joined by nobody,
-        // from the beginning on.
+        // Who plans one by one says why; of others it is when no request of one item could join. A full batch can be
+        // joined by nobody, from the beginning on.
         let one_more = || due - profile.latency(batch + 1) - self.data_per_item;
         let frontrun = run.plan.why.map_or_else(one_more, |why| why.frontrun);
         self.batches.push(Batch { run: *run, frontrun, latest, late, cut });

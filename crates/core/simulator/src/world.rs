@@ -92,8 +92,8 @@ pub fn simulate_timeline(
     build_policy(&scenario.policy, &facts, Watched(scenario, seed, rate_rps, range))
 }
 
-/// As [`simulate`], and explains what became of some requests. Those that did not arrive, or were not decided before the
-/// run ended, are not among the explanations.
+/// As [`simulate`], and explains what became of some requests. Those that did not arrive, or were not decided before
+/// the run ended, are not among the explanations.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -247,8 +247,8 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             }
         }
         while !self.failed {
-            // Of events in the same instant, ends of plans go first, then failures, then the autoscaler, then the policy's
-            // timer, then arrivals in the order of the scenario.
+            // Of events in the same instant, ends of plans go first, then failures, then the autoscaler, then the
+            // policy's timer, then arrivals in the order of the scenario.
             let (ends, changes) = (self.gpus.next_end(), self.failures.next());
             let at = ends
                 .min(changes)

@@ -74,7 +74,8 @@ fn where_the_slo_leaves_no_time_to_make_up_for_small_batches() {
     let densenets = "name = 'densenet121', count = 16, alpha_ms = 1.061, beta_ms = 10.312, slo_ms = 20";
     keeps_up(24, densenets, "{ gamma = 0.5 }", 1.3);
     keeps_up(24, densenets, "'poisson'", 1.3);
-    // Fewer GPUs for a model: its fixed costs alone keep just one busy, but slack is dear where a batch runs for longer than it gathers.
+    // Fewer GPUs for a model: its fixed costs alone keep just one busy, but slack is dear where a batch runs for longer
+    // than it gathers.
     let densenets = "name = 'densenet121', count = 8, alpha_ms = 1.061, beta_ms = 10.312, slo_ms = 20";
     let goodput = |policy| find_goodput(&scenario(policy, 12, densenets, "arrival = { gamma = 0.5 }")).unwrap();
     let [symphony, auto, eager] = ["'symphony'", "'auto'", "'eager'"].map(goodput);
@@ -102,7 +103,8 @@ fn where_the_fixed_cost_is_small_or_a_model_has_one_gpu() {
 
 #[test]
 fn a_patient_model_does_not_take_the_gpus_that_impatient_ones_need() {
-    // Single batches of the patient one take up to a second or half of it, twenty to forty times what the others may wait in all.
+    // Single batches of the patient one take up to a second or half of it, twenty to forty times what the others may
+    // wait in all.
     let inception = "alpha_ms = 5.09, beta_ms = 18.368";
     let with = |line: &str, weight: f64, slo_ms: u32| {
         format!(
@@ -118,8 +120,8 @@ fn a_patient_model_does_not_take_the_gpus_that_impatient_ones_need() {
 
 #[test]
 fn bursts_that_hardly_ever_fill_all_gpus_do_not_make_batches_small() {
-    // The mean demand is two and a half standard deviations below the GPUs. Early starts for the sake of such bursts made batches of 17
-    // instead of 22, kept all GPUs busy by that, and one percent of the answers were bad.
+    // The mean demand is two and a half standard deviations below the GPUs. Early starts for the sake of such bursts
+    // made batches of 17 instead of 22, kept all GPUs busy by that, and one percent of the answers were bad.
     let resnets = "name = 'resnet50v2', count = 12, alpha_ms = 1.409, beta_ms = 5.947, slo_ms = 50";
     let run = simulate(&scenario("'auto'", 42, resnets, "arrival = { gamma = 0.5 }"), 1, 24_150.0).unwrap();
     assert!(run.bad_rate < 0.003, "{} bad", run.bad_rate);
@@ -180,8 +182,8 @@ fn who_defers_requests_of_several_items_keeps_up_with_who_does_not() {
 
 #[test]
 fn a_lead_that_begins_knows_as_much_as_it_needs() {
-    // Nothing is learnt yet: gaps, load, or by how much executions are longer than their profile. A lead that left no room for that would
-    // have 0.25 % bad at the highest load, more than is allowed here.
+    // Nothing is learnt yet: gaps, load, or by how much executions are longer than their profile. A lead that left no
+    // room for that would have 0.25 % bad at the highest load, more than is allowed here.
     let resnets = "name = 'resnet50', count = 20, alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 50";
     let noisy = "arrival = 'poisson', popularity = { zipf = 0.9 } }\nexecution = { noise = { lognormal_sigma = 0.03 }";
     let mut scenario = scenario("'auto'", 32, resnets, noisy);

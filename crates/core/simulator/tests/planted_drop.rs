@@ -28,8 +28,8 @@ fn explained(scenario: &Scenario, ask: Ask) -> Vec<Explanation> {
     explanations
 }
 
-/// Ten requests every 20 ms, ℓ(b) = b + 5 ms: batches of ten that run from 9 to 24 ms after each burst, and a target of 6
-/// (5 + b + b / 0.5 per ms ≤ 25). Then eight at +9.5 ms, while the GPU is busy, and eight at +20 ms.
+/// Ten requests every 20 ms, ℓ(b) = b + 5 ms: batches of ten that run from 9 to 24 ms after each burst, and a target of
+/// 6 (5 + b + b / 0.5 per ms ≤ 25). Then eight at +9.5 ms, while the GPU is busy, and eight at +20 ms.
 fn planted() -> (Scenario, u64) {
     let mut trace = String::from("time_s\n");
     let mut burst = |at_ms: f64, requests: u32| {

@@ -1,6 +1,6 @@
-//! Under overload every model of policy `auto` loses its part (docs/adr/0011): the same share of its requests, divided by what
-//! they are worth. Spread, values, popularity, rare models and the step up also run with the control off, which must fail: else
-//! they would show nothing.
+//! Under overload every model of policy `auto` loses its part (docs/adr/0011): the same share of its requests, divided
+//! by what they are worth. Spread, values, popularity, rare models and the step up also run with the control off, which
+//! must fail: else they would show nothing.
 
 use symphony_explain::Explanation;
 use symphony_simulator::{Ask, RunResult, simulate, simulate_explained};
@@ -104,8 +104,8 @@ fn one_and_others(one: &str) -> String {
 
 #[test]
 fn a_model_that_is_hardly_asked_is_not_starved() {
-    // Six requests a second: its batches are small, so in the order of those that wait it is always late. That it loses more
-    // than its part shows after some seconds.
+    // Six requests a second: its batches are small, so in the order of those that wait it is always late. That it loses
+    // more than its part shows after some seconds.
     let (models, times) = (one_and_others("weight = 0.01"), ["warmup_s=20", "duration_s=60"]);
     let bad = |policy: &str| {
         let scenario = resnets(policy, "rate_rps = 1, arrival = 'poisson'", &[&models, times[0], times[1]]);
@@ -138,7 +138,8 @@ fn without_overload_nothing_is_decided_differently() {
     }
 }
 
-/// Good answers per second of a policy over those of `symphony`, which gives up whoever it likes and protects the whole target.
+/// Good answers per second of a policy over those of `symphony`, which gives up whoever it likes and protects the whole
+/// target.
 fn over_symphony(policy: &str, models: &str, gpus: u32, rate_rps: f64) -> f64 {
     let good = |policy: &str| {
         let text = format!(
@@ -235,7 +236,8 @@ fn gpus_that_are_of_no_use_change_nothing() {
 
 #[test]
 fn what_a_burst_leaves_behind_is_not_paid_for_by_those_who_come_later() {
-    // For 0.8 s eighty times as much as before; what of it can wait for three seconds is given up when there is room again.
+    // For 0.8 s eighty times as much as before; what of it can wait for three seconds is given up when there is room
+    // again.
     let text = "name = 'patient'
         policy = 'auto'
         duration_s = 4

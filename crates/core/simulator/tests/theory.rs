@@ -85,7 +85,8 @@ fn idle_time_follows_the_load_and_no_choice_of_gpus_would_touch_fewer() {
             let (found, timeline) = simulate_timeline(&scenario, 1, scenario.rate_rps, range).unwrap();
             let idle = found.idle_fraction;
             assert!((idle - (1.0 - load)).abs() < 0.05, "{policy}, load {load}: idle {idle}");
-            // Whatever GPU a batch gets, there must be as many as run at once; the lowest that is free never takes one more.
+            // Whatever GPU a batch gets, there must be as many as run at once; the lowest that is free never takes one
+            // more.
             let at_once = most_at_once(&timeline.to_trace_json());
             assert!(
                 found.gpus_used <= at_once,

@@ -1,7 +1,7 @@
 //! What is asked of a cluster: scenarios, arrival processes, popularity, latency profiles from files.
 //!
-//! Pure: text comes in, values go out. Files are read by the caller, randomness comes from seeds, and nothing here knows
-//! the time of day.
+//! Pure: text comes in, values go out. Files are read by the caller, randomness comes from seeds, and nothing here
+//! knows the time of day.
 
 mod arrivals;
 mod autoscale;

@@ -15,8 +15,8 @@ struct Row {
 /// measured one its latency (never an optimistic guess). Nothing is extrapolated above the largest.
 ///
 /// # Errors
-/// If the columns are not `gpu_kind,batch,latency_ms`, the kind is not in the file, a batch size appears twice or is out
-/// of range, or the latencies are not positive and monotone. The message names the line or batch size.
+/// If the columns are not `gpu_kind,batch,latency_ms`, the kind is not in the file, a batch size appears twice or is
+/// out of range, or the latencies are not positive and monotone. The message names the line or batch size.
 pub fn profile_from_csv(text: &str, gpu_kind: &str) -> Result<LatencyProfile, String> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
     let mut kinds: Vec<String> = Vec::new();

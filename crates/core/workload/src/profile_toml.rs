@@ -21,8 +21,8 @@ struct MeasuredKind {
     dynamic_memory_bytes: u64,
 }
 
-/// What a model takes of a GPU of the kind in bytes: as long as it is loaded, and beside that while its largest batch runs. Nothing where
-/// the file does not say, or does not know the kind.
+/// What a model takes of a GPU of the kind in bytes: as long as it is loaded, and beside that while its largest batch
+/// runs. Nothing where the file does not say, or does not know the kind.
 pub(crate) fn memory_from_toml(text: &str, gpu_kind: &str) -> (u64, u64) {
     let measured = toml::from_str(text).ok().and_then(|Measured { mut gpu }| gpu.remove(gpu_kind));
     measured.map_or((0, 0), |kind| (kind.static_memory_bytes, kind.dynamic_memory_bytes))
@@ -31,8 +31,8 @@ pub(crate) fn memory_from_toml(text: &str, gpu_kind: &str) -> (u64, u64) {
 /// The profile of one GPU kind, from the text of a profile file.
 ///
 /// # Errors
-/// If it is not such a file, the kind is not in it, or the latencies are not positive and monotone. The message names the kind
-/// or the batch size.
+/// If it is not such a file, the kind is not in it, or the latencies are not positive and monotone. The message names
+/// the kind or the batch size.
 pub fn profile_from_toml(text: &str, gpu_kind: &str) -> Result<LatencyProfile, String> {
     let Measured { gpu } = toml::from_str(text).map_err(|error| {
         format!("expected a file of `symphony profile`, with latency_ms of each [gpu.KIND]: {}", error.message())

@@ -19,7 +19,8 @@ pub struct Arriving {
     pub items: u32,
 }
 
-/// The requests of one model. Deadlines and items have streams of their own, so arrivals are the same whatever these are.
+/// The requests of one model. Deadlines and items have streams of their own, so arrivals are the same whatever these
+/// are.
 #[derive(Clone, Debug)]
 pub struct RequestStream {
     arrivals: ArrivalStream,

@@ -94,7 +94,8 @@ pub struct ModelSpec {
     pub share: f64,
     /// What a request of it is worth against those of others, to policies that look.
     pub value: RequestValue,
-    /// What its rate is multiplied by in the course of the run, if it changes: its own profile times that of the workload.
+    /// What its rate is multiplied by in the course of the run, if it changes: its own profile times that of the
+    /// workload.
     pub rate_profile: Option<Arc<RateProfile>>,
 }
 
@@ -223,8 +224,8 @@ impl Scenario {
             .map(|spec| spec.kind.as_str())
     }
 
-    /// The same where the slowest of a model's profiles counts at each batch size, on every GPU: for policies that know of
-    /// no kinds, and plan for the slowest to keep their promises on all of them.
+    /// The same where the slowest of a model's profiles counts at each batch size, on every GPU: for policies that know
+    /// of no kinds, and plan for the slowest to keep their promises on all of them.
     #[must_use]
     pub fn with_slowest_profiles(&self) -> Self {
         let mut scenario = self.clone();

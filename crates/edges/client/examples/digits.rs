@@ -1,5 +1,5 @@
-//! Asks for the digit on a picture: `cargo run -p symphony-client --example digits -- PICTURE FRONTEND…`, where `symphony up --with-models`
-//! runs.
+//! Asks for the digit on a picture: `cargo run -p symphony-client --example digits -- PICTURE FRONTEND…`, where
+//! `symphony up --with-models` runs.
 
 use std::time::Duration;
 

@@ -7,8 +7,8 @@ pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause: how late a frontend that is back may be noticed.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Pauses that double with each failure up to [`PAUSE_MAX`], spread over their second half: clients that lost a frontend in
-/// the same moment do not come back in the same moment.
+/// Pauses that double with each failure up to [`PAUSE_MAX`], spread over their second half: clients that lost a
+/// frontend in the same moment do not come back in the same moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,

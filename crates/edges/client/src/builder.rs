@@ -17,7 +17,8 @@ pub mod limits {
     pub const FRONTENDS_MAX: usize = 64;
     /// Connections to one frontend. A frontend serves 1024 requests at once on each.
     pub const CONNECTIONS_MAX: usize = 256;
-    /// Requests in flight without [`in_flight_max`](super::ClientBuilder::in_flight_max): as many as one connection carries.
+    /// Requests in flight without [`in_flight_max`](super::ClientBuilder::in_flight_max): as many as one connection
+    /// carries.
     pub const IN_FLIGHT_MAX: usize = 1024;
     /// Frontends that are asked for one request, one after the other.
     pub const ATTEMPTS_MAX: usize = 3;
@@ -37,8 +38,8 @@ pub mod limits {
     pub const PATIENCE: Duration = Duration::from_secs(60);
     /// The longest that any request is waited for.
     pub const PATIENCE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-    /// How long after its deadline the frontend's word about a request is waited for: frontends wait for a result for 0.1 s
-    /// after it (`frontend.answer_grace_ms`).
+    /// How long after its deadline the frontend's word about a request is waited for: frontends wait for a result for
+    /// 0.1 s after it (`frontend.answer_grace_ms`).
     pub const ANSWER_GRACE: Duration = Duration::from_secs(1);
     /// How long a request waits for a frontend while all are away.
     pub const WAIT_FOR_FRONTEND: Duration = Duration::from_secs(1);
@@ -131,29 +132,30 @@ impl ClientBuilder {
         self
     }
 
-    /// How long after its deadline a request is waited for, instead of [`limits::ANSWER_GRACE`]. Less than the frontends' own
-    /// `answer_grace_ms` turns their word about a missed deadline into [`Error::NoAnswer`](crate::Error).
+    /// How long after its deadline a request is waited for, instead of [`limits::ANSWER_GRACE`]. Less than the
+    /// frontends' own `answer_grace_ms` turns their word about a missed deadline into
+    /// [`Error::NoAnswer`](crate::Error).
     pub const fn answer_grace(mut self, grace: Duration) -> Self {
         self.answer_grace = grace;
         self
     }
 
-    /// How long a request waits for a frontend while all are away, instead of [`limits::WAIT_FOR_FRONTEND`]; its own time
-    /// counts too.
+    /// How long a request waits for a frontend while all are away, instead of [`limits::WAIT_FOR_FRONTEND`]; its own
+    /// time counts too.
     pub const fn wait_for_frontend(mut self, wait: Duration) -> Self {
         self.wait_for_frontend = wait;
         self
     }
 
-    /// Frontends are not probed: every one is taken to serve, whatever was found there before. For load generators, which are
-    /// to find what happens, and not to go around it.
+    /// Frontends are not probed: every one is taken to serve, whatever was found there before. For load generators,
+    /// which are to find what happens, and not to go around it.
     pub const fn unwatched(mut self) -> Self {
         self.watched = false;
         self
     }
 
-    /// This entry of metadata goes with every call, for whoever stands before the frontends: `authorization`, a tenant. It is
-    /// not shown in logs.
+    /// This entry of metadata goes with every call, for whoever stands before the frontends: `authorization`, a tenant.
+    /// It is not shown in logs.
     pub fn metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.push((name.into(), Secret(value.into())));
         self

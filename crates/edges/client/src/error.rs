@@ -89,8 +89,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Whether it is certain that the frontend did not accept the request: it is a frontend that speaks, and the request was
-    /// given no name.
+    /// Whether it is certain that the frontend did not accept the request: it is a frontend that speaks, and the
+    /// request was given no name.
     #[must_use]
     pub fn was_not_accepted(&self) -> bool {
         !self.reason.is_empty() && self.request_id.is_none()
@@ -121,8 +121,8 @@ impl Error {
         Self::Unreachable(format!("no connection came up in {} attempts", limits::ATTEMPTS_MAX))
     }
 
-    /// Whether another frontend may be asked at once: this one has not accepted the request, and has said that it is its own
-    /// state that forbids it, not the request.
+    /// Whether another frontend may be asked at once: this one has not accepted the request, and has said that it is
+    /// its own state that forbids it, not the request.
     pub(crate) fn another_may_be_asked(&self) -> bool {
         self.refusal().is_some_and(|refusal| refusal.was_not_accepted() && refusal.retry_after.is_some())
     }

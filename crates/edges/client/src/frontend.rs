@@ -141,7 +141,8 @@ impl Frontend {
         self.suspicion.notify_one();
     }
 
-    /// Asks the frontend again and again whether it takes requests, and rings `news` when that has changed; without end.
+    /// Asks the frontend again and again whether it takes requests, and rings `news` when that has changed; without
+    /// end.
     pub(crate) async fn keep(self: Arc<Self>, news: watch::Sender<u64>) {
         let mut backoff = Backoff::default();
         loop {

@@ -18,16 +18,18 @@
 //! # }
 //! ```
 //!
-//! **Deadlines.** [`Request::within`] counts from the call of [`Client::infer`]; what is left of it goes with each attempt as
-//! the parameter `timeout`. The gRPC deadline is later by [`ClientBuilder::answer_grace`], so that the frontend's own word
-//! about a deadline (why it was missed) still arrives. Without `within` the model's SLO holds.
+//! **Deadlines.** [`Request::within`] counts from the call of [`Client::infer`]; what is left of it goes with each
+//! attempt as the parameter `timeout`. The gRPC deadline is later by [`ClientBuilder::answer_grace`], so that the
+//! frontend's own word about a deadline (why it was missed) still arrives. Without `within` the model's SLO holds.
 //!
 //! **Retries.** A request is sent to a second frontend only if it is certain that the first one did not accept it: the
-//! connection could not be made, or the frontend refused it before it had a name, and said that it may be tried again. A
-//! request that may have been accepted is never sent again, so it runs once and is answered once; whether to ask anew is
-//! for the caller, who knows whether the model may run twice. Attempts follow one another: there is never more than one.
+//! connection could not be made, or the frontend refused it before it had a name, and said that it may be tried again.
+//! A request that may have been accepted is never sent again, so it runs once and is answered once; whether to ask anew
+//! is for the caller, who knows whether the model may run twice. Attempts follow one another: there is never more than
+//! one.
 //!
-//! **Leaving.** A future of [`Client::infer`] that is dropped cancels its request, also at the frontend and the scheduler.
+//! **Leaving.** A future of [`Client::infer`] that is dropped cancels its request, also at the frontend and the
+//! scheduler.
 
 mod answer;
 mod backoff;

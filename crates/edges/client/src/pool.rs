@@ -70,7 +70,8 @@ impl Pool {
         }
     }
 
-    /// The frontend that is asked next, which none of `asked` is. While none takes requests it is waited for one, so long.
+    /// The frontend that is asked next, which none of `asked` is. While none takes requests it is waited for one, so
+    /// long.
     pub(crate) async fn pick(&self, asked: &[usize], wait: Duration) -> Result<(usize, Held), Error> {
         if let Some(picked) = self.choose(asked) {
             return Ok(picked);

@@ -65,15 +65,16 @@ impl Request {
         self
     }
 
-    /// With the `classes` likeliest classes of this output instead of its elements: byte strings `value:index:label`, or
-    /// `value:index` if the model has no labels for it.
+    /// With the `classes` likeliest classes of this output instead of its elements: byte strings `value:index:label`,
+    /// or `value:index` if the model has no labels for it.
     #[must_use]
     pub fn classification(mut self, output: impl Into<String>, classes: u32) -> Self {
         self.outputs.push(Output { name: output.into(), classes: Some(classes) });
         self
     }
 
-    /// Due within this time of the call of [`Client::infer`](crate::Client::infer). The model's SLO holds too, if it is shorter.
+    /// Due within this time of the call of [`Client::infer`](crate::Client::infer). The model's SLO holds too, if it is
+    /// shorter.
     #[must_use]
     pub const fn within(mut self, time: Duration) -> Self {
         self.within = Some(time);
@@ -94,8 +95,8 @@ impl Request {
         self
     }
 
-    /// Under the caller's own name, which comes back with the answer; without it the client makes one. Frontends do not look
-    /// at it: requests of one name are two requests.
+    /// Under the caller's own name, which comes back with the answer; without it the client makes one. Frontends do not
+    /// look at it: requests of one name are two requests.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());

@@ -141,7 +141,8 @@ impl Tensor {
         let lengths: usize = values.iter().map(|value| LENGTH_BYTES + value.as_ref().len()).sum();
         let mut data = Vec::with_capacity(lengths);
         for value in values.iter().map(AsRef::as_ref) {
-            // A longer one does not fit a message by far; its length then is not that of its data, which is refused below.
+            // A longer one does not fit a message by far; its length then is not that of its data, which is refused
+            // below.
             let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
             data.extend_from_slice(&length.to_le_bytes());
             data.extend_from_slice(value);
@@ -149,7 +150,8 @@ impl Tensor {
         Self::raw(name, ElementType::Bytes, shape, data.into())
     }
 
-    /// A tensor of bytes as they travel: little-endian, row-major; of byte strings each with its length, a `u32`, before it.
+    /// A tensor of bytes as they travel: little-endian, row-major; of byte strings each with its length, a `u32`,
+    /// before it.
     ///
     /// # Errors
     /// If the shape stands for another number of elements.

@@ -8,7 +8,8 @@ pub struct AutoscalingConfig {
     pub gpus_min: u32,
     /// The most.
     pub gpus_max: u32,
-    /// The share of the GPUs that is kept idle for a rise, in per cent; half of it is the least before GPUs are asked for.
+    /// The share of the GPUs that is kept idle for a rise, in per cent; half of it is the least before GPUs are asked
+    /// for.
     pub reserve_percent: u32,
     /// Measurements of so long decide about more GPUs, in seconds.
     pub up_window_s: u64,

@@ -24,11 +24,12 @@ pub struct BackendConfig {
     pub device_required: bool,
     /// Its GPUs.
     pub gpus: Vec<GpuConfig>,
-    /// Where an emulated backend reads how slow each of its GPUs is, again and again; none (an empty string) reads nothing.
+    /// Where an emulated backend reads how slow each of its GPUs is, again and again; none (an empty string) reads
+    /// nothing.
     #[serde(with = "crate::empty_is_none")]
     pub pace_file: Option<PathBuf>,
-    /// By how much batches of an emulated backend miss their profiles: the standard deviation of a lognormal factor's logarithm, whose mean
-    /// is one; 0 for not at all.
+    /// By how much batches of an emulated backend miss their profiles: the standard deviation of a lognormal factor's
+    /// logarithm, whose mean is one; 0 for not at all.
     pub noise: f64,
     /// MB of models that an emulated backend loads per second, one GPU after the other; 0: they are there at once.
     pub emulated_load_mb_per_s: u64,
@@ -41,7 +42,8 @@ pub struct BackendConfig {
     pub intra_op_threads: u32,
     /// Batch plans that may wait per GPU.
     pub plans_queued_max: u32,
-    /// Where seals, accepted plans and executions are written down for a checker; none (an empty string) writes nothing.
+    /// Where seals, accepted plans and executions are written down for a checker; none (an empty string) writes
+    /// nothing.
     #[serde(with = "crate::empty_is_none")]
     pub journal_file: Option<PathBuf>,
     /// The largest journal, in MB of 2^20 bytes.

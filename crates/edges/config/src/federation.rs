@@ -1,5 +1,6 @@
-//! `[federation]`: several clusters under one top-level group. Replicas of that group have this section, and frontends that
-//! serve the models of all clusters; `[cluster]` then only names the federation, and `[security]` holds their certificates there.
+//! `[federation]`: several clusters under one top-level group. Replicas of that group have this section, and frontends
+//! that serve the models of all clusters; `[cluster]` then only names the federation, and `[security]` holds their
+//! certificates there.
 
 use std::path::PathBuf;
 
@@ -19,7 +20,8 @@ pub struct FederationConfig {
     pub log_engine: LogEngine,
     /// Where it serves metrics and health. Replicas only.
     pub metrics: Address,
-    /// How long no quorum of a cluster may answer until its models are served elsewhere, in milliseconds. Replicas only.
+    /// How long no quorum of a cluster may answer until its models are served elsewhere, in milliseconds. Replicas
+    /// only.
     pub unreachable_ms: u64,
     /// How often clusters are looked at, in milliseconds. Replicas only.
     pub look_every_ms: u64,

@@ -32,8 +32,8 @@ pub enum FrameTransportKind {
     Tcp,
     /// Shared memory. With a process of another host TCP, and a warning, unless it is required.
     SharedMemory,
-    /// Shared memory between processes of one host, RDMA with others. Where neither can be had TCP, and a warning, unless that is required.
-    /// Never chosen unasked: what travels between hosts so is not encrypted.
+    /// Shared memory between processes of one host, RDMA with others. Where neither can be had TCP, and a warning,
+    /// unless that is required. Never chosen unasked: what travels between hosts so is not encrypted.
     Rdma,
 }
 

@@ -10,8 +10,8 @@ pub struct ImagesConfig {
     pub waiting_max: u32,
     /// The largest picture, in pixels by what its header says.
     pub pixels_max: u64,
-    /// The tensors that pictures become, of all requests together, in MB of 2^20 bytes: counted from before they are decoded until
-    /// their request has its outcome.
+    /// The tensors that pictures become, of all requests together, in MB of 2^20 bytes: counted from before they are
+    /// decoded until their request has its outcome.
     pub decoded_mb_max: u64,
 }
 

@@ -6,8 +6,8 @@ use crate::Address;
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkConfig {
-    /// Addresses that are dialled at another place: behind address translation, a forwarder, or a proxy that a test puts
-    /// in between. Who must answer stays the same.
+    /// Addresses that are dialled at another place: behind address translation, a forwarder, or a proxy that a test
+    /// puts in between. Who must answer stays the same.
     pub routes: Vec<RouteConfig>,
 }
 

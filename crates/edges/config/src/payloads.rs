@@ -8,8 +8,9 @@ pub struct PayloadsConfig {
     pub transport: PayloadTransportKind,
     /// Whether a pair that cannot use it is refused, instead of using TCP.
     pub required: bool,
-    /// The largest shared memory, in MB of 2^20 bytes: a frontend's for inputs, a backend's for the results of each frontend.
-    /// With RDMA: a frontend's for inputs, a backend's for the inputs that it reads, all of which stays in memory.
+    /// The largest shared memory, in MB of 2^20 bytes: a frontend's for inputs, a backend's for the results of each
+    /// frontend. With RDMA: a frontend's for inputs, a backend's for the inputs that it reads, all of which stays in
+    /// memory.
     pub pool_mb: u64,
     /// The RDMA device; empty for the first with an active port.
     pub rdma_device: String,
@@ -25,8 +26,8 @@ pub enum PayloadTransportKind {
     Tcp,
     /// Shared memory. With a process of another host TCP, and a warning, unless it is required.
     SharedMemory,
-    /// RDMA. Where it cannot be had TCP, and a warning, unless it is required. Never chosen unasked: what travels so is not
-    /// encrypted.
+    /// RDMA. Where it cannot be had TCP, and a warning, unless it is required. Never chosen unasked: what travels so is
+    /// not encrypted.
     Rdma,
 }
 

@@ -34,8 +34,8 @@ pub struct SchedulerConfig {
     pub tape_dir: Option<PathBuf>,
     /// The largest tape, in MB of 2^20 bytes; each worker of each lead has its own.
     pub tape_mb_max: u64,
-    /// Names of sub-clusters whose owners want whole GPUs idle, for power or other work: with policy `auto` their batches start
-    /// late however many GPUs are to spare.
+    /// Names of sub-clusters whose owners want whole GPUs idle, for power or other work: with policy `auto` their
+    /// batches start late however many GPUs are to spare.
     pub consolidate: Vec<String>,
     /// What comes off every deadline.
     pub delays: DelaysConfig,

@@ -58,7 +58,8 @@ pub mod limits {
     pub const JOURNAL_MB_MAX: u64 = 4096;
     /// Shared memory of one process, or of one pair for results, in MB: 64 GiB.
     pub const POOL_MB_MAX: u64 = 64 << 10;
-    /// How long a reader of frames may look before it sleeps, in microseconds: longer than the pauses of a busy link by far.
+    /// How long a reader of frames may look before it sleeps, in microseconds: longer than the pauses of a busy link by
+    /// far.
     pub const FRAMES_SPIN_US_MAX: u64 = 10_000;
     /// Pictures that are decoded at once: more than any machine has cores for.
     pub const IMAGE_THREADS_MAX: u64 = 1024;

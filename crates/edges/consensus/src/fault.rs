@@ -4,8 +4,8 @@ use std::fmt;
 
 /// What a node does when a read or write of its log or snapshots fails.
 ///
-/// After a failed fsync nothing in the page cache may be trusted, so there is no way to go on: the store is poisoned and
-/// every later operation fails. What remains to choose is whether the process goes down with it.
+/// After a failed fsync nothing in the page cache may be trusted, so there is no way to go on: the store is poisoned
+/// and every later operation fails. What remains to choose is whether the process goes down with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDiskError {
     /// Abort the process at once: the others elect, a supervisor restarts. The default.

@@ -47,8 +47,8 @@ pub struct Members {
     pub addresses: BTreeMap<NodeId, String>,
 }
 
-/// One replica of the control group; a cheap handle. Call [`shutdown`](Self::shutdown) when done: dropping handles alone
-/// ends nothing.
+/// One replica of the control group; a cheap handle. Call [`shutdown`](Self::shutdown) when done: dropping handles
+/// alone ends nothing.
 #[derive(Clone)]
 pub struct ControlGroup {
     me: Addressing,
@@ -124,10 +124,10 @@ impl ControlGroup {
         Ok(group)
     }
 
-    /// Writes the first membership if this node is among the voters and its log is empty. All voters do so with the same
-    /// entry at the same position, so it does not matter who is first, or that some are. Called by [`start`](Self::start)
-    /// with the configured voters; a caller that has to make sure first that no group exists configures none, and calls
-    /// it later.
+    /// Writes the first membership if this node is among the voters and its log is empty. All voters do so with the
+    /// same entry at the same position, so it does not matter who is first, or that some are. Called by
+    /// [`start`](Self::start) with the configured voters; a caller that has to make sure first that no group exists
+    /// configures none, and calls it later.
     ///
     /// # Errors
     /// The node has stopped.
@@ -204,7 +204,8 @@ impl ControlGroup {
         self.leadership.clone()
     }
 
-    /// Whether this node has anything on its disk: a vote, or a log that it founded or was given, now or in an earlier life.
+    /// Whether this node has anything on its disk: a vote, or a log that it founded or was given, now or in an earlier
+    /// life.
     #[must_use]
     pub fn has_past(&self) -> bool {
         let known = self.log.known();
@@ -217,19 +218,22 @@ impl ControlGroup {
         self.log.known().last.map_or(0, |at| at.index)
     }
 
-    /// Answers the other replicas and campaigns, or does neither. One that may have lost its disk, or part of what was on it, must
-    /// neither vote nor acknowledge before it knows: what it forgot may be what others were told. Every node starts open.
+    /// Answers the other replicas and campaigns, or does neither. One that may have lost its disk, or part of what was
+    /// on it, must neither vote nor acknowledge before it knows: what it forgot may be what others were told. Every
+    /// node starts open.
     pub fn set_open(&self, open: bool) {
         self.participation.set_open(open);
     }
 
-    /// It was found that this node has forgotten what it acknowledged: it takes no part any more, and its directory is refused from now on.
+    /// It was found that this node has forgotten what it acknowledged: it takes no part any more, and its directory is
+    /// refused from now on.
     pub fn forget(&self) {
         self.participation.forget();
     }
 
-    /// Resolves once it has [forgotten](Self::forget), also because a leader has told this node that it has less than it acknowledged: an older copy of its disk was put in place, or
-    /// the disk lied. It takes no part any more, and must come back as somebody new.
+    /// Resolves once it has [forgotten](Self::forget), also because a leader has told this node that it has less than
+    /// it acknowledged: an older copy of its disk was put in place, or the disk lied. It takes no part any more, and
+    /// must come back as somebody new.
     pub async fn forgotten(&self) {
         self.participation.forgotten().await;
     }
@@ -246,8 +250,8 @@ impl ControlGroup {
         }
     }
 
-    /// The service that the other replicas call; mount it on the node's control port. Whoever is `removed` from the group for ever
-    /// is refused, also over a stream that it opened before; it is asked at each message.
+    /// The service that the other replicas call; mount it on the node's control port. Whoever is `removed` from the
+    /// group for ever is refused, also over a stream that it opened before; it is asked at each message.
     #[must_use]
     pub fn service(&self, removed: impl Fn(NodeId) -> bool + Send + Sync + 'static) -> RaftServer {
         wire::pb::raft_server::RaftServer::new(self.raft_service(Arc::new(removed)))
@@ -277,8 +281,8 @@ impl ControlGroup {
         self.raft.trigger().transfer_leader(to.get()).await.map_err(|_| ProposeError::Stopped)
     }
 
-    /// Adds a replica that does not vote yet and returns once it holds everything up to its own addition, however long that
-    /// takes.
+    /// Adds a replica that does not vote yet and returns once it holds everything up to its own addition, however long
+    /// that takes.
     ///
     /// Ids are never reused: take the log index of a proposal, which nobody had before.
     ///
@@ -286,8 +290,8 @@ impl ControlGroup {
     /// The address is not host:port, or the group did not agree.
     pub async fn add_learner(&self, node: NodeId, address: String) -> Result<(), MembershipError> {
         validate_address(&address).map_err(|reason| MembershipError::Refused(format!("address {reason}")))?;
-        // The library's own wait is content with a lag for which it would send no snapshot: in a young group also with one that
-        // never answered.
+        // The library's own wait is content with a lag for which it would send no snapshot: in a young group also with
+        // one that never answered.
         match self.raft.add_learner(node.get(), BasicNode::new(address), false).await {
             Ok(added) => self.catches_up(node, added.log_id.index).await,
             Err(error) => Err(self.membership_error(error)),

@@ -11,9 +11,9 @@ pub enum Host {
     /// A machine: the engine of the configuration, threads for what blocks.
     #[default]
     Machine,
-    /// A simulation: a disk in memory that outlives the replica, and everything in tasks of the one thread that simulates,
-    /// so that nothing but the simulation decides what comes first. Snapshots are files here too. Its network is that of
-    /// the [`Net`](symphony_net::Net) in the configuration.
+    /// A simulation: a disk in memory that outlives the replica, and everything in tasks of the one thread that
+    /// simulates, so that nothing but the simulation decides what comes first. Snapshots are files here too. Its
+    /// network is that of the [`Net`](symphony_net::Net) in the configuration.
     Simulation {
         /// The log's disk.
         disk: SimulatedDisk,

@@ -67,12 +67,13 @@ pub(crate) struct Signs {
     pub(crate) heard: Arc<Heard>,
 }
 
-/// Follows the library and the disk until the library stops, then closes the watch; and keeps its clock ([`Pacing`]). A leader whose
-/// disk hangs and that keeps quiet is no leader any more, whatever the library, which may be waiting for that disk, still says. Wakes
-/// watchers only when leader or term change; `quorum_acked` moves with every heartbeat and is read when wanted.
+/// Follows the library and the disk until the library stops, then closes the watch; and keeps its clock ([`Pacing`]). A
+/// leader whose disk hangs and that keeps quiet is no leader any more, whatever the library, which may be waiting for
+/// that disk, still says. Wakes watchers only when leader or term change; `quorum_acked` moves with every heartbeat and
+/// is read when wanted.
 ///
-/// The library says something new of all its measures after each of its turns, and of who leads only when that changes. The former
-/// is waited for only while it ticks.
+/// The library says something new of all its measures after each of its turns, and of who leads only when that changes.
+/// The former is waited for only while it ticks.
 pub(crate) async fn follow(
     raft: Raft<TypeConfig, Machine>,
     signs: Signs,

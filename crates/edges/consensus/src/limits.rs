@@ -27,17 +27,17 @@ pub(crate) const SNAPSHOT_CHUNK_BYTES: usize = 256 * KIB;
 /// Entries in one replication request.
 pub(crate) const APPEND_ENTRIES_MAX: u64 = 512;
 
-/// Appends of one stream without an answer, at both ends. Within the deadline of the first, three heartbeats, there are three of them;
-/// entries are sent one request at a time.
+/// Appends of one stream without an answer, at both ends. Within the deadline of the first, three heartbeats, there are
+/// three of them; entries are sent one request at a time.
 pub(crate) const APPENDS_UNANSWERED_MAX: usize = 8;
 
-/// The format of Raft's messages and of how they are exchanged; others are refused. 1 named none, and called for each append; 2 did
-/// not say what was acknowledged.
+/// The format of Raft's messages and of how they are exchanged; others are refused. 1 named none, and called for each
+/// append; 2 did not say what was acknowledged.
 pub(crate) const WIRE_FORMAT: u32 = 3;
 
-/// Bytes of one stored value in sled, which writes a whole leaf of its tree at a time and moves one above a quarter of its
-/// segment (512 KiB / 4) into a blob file that it never syncs. A leaf is split beyond 16 values and may have just been
-/// given 4 of a neighbour: 20 x 4 KiB = 80 KiB, so larger frames are split over several keys.
+/// Bytes of one stored value in sled, which writes a whole leaf of its tree at a time and moves one above a quarter of
+/// its segment (512 KiB / 4) into a blob file that it never syncs. A leaf is split beyond 16 values and may have just
+/// been given 4 of a neighbour: 20 x 4 KiB = 80 KiB, so larger frames are split over several keys.
 pub(crate) const VALUE_BYTES_MAX: usize = 4 * KIB;
 
 /// Recent entries kept in memory for replication, bytes. Entries that are not yet written are kept whatever their size.
@@ -73,6 +73,6 @@ pub(crate) const ENGINE_CACHE_BYTES: usize = 16 * MIB;
 /// How long a replica that ends waits for its Raft core, which may itself wait for a disk that hangs.
 pub(crate) const CORE_ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long it waits after that for its log to be written and closed. What is lost then was never acknowledged; with the
-/// second before it, little of the 10 s that service managers give.
+/// How long it waits after that for its log to be written and closed. What is lost then was never acknowledged; with
+/// the second before it, little of the 10 s that service managers give.
 pub(crate) const LOG_CLOSES_WITHIN: Duration = Duration::from_secs(2);

@@ -29,10 +29,11 @@ pub(crate) struct Order {
 
 /// Decides when the library ticks.
 ///
-/// It ticks every fifth of a heartbeat, to see whether a heartbeat is due or an election. Neither is, most of the time: a leader
-/// with a quorum only needs one timer for its heartbeats, and a follower that heard its leader a moment ago will not campaign
-/// before an election timeout has passed. So both are left in peace, and in every other case the library's own clock runs.
-/// Elections are decided by the library and its clock alone, at the times that they always were.
+/// It ticks every fifth of a heartbeat, to see whether a heartbeat is due or an election. Neither is, most of the time:
+/// a leader with a quorum only needs one timer for its heartbeats, and a follower that heard its leader a moment ago
+/// will not campaign before an election timeout has passed. So both are left in peace, and in every other case the
+/// library's own clock runs. Elections are decided by the library and its clock alone, at the times that they always
+/// were.
 #[derive(Debug)]
 pub(crate) struct Pacing {
     heartbeat: Duration,
@@ -43,8 +44,8 @@ pub(crate) struct Pacing {
 
 impl Pacing {
     pub(crate) fn new(timing: &Timing) -> Self {
-        // Three heartbeats. A follower campaigns one `election_min` after the last sign of life at the earliest, or later: what is
-        // left is more than the one tick that switching them on may take.
+        // Three heartbeats. A follower campaigns one `election_min` after the last sign of life at the earliest, or
+        // later: what is left is more than the one tick that switching them on may take.
         Self { heartbeat: timing.heartbeat, calm: timing.election_min * 3 / 4, due: None }
     }
 
@@ -147,8 +148,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, and however late the looks are: without ticks there was a sign of life a moment ago, the next look is
-        /// due before that moment is over, and heartbeats are no further apart than looks allow.
+        /// Whatever happens, and however late the looks are: without ticks there was a sign of life a moment ago, the
+        /// next look is due before that moment is over, and heartbeats are no further apart than looks allow.
         #[test]
         fn without_ticks_there_was_a_sign_of_life_a_moment_ago(
             looks in prop::collection::vec((0_u64..60, 0_u8..3, 0_u64..150), 1..200),

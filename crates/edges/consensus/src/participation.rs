@@ -48,7 +48,8 @@ impl Participation {
         self.apply();
     }
 
-    /// Whether it still holds what the leader by `vote` was told to be durable here. If not, it neither votes nor acknowledges any more.
+    /// Whether it still holds what the leader by `vote` was told to be durable here. If not, it neither votes nor
+    /// acknowledges any more.
     pub(crate) fn holds(&self, vote: Ballot, acknowledged: Option<Position>) -> bool {
         let known = self.log.known();
         if !has_forgotten((known.vote, known.last), vote, acknowledged) {
@@ -63,7 +64,8 @@ impl Participation {
         false
     }
 
-    /// It has forgotten what it acknowledged, in this life and over this directory for ever. Nobody waits for a disk that may hang.
+    /// It has forgotten what it acknowledged, in this life and over this directory for ever. Nobody waits for a disk
+    /// that may hang.
     pub(crate) fn forget(&self) {
         self.allowed.send_modify(|allowed| allowed.forgotten = true);
         self.apply();

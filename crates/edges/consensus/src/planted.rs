@@ -1,4 +1,5 @@
-//! Bugs that a simulation plants in this crate, to see that it finds them. For the whole process, several if it takes several.
+//! Bugs that a simulation plants in this crate, to see that it finds them. For the whole process, several if it takes
+//! several.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -14,11 +15,11 @@ use crate::raft_types::TypeConfig;
 pub enum Bug {
     /// A vote alone is not made durable before it is told.
     VotesNotSynced,
-    /// A leader without a quorum goes on sending entries and snapshots. Where its words arrive at once, whoever takes none of them
-    /// for a sign of life that are old elects another one all the same: so this alone changes little.
+    /// A leader without a quorum goes on sending entries and snapshots. Where its words arrive at once, whoever takes
+    /// none of them for a sign of life that are old elects another one all the same: so this alone changes little.
     NoQuorumGate,
-    /// What a leader sends is believed however old it is. Where its words arrive at once, the gate of a leader without a quorum is enough
-    /// to have another one elected; over a link that hardly moves it is not.
+    /// What a leader sends is believed however old it is. Where its words arrive at once, the gate of a leader without
+    /// a quorum is enough to have another one elected; over a link that hardly moves it is not.
     OldAppendsBelieved,
     /// Neighbouring commands that are applied together change places.
     DisorderedApply,

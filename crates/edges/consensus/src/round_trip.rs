@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 /// Answers that have not come back yet: a bound of seconds at a message every few milliseconds.
 const UNECHOED_MAX: usize = 1024;
 
-/// A connection that hardly moves still delivers: what arrives was sent long ago, and its sender may be gone for all practical
-/// purposes. So a message says which answer its sender had last, and one that does not know of an answer sent `patience` ago is no
-/// sign of life. Only the receiver's clock is asked.
+/// A connection that hardly moves still delivers: what arrives was sent long ago, and its sender may be gone for all
+/// practical purposes. So a message says which answer its sender had last, and one that does not know of an answer sent
+/// `patience` ago is no sign of life. Only the receiver's clock is asked.
 #[derive(Debug)]
 pub struct RoundTrip {
     patience: Duration,

@@ -9,8 +9,8 @@ pub trait StateMachine: Send + 'static {
     /// A command that makes no sense is answered in the response, never by a panic: every replica applies it.
     ///
     /// # Errors
-    /// Says why this replica cannot read the command at all. Another release wrote it: others may read it, so the replica must
-    /// not go on without it, and ends.
+    /// Says why this replica cannot read the command at all. Another release wrote it: others may read it, so the
+    /// replica must not go on without it, and ends.
     fn apply(&mut self, index: u64, command: &[u8]) -> Result<Vec<u8>, String>;
 
     /// The whole state as bytes, at most [`SNAPSHOT_STATE_BYTES_MAX`](crate::SNAPSHOT_STATE_BYTES_MAX).

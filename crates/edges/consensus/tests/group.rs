@@ -284,8 +284,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Whether a replica that comes back over an older copy of its disk was told; not if another one leads by then, which does not know
-/// what was acknowledged, and brings what is missing.
+/// Whether a replica that comes back over an older copy of its disk was told; not if another one leads by then, which
+/// does not know what was acknowledged, and brings what is missing.
 async fn is_told_of_an_older_copy() -> bool {
     let mut cluster = Cluster::start(3, SnapshotEvery::default()).await;
     cluster.propose("one").await;

@@ -16,10 +16,12 @@ pub enum Answers {
     Checksums,
 }
 
-/// Called before each batch that a load runs, with its items: waits until the GPU has time for it, if anybody else uses the GPU.
+/// Called before each batch that a load runs, with its items: waits until the GPU has time for it, if anybody else uses
+/// the GPU.
 pub type Turn<'a> = &'a dyn Fn(u32);
 
-/// An executor over a [`Pipeline`]. [`ModelExecutor::run`] does one batch after the other; in steps the next one travels meanwhile.
+/// An executor over a [`Pipeline`]. [`ModelExecutor::run`] does one batch after the other; in steps the next one
+/// travels meanwhile.
 #[derive(Debug)]
 pub struct StagedModel<D> {
     pipeline: Pipeline<D>,
@@ -73,8 +75,8 @@ impl<D: Device> StagedModel<D> {
         &mut self.pipeline
     }
 
-    /// Runs a batch of zeros of each size that it runs. What a runtime does when it first sees a size is done before requests wait for
-    /// it: ONNX Runtime tries all kernels for each convolution then, for seconds.
+    /// Runs a batch of zeros of each size that it runs. What a runtime does when it first sees a size is done before
+    /// requests wait for it: ONNX Runtime tries all kernels for each convolution then, for seconds.
     ///
     /// # Errors
     /// If a batch fails.
@@ -101,8 +103,8 @@ impl<D: Device> StagedModel<D> {
         self.sizes.as_ref().and_then(|sizes| sizes.filled(items)).unwrap_or(items)
     }
 
-    /// Runs batches with the same inputs one after the other, each staged while the one before runs, and says when each was
-    /// copied and computed on the device.
+    /// Runs batches with the same inputs one after the other, each staged while the one before runs, and says when each
+    /// was copied and computed on the device.
     ///
     /// # Errors
     /// If a batch fails.

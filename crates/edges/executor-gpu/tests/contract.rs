@@ -1,5 +1,5 @@
-//! What every executor promises, kept by the one for GPUs: on a fake of a device everywhere, on a GPU where there is one
-//! (`cuda_device.rs`).
+//! What every executor promises, kept by the one for GPUs: on a fake of a device everywhere, on a GPU where there is
+//! one (`cuda_device.rs`).
 
 #[path = "../../executor/tests/contract/promises.rs"]
 mod promises;

@@ -1,6 +1,6 @@
-//! The code for CUDA against a double of the driver and of cuBLASLt (`symphony-cuda-double`): what a GPU is asked by `cuda_device.rs`,
-//! what no GPU does when it is asked to, and the proof that a wait which is left out is found. It is no GPU: what holds here need not
-//! hold on one.
+//! The code for CUDA against a double of the driver and of cuBLASLt (`symphony-cuda-double`): what a GPU is asked by
+//! `cuda_device.rs`, what no GPU does when it is asked to, and the proof that a wait which is left out is found. It is
+//! no GPU: what holds here need not hold on one.
 //!
 //! Each story runs in a process of its own, which finds the double by `LD_LIBRARY_PATH`.
 
@@ -65,8 +65,8 @@ fn double() -> Double {
     Double { launch_us: 100.0, tflops: 100.0, ..Double::default() }
 }
 
-/// Loads a model with chains that are reckoned from what a product takes on [`double`], and take so many times as long as the profile
-/// says: where time is that of a machine which does other things as well, nothing can be measured.
+/// Loads a model with chains that are reckoned from what a product takes on [`double`], and take so many times as long
+/// as the profile says: where time is that of a machine which does other things as well, nothing can be measured.
 fn reckoned<const SLOWER: u64>(
     gpu: &Cuda,
     profile: &LatencyProfile,
@@ -201,8 +201,8 @@ fn answers_as_it_should(model: &mut GemmModel) {
 }
 
 fn every_allocation_that_fails_costs_one_load(control: &Control) {
-    // The workspace, and three matrices of each size, which stay for all models. Then, for a model, inputs and outputs of two batches
-    // on the device, and pinned ones, of which those that were had stay in their pool.
+    // The workspace, and three matrices of each size, which stay for all models. Then, for a model, inputs and outputs
+    // of two batches on the device, and pinned ones, of which those that were had stay in their pool.
     const ONCE: u64 = 1 + 3 * LINK_SIZES.len() as u64;
     const OF_A_MODEL: u64 = 2 * 2 + 2;
     let bench = bench();

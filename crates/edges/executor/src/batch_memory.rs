@@ -1,9 +1,9 @@
 //! The memory that batches of all models on the CPU take turns with, and its limit.
 //!
-//! A session of ONNX Runtime keeps what its largest batch took, and each has its own: of three models that run in turn the process then
-//! holds three times the memory, and no one has a limit. Here all sessions have one arena. What one batch gave back the next one takes,
-//! whatever its model, so that the largest counts and not the sum, as everybody plans (DESIGN section 9). An allocation beyond the limit
-//! fails; that fails the batch, and nothing else.
+//! A session of ONNX Runtime keeps what its largest batch took, and each has its own: of three models that run in turn
+//! the process then holds three times the memory, and no one has a limit. Here all sessions have one arena. What one
+//! batch gave back the next one takes, whatever its model, so that the largest counts and not the sum, as everybody
+//! plans (DESIGN section 9). An allocation beyond the limit fails; that fails the batch, and nothing else.
 
 // The calls by which an arena is made and shared are not in the safe part of the crate `ort`.
 #![allow(unsafe_code)]
@@ -16,13 +16,14 @@ use ort::session::Session;
 use ort::value::Tensor;
 use ort::{AsPointer, sys};
 
-/// ONNX Runtime's number for an arena that grows by what is asked for. By default it doubles, and what it takes in advance would count.
+/// ONNX Runtime's number for an arena that grows by what is asked for. By default it doubles, and what it takes in
+/// advance would count.
 const SAME_AS_REQUESTED: i32 = 1;
 /// Its number for settings that are left to it.
 const AS_IT_LIKES: i32 = -1;
 
-/// A part of the limit that batches may not have: a model takes so much besides its batches. Nothing is ever written to it, so it is
-/// no physical memory.
+/// A part of the limit that batches may not have: a model takes so much besides its batches. Nothing is ever written to
+/// it, so it is no physical memory.
 pub(crate) type KeptClear = Tensor<u8>;
 
 /// Makes all sessions of the environment that ask for it share one arena of at most so many bytes; 0 is no limit.

@@ -6,7 +6,8 @@ use symphony_types::{LatencyProfile, PROFILE_BATCH_MAX};
 pub const BATCH_SIZES_KEY: &str = "symphony.batch_sizes";
 /// Sizes that a model may name: each may cost the runtime memory and preparations of its own.
 const SIZES_MAX: usize = 64;
-/// Bytes of the text that names them: the longest list, `4033, 4034, …`, has 382. What is longer is not quoted in an error either.
+/// Bytes of the text that names them: the longest list, `4033, 4034, …`, has 382. What is longer is not quoted in an
+/// error either.
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// The batch sizes that a model runs, ascending.

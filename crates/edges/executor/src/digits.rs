@@ -4,7 +4,8 @@
 
 /// The classifier, an ONNX file: `pixels`, FP32, 64 numbers → `probabilities`, FP32, 10 numbers, and `label`, INT64.
 pub const MODEL: &[u8] = include_bytes!("../../../../deploy/models/digits/digits.onnx");
-/// What frontends do for its clients: pictures of 8 × 8 pixels in, names of digits out; as `symphony model load --transforms` reads it.
+/// What frontends do for its clients: pictures of 8 × 8 pixels in, names of digits out; as `symphony model load
+/// --transforms` reads it.
 pub const TRANSFORMS: &str = include_str!("../../../../deploy/models/digits/transforms.toml");
 /// Pixels of one image: 8 rows of 8.
 pub const PIXELS: usize = 64;

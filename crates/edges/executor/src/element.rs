@@ -55,7 +55,8 @@ macro_rules! elements {
                 }
             }
 
-            /// Repeats the last `item` elements so many times: whatever is filled up must be something that the model takes.
+            /// Repeats the last `item` elements so many times: whatever is filled up must be something that the model
+            /// takes.
             pub(crate) fn repeat_last(&mut self, item: usize, times: usize) {
                 match self {
                     Self::Bool(elements) => repeat_last(elements, item, times),

@@ -1,4 +1,5 @@
-//! An executor that takes as long as a profile says, exactly or with seeded noise, and computes a checksum instead of a model.
+//! An executor that takes as long as a profile says, exactly or with seeded noise, and computes a checksum instead of a
+//! model.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +11,8 @@ use symphony_workload::{Execution, NoiseStream};
 use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
 use crate::wait::wait_until;
 
-/// How many times as long as its profile an emulated GPU takes, in thousandths, or 0 if it fails whatever comes; may be changed while it
-/// runs.
+/// How many times as long as its profile an emulated GPU takes, in thousandths, or 0 if it fails whatever comes; may be
+/// changed while it runs.
 #[derive(Debug)]
 pub struct Pace(AtomicU32);
 
@@ -47,13 +48,14 @@ impl Default for Pace {
     }
 }
 
-/// By how much the batches of one emulated GPU miss their profiles: the simulator's law, drawn from a stream of the GPU's own that all of
-/// its models share. By default there is none, and every batch takes exactly ℓ(b).
+/// By how much the batches of one emulated GPU miss their profiles: the simulator's law, drawn from a stream of the
+/// GPU's own that all of its models share. By default there is none, and every batch takes exactly ℓ(b).
 #[derive(Debug, Default)]
 pub struct Noise(Option<Mutex<NoiseStream>>);
 
 impl Noise {
-    /// Lognormal, of mean one, with this standard deviation of the logarithm, for GPU number `gpu` under `seed`. Zero is no noise.
+    /// Lognormal, of mean one, with this standard deviation of the logarithm, for GPU number `gpu` under `seed`. Zero
+    /// is no noise.
     #[must_use]
     pub fn lognormal(sigma: f64, seed: u64, gpu: u32) -> Self {
         let execution = Execution::lognormal(sigma);

@@ -5,12 +5,14 @@ use std::io::{Error, ErrorKind, Read as _, Result};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Opens a file for reading, if it is one: a pipe would hold the caller until somebody writes into it, a device may never end.
+/// Opens a file for reading, if it is one: a pipe would hold the caller until somebody writes into it, a device may
+/// never end.
 ///
 /// # Errors
 /// If it cannot be opened, or is something else than a regular file behind all links.
 pub fn open_regular(path: &Path) -> Result<File> {
-    // Asked before: to open a device may do something. And after: it may have been exchanged, for a pipe that is not waited for.
+    // Asked before: to open a device may do something. And after: it may have been exchanged, for a pipe that is not
+    // waited for.
     let is_file = fs::metadata(path)?.is_file();
     let open = || OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
     let file = if is_file { Some(open()?) } else { None };
@@ -20,8 +22,8 @@ pub fn open_regular(path: &Path) -> Result<File> {
     }
 }
 
-/// Whether a file lies within a folder, behind all links: whoever may write into the folder need not be who may have others read. Links
-/// within it are fine; volumes of Kubernetes and git-sync are made of them.
+/// Whether a file lies within a folder, behind all links: whoever may write into the folder need not be who may have
+/// others read. Links within it are fine; volumes of Kubernetes and git-sync are made of them.
 ///
 /// # Errors
 /// If it lies elsewhere, or one of the two is not there.

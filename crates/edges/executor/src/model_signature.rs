@@ -1,4 +1,5 @@
-//! Reads a model's signature, refuses models that cannot be batched, and finds the tensors of a signature that is asked for.
+//! Reads a model's signature, refuses models that cannot be batched, and finds the tensors of a signature that is asked
+//! for.
 
 use ort::value::{Outlet, ValueType};
 use symphony_types::{DataType, Signature, TensorSpec};
@@ -9,8 +10,8 @@ use crate::element::data_type_of;
 /// small enough that a batch of [`symphony_types::PROFILE_BATCH_MAX`] of them can still be counted in a `usize`.
 pub(crate) const ITEM_BYTES_MAX: usize = 1 << 30;
 
-/// The signature of a model with these inputs and outputs, and its batch size if its first dimensions are fixed; or what is wrong
-/// with it.
+/// The signature of a model with these inputs and outputs, and its batch size if its first dimensions are fixed; or
+/// what is wrong with it.
 pub(crate) fn read(inputs: &[Outlet], outputs: &[Outlet]) -> Result<(Signature, Option<u32>), String> {
     let mut batch = None;
     let mut same_batch = |spec: TensorSpec, own: Option<u32>| {
@@ -38,8 +39,8 @@ pub(crate) fn read(inputs: &[Outlet], outputs: &[Outlet]) -> Result<(Signature, 
     Ok((signature, batch.flatten()))
 }
 
-/// Where the model has each tensor of `asked`: the same names and types, shapes of as many elements. Every input that the model has
-/// must be among them.
+/// Where the model has each tensor of `asked`: the same names and types, shapes of as many elements. Every input that
+/// the model has must be among them.
 pub(crate) fn places(kind: &str, asked: &[TensorSpec], has: &[TensorSpec]) -> Result<Vec<usize>, String> {
     if kind == "input"
         && let Some(spec) = has.iter().find(|spec| !asked.iter().any(|asked| asked.name == spec.name))

@@ -87,8 +87,8 @@ impl OnnxExecutor {
         self.run(&BatchInputs { items, tensors: &tensors, start: None }, &mut Vec::new())
     }
 
-    /// Takes so many bytes off the limit of all batches for as long as the model is there, if there is one; instead of those that
-    /// were taken off before.
+    /// Takes so many bytes off the limit of all batches for as long as the model is there, if there is one; instead of
+    /// those that were taken off before.
     ///
     /// # Errors
     /// In ONNX Runtime's words, if there is less left: batches have had it, and it is kept for the next ones.
@@ -105,7 +105,8 @@ impl OnnxExecutor {
         let shares_batch_memory = runtime.shares_batch_memory();
         let before = resident_bytes();
         let OnnxSession { session, signature, batch_max, sizes, inputs, outputs, file_bytes } = load()?;
-        // Memory that was free in this process before does not show as growth, but weights take no less than they do in a file.
+        // Memory that was free in this process before does not show as growth, but weights take no less than they do in
+        // a file.
         let static_bytes = resident_bytes().saturating_sub(before).max(file_bytes);
         let prepare = |OnnxInput { given, data_type, item_shape, .. }| {
             let item = item_shape.iter().map(|&d| d as usize).product();

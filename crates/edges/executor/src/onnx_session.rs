@@ -53,8 +53,8 @@ pub struct OnnxOptions {
     pub intra_threads: usize,
     /// Threads for independent operators.
     pub inter_threads: usize,
-    /// What is asked of it: its tensors in another order, without some outputs, or in shapes of as many elements. None for all that
-    /// the model has, as it has it.
+    /// What is asked of it: its tensors in another order, without some outputs, or in shapes of as many elements. None
+    /// for all that the model has, as it has it.
     pub signature: Option<Signature>,
 }
 
@@ -75,7 +75,8 @@ impl Default for OnnxOptions {
 }
 
 impl OnnxSession {
-    /// Loads a model from an ONNX file, to run on the first of `providers` that can run each operator; on the CPU if there are none.
+    /// Loads a model from an ONNX file, to run on the first of `providers` that can run each operator; on the CPU if
+    /// there are none.
     ///
     /// # Errors
     /// If the file cannot be read, is no valid ONNX model, cannot be batched, or a provider that must be there is not.

@@ -41,7 +41,8 @@ pub trait ModelExecutor: Send + fmt::Debug {
     /// What runs here, for logs and metrics: a process never hides which executor it uses.
     fn kind(&self) -> &'static str;
 
-    /// The same executor in steps, if it has a device to which the next batch's inputs can travel while this batch runs.
+    /// The same executor in steps, if it has a device to which the next batch's inputs can travel while this batch
+    /// runs.
     fn in_steps(&mut self) -> Option<&mut dyn StagedExecutor> {
         None
     }
@@ -52,13 +53,14 @@ pub trait ModelExecutor: Send + fmt::Debug {
     }
 }
 
-/// An executor whose batches are staged, launched and finished, in that order, each by itself: while one runs, the next one can be
-/// staged. Whoever uses it so does not call [`ModelExecutor::run`] in between.
+/// An executor whose batches are staged, launched and finished, in that order, each by itself: while one runs, the next
+/// one can be staged. Whoever uses it so does not call [`ModelExecutor::run`] in between.
 pub trait StagedExecutor {
     /// Begins to bring a batch's inputs to where it will run, and returns.
     ///
     /// # Errors
-    /// If the batch does not fit, there is no room, or the device fails. What was staged or launched before is still there.
+    /// If the batch does not fit, there is no room, or the device fails. What was staged or launched before is still
+    /// there.
     fn stage(&mut self, batch: &BatchInputs<'_>) -> Result<(), ExecuteError>;
 
     /// Batches that are staged and not launched.
@@ -82,8 +84,9 @@ pub trait StagedExecutor {
     /// If it has failed: what was staged or launched before is gone then.
     fn finish(&mut self, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError>;
 
-    /// Forgets what was staged or launched, and returns when nothing of it is under way. For whoever caught a panic: nobody knows
-    /// how far the batch came then, and one that is still counted would have the next one's answers be its own.
+    /// Forgets what was staged or launched, and returns when nothing of it is under way. For whoever caught a panic:
+    /// nobody knows how far the batch came then, and one that is still counted would have the next one's answers be its
+    /// own.
     fn reset(&mut self);
 }
 

@@ -1,4 +1,5 @@
-//! Runs that do not end by themselves: a model may loop for ever. ONNX Runtime looks between operators whether a run is to end.
+//! Runs that do not end by themselves: a model may loop for ever. ONNX Runtime looks between operators whether a run is
+//! to end.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Real ONNX models that load and then fail: each failure is a batch's, the model runs the next one, and others are not touched.
+//! Real ONNX models that load and then fail: each failure is a batch's, the model runs the next one, and others are not
+//! touched.
 
 use std::time::Duration;
 

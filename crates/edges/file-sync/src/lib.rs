@@ -1,12 +1,12 @@
 //! `sync_file_range`, with the meaning that sled needs it to have.
 //!
-//! sled writes in an order that keeps every acknowledged value on the medium: a segment of its file is used again only when
-//! what replaces its contents is *stable*. On Linux it takes a write for stable once `sync_file_range` has returned, and that
-//! neither empties a device's cache nor makes a file's size durable, by its own manual. After a power cut a segment may
-//! then be overwritten and its replacement lost. On other systems sled syncs the file instead.
+//! sled writes in an order that keeps every acknowledged value on the medium: a segment of its file is used again only
+//! when what replaces its contents is *stable*. On Linux it takes a write for stable once `sync_file_range` has
+//! returned, and that neither empties a device's cache nor makes a file's size durable, by its own manual. After a
+//! power cut a segment may then be overwritten and its replacement lost. On other systems sled syncs the file instead.
 //!
-//! This crate defines the function for the whole program, in front of the C library's, as a sync of the file. It does more
-//! than whoever calls it asked for, so it is safe for anybody else too; in Symphony nobody else calls it.
+//! This crate defines the function for the whole program, in front of the C library's, as a sync of the file. It does
+//! more than whoever calls it asked for, so it is safe for anybody else too; in Symphony nobody else calls it.
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -34,7 +34,8 @@ pub struct Header {
     pub width: u32,
     /// Rows.
     pub height: u32,
-    /// A JPEG file whose pixels come in many passes: it may take a hundred times as long as one of the same size that does not.
+    /// A JPEG file whose pixels come in many passes: it may take a hundred times as long as one of the same size that
+    /// does not.
     pub progressive: bool,
 }
 
@@ -101,7 +102,8 @@ pub(crate) fn decode(bytes: &[u8], limits: ImageLimits) -> Result<DynamicImage, 
             let (scans, after_end) = walk_scans(scan)
                 .ok_or_else(|| ImageError::Undecodable("it is cut off: its end marker is missing".to_owned()))?;
             let file = &bytes[..bytes.len() - after_end.len()];
-            // Of a file that is not progressive and has several scans the decoder reads more than there is, even if it is whole.
+            // Of a file that is not progressive and has several scans the decoder reads more than there is, even if it
+            // is whole.
             if progressive || scans == 1 { jpeg::decode(&jpeg::with_ones(file)) } else { jpeg::decode(file) }
         }
         Format::Png => {
@@ -126,9 +128,9 @@ fn format_of(bytes: &[u8], limits: ImageLimits) -> Result<Format, ImageError> {
     Format::of(bytes).ok_or(ImageError::UnknownFormat)
 }
 
-/// Walks the segments before a JPEG file's picture, by their lengths alone. The decoder goes through all that it has seen whenever
-/// it meets the next one: of a hundred thousand small ones it would make minutes. Whether the picture is progressive, and what follows the
-/// marker of its first scan.
+/// Walks the segments before a JPEG file's picture, by their lengths alone. The decoder goes through all that it has
+/// seen whenever it meets the next one: of a hundred thousand small ones it would make minutes. Whether the picture is
+/// progressive, and what follows the marker of its first scan.
 fn walk_segments(bytes: &[u8]) -> Result<(bool, &[u8]), ImageError> {
     /// Begin a frame of each progressive kind: Huffman or arithmetic, differential or not.
     const PROGRESSIVE: [u8; 4] = [0xc2, 0xc6, 0xca, 0xce];
@@ -156,8 +158,8 @@ fn walk_segments(bytes: &[u8]) -> Result<(bool, &[u8]), ImageError> {
     Err(bad(&format!("more than {JPEG_SEGMENTS_MAX} segments come before its picture")))
 }
 
-/// Walks a JPEG file from behind the marker of its first scan: how many scans there are, and what follows its end marker. None where
-/// there is no end.
+/// Walks a JPEG file from behind the marker of its first scan: how many scans there are, and what follows its end
+/// marker. None where there is no end.
 fn walk_scans(scan: &[u8]) -> Option<(usize, &[u8])> {
     let mut scans = 1;
     let mut segment = scan;

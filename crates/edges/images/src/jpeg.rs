@@ -1,4 +1,5 @@
-//! JPEG files. `image` has its decoder make up the pixels that are missing; here the same decoder is told to refuse them.
+//! JPEG files. `image` has its decoder make up the pixels that are missing; here the same decoder is told to refuse
+//! them.
 
 use image::{DynamicImage, GrayImage, RgbImage};
 use zune_jpeg::JpegDecoder;
@@ -12,9 +13,9 @@ use crate::{Format, ImageError, SIDE_MAX};
 /// The second byte of the marker that ends a file.
 pub(crate) const END: u8 = 0xd9;
 
-/// Bytes of ones before the end marker. The decoder is strict about codes, and at the end marker it goes on with zeros, which often are a code.
-/// All ones are none (ITU-T T.81, annex C), so it stops at the first block that is not in the file. The longest code, its value, and
-/// what the decoder reads ahead take 12.
+/// Bytes of ones before the end marker. The decoder is strict about codes, and at the end marker it goes on with zeros,
+/// which often are a code. All ones are none (ITU-T T.81, annex C), so it stops at the first block that is not in the
+/// file. The longest code, its value, and what the decoder reads ahead take 12.
 const ONES: usize = 16;
 
 /// Width and height by the header.

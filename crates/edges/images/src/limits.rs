@@ -4,14 +4,15 @@ use crate::ImageError;
 
 /// Bytes of one encoded picture: a photograph of 24 megapixels has some 10 MB as JPEG.
 pub const IMAGE_BYTES_MAX: usize = 16 << 20;
-/// Pixels of one picture, unless a deployment says otherwise: the largest photographs of common cameras. Decoding takes up to 16
-/// bytes for each, so 384 MB for the largest.
+/// Pixels of one picture, unless a deployment says otherwise: the largest photographs of common cameras. Decoding takes
+/// up to 16 bytes for each, so 384 MB for the largest.
 pub const PIXELS_MAX_DEFAULT: u64 = 24_000_000;
 /// Bytes that a decoder may hold for each pixel: four channels of 16 bits, twice.
 const DECODER_BYTES_PER_PIXEL: u64 = 16;
 /// Pixels along one side: the most that JPEG can say. A row then takes half a megabyte at most.
 pub const SIDE_MAX: u32 = 65_535;
-/// What PNG's decoder may hold besides the pixels: two rows, words, and a colour profile, which a few bytes can inflate to anything.
+/// What PNG's decoder may hold besides the pixels: two rows, words, and a colour profile, which a few bytes can inflate
+/// to anything.
 const PNG_BYTES_MAX: u64 = 16 << 20;
 
 /// What a picture may cost.

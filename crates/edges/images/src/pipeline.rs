@@ -56,7 +56,8 @@ impl Pipeline {
         self.item_bytes
     }
 
-    /// Appends the item that a picture becomes. Takes milliseconds: not for threads that serve connections. Panics on no bytes.
+    /// Appends the item that a picture becomes. Takes milliseconds: not for threads that serve connections. Panics on
+    /// no bytes.
     ///
     /// # Errors
     /// Why there is none; then nothing is appended.
@@ -107,7 +108,8 @@ impl Pipeline {
     }
 }
 
-/// How light a pixel is, by the weights of ITU-R BT.601, which most training pipelines use; in 65536ths, so that white stays white.
+/// How light a pixel is, by the weights of ITU-R BT.601, which most training pipelines use; in 65536ths, so that white
+/// stays white.
 fn luma(rgb: &[u8]) -> u8 {
     const WEIGHTS: [u32; 3] = [19_595, 38_470, 7_471];
     const HALF: u32 = 1 << 15;

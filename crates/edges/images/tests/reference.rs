@@ -6,8 +6,9 @@ use proptest::prelude::*;
 use symphony_images::{Format, ImageLimits, Pipeline, inspect};
 use symphony_types::{Colour, DataType, Filter, Finite, Fit, ImageInput, Layout, TensorSpec};
 
-/// How far a resized value may be from the reference, of 255: two passes of the resizer round to whole numbers, each by up to a half,
-/// and the second pass may weigh the rounding of the first by the filter's negative lobes (at most 1.4 in all).
+/// How far a resized value may be from the reference, of 255: two passes of the resizer round to whole numbers, each by
+/// up to a half, and the second pass may weigh the rounding of the first by the filter's negative lobes (at most 1.4 in
+/// all).
 const TOLERANCE: f64 = 1.25;
 
 fn number(number: f64) -> Finite {
@@ -172,7 +173,8 @@ fn noise(seed: u64, x: u32, y: u32) -> u8 {
     (mixed >> 56) as u8
 }
 
-/// How far the pipeline's picture of noise is from the reference, which is read `shift` pixels aside: the largest difference.
+/// How far the pipeline's picture of noise is from the reference, which is read `shift` pixels aside: the largest
+/// difference.
 fn off(seed: u64, filter: Filter, (from_x, from_y): (u32, u32), (to_x, to_y): (u32, u32), shift: f64) -> f64 {
     let source: ImageBuffer<Luma<u8>, _> = ImageBuffer::from_fn(from_x, from_y, |x, y| Luma([noise(seed, x, y)]));
     let got = fp32(&ImageInput { colour: Colour::Grey, filter, ..spec(to_x, to_y) }, &png(source));

@@ -95,7 +95,8 @@ impl Authority {
     /// Makes a key and a certificate for `identity` beside the authority's, in place of those it had.
     ///
     /// # Errors
-    /// If the folder cannot be written, or what is there is not its own: another cluster's, say, whose process has the same role and name.
+    /// If the folder cannot be written, or what is there is not its own: another cluster's, say, whose process has the
+    /// same role and name.
     pub fn issue(&self, identity: &Identity, days: u32) -> Result<Issued, CredentialError> {
         self.issue_at(identity, &[], days)
     }

@@ -1,4 +1,5 @@
-//! What carries the frames of a process's links: what may, what does, and how often that was not what it might have been.
+//! What carries the frames of a process's links: what may, what does, and how often that was not what it might have
+//! been.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +41,8 @@ impl Carrier {
 /// Who wants what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CarrierWish {
-    /// Somebody asked by name for something else than the connection: routes do not matter, and going without is worth a warning.
+    /// Somebody asked by name for something else than the connection: routes do not matter, and going without is worth
+    /// a warning.
     pub expected: bool,
     /// A pair that has nothing else has no link.
     pub required: bool,
@@ -92,7 +94,8 @@ impl Carriers {
         self.0.rings.as_ref()
     }
 
-    /// A fabric with other hosts, for frames of a peer that has shown who it is: what it carries is told over mutual TLS only.
+    /// A fabric with other hosts, for frames of a peer that has shown who it is: what it carries is told over mutual
+    /// TLS only.
     #[must_use]
     pub fn fabric_with(&self, peer: &PeerInfo) -> Option<&Arc<dyn Fabric>> {
         self.0.fabric.as_ref().filter(|_| peer.identity.is_some())

@@ -184,7 +184,8 @@ fn load(files: &CredentialFiles) -> Result<Loaded, CredentialError> {
         .with_client_cert_verifier(callers)
         .with_single_cert(chain.clone(), key.clone_key())
         .map_err(tls)?;
-    // Other people's gRPC clients, KEDA's among them, go away unless this is agreed to in the handshake; ours do not ask for it.
+    // Other people's gRPC clients, KEDA's among them, go away unless this is agreed to in the handshake; ours do not
+    // ask for it.
     server.alpn_protocols = vec![HTTP_2.to_vec()];
     let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -196,8 +197,8 @@ fn load(files: &CredentialFiles) -> Result<Loaded, CredentialError> {
     Ok(Loaded { facts, client: Arc::new(client), server: Arc::new(server) })
 }
 
-/// Believes who has a certificate of the authority, at whatever address: processes have roles and names, not host names.
-/// Whether it is the right one is looked at after the handshake, before anything is sent.
+/// Believes who has a certificate of the authority, at whatever address: processes have roles and names, not host
+/// names. Whether it is the right one is looked at after the handshake, before anything is sent.
 #[derive(Debug)]
 struct ByAuthority {
     roots: Arc<RootCertStore>,

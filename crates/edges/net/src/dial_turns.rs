@@ -7,14 +7,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::incoming::HANDSHAKES_PER_PEER_MAX;
 
-/// Handshakes that a process has under way at a time as a caller, of those that take turns. A handshake is a fraction of a millisecond of
-/// one core: more at a time end no sooner, and everything else that the process does would wait behind all of them. And no port
-/// turns the callers of one process away: half of what it allows to one address.
+/// Handshakes that a process has under way at a time as a caller, of those that take turns. A handshake is a fraction
+/// of a millisecond of one core: more at a time end no sooner, and everything else that the process does would wait
+/// behind all of them. And no port turns the callers of one process away: half of what it allows to one address.
 pub const DIALS_AT_ONCE: usize = HANDSHAKES_PER_PEER_MAX / 2;
 
-/// How long a turn lasts at most. A dial that takes longer waits for its peer, which costs this process nothing: it goes on, and somebody
-/// else begins. So a hundred hosts that do not answer hold the others up for a third of a second. Shorter turns would end before their
-/// handshakes where processors are scarce, and nothing would be bounded then.
+/// How long a turn lasts at most. A dial that takes longer waits for its peer, which costs this process nothing: it
+/// goes on, and somebody else begins. So a hundred hosts that do not answer hold the others up for a third of a second.
+/// Shorter turns would end before their handshakes where processors are scarce, and nothing would be bounded then.
 const TURN_MAX: Duration = Duration::from_millis(100);
 
 /// Turns to dial; clones share them.

@@ -1,8 +1,8 @@
-//! Descriptors change hands over a Unix socket, which both ends can reach on one host only: in the abstract namespace, so that
-//! no file is left behind, and another network namespace is another place.
+//! Descriptors change hands over a Unix socket, which both ends can reach on one host only: in the abstract namespace,
+//! so that no file is left behind, and another network namespace is another place.
 //!
-//! Whoever comes sends the secret that it was told over an authenticated connection, together with the descriptor of its own
-//! memory. It is answered with that of the other end, or the socket is closed.
+//! Whoever comes sends the secret that it was told over an authenticated connection, together with the descriptor of
+//! its own memory. It is answered with that of the other end, or the socket is closed.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -39,8 +39,8 @@ fn abstract_name(name: &str) -> String {
     format!("\0{name}")
 }
 
-/// Gives `mine` to the socket of that name, and gets what is given there. The socket is of no other use but to tell that the other end
-/// lives. The caller bounds the time.
+/// Gives `mine` to the socket of that name, and gets what is given there. The socket is of no other use but to tell
+/// that the other end lives. The caller bounds the time.
 ///
 /// # Errors
 /// If there is no such socket on this host, it is another user's, or it turns the secret away.

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use rcgen::SanType;
 use rustls::pki_types::ServerName;
 
-/// A host name or an IP address. This crate's own clients go by the [`Identity`](crate::Identity) instead; others, such as KEDA's,
-/// believe a server only if its certificate names what they dialled.
+/// A host name or an IP address. This crate's own clients go by the [`Identity`](crate::Identity) instead; others, such
+/// as KEDA's, believe a server only if its certificate names what they dialled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host(ServerName<'static>);
 

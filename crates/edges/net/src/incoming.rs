@@ -18,8 +18,8 @@ use crate::refusals::refused;
 /// Handshakes under way at a time on one port; further callers wait in the listener's backlog.
 pub const HANDSHAKES_MAX: usize = 256;
 
-/// Of these so many from one address, from which a stranger may call as well as nodes: a quarter. More are turned away, and
-/// nodes dial again within milliseconds.
+/// Of these so many from one address, from which a stranger may call as well as nodes: a quarter. More are turned away,
+/// and nodes dial again within milliseconds.
 pub const HANDSHAKES_PER_PEER_MAX: usize = HANDSHAKES_MAX / 4;
 
 /// Connections whose handshake is done and that nobody has taken yet.
@@ -35,8 +35,8 @@ pub struct Port {
     pub name: &'static str,
     /// Who may call.
     pub allowed: &'static [Role],
-    /// Connections at a time, from all callers that have shown who they are. Further ones are turned away: a caller that
-    /// opens connections and forgets them must not take what the process has of file descriptors and memory.
+    /// Connections at a time, from all callers that have shown who they are. Further ones are turned away: a caller
+    /// that opens connections and forgets them must not take what the process has of file descriptors and memory.
     pub connections_max: usize,
 }
 

@@ -1,8 +1,8 @@
 //! Connections between a cluster's processes: how they are dialled and accepted, and who is at the other end.
 //!
-//! Every internal port speaks TLS 1.3 with certificates on both sides. A certificate names a cluster, a role and a name;
-//! whoever dials says which role must answer, whoever accepts says which roles may call. Without certificates there is
-//! plaintext, which the configuration allows on loopback only.
+//! Every internal port speaks TLS 1.3 with certificates on both sides. A certificate names a cluster, a role and a
+//! name; whoever dials says which role must answer, whoever accepts says which roles may call. Without certificates
+//! there is plaintext, which the configuration allows on loopback only.
 //!
 //! Two processes of one host that have a connection may have [rings](Rings) in shared memory beside it.
 

@@ -124,8 +124,8 @@ impl Net {
         Ok(Connection::tls(stream.into(), peer, identity, &self.carriers))
     }
 
-    /// Connects like [`Net::dial`], blocking, for at most `within`, the handshake included. Takes the socket addresses of
-    /// what [`Net::through`] gives, of which one must answer: a resolver keeps to no bound.
+    /// Connects like [`Net::dial`], blocking, for at most `within`, the handshake included. Takes the socket addresses
+    /// of what [`Net::through`] gives, of which one must answer: a resolver keeps to no bound.
     ///
     /// # Errors
     /// If nobody answers in time, or somebody else does.
@@ -191,8 +191,8 @@ impl tower_service::Service<Uri> for Dialler {
     }
 }
 
-/// What people get wrong most, in words that say so: they show one cluster the certificates of another one. An authority of the same name
-/// has another key: then it is the signature that is wrong.
+/// What people get wrong most, in words that say so: they show one cluster the certificates of another one. An
+/// authority of the same name has another key: then it is the signature that is wrong.
 fn in_words(error: io::Error) -> io::Error {
     use rustls::{CertificateError, Error};
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {

@@ -13,8 +13,8 @@ use tokio::time::{Instant, Sleep};
 use crate::callers::{CallerLimits, CallerPlace, Callers, Refusal};
 use crate::refusals::refused;
 
-/// Within this time of connecting a caller must have sent its first request's head, or the preface of HTTP/2, which clients send at
-/// once. Slow lines take a second or two.
+/// Within this time of connecting a caller must have sent its first request's head, or the preface of HTTP/2, which
+/// clients send at once. Slow lines take a second or two.
 pub const FIRST_WORDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// After a failed accept, most likely for want of file descriptors, this long is waited.
@@ -41,7 +41,8 @@ pub struct PublicPort {
     pub limits: CallerLimits,
     /// What they must begin with.
     pub first_words: FirstWords,
-    /// A connection on which nothing goes for so long is closed; none if whoever serves it sees to that, or it may be idle.
+    /// A connection on which nothing goes for so long is closed; none if whoever serves it sees to that, or it may be
+    /// idle.
     pub idle_max: Option<Duration>,
 }
 

@@ -153,8 +153,8 @@ fn blocking_lines_carry_words_and_know_the_peer() {
     }
 }
 
-/// A handshake as a gRPC client makes it that knows nothing of identities: it believes the authority, looks for the host that it
-/// dials in the certificate, and insists on HTTP/2.
+/// A handshake as a gRPC client makes it that knows nothing of identities: it believes the authority, looks for the
+/// host that it dials in the certificate, and insists on HTTP/2.
 async fn strangers_client(files: &CredentialFiles, server: &Net, host: &str) -> std::io::Result<()> {
     use rustls::pki_types::pem::PemObject as _;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};

@@ -4,8 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
-/// Reads and writes of a blocking socket, all of them together up to `give_up`. A timeout of the socket alone bounds each
-/// of them: a peer that sends a byte now and then would never run into it.
+/// Reads and writes of a blocking socket, all of them together up to `give_up`. A timeout of the socket alone bounds
+/// each of them: a peer that sends a byte now and then would never run into it.
 #[derive(Debug)]
 pub(crate) struct Until<'a> {
     pub(crate) stream: &'a TcpStream,

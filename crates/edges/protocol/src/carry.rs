@@ -1,5 +1,6 @@
-//! What the two ends of any link tell each other of what carries its frames. A link begins on its connection; whoever dialled may ask to go
-//! on another way. Each direction changes over by itself, at a frame that says so, and keeps its order.
+//! What the two ends of any link tell each other of what carries its frames. A link begins on its connection; whoever
+//! dialled may ask to go on another way. Each direction changes over by itself, at a frame that says so, and keeps its
+//! order.
 
 #![allow(missing_docs, reason = "the derive writes archived twins of the enums without documentation")]
 
@@ -28,7 +29,8 @@ pub enum Carry {
     Decline,
     /// From either end: what comes after this comes the other way, and nothing more this way.
     Switch,
-    /// From whoever was dialled: the link is refused. A message came over its connection, and this process requires another way.
+    /// From whoever was dialled: the link is refused. A message came over its connection, and this process requires
+    /// another way.
     Required,
 }
 

@@ -1,7 +1,7 @@
-//! The data link: backend ⇄ frontend. The backend READs inputs and returns results; payload bytes travel in the tail
-//! of the frame. Two processes of one host agree here to share memory; then inputs are read there without a word, and large
-//! results are found there. Two processes with RDMA between them agree here to use it; then inputs are read by the network, and all
-//! other frames go over the RDMA connection.
+//! The data link: backend ⇄ frontend. The backend READs inputs and returns results; payload bytes travel in the tail of
+//! the frame. Two processes of one host agree here to share memory; then inputs are read there without a word, and
+//! large results are found there. Two processes with RDMA between them agree here to use it; then inputs are read by
+//! the network, and all other frames go over the RDMA connection.
 //!
 //! The payload of a request is its inputs in the order of the model's signature, each `items × item_shape` elements,
 //! little-endian, without gaps; a result is the outputs in the same manner. Both sides know the signature, so no names
@@ -28,8 +28,8 @@ pub enum ToOwner {
         frontend_boot: BootId,
         /// Whether the backend would read inputs from shared memory.
         shares: bool,
-        /// The backend's end of an RDMA connection; none if it wants none. Then frames of both directions go there as soon as
-        /// it has joined, and this link only says that the other end lives.
+        /// The backend's end of an RDMA connection; none if it wants none. Then frames of both directions go there as
+        /// soon as it has joined, and this link only says that the other end lives.
         rdma: Option<RdmaEndpoint>,
     },
     /// What became of an offer to share memory, or to read by RDMA; first after it, and only then.
@@ -96,15 +96,16 @@ pub enum FromOwner {
         /// The requests.
         sequences: Vec<u64>,
     },
-    /// Inputs; the tail holds their bytes one after the other. What is too large for one frame goes on in the next that has the
-    /// number of the read.
+    /// Inputs; the tail holds their bytes one after the other. What is too large for one frame goes on in the next that
+    /// has the number of the read.
     Payloads {
         /// Number of the read.
         read: u64,
-        /// In the order asked: bytes of each payload, or none if the request has its outcome already, or its input would fit into
-        /// no frame.
+        /// In the order asked: bytes of each payload, or none if the request has its outcome already, or its input
+        /// would fit into no frame.
         lengths: Vec<Option<u32>>,
-        /// How many nanoseconds the owner waited for inputs that were still being made: no transport brings those sooner.
+        /// How many nanoseconds the owner waited for inputs that were still being made: no transport brings those
+        /// sooner.
         waited: u64,
     },
 }

@@ -75,15 +75,16 @@ pub enum ToFrontend {
         /// The highest token this node knows for the sub-cluster.
         token: Token,
     },
-    /// The connection is refused: this node has been without the control group for too long to lead, or to know who does.
+    /// The connection is refused: this node has been without the control group for too long to lead, or to know who
+    /// does.
     Suspended,
     /// These requests have their outcome.
     Ended {
         /// Sequence number and reason of each.
         requests: Vec<(u64, EndReason)>,
     },
-    /// A decision of this lead panicked: what it had without an outcome is announced to the next leader, unless it had been with
-    /// one that panicked before. Nothing follows.
+    /// A decision of this lead panicked: what it had without an outcome is announced to the next leader, unless it had
+    /// been with one that panicked before. Nothing follows.
     Panicked,
 }
 

@@ -7,7 +7,8 @@ use symphony_types::{BackendId, BootId, FailReason, GpuId, ModelId, NodeId, Requ
 
 use crate::Message;
 
-/// Requests that finished this recently are named in the answer to a seal, so that a new leader does not run them again.
+/// Requests that finished this recently are named in the answer to a seal, so that a new leader does not run them
+/// again.
 pub const SEAL_RECENT_REQUESTS_MAX: usize = 16_384;
 
 /// So many plans that ended are told in the answer to a seal, so that a new leader knows how late plans end here.
@@ -180,8 +181,8 @@ pub enum FromBackend {
     },
     /// A plan is done.
     Done(Done),
-    /// How long the inputs of a batch take to come from one frontend, as measured: a line over their bytes that one batch in a
-    /// thousand exceeds. After a seal, and when it has changed.
+    /// How long the inputs of a batch take to come from one frontend, as measured: a line over their bytes that one
+    /// batch in a thousand exceeds. After a seal, and when it has changed.
     PayloadDelay {
         /// Nanoseconds, however few bytes they are.
         fixed: u64,

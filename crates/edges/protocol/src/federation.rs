@@ -1,4 +1,5 @@
-//! The federation as frontends and tools see it: the protobuf [`FederationView`](crate::control::FederationView), typed.
+//! The federation as frontends and tools see it: the protobuf [`FederationView`](crate::control::FederationView),
+//! typed.
 
 use std::collections::BTreeMap;
 

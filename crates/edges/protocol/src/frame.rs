@@ -96,8 +96,8 @@ pub struct FrameHeader {
     checksum: u32,
 }
 
-/// What either end of any link may ask, and the other one answers at once and in order with everything else: whether bytes
-/// still move.
+/// What either end of any link may ask, and the other one answers at once and in order with everything else: whether
+/// bytes still move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
     /// The question of that number.

@@ -53,7 +53,8 @@ pub struct PlanView {
 }
 
 impl PlanView {
-    /// What came of it, as a stable label for tables and JSON: that of its status, unless it is over and moves were given up.
+    /// What came of it, as a stable label for tables and JSON: that of its status, unless it is over and moves were
+    /// given up.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self.status {

@@ -1,5 +1,6 @@
-//! The thread that hears what the device has done. It looks without a pause while there is something to hear, and waits for an
-//! event when there has been nothing for a while. Whoever reads a stream and finds nothing looks as well ([`Engine::look`]).
+//! The thread that hears what the device has done. It looks without a pause while there is something to hear, and waits
+//! for an event when there has been nothing for a while. Whoever reads a stream and finds nothing looks as well
+//! ([`Engine::look`]).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +15,8 @@ use crate::purpose::Purpose;
 use crate::session::{Session, lock};
 use crate::verbs::{COMPLETIONS_AT_ONCE, Completion, CompletionQueue, Device};
 
-/// So long it looks on after the last completion: longer than a READ on a good network takes, shorter than anybody minds a core.
+/// So long it looks on after the last completion: longer than a READ on a good network takes, shorter than anybody
+/// minds a core.
 const SPIN: Duration = Duration::from_micros(30);
 
 /// Hears completions for all connections of a fabric.

@@ -13,11 +13,11 @@ use crate::session::{Pair, Session};
 use crate::stream::StreamState;
 use crate::verbs::{Arena, Device, QueuePair, Region, Window, Words};
 
-/// Bytes of READs that one process may have on the network at a time: what many owners answer at once has to fit the buffers of
-/// the switch before its port (incast), and 1 MiB is some 80 µs of a 100 Gb/s port.
+/// Bytes of READs that one process may have on the network at a time: what many owners answer at once has to fit the
+/// buffers of the switch before its port (incast), and 1 MiB is some 80 µs of a 100 Gb/s port.
 pub(crate) const CREDITS_BYTES: usize = 1 << 20;
-/// Of these READs of one owner have half at most: one that does not answer keeps what it has until its connection breaks, which takes
-/// seconds, and the others go on meanwhile.
+/// Of these READs of one owner have half at most: one that does not answer keeps what it has until its connection
+/// breaks, which takes seconds, and the others go on meanwhile.
 const CREDITS_OF_ONE_OWNER_BYTES: usize = CREDITS_BYTES / 2;
 /// A READ costs at least so much, which bounds their number: to 64, fewer than one queue pair takes.
 pub(crate) const CREDIT_BYTES: usize = 16 << 10;
@@ -31,7 +31,8 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Opens the device of that name, or the first that has an active port. A thread hears what it does, for all connections.
+    /// Opens the device of that name, or the first that has an active port. A thread hears what it does, for all
+    /// connections.
     ///
     /// # Errors
     /// If there is none, or it cannot do what is needed.

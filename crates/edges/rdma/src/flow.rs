@@ -1,4 +1,5 @@
-//! How much either end of a stream may send: a data segment only where a buffer of the other end waits for it. A pure value.
+//! How much either end of a stream may send: a data segment only where a buffer of the other end waits for it. A pure
+//! value.
 
 /// Data segments that one end may have on their way or unread at the other.
 pub(crate) const WINDOW: u32 = 16;

@@ -1,8 +1,8 @@
-//! Networks that read memory (RDMA): reliable connections, one-sided READs of a pool in another host's memory, and a stream of
-//! bytes over SENDs.
+//! Networks that read memory (RDMA): reliable connections, one-sided READs of a pool in another host's memory, and a
+//! stream of bytes over SENDs.
 //!
-//! Without the feature `verbs` there is only what needs no device: what two ends tell each other, and how what comes from the
-//! other end is read and counted.
+//! Without the feature `verbs` there is only what needs no device: what two ends tell each other, and how what comes
+//! from the other end is read and counted.
 
 mod endpoint;
 mod flow;

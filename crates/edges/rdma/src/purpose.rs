@@ -20,8 +20,8 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// Bytes of one SEND at most, and of each buffer. Both ends go by it: a longer one finds no buffer that holds it, and breaks the
-    /// connection.
+    /// Bytes of one SEND at most, and of each buffer. Both ends go by it: a longer one finds no buffer that holds it,
+    /// and breaks the connection.
     #[must_use]
     pub const fn segment_bytes(self) -> usize {
         match self {
@@ -81,7 +81,8 @@ mod tests {
         assert_eq!(all(Purpose::Payloads), 224 << 20);
     }
 
-    /// A queue of completions that runs over breaks every connection. Soft-RoCE has 32767 places, and hardware has more.
+    /// A queue of completions that runs over breaks every connection. Soft-RoCE has 32767 places, and hardware has
+    /// more.
     #[test]
     fn all_connections_together_cannot_say_more_than_a_device_remembers() {
         for purpose in [Purpose::Payloads, Purpose::Frames] {

@@ -1,5 +1,5 @@
-//! A pool in another host's memory: first the entry of a number is READ, then the bytes that it speaks of. The owner does nothing
-//! for it and hears nothing of it.
+//! A pool in another host's memory: first the entry of a number is READ, then the bytes that it speaks of. The owner
+//! does nothing for it and hears nothing of it.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::verbs::Piece;
 /// The longest payload that is READ; longer ones are asked for. All devices take so much at once.
 pub const READ_BYTES_MAX: usize = 8 << 20;
 
-/// What a proof READs at most: the largest packet there is. Where a switch between lets only shorter ones through, entries would come and
-/// payloads would not.
+/// What a proof READs at most: the largest packet there is. Where a switch between lets only shorter ones through,
+/// entries would come and payloads would not.
 const PROOF_BYTES: u64 = 4096;
 
 /// Without room for what it READs a proof waits so long before it tries again.
@@ -71,8 +71,8 @@ impl RemotePool {
         &self.pair
     }
 
-    /// READs a packet of full length, whatever it says: that the other end can be reached, lets this one in, and can answer. Waits for as
-    /// long as the connection takes to break: the caller bounds it.
+    /// READs a packet of full length, whatever it says: that the other end can be reached, lets this one in, and can
+    /// answer. Waits for as long as the connection takes to break: the caller bounds it.
     ///
     /// # Errors
     /// If the connection is broken.

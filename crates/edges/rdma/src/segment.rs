@@ -1,5 +1,5 @@
-//! What one SEND carries: a header, and a piece of the stream. Parsed from memory that the other end wrote into: anything may
-//! stand there.
+//! What one SEND carries: a header, and a piece of the stream. Parsed from memory that the other end wrote into:
+//! anything may stand there.
 
 /// Bytes of one SEND at most, and of each buffer that waits for one.
 pub const SEGMENT_BYTES: usize = 32 << 10;

@@ -1,4 +1,5 @@
-//! A stream of bytes over SENDs: cut into segments, each of which is sent only where a buffer of the other end waits for it.
+//! A stream of bytes over SENDs: cut into segments, each of which is sent only where a buffer of the other end waits
+//! for it.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -20,8 +21,8 @@ use crate::verbs::{Arena, Device, Piece};
 
 /// Of the buffers for what is sent, so many are kept for what carries no data.
 const SEND_BUFFERS_KEPT: usize = 2;
-/// So often a writer that waits for room asks whether the other end is there. A device that is not does not take the question, and the
-/// connection breaks in a few seconds at most.
+/// So often a writer that waits for room asks whether the other end is there. A device that is not does not take the
+/// question, and the connection breaks in a few seconds at most.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -163,8 +164,8 @@ impl Session {
         if let Some(read) = self.read_arrived(None, into) {
             return Poll::Ready(read);
         }
-        // What the device has taken is here, also if the thread has not come to it: who knows by another way that the other end is gone
-        // looks once more, and finds everything.
+        // What the device has taken is here, also if the thread has not come to it: who knows by another way that the
+        // other end is gone looks once more, and finds everything.
         self.look();
         self.read_arrived(Some(cx), into).map_or(Poll::Pending, Poll::Ready)
     }
@@ -261,8 +262,8 @@ impl Session {
         Poll::Pending
     }
 
-    /// Sends something that says nothing, unless something is under way already: a device that is gone does not take it. A proof is as long as
-    /// what follows: where packets of that length vanish on the way it is not taken either.
+    /// Sends something that says nothing, unless something is under way already: a device that is gone does not take
+    /// it. A proof is as long as what follows: where packets of that length vanish on the way it is not taken either.
     fn ask(&self, kind: SegmentKind) -> Result<(), Broken> {
         let mut stream = lock(&self.stream);
         if let Some(broken) = self.broken() {
@@ -278,7 +279,8 @@ impl Session {
         asked.map_err(|error| self.refused(&error))
     }
 
-    /// The other end is gone, as is known by another way. If it has ended the stream before, what goes there may still be read.
+    /// The other end is gone, as is known by another way. If it has ended the stream before, what goes there may still
+    /// be read.
     fn gone(&self) {
         if !lock(&self.stream).end_came {
             self.fail(Broken::Gone);
@@ -303,8 +305,8 @@ impl StreamReader {
         Self(session)
     }
 
-    /// Whoever knows by another way that the other end is gone says so, once it has read everything: nobody waits for it any more. If it had ended
-    /// the stream, it may still read.
+    /// Whoever knows by another way that the other end is gone says so, once it has read everything: nobody waits for
+    /// it any more. If it had ended the stream, it may still read.
     pub fn gone(&self) {
         self.0.gone();
     }
@@ -315,8 +317,9 @@ impl StreamWriter {
         Self { session, asks: None }
     }
 
-    /// Finds out whether the other end can be reached by segments of full length, and answers: a connection is made without a word, also where
-    /// all packets vanish, or all that are longer than a switch between lets through. May take as long as the connection takes to break; the caller bounds it.
+    /// Finds out whether the other end can be reached by segments of full length, and answers: a connection is made
+    /// without a word, also where all packets vanish, or all that are longer than a switch between lets through. May
+    /// take as long as the connection takes to break; the caller bounds it.
     ///
     /// # Errors
     /// If the connection is broken.

@@ -9,8 +9,8 @@ use symphony_transport::{ControlClient, ControlError, ViewReceiver, fresh_operat
 
 use crate::rollout::{Next, Rollout};
 
-/// How long a model may take to load: 16 GB from a disk that gives 100 MB/s are 160 s, and what a runtime does when it first sees a batch
-/// size takes seconds for each of them.
+/// How long a model may take to load: 16 GB from a disk that gives 100 MB/s are 160 s, and what a runtime does when it
+/// first sees a batch size takes seconds for each of them.
 pub const LOAD_WITHIN: Duration = Duration::from_secs(300);
 /// How long the cluster may take to agree to one load or unload.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
@@ -34,8 +34,9 @@ pub enum ApplyError {
     Late(Duration),
 }
 
-/// Has the cluster serve what the rollout leads to; returns when it does, or cannot. Nothing that was begun is taken back: doing it
-/// again goes on from there. Returns the log index as of which it does, for those who watch the cluster by themselves.
+/// Has the cluster serve what the rollout leads to; returns when it does, or cannot. Nothing that was begun is taken
+/// back: doing it again goes on from there. Returns the log index as of which it does, for those who watch the cluster
+/// by themselves.
 ///
 /// # Errors
 /// If the cluster refuses, a model cannot be loaded, or that takes longer than `within`.
@@ -73,7 +74,8 @@ async fn follow(
                     async move { client.unload_model(request).await }
                 };
                 control.call(AGREE_WITHIN, call).await?;
-                // The view that is watched may be older than that; what is returned must not be, or its reader still sees the model.
+                // The view that is watched may be older than that; what is returned must not be, or its reader still
+                // sees the model.
                 from = control.get(true, AGREE_WITHIN).await?.applied_index;
             }
             Next::Wait => {

@@ -22,7 +22,8 @@ pub(crate) fn read_labels(path: &Path) -> Result<Vec<String>, RepositoryError> {
 /// The same from the text of a file; `path` is for error messages.
 ///
 /// # Errors
-/// If a line is no label. It is named by its number and not shown: who may read the error need not be who may read the file.
+/// If a line is no label. It is named by its number and not shown: who may read the error need not be who may read the
+/// file.
 pub fn parse_labels(path: &Path, text: &str) -> Result<Vec<String>, RepositoryError> {
     let label = |(line, label): (usize, &str)| {
         if label.len() <= LABEL_BYTES_MAX && !label.chars().any(char::is_control) {

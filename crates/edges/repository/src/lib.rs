@@ -1,7 +1,7 @@
 //! Models in folders, laid out as Triton's: `NAME/config.pbtxt`, `NAME/VERSION/model.onnx`.
 //!
-//! [`Repository`] reads them and checks them as far as that can be done without loading; [`Rollout`] decides what a cluster must be
-//! asked for until it serves a model so, and [`apply()`] asks.
+//! [`Repository`] reads them and checks them as far as that can be done without loading; [`Rollout`] decides what a
+//! cluster must be asked for until it serves a model so, and [`apply()`] asks.
 
 mod apply;
 mod error;

@@ -187,8 +187,8 @@ fn up_to(latency: &LatencyProfile, batch_max: u32) -> LatencyProfile {
     LatencyProfile::from_table(kept).expect("a part of a profile from its beginning is a profile")
 }
 
-/// Whether the configuration speaks of tensors that the profiled model has. The order is the configuration's, outputs may be
-/// left out, and a shape may be another one of as many elements.
+/// Whether the configuration speaks of tensors that the profiled model has. The order is the configuration's, outputs
+/// may be left out, and a shape may be another one of as many elements.
 fn same_tensors(what: &str, said: &[TensorSpec], profiled: &[TensorSpec]) -> Result<(), String> {
     for spec in said {
         let Some(known) = profiled.iter().find(|known| known.name == spec.name) else {

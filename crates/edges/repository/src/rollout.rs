@@ -1,4 +1,5 @@
-//! What is to be done so that a cluster serves a model as its repository says: decided step by step from the cluster's view.
+//! What is to be done so that a cluster serves a model as its repository says: decided step by step from the cluster's
+//! view.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +11,8 @@ use crate::repository::RepositoryModel;
 
 /// The way of a cluster to the versions of a model that it shall serve; none to unload the model.
 ///
-/// New versions are loaded before old ones go, and the old ones stay if a new one cannot be loaded. Clients that ask for no
-/// version get the latest that is ready, so they notice nothing but its answers.
+/// New versions are loaded before old ones go, and the old ones stay if a new one cannot be loaded. Clients that ask
+/// for no version get the latest that is ready, so they notice nothing but its answers.
 #[derive(Clone, Debug)]
 pub struct Rollout {
     name: String,
@@ -129,8 +130,8 @@ impl Rollout {
     }
 }
 
-/// What the cluster has of a model, with the names there: all versions and one that was loaded without a version, or the one that
-/// `name` spells out as `NAME@VERSION`.
+/// What the cluster has of a model, with the names there: all versions and one that was loaded without a version, or
+/// the one that `name` spells out as `NAME@VERSION`.
 pub fn versions<'a>(view: &'a View, name: &'a str) -> impl Iterator<Item = (&'a str, &'a ModelView)> {
     let one = VersionedName::parse(name).loaded_as() == name;
     let of = move |model: &&ModelView| {

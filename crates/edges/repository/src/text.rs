@@ -20,8 +20,9 @@ static MODEL_CONFIG: LazyLock<MessageDescriptor> = LazyLock::new(|| {
     pool.get_message_by_name("repository.ModelConfig").expect("the subset has a ModelConfig")
 });
 
-/// Messages and lists within each other, at most: a configuration has five. The parser follows them with its stack, also into
-/// messages that no field of ours can hold (`[domain/message] { … }`), and a stack that ends takes the process with it.
+/// Messages and lists within each other, at most: a configuration has five. The parser follows them with its stack,
+/// also into messages that no field of ours can hold (`[domain/message] { … }`), and a stack that ends takes the
+/// process with it.
 const NESTING_MAX: usize = 32;
 
 /// Fields of Triton's by which a model would be served otherwise than here, and what to do instead.
@@ -57,10 +58,12 @@ pub(crate) fn read(text: &str) -> Result<wire::ModelConfig, BadText> {
     parsed.transcode_to().map_err(|error| BadText { line: 0, problem: error.to_string() })
 }
 
-/// The text with a colon before each list of messages: `input [ { … } ]` is how most configurations are written and what the format
-/// allows, but the parser wants `input: [ { … } ]`. Lines stay the same. Refuses what is nested deeper than [`NESTING_MAX`].
+/// The text with a colon before each list of messages: `input [ { … } ]` is how most configurations are written and
+/// what the format allows, but the parser wants `input: [ { … } ]`. Lines stay the same. Refuses what is nested deeper
+/// than [`NESTING_MAX`].
 ///
-/// The parser stops at the first bracket that closes another sort than was opened, so counting them without their sorts is enough.
+/// The parser stops at the first bracket that closes another sort than was opened, so counting them without their sorts
+/// is enough.
 fn with_colons(text: &str) -> Result<String, BadText> {
     let mut with = String::with_capacity(text.len() + 16);
     let (mut quote, mut escaped, mut comment, mut after_name) = (None, false, false, false);

@@ -22,8 +22,8 @@ impl Block {
 /// The free blocks of some units.
 #[derive(Debug)]
 pub struct Blocks {
-    /// First units of the free blocks, by order. The lowest goes first: what was used is used again, and pages that never
-    /// were stay untouched.
+    /// First units of the free blocks, by order. The lowest goes first: what was used is used again, and pages that
+    /// never were stay untouched.
     free: Vec<BTreeSet<usize>>,
 }
 

@@ -1,5 +1,5 @@
-//! Buffers that are used again. New ones of such a size come from the system and go back to it each time, and every page of them
-//! costs a fault: together more than the copy.
+//! Buffers that are used again. New ones of such a size come from the system and go back to it each time, and every
+//! page of them costs a fault: together more than the copy.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

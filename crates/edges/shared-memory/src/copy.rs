@@ -3,16 +3,16 @@
 
 use std::sync::atomic::AtomicU64;
 
-/// Appends what the words are. Each of them, and each byte, is what somebody stored there: what was stored together need not be read
-/// together.
+/// Appends what the words are. Each of them, and each byte, is what somebody stored there: what was stored together
+/// need not be read together.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn append(words: &[AtomicU64], to: &mut Vec<u64>) {
     to.reserve(words.len());
     let end = to.spare_capacity_mut().as_mut_ptr();
-    // As wide as the processor can. Loads of atomics are not put together by the compiler, which takes twice as long where the bytes
-    // are not in the nearest cache.
-    // SAFETY: it stands for a relaxed load of each byte of `words`, which is what atomics are for, whoever stores to them; it writes as
-    // many bytes to memory that was reserved and that nobody else has; the direction flag is clear, as the calling convention has it.
+    // As wide as the processor can. Loads of atomics are not put together by the compiler, which takes twice as long
+    // where the bytes are not in the nearest cache. SAFETY: it stands for a relaxed load of each byte of `words`, which
+    // is what atomics are for, whoever stores to them; it writes as many bytes to memory that was reserved and that
+    // nobody else has; the direction flag is clear, as the calling convention has it.
     unsafe {
         std::arch::asm!(
             "rep movsb",

@@ -1,4 +1,5 @@
-//! Where things lie in a pool, and how they are put there and read while others write: pure functions over atomic words.
+//! Where things lie in a pool, and how they are put there and read while others write: pure functions over atomic
+//! words.
 //!
 //! ```text
 //! words  0        magic
@@ -7,10 +8,10 @@
 //!        data…    the bytes, in whole words
 //! ```
 //!
-//! The bytes of number n are found through entry n mod entries. An entry's stamp counts its changes: it is even and not 0 while
-//! the entry holds something, and odd from the moment at which that begins to go until something new is complete. So who reads
-//! it before and after, and finds it even and unchanged, has copied what was there all the time. The checksum covers number and
-//! stamp as well as bytes.
+//! The bytes of number n are found through entry n mod entries. An entry's stamp counts its changes: it is even and not
+//! 0 while the entry holds something, and odd from the moment at which that begins to go until something new is
+//! complete. So who reads it before and after, and finds it even and unchanged, has copied what was there all the time.
+//! The checksum covers number and stamp as well as bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -102,8 +103,8 @@ impl Layout {
         words[self.entry_word(entry)..].first_chunk().expect("entries lie before the data")
     }
 
-    /// Puts `bytes` into the units from `first` on, and shows them as `number`. Returns the entry's stamp; `before` is what it
-    /// was. The units are nobody's, and nobody else puts anything there meanwhile.
+    /// Puts `bytes` into the units from `first` on, and shows them as `number`. Returns the entry's stamp; `before` is
+    /// what it was. The units are nobody's, and nobody else puts anything there meanwhile.
     pub(crate) fn show(&self, words: &[AtomicU64], number: u64, before: u64, first: usize, bytes: &[u8]) -> u64 {
         let [stamp, shown, place, sum] = self.entry(words, self.entry_of(number));
         // From here to the next even one it is odd: even if it had been used before.
@@ -129,8 +130,8 @@ impl Layout {
         after
     }
 
-    /// A copy of what is shown as `number`, of at most `bytes_max` bytes. Whatever the words are, and whoever changes them
-    /// meanwhile, this returns bytes that were put there under that number and are whole, or none.
+    /// A copy of what is shown as `number`, of at most `bytes_max` bytes. Whatever the words are, and whoever changes
+    /// them meanwhile, this returns bytes that were put there under that number and are whole, or none.
     pub(crate) fn read_number(
         &self,
         words: &[AtomicU64],

@@ -1,10 +1,12 @@
 //! A pool of bytes that one process writes and other processes of the same host read, without asking.
 //!
-//! [`Pool::put`] keeps bytes under a number; [`PoolView::read`] finds them by that number, copies them out, and says nothing
-//! rather than something wrong: if they are gone, replaced meanwhile, or damaged. The memory is a memfd, sealed so that nobody
-//! but its maker can write it and nobody can shorten it; it vanishes with the last process that holds it.
+//! [`Pool::put`] keeps bytes under a number; [`PoolView::read`] finds them by that number, copies them out, and says
+//! nothing rather than something wrong: if they are gone, replaced meanwhile, or damaged. The memory is a memfd, sealed
+//! so that nobody but its maker can write it and nobody can shorten it; it vanishes with the last process that holds
+//! it.
 //!
-//! [`RingSender`] and [`RingReceiver`] are the two ends of a stream of bytes between two processes, over memory of the same kind.
+//! [`RingSender`] and [`RingReceiver`] are the two ends of a stream of bytes between two processes, over memory of the
+//! same kind.
 //!
 //! [`RemoteLayout`] is the same for a pool in another host's memory, of which a network fetches bytes.
 

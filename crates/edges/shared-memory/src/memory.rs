@@ -2,15 +2,15 @@
 //!
 //! Invariants, on which every block below rests:
 //!
-//! - M1. `base` is the start of a live mapping of `words × 8` bytes, made by this value and ended only when it is dropped; the
-//!   kernel aligns mappings to pages, so words are aligned.
-//! - M2. The file behind it is at least that long, and sealed against shrinking before it is mapped (by a reader: the seals are
-//!   looked at, and cannot be removed), so that no access of the mapping raises SIGBUS for want of a file.
-//! - M3. Nobody in this process has a reference to the mapped bytes except through [`Memory::words`], which gives shared
-//!   references to atomics. Other processes may store at any time; atomics are made for that, so whatever they store, no load
-//!   is undefined.
-//! - M4. A reader's mapping is read-only. The only stores in this crate are made by `Pool`, `RingSender` and `RingReceiver`, and only
-//!   to memory that this process made, which has a writable one.
+//! - M1. `base` is the start of a live mapping of `words × 8` bytes, made by this value and ended only when it is
+//!   dropped; the kernel aligns mappings to pages, so words are aligned.
+//! - M2. The file behind it is at least that long, and sealed against shrinking before it is mapped (by a reader: the
+//!   seals are looked at, and cannot be removed), so that no access of the mapping raises SIGBUS for want of a file.
+//! - M3. Nobody in this process has a reference to the mapped bytes except through [`Memory::words`], which gives
+//!   shared references to atomics. Other processes may store at any time; atomics are made for that, so whatever they
+//!   store, no load is undefined.
+//! - M4. A reader's mapping is read-only. The only stores in this crate are made by `Pool`, `RingSender` and
+//!   `RingReceiver`, and only to memory that this process made, which has a writable one.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -61,8 +61,8 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// New memory of so many words, all zero, writable here and by nobody else, and its descriptor for others. The name is what
-    /// the system shows of it.
+    /// New memory of so many words, all zero, writable here and by nobody else, and its descriptor for others. The name
+    /// is what the system shows of it.
     pub(crate) fn create(name: &str, words: usize) -> io::Result<(Self, OwnedFd)> {
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, words as u64 * 8)?;

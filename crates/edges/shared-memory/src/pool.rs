@@ -66,8 +66,8 @@ impl Pool {
         Ok(Arc::new(Self { memory, layout, fd, state: Mutex::new(state), used, refused }))
     }
 
-    /// Puts bytes there as `number` until the returned value is dropped. None if there is no place: the pool is full, its
-    /// entry has something else, or they are longer than 4 GiB.
+    /// Puts bytes there as `number` until the returned value is dropped. None if there is no place: the pool is full,
+    /// its entry has something else, or they are longer than 4 GiB.
     #[must_use = "dropped, the bytes are gone again"]
     pub fn put(self: &Arc<Self>, number: u64, bytes: &[u8]) -> Option<Placed> {
         let placed = self.place(number, bytes);

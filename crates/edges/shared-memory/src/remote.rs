@@ -1,5 +1,5 @@
-//! A pool in another host's memory, behind a network that reads memory: which bytes to fetch, and whether what came is right.
-//! Pure functions over bytes that anybody may have written.
+//! A pool in another host's memory, behind a network that reads memory: which bytes to fetch, and whether what came is
+//! right. Pure functions over bytes that anybody may have written.
 
 use crate::checksum;
 use crate::layout::{ENTRY_WORDS, Layout, seed};
@@ -43,8 +43,8 @@ impl RemoteLayout {
     /// What an entry says of a number whose bytes are at most `bytes_max`.
     ///
     /// # Errors
-    /// If the number is not there, or what is said is impossible; the latter may also mean that the entry was changing when it
-    /// was fetched.
+    /// If the number is not there, or what is said is impossible; the latter may also mean that the entry was changing
+    /// when it was fetched.
     pub fn find(&self, number: u64, entry: &[u8; ENTRY_BYTES], bytes_max: usize) -> Result<Found, Unreadable> {
         let [stamp, shown, place, sum] = words(entry);
         if stamp == 0 || stamp & 1 == 1 || shown != number {
@@ -79,7 +79,8 @@ impl Found {
     }
 }
 
-/// Why bytes are wrong that were fetched by what `before` says: the entry has changed, or it has not and they are damaged.
+/// Why bytes are wrong that were fetched by what `before` says: the entry has changed, or it has not and they are
+/// damaged.
 #[must_use]
 pub fn why_wrong(before: &[u8; ENTRY_BYTES], after: &[u8; ENTRY_BYTES]) -> Unreadable {
     if before == after { Unreadable::Damaged } else { Unreadable::Absent }
@@ -180,7 +181,8 @@ mod tests {
     }
 
     proptest! {
-        /// An owner that says anything: nothing panics, and nothing beyond the pool or longer than allowed is ever fetched.
+        /// An owner that says anything: nothing panics, and nothing beyond the pool or longer than allowed is ever
+        /// fetched.
         #[test]
         fn what_is_fetched_lies_in_the_pool(
             bytes in 0_u64..1 << 20, entries in 0_u64..64, number: u64, entry: [u8; ENTRY_BYTES], bytes_max in 0_usize..1 << 20,

@@ -1,4 +1,5 @@
-//! A stream of bytes from one process to another, each way through memory that its writer made: counters and a ring, over atomic words.
+//! A stream of bytes from one process to another, each way through memory that its writer made: counters and a ring,
+//! over atomic words.
 //!
 //! ```text
 //! words  0        magic
@@ -8,10 +9,11 @@
 //!        64…      the ring, a power of two of bytes
 //! ```
 //!
-//! Each side writes its own memory and only reads the other's. So all that a peer can do wrong is to lie: what it says is looked at each
-//! time, and its bytes are copied out before anybody looks at them. Whoever finds nothing to do says that it sleeps, looks once more, and
-//! waits to be rung; whoever has done something looks whether the other sleeps, and rings once. Who wakes by itself, since something came in
-//! the last moment, is not rung again before it has heard that ring: so rings do not gather. Nobody rings who is not waited for.
+//! Each side writes its own memory and only reads the other's. So all that a peer can do wrong is to lie: what it says
+//! is looked at each time, and its bytes are copied out before anybody looks at them. Whoever finds nothing to do says
+//! that it sleeps, looks once more, and waits to be rung; whoever has done something looks whether the other sleeps,
+//! and rings once. Who wakes by itself, since something came in the last moment, is not rung again before it has heard
+//! that ring: so rings do not gather. Nobody rings who is not waited for.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -107,7 +109,8 @@ impl RingMemory {
         self.fd.as_fd()
     }
 
-    /// Both directions between this memory and another process's, which may be gone as a file by now. No descriptor is kept.
+    /// Both directions between this memory and another process's, which may be gone as a file by now. No descriptor is
+    /// kept.
     ///
     /// # Errors
     /// If the other one is no memory that is sealed, or has no ring.
@@ -124,7 +127,8 @@ fn ring_of(words: usize) -> Option<usize> {
     (bytes.is_power_of_two() && (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&bytes)).then_some(bytes)
 }
 
-/// Both directions between memory of this process, which nobody else writes, and memory that another one may write at any time.
+/// Both directions between memory of this process, which nobody else writes, and memory that another one may write at
+/// any time.
 ///
 /// # Errors
 /// If one of them has no ring.
@@ -161,7 +165,8 @@ pub fn blank_ring(bytes: usize) -> Vec<AtomicU64> {
 /// One direction's sleeps, of this side and of the other.
 #[derive(Debug)]
 struct Sleep {
-    /// What this side calls its sleeps until a ring is heard: it is rung for each number once, so unheard rings do not gather.
+    /// What this side calls its sleeps until a ring is heard: it is rung for each number once, so unheard rings do not
+    /// gather.
     number: u64,
     asleep: bool,
     /// The other side's last sleep that it was rung for.
@@ -169,8 +174,8 @@ struct Sleep {
 }
 
 impl Sleep {
-    /// Says that this side sleeps. Whatever the other side does from now on, it sees that; what it did before is seen by whoever looks after
-    /// this.
+    /// Says that this side sleeps. Whatever the other side does from now on, it sees that; what it did before is seen
+    /// by whoever looks after this.
     fn announce(&mut self, word: &AtomicU64) {
         if !self.asleep {
             self.asleep = true;

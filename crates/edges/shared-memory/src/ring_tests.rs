@@ -80,7 +80,8 @@ fn who_sleeps_is_rung_once_and_who_does_not_never() {
     assert!(a.end(), "the end wakes it as well");
 }
 
-/// Sleeps that are given up at once, as by somebody who finds something in the last moment: they leave one ring unheard and not one each.
+/// Sleeps that are given up at once, as by somebody who finds something in the last moment: they leave one ring unheard
+/// and not one each.
 #[test]
 fn rings_that_nobody_hears_do_not_gather() {
     let ((mut a, _), (_, mut b_in)) = two();
@@ -165,7 +166,8 @@ fn two_mappings_are_one_stream() {
     assert!(RingMemory::create(BYTES).unwrap().join(not_a_ring.descriptor()).is_err());
 }
 
-/// Two threads, each of which sleeps whenever it finds nothing to do, by what it is told alone: a wake-up that is lost hangs the test.
+/// Two threads, each of which sleeps whenever it finds nothing to do, by what it is told alone: a wake-up that is lost
+/// hangs the test.
 #[test]
 fn no_wake_up_is_lost() {
     use std::sync::mpsc;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 use symphony_types::Nanos;
 
-/// Upper bounds of the buckets, in thousandths of what was predicted: fine around a tenth, by which a deadline that was kept in a
-/// simulation may be missed.
+/// Upper bounds of the buckets, in thousandths of what was predicted: fine around a tenth, by which a deadline that was
+/// kept in a simulation may be missed.
 const BOUNDS: [u64; 12] = [5, 10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000];
 
 /// The bounds, and one bucket for everything above them.
@@ -37,8 +37,8 @@ impl Default for ErrorHistogram {
 }
 
 impl ErrorHistogram {
-    /// Counts one prediction; one of nothing says nothing. To be called by one thread only: with a single writer no addition has to
-    /// be atomic.
+    /// Counts one prediction; one of nothing says nothing. To be called by one thread only: with a single writer no
+    /// addition has to be atomic.
     pub fn record(&self, predicted: Nanos, measured: Nanos) {
         let (predicted, measured) = (predicted.get(), measured.get());
         let Some(error) = predicted.abs_diff(measured).saturating_mul(1000).checked_div(predicted) else { return };

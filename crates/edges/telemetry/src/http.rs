@@ -27,12 +27,12 @@ const CONSOLE: &str = include_str!("console.html");
 const CONSOLE_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'";
 
-/// How long answers under way are waited for at the end. A scrape takes milliseconds; who sends half a request and waits
-/// must not keep a process from ending.
+/// How long answers under way are waited for at the end. A scrape takes milliseconds; who sends half a request and
+/// waits must not keep a process from ending.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(500);
 
-/// Connections at a time: of some Prometheus servers, probes, and people with the console open. What a process has of file descriptors
-/// and memory is for its work.
+/// Connections at a time: of some Prometheus servers, probes, and people with the console open. What a process has of
+/// file descriptors and memory is for its work.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 
 /// Of these so many from one address: a quarter, so that one host cannot keep the others out.

@@ -76,8 +76,8 @@ fn written(source: &str) -> impl Iterator<Item = &str> {
     literals.filter(|name| snake(name) && !name.ends_with('_'))
 }
 
-/// Everything in `names` that breaks the law, and what `source`, the text of the file that has them, names besides: a name that is on
-/// no list is held to no law. Empty if nothing is wrong. Each crate calls it in a test.
+/// Everything in `names` that breaks the law, and what `source`, the text of the file that has them, names besides: a
+/// name that is on no list is held to no law. Empty if nothing is wrong. Each crate calls it in a test.
 #[must_use]
 pub fn check_law(names: &[MetricName], source: &str) -> Vec<String> {
     let unlisted = written(source).filter(|name| names.iter().all(|metric| metric.name != *name));

@@ -24,8 +24,8 @@ pub enum Fault {
     OutOfMemory,
 }
 
-/// A model that takes `input` `FP32[4]` and gives its square roots as `output`, and needs twice so many bytes for each item of a batch on
-/// the way. It does not fail where they are there.
+/// A model that takes `input` `FP32[4]` and gives its square roots as `output`, and needs twice so many bytes for each
+/// item of a batch on the way. It does not fail where they are there.
 #[must_use]
 pub fn hungry(bytes_per_item: u64) -> OnnxModel {
     let mut g = Graph::new("hungry", 1);
@@ -38,8 +38,8 @@ pub fn hungry(bytes_per_item: u64) -> OnnxModel {
     g.finish(&output, "output", &[4], format!("hungry, {bytes_per_item} bytes"))
 }
 
-/// A model that takes `input` `FP32[4]` and gives it back as `output`, by way of so many MB for each item of a batch as the largest number
-/// in the batch says, and one more: what it needs depends on what it is asked.
+/// A model that takes `input` `FP32[4]` and gives it back as `output`, by way of so many MB for each item of a batch as
+/// the largest number in the batch says, and one more: what it needs depends on what it is asked.
 #[must_use]
 pub fn hungry_as_asked() -> OnnxModel {
     const COPIES_PER_MB: i64 = (1 << 20) / ITEM_BYTES.cast_signed();
@@ -57,8 +57,8 @@ pub fn hungry_as_asked() -> OnnxModel {
     g.finish(&output, "output", &[4], "hungry as asked".to_owned())
 }
 
-/// A model that takes `input` `FP32[4]` and gives it back as `output`, if no number in the batch is above `threshold`. Otherwise it
-/// never ends: a loop without a count, whose condition stays as it is.
+/// A model that takes `input` `FP32[4]` and gives it back as `output`, if no number in the batch is above `threshold`.
+/// Otherwise it never ends: a loop without a count, whose condition stays as it is.
 #[must_use]
 pub fn endless_above(threshold: f32) -> OnnxModel {
     let mut g = Graph::new("endless", 1);

@@ -11,7 +11,8 @@ pub enum Precision {
     Single,
 }
 
-/// `input` of four numbers for each item → `output` of two. Equal seeds give equal weights, rounded where they are half as precise.
+/// `input` of four numbers for each item → `output` of two. Equal seeds give equal weights, rounded where they are half
+/// as precise.
 #[must_use]
 pub fn layer(precision: Precision, seed: u64) -> OnnxModel {
     const WIDTHS: (u32, u32) = (4, 2);

@@ -16,8 +16,8 @@ const VARIANT: f64 = 0.1;
 /// R_max and S_max over the average of a part.
 const ROOM: f64 = 1.3;
 
-/// Models of Table 5 with variants, rates exponential, in parts that are alike, one GPU kind, no GPUs. S_max leaves room for the
-/// largest dynamic memory.
+/// Models of Table 5 with variants, rates exponential, in parts that are alike, one GPU kind, no GPUs. S_max leaves
+/// room for the largest dynamic memory.
 pub(crate) fn drawn(models: usize, parts: usize, seed: u64) -> Problem {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let zoo = zoo();

@@ -38,8 +38,8 @@ pub(crate) const SYMPHONY_PRUNE: System = System {
 /// The strong work-conserving rival.
 pub(crate) const EAGER: System =
     System { key: "eager", label: "eager", policy: r#""eager""#, colour: "#009E73", marker: Marker::Up };
-/// The paper's own work-conserving policy: ranked by the time at which a batch wanted to start (seed 000, appendix C), drops as
-/// in its section 4.3.
+/// The paper's own work-conserving policy: ranked by the time at which a batch wanted to start (seed 000, appendix C),
+/// drops as in its section 4.3.
 pub(crate) const EAGER_PAPER: System = System {
     key: "eager-paper",
     label: "the paper's eager",

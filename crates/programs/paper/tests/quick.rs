@@ -1,5 +1,5 @@
-//! The quick variant of everything: files, structure, and values loosely against the papers. Virtual time, so these are real
-//! bounds and no luck.
+//! The quick variant of everything: files, structure, and values loosely against the papers. Virtual time, so these are
+//! real bounds and no luck.
 
 use std::collections::BTreeSet;
 use std::fs;

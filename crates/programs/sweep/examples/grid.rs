@@ -1,10 +1,11 @@
-//! A policy against others over cases of the grid of seed 000, Table 3, with the profiles of its Table 5:
-//! `cargo run --release -p symphony-sweep --example grid -- --profiles PROFILES.csv --cases 120 --draw 7 POLICY [RIVAL …]`
+//! A policy against others over cases of the grid of seed 000, Table 3, with the profiles of its Table 5: `cargo run
+//! --release -p symphony-sweep --example grid -- --profiles PROFILES.csv --cases 120 --draw 7 POLICY [RIVAL …]`
 //!
-//! A policy is TOML as in a scenario. Cases are drawn, each value of a column of Table 3 as often as any other, or named (`--case`).
-//! One line of CSV for each search as it ends, then one for each case, and at the end how the first policy compares with the
-//! best of the others. With `--repeat` each search is made with so many seeds, one by one, and a ratio has a standard error, a median
-//! and a range. With `--items` each case is run with each of these laws of how many items a request has, and rates count requests.
+//! A policy is TOML as in a scenario. Cases are drawn, each value of a column of Table 3 as often as any other, or
+//! named (`--case`). One line of CSV for each search as it ends, then one for each case, and at the end how the first
+//! policy compares with the best of the others. With `--repeat` each search is made with so many seeds, one by one, and
+//! a ratio has a standard error, a median and a range. With `--items` each case is run with each of these laws of how
+//! many items a request has, and rates count requests.
 
 use std::error::Error;
 use std::fmt;
@@ -40,11 +41,12 @@ struct Options {
     /// Seed of the draw.
     #[arg(long, default_value_t = 1)]
     draw: u64,
-    /// One more case: `MODEL,COUNT,GPUS,SLO_MS,SHAPE`, and the exponent of a Zipf popularity if it is not even. A model is a name in the
-    /// profiles, or `ALPHA_MS/BETA_MS`.
+    /// One more case: `MODEL,COUNT,GPUS,SLO_MS,SHAPE`, and the exponent of a Zipf popularity if it is not even. A model
+    /// is a name in the profiles, or `ALPHA_MS/BETA_MS`.
     #[arg(long)]
     case: Vec<Case>,
-    /// Items of a request in every case: a number, or `LEAST-MOST` for any of these equally often; several are run one after another.
+    /// Items of a request in every case: a number, or `LEAST-MOST` for any of these equally often; several are run one
+    /// after another.
     #[arg(long, default_value = "1")]
     items: Vec<Items>,
     /// Simulated seconds of each run.

@@ -1,9 +1,10 @@
 //! A policy against others over regimes that nobody tuned for, and over those of the papers:
 //! `cargo run --release -p symphony-sweep --example regimes -- --data DATA --random 60 --draw 7 POLICY [RIVAL …]`
 //!
-//! A regime is a scenario: models and their popularity, SLOs, GPUs, arrivals, delays, noise. `--data` is the folder with the profiles of seed
-//! 000 (Tables 5 and 6) and recorded arrivals. One line of CSV for each search as it ends; at the end, how the first policy compares with the
-//! best of the others, group by group. `--known` reads such lines and spares what was found before.
+//! A regime is a scenario: models and their popularity, SLOs, GPUs, arrivals, delays, noise. `--data` is the folder
+//! with the profiles of seed 000 (Tables 5 and 6) and recorded arrivals. One line of CSV for each search as it ends; at
+//! the end, how the first policy compares with the best of the others, group by group. `--known` reads such lines and
+//! spares what was found before.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -76,7 +76,8 @@ pub(crate) enum Command {
     /// Plans: which models and GPUs form which sub-cluster; move them, and see how far that has come.
     #[command(subcommand)]
     Plan(PlanCommand),
-    /// Explain what became of a request, or the last batches of a model: window, rivals, why this GPU, predicted and actual.
+    /// Explain what became of a request, or the last batches of a model: window, rivals, why this GPU, predicted and
+    /// actual.
     Explain(ExplainArgs),
     /// Measure the latency profile and memory of an ONNX model on this machine.
     Profile(ProfileArgs),

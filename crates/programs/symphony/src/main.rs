@@ -17,8 +17,8 @@ use symphony_types::Duty;
 
 use crate::cli::{Cli, Command};
 
-/// Requests are hundreds of small pieces of memory that one thread takes and another gives back: the system's allocator spent a sixth of
-/// a frontend's time on them.
+/// Requests are hundreds of small pieces of memory that one thread takes and another gives back: the system's allocator
+/// spent a sixth of a frontend's time on them.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

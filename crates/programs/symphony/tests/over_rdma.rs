@@ -1,7 +1,7 @@
 //! A whole cluster between whose processes nothing but RDMA is allowed, for frames and for payloads alike.
 //!
-//! Told in the virtual machine of `tests/rdma/test.sh`, where each role is another user: so processes of that one host share no memory with one another, as if
-//! they were on several.
+//! Told in the virtual machine of `tests/rdma/test.sh`, where each role is another user: so processes of that one host
+//! share no memory with one another, as if they were on several.
 
 use std::time::Duration;
 
@@ -56,7 +56,8 @@ fn carried(cluster: &TestCluster, name: &str, link: &str) -> Result<(u64, u64)> 
     Ok((by("rdma")?, by("tcp")? + by("shared-memory")?))
 }
 
-/// Inputs that came to the living backend over RDMA, READ or, where there was nothing to READ in time, by SEND; and in another way.
+/// Inputs that came to the living backend over RDMA, READ or, where there was nothing to READ in time, by SEND; and in
+/// another way.
 fn inputs(cluster: &TestCluster) -> Result<([u64; 2], u64)> {
     let by =
         |way: &str| metric(cluster, BACKEND, &format!("symphony_backend_payload_inputs_total{{transport=\"{way}\"}}"));
@@ -75,8 +76,8 @@ fn wait_for_rdma_everywhere(cluster: &TestCluster) {
     wait_until("RDMA for all links", SOON, all).unwrap();
 }
 
-/// That nothing was answered twice or with another's answer, and that no request was forgotten. A machine that stands still for seconds lets
-/// the generator go before the last answers come.
+/// That nothing was answered twice or with another's answer, and that no request was forgotten. A machine that stands
+/// still for seconds lets the generator go before the last answers come.
 fn check_safety(report: &LoadReport) -> Result<()> {
     println!("{}; lag {}", report.json["total"], report.json["lag"]);
     let lost = report.number("total", "lost")?;
@@ -89,7 +90,8 @@ fn check_safety(report: &LoadReport) -> Result<()> {
     Ok(())
 }
 
-/// Whether every request of a load was answered, late or not. A machine that stood still, as its generator tells, says nothing of the others.
+/// Whether every request of a load was answered, late or not. A machine that stood still, as its generator tells, says
+/// nothing of the others.
 fn all_answered(report: &LoadReport) -> Result<bool> {
     let total = &report.json["total"];
     let none = |reasons: &str| total[reasons].as_object().is_some_and(serde_json::Map::is_empty);

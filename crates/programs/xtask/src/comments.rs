@@ -27,15 +27,18 @@ pub(crate) fn problems(metadata: &Metadata) -> Result<Vec<String>> {
 }
 
 fn too_wide(path: &Path, source: &str) -> Vec<String> {
-    let wide = |line: &str| {
+    let mut in_block = false;
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(source.lines()) {
         let text = line.trim_start();
-        // A link or a row of a table cannot be broken.
-        text.starts_with("//") && line.chars().count() > COLUMNS_MAX && !text.contains("://") && !text.contains(" | ")
-    };
-    let lines = (1..).zip(source.lines()).filter(|(_, line)| wide(line));
-    lines
-        .map(|(number, _)| format!("{}:{number}: a comment of more than {COLUMNS_MAX} columns", path.display()))
-        .collect()
+        in_block ^= text.starts_with("//") && text.contains("```");
+        // A drawing, a link or a row of a table cannot be broken.
+        let cannot_be_broken = in_block || text.contains("://") || text.contains(" | ");
+        if text.starts_with("//") && line.chars().count() > COLUMNS_MAX && !cannot_be_broken {
+            found.push(format!("{}:{number}: a comment of more than {COLUMNS_MAX} columns", path.display()));
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -46,7 +49,7 @@ mod tests {
     fn a_wide_comment_is_found_and_code_links_and_tables_are_not() {
         let words = "word ".repeat(30);
         let source = format!(
-            "// {words}\nlet a = \"{words}\";\n/// short\n    /// {words}\n/// https://example.org/{words}\n/// | {words} | b |\n"
+            "// {words}\nlet a = \"{words}\";\n/// short\n    /// {words}\n/// https://example.org/{words}\n/// | {words} | b |\n/// ```text\n/// {words}\n/// ```\n"
         );
         let expected = ["a.rs:1: a comment of more than 120 columns", "a.rs:4: a comment of more than 120 columns"];
         assert_eq!(too_wide(Path::new("a.rs"), &source), expected);

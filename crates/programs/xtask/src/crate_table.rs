@@ -1,5 +1,5 @@
-//! The parts of architecture.md that follow from the code: the crates with their layers, and the files with unsafe code.
-//! `cargo xtask fix` writes them; a check compares.
+//! The parts of architecture.md that follow from the code: the crates with their layers, and the files with unsafe
+//! code. `cargo xtask fix` writes them; a check compares.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Words that were given up for the field's own (docs/concepts/glossary.md): code and docs use one word for one concept.
+//! Words that were given up for the field's own (docs/concepts/glossary.md): code and docs use one word for one
+//! concept.
 
 use std::fs;
 use std::path::{Path, PathBuf};

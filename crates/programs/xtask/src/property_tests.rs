@@ -15,7 +15,8 @@ use crate::verify::nextest_installed;
 /// What proptest takes its random numbers from; `.cargo/config.toml` sets it for every other command.
 const SEED: &str = "PROPTEST_RNG_SEED";
 
-/// Runs all property tests once for each of `rounds` seeds, from `first` or one that the clock gives; whether all passed.
+/// Runs all property tests once for each of `rounds` seeds, from `first` or one that the clock gives; whether all
+/// passed.
 pub(crate) fn search(first: Option<u64>, rounds: u64) -> Result<bool> {
     let (packages, names) = found(&Metadata::of_workspace()?)?;
     ensure!(!names.is_empty(), "there are no property tests");

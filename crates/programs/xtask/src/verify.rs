@@ -83,8 +83,8 @@ fn may_lack_highs(required: &str) -> bool {
     required.split(',').all(|name| name.trim() != "highs")
 }
 
-/// The tests of the partitioner against HiGHS, where `deploy/setup/highs.sh` has put it; where it has not, none, or a failure if it is
-/// required.
+/// The tests of the partitioner against HiGHS, where `deploy/setup/highs.sh` has put it; where it has not, none, or a
+/// failure if it is required.
 fn exact_solver() -> Result<Option<bool>> {
     let lib = crate::root().join(".cache/highs/lib");
     if !lib.join("pkgconfig/highs.pc").exists() {
@@ -109,8 +109,8 @@ fn exact_solver() -> Result<Option<bool>> {
     Ok(Some(solver && command))
 }
 
-/// The tests of RDMA over Soft-RoCE in a virtual machine, where `deploy/setup/rdma.sh --guest` has made one: there they may not be
-/// skipped. None where it has not, unless SYMPHONY_TEST_REQUIRE names `rdma`.
+/// The tests of RDMA over Soft-RoCE in a virtual machine, where `deploy/setup/rdma.sh --guest` has made one: there they
+/// may not be skipped. None where it has not, unless SYMPHONY_TEST_REQUIRE names `rdma`.
 fn rdma() -> Result<Option<bool>> {
     let root = crate::root();
     let guest_is_there = root.join(".cache/rdma/base.cpio").exists();

@@ -35,12 +35,13 @@ pub struct ControlPlaneConfig {
     pub host: Host,
     /// How the other replicas are reached, and who may call.
     pub net: Net,
-    /// Whether this replica comes to a group that exists already (`symphony members add`): it founds none, however alone
-    /// it is.
+    /// Whether this replica comes to a group that exists already (`symphony members add`): it founds none, however
+    /// alone it is.
     pub join: bool,
     /// How and when a better plan is looked for.
     pub epochs: EpochSettings,
-    /// What every request takes besides its batch, by the delays of the configuration: a model whose SLO leaves less is warned of.
+    /// What every request takes besides its batch, by the delays of the configuration: a model whose SLO leaves less is
+    /// warned of.
     pub request_delays: Nanos,
     /// What tells people when operators asked for something; nothing is decided by it.
     pub wall_clock: WallClock,
@@ -83,8 +84,8 @@ pub struct Liveness {
     pub suspicion: Duration,
     /// A detector that wakes up later than this trusts none of its suspicions: it was paused, not the others.
     pub late: Duration,
-    /// A new Raft leader waits so long for a first heartbeat from the old one, whose silence made the others elect: two heartbeats
-    /// and the time to dial.
+    /// A new Raft leader waits so long for a first heartbeat from the old one, whose silence made the others elect: two
+    /// heartbeats and the time to dial.
     pub old_leader_grace: Duration,
     /// How long dialling the heartbeat port may take.
     pub dial: Duration,
@@ -117,8 +118,8 @@ impl Liveness {
         unconfirmed_max: Duration::from_millis(2_000),
     };
 
-    /// How long a heartbeat and its acknowledgement may be under way together: four times the leader's patience. A line that takes
-    /// longer hardly moves: its sender dials anew, and what still arrives over it is no sign of life.
+    /// How long a heartbeat and its acknowledgement may be under way together: four times the leader's patience. A line
+    /// that takes longer hardly moves: its sender dials anew, and what still arrives over it is no sign of life.
     #[must_use]
     pub const fn answer(&self) -> Duration {
         self.suspicion.saturating_mul(4)

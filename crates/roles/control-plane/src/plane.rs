@@ -339,15 +339,15 @@ impl ControlPlane {
         contact
     }
 
-    /// Why this replica cannot be part of the cluster any more, once that is so: removed, over another disk, or because a
-    /// part of it has ended.
+    /// Why this replica cannot be part of the cluster any more, once that is so: removed, over another disk, or because
+    /// a part of it has ended.
     #[must_use]
     pub fn ends(&self) -> watch::Receiver<Option<Fatal>> {
         self.ends.clone()
     }
 
-    /// Hands the control group's leadership to another replica, if this one has it and another one is up. False if nobody
-    /// took it.
+    /// Hands the control group's leadership to another replica, if this one has it and another one is up. False if
+    /// nobody took it.
     pub async fn give_leadership_away(&self) -> bool {
         if !self.group.leadership().borrow().is_leader {
             return true;
@@ -364,7 +364,8 @@ impl ControlPlane {
         self.proposer.propose(command).await
     }
 
-    /// Where the replica's leads report what happens to them; from there the group is told, as long and as often as it takes.
+    /// Where the replica's leads report what happens to them; from there the group is told, as long and as often as it
+    /// takes.
     #[must_use]
     pub fn lead_reports(&self) -> mpsc::UnboundedSender<LeadReport> {
         self.lead_reports.clone()

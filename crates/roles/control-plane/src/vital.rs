@@ -1,5 +1,5 @@
-//! The parts of a control plane that must not end before it does: without one of them a replica would live on, look well
-//! from outside, and no longer do what the others rely on.
+//! The parts of a control plane that must not end before it does: without one of them a replica would live on, look
+//! well from outside, and no longer do what the others rely on.
 
 use std::future::Future;
 

@@ -1,4 +1,5 @@
-//! Who has no answer asks again, at whichever replica, and what was asked for is done once and remembered with who asked.
+//! Who has no answer asks again, at whichever replica, and what was asked for is done once and remembered with who
+//! asked.
 
 mod scene;
 

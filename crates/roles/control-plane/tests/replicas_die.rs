@@ -70,8 +70,8 @@ async fn a_lead_that_reports_to_hang_is_led_by_another_and_its_replica_stays_up(
     cluster.stop_all().await;
 }
 
-/// Takes nobody for dead on a machine that stands still at times: who was declared down once leads none of the thousand any
-/// more. A process that stops is noticed by its port all the same.
+/// Takes nobody for dead on a machine that stands still at times: who was declared down once leads none of the thousand
+/// any more. A process that stops is noticed by its port all the same.
 fn unhurried() -> Timing {
     let mut timing = Timing::relaxed();
     let group = &mut timing.group;
@@ -83,7 +83,8 @@ fn unhurried() -> Timing {
     timing
 }
 
-/// Says how long it took and does not judge it: `cargo nextest run --release -p symphony-control-plane a_thousand --no-capture`.
+/// Says how long it took and does not judge it: `cargo nextest run --release -p symphony-control-plane a_thousand
+/// --no-capture`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_thousand_subclusters_of_one_replica_are_led_by_another_after_one_entry() {
     const SUBCLUSTERS: usize = 1000;

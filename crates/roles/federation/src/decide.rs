@@ -1,5 +1,5 @@
-//! What is to be done next, decided from the state, the clusters as they are seen, and the age of what is under way: a pure
-//! function, so that a leader that takes over goes on where another one stopped.
+//! What is to be done next, decided from the state, the clusters as they are seen, and the age of what is under way: a
+//! pure function, so that a leader that takes over goes on where another one stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use symphony_types::OperationId;
 use crate::copies::{Copy, copy_in};
 use crate::looks::Look;
 
-/// How long the old home of a model serves on after new requests go elsewhere, besides the model's SLO: frontends hear of it in
-/// milliseconds, and one that has not by then looks at the cluster's own view.
+/// How long the old home of a model serves on after new requests go elsewhere, besides the model's SLO: frontends hear
+/// of it in milliseconds, and one that has not by then looks at the cluster's own view.
 const SERVES_ON: Duration = Duration::from_secs(2);
 
-/// A copy that is not there yet may come from a call that is still under way, of this leader or of the one before: calls take two
-/// seconds at most, and what a cluster agrees on shows at once.
+/// A copy that is not there yet may come from a call that is still under way, of this leader or of the one before:
+/// calls take two seconds at most, and what a cluster agrees on shows at once.
 pub(crate) const CALLS_END_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long loading may take.
@@ -161,8 +161,8 @@ fn on_its_way(state: &FederationState, seen: &Seen<'_>, model: &Model, moving: &
     }
 }
 
-/// Whether calls that were under way at a time had ended when a cluster was asked what it has: only then does a copy that it does
-/// not show not come any more. What is seen may be older than what happened.
+/// Whether calls that were under way at a time had ended when a cluster was asked what it has: only then does a copy
+/// that it does not show not come any more. What is seen may be older than what happened.
 fn calls_had_ended(since: Duration, asked: Duration) -> bool {
     since.saturating_sub(asked) >= CALLS_END_WITHIN
 }

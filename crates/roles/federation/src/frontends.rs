@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use symphony_protocol::view::View;
 
-/// A frontend of the federation registers with every cluster; one that a single cluster knows is that cluster's own, and reports to
-/// nobody.
+/// A frontend of the federation registers with every cluster; one that a single cluster knows is that cluster's own,
+/// and reports to nobody.
 const CLUSTERS_LEAST: usize = 2;
 
 /// Frontends by name. Of one that crashed no cluster knows that it is gone.
@@ -21,7 +21,8 @@ pub(crate) struct Frontends {
 impl Frontends {
     /// What the clusters that answer say of them.
     pub(crate) fn seen(views: &BTreeMap<String, Arc<View>>) -> Self {
-        // How many clusters know it, and whether one of them lets it take work: then it has clients, whatever the others say.
+        // How many clusters know it, and whether one of them lets it take work: then it has clients, whatever the
+        // others say.
         let mut known: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
         for frontend in views.values().flat_map(|view| view.frontends.values()) {
             let (clusters, takes_work) = known.entry(&frontend.name).or_default();

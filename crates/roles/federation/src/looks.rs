@@ -13,8 +13,8 @@ use crate::config::ClusterAccess;
 
 /// How often it is noted that this replica runs.
 const BEAT: Duration = Duration::from_millis(100);
-/// A replica that did not run for longer, or half of the time after which a cluster is lost, does not know who was silent then:
-/// answers may have waited for it.
+/// A replica that did not run for longer, or half of the time after which a cluster is lost, does not know who was
+/// silent then: answers may have waited for it.
 const LATE_MAX: Duration = Duration::from_secs(1);
 
 /// The newest look at a cluster.
@@ -33,8 +33,8 @@ impl Look {
     }
 }
 
-/// The views of all clusters that the state counts as answering; none if one of them is not seen yet, or not any more. One that
-/// nobody looks at, because this replica is not configured with it, keeps nothing from being placed elsewhere.
+/// The views of all clusters that the state counts as answering; none if one of them is not seen yet, or not any more.
+/// One that nobody looks at, because this replica is not configured with it, keeps nothing from being placed elsewhere.
 pub(crate) fn views(
     looks: &BTreeMap<String, Look>,
     state: &FederationState,
@@ -100,7 +100,8 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// Begins to look. Nothing that was seen before counts: whoever did not look does not know how long a cluster was silent.
+    /// Begins to look. Nothing that was seen before counts: whoever did not look does not know how long a cluster was
+    /// silent.
     pub(crate) fn begin(clusters: &[ClusterAccess], every: Duration, unreachable: Duration) -> Self {
         let names = clusters.iter().map(|cluster| cluster.name.as_str());
         let sight = Arc::new(Mutex::new(Sight::begin(names, unreachable, Instant::now())));

@@ -1,4 +1,5 @@
-//! Places for models that have none: those of the highest value first, as long as clusters have memory and GPU time for them.
+//! Places for models that have none: those of the highest value first, as long as clusters have memory and GPU time for
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,8 +32,8 @@ pub(crate) struct Stop<'a> {
     pub(crate) all: &'a dyn Fn() -> bool,
 }
 
-/// Finds places, first for models that were not `tried` lately, those of the highest value first: so every model has its turn,
-/// however many there are for which there is no place.
+/// Finds places, first for models that were not `tried` lately, those of the highest value first: so every model has
+/// its turn, however many there are for which there is no place.
 pub(crate) fn place(known: &Known<'_>, homeless: &[&str], tried: &BTreeSet<String>, stop: &Stop<'_>) -> Placed {
     let mut placed = Placed::default();
     let mut models: Vec<&Federated> = homeless.iter().filter_map(|name| known.state.models().get(*name)).collect();
@@ -128,8 +129,8 @@ fn allowed(places: &[Place], model: &Federated) -> Vec<usize> {
     places.iter().enumerate().filter(|(_, place)| first(place) && free(place)).map(|(part, _)| part).collect()
 }
 
-/// A plan that keeps all limits, verified apart from who made it, and in which no GPU that one of `models` comes to is asked for
-/// more time than it has.
+/// A plan that keeps all limits, verified apart from who made it, and in which no GPU that one of `models` comes to is
+/// asked for more time than it has.
 fn fits(posed: &Posed, models: &[&Federated], stop: &dyn Fn() -> bool) -> Result<Plan, String> {
     let budget = Budget { moves: SEARCH_MOVES, seed: 1, should_stop: Some(stop) };
     let plan = solve(&posed.problem, None, &budget).map_err(|unsolved| unsolved.to_string())?;
@@ -216,10 +217,10 @@ pub(crate) fn balance(known: &Known<'_>, moved_bytes_max: Option<u64>, stop: &St
     Ok(Division { what, moves })
 }
 
-/// What can begin now of the moves that lead to a plan, and how even the clusters are after it. The plan was verified as a whole. Moves
-/// within clusters, those that find no room yet and those beyond what may be under way do not begin: so what begins is verified by
-/// itself, as the plan in which everything else stays. It makes nothing worse; and where others may never follow, it is worth its
-/// moves alone.
+/// What can begin now of the moves that lead to a plan, and how even the clusters are after it. The plan was verified
+/// as a whole. Moves within clusters, those that find no room yet and those beyond what may be under way do not begin:
+/// so what begins is verified by itself, as the plan in which everything else stays. It makes nothing worse; and where
+/// others may never follow, it is worth its moves alone.
 fn part_of_plan(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change, stop: &dyn Fn() -> bool) -> Part {
     let between = between(known, posed, plan, change);
     let before = change.before.as_ref().map_or(f64::INFINITY, |balance| balance.objective);
@@ -292,8 +293,8 @@ fn homes(plan: &Plan) -> impl Iterator<Item = (&str, usize)> {
     plan.parts.iter().enumerate().flat_map(|(at, part)| part.models.iter().map(move |model| (model.as_str(), at)))
 }
 
-/// Memory for both copies of what moves, since nothing is taken away before its successor is ready: whichever of the moves come to
-/// their end, and in whatever order, all copies fit.
+/// Memory for both copies of what moves, since nothing is taken away before its successor is ready: whichever of the
+/// moves come to their end, and in whatever order, all copies fit.
 struct Room<'a> {
     posed: &'a Posed,
     /// Models that take memory in each part.

@@ -1,5 +1,5 @@
-//! The federation as a problem for the partitioner: the sub-clusters of all clusters that answer are the parts, so that what
-//! each GPU can hold is exact, and a plan says where in its cluster a model goes.
+//! The federation as a problem for the partitioner: the sub-clusters of all clusters that answer are the parts, so that
+//! what each GPU can hold is exact, and a plan says where in its cluster a model goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ use crate::rates::WANTED_RPS_MAX;
 const NO_LIMIT_BYTES: u64 = 1 << 40;
 /// What moving a model costs beside its bytes: seconds of attention that even a small one takes.
 const MOVE_BYTES_LEAST: u64 = 1 << 20;
-/// Rank threads of a cluster are its own business; what its GPUs can do is counted by equations 2 and 3. Twice what all models
-/// together may ask for: no part is ever full.
+/// Rank threads of a cluster are its own business; what its GPUs can do is counted by equations 2 and 3. Twice what all
+/// models together may ask for: no part is ever full.
 const RATE_MAX_RPS: f64 = 2.0 * MODELS_MAX as f64 * WANTED_RPS_MAX;
 
 /// A sub-cluster of some cluster.
@@ -173,9 +173,10 @@ impl Known<'_> {
         Some((home.cluster.clone(), subcluster.unwrap_or_else(|| home.subcluster.clone())))
     }
 
-    /// Memory on a GPU of the sub-cluster that models take which no plan of the federation counts there: those of the cluster's
-    /// own operators, copies that are to be let go of, and models that cannot run on all its GPUs any more. Batches run one at a
-    /// time, so of the others' dynamic memory only what goes beyond that of the models counted is taken.
+    /// Memory on a GPU of the sub-cluster that models take which no plan of the federation counts there: those of the
+    /// cluster's own operators, copies that are to be let go of, and models that cannot run on all its GPUs any more.
+    /// Batches run one at a time, so of the others' dynamic memory only what goes beyond that of the models counted is
+    /// taken.
     fn taken_by_others(&self, view: &View, subcluster: SubclusterId, kind: &str, kinds: &[&str]) -> u64 {
         let cluster = &view.cluster;
         let counted: BTreeSet<&str> = self
@@ -200,8 +201,8 @@ impl Known<'_> {
     }
 }
 
-/// What is served is there, whatever the limits say: they are raised to what the models of each part need, so that one model
-/// beyond a limit is no reason to place no other one.
+/// What is served is there, whatever the limits say: they are raised to what the models of each part need, so that one
+/// model beyond a limit is no reason to place no other one.
 fn make_room(problem: &mut Problem) {
     let Problem { kinds, models, parts, .. } = problem;
     for (part, own) in parts.iter_mut().enumerate() {

@@ -1,4 +1,5 @@
-//! What clients ask for, as frontends report it. In the leader's memory only: a new leader hears it again within a second.
+//! What clients ask for, as frontends report it. In the leader's memory only: a new leader hears it again within a
+//! second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::frontends::Frontends;
 
-/// A frontend that was not heard of for this long is silent: it has gone, or cannot reach the leader while it serves its clients.
+/// A frontend that was not heard of for this long is silent: it has gone, or cannot reach the leader while it serves
+/// its clients.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// After this long it has gone. Until then what it said last is the best that is known of what its clients ask for.
 const GONE_AFTER: Duration = Duration::from_secs(600);
@@ -57,9 +59,9 @@ impl Rates {
         sums(all.values().filter(|reported| now.saturating_duration_since(reported.at) < SILENT_AFTER))
     }
 
-    /// What clients ask for as far as it was ever said, to a leader that has led for so long. A frontend that is silent is no frontend
-    /// without clients: what it said last counts, unless it left. One that clusters know and that has said nothing yet is silent as
-    /// well, until the leader has led for so long that it must have gone.
+    /// What clients ask for as far as it was ever said, to a leader that has led for so long. A frontend that is silent
+    /// is no frontend without clients: what it said last counts, unless it left. One that clusters know and that has
+    /// said nothing yet is silent as well, until the leader has led for so long that it must have gone.
     pub(crate) fn demand(&self, now: Instant, frontends: &Frontends, leads: Duration) -> Demand {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let silence = |reported: &Reported| now.saturating_duration_since(reported.at);

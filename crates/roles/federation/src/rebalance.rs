@@ -1,4 +1,5 @@
-//! When the models of all clusters are divided anew, by what is measured: the trigger of a cluster's epochs, over the federation.
+//! When the models of all clusters are divided anew, by what is measured: the trigger of a cluster's epochs, over the
+//! federation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -28,12 +29,13 @@ pub struct BalanceSettings {
     pub mode: BalanceMode,
     /// When one is looked for.
     pub trigger: TriggerSettings,
-    /// C_max of seed 000, equation 11: bytes of models that one division may move; no limit if none. An operator's as well.
+    /// C_max of seed 000, equation 11: bytes of models that one division may move; no limit if none. An operator's as
+    /// well.
     pub moved_bytes_max: Option<u64>,
 }
 
-/// Decides when to look for a more even division. In the leader's memory: another leader begins anew, and looks once what it sees has
-/// lasted.
+/// Decides when to look for a more even division. In the leader's memory: another leader begins anew, and looks once
+/// what it sees has lasted.
 #[derive(Debug)]
 pub(crate) struct Rebalance {
     settings: BalanceSettings,
@@ -60,7 +62,8 @@ impl Rebalance {
         if self.settings.mode == BalanceMode::Off || is_busy(known.state) || held < self.settings.trigger.change_holds {
             return None;
         }
-        // Nothing moves for what was not said: models would leave those who serve them, or come to those who have too much to do.
+        // Nothing moves for what was not said: models would leave those who serve them, or come to those who have too
+        // much to do.
         if self.settings.mode == BalanceMode::Adopt && !silent.is_empty() {
             return None;
         }
@@ -74,8 +77,8 @@ impl Rebalance {
     }
 }
 
-/// Moves are under way, or models wait for a place: one thing after the other. A model that was looked at and fits nowhere is no
-/// reason to wait.
+/// Moves are under way, or models wait for a place: one thing after the other. A model that was looked at and fits
+/// nowhere is no reason to wait.
 fn is_busy(state: &FederationState) -> bool {
     let waits = |model: &symphony_federation_state::Model| {
         let served = model.home.as_ref().is_some_and(|home| state.is_reachable(&home.cluster));

@@ -120,8 +120,8 @@ pub(crate) fn begun_at(state: &FederationState, index: u64) -> impl Iterator<Ite
     moving.map(|(name, _)| name.as_str())
 }
 
-/// How many of the moves that were asked for began, and how many were refused: the group begins those that it can. Of what was not
-/// agreed on nobody knows either.
+/// How many of the moves that were asked for began, and how many were refused: the group begins those that it can. Of
+/// what was not agreed on nobody knows either.
 fn begun_and_refused(asked: usize, answer: &Result<Agreed, CallError>, state: &FederationState) -> (usize, usize) {
     let begun = match answer {
         Ok(agreed) => begun_at(state, agreed.index).count(),
@@ -297,7 +297,8 @@ impl Reconciler {
         });
     }
 
-    /// Divides all models anew, if it is time: by what is measured, and by the same rules as an operator who asks for it.
+    /// Divides all models anew, if it is time: by what is measured, and by the same rules as an operator who asks for
+    /// it.
     async fn rebalance(&mut self) {
         if self.balance_looked_at.is_some_and(|at| at.elapsed() < BALANCE_LOOKS_EVERY) {
             return;
@@ -397,8 +398,8 @@ impl Reconciler {
         };
         (self.searched, self.tried) = (Some((Instant::now(), homeless, state.plan())), tried);
         let (mut lost, mut new): (Vec<HomeMove>, _) = moves.into_iter().partition(|wanted| wanted.from.is_some());
-        // The others are found a place anew when these are there. Nobody who is served moves for them, so that any of them may begin
-        // without the others.
+        // The others are found a place anew when these are there. Nobody who is served moves for them, so that any of
+        // them may begin without the others.
         let room = MOVES_AT_ONCE_MAX.saturating_sub(state.moves_under_way());
         lost.truncate(room);
         new.truncate(room - lost.len());

@@ -130,8 +130,8 @@ impl FederationService {
         solving.await.map_err(|error| Status::internal(format!("the search failed: {error}")))
     }
 
-    /// Begins moves that were found just now. A repetition finds others than the first attempt did, under the same id: then the
-    /// outcome of the first one counts, which the group may have agreed on in the meantime.
+    /// Begins moves that were found just now. A repetition finds others than the first attempt did, under the same id:
+    /// then the outcome of the first one counts, which the group may have agreed on in the meantime.
     async fn begin(&self, operation: Operation, same: Same) -> Result<Begun, Status> {
         match propose(&self.context.group, &Command::Operate(operation.clone())).await {
             Ok(agreed) => Ok(Begun::Now(agreed)),

@@ -1,6 +1,7 @@
-//! The federation in simulated time: the decisions of its leaders, clusters that they call, and a network between them that is slow
-//! and loses answers. A seed makes everything: who dies and when, what operators ask for, how long each call and each load takes.
-//! The group's log is one list here, as Raft makes it; what Raft itself does is simulated in `tests/netsim`.
+//! The federation in simulated time: the decisions of its leaders, clusters that they call, and a network between them
+//! that is slow and loses answers. A seed makes everything: who dies and when, what operators ask for, how long each
+//! call and each load takes. The group's log is one list here, as Raft makes it; what Raft itself does is simulated in
+//! `tests/netsim`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,8 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const CALL_WITHIN: Duration = Duration::from_secs(2);
 const LOADS_WITHIN: Duration = Duration::from_secs(3);
 const SEARCHES_EVERY: Duration = Duration::from_secs(5);
-/// From the end of all trouble until everything is as it should be: a cluster is seen, places are found, models load and old copies go,
-/// for some models one after the other.
+/// From the end of all trouble until everything is as it should be: a cluster is seen, places are found, models load
+/// and old copies go, for some models one after the other.
 const HEALS_WITHIN: Duration = Duration::from_secs(120);
 
 /// A call to a cluster.

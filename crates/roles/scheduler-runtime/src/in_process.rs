@@ -164,8 +164,8 @@ impl InProcess {
         }
     }
 
-    /// Reports that a plan has run for `latency`, beginning `start_late` after its planned start, and that everything its
-    /// GPU was given is done at `free_at`.
+    /// Reports that a plan has run for `latency`, beginning `start_late` after its planned start, and that everything
+    /// its GPU was given is done at `free_at`.
     pub fn done(&self, plan: &Execute, start_late: Nanos, latency: Nanos, free_at: Time) {
         let gpu = plan.gpu.get();
         let Some(&seal) = self.seals.get(gpu as usize) else { return };

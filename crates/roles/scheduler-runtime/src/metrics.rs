@@ -140,7 +140,8 @@ const COUNTERS: [MetricName; 25] = [
     counter("symphony_dispatch_violations_total", "Plans that violated S1 or S2; above 0 is a bug"),
 ];
 
-/// Every metric of the dispatch runtime. They begin anew with each lead, but for leads that panicked and threads that hung.
+/// Every metric of the dispatch runtime. They begin anew with each lead, but for leads that panicked and threads that
+/// hung.
 pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 10] = {
     let mut names = [TIMER_LATE; COUNTERS.len() + 10];
     let mut index = 0;

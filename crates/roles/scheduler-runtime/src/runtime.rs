@@ -29,14 +29,15 @@ use crate::threads::reaper::Reaper;
 use crate::workers::load::{GpuLoad, ModelLoad};
 use crate::workers::worker_metrics::WorkerDurations;
 
-/// How long a lead goes on after somebody else was assigned: until the successor has sealed its backends it still serves,
-/// and after that its plans are refused. Longer than a seal takes.
+/// How long a lead goes on after somebody else was assigned: until the successor has sealed its backends it still
+/// serves, and after that its plans are refused. Longer than a seal takes.
 const CEDE_WITHIN: Duration = Duration::from_millis(500);
-/// How often it is looked whether such a lead has panicked: some turns are lost by it, of frontends that have not left yet.
+/// How often it is looked whether such a lead has panicked: some turns are lost by it, of frontends that have not left
+/// yet.
 const CEDING_LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The port for frontends, which have a connection for each sub-cluster that is led here: 64 of them for a thousand, or 4096
-/// for sixteen.
+/// The port for frontends, which have a connection for each sub-cluster that is led here: 64 of them for a thousand, or
+/// 4096 for sixteen.
 const DISPATCH: Port = Port::new("scheduler.dispatch", &[Role::Frontend], 1 << 16);
 
 /// The dispatch runtime of one scheduler replica.
@@ -87,7 +88,8 @@ pub struct SubclusterLoad {
     pub slow: Vec<SlowGpu>,
     /// How many times as long as given a model's batches take on GPUs of a kind, where that is off by a tenth.
     pub drifts: Vec<(ModelId, String, f64)>,
-    /// What makes the profiles that plans are made with of the given ones, by model and GPU kind, where they were corrected.
+    /// What makes the profiles that plans are made with of the given ones, by model and GPU kind, where they were
+    /// corrected.
     pub learnt: Vec<(ModelId, String, Learnt)>,
 }
 
@@ -175,8 +177,8 @@ impl Runtime {
         self.leads.living().into_iter().map(load).collect()
     }
 
-    /// What the leads of this node remember of a request, or of a model's last batches. Blocks for about a millisecond for
-    /// each model worker, and holds no decision up.
+    /// What the leads of this node remember of a request, or of a model's last batches. Blocks for about a millisecond
+    /// for each model worker, and holds no decision up.
     #[must_use]
     pub fn explain(&self, question: &Question) -> Vec<Explanation> {
         let leads = self.leads.living();
@@ -272,8 +274,8 @@ impl Follower {
         }
     }
 
-    /// Ends what is assigned to others, and begins what is assigned to this node. Each lead is told of what is its own: a view
-    /// costs its length once, however many leads there are.
+    /// Ends what is assigned to others, and begins what is assigned to this node. Each lead is told of what is its own:
+    /// a view costs its length once, however many leads there are.
     fn lead_by(&mut self, current: &SortedView) {
         let me = Some(self.leads.me);
         // The lock is held throughout: whoever stops the runtime finds every lead here, or none is begun after it.
@@ -334,8 +336,8 @@ impl Follower {
     }
 }
 
-/// Waits until a lead that was handed over is of no use any more: it has ended, so much time has passed, or it has panicked and
-/// keeps its frontends for nothing.
+/// Waits until a lead that was handed over is of no use any more: it has ended, so much time has passed, or it has
+/// panicked and keeps its frontends for nothing.
 async fn ceded(lead: &LedSubcluster, within: Duration) {
     let panicked = async {
         while !lead.workers.have_failed() {

@@ -1,5 +1,5 @@
-//! The guard against drift (DESIGN section 5): what live decision threads decide under load, with models and GPUs that come
-//! and go, is decided again, byte for byte, by fresh objects that are told the same.
+//! The guard against drift (DESIGN section 5): what live decision threads decide under load, with models and GPUs that
+//! come and go, is decided again, byte for byte, by fresh objects that are told the same.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -114,9 +114,9 @@ impl Load {
     }
 }
 
-/// A load in six parts, each more than the GPUs can do; where models shed, the first goes on until they do. Between them a
-/// model joins, a GPU is lost, a model leaves while another GPU joins, and GPUs of another kind join while the last of the
-/// first kind goes.
+/// A load in six parts, each more than the GPUs can do; where models shed, the first goes on until they do. Between
+/// them a model joins, a GPU is lost, a model leaves while another GPU joins, and GPUs of another kind join while the
+/// last of the first kind goes.
 fn load(policy: Policy, threads: &Arc<DecisionThreads>, tapes: &Tapes) {
     let (mut subcluster, orders) = InProcess::on(threads, Some((tapes, TapeOrigin::default()))).unwrap();
     for model in 0..MODELS {

@@ -1,6 +1,5 @@
-//! What it takes to lead a thousand sub-clusters at once. Prints figures and promises none:
-//! `cargo test --release -p symphony-scheduler-runtime --test thousand -- --ignored --nocapture`, with more than 4096 open files
-//! allowed.
+//! What it takes to lead a thousand sub-clusters at once. Prints figures and promises none: `cargo test --release -p
+//! symphony-scheduler-runtime --test thousand -- --ignored --nocapture`, with more than 4096 open files allowed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +23,8 @@ const BACKEND_BOOT: BootId = BootId::new(5);
 /// How long nothing happens, to see what that costs.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// All sub-clusters, each with a backend of one GPU at the same address, led by somebody else before and by this node after.
+/// All sub-clusters, each with a backend of one GPU at the same address, led by somebody else before and by this node
+/// after.
 fn view(exec_addr: &str, led: bool) -> View {
     let (leader, token) = if led { (Some(ME), 20) } else { (Some((NodeId::new(2), BootId::new(8))), 10) };
     let subcluster = |id: u32| {

@@ -170,8 +170,8 @@ impl Faults {
             _ if refused => end.success(),
             // What cannot be written may have been the ballast, which is no loss.
             Kind::DiskFills if end.success() => true,
-            // sled shortens its file in the background and looks at how that went when the file grows again. Until then the
-            // file ends with a segment that is free, as after a power cut just before: nothing hangs on it.
+            // sled shortens its file in the background and looks at how that went when the file grows again. Until then
+            // the file ends with a segment that is free, as after a power cut just before: nothing hangs on it.
             Kind::LengthFails if self.engine == Engine::Sled && end.success() => {
                 report.count("length failed in the background");
                 true

@@ -1,5 +1,5 @@
-//! The child that opens disks and says what is on them. A process of its own: an engine may panic, abort or hang on what
-//! it finds, and its syncs cost nothing.
+//! The child that opens disks and says what is on them. A process of its own: an engine may panic, abort or hang on
+//! what it finds, and its syncs cost nothing.
 
 use std::io::{BufRead as _, stdin};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -39,8 +39,8 @@ impl Control {
         Ok(Self(OpenOptions::new().read(true).write(true).open(path)?))
     }
 
-    /// The `nth` allocation from now, 1 the next, of the device's memory or of pinned memory is refused for want of memory; 0 lifts
-    /// that.
+    /// The `nth` allocation from now, 1 the next, of the device's memory or of pinned memory is refused for want of
+    /// memory; 0 lifts that.
     ///
     /// # Errors
     /// If the file cannot be written.

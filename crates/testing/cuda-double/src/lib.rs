@@ -1,4 +1,5 @@
-//! A test double of the CUDA driver and of cuBLASLt, in host memory: not a GPU, and no proof that one would do the same.
+//! A test double of the CUDA driver and of cuBLASLt, in host memory: not a GPU, and no proof that one would do the
+//! same.
 
 mod control;
 

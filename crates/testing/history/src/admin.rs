@@ -1,8 +1,9 @@
 //! What the control plane's API means, one call after the other.
 //!
-//! Parts: each model's name, each registered process's name, the epoch, and the log index. Attempts under one
-//! operation id are one operation, at however many replicas. A client that tries again without an id after an error whose
-//! outcome is open records two, the first one with an unknown end. Reads that do not claim to be linearizable do not belong into a history.
+//! Parts: each model's name, each registered process's name, the epoch, and the log index. Attempts under one operation
+//! id are one operation, at however many replicas. A client that tries again without an id after an error whose outcome
+//! is open records two, the first one with an unknown end. Reads that do not claim to be linearizable do not belong
+//! into a history.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +63,8 @@ pub enum Answer {
     },
     /// The process has begun a later life.
     Stale,
-    /// Refused for a reason that says nothing about the state kept here (limits, memory, malformed): nothing has changed.
+    /// Refused for a reason that says nothing about the state kept here (limits, memory, malformed): nothing has
+    /// changed.
     Refused,
     /// The state.
     State(State),

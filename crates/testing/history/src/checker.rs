@@ -8,8 +8,8 @@ use crate::specification::Specification;
 /// How long to search.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Steps per key. The search is exponential in how many operations overlap; a history of a few clients needs about as
-    /// many steps as it has operations.
+    /// Steps per key. The search is exponential in how many operations overlap; a history of a few clients needs about
+    /// as many steps as it has operations.
     pub steps_max: u64,
 }
 
@@ -75,8 +75,8 @@ enum Found {
     Nothing,
 }
 
-/// Calls and returns of one part, by time, as a doubly linked list from which what has been ordered is taken out and put
-/// back in reverse. Place 0 is before the first, and the end.
+/// Calls and returns of one part, by time, as a doubly linked list from which what has been ordered is taken out and
+/// put back in reverse. Place 0 is before the first, and the end.
 struct Search<'a, S: Specification> {
     key: &'a S::Key,
     operations: &'a [Operation<S::Call, S::Answer>],
@@ -100,7 +100,8 @@ struct Event {
 
 impl<'a, S: Specification> Search<'a, S> {
     fn new(key: &'a S::Key, operations: &'a [Operation<S::Call, S::Answer>], places: &[usize]) -> Self {
-        // Calls before returns of the same instant: then the two overlap, which is the reading that accuses nobody wrongly.
+        // Calls before returns of the same instant: then the two overlap, which is the reading that accuses nobody
+        // wrongly.
         let mut timed = Vec::with_capacity(2 * places.len());
         for (number, &place) in places.iter().enumerate() {
             timed.push((operations[place].called_at, false, number, place));

@@ -14,8 +14,8 @@ pub struct OperationId(u64);
 /// Takes down calls and ends from many tasks and threads. An operation that is never ended, because whoever asked was
 /// cancelled or killed, has an unknown end.
 ///
-/// The clock is read under the recorder's lock for ends and before it for calls, so that what is written down is at least
-/// as long as what happened: that can hide a violation of a few microseconds, and never makes one up.
+/// The clock is read under the recorder's lock for ends and before it for calls, so that what is written down is at
+/// least as long as what happened: that can hide a violation of a few microseconds, and never makes one up.
 pub struct Recorder<C, A> {
     clock: Box<dyn Fn() -> u64 + Send + Sync>,
     next: AtomicU64,

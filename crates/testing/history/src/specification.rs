@@ -14,12 +14,12 @@ pub trait Specification {
     /// State of one part; it begins with the default.
     type State: Clone + Debug + Default + Eq + Hash;
 
-    /// The parts that an operation touches. A call that touches several counts as one operation on each, at the same time:
-    /// that they are seen together is not checked. Without an answer, those that it may change.
+    /// The parts that an operation touches. A call that touches several counts as one operation on each, at the same
+    /// time: that they are seen together is not checked. Without an answer, those that it may change.
     fn keys(call: &Self::Call, answer: Option<&Self::Answer>) -> Vec<Self::Key>;
 
-    /// The state of a part after the operation; none if the operation cannot be answered so in this state. No answer means
-    /// that any would do.
+    /// The state of a part after the operation; none if the operation cannot be answered so in this state. No answer
+    /// means that any would do.
     fn apply(
         key: &Self::Key,
         state: &Self::State,

@@ -8,9 +8,9 @@
 //! 2400 2 answer 1 state index=9 epoch=3 models=resnet:1 processes=b1:1:77 asked=resnet,b1
 //! ```
 //!
-//! An operation without an `answer` or `fail` line has an unknown end. In names, everything but letters, digits, `-`, `_`
-//! and `.` is written `%` and two hexadecimal digits. The events are what Knossos and Porcupine call invoke, ok, fail and
-//! (by absence) info, so a line-by-line translation feeds either.
+//! An operation without an `answer` or `fail` line has an unknown end. In names, everything but letters, digits, `-`,
+//! `_` and `.` is written `%` and two hexadecimal digits. The events are what Knossos and Porcupine call invoke, ok,
+//! fail and (by absence) info, so a line-by-line translation feeds either.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

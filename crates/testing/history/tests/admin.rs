@@ -1,5 +1,5 @@
-//! Histories of the admin API that are as they should be, and ones that no correct cluster gives. Each bad one is what a
-//! known kind of bug looks like from outside.
+//! Histories of the admin API that are as they should be, and ones that no correct cluster gives. Each bad one is what
+//! a known kind of bug looks like from outside.
 
 use symphony_history::admin::{Admin, Answer, Call, Key, State};
 use symphony_history::{End, History, Limits, Operation, Verdict, check, text};

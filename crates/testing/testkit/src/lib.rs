@@ -1,5 +1,5 @@
-//! What tests need: free ports, a directory that outlives a failure, child processes that do not outlive the test, waiting on
-//! conditions instead of sleeping, and what a machine may not have, skipped aloud.
+//! What tests need: free ports, a directory that outlives a failure, child processes that do not outlive the test,
+//! waiting on conditions instead of sleeping, and what a machine may not have, skipped aloud.
 
 mod child;
 mod json;

@@ -8,8 +8,8 @@ const REQUIRE: &str = "SYMPHONY_TEST_REQUIRE";
 /// What tests may need. A name that is not among them is a slip of the pen, and would require nothing.
 const NAMES: [&str; 6] = ["onnxruntime", "onnxruntime-cuda", "cuda", "no-cuda", "highs", "rdma"];
 
-/// What was found of that name; without it the test is skipped, and says why. `SYMPHONY_TEST_REQUIRE`, names divided by commas, turns
-/// that into a failure.
+/// What was found of that name; without it the test is skipped, and says why. `SYMPHONY_TEST_REQUIRE`, names divided by
+/// commas, turns that into a failure.
 ///
 /// # Panics
 /// If it is missing and required, or a name is unknown.

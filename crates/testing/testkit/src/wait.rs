@@ -56,8 +56,8 @@ where
     }
 }
 
-/// Looks until there is something to see, for a minute at most: longer than anything takes that happens at all, on a machine that does
-/// other things as well.
+/// Looks until there is something to see, for a minute at most: longer than anything takes that happens at all, on a
+/// machine that does other things as well.
 ///
 /// # Panics
 /// If nothing is seen by then.

@@ -1,4 +1,5 @@
-//! What a replica leads: sub-clusters under a token, by its own view, as long as it is in contact with the control group.
+//! What a replica leads: sub-clusters under a token, by its own view, as long as it is in contact with the control
+//! group.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

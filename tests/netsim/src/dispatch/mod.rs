@@ -1,6 +1,6 @@
 //! Requests and plans at the level of the protocol: the production frames and the production fence (`GpuGate`) on the
-//! simulated network, steered by the views of the production control plane. Who leads and what a frontend does with a view
-//! is told once more here, without queues, batches and decisions: those run on threads of their own.
+//! simulated network, steered by the views of the production control plane. Who leads and what a frontend does with a
+//! view is told once more here, without queues, batches and decisions: those run on threads of their own.
 
 pub(crate) mod frontend;
 pub(crate) mod gpus;

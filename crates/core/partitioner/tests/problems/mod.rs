@@ -51,7 +51,8 @@ pub(crate) fn alike(parts: usize, gpus: usize, rate_max_rps: f64, memory_mb: u64
     }
 }
 
-/// Small problems of every sort: one or two kinds, parts of different size and with GPUs of their own, pins, limits that bind.
+/// Small problems of every sort: one or two kinds, parts of different size and with GPUs of their own, pins, limits
+/// that bind.
 pub(crate) fn any_small() -> impl Strategy<Value = Problem> {
     let numbers = (0.0_f64..500.0, 1_u64..400, 0_u64..400, 0_u8..10, 0.0_f64..5.0);
     let gpu = (0_usize..2, 0_u8..4);

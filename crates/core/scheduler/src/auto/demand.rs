@@ -6,15 +6,15 @@ use crate::DataDelay;
 use crate::queue::class_window::ClassWindow;
 use crate::ranker::gpu_counts::GpuCounts;
 
-/// The parts of the longest wait that batches still wait, for which demand is known; the last is at once. Between them it is a straight line, and
-/// the shorter the wait, the steeper: batches are small then.
+/// The parts of the longest wait that batches still wait, for which demand is known; the last is at once. Between them
+/// it is a straight line, and the shorter the wait, the steeper: batches are small then.
 pub(crate) const WAITS: [f64; DEMAND_LEVELS] =
     [1.0, 0.75, 0.5, 0.25, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0, 0.0];
 /// So many.
 pub const DEMAND_LEVELS: usize = 9;
 
-/// GPU time, for each class of GPUs as if all were of this class, by how early batches start: the first is that of deferred batches, the
-/// last that of single items.
+/// GPU time, for each class of GPUs as if all were of this class, by how early batches start: the first is that of
+/// deferred batches, the last that of single items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand(pub [[Nanos; DEMAND_LEVELS]; GPU_CLASSES_MAX]);
 
@@ -30,8 +30,8 @@ impl Demand {
         self
     }
 
-    /// The demand over what `gpus` can do `within` this time, at each level. Where GPUs are of several classes, each serves as large a part
-    /// of the demand as it has GPUs out of those that it would need to serve all.
+    /// The demand over what `gpus` can do `within` this time, at each level. Where GPUs are of several classes, each
+    /// serves as large a part of the demand as it has GPUs out of those that it would need to serve all.
     #[must_use]
     pub(crate) fn loads(&self, gpus: &GpuCounts, within: Nanos) -> [f64; DEMAND_LEVELS] {
         std::array::from_fn(|level| {
@@ -53,7 +53,8 @@ impl Demand {
     }
 }
 
-/// The GPU time of one item at each level, at `rate` items per second; `budget` is the SLO less reply delay and control delay.
+/// The GPU time of one item at each level, at `rate` items per second; `budget` is the SLO less reply delay and control
+/// delay.
 pub(crate) fn item_times(window: &ClassWindow, rate: f64, budget: Nanos, data: DataDelay) -> [Nanos; DEMAND_LEVELS] {
     let alone = window.takes(1);
     WAITS.map(|wait| {
@@ -63,8 +64,8 @@ pub(crate) fn item_times(window: &ClassWindow, rate: f64, budget: Nanos, data: D
     })
 }
 
-/// The mean size of batches whose first item is answered `within` so many seconds: b with ℓ(b) + (b − 1)/rate + d·b = within. A fraction
-/// between two whole sizes.
+/// The mean size of batches whose first item is answered `within` so many seconds: b with ℓ(b) + (b − 1)/rate + d·b =
+/// within. A fraction between two whole sizes.
 fn expected_batch(window: &ClassWindow, rate: f64, within: f64, data: DataDelay) -> f64 {
     let needed =
         |batch: u32| window.takes(batch).as_secs_f64() + f64::from(batch - 1) / rate + data.of(batch).as_secs_f64();

@@ -4,14 +4,14 @@ use symphony_types::Nanos;
 
 use super::demand::{DEMAND_LEVELS, WAITS};
 
-/// The load up to which batches start earlier. At 1 pools with noise of 8 % lose up to a fifth, since GPUs that happen to be busy at the same
-/// time make requests late; at 0.8 many models on few GPUs lose a tenth.
+/// The load up to which batches start earlier. At 1 pools with noise of 8 % lose up to a fifth, since GPUs that happen
+/// to be busy at the same time make requests late; at 0.8 many models on few GPUs lose a tenth.
 const LOAD_MAX: f64 = 0.9;
-/// However high the load is, batches may start this much earlier: in that time a GPU is found. From 0.05 to 0.15 goodput changes by a
-/// percent; at 0 many models on few GPUs lose a third, at 0.35 a single model loses a sixth.
+/// However high the load is, batches may start this much earlier: in that time a GPU is found. From 0.05 to 0.15
+/// goodput changes by a percent; at 0 many models on few GPUs lose a third, at 0.35 a single model loses a sixth.
 const LEAST: f64 = 0.1;
-/// The same once another arrival has become unlikely. At 0.2 many models on few GPUs lose more, at 0.5 models whose fixed cost leaves little
-/// time beside it lose five percent, without a limit thirty.
+/// The same once another arrival has become unlikely. At 0.2 many models on few GPUs lose more, at 0.5 models whose
+/// fixed cost leaves little time beside it lose five percent, without a limit thirty.
 const LEAST_UNLIKELY: f64 = 0.3;
 
 /// How much of its longest wait, SLO − ℓ(1), a batch gives up: it may start that long before frontrun. One is at once.
@@ -63,7 +63,8 @@ impl EarlyStart {
         }
     }
 
-    /// The earliest start at which the load is no more than GPUs can bear; `loads` are those of [`Demand::loads`](super::demand::Demand::loads).
+    /// The earliest start at which the load is no more than GPUs can bear; `loads` are those of
+    /// [`Demand::loads`](super::demand::Demand::loads).
     #[must_use]
     pub(crate) fn affordable(loads: &[f64; DEMAND_LEVELS]) -> Self {
         let share = match loads.iter().position(|&load| load > LOAD_MAX) {

@@ -8,8 +8,8 @@ const STEPS: u32 = 4;
 const SHIFT: u32 = 10;
 /// Buckets: 24 doublings from a microsecond to 17 seconds; longer gaps share the last one.
 const BUCKETS: usize = 24 * STEPS as usize;
-/// How likely another arrival before frontrun must be to wait for it. At 0.9 instead goodput is the same within two percent, at 0.6 many
-/// models on few GPUs lose that much.
+/// How likely another arrival before frontrun must be to wait for it. At 0.9 instead goodput is the same within two
+/// percent, at 0.6 many models on few GPUs lose that much.
 const LIKELY: f32 = 0.8;
 /// Gaps before the meter says anything: fewer make no distribution.
 const GAPS_MIN: u32 = 64;
@@ -100,8 +100,8 @@ impl GapMeter {
         }
     }
 
-    /// From when on it is no longer worth waiting until `until`: the moment at which, if nothing arrived before, another
-    /// arrival by `until` has become less likely than [`LIKELY`]. `None` while too little is known.
+    /// From when on it is no longer worth waiting until `until`: the moment at which, if nothing arrived before,
+    /// another arrival by `until` has become less likely than [`LIKELY`]. `None` while too little is known.
     #[inline]
     #[must_use]
     pub(crate) fn stop_waiting_at(&self, until: Time) -> Option<Time> {

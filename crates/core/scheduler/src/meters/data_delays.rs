@@ -1,4 +1,5 @@
-//! What the models of a sub-cluster plan for their inputs: what its backends have measured, within limits (docs/adr/0030).
+//! What the models of a sub-cluster plan for their inputs: what its backends have measured, within limits
+//! (docs/adr/0030).
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use symphony_types::PayloadDelay;
 
 /// What an item is given where nothing was measured yet.
 const UNMEASURED_PER_ITEM: Nanos = Nanos::from_micros(20);
-/// Inputs are given at most this part of a model's SLO: one in four. However slow the network is, most of the budget stays for
-/// batching.
+/// Inputs are given at most this part of a model's SLO: one in four. However slow the network is, most of the budget
+/// stays for batching.
 const SLO_SHARE_MAX: u64 = 4;
 
 /// Whether measurements count, and how far.

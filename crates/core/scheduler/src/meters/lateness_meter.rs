@@ -1,4 +1,5 @@
-//! By how much plans start and end later than planned: what has to be planned for besides the network's delays (docs/adr/0007).
+//! By how much plans start and end later than planned: what has to be planned for besides the network's delays
+//! (docs/adr/0007).
 
 use symphony_types::Nanos;
 
@@ -7,8 +8,8 @@ use symphony_types::Nanos;
 const WINDOW: usize = 128;
 /// Plans between two looks at the window, but for the first plans, each of which is looked at; a look sorts it.
 const LOOK_EVERY: usize = 16;
-/// The quantile that is planned for. At 0.995 plans leave so much room for the longest executions that batches are small (a zoo of A100s
-/// with noise of 8 % loses a tenth), at 0.95 `symphony` misses too many deadlines.
+/// The quantile that is planned for. At 0.995 plans leave so much room for the longest executions that batches are
+/// small (a zoo of A100s with noise of 8 % loses a tenth), at 0.95 `symphony` misses too many deadlines.
 const QUANTILE: f64 = 0.97;
 
 /// How much longer than predicted executions take.
@@ -78,8 +79,8 @@ impl<T: Copy + Ord> Recent<T> {
 
 /// High quantiles over the last plans of how late they started and how much longer than predicted they ran.
 ///
-/// A late start is a matter of the machine, a long execution one of the batch: what large batches take longer says how much small ones
-/// may, in proportion.
+/// A late start is a matter of the machine, a long execution one of the batch: what large batches take longer says how
+/// much small ones may, in proportion.
 #[derive(Clone, Debug)]
 pub struct LatenessMeter {
     start_lates: Recent<Nanos>,
@@ -106,8 +107,8 @@ impl Default for LatenessMeter {
 }
 
 impl LatenessMeter {
-    /// Notes that a plan started so late, and ran so much longer than `predicted` (zero if it was faster). True if what is to be planned for
-    /// was found anew.
+    /// Notes that a plan started so late, and ran so much longer than `predicted` (zero if it was faster). True if what
+    /// is to be planned for was found anew.
     pub fn note(&mut self, start_late: Nanos, longer: Nanos, predicted: Nanos) -> bool {
         self.start_lates.note(start_late);
         self.overruns.note(Overrun::between(longer, predicted).unwrap_or(Overrun::NONE));
@@ -131,7 +132,8 @@ impl LatenessMeter {
         if self.overruns.filled < WINDOW { self.overrun.max(usual) } else { self.overrun }
     }
 
-    /// The plans noted since this was asked last: how much longer they may have taken together, and how long they should have.
+    /// The plans noted since this was asked last: how much longer they may have taken together, and how long they
+    /// should have.
     pub fn take_told(&mut self) -> (Nanos, Nanos) {
         let predicted = std::mem::take(&mut self.untold);
         (self.overrun.of(predicted), predicted)

@@ -9,12 +9,13 @@ use crate::auto::demand::Demand;
 pub struct Account {
     /// What arrived.
     pub asked: Nanos,
-    /// The same, divided by the value of its model; and what arrived so long ago that it is forgotten, as far as it is dropped now.
+    /// The same, divided by the value of its model; and what arrived so long ago that it is forgotten, as far as it is
+    /// dropped now.
     pub asked_by_value: Nanos,
     /// What was shed.
     pub shed: Nanos,
-    /// What was lost besides: dropped from the queue, or turned away by a full one. Requests that could not have been met on
-    /// an idle cluster are left out.
+    /// What was lost besides: dropped from the queue, or turned away by a full one. Requests that could not have been
+    /// met on an idle cluster are left out.
     pub dropped: Nanos,
     /// What the pressure called upon models to give up.
     pub called: Nanos,

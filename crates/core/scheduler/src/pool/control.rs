@@ -13,15 +13,17 @@ use crate::ranker::gpu_counts::GpuCounts;
 pub const POOL_TICK: Nanos = Nanos::from_millis(50);
 /// Ticks in the window: over a second bursts and idle moments even out, and a step of the load is answered within two.
 const TICKS: usize = 20;
-/// A pressure that has not been renewed for that long is none: as long as the window, after which it would be forgotten.
+/// A pressure that has not been renewed for that long is none: as long as the window, after which it would be
+/// forgotten.
 pub const PRESSURE_VALID: Nanos = POOL_TICK.saturating_mul(TICKS as u64);
-/// Idle GPU time counts that often: twice as much as it is, so that what could be served is served soon when the load goes
-/// back, and bursts between idle times are no overload.
+/// Idle GPU time counts that often: twice as much as it is, so that what could be served is served soon when the load
+/// goes back, and bursts between idle times are no overload.
 const IDLE_WEIGHT: f64 = 2.0;
-/// The share of what is lost that has to be dropped from queues, to show that the rest was rightly shed. Enough to be seen within
-/// a window, and so little that it is nobody's part.
+/// The share of what is lost that has to be dropped from queues, to show that the rest was rightly shed. Enough to be
+/// seen within a window, and so little that it is nobody's part.
 const DROPPED_MIN: f64 = 0.05;
-/// Up to this share of what is asked, losses are no overload: twice the percent that a p99 allows, since a second is noisy.
+/// Up to this share of what is asked, losses are no overload: twice the percent that a p99 allows, since a second is
+/// noisy.
 const LOSS_MIN: f64 = 0.02;
 
 /// What a [`PoolControl`] is told.
@@ -33,7 +35,8 @@ pub struct PoolInput {
     pub gpus_idle: GpuCounts,
     /// GPUs there are.
     pub gpus: GpuCounts,
-    /// Whether whole GPUs are to be left idle: as long as GPUs are to spare batches then start at frontrun, or once another arrival is unlikely.
+    /// Whether whole GPUs are to be left idle: as long as GPUs are to spare batches then start at frontrun, or once
+    /// another arrival is unlikely.
     pub consolidate: bool,
 }
 
@@ -46,10 +49,10 @@ struct Tick {
 
 /// Finds what all models of a sub-cluster have to know of each other.
 ///
-/// **Pressure**: what its models lost lately, however it came about, less what idle GPUs could have served, divided by what was asked of
-/// them, each model's by its value. So models do not lose more because of it, only each its part: the pressure follows losses and does not
-/// make them. When the load goes back, queues drop nothing any more and GPUs idle, and the pressure is gone within two windows. Up to two
-/// percent it is none.
+/// **Pressure**: what its models lost lately, however it came about, less what idle GPUs could have served, divided by
+/// what was asked of them, each model's by its value. So models do not lose more because of it, only each its part: the
+/// pressure follows losses and does not make them. When the load goes back, queues drop nothing any more and GPUs idle,
+/// and the pressure is gone within two windows. Up to two percent it is none.
 ///
 /// **Early start**: the earliest that the GPUs can afford at the demand of the last second.
 ///
@@ -68,8 +71,8 @@ pub struct PoolControl {
 }
 
 impl PoolControl {
-    /// One decision: time and input come in. Returns the signal for all models whenever it is found anew and says, or said before, more
-    /// than nothing.
+    /// One decision: time and input come in. Returns the signal for all models whenever it is found anew and says, or
+    /// said before, more than nothing.
     pub fn step(&mut self, now: Time, input: PoolInput) -> Option<PoolSignal> {
         let tick = now.as_nanos() / POOL_TICK.get();
         self.first.get_or_insert(tick);
@@ -91,8 +94,8 @@ impl PoolControl {
         self.signal.pressure
     }
 
-    /// GPU time that deferred batches would have taken so far, on the GPUs as they were. It is proportional to the load however early batches
-    /// start, so an autoscaler goes by it.
+    /// GPU time that deferred batches would have taken so far, on the GPUs as they were. It is proportional to the load
+    /// however early batches start, so an autoscaler goes by it.
     #[must_use]
     pub const fn demand_time(&self) -> Nanos {
         self.demand_time
@@ -125,7 +128,8 @@ impl PoolControl {
         let ticks = self.current.saturating_sub(self.first.unwrap_or(0)).clamp(1, TICKS as u64);
         let loads = seen.demand.loads(&input.gpus, POOL_TICK.saturating_mul(ticks));
         let affordable = EarlyStart::affordable(&loads);
-        // Near saturation there is no GPU to leave idle. The two are close, and demand does not follow them: nothing swings.
+        // Near saturation there is no GPU to leave idle. The two are close, and demand does not follow them: nothing
+        // swings.
         let consolidates = input.consolidate && affordable > EarlyStart::LEAST;
         let early_start = if consolidates { EarlyStart::NONE } else { affordable };
         PoolSignal { pressure: self.pressure_of(&seen), early_start, overrun, gpus: input.gpus }
@@ -136,8 +140,8 @@ impl PoolControl {
         let idle: u32 = self.ticks.iter().map(|tick| tick.idle.of(seen.could_serve)).sum();
         let idle_s = f64::from(idle) * POOL_TICK.as_secs_f64();
         let (asked, shed, dropped) = (seen.asked.as_secs_f64(), seen.shed.as_secs_f64(), seen.dropped.as_secs_f64());
-        // Requests that wait for longer than the window are lost when it is over: so many at once say nothing about what is
-        // asked now. Of that no more can be lost than all.
+        // Requests that wait for longer than the window are lost when it is over: so many at once say nothing about
+        // what is asked now. Of that no more can be lost than all.
         let lost = (shed + dropped).min(asked);
         // What was only shed may have been shed for nothing: it counts as far as other losses show that it was needed.
         let needed = lost.min(dropped / DROPPED_MIN);

@@ -1,4 +1,5 @@
-//! What a sub-cluster finds out about itself and tells all its models: how hard it is pressed, and how early batches may start.
+//! What a sub-cluster finds out about itself and tells all its models: how hard it is pressed, and how early batches
+//! may start.
 
 pub(crate) mod account;
 pub(crate) mod control;

@@ -4,8 +4,8 @@ use std::fmt;
 
 use symphony_types::RequestValue;
 
-/// Nobody sheds more than this: one request in twenty gets through, so that the rates of a model that is worth little stay
-/// known, and with them what it would need.
+/// Nobody sheds more than this: one request in twenty gets through, so that the rates of a model that is worth little
+/// stay known, and with them what it would need.
 const SHARE_MAX: f64 = 0.95;
 
 /// The price that all models of a sub-cluster pay for overload, in millionths: a model of value v gives up the share

@@ -7,16 +7,16 @@ use crate::pool::control::PRESSURE_VALID;
 use crate::pool::pressure::Pressure;
 use crate::why::ShedCause;
 
-/// Requests dropped beyond a model's part that count against its part later: those of a large batch. What a longer burst
-/// loses is forgotten, so that nobody is spared for long because of one bad moment.
+/// Requests dropped beyond a model's part that count against its part later: those of a large batch. What a longer
+/// burst loses is forgotten, so that nobody is spared for long because of one bad moment.
 const CREDIT_MAX: f64 = 32.0;
-/// Overload lasts once pressure has been told for so long: as long as the window in which it is found, so that all of it lies in the
-/// overload, and as long as what was told is valid.
+/// Overload lasts once pressure has been told for so long: as long as the window in which it is found, so that all of
+/// it lies in the overload, and as long as what was told is valid.
 const LASTING_MIN: Nanos = PRESSURE_VALID;
 
-/// Says when one of a model's requests is shed, the same number for the same arrivals: what is due adds up, and each time it
-/// makes a whole request, one is shed. Requests that were dropped anyway count as part of it, so nobody gives up more than
-/// the part unless more is lost anyhow.
+/// Says when one of a model's requests is shed, the same number for the same arrivals: what is due adds up, and each
+/// time it makes a whole request, one is shed. Requests that were dropped anyway count as part of it, so nobody gives
+/// up more than the part unless more is lost anyhow.
 #[derive(Clone, Debug)]
 pub(crate) struct Shedding {
     value: RequestValue,
@@ -67,8 +67,8 @@ impl Shedding {
         (self.pressure, self.due) = (Pressure::NONE, 0.0);
     }
 
-    /// Whether overload has lasted for longer than any burst that passes by itself within the window in which the pressure is found: what
-    /// is lost then is what the GPUs cannot do.
+    /// Whether overload has lasted for longer than any burst that passes by itself within the window in which the
+    /// pressure is found: what is lost then is what the GPUs cannot do.
     pub(crate) const fn overload_lasts(&self) -> bool {
         self.lasts
     }
@@ -126,8 +126,9 @@ impl Shedding {
         std::mem::take(&mut self.account)
     }
 
-    /// Whether the model has lost more than its part, as far as that is remembered: shedding less cannot help it any more.
-    /// That happens to models whose batches are smaller than those of others, and so can wait longer in any order by time.
+    /// Whether the model has lost more than its part, as far as that is remembered: shedding less cannot help it any
+    /// more. That happens to models whose batches are smaller than those of others, and so can wait longer in any order
+    /// by time.
     pub(crate) fn is_behind(&self, now: Time) -> bool {
         self.pressure != Pressure::NONE && self.due < 1.0 - CREDIT_MAX && !self.is_out_of_date(now)
     }

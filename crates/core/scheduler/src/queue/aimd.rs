@@ -1,7 +1,7 @@
 //! A batch size found by trying.
 
-/// Additive increase and multiplicative decrease, as Clipper adapts its batches: one item more after each full batch that
-/// kept its promise, a tenth less after each that could not.
+/// Additive increase and multiplicative decrease, as Clipper adapts its batches: one item more after each full batch
+/// that kept its promise, a tenth less after each that could not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aimd {
     limit: f64,

@@ -10,8 +10,8 @@ use crate::meters::lateness_meter::Overrun;
 use crate::queue::aimd::Aimd;
 use crate::queue::queued::Queued;
 
-/// Where in the queue a class stands. Both places only say how far it has looked: who takes requests out or puts some in
-/// moves them along.
+/// Where in the queue a class stands. Both places only say how far it has looked: who takes requests out or puts some
+/// in moves them along.
 #[derive(Clone, Debug)]
 pub(crate) struct ClassWindow {
     pub(crate) class: GpuClass,
@@ -24,12 +24,13 @@ pub(crate) struct ClassWindow {
     pub(crate) split: usize,
     /// Items in `queue[split..]`, the window.
     pub(crate) items: u64,
-    /// The first request that can still ride in a batch worth protecting; the class's candidate begins there, and what is
-    /// before it needs a faster class. Always zero where there is only one class: then it is given up.
+    /// The first request that can still ride in a batch worth protecting; the class's candidate begins there, and what
+    /// is before it needs a faster class. Always zero where there is only one class: then it is given up.
     pub(crate) from: usize,
     /// The batch worth protecting, as of the step at hand: the target, or the window if that is smaller.
     pub(crate) floor: u32,
-    /// The batch size that perfectly staggered GPUs of this class would reach, or the part of it that the drop rule protects.
+    /// The batch size that perfectly staggered GPUs of this class would reach, or the part of it that the drop rule
+    /// protects.
     pub(crate) target: u32,
     /// All of it.
     pub(crate) whole_target: u32,
@@ -80,8 +81,8 @@ impl ClassWindow {
         latency + self.overrun.of(latency).min(self.overrun_max)
     }
 
-    /// A batch starts on one of so many GPUs of the class. The pace ends with the batch at the latest, by its prediction: else it would run ahead
-    /// where GPUs are faster than predicted.
+    /// A batch starts on one of so many GPUs of the class. The pace ends with the batch at the latest, by its
+    /// prediction: else it would run ahead where GPUs are faster than predicted.
     pub(crate) fn pace(&mut self, start: Time, takes: Nanos, gpus: u32) {
         let share = takes.get().checked_div(gpus.into()).map_or(Nanos::ZERO, Nanos::new);
         self.paced_until = (self.paced_until.max(start) + share).min(start + takes);
@@ -122,9 +123,9 @@ impl ClassWindow {
         if self.items > self.backlog { self.whole_target } else { self.target }
     }
 
-    /// Finds the first request that fits. Among requests of one item those do whose deadline leaves time for the batch worth
-    /// protecting, and the first is near the one of the last time. A request of more items than that batch needs more time
-    /// and may not fit although those before it do; the others still divide at one deadline.
+    /// Finds the first request that fits. Among requests of one item those do whose deadline leaves time for the batch
+    /// worth protecting, and the first is near the one of the last time. A request of more items than that batch needs
+    /// more time and may not fit although those before it do; the others still divide at one deadline.
     pub(crate) fn find_first(
         &mut self,
         queue: &VecDeque<Queued>,

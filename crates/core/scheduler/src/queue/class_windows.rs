@@ -21,8 +21,8 @@ impl ClassWindows {
         Some(Self { first: windows.next()?, others: windows.collect() })
     }
 
-    /// Changes to those of these classes that have profiles, and returns the windows of the others; everything stays as it
-    /// is if there would be none. `items` are queued.
+    /// Changes to those of these classes that have profiles, and returns the windows of the others; everything stays as
+    /// it is if there would be none. `items` are queued.
     pub(crate) fn follow(&mut self, classes: GpuClasses, profiles: &ClassProfiles, items: u64) -> Vec<ClassWindow> {
         let mut former: Vec<_> = self.iter().cloned().collect();
         let followed = profiles.iter().filter(|&(class, _)| classes.has(class)).map(|(class, profile)| {

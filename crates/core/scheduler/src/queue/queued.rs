@@ -23,8 +23,8 @@ impl Queued {
         queued
     }
 
-    /// Delays have changed. A deadline at the end of time is taken for the moment before it: [`Time::NEVER`] is also the end
-    /// of what is impossible, and nothing impossible may seem to be met.
+    /// Delays have changed. A deadline at the end of time is taken for the moment before it: [`Time::NEVER`] is also
+    /// the end of what is impossible, and nothing impossible may seem to be met.
     pub(crate) fn follow(&mut self, delays: &Delays) {
         self.must_end_by = (self.request.deadline - delays.reply).min(Time::NEVER - Nanos::new(1));
     }

@@ -11,8 +11,8 @@ use crate::{GpuChoice, MinTree};
 pub const GPUS_MAX: usize = 1 << 16;
 /// The most models of one sub-cluster.
 pub const MODELS_MAX: usize = 1 << 16;
-/// Plans that a host may have out on one GPU, the running one included: no more fit into the shortest queue a backend is
-/// configured with by default. A GPU that runs over its predictions gets the next one when it reports, not before.
+/// Plans that a host may have out on one GPU, the running one included: no more fit into the shortest queue a backend
+/// is configured with by default. A GPU that runs over its predictions gets the next one when it reports, not before.
 pub const PLANS_AHEAD_MAX: usize = 2;
 
 /// The GPUs of one class, and what wants one of them. Models and GPUs have the same slots in every class.
@@ -29,7 +29,8 @@ struct ClassRanks {
     ready_count: u32,
     /// Since when each GPU of this class that is idle is free.
     idle: MinTree,
-    /// When each GPU of this class that is busy should be free. Neither has those that are granted, overdue, or must not be used.
+    /// When each GPU of this class that is busy should be free. Neither has those that are granted, overdue, or must
+    /// not be used.
     busy: MinTree,
     /// GPUs of this class that are there, whatever they do.
     present: u32,
@@ -122,7 +123,8 @@ struct GpuSlot {
 ///
 /// GPUs and models are dense ordinals here; the host translates. A model finds a GPU when its candidate is due; else it
 /// waits in the ready set, in the place that its policy gives it, until a GPU finds it. Where GPUs are of several
-/// classes, a model has a candidate for each of them, and the first that meets a GPU of its class takes the others back.
+/// classes, a model has a candidate for each of them, and the first that meets a GPU of its class takes the others
+/// back.
 #[derive(Clone, Debug)]
 pub struct GpuRanker {
     /// By class; the classes that were spoken of so far, and all below them.
@@ -236,8 +238,8 @@ impl GpuRanker {
         self.match_up(now, out);
     }
 
-    /// Takes the candidate for a class out of every set and, if there is a new one, waits for its start. Inlined, so that the candidate
-    /// goes right where it is kept.
+    /// Takes the candidate for a class out of every set and, if there is a new one, waits for its start. Inlined, so
+    /// that the candidate goes right where it is kept.
     #[inline(always)]
     fn place(&mut self, class: usize, slot: usize, candidate: Option<Candidate>) {
         let ranks = &mut self.classes[class];
@@ -253,8 +255,8 @@ impl GpuRanker {
         }
     }
 
-    /// What GPUs were to do until now is done: they are idle, but for those of which it is to be reported. These are overdue, and get
-    /// nothing until it is: how much longer they take nobody knows.
+    /// What GPUs were to do until now is done: they are idle, but for those of which it is to be reported. These are
+    /// overdue, and get nothing until it is: how much longer they take nobody knows.
     #[inline]
     fn pass_ends(&mut self, now: Time) {
         for ranks in &mut self.classes {

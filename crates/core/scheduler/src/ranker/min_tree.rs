@@ -99,7 +99,8 @@ impl MinTree {
         (smallest <= key && smallest != Self::EMPTY).then(|| self.descend(key.min(Self::EMPTY - 1)))
     }
 
-    /// How many slots have a key of at most `key`, counted up to `limit`. Costs O(limit · log len), whatever the answer.
+    /// How many slots have a key of at most `key`, counted up to `limit`. Costs O(limit · log len), whatever the
+    /// answer.
     #[must_use]
     pub fn count_at_most(&self, key: u64, limit: usize) -> usize {
         let key = key.min(Self::EMPTY - 1);

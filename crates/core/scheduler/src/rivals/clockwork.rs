@@ -29,13 +29,13 @@ impl Default for ClockworkSettings {
     }
 }
 
-/// Optimises predictability (each action has a narrow window that its worker can be held to), at the cost of small batches:
-/// GPUs are filled as soon as they have room, and what stands before the chosen batch is lost.
+/// Optimises predictability (each action has a narrow window that its worker can be held to), at the cost of small
+/// batches: GPUs are filled as soon as they have room, and what stands before the chosen batch is lost.
 ///
-/// From *Serving DNNs like Clockwork* (OSDI 2020) and its published controller (`infer5`). For each model and batch size b
-/// there is a strategy: run the b oldest requests that b leaves in time. The most urgent strategy, by the deadline of its
-/// oldest request less ℓ(b), chooses the model, and the largest batch size that has enough such requests is sent. Any batch
-/// size may run, as in the comparison of seed 000, section 5. Weights are always loaded.
+/// From *Serving DNNs like Clockwork* (OSDI 2020) and its published controller (`infer5`). For each model and batch
+/// size b there is a strategy: run the b oldest requests that b leaves in time. The most urgent strategy, by the
+/// deadline of its oldest request less ℓ(b), chooses the model, and the largest batch size that has enough such
+/// requests is sent. Any batch size may run, as in the comparison of seed 000, section 5. Weights are always loaded.
 #[derive(Clone, Debug)]
 pub struct Clockwork {
     cluster: Cluster,
@@ -62,7 +62,8 @@ impl Clockwork {
     /// For these models; GPUs come later.
     #[must_use]
     pub fn new(cluster: Cluster, settings: ClockworkSettings) -> Self {
-        // The margin never leaves less than what is committed ahead, or an SLO shorter than both could not be met at all.
+        // The margin never leaves less than what is committed ahead, or an SLO shorter than both could not be met at
+        // all.
         let early = |slo: Nanos| slo - (slo - settings.early).max(slo.min(settings.commit + settings.early));
         let models = cluster.models.len();
         Self {
@@ -121,7 +122,8 @@ impl Clockwork {
         Time::NEVER
     }
 
-    /// The largest batch of a model that has enough requests in time for it, and the urgency of its most urgent strategy.
+    /// The largest batch of a model that has enough requests in time for it, and the urgency of its most urgent
+    /// strategy.
     fn choose(&self, now: Time, model: usize, gpu_free: Time) -> Option<Choice> {
         let (queue, profile) = (&self.queues[model], &self.cluster.models[model].profile);
         let mut choice: Option<Choice> = None;

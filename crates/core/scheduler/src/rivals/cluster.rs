@@ -46,8 +46,8 @@ impl Cluster {
         self.start(now, gpu_free, batch) + self.models[model].profile.latency(batch)
     }
 
-    /// The deadline less the reply delay. The end of time is taken for the moment before it: nothing that takes for ever may
-    /// seem to be met.
+    /// The deadline less the reply delay. The end of time is taken for the moment before it: nothing that takes for
+    /// ever may seem to be met.
     pub(super) fn must_end_by(&self, request: &Request) -> Time {
         (request.deadline - self.delays.reply).min(Time::NEVER - Nanos::new(1))
     }

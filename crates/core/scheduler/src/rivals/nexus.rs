@@ -48,14 +48,15 @@ struct Node {
     lead: Nanos,
 }
 
-/// Optimises the number of GPUs for steady rates that are known, at the cost of bursts, which meet a fixed share of the GPUs, and
-/// of batches that uncoordinated frontends keep at half of the SLO.
+/// Optimises the number of GPUs for steady rates that are known, at the cost of bursts, which meet a fixed share of the
+/// GPUs, and of batches that uncoordinated frontends keep at half of the SLO.
 ///
-/// From *Nexus: a GPU cluster engine for accelerating DNN-based video analysis* (SOSP 2019; seed 002): squishy bin packing
-/// ([`squishy_bin_packing`](super::squishy_bin_packing)) of the rates it is given, multiplied by the largest factor that fits
-/// the GPUs; frontends that go round the replicas of a model, each for itself; GPUs that go round their models without
-/// pausing, and drop early: of the next b requests, heads that could not ride in a batch of all of them. A GPU that comes or
-/// goes makes a new packing. The rates are the true ones, so nothing is lost by estimating; epochs never change them.
+/// From *Nexus: a GPU cluster engine for accelerating DNN-based video analysis* (SOSP 2019; seed 002): squishy bin
+/// packing ([`squishy_bin_packing`](super::squishy_bin_packing)) of the rates it is given, multiplied by the largest
+/// factor that fits the GPUs; frontends that go round the replicas of a model, each for itself; GPUs that go round
+/// their models without pausing, and drop early: of the next b requests, heads that could not ride in a batch of all of
+/// them. A GPU that comes or goes makes a new packing. The rates are the true ones, so nothing is lost by estimating;
+/// epochs never change them.
 #[derive(Clone, Debug)]
 pub struct Nexus {
     cluster: Cluster,
@@ -219,7 +220,8 @@ impl Nexus {
     }
 }
 
-/// Drops heads that could not ride in a batch of the window (seed 002, section 6.3), and returns the requests of the batch.
+/// Drops heads that could not ride in a batch of the window (seed 002, section 6.3), and returns the requests of the
+/// batch.
 fn drop_early(cluster: &Cluster, now: Time, gpu_free: Time, place: &mut Place, out: &mut ClusterActions) -> usize {
     while let Some(head) = place.queue.head() {
         // A request larger than the window is a window of its own.

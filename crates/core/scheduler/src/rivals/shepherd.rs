@@ -41,11 +41,12 @@ struct Running {
 /// Optimises a guaranteed share of the best possible goodput under arbitrary arrivals, at the cost of the GPU time that
 /// preempted batches have spent, and of models whose batches are small.
 ///
-/// From *SHEPHERD: Serving DNNs in the Wild* (NSDI 2023), Flex. A GPU that has ended a batch takes the largest feasible one of
-/// all models. A request that arrives makes its model ask each GPU in turn: an idle one takes the model's batch, a busy one if
-/// that is λ times larger than what it runs, which starts over later. Assumptions where the published pseudo-code is silent or
-/// in doubt: feasible means that *all* requests of a batch end in time, so a batch is the longest such prefix by deadline; of
-/// equally large batches the most urgent goes first; the planner's groups are one group, the cluster.
+/// From *SHEPHERD: Serving DNNs in the Wild* (NSDI 2023), Flex. A GPU that has ended a batch takes the largest feasible
+/// one of all models. A request that arrives makes its model ask each GPU in turn: an idle one takes the model's batch,
+/// a busy one if that is λ times larger than what it runs, which starts over later. Assumptions where the published
+/// pseudo-code is silent or in doubt: feasible means that *all* requests of a batch end in time, so a batch is the
+/// longest such prefix by deadline; of equally large batches the most urgent goes first; the planner's groups are one
+/// group, the cluster.
 #[derive(Clone, Debug)]
 pub struct Shepherd {
     cluster: Cluster,
@@ -53,8 +54,8 @@ pub struct Shepherd {
     queues: Vec<DeadlineQueue>,
     gpus: GpuBook,
     running: Vec<Running>,
-    /// By GPU: when it is told what comes next, so that it arrives in time. Empty without a control delay: then the end of
-    /// a batch says so.
+    /// By GPU: when it is told what comes next, so that it arrives in time. Empty without a control delay: then the end
+    /// of a batch says so.
     ask: MinTree,
     /// By model: when the head of its queue is out of reach.
     expiry: MinTree,

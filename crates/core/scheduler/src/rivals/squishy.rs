@@ -47,13 +47,13 @@ struct Residue {
     occupancy: f64,
 }
 
-/// Algorithm 1 of Nexus (seed 002, section 6.1): `ScheduleSaturate`, then `ScheduleResidue`. Sessions without a rate get no
-/// place.
+/// Algorithm 1 of Nexus (seed 002, section 6.1): `ScheduleSaturate`, then `ScheduleResidue`. Sessions without a rate
+/// get no place.
 ///
-/// The paper lets a merged session have a batch of d·r items, whole or not. A GPU runs whole batches: they are rounded up, and
-/// a merge that would break an SLO by that is refused. A session that cannot gather even one item in time (its gap is longer
-/// than the SLO allows) has batches of one in the longest duty cycle, L − ℓ(1). One that 2·ℓ(1) ≤ L forbids a GPU of its own
-/// gets GPUs that run single items.
+/// The paper lets a merged session have a batch of d·r items, whole or not. A GPU runs whole batches: they are rounded
+/// up, and a merge that would break an SLO by that is refused. A session that cannot gather even one item in time (its
+/// gap is longer than the SLO allows) has batches of one in the longest duty cycle, L − ℓ(1). One that 2·ℓ(1) ≤ L
+/// forbids a GPU of its own gets GPUs that run single items.
 #[must_use]
 pub fn squishy_bin_packing(sessions: &[Session<'_>]) -> Vec<PackedNode> {
     let mut nodes = Vec::new();
@@ -149,9 +149,9 @@ fn merge(sessions: &[Session<'_>], node: &PackedNode, residue: &Residue) -> Opti
     Some(PackedNode { duty, sessions: merged, occupancy: share(busy, duty) })
 }
 
-/// The packing for exactly as many GPUs as there are: the rates are multiplied by the largest factor whose packing fits, and
-/// GPUs that are left over share the load of the fullest, one after the other. If not even a trickle of each session fits,
-/// the packing has more nodes than asked for.
+/// The packing for exactly as many GPUs as there are: the rates are multiplied by the largest factor whose packing
+/// fits, and GPUs that are left over share the load of the fullest, one after the other. If not even a trickle of each
+/// session fits, the packing has more nodes than asked for.
 #[must_use]
 pub fn fit_nodes(sessions: &[Session<'_>], nodes: usize) -> Vec<PackedNode> {
     let scaled = |factor: f64| {
@@ -256,7 +256,8 @@ mod tests {
 
     #[test]
     fn a_residue_takes_what_is_left_of_a_large_session() {
-        // 1.5 GPUs of A: one whole, then 80 r/s alone: 10 items gather in 125 ms, and 81.25 ms more is too long; 9 in 112.5.
+        // 1.5 GPUs of A: one whole, then 80 r/s alone: 10 items gather in 125 ms, and 81.25 ms more is too long; 9 in
+        // 112.5.
         let models = models();
         let nodes = squishy_bin_packing(&sessions(&models, [240.0, 0.0, 0.0]));
         let got: Vec<_> = nodes.iter().map(|node| (node.sessions[0].batch, node.duty)).collect();

@@ -130,8 +130,8 @@ fn rules_that_are_left_out_do_nothing() {
     assert_eq!(start(&[AutoRule::Load, AutoRule::Spacing]), ms(1));
 }
 
-/// A queue of `auto` that is told for so long, every 50 ms, that half has to be given up; 20 requests arrive evenly after each. Those that
-/// were shed in the last 50 ms, by how long they had waited.
+/// A queue of `auto` that is told for so long, every 50 ms, that half has to be given up; 20 requests arrive evenly
+/// after each. Those that were shed in the last 50 ms, by how long they had waited.
 fn pressed_for(millis: u64) -> (Host, Vec<u64>) {
     let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
     let mut waited = Vec::new();
@@ -160,7 +160,8 @@ fn in_a_lasting_overload_the_first_in_line_gives_way() {
     assert!(!waited.is_empty() && waited.iter().all(|&us| us == 0), "as they arrive: {waited:?}");
     let (lasting, waited) = pressed_for(3_980);
     assert!(waited.iter().filter(|&&us| us > 0).count() > waited.len() / 2, "who has waited longest: {waited:?}");
-    // 400 a second arrive, twice as many as were let in: 5 + b + b / 0.4 ≤ 25, and all of it is protected, not three quarters.
+    // 400 a second arrive, twice as many as were let in: 5 + b + b / 0.4 ≤ 25, and all of it is protected, not three
+    // quarters.
     assert!(briefly.queue.target_batch() < 5);
     assert_eq!(lasting.queue.target_batch(), 5);
 }

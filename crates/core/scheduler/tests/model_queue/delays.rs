@@ -45,7 +45,8 @@ fn a_measured_delay_makes_no_request_hopeless() {
         host.queue.set_data_delay(DataDelay { fixed: slow, per_item: Nanos::from_millis(20), max: slow, source });
         (host.arrive(0, 1), host.queue.data_delay().of(1))
     };
-    // ℓ(1) = 6 leaves 19 of 25 ms: half of them are given to inputs. No larger batch would be given more, so the data adds nothing.
+    // ℓ(1) = 6 leaves 19 of 25 ms: half of them are given to inputs. No larger batch would be given more, so the data
+    // adds nothing.
     let (offered, given) = bound(DelaySource::Measured);
     assert_eq!(given, Nanos::from_micros(9_500));
     assert!(
@@ -78,8 +79,8 @@ fn delays_come_off_the_deadline_and_the_start() {
 fn plans_that_end_late_move_the_window_earlier_by_at_most_a_quarter_of_the_slo() {
     let mut host = Host::symphony();
     assert_eq!(host.arrive(0, 1)[0], offer(0, 1, ms(18), ms(19), Nanos::ZERO));
-    // Started 1 ms late and took a third longer than the 6 ms of the plan, as ℓ(1) = 6 ms and ℓ(2) = 7 ms may, too; an early end makes up for
-    // nothing.
+    // Started 1 ms late and took a third longer than the 6 ms of the plan, as ℓ(1) = 6 ms and ℓ(2) = 7 ms may, too; an
+    // early end makes up for nothing.
     let done = |late: u64, took: u64| ModelInput::Done {
         start_late: Nanos::from_millis(late),
         latency: Nanos::from_millis(took),

@@ -1,5 +1,5 @@
-//! Random arrivals, failures of GPUs and execution times that differ from the profile: whatever comes, every request ends once,
-//! and while execution is exact no plan breaks S1 or S2.
+//! Random arrivals, failures of GPUs and execution times that differ from the profile: whatever comes, every request
+//! ends once, and while execution is exact no plan breaks S1 or S2.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,8 +1,8 @@
 //! What makes one chain of the entries: each carries a hash over the one before it and itself.
 //!
-//! A checksum tells whether an entry is whole, not whether it is the one that was written last in its place: rot in the pages
-//! of an engine may bring back an older one, whole and of the same term. Then its link, or that of the entry behind it,
-//! does not fit.
+//! A checksum tells whether an entry is whole, not whether it is the one that was written last in its place: rot in the
+//! pages of an engine may bring back an older one, whole and of the same term. Then its link, or that of the entry
+//! behind it, does not fit.
 
 /// The hash of an entry and everything before it: 64 bits of BLAKE3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -209,8 +209,8 @@ pub(crate) fn decode_position(bytes: &Bytes) -> Result<(Position, Link), FrameEr
 
 /// Frames the index after the last entry that was written whole.
 ///
-/// With whose entry it is that comes before, and its link, if that is known: a bit that rots in the newest pages may bring an
-/// older entry of the same index back, with a right checksum.
+/// With whose entry it is that comes before, and its link, if that is known: a bit that rots in the newest pages may
+/// bring an older entry of the same index back, with a right checksum.
 pub(crate) fn encode_next(index: u64, last: Option<(Position, Link)>) -> Vec<u8> {
     let (term, node, link) = last.map_or((0, 0, Link::default()), |(last, link)| (last.term, last.node, link));
     encode_linked(KIND_NEXT, Position { term, node, index }, &[], |_| link)

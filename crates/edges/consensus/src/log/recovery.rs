@@ -43,9 +43,9 @@ pub(crate) struct Recovered {
 /// Checks the stamp (or writes it on an empty store), finishes what a crash interrupted, verifies every entry.
 ///
 /// `witnessed` is the batch up to which everything was durable when something was last acknowledged: a store that ends
-/// before it has lost what may have been acknowledged. Entries and the index after the last of them are written in one atomic batch, so entries beyond that index belong to
-/// a batch that was never acknowledged and are cut. Anything wrong below it is damage to what may have been
-/// acknowledged: the node refuses to start and has to rejoin under a new id.
+/// before it has lost what may have been acknowledged. Entries and the index after the last of them are written in one
+/// atomic batch, so entries beyond that index belong to a batch that was never acknowledged and are cut. Anything wrong
+/// below it is damage to what may have been acknowledged: the node refuses to start and has to rejoin under a new id.
 pub(crate) fn recover(engine: &dyn LogEngine, stamp: &Stamp, witnessed: u64) -> Result<Recovered, RecoveryError> {
     let step = match engine.slot(Slot::Step)? {
         Some(bytes) => frame::decode_step(&bytes).map_err(damaged("the step"))?,
@@ -133,8 +133,8 @@ fn remove(engine: &dyn LogEngine, from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads `first..next` once, whole, in order and each linked with the one before, the first one with `base`; gives the last
-/// position and its link.
+/// Reads `first..next` once, whole, in order and each linked with the one before, the first one with `base`; gives the
+/// last position and its link.
 fn verify(
     engine: &dyn LogEngine,
     first: u64,

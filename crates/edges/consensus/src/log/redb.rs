@@ -22,9 +22,9 @@ const SLOTS: TableDefinition<'_, u8, &[u8]> = TableDefinition::new("slots");
 /// A redb database in which only barriers are durable.
 ///
 /// Every batch is a transaction of its own that redb keeps to itself (`Durability::None`); the barrier is one durable
-/// transaction, which carries all before it. Transactions commit in one phase: data, the other of two root slots and the
-/// switch between them, then a single fdatasync. A crash leaves either root, and redb takes the newest whose checksums
-/// hold.
+/// transaction, which carries all before it. Transactions commit in one phase: data, the other of two root slots and
+/// the switch between them, then a single fdatasync. A crash leaves either root, and redb takes the newest whose
+/// checksums hold.
 #[derive(Debug)]
 pub(crate) struct RedbEngine {
     db: Database,

@@ -48,15 +48,16 @@ impl SimulatedDisk {
         })))
     }
 
-    /// The same disk with a planted fault: its barriers return, and what they covered is lost with the power all the same.
+    /// The same disk with a planted fault: its barriers return, and what they covered is lost with the power all the
+    /// same.
     #[must_use]
     pub fn lying(self) -> Self {
         self.disk().lies = true;
         self
     }
 
-    /// The power is cut: of what was written after the last barrier some of the first writes are there, or none. The life
-    /// that had the disk open has it no more.
+    /// The power is cut: of what was written after the last barrier some of the first writes are there, or none. The
+    /// life that had the disk open has it no more.
     pub fn crash(&self) {
         let mut disk = self.disk();
         let unsynced = std::mem::take(&mut disk.unsynced);
@@ -69,8 +70,8 @@ impl SimulatedDisk {
         disk.life += 1;
     }
 
-    /// The process is killed and the machine is not: everything written is there. The life that had the disk open has it
-    /// no more.
+    /// The process is killed and the machine is not: everything written is there. The life that had the disk open has
+    /// it no more.
     pub fn kill(&self) {
         self.disk().life += 1;
     }

@@ -1,8 +1,8 @@
 //! The one thread that writes to the log store.
 //!
 //! It takes what waits, writes it in order, makes one barrier for all of it and only then completes the waiters, in
-//! order: a group commit. Nothing else ever writes, so votes and entries are serialised as Raft demands. Every batch has
-//! a number, and the witness is told how far the disk has got before anybody else is.
+//! order: a group commit. Nothing else ever writes, so votes and entries are serialised as Raft demands. Every batch
+//! has a number, and the witness is told how far the disk has got before anybody else is.
 
 use std::io;
 use std::sync::Arc;
@@ -97,7 +97,8 @@ impl Writer {
         Ok((writer, thread))
     }
 
-    /// Starts a task of this runtime instead, for a simulated disk. `barrier_time` says how long the next barrier takes.
+    /// Starts a task of this runtime instead, for a simulated disk. `barrier_time` says how long the next barrier
+    /// takes.
     pub(crate) fn start_task(
         engine: Arc<dyn LogEngine>,
         tip: Tip,

@@ -19,12 +19,12 @@ pub(super) enum Order {
     },
 }
 
-/// While it is known what to wait for, or something is wrong, it is looked this often within the limit: what happens is noticed at most
-/// a twelfth of it late.
+/// While it is known what to wait for, or something is wrong, it is looked this often within the limit: what happens is
+/// noticed at most a twelfth of it late.
 const LOOKS_PER_LIMIT: u32 = 12;
 
-/// The longest pause is a part of the limit. A write says when it began: one that begins just after a look is seen by the next one,
-/// and looked at again exactly when it is a stall.
+/// The longest pause is a part of the limit. A write says when it began: one that begins just after a look is seen by
+/// the next one, and looked at again exactly when it is a stall.
 const LONGEST_PAUSE_PART: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,12 +1,12 @@
-//! What a leader was told to be durable at another replica. It says so with each append: a replica that has less holds an older copy of
-//! its disk, or a disk that lied, and what it forgot may have made a quorum.
+//! What a leader was told to be durable at another replica. It says so with each append: a replica that has less holds
+//! an older copy of its disk, or a disk that lied, and what it forgot may have made a quorum.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::record::{Ballot, Position};
 
-/// The last entry that a replica acknowledged, and the term of ours in which it did. No later leader may count on it: what no quorum
-/// holds is cut by the next one.
+/// The last entry that a replica acknowledged, and the term of ours in which it did. No later leader may count on it:
+/// what no quorum holds is cut by the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledged(Mutex<Option<(u64, Position)>>);
 
@@ -25,15 +25,16 @@ impl Acknowledged {
     }
 }
 
-/// Whether a replica with this vote and this last entry has forgotten what the leader by `vote` was told by it. Who votes for somebody
-/// later by now may have cut it.
+/// Whether a replica with this vote and this last entry has forgotten what the leader by `vote` was told by it. Who
+/// votes for somebody later by now may have cut it.
 pub(crate) fn has_forgotten(
     (own_vote, last): (Option<Ballot>, Option<Position>),
     vote: Ballot,
     acknowledged: Option<Position>,
 ) -> bool {
     let rank = |ballot: Ballot| (ballot.term, ballot.node);
-    // Positions grow along a log, by term and then by index, and a leader's entries come in their order: who has a later one has this one.
+    // Positions grow along a log, by term and then by index, and a leader's entries come in their order: who has a
+    // later one has this one.
     own_vote.is_none_or(|own| rank(own) <= rank(vote)) && acknowledged.is_some_and(|at| last < Some(at))
 }
 

@@ -97,8 +97,8 @@ fn transfer(bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// A snapshot: after an even byte as its image, with its length and its hash made right; after an odd one as the parts that travel, each
-/// behind its length. Whether it was taken.
+/// A snapshot: after an even byte as its image, with its length and its hash made right; after an odd one as the parts
+/// that travel, each behind its length. Whether it was taken.
 ///
 /// # Panics
 /// For a defect only.

@@ -186,8 +186,9 @@ async fn stale_again(group: &Group, follower: &Replica, leader: (NodeId, u64), c
     .await;
 }
 
-/// One follower's answers are lost. Its leader keeps the quorum that it has with the other one, so nothing but the numbers of the
-/// messages tells the follower. Returns that one; none if another leader was elected meanwhile, which a busy machine may bring about.
+/// One follower's answers are lost. Its leader keeps the quorum that it has with the other one, so nothing but the
+/// numbers of the messages tells the follower. Returns that one; none if another leader was elected meanwhile, which a
+/// busy machine may bring about.
 async fn not_believed_by_one(group: &Group, command: &str) -> Option<NodeId> {
     let leader = group.leader().await;
     let (&id, follower) = group.replicas.iter().find(|(node, _)| **node != leader.0).expect("a follower");

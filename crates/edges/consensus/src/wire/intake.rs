@@ -1,4 +1,5 @@
-//! What another replica asks, checked and put into the core's words. Pure: who it may be and when it came is the service's.
+//! What another replica asks, checked and put into the core's words. Pure: who it may be and when it came is the
+//! service's.
 
 use bytes::BytesMut;
 use openraft::Snapshot;

@@ -31,12 +31,14 @@ impl Sent {
     }
 }
 
-/// What leaders have sent here. Over a link that hardly moves heartbeats arrive that were sent long ago; taken for signs of life they
-/// would keep this node loyal for as long as the link has some left, whatever has become of who sent them.
+/// What leaders have sent here. Over a link that hardly moves heartbeats arrive that were sent long ago; taken for
+/// signs of life they would keep this node loyal for as long as the link has some left, whatever has become of who sent
+/// them.
 #[derive(Debug)]
 pub(crate) struct Received {
     patience: Duration,
-    /// By the sender: the term in which it leads, and what it knows of its answers. In each term it may be another process.
+    /// By the sender: the term in which it leads, and what it knows of its answers. In each term it may be another
+    /// process.
     senders: Mutex<HashMap<u64, (u64, RoundTrip)>>,
 }
 
@@ -46,7 +48,8 @@ impl Received {
         Self { patience: timing.election_max * 2, senders: Mutex::default() }
     }
 
-    /// Whether a message was sent lately by the leader of `term`, which had the answer to the one of number `echoed` last.
+    /// Whether a message was sent lately by the leader of `term`, which had the answer to the one of number `echoed`
+    /// last.
     pub(crate) fn is_recent(&self, now: Instant, (from, term): (u64, u64), echoed: u64) -> bool {
         #[cfg(feature = "planted-faults")]
         if crate::planted::is(crate::planted::Bug::OldAppendsBelieved) {
@@ -76,8 +79,8 @@ impl Received {
     }
 }
 
-/// Replicas come and go, and their ids are never used again. The lowest term is that of the leader who will be heard of least
-/// likely; among equals `newest` stays.
+/// Replicas come and go, and their ids are never used again. The lowest term is that of the leader who will be heard of
+/// least likely; among equals `newest` stays.
 fn forget_the_oldest(senders: &mut HashMap<u64, (u64, RoundTrip)>, newest: u64) {
     let oldest = senders.iter().min_by_key(|&(&from, &(term, _))| (term, from == newest, from));
     if let Some(oldest) = oldest.map(|(&from, _)| from) {
@@ -91,7 +94,8 @@ mod tests {
 
     const LEADER: u64 = 1;
 
-    /// Two seconds of heartbeats that take `under_way` each way: when each arrived, and whether it was taken for a sign of life.
+    /// Two seconds of heartbeats that take `under_way` each way: when each arrived, and whether it was taken for a sign
+    /// of life.
     fn arrived(under_way: impl Fn(u64) -> u64) -> Vec<(u64, bool)> {
         let (sent, received, start) = (Sent::default(), Received::new(&Timing::lan()), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);

@@ -204,8 +204,9 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         rpc: AppendEntriesRequest<TypeConfig>,
         _option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, Failure> {
-        // The library's budget for both kinds is one heartbeat interval, which a follower's fsync alone can take. For entries ours counts;
-        // heartbeats it gives up, but an answer that comes later, within ours, says all the same that the link moves: the stream reads it.
+        // The library's budget for both kinds is one heartbeat interval, which a follower's fsync alone can take. For
+        // entries ours counts; heartbeats it gives up, but an answer that comes later, within ours, says all the same
+        // that the link moves: the stream reads it.
         self.pass_gate()?;
         let client = self.client.as_ref().map_err(unreachable)?;
         let (vote, last) = (Ballot::from(rpc.vote), rpc.entries.last().map(|entry| Position::from(entry.log_id)));

@@ -361,7 +361,8 @@ mod tests {
         end();
     }
 
-    /// Until there were formats the cluster's name stood elsewhere: each side finds that the other is of another release.
+    /// Until there were formats the cluster's name stood elsewhere: each side finds that the other is of another
+    /// release.
     #[test]
     fn formats_of_different_releases_refuse_each_other() {
         #[derive(Clone, PartialEq, prost::Message)]

@@ -21,10 +21,10 @@ pub(crate) type Answer = Result<pb::RaftAppendResponse, Status>;
 
 /// Sends appends, and matches what is answered.
 ///
-/// A call of its own for each heartbeat costs its headers, its deadline and its tasks at both ends, a hundred times a second. So the
-/// call is made once, and made again after whatever ends it: a refusal, a lost connection, an answer to nothing that was asked, or an
-/// append that nobody has answered within the deadline of calls. Whatever was still on its way is then given up with the stream, as it
-/// is with a call.
+/// A call of its own for each heartbeat costs its headers, its deadline and its tasks at both ends, a hundred times a
+/// second. So the call is made once, and made again after whatever ends it: a refusal, a lost connection, an answer to
+/// nothing that was asked, or an append that nobody has answered within the deadline of calls. Whatever was still on
+/// its way is then given up with the stream, as it is with a call.
 #[derive(Debug)]
 pub(crate) struct AppendStream {
     client: RaftClient<Channel>,
@@ -53,7 +53,8 @@ impl AppendStream {
         Self { client, limit, sent, open: Mutex::default() }
     }
 
-    /// Sends an append, which gets its number here. The answer comes later, or the receiver closes: then the call has ended.
+    /// Sends an append, which gets its number here. The answer comes later, or the receiver closes: then the call has
+    /// ended.
     pub(crate) fn send(&self, mut request: pb::RaftAppendRequest) -> oneshot::Receiver<Answer> {
         let now = Instant::now();
         let (answer, answered) = oneshot::channel();
@@ -104,8 +105,8 @@ fn lock(unanswered: &Mutex<Unanswered>) -> MutexGuard<'_, Unanswered> {
     unanswered.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads answers until the call ends, and says why it did. One that comes after its deadline counts for nothing: over a link that takes
-/// so long nobody agrees, and who is told of such answers would stay loyal all the same.
+/// Reads answers until the call ends, and says why it did. One that comes after its deadline counts for nothing: over a
+/// link that takes so long nobody agrees, and who is told of such answers would stay loyal all the same.
 async fn read(
     mut answers: Streaming<pb::RaftAppendResponse>,
     asked: &Mutex<Unanswered>,
@@ -250,8 +251,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes back, and in whatever order: nobody gets the answer to what another asked, each gets one at most, and no more
-        /// wait than may.
+        /// Whatever comes back, and in whatever order: nobody gets the answer to what another asked, each gets one at
+        /// most, and no more wait than may.
         #[test]
         fn nobody_gets_the_answer_to_anything_else(steps in prop::collection::vec((any::<bool>(), 0_u64..12), 1..80)) {
             let (mut asked, start, mut receivers) = (Unanswered::default(), Instant::now(), Vec::new());

@@ -1,7 +1,7 @@
 //! Products of square matrices by cuBLASLt: everything that does not change from one to the next is made once.
 //!
-//! The crate's own handle makes descriptions anew and asks for a kernel for each product, and panics where there is no memory for its
-//! workspace or the library cannot let go of it. So its thinner layer is used here.
+//! The crate's own handle makes descriptions anew and asks for a kernel for each product, and panics where there is no
+//! memory for its workspace or the library cannot let go of it. So its thinner layer is used here.
 
 use std::sync::Arc;
 
@@ -112,8 +112,8 @@ impl Blas {
         let to = to.device_ptr_mut(&self.lane).0 as *mut std::ffi::c_void;
         let workspace = self.workspace.device_ptr(&self.lane).0 as *mut std::ffi::c_void;
         let layout = square.layout.0;
-        // SAFETY: the caller's promise for the matrices; everything else is `self`'s or `square`'s. Both numbers are the host's, which
-        // is what a description says that says nothing else, and are read before the call returns.
+        // SAFETY: the caller's promise for the matrices; everything else is `self`'s or `square`'s. Both numbers are
+        // the host's, which is what a description says that says nothing else, and are read before the call returns.
         unsafe {
             result::matmul(
                 self.handle.0,

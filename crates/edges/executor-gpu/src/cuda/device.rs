@@ -17,9 +17,9 @@ pub(super) const ALIGNMENT: usize = 256;
 /// What runs on a device, and its device memory.
 ///
 /// # Safety
-/// [`Program::input`] and [`Program::output`] give addresses of the GPU's memory that are as long as a tensor of a batch of `filled`
-/// items, and stay so until the next call of [`Program::enqueue`] for the slot, or the program is dropped.
-/// [`Program::enqueue`] uses no other lane than `Compute`.
+/// [`Program::input`] and [`Program::output`] give addresses of the GPU's memory that are as long as a tensor of a
+/// batch of `filled` items, and stay so until the next call of [`Program::enqueue`] for the slot, or the program is
+/// dropped. [`Program::enqueue`] uses no other lane than `Compute`.
 pub unsafe trait Program: Send + fmt::Debug {
     /// The address of an input's tensor in a slot.
     fn input(&mut self, slot: usize, index: usize) -> u64;
@@ -166,8 +166,8 @@ impl<P: Program> Device for CudaDevice<P> {
         for index in 0..self.inputs.len() {
             let to = self.program.input(slot, index);
             let from = &self.slots[slot].inputs.as_slice()[self.inputs.range(index, extent.filled)];
-            // SAFETY: `to` is as long (`Program`), and neither memory is used by anybody else or freed before the event that the
-            // overlap records next (rule 1).
+            // SAFETY: `to` is as long (`Program`), and neither memory is used by anybody else or freed before the event
+            // that the overlap records next (rule 1).
             unsafe { result::memcpy_htod_async(to, from, self.cuda.lane(Lane::In).cu_stream()) }
                 .map_err(device_error)?;
         }
@@ -245,8 +245,8 @@ impl<P: Program> Device for CudaDevice<P> {
     }
 }
 
-/// Milliseconds between two events, once both are reached. cudarc's own call wants an entry of the driver that those for CUDA before
-/// 12.8 lack, and panics without it; this takes the one that there is.
+/// Milliseconds between two events, once both are reached. cudarc's own call wants an entry of the driver that those
+/// for CUDA before 12.8 lack, and panics without it; this takes the one that there is.
 fn elapsed_ms(from: &CudaEvent, to: &CudaEvent) -> Result<f32, DeviceError> {
     type ElapsedTime = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> CUresult;
     const NAMES: [&str; 2] = ["cuEventElapsedTime", "cuEventElapsedTime_v2"];

@@ -16,12 +16,13 @@ use crate::gemm::{Calibration, Chain, LINK_SIZES, Step, TOLERANCE, Trial};
 use crate::overlap::{Device, DeviceError, Lane, SLOTS};
 use crate::staged_model::{Answers, StagedModel, Turn};
 
-/// Runs of each trial that count, and those before them that do not: the first of a size makes cuBLASLt choose a kernel.
+/// Runs of each trial that count, and those before them that do not: the first of a size makes cuBLASLt choose a
+/// kernel.
 const RUNS: usize = 5;
 const WARMUP_RUNS: usize = 2;
 
-/// A GPU that takes ℓ(b) by multiplying matrices, and answers with checksums of what it was given: as an emulated one does, but with
-/// real copies and a real queue.
+/// A GPU that takes ℓ(b) by multiplying matrices, and answers with checksums of what it was given: as an emulated one
+/// does, but with real copies and a real queue.
 pub type GemmModel = StagedModel<CudaDevice<GemmProgram>>;
 
 /// The matrices of all links, and what multiplies them.
@@ -34,8 +35,8 @@ pub(super) struct Products {
 struct Matrices {
     square: Square,
     weights: CudaSlice<f32>,
-    /// Every link multiplies these. Chains that went on from the result of the last one would leave the range of numbers within days,
-    /// and products of infinities need not take as long as those of numbers.
+    /// Every link multiplies these. Chains that went on from the result of the last one would leave the range of
+    /// numbers within days, and products of infinities need not take as long as those of numbers.
     given: CudaSlice<f32>,
     /// Every link writes these. Links do not overlap: a lane does one thing after the other.
     result: CudaSlice<f32>,
@@ -67,7 +68,8 @@ impl Products {
             let Some(place) = LINK_SIZES.iter().position(|&size| size == rows) else { continue };
             let Matrices { square, weights, given, result } = &mut self.matrices[place];
             for _ in 0..times {
-                // SAFETY: all three are square matrices of `rows` rows, and belong to the lane of `blas` alone (rule 2).
+                // SAFETY: all three are square matrices of `rows` rows, and belong to the lane of `blas` alone (rule
+                // 2).
                 unsafe { self.blas.multiply(cuda, square, [weights, given], result) }?;
             }
         }
@@ -110,8 +112,8 @@ impl GemmProgram {
     }
 }
 
-// SAFETY: inputs and outputs are in `memory`, which has room for the largest batch and is never replaced; products and copies are
-// enqueued in the lane `Compute`.
+// SAFETY: inputs and outputs are in `memory`, which has room for the largest batch and is never replaced; products and
+// copies are enqueued in the lane `Compute`.
 unsafe impl Program for GemmProgram {
     fn input(&mut self, slot: usize, index: usize) -> u64 {
         address(&self.memory[slot][0], self.cuda.lane(Lane::In)) + self.tensors.range(index, 0).start as u64
@@ -141,7 +143,8 @@ fn address(memory: &CudaSlice<u8>, lane: &Arc<CudaStream>) -> u64 {
 }
 
 impl Cuda {
-    /// A model that takes ℓ(b) in these lanes, to within 3 %: finds the chains by running them. That takes the GPU some seconds.
+    /// A model that takes ℓ(b) in these lanes, to within 3 %: finds the chains by running them. That takes the GPU some
+    /// seconds.
     ///
     /// # Errors
     /// If cuBLASLt is not there, the device refuses, or the profile cannot be kept.
@@ -158,7 +161,8 @@ impl Cuda {
         Ok(model)
     }
 
-    /// A model that multiplies the chains that it is given, the first one for a batch of one item; they are not measured.
+    /// A model that multiplies the chains that it is given, the first one for a batch of one item; they are not
+    /// measured.
     ///
     /// # Errors
     /// If cuBLASLt is not there, or the device refuses.
@@ -193,8 +197,8 @@ fn calibrate(model: &mut GemmModel, profile: &LatencyProfile, turn: Turn<'_>) ->
     }
 }
 
-/// The median time of a batch, from its launch to its answers: its inputs are on the device by then, as they are when batches
-/// follow each other.
+/// The median time of a batch, from its launch to its answers: its inputs are on the device by then, as they are when
+/// batches follow each other.
 fn time(model: &mut GemmModel, trial: Trial, turn: Turn<'_>) -> Result<Nanos, DeviceError> {
     let failed = |error: ExecuteError| DeviceError::Failed(error.to_string());
     let inputs: Vec<Vec<u8>> = model.signature().inputs.iter().map(|spec| vec![1; spec.item_bytes()]).collect();

@@ -2,8 +2,8 @@
 //!
 //! 1. Memory that a lane may still use is neither freed nor used by anybody else. Who uses what when is decided by
 //!    [`crate::overlap::Overlap`] and watched by invariant D1; a device that is dropped settles first.
-//! 2. Addresses that go to the driver or to ONNX Runtime are those of memory that is at least as long as what is said with them,
-//!    and lives in the same object.
+//! 2. Addresses that go to the driver or to ONNX Runtime are those of memory that is at least as long as what is said
+//!    with them, and lives in the same object.
 //! 3. Nothing of CUDA is called before [`Cuda::open`] has found the driver: the crate `cudarc` panics without it.
 
 #![allow(unsafe_code)]
@@ -30,7 +30,8 @@ pub use gemm::GemmModel;
 pub use onnx::{OnnxOnCuda, cuda_provider_is_there};
 pub use pinned::PinnedPool;
 
-/// The oldest major number of CUDA that a driver must speak: that of the oldest cuBLASLt and ONNX Runtime that are taken.
+/// The oldest major number of CUDA that a driver must speak: that of the oldest cuBLASLt and ONNX Runtime that are
+/// taken.
 const DRIVER_MAJOR_MIN: i32 = 12;
 
 /// One GPU, opened, and lanes of it. Clones are the same GPU and the same lanes.
@@ -50,7 +51,8 @@ struct Gpu {
 }
 
 impl Cuda {
-    /// Opens the GPU with this number, as `nvidia-smi` counts (`CUDA_VISIBLE_DEVICES` changes that), with host memory from a pool.
+    /// Opens the GPU with this number, as `nvidia-smi` counts (`CUDA_VISIBLE_DEVICES` changes that), with host memory
+    /// from a pool.
     ///
     /// # Errors
     /// Says what is missing: the driver, a device, or a device that answers.
@@ -73,8 +75,8 @@ impl Cuda {
             return Err(NoCuda::OldDriver { major: driver.0, minor: driver.1 });
         }
         let context = CudaContext::new(ordinal as usize).map_err(refused)?;
-        // SAFETY: what cudarc would order by events of its own is ordered by those of the overlap (rule 1): with both, each product
-        // of a chain would record two more.
+        // SAFETY: what cudarc would order by events of its own is ordered by those of the overlap (rule 1): with both,
+        // each product of a chain would record two more.
         unsafe { context.disable_event_tracking() };
         let lanes = Arc::new(Lanes::new(&context).map_err(refused)?);
         let name = context.name().map_err(refused)?;
@@ -83,7 +85,8 @@ impl Cuda {
         Ok(Self { gpu: Arc::new(Gpu { context, ordinal, name, driver, pinned }), lanes })
     }
 
-    /// The same GPU with lanes that nobody else uses: what is done there stands in no other's way but that it takes a part of the GPU.
+    /// The same GPU with lanes that nobody else uses: what is done there stands in no other's way but that it takes a
+    /// part of the GPU.
     ///
     /// # Errors
     /// If the device refuses.
@@ -119,8 +122,8 @@ impl Cuda {
         Ok(((all - free) as u64, all as u64))
     }
 
-    /// Bytes in use once everything that was given back is counted as that: the driver keeps what is given back in a lane until the
-    /// lane is waited for.
+    /// Bytes in use once everything that was given back is counted as that: the driver keeps what is given back in a
+    /// lane until the lane is waited for.
     fn used_by_now(&self) -> Result<u64, DeviceError> {
         self.lane(Lane::Compute).synchronize().map_err(device_error)?;
         Ok(self.memory()?.0)

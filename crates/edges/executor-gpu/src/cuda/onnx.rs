@@ -1,8 +1,9 @@
 //! ONNX models on a GPU: ONNX Runtime computes in the lane `Compute`, everything else is the overlap's.
 //!
-//! Inputs are memory that cudarc took when the model was loaded, and ONNX Runtime is shown it. Outputs are tensors of ONNX Runtime's
-//! own allocator, taken when a batch is enqueued and given back when its slot is computed again: memory of that allocator may come
-//! back to it while a kernel still runs, which is in order within one lane only, and outputs are written in that lane.
+//! Inputs are memory that cudarc took when the model was loaded, and ONNX Runtime is shown it. Outputs are tensors of
+//! ONNX Runtime's own allocator, taken when a batch is enqueued and given back when its slot is computed again: memory
+//! of that allocator may come back to it while a kernel still runs, which is in order within one lane only, and outputs
+//! are written in that lane.
 
 use std::fmt;
 use std::path::Path;
@@ -47,8 +48,8 @@ struct Place {
 
 /// A session, and the device memory of its inputs.
 pub struct OnnxProgram {
-    /// The outputs of the last batch of each slot, in the signature's order. Before the session, so that they go first: its allocator,
-    /// to which they go back, is valid as long as the session. (Fields are dropped in their order.)
+    /// The outputs of the last batch of each slot, in the signature's order. Before the session, so that they go first:
+    /// its allocator, to which they go back, is valid as long as the session. (Fields are dropped in their order.)
     computed: [Vec<DynValue>; SLOTS],
     session: Session,
     /// In the model's order; the place of each in the signature beside it.
@@ -63,8 +64,9 @@ pub struct OnnxProgram {
 }
 
 impl Cuda {
-    /// Loads a model onto this GPU, in lanes of its own, so that no batch of another one waits behind those of the load. Operators that
-    /// CUDA has not are run on the CPU, by ONNX Runtime, which waits for them. A model that takes no zeros is not warmed up.
+    /// Loads a model onto this GPU, in lanes of its own, so that no batch of another one waits behind those of the
+    /// load. Operators that CUDA has not are run on the CPU, by ONNX Runtime, which waits for them. A model that takes
+    /// no zeros is not warmed up.
     ///
     /// # Errors
     /// If ONNX Runtime has no CUDA or refuses the model, or the device has not the memory.
@@ -215,9 +217,9 @@ impl OnnxProgram {
     }
 }
 
-// SAFETY: inputs are in `memory`, which has room for the largest batch and is never replaced. Outputs were taken with the shape of the
-// batch, and ONNX Runtime refuses to run a model that gives another one. The session computes in the lane `Compute`, which is the
-// stream that it was given.
+// SAFETY: inputs are in `memory`, which has room for the largest batch and is never replaced. Outputs were taken with
+// the shape of the batch, and ONNX Runtime refuses to run a model that gives another one. The session computes in the
+// lane `Compute`, which is the stream that it was given.
 unsafe impl Program for OnnxProgram {
     fn input(&mut self, slot: usize, index: usize) -> u64 {
         let begin = self.memory[slot].device_ptr(self.cuda.lane(Lane::In)).0;

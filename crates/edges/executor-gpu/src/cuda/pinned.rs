@@ -13,8 +13,8 @@ use crate::overlap::DeviceError;
 /// Buffers are multiples of this: a model that comes back, or another one of about its size, finds one that is free.
 const GRAIN: usize = 1 << 20;
 
-/// The pinned memory of one process, for all its GPUs. Taking pages from the system takes milliseconds, so what is given back is kept
-/// for the next model.
+/// The pinned memory of one process, for all its GPUs. Taking pages from the system takes milliseconds, so what is
+/// given back is kept for the next model.
 #[derive(Clone)]
 pub struct PinnedPool(Arc<Shared>);
 
@@ -113,8 +113,8 @@ impl Shared {
 impl Block {
     fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Self, DeviceError> {
         context.bind_to_thread().map_err(device_error)?;
-        // For all GPUs of the process; and cached, unlike what cudarc's own call gives, since the host reads outputs from it.
-        // SAFETY: it is owned by the block from here on.
+        // For all GPUs of the process; and cached, unlike what cudarc's own call gives, since the host reads outputs
+        // from it. SAFETY: it is owned by the block from here on.
         let at = unsafe { result::malloc_host(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }.map_err(device_error)?;
         let at = NonNull::new(at.cast::<u8>())
             .ok_or_else(|| DeviceError::OutOfMemory("the driver gave no pinned memory".into()))?;
@@ -128,8 +128,8 @@ impl PinnedBuffer {
     /// All of it.
     pub(super) fn as_slice(&self) -> &[u8] {
         match &self.block {
-            // SAFETY: so long, initialised, and the device writes it only between two events that the overlap keeps apart from this
-            // use (rule 1).
+            // SAFETY: so long, initialised, and the device writes it only between two events that the overlap keeps
+            // apart from this use (rule 1).
             Some(block) => unsafe { std::slice::from_raw_parts(block.at.as_ptr(), block.bytes) },
             None => &[],
         }

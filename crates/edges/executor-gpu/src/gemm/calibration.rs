@@ -6,11 +6,11 @@ use super::chain::{Chain, LINK_SIZES, LINKS_MAX};
 
 /// How far from ℓ(b) a chain may be, as a share of ℓ(b).
 pub const TOLERANCE: f64 = 0.03;
-/// Corrections of one batch size's chain. Each takes away most of what is left of the error; a clock that changes wants more than
-/// one.
+/// Corrections of one batch size's chain. Each takes away most of what is left of the error; a clock that changes wants
+/// more than one.
 const CORRECTIONS_MAX: u32 = 6;
-/// Links of the two measurements of one size: their difference is the links' alone. More of the smaller ones, so that it is a
-/// millisecond and more on an H100 for each: what a host is late by is some tens of microseconds.
+/// Links of the two measurements of one size: their difference is the links' alone. More of the smaller ones, so that
+/// it is a millisecond and more on an H100 for each: what a host is late by is some tens of microseconds.
 const FEW: u32 = 4;
 const MANY: [u32; LINK_SIZES.len()] = [20, 40, 80, 160, 320];
 
@@ -109,8 +109,8 @@ enum Aim {
 
 /// Finds for each batch size of a profile a chain that takes as long as the profile says, within a tolerance.
 ///
-/// First the cost of a link of each size, as the difference of two chains; then for each batch size what is left for work after
-/// copies and launch, the chain nearest to that by the links' costs, and corrections by what it took.
+/// First the cost of a link of each size, as the difference of two chains; then for each batch size what is left for
+/// work after copies and launch, the chain nearest to that by the links' costs, and corrections by what it took.
 #[derive(Clone, Debug)]
 pub struct Calibration {
     profile: LatencyProfile,
@@ -199,7 +199,8 @@ impl Calibration {
                     let (took_ms, tolerance) = (took.as_millis_f64(), self.tolerance * 100.0);
                     return Err(CalibrationError::Missed { batch, wanted_ms, took_ms, chain, tolerance });
                 }
-                // As much work more or less as time was missing, by what the work of this chain really took for each unit.
+                // As much work more or less as time was missing, by what the work of this chain really took for each
+                // unit.
                 let (did, should) = (took.saturating_sub(least), wanted.saturating_sub(least));
                 let share = should.get() as f64 / did.get().max(1) as f64;
                 (Nanos::new((work.get() as f64 * share.clamp(0.25, 4.0)) as u64), least, correction + 1)

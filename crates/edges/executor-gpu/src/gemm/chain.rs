@@ -4,8 +4,8 @@ use std::fmt;
 
 use symphony_types::Nanos;
 
-/// The sizes of links, in rows: a link multiplies two square matrices of so many rows. The largest keeps an H100 busy for about
-/// 0.3 ms, the smallest for some microseconds, of which most is the launch: what is between is made of both.
+/// The sizes of links, in rows: a link multiplies two square matrices of so many rows. The largest keeps an H100 busy
+/// for about 0.3 ms, the smallest for some microseconds, of which most is the launch: what is between is made of both.
 pub const LINK_SIZES: [u32; 5] = [4096, 2048, 1024, 512, 256];
 /// Links of one chain at most: each is enqueued by the host, which takes microseconds.
 pub const LINKS_MAX: u32 = 8192;
@@ -23,8 +23,8 @@ impl Chain {
         chain
     }
 
-    /// The chain whose links, which cost `cost` each, take nearest to `work`: as many as fit of each size, and of the smallest
-    /// one more if that is nearer.
+    /// The chain whose links, which cost `cost` each, take nearest to `work`: as many as fit of each size, and of the
+    /// smallest one more if that is nearer.
     #[must_use]
     pub fn nearest(work: Nanos, cost: &[Nanos; LINK_SIZES.len()]) -> Self {
         let mut left = work.get();
@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn large_links_first_and_the_smallest_come_nearest() {
         let chain = Chain::nearest(Nanos::from_micros(1_000), &COST);
-        // 3 × 300 + 2 × 45, and 10 µs are left: too few for 12, and 7 fit; of 3 that are then left, 5 are nearer than none.
+        // 3 × 300 + 2 × 45, and 10 µs are left: too few for 12, and 7 fit; of 3 that are then left, 5 are nearer than
+        // none.
         assert_eq!(chain.to_string(), "3 × 4096² + 2 × 2048² + 1 × 512² + 1 × 256²");
         assert_eq!(chain.len(), 7);
         let none = Chain::nearest(Nanos::new(2_000), &COST);

@@ -11,8 +11,8 @@ use super::{Event, Lane};
 /// What is enqueued in a lane is done later, in the lane's order. Whoever calls it keeps the order that
 /// [`super::Overlap`] decides.
 pub trait Device: Send + fmt::Debug {
-    /// Writes the inputs of a batch to the host's memory of the slot, one buffer per input of the model; the last item again
-    /// until there are as many as `extent` says.
+    /// Writes the inputs of a batch to the host's memory of the slot, one buffer per input of the model; the last item
+    /// again until there are as many as `extent` says.
     ///
     /// # Errors
     /// If the host's memory cannot be written.
@@ -66,8 +66,8 @@ pub trait Device: Send + fmt::Debug {
     /// If something that was enqueued before has failed.
     fn is_reached(&mut self, event: Event) -> Result<bool, DeviceError>;
 
-    /// From when to when the last batch of a slot, which has ended, was copied and computed. Its copy is the next one's if that has
-    /// been staged in the slot already.
+    /// From when to when the last batch of a slot, which has ended, was copied and computed. Its copy is the next one's
+    /// if that has been staged in the slot already.
     ///
     /// # Errors
     /// If the device cannot tell.
@@ -82,7 +82,8 @@ pub trait Device: Send + fmt::Debug {
     /// Waits for whatever is under way, as well as it can after a failure: buffers are used anew then.
     fn settle(&mut self);
 
-    /// Bytes of the device's memory that this process, and whoever else is on the device, uses now; none if it cannot tell.
+    /// Bytes of the device's memory that this process, and whoever else is on the device, uses now; none if it cannot
+    /// tell.
     fn used_bytes(&self) -> Option<u64>;
 }
 

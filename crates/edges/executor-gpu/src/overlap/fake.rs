@@ -1,5 +1,5 @@
-//! A device in this process, for tests on machines without one: real bytes, virtual time, and lanes that do their work as
-//! late and in as odd an order as their events allow. Its model gives back what it was given.
+//! A device in this process, for tests on machines without one: real bytes, virtual time, and lanes that do their work
+//! as late and in as odd an order as their events allow. Its model gives back what it was given.
 
 use std::collections::VecDeque;
 
@@ -82,7 +82,8 @@ pub struct FakeDevice {
 }
 
 impl FakeDevice {
-    /// A device for a model with inputs of so many bytes per item; `seed` decides which lane does its work first when several can.
+    /// A device for a model with inputs of so many bytes per item; `seed` decides which lane does its work first when
+    /// several can.
     #[must_use]
     pub fn new(item_bytes: &[usize], pace: FakePace, seed: u64) -> Self {
         Self {

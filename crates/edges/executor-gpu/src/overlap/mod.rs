@@ -1,9 +1,9 @@
-//! Which buffers a batch uses on a device, and what waits for what, so that the next batch's inputs travel while this one is
-//! computed.
+//! Which buffers a batch uses on a device, and what waits for what, so that the next batch's inputs travel while this
+//! one is computed.
 //!
-//! A device works in three lanes, each in its own order: inputs come in, batches are computed, outputs go out. [`Overlap`]
-//! decides and does nothing: it turns the three wishes of a host (stage, launch, finish) into commands. It has [`SLOTS`] sets of
-//! buffers and gives the batches to them in turn:
+//! A device works in three lanes, each in its own order: inputs come in, batches are computed, outputs go out.
+//! [`Overlap`] decides and does nothing: it turns the three wishes of a host (stage, launch, finish) into commands. It
+//! has [`SLOTS`] sets of buffers and gives the batches to them in turn:
 //!
 //! ```text
 //! host     fill 0 │ fill 1        │ drain 0, fill 0 …
@@ -22,8 +22,8 @@ pub use fake::{FakeDevice, FakeFault, FakePace};
 pub use order_check::OrderCheck;
 pub use pipeline::{Pipeline, Trouble};
 
-/// Sets of buffers: one batch is computed, the next one's inputs travel. A third would only hold what the scheduler could
-/// still reorder (the backend takes two plans per GPU, for the same reason).
+/// Sets of buffers: one batch is computed, the next one's inputs travel. A third would only hold what the scheduler
+/// could still reorder (the backend takes two plans per GPU, for the same reason).
 pub const SLOTS: usize = 2;
 
 /// What works in order by itself, beside the others; on CUDA a stream.
@@ -62,7 +62,8 @@ pub struct Event {
     pub slot: usize,
 }
 
-/// One step of the work of a slot. Those with a lane are enqueued there and done later; the host does the others at once.
+/// One step of the work of a slot. Those with a lane are enqueued there and done later; the host does the others at
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// The host writes the inputs to its own memory, from which the device copies.
@@ -157,8 +158,8 @@ impl Overlap {
         }
         let slot = slot(self.staged);
         if self.staged >= SLOTS as u64 {
-            // The batch before in this slot was launched, or there would be no room; it need not have ended. The host overwrites
-            // what its copy reads, and the copy overwrites what its computation reads.
+            // The batch before in this slot was launched, or there would be no room; it need not have ended. The host
+            // overwrites what its copy reads, and the copy overwrites what its computation reads.
             commands.push(Command::HostWait(Event { mark: Mark::Arrived, slot }));
             commands.push(Command::Wait(Lane::In, Event { mark: Mark::Computed, slot }));
         }
@@ -173,7 +174,8 @@ impl Overlap {
         if self.waiting() == 0 {
             return Err(NotNow::NothingStaged);
         }
-        // The outputs of the batch before in this slot are out of both memories when it has finished: no event is needed.
+        // The outputs of the batch before in this slot are out of both memories when it has finished: no event is
+        // needed.
         if self.running() == SLOTS {
             return Err(NotNow::OutputsTaken);
         }

@@ -1,5 +1,5 @@
-//! The predicates of invariants D1 and D2: finds commands of which two use a buffer at the same time, or that bring a batch
-//! another one's inputs or outputs.
+//! The predicates of invariants D1 and D2: finds commands of which two use a buffer at the same time, or that bring a
+//! batch another one's inputs or outputs.
 
 use symphony_types::Invariant;
 
@@ -37,9 +37,9 @@ struct Uses {
 
 /// Watches the commands of one [`super::Overlap`] in their order, and says which invariant one breaks.
 ///
-/// Each lane may do its work at any time after it was enqueued: two uses of a memory are in order only if one lane does both, or
-/// an event that was waited for lies between them. (Vector clocks: Mattern, "Virtual Time and Global States of Distributed
-/// Systems", 1988.)
+/// Each lane may do its work at any time after it was enqueued: two uses of a memory are in order only if one lane does
+/// both, or an event that was waited for lies between them. (Vector clocks: Mattern, "Virtual Time and Global States of
+/// Distributed Systems", 1988.)
 #[derive(Clone, Debug, Default)]
 pub struct OrderCheck {
     actors: [Known; ACTORS],
@@ -53,8 +53,8 @@ impl OrderCheck {
     /// Notes a command, and says what it breaks.
     ///
     /// # Errors
-    /// D1 if a memory is used while an earlier use of it may still go on, or an event is waited for that nobody recorded; D2 if
-    /// the outputs are not those of the batch whose turn it is.
+    /// D1 if a memory is used while an earlier use of it may still go on, or an event is waited for that nobody
+    /// recorded; D2 if the outputs are not those of the batch whose turn it is.
     pub fn note(&mut self, command: Command) -> Result<(), (Invariant, String)> {
         match command {
             Command::Fill(slot) => {
@@ -76,7 +76,8 @@ impl OrderCheck {
         }
     }
 
-    /// One more deed of an actor, and what he knows then. A lane knows what the host had done when it enqueued the deed.
+    /// One more deed of an actor, and what he knows then. A lane knows what the host had done when it enqueued the
+    /// deed.
     fn acts(&mut self, actor: usize) -> Known {
         let host = self.actors[HOST];
         let known = &mut self.actors[actor];

@@ -24,8 +24,8 @@ pub struct Pipeline<D> {
     overlap: Overlap,
     device: D,
     check: OrderCheck,
-    /// By slot, of the batch that was staged last, and of the one that was launched last: the next one may be staged before a batch
-    /// has left.
+    /// By slot, of the batch that was staged last, and of the one that was launched last: the next one may be staged
+    /// before a batch has left.
     staged: [Extent; SLOTS],
     launched: [Extent; SLOTS],
     commands: Vec<Command>,

@@ -8,8 +8,8 @@ use symphony_types::{DataType, TensorSpec};
 use super::inputs::{plausible_input, unlike_input};
 use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
 
-/// Kernels of different batch sizes add up in different orders: real numbers that differ by no more than this, absolutely
-/// or relatively to the larger one, are equal.
+/// Kernels of different batch sizes add up in different orders: real numbers that differ by no more than this,
+/// absolutely or relatively to the larger one, are equal.
 const TOLERANCE: f64 = 1e-3;
 /// The same for numbers of half precision: ten steps of theirs at 1, for sums may be kept in half precision as well.
 const HALF_TOLERANCE: f64 = 1e-2;
@@ -34,7 +34,8 @@ impl fmt::Display for Dependence {
     }
 }
 
-/// At each of these sizes, ascending, from the largest on: runs the first, the middle and the last item of a batch alone, and compares.
+/// At each of these sizes, ascending, from the largest on: runs the first, the middle and the last item of a batch
+/// alone, and compares.
 ///
 /// The items differ, or a model that mixes them would not be found. One that refuses such whole numbers is given zeros.
 ///

@@ -13,8 +13,8 @@ pub(crate) fn sizes(batch_max: u32) -> Vec<u32> {
     sizes
 }
 
-/// Makes the latencies of these batch sizes, which ascend, monotone by carrying the larger value on, and says which sizes had to be
-/// raised.
+/// Makes the latencies of these batch sizes, which ascend, monotone by carrying the larger value on, and says which
+/// sizes had to be raised.
 pub fn raise_to_monotone(latencies: &mut [(u32, Nanos)]) -> Vec<u32> {
     let mut raised = Vec::new();
     let mut largest = Nanos::ZERO;

@@ -18,8 +18,8 @@ const HIGH_PERCENTILE: usize = 99;
 /// How to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasureOptions {
-    /// The largest batch of the profile, in items; at most what the executor takes. It may be less with a model that has a largest
-    /// batch of its own.
+    /// The largest batch of the profile, in items; at most what the executor takes. It may be less with a model that
+    /// has a largest batch of its own.
     pub batch_max: u32,
     /// Runs at each size, at least, however long they take.
     pub runs_min: u32,
@@ -96,8 +96,8 @@ pub struct Measurement {
     pub latency: LatencyProfile,
     /// The sizes that were run; the profile is linear between them.
     pub batches: Vec<MeasuredBatch>,
-    /// Measured sizes whose latency was raised because a smaller batch took longer, ascending. More than a few mean that
-    /// the machine was too busy to measure on.
+    /// Measured sizes whose latency was raised because a smaller batch took longer, ascending. More than a few mean
+    /// that the machine was too busy to measure on.
     pub raised_batches: Vec<u32>,
     /// How much memory the process grew by when the model was loaded. What loading used for a moment is part of it, for
     /// the process keeps it; the largest batch may then run in that memory and seem to need none of its own. The sum of
@@ -147,8 +147,9 @@ pub enum MeasureError<L> {
 
 /// Loads a model and measures it on the calling thread.
 ///
-/// ℓ(b) is a statistic of many runs' wall time, and never less than the least CPU time. The sizes take turns, so that a busy
-/// spell of the machine does not fall on one size. Memory is the growth of this process, so the model should be the first thing that it loads.
+/// ℓ(b) is a statistic of many runs' wall time, and never less than the least CPU time. The sizes take turns, so that a
+/// busy spell of the machine does not fall on one size. Memory is the growth of this process, so the model should be
+/// the first thing that it loads.
 ///
 /// # Errors
 /// If the model cannot be loaded, a batch fails, or the options make no sense.
@@ -255,9 +256,9 @@ impl MeasuredBatch {
     }
 }
 
-/// The largest batch of these sizes that fits, 0 if none does, and what the next one would go beyond. Asks in ascending order, so that
-/// memory is not taken in vain, and then, if that can be told `between` the sizes, between the last that fits and the first that is
-/// too slow.
+/// The largest batch of these sizes that fits, 0 if none does, and what the next one would go beyond. Asks in ascending
+/// order, so that memory is not taken in vain, and then, if that can be told `between` the sizes, between the last that
+/// fits and the first that is too slow.
 fn largest_within<E>(
     sizes: &[u32],
     between: bool,

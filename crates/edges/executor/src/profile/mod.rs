@@ -1,4 +1,5 @@
-//! Measures ℓ(b) and memory, and keeps them in the files that `symphony profile` writes and `symphony model load` reads.
+//! Measures ℓ(b) and memory, and keeps them in the files that `symphony profile` writes and `symphony model load`
+//! reads.
 
 mod compare;
 mod file;

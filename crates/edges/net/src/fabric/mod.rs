@@ -1,5 +1,6 @@
-//! A network beside the connections: two processes that have a connection may have a stream each way there. What it is, and how its
-//! ends find each other, is for whoever implements it: devices for RDMA, and tests; what they tell each other goes over the connection.
+//! A network beside the connections: two processes that have a connection may have a stream each way there. What it is,
+//! and how its ends find each other, is for whoever implements it: devices for RDMA, and tests; what they tell each
+//! other goes over the connection.
 
 use std::fmt::Debug;
 use std::sync::Arc;

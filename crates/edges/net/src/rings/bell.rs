@@ -1,6 +1,7 @@
 //! What wakes the other end of a pair of rings: a byte over the socket by which they were handed over.
 //!
-//! Not an eventfd: its file is shared, so the other end could make it block, or fill it. Each end of a socket is its own.
+//! Not an eventfd: its file is shared, so the other end could make it block, or fill it. Each end of a socket is its
+//! own.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +12,8 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use tokio::net::UnixStream;
 
-/// Each end is rung for bytes and for room, once until it has heard that, and perhaps once more meanwhile. So many at once are no bell.
+/// Each end is rung for bytes and for room, once until it has heard that, and perhaps once more meanwhile. So many at
+/// once are no bell.
 const RINGS_AT_ONCE_MAX: usize = 64;
 
 /// Which of the two ends of this process listens.
@@ -70,8 +72,9 @@ impl Bell {
         Self { socket, both, listeners, heard: AtomicU64::new(0), owed: AtomicBool::new(false) }
     }
 
-    /// Wakes the other end. The system is asked, and not what the runtime remembers of the socket: that may be older. A socket that takes nothing
-    /// may be empty all the same, since what was read of it is given back later: then the ring is [owed](Self::poll_owed).
+    /// Wakes the other end. The system is asked, and not what the runtime remembers of the socket: that may be older. A
+    /// socket that takes nothing may be empty all the same, since what was read of it is given back later: then the
+    /// ring is [owed](Self::poll_owed).
     pub(super) fn ring(&self) -> io::Result<()> {
         match send(&self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(_) => Ok(()),
@@ -107,8 +110,9 @@ impl Bell {
         }
     }
 
-    /// Waits to be rung, or not: whoever hears it says so ([`RingReceiver::heard`](symphony_shared_memory::RingReceiver::heard)) and looks
-    /// again at what it waits for. `heard` is what this side knows of that, 0 at first.
+    /// Waits to be rung, or not: whoever hears it says so
+    /// ([`RingReceiver::heard`](symphony_shared_memory::RingReceiver::heard)) and looks again at what it waits for.
+    /// `heard` is what this side knows of that, 0 at first.
     ///
     /// # Errors
     /// If the other end is gone.

@@ -1,8 +1,9 @@
 //! Rings: a faster way between two processes of one host that have a connection already.
 //!
-//! Whoever accepted the connection offers the name of a socket that exists on its host only, and a secret for one use. Over the socket
-//! memory changes hands ([`handover`]), and it stays as the [bell](bell::Bell): a byte there wakes who sleeps, its end
-//! tells that the other process is gone. What is told over the connection, and by whom, is for the caller.
+//! Whoever accepted the connection offers the name of a socket that exists on its host only, and a secret for one use.
+//! Over the socket memory changes hands ([`handover`]), and it stays as the [bell](bell::Bell): a byte there wakes who
+//! sleeps, its end tells that the other process is gone. What is told over the connection, and by whom, is for the
+//! caller.
 
 mod bell;
 mod stream;
@@ -23,8 +24,8 @@ use tokio::task::AbortHandle;
 use crate::handover::{self, SECRET_BYTES};
 use stream::{Road, ring_streams};
 
-/// Bytes of one ring: a millisecond of frames at a hundred megabytes per second. What does not fit waits in the writer's queue, as it does
-/// for a socket.
+/// Bytes of one ring: a millisecond of frames at a hundred megabytes per second. What does not fit waits in the
+/// writer's queue, as it does for a socket.
 pub const RING_BYTES: usize = 128 << 10;
 
 /// Pairs of rings of one process, so that what it writes takes 128 MiB at most. Further connections stay what they are.
@@ -83,7 +84,8 @@ pub struct RingAdmission {
 }
 
 impl Rings {
-    /// For one process. A reader that finds nothing looks for `spin` before it sleeps. Must be called inside a tokio runtime.
+    /// For one process. A reader that finds nothing looks for `spin` before it sleeps. Must be called inside a tokio
+    /// runtime.
     ///
     /// # Errors
     /// If the system has no memory that can be shared and sealed, or no such socket.

@@ -1,5 +1,6 @@
-//! Views cut to what somebody needs. In a cluster of a thousand sub-clusters a whole view is some hundreds of kilobytes, of which a
-//! backend or a lead reads a thousandth: both get views of their own size, and hear of changes in them only.
+//! Views cut to what somebody needs. In a cluster of a thousand sub-clusters a whole view is some hundreds of
+//! kilobytes, of which a backend or a lead reads a thousandth: both get views of their own size, and hear of changes in
+//! them only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -31,7 +32,8 @@ impl From<pb::BackendScope> for BackendScope {
     }
 }
 
-/// A view, with what belongs to which sub-cluster: found once, so that all cuts together cost no more than the view has parts.
+/// A view, with what belongs to which sub-cluster: found once, so that all cuts together cost no more than the view has
+/// parts.
 #[derive(Clone, Debug, Default)]
 pub struct SortedView {
     whole: Arc<View>,
@@ -88,8 +90,9 @@ impl SortedView {
         ids.filter_map(|id| Some((*id, self.whole.models.get(id)?)))
     }
 
-    /// What a backend needs: itself, the sub-clusters that may have it (by its registration, by its binding, and the one to which it
-    /// is on its way) with their models and what it said of them itself, the replicas, and the frontends.
+    /// What a backend needs: itself, the sub-clusters that may have it (by its registration, by its binding, and the
+    /// one to which it is on its way) with their models and what it said of them itself, the replicas, and the
+    /// frontends.
     #[must_use]
     pub fn for_backend(&self, scope: BackendScope) -> View {
         let itself = self.whole.backends.get(&scope.backend);

@@ -19,7 +19,8 @@ pub struct FrontendView {
     pub drained: bool,
     /// This life has said that it ends.
     pub leaving: bool,
-    /// How long the Raft leader has seen no sign of this life, zero while it does; none if who made the view does not know.
+    /// How long the Raft leader has seen no sign of this life, zero while it does; none if who made the view does not
+    /// know.
     pub silent: Option<Nanos>,
 }
 

@@ -87,7 +87,8 @@ impl Piece {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the block lies in the arena, is initialised, belongs to this value alone, and no work on it is posted (V2).
+        // SAFETY: the block lies in the arena, is initialised, belongs to this value alone, and no work on it is posted
+        // (V2).
         unsafe { std::slice::from_raw_parts(self.start(), self.length()) }
     }
 

@@ -104,7 +104,8 @@ impl CompletionQueue {
             // Unlike its sisters it returns -1, and leaves the number of the error where the system does.
             if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
         })?;
-        // SAFETY: one event of this queue was taken, the only one of the channel. Without this its end would wait for ever.
+        // SAFETY: one event of this queue was taken, the only one of the channel. Without this its end would wait for
+        // ever.
         unsafe { ffi::ibv_ack_cq_events(self.queue.as_ptr(), 1) };
         Ok(())
     }

@@ -18,7 +18,8 @@ use crate::purpose::{Purpose, RECEIVE_BUFFERS};
 const READS_AT_A_TIME: u8 = 16;
 /// Without an answer for 4.096 µs × 2^14 = 67 ms a packet is sent again, …
 const TIMEOUT_CODE: u8 = 14;
-/// … so often; then the connection is broken. Some devices wait longer each time: half a second to a few seconds in all.
+/// … so often; then the connection is broken. Some devices wait longer each time: half a second to a few seconds in
+/// all.
 const RETRIES: u8 = 6;
 /// Where no buffer waits for a SEND it is tried again for ever; the flow of the stream sees to it that this is rare.
 const RETRIES_WITHOUT_BUFFER: u8 = 7;
@@ -252,8 +253,8 @@ impl QueuePair {
         }
         let mut refused = null_mut();
         self.lock().insert(id, (kind, memory.map(|(piece, _)| piece)));
-        // SAFETY: V1 and V2; the others are values of this frame, which the driver copies. A window that is bound here may end
-        // before that is done: then the binding fails.
+        // SAFETY: V1 and V2; the others are values of this frame, which the driver copies. A window that is bound here
+        // may end before that is done: then the binding fails.
         let code = unsafe { post(self.pair.as_ptr(), &mut request, &mut refused) };
         self.posted_or_not(id, code)
     }

@@ -51,8 +51,8 @@ impl Region {
         let all = words.words();
         let (address, bytes) = (all.as_ptr(), size_of_val(all));
         let access = ffi::ibv_access_flags::IBV_ACCESS_MW_BIND.0 as i32;
-        // SAFETY: V1 for the domain. The words stay as long as they are borrowed from the value that is kept below, and that
-        // is only ever shared; the device reads them as it reads any memory that changes.
+        // SAFETY: V1 for the domain. The words stay as long as they are borrowed from the value that is kept below, and
+        // that is only ever shared; the device reads them as it reads any memory that changes.
         let region = unsafe { ffi::ibv_reg_mr(device.domain.as_ptr(), address.cast_mut().cast(), bytes, access) };
         let region = NonNull::new(region).ok_or_else(|| RdmaError::pinned(bytes))?;
         let (address, bytes) = (address as u64, bytes as u64);

@@ -1,7 +1,7 @@
 //! Rates that change as those of a day do: slowly and together, and in bursts of single models.
 //!
-//! Seed 000, section 5.6, makes them from 150 hours of video, which are not public. These have what such counts have: days,
-//! models that are not quite in step, and moments in which one of them is asked for more.
+//! Seed 000, section 5.6, makes them from 150 hours of video, which are not public. These have what such counts have:
+//! days, models that are not quite in step, and moments in which one of them is asked for more.
 
 use std::f64::consts::TAU;
 

@@ -15,7 +15,8 @@ const SLO_MS: f64 = 100.0;
 /// Share of the optimum that is offered (section 4.3).
 const LOAD: f64 = 0.9;
 
-/// α in milliseconds, and the profile that leaves the optimal throughput as it is: 2ℓ(25) = 100 ms, so β = 50 ms − 25 α.
+/// α in milliseconds, and the profile that leaves the optimal throughput as it is: 2ℓ(25) = 100 ms, so β = 50 ms − 25
+/// α.
 pub(crate) fn profile(lab: &Lab<'_>, alpha_ms: f64) -> Setup {
     let beta_ms = 50.0 - 25.0 * alpha_ms;
     let models = vec![Models { slo_ms: SLO_MS, ..Models::line("model", alpha_ms, beta_ms) }];

@@ -23,8 +23,8 @@ struct Case {
     model: Models,
 }
 
-/// Section 3.3 varies GPUs from 8 to 64, models from 1 to 37, SLOs from 20 to 100 ms. A model that shares its GPUs with nobody is
-/// told by how many GPUs it has.
+/// Section 3.3 varies GPUs from 8 to 64, models from 1 to 37, SLOs from 20 to 100 ms. A model that shares its GPUs with
+/// nobody is told by how many GPUs it has.
 fn cases() -> Vec<Case> {
     let resnet = |gpus, slo_ms| Case {
         label: format!("ResNet50, {gpus} GPUs, {slo_ms:.0} ms"),

@@ -1,4 +1,5 @@
-//! Seed 000, Figure 4 (section 4.3, "Microbenchmark evaluation"): goodput of deferral over eager, over the grid of Table 3.
+//! Seed 000, Figure 4 (section 4.3, "Microbenchmark evaluation"): goodput of deferral over eager, over the grid of
+//! Table 3.
 
 use anyhow::Result;
 use rand::SeedableRng as _;

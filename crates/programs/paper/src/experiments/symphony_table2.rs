@@ -1,5 +1,5 @@
-//! Seed 000, Table 2 (section 3.3): independent round robin by several frontends makes the number of requests that reach a
-//! backend in a window fluctuate.
+//! Seed 000, Table 2 (section 3.3): independent round robin by several frontends makes the number of requests that
+//! reach a backend in a window fluctuate.
 
 use anyhow::Result;
 use rand::{Rng as _, SeedableRng as _};

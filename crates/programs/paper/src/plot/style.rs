@@ -1,7 +1,7 @@
 //! Colours, markers and type sizes.
 //!
-//! Colours are Okabe and Ito's, which people with any colour vision tell apart; each system also has a marker of its own,
-//! so that a plot can be read in grey.
+//! Colours are Okabe and Ito's, which people with any colour vision tell apart; each system also has a marker of its
+//! own, so that a plot can be read in grey.
 
 /// The ink of titles.
 pub(crate) const INK: &str = "#1b1f24";

@@ -34,11 +34,12 @@ pub(crate) struct ClusterArgs {
         default_value = CLUSTER_OF_UP
     )]
     pub(crate) cluster: Vec<String>,
-    /// Folder with ca.pem and the caller's certificate; symphony-up/pki, where `symphony up` makes them, if it is there.
+    /// Folder with ca.pem and the caller's certificate; symphony-up/pki, where `symphony up` makes them, if it is
+    /// there.
     #[arg(long, env = "SYMPHONY_PKI", value_name = "DIR")]
     pub(crate) pki: Option<PathBuf>,
-    /// Who asks: the name of the certificate's file, without .pem. By default operator-admin; of `load --protocol native`
-    /// frontend-load.
+    /// Who asks: the name of the certificate's file, without .pem. By default operator-admin; of `load --protocol
+    /// native` frontend-load.
     #[arg(long, env = "SYMPHONY_IDENTITY", value_name = "ROLE-NAME")]
     pub(crate) identity: Option<String>,
     /// Talk plaintext, to a cluster that does.
@@ -88,8 +89,8 @@ pub(crate) const FEDERATION_OF_UP: &str = "127.0.0.1:7501,127.0.0.1:7511,127.0.0
 /// Whether a federation is asked instead of one cluster.
 #[derive(Debug, Args)]
 pub(crate) struct FederationArgs {
-    /// Ask the federation, at these addresses of its replicas; alone: where `symphony up --clusters` has it. The certificates in
-    /// --pki are then those of the federation.
+    /// Ask the federation, at these addresses of its replicas; alone: where `symphony up --clusters` has it. The
+    /// certificates in --pki are then those of the federation.
     #[arg(long, value_name = "HOST:PORT,…", num_args = 0..=1, require_equals = true,
           default_missing_value = FEDERATION_OF_UP)]
     pub(crate) federation: Option<String>,
@@ -98,8 +99,8 @@ pub(crate) struct FederationArgs {
 /// Which command it is.
 #[derive(Debug, Args)]
 pub(crate) struct OperationArgs {
-    /// Id of a command that was given before and had no answer: it is done once, if fewer than 1024 operations came since; 32
-    /// hexadecimal digits, a fresh one if not given.
+    /// Id of a command that was given before and had no answer: it is done once, if fewer than 1024 operations came
+    /// since; 32 hexadecimal digits, a fresh one if not given.
     #[arg(long, value_name = "ID")]
     pub(crate) operation_id: Option<OperationId>,
 }

@@ -47,8 +47,8 @@ pub(crate) struct CertsIssueArgs {
     /// The node's name; a scheduler's is its id, as in scheduler.id.
     #[arg(long)]
     pub(crate) name: String,
-    /// A host name or an IP address by which it is reached, for clients that look for that in certificates, such as KEDA at a scheduler's
-    /// control port; repeatable. The cluster's own processes and tools go by role and name.
+    /// A host name or an IP address by which it is reached, for clients that look for that in certificates, such as
+    /// KEDA at a scheduler's control port; repeatable. The cluster's own processes and tools go by role and name.
     #[arg(long = "host", value_name = "HOST")]
     pub(crate) hosts: Vec<Host>,
     /// Days until it expires.

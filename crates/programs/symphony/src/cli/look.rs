@@ -23,8 +23,8 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The request's id, as in f2/9a3f/17: the parameter `symphony_request_id` or the header `symphony-request-id` of its
-    /// answer. May stand behind the word `request`.
+    /// The request's id, as in f2/9a3f/17: the parameter `symphony_request_id` or the header `symphony-request-id` of
+    /// its answer. May stand behind the word `request`.
     #[arg(value_name = "REQUEST", num_args = 1..=2, required_unless_present = "batch", conflicts_with_all = ["batch", "last"])]
     pub(crate) request: Vec<String>,
     /// The last batches of this model instead.
@@ -46,8 +46,8 @@ pub(crate) struct ExplainArgs {
 pub(crate) enum What {
     /// Models and where they are ready.
     Models,
-    /// Clusters of a federation: health, GPUs, the models that are at home there, come or go. Of the federation at the standard
-    /// ports unless --federation names another.
+    /// Clusters of a federation: health, GPUs, the models that are at home there, come or go. Of the federation at the
+    /// standard ports unless --federation names another.
     Clusters,
     /// GPUs, their backends and tokens.
     Gpus,
@@ -57,9 +57,10 @@ pub(crate) enum What {
     Members,
     /// What became of the requests, of each frontend and of all together.
     Ledger,
-    /// The epoch, and the last plans: why they were made and how far they have come; with --federation those of the federation.
-    Epochs,
-    /// What operators asked for and what changed lately: the last 1024 operations and the last 64 changes; with --federation those of the
+    /// The epoch, and the last plans: why they were made and how far they have come; with --federation those of the
     /// federation.
+    Epochs,
+    /// What operators asked for and what changed lately: the last 1024 operations and the last 64 changes; with
+    /// --federation those of the federation.
     Events,
 }

@@ -29,8 +29,8 @@ pub(crate) struct DrainArgs {
 pub(crate) enum MembersCommand {
     /// Add a scheduler replica that runs with scheduler.join = true: it catches up, and then it votes.
     Add(MemberAddArgs),
-    /// Remove a scheduler replica: it hands over what it leads, and its id is never given again. Or a frontend that takes nothing new:
-    /// it is known no more.
+    /// Remove a scheduler replica: it hands over what it leads, and its id is never given again. Or a frontend that
+    /// takes nothing new: it is known no more.
     Remove(MemberRemoveArgs),
     /// Have a new scheduler replica take the place of another one, dead or alive, in one change.
     Replace(MemberReplaceArgs),
@@ -78,7 +78,8 @@ pub(crate) struct MemberReplaceArgs {
     pub(crate) cluster: ClusterArgs,
 }
 
-/// The id of a replica as commands are given it and as tables, logs and certificates have it: `2`, `n2` or `scheduler-2`.
+/// The id of a replica as commands are given it and as tables, logs and certificates have it: `2`, `n2` or
+/// `scheduler-2`.
 pub(crate) fn replica_id(text: &str) -> Result<u64, String> {
     let number = ["scheduler-", "n", ""].iter().find_map(|before| text.strip_prefix(before)?.parse().ok());
     number.filter(|&id| id > 0).ok_or_else(|| "expected the id of a scheduler replica, as 2 or n2".to_owned())

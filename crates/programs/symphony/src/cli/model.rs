@@ -25,8 +25,9 @@ pub(crate) enum ModelCommand {
 pub(crate) struct ModelLoadArgs {
     /// The name that clients use.
     pub(crate) name: String,
-    /// Load it from a model repository, laid out as Triton's: DIR/NAME/config.pbtxt says everything else. Backends see the same
-    /// folder at backend.model_dir. Versions that the repository serves no more are unloaded when the new ones are ready.
+    /// Load it from a model repository, laid out as Triton's: DIR/NAME/config.pbtxt says everything else. Backends see
+    /// the same folder at backend.model_dir. Versions that the repository serves no more are unloaded when the new ones
+    /// are ready.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["onnx", "emulated", "profile", "alpha_ms", "beta_ms", "batch_max", "gpu_kind",
           "transforms", "slo_ms", "subcluster", "policy", "value", "federation", "to_cluster", "wanted_rps", "operation_id"])]
     pub(crate) repository: Option<PathBuf>,
@@ -51,23 +52,25 @@ pub(crate) struct ModelLoadArgs {
     /// GPU kind that --alpha-ms and --beta-ms speak of, see `symphony get gpus`.
     #[arg(long, default_value = "emulated")]
     pub(crate) gpu_kind: String,
-    /// TOML file with what frontends do for clients: [image], the input that JPEG and PNG pictures become, and [labels]; not
-    /// with --repository, whose parameter `transforms` names it.
+    /// TOML file with what frontends do for clients: [image], the input that JPEG and PNG pictures become, and
+    /// [labels]; not with --repository, whose parameter `transforms` names it.
     #[arg(long, value_name = "FILE")]
     pub(crate) transforms: Option<PathBuf>,
-    /// Latency objective from arrival to answer, in milliseconds, an hour at most; not with --repository, which says it.
+    /// Latency objective from arrival to answer, in milliseconds, an hour at most; not with --repository, which says
+    /// it.
     #[arg(long, required_unless_present = "repository")]
     pub(crate) slo_ms: Option<f64>,
     /// Sub-cluster, see `symphony get subclusters`; needed if there are several, as with `symphony up`.
     #[arg(long, default_value = "")]
     pub(crate) subcluster: String,
-    /// Scheduling policy: auto (at once when there is GPU time to spare, in large batches when there is not), symphony (always the largest
-    /// batch that meets the SLO), eager, timeout (a quarter of the SLO) or clipper, or a table of the name and its options as in scenarios:
-    /// '{ name = "timeout", share = 0.1 }'.
+    /// Scheduling policy: auto (at once when there is GPU time to spare, in large batches when there is not), symphony
+    /// (always the largest batch that meets the SLO), eager, timeout (a quarter of the SLO) or clipper, or a table of
+    /// the name and its options as in scenarios: '{ name = "timeout", share = 0.1 }'.
     #[arg(long, default_value_t)]
     pub(crate) policy: ModelPolicy,
-    /// What a request is worth against those of other models; 0.001 to 1000. With policy auto, or shed = "proportional": in an overload a model of value 4
-    /// loses a quarter of the share that one of value 1 loses. With --federation: after a loss the most valuable are placed first.
+    /// What a request is worth against those of other models; 0.001 to 1000. With policy auto, or shed =
+    /// "proportional": in an overload a model of value 4 loses a quarter of the share that one of value 1 loses. With
+    /// --federation: after a loss the most valuable are placed first.
     #[arg(long, default_value_t = 1.0)]
     pub(crate) value: f64,
     /// Seconds to wait until the model is ready; 0 does not wait.
@@ -78,7 +81,8 @@ pub(crate) struct ModelLoadArgs {
     /// With --federation: the cluster where it begins; wherever there is room if not given.
     #[arg(long, value_name = "CLUSTER", requires = "federation", default_value = "")]
     pub(crate) to_cluster: String,
-    /// With --federation: requests per second that it will need; a place is looked for by these until more are measured.
+    /// With --federation: requests per second that it will need; a place is looked for by these until more are
+    /// measured.
     #[arg(long, value_name = "RPS", requires = "federation", default_value_t = 0.0)]
     pub(crate) wanted_rps: f64,
     #[command(flatten)]

@@ -51,32 +51,33 @@ pub(crate) struct UpArgs {
     /// Where configurations, logs and Raft data are kept; a cluster that comes back here knows its models.
     #[arg(long, value_name = "DIR", default_value = "symphony-up")]
     pub(crate) dir: PathBuf,
-    /// Run so many clusters, each with its schedulers and four emulated GPUs, under a top-level group of three, with one frontend
-    /// for all of them. Ports of a cluster are 2000 above those of the one before it.
+    /// Run so many clusters, each with its schedulers and four emulated GPUs, under a top-level group of three, with
+    /// one frontend for all of them. Ports of a cluster are 2000 above those of the one before it.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["config", "with_models", "autoscale", "repository"],
           value_parser = clap::value_parser!(u16).range(2..=4))]
     pub(crate) clusters: Option<u16>,
-    /// With --clusters: how long a cluster may be silent until its models are served by the others, in milliseconds; 10000 if not
-    /// given.
+    /// With --clusters: how long a cluster may be silent until its models are served by the others, in milliseconds;
+    /// 10000 if not given.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1_000..=3_600_000))]
     pub(crate) unreachable_ms: Option<u64>,
     /// A model repository, laid out as Triton's: the CPU backend loads from it, and clients that show the token in
     /// DIR/repository-token (of --dir) may load and unload its models.
     #[arg(long, value_name = "DIR")]
     pub(crate) repository: Option<PathBuf>,
-    /// Where all processes listen: another address of loopback lets several clusters or federations run side by side, each in a --dir
-    /// of its own. Ports stay as they are. The first words of a cluster that is up say what tools have to be told then.
+    /// Where all processes listen: another address of loopback lets several clusters or federations run side by side,
+    /// each in a --dir of its own. Ports stay as they are. The first words of a cluster that is up say what tools have
+    /// to be told then.
     #[arg(long, value_name = "ADDRESS", value_parser = on_loopback)]
     pub(crate) host: Option<Ipv4Addr>,
-    /// Noise of the emulated GPUs: their batches take a lognormal multiple, of mean one and with this standard deviation of the logarithm,
-    /// of what profiles say.
+    /// Noise of the emulated GPUs: their batches take a lognormal multiple, of mean one and with this standard
+    /// deviation of the logarithm, of what profiles say.
     #[arg(long, value_name = "SIGMA", allow_negative_numbers = true, value_parser = noise)]
     pub(crate) noise: Option<f64>,
     /// Load the demo's models when the cluster is up: digits and mlp on the CPU, resnet50 on emulated GPUs.
     #[arg(long)]
     pub(crate) with_models: bool,
-    /// Keep as many backends like the emulated one as the cluster's advice asks for, within these bounds, for example 1..4; with
-    /// one GPU each if no configuration is given.
+    /// Keep as many backends like the emulated one as the cluster's advice asks for, within these bounds, for example
+    /// 1..4; with one GPU each if no configuration is given.
     #[arg(long, value_name = "MIN..MAX", value_parser = replica_bounds)]
     pub(crate) autoscale: Option<(u32, u32)>,
 }
@@ -89,8 +90,8 @@ fn replica_bounds(text: &str) -> Result<(u32, u32), String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct ProvisionArgs {
-    /// Configuration of a backend, which all replicas share: replica N is called backend.name-N, and listens on the first free
-    /// ports from backend.exec and backend.metrics on.
+    /// Configuration of a backend, which all replicas share: replica N is called backend.name-N, and listens on the
+    /// first free ports from backend.exec and backend.metrics on.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
     /// Override a key, for example --set backend.subcluster=pool; repeatable.
@@ -105,11 +106,12 @@ pub(crate) struct ProvisionArgs {
     /// How often the scaler is asked, in milliseconds.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub(crate) every_ms: u64,
-    /// A number of GPUs that is off by at most this share changes nothing. A horizontal autoscaler of Kubernetes has 0.1.
+    /// A number of GPUs that is off by at most this share changes nothing. A horizontal autoscaler of Kubernetes has
+    /// 0.1.
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     pub(crate) tolerance: f64,
-    /// Go down only to the largest number that was wanted within so many seconds. A horizontal autoscaler of Kubernetes has 300;
-    /// the advice has a window of its own.
+    /// Go down only to the largest number that was wanted within so many seconds. A horizontal autoscaler of Kubernetes
+    /// has 300; the advice has a window of its own.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub(crate) down_stabilization_s: u64,
     /// Where configurations and logs of the replicas are kept.
@@ -140,8 +142,8 @@ pub(crate) struct DemoArgs {
     /// Seed of arrivals and random inputs.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Noise of the emulated GPUs: their batches take a lognormal multiple, of mean one and with this standard deviation of the logarithm,
-    /// of what profiles say.
+    /// Noise of the emulated GPUs: their batches take a lognormal multiple, of mean one and with this standard
+    /// deviation of the logarithm, of what profiles say.
     #[arg(long, value_name = "SIGMA", allow_negative_numbers = true, default_value_t = 0.0, value_parser = noise)]
     pub(crate) noise: f64,
     /// Print the report as JSON.

@@ -19,8 +19,8 @@ pub(crate) struct ProfileArgs {
 pub(crate) enum ProfileCommand {
     /// Show what changed from one profile to another, and fail if the newer one is slower than allowed.
     Compare(ProfileCompareArgs),
-    /// Find products of matrices that keep a GPU busy for as long as a profile says, measure them, and write what was measured: a
-    /// profile for backends with executor = "cuda-gemm".
+    /// Find products of matrices that keep a GPU busy for as long as a profile says, measure them, and write what was
+    /// measured: a profile for backends with executor = "cuda-gemm".
     Gemm(ProfileGemmArgs),
 }
 
@@ -35,7 +35,8 @@ pub(crate) struct ProfileGemmArgs {
     /// Largest batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch_max: u32,
-    /// Bytes of an item's input, which is copied to the GPU and back: a multiple of 4. A picture of 224 x 224 has 150528.
+    /// Bytes of an item's input, which is copied to the GPU and back: a multiple of 4. A picture of 224 x 224 has
+    /// 150528.
     #[arg(long, default_value_t = 150_528, value_parser = clap::value_parser!(u32).range(4..=64 << 20))]
     pub(crate) item_bytes: u32,
     /// Batches of each size that are measured after the calibration.
@@ -123,8 +124,8 @@ pub(crate) struct MeasureArgs {
     /// GPU kind that this device stands for; must be that of the GPUs which will run the model. Not cpu for a GPU.
     #[arg(long, default_value = "cpu")]
     pub(crate) gpu_kind: String,
-    /// On a GPU: write when batches that follow each other were copied in, computed and copied out, FILE.json for Perfetto and
-    /// chrome://tracing.
+    /// On a GPU: write when batches that follow each other were copied in, computed and copied out, FILE.json for
+    /// Perfetto and chrome://tracing.
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
     /// Largest batch to measure.

@@ -21,8 +21,8 @@ pub(crate) struct SimArgs {
     /// The scenario (TOML); its format is in docs/reference/scenarios.md.
     #[arg(value_name = "SCENARIO.toml")]
     pub(crate) scenario: PathBuf,
-    /// Policy instead of the scenario's: symphony, auto, eager, timeout, clipper, clockwork, nexus or shepherd, or a table
-    /// such as '{ name = "nexus", frontends = 8 }'.
+    /// Policy instead of the scenario's: symphony, auto, eager, timeout, clipper, clockwork, nexus or shepherd, or a
+    /// table such as '{ name = "nexus", frontends = 8 }'.
     #[arg(long)]
     pub(crate) policy: Option<String>,
     /// Find the highest rate at which every model's p99 meets its SLO, within 1 %.
@@ -34,8 +34,8 @@ pub(crate) struct SimArgs {
     /// Runs at the same time; the number of cores if not given.
     #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<usize>,
-    /// Write what GPUs and queues did in the first seed's run: FILE.json for Perfetto and chrome://tracing, FILE.svg as a
-    /// picture.
+    /// Write what GPUs and queues did in the first seed's run: FILE.json for Perfetto and chrome://tracing, FILE.svg as
+    /// a picture.
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
     /// Where the timeline begins, in seconds; after the warm-up if not given.
@@ -44,8 +44,8 @@ pub(crate) struct SimArgs {
     /// How long it is, in seconds; if not given, 5 for a trace and 0.25 for a picture.
     #[arg(long, value_name = "SECONDS", requires = "timeline")]
     pub(crate) timeline_for_s: Option<f64>,
-    /// Explain what became of a request of the first seed's run, and why: its sequence number (arrivals count from 0), or its
-    /// id as in f0/1/17; repeatable.
+    /// Explain what became of a request of the first seed's run, and why: its sequence number (arrivals count from 0),
+    /// or its id as in f0/1/17; repeatable.
     #[arg(long, value_name = "REQUEST")]
     pub(crate) explain: Vec<String>,
     /// Explain so many of the requests that were dropped or late after the warm-up, the worst first.

@@ -33,7 +33,8 @@ pub(crate) struct Layout {
     /// One per entry of `cluster.scheduler`.
     pub(crate) schedulers: Vec<SchedulerConfig>,
     pub(crate) frontend: FrontendConfig,
-    /// Of a cluster of a federation, whose frontend belongs to all clusters and is not started with this one: who comes from there.
+    /// Of a cluster of a federation, whose frontend belongs to all clusters and is not started with this one: who comes
+    /// from there.
     pub(crate) guests: Option<Vec<(Role, String)>>,
     pub(crate) backends: Vec<BackendConfig>,
     pub(crate) network: NetworkConfig,
@@ -65,8 +66,8 @@ impl Layout {
 /// What a replica says at its end that `symphony members` has removed.
 const REMOVED: &str = "was removed from the cluster and its id is never given again";
 
-/// What to do about a process that ended so, where its own words are for another case: `up` starts the replicas of its configuration,
-/// and has not heard that operators have changed them.
+/// What to do about a process that ended so, where its own words are for another case: `up` starts the replicas of its
+/// configuration, and has not heard that operators have changed them.
 fn advice(end: &str) -> &'static str {
     if !end.contains(REMOVED) {
         return "";
@@ -125,8 +126,8 @@ impl LocalCluster {
         Ok(cluster)
     }
 
-    /// Has `symphony provision` keep as many backends like this one as the cluster asks for, within the bounds, and waits until
-    /// the first is there.
+    /// Has `symphony provision` keep as many backends like this one as the cluster asks for, within the bounds, and
+    /// waits until the first is there.
     pub(crate) async fn provision(
         &mut self,
         layout: &Layout,

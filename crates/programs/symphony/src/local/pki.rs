@@ -21,7 +21,8 @@ pub(crate) struct Pki<'a> {
 }
 
 impl<'a> Pki<'a> {
-    /// Makes an authority in `dir` if there is none, and a certificate for every process of `layout` and for an operator.
+    /// Makes an authority in `dir` if there is none, and a certificate for every process of `layout` and for an
+    /// operator.
     pub(crate) fn prepare(layout: &Layout, dir: &'a Path) -> anyhow::Result<Self> {
         let schedulers = layout.schedulers.iter().map(|s| (Role::Scheduler, s.id.get().to_string()));
         let backends = layout.backends.iter().map(|b| (Role::Backend, b.name.clone()));
@@ -33,9 +34,9 @@ impl<'a> Pki<'a> {
         Self::make(dir, &layout.cluster.name, layout.security.insecure_dev, who, hosts)
     }
 
-    /// Makes an authority for `cluster` in `dir` if there is none, and certificates for all of `who` and for an operator. Those of
-    /// schedulers, whom clients of others look for, name `hosts`: with them in everybody's, whoever has a backend's key could be
-    /// taken for a scheduler.
+    /// Makes an authority for `cluster` in `dir` if there is none, and certificates for all of `who` and for an
+    /// operator. Those of schedulers, whom clients of others look for, name `hosts`: with them in everybody's, whoever
+    /// has a backend's key could be taken for a scheduler.
     pub(crate) fn make<'h>(
         dir: &'a Path,
         cluster: &str,

@@ -67,8 +67,8 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
     result
 }
 
-/// Holds `dir` for as long as it lives. Another `up` would write its own configurations and certificates over those of the processes
-/// that run.
+/// Holds `dir` for as long as it lives. Another `up` would write its own configurations and certificates over those of
+/// the processes that run.
 fn alone(dir: &Path) -> anyhow::Result<File> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let path = dir.join(LOCK);
@@ -115,7 +115,8 @@ async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> 
     result
 }
 
-/// Where all processes of a federation listen: whatever the configuration says, its ports are what tells clusters apart.
+/// Where all processes of a federation listen: whatever the configuration says, its ports are what tells clusters
+/// apart.
 pub(super) fn federation_host(args: &UpArgs) -> Ipv4Addr {
     args.host.unwrap_or(Ipv4Addr::LOCALHOST)
 }
@@ -162,7 +163,8 @@ async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<Loc
     if args.with_models {
         let known = cluster.control.get(true, READY_WITHIN).await?;
         for model in demo_models::prepare(layout, dir)? {
-            // A cluster that comes back knows its models. Their profiles stay: measured anew they would differ a little.
+            // A cluster that comes back knows its models. Their profiles stay: measured anew they would differ a
+            // little.
             let model = known.model_named(&model.name).map_or(model, |(_, loaded)| loaded.spec.clone());
             crate::tools::model::load_and_wait(
                 &cluster.control,

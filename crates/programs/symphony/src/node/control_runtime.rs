@@ -7,8 +7,8 @@ use tokio::task::JoinHandle;
 /// Threads: one may be held up by a handshake, or by a view that is encoded, without Raft standing still.
 const THREADS: usize = 2;
 
-/// A runtime apart from links to frontends and backends, of which a new lead makes a thousand at once. Behind their handshakes
-/// Raft's messages would wait for longer than an election takes.
+/// A runtime apart from links to frontends and backends, of which a new lead makes a thousand at once. Behind their
+/// handshakes Raft's messages would wait for longer than an election takes.
 pub(super) struct ControlRuntime {
     handle: Handle,
     /// Until it ends.

@@ -24,8 +24,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
-/// How long a process that is told to stop may take to hand over or finish what it has. Whoever stops processes gives them
-/// a little longer.
+/// How long a process that is told to stop may take to hand over or finish what it has. Whoever stops processes gives
+/// them a little longer.
 pub(crate) const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Reads the configuration and starts the log. None if only the configuration was asked for.

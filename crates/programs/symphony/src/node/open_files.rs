@@ -5,7 +5,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 /// Fewer are too few for a process of a large cluster, which may have a connection with each of 4096 backends.
 const OPEN_FILES_FEW: u64 = 8192;
 
-/// Takes as many as the system allows without asking anybody. Returns how many those are; none if the system does not say.
+/// Takes as many as the system allows without asking anybody. Returns how many those are; none if the system does not
+/// say.
 pub(super) fn allow_all() -> Option<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     if soft >= hard || setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err() {

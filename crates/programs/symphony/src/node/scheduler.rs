@@ -28,8 +28,8 @@ use super::{DRAIN_WITHIN, begin, bind, frames, fresh_boot, page, security, until
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
-/// How long the end waits for what is still on its way to a tape, while the control plane ends. With the hand-over before it
-/// and the metrics port after it this stays within the 10 s that service managers give.
+/// How long the end waits for what is still on its way to a tape, while the control plane ends. With the hand-over
+/// before it and the metrics port after it this stays within the 10 s that service managers give.
 const TAPES_WRITTEN_WITHIN: Duration = Duration::from_secs(4);
 
 pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
@@ -341,8 +341,8 @@ fn lead_config(
     })
 }
 
-/// A decision thread that is busy with one thing for longer than this hangs: with detection and a seal, somebody else leads
-/// within 200 ms. Turns take microseconds; only the pauses of the machine are that long.
+/// A decision thread that is busy with one thing for longer than this hangs: with detection and a seal, somebody else
+/// leads within 200 ms. Turns take microseconds; only the pauses of the machine are that long.
 const STUCK_AFTER_LAN: Duration = Duration::from_millis(100);
 /// The same for machines whose pauses must not look like faults.
 const STUCK_AFTER_RELAXED: Duration = Duration::from_millis(500);

@@ -47,10 +47,11 @@ impl Horizontal {
         self.settings.min
     }
 
-    /// How many of `current` replicas there should be. A metric that cannot be had changes nothing but what is out of bounds.
+    /// How many of `current` replicas there should be. A metric that cannot be had changes nothing but what is out of
+    /// bounds.
     ///
-    /// The law of an average value: ⌈metric / target⌉, and no change while metric / (target · current) is within the tolerance
-    /// of one (Kubernetes, "Horizontal Pod Autoscaling", algorithm details).
+    /// The law of an average value: ⌈metric / target⌉, and no change while metric / (target · current) is within the
+    /// tolerance of one (Kubernetes, "Horizontal Pod Autoscaling", algorithm details).
     pub(crate) fn desired(&mut self, now: Instant, current: u32, measured: Option<Measured>) -> u32 {
         let HorizontalSettings { min, max, tolerance, down_stabilization } = self.settings;
         let Some(Measured { value, target }) = measured.filter(|m| m.value.is_finite() && m.target > 0.0) else {

@@ -28,7 +28,8 @@ use crate::tools::duty;
 
 /// How often it is looked at the replicas.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How long the cluster may take to agree to a replica's duty; what it does not agree to is asked again at the next look.
+/// How long the cluster may take to agree to a replica's duty; what it does not agree to is asked again at the next
+/// look.
 const AGREE_WITHIN: Duration = Duration::from_secs(2);
 /// How long the cluster may take to show itself at the beginning.
 const VIEW_WITHIN: Duration = Duration::from_secs(60);
@@ -257,7 +258,8 @@ impl Provisioner {
         }
     }
 
-    /// Has the cluster agree to duties that it does not show yet. A name that was drained before is still, when it comes back.
+    /// Has the cluster agree to duties that it does not show yet. A name that was drained before is still, when it
+    /// comes back.
     async fn agree(&mut self, view: &View) {
         for (number, duty) in self.duties.clone() {
             let Some((id, backend)) = named(view, &self.fleet.name(number)) else {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use symphony_types::GpuId;
 use tokio::time::Instant;
 
-/// A process that ended by itself is started again after so long: one that cannot run must not take all the machine's time.
+/// A process that ended by itself is started again after so long: one that cannot run must not take all the machine's
+/// time.
 const RESTART_AFTER: Duration = Duration::from_secs(2);
 /// A replica that does not drain is told to stop after so long; it then has a few seconds more to finish what it has.
 pub(crate) const DRAIN_WITHIN: Duration = Duration::from_secs(60);
@@ -91,7 +92,8 @@ impl Replicas {
             orders.push(Order::Start(number));
         }
         for _ in desired..self.current() {
-            // The highest GPU ids, which serve least and are the ones that advice names; before them what has no GPU yet.
+            // The highest GPU ids, which serve least and are the ones that advice names; before them what has no GPU
+            // yet.
             let last = |number: &u32| (!look(number).up, look(number).gpu, *number);
             let serving = self.phases.iter().filter(|(_, phase)| phase.is_to_serve());
             let Some(number) = serving.map(|(&number, _)| number).max_by_key(last) else { break };

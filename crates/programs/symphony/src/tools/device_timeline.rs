@@ -21,8 +21,8 @@ pub(super) fn open(ordinal: u32) -> anyhow::Result<Cuda> {
     Cuda::open(ordinal, &PinnedPool::new(PINNED_BYTES_MAX)).map_err(bad_input)
 }
 
-/// Runs batches of so many items, writes when each part of each was done, and gives the share of the copies to the device that fell
-/// into computations.
+/// Runs batches of so many items, writes when each part of each was done, and gives the share of the copies to the
+/// device that fell into computations.
 pub(super) fn write<D: Device>(model: &mut StagedModel<D>, items: u32, title: &str, out: &Path) -> anyhow::Result<f64> {
     let zeros: Vec<Vec<u8>> =
         model.signature().inputs.iter().map(|s| vec![0; s.item_bytes() * items as usize]).collect();

@@ -138,8 +138,8 @@ async fn call(
     control.call(within, call).await.map(|_| ())
 }
 
-/// The process of that name or id. An id goes before a name, so that every process can be said: of one that was named like another
-/// one's id before such names were refused, too.
+/// The process of that name or id. An id goes before a name, so that every process can be said: of one that was named
+/// like another one's id before such names were refused, too.
 pub(crate) fn find(view: &View, named: &str) -> Result<Member, String> {
     let schedulers =
         view.nodes.keys().map(|&id| (Member::Scheduler(id), format!("scheduler-{}", id.get()), id.to_string()));

@@ -1,4 +1,5 @@
-//! What operators ask a federation for: `get clusters`, `model load --federation`, `plan move --to-cluster`, `plan now --federation`.
+//! What operators ask a federation for: `get clusters`, `model load --federation`, `plan move --to-cluster`, `plan now
+//! --federation`.
 
 use std::time::Duration;
 

@@ -16,7 +16,8 @@ use crate::exit::bad_input;
 
 /// How long to look for a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);
-/// Seconds without a sign of a frontend after which it is not said to be up: longer than it takes to watch a replica again.
+/// Seconds without a sign of a frontend after which it is not said to be up: longer than it takes to watch a replica
+/// again.
 const SILENT_S: u64 = 5;
 
 pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
@@ -195,8 +196,8 @@ fn subclusters(view: &View) -> Shown {
     (header, rows, Value::Array(json))
 }
 
-/// How many GPUs idle as measured, and how many the demand keeps busy, which the advice goes by: `0.1 of 8`, `3.4 of 8`.
-/// Those that are set aside do neither and are not among them.
+/// How many GPUs idle as measured, and how many the demand keeps busy, which the advice goes by: `0.1 of 8`, `3.4 of
+/// 8`. Those that are set aside do neither and are not among them.
 fn gpu_use(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> (String, String) {
     let Some(advice) = &subcluster.advice else { return Default::default() };
     let backends = view.backends.values().filter(|b| b.subcluster == id && b.up && b.duty.takes_work());
@@ -206,8 +207,8 @@ fn gpu_use(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> (Strin
     (of_all(idle), advice.demand_gpus.map_or_else(|| "-".to_owned(), of_all))
 }
 
-/// What autoscaling would have, beside what there is: `3 of kind a100 (2 there, 1 on order): bad_rate`. What is on order counts as there
-/// for the reason: with it there may be enough.
+/// What autoscaling would have, beside what there is: `3 of kind a100 (2 there, 1 on order): bad_rate`. What is on
+/// order counts as there for the reason: with it there may be enough.
 fn advice(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> String {
     let Some(advice) = &subcluster.advice else { return String::new() };
     let serving = |kind: &str| {

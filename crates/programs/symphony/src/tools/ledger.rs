@@ -15,8 +15,8 @@ pub(crate) fn json(counts: &LedgerCounts, in_flight: u64) -> Value {
 
 /// The ledgers of all frontends, and their sum.
 ///
-/// Each is read while requests run and may be off by those that end in the same moment. A frontend's ledger ends with its
-/// process, as do its clients' connections.
+/// Each is read while requests run and may be off by those that end in the same moment. A frontend's ledger ends with
+/// its process, as do its clients' connections.
 pub(crate) async fn show(view: &View) -> anyhow::Result<Shown> {
     let client = frontend_page::client()?;
     let (mut rows, mut frontends) = (Vec::new(), Vec::new());

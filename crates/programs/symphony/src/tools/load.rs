@@ -24,8 +24,8 @@ const WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
-    /// Model and rate in requests per second, for example digits=50; repeatable. Of a model with versions the latest, or as in
-    /// digits@2=50.
+    /// Model and rate in requests per second, for example digits=50; repeatable. Of a model with versions the latest,
+    /// or as in digits@2=50.
     #[arg(long = "model", value_name = "NAME=RPS", required = true)]
     models: Vec<String>,
     /// Seconds that count. Ctrl-C ends the run before: answers are waited for, and the report is of what was sent.

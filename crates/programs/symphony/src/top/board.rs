@@ -1,4 +1,5 @@
-//! What the keys change: which table they are for, its order, the row that is marked, and whether one sub-cluster is shown alone.
+//! What the keys change: which table they are for, its order, the row that is marked, and whether one sub-cluster is
+//! shown alone.
 
 use std::time::Duration;
 

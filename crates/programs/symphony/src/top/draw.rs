@@ -72,7 +72,8 @@ fn lines(board: &Board, now: Duration) -> Vec<(String, Style)> {
     lines
 }
 
-/// Lines for each table: what it needs, as long as there are enough; else those that need least have it, and the others share the rest.
+/// Lines for each table: what it needs, as long as there are enough; else those that need least have it, and the others
+/// share the rest.
 fn heights(available: u16, needs: [u16; TABLES]) -> [u16; TABLES] {
     let (mut heights, mut left) = ([0; TABLES], available);
     let mut by_need: Vec<_> = (0..TABLES).collect();

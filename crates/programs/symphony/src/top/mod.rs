@@ -1,7 +1,8 @@
 //! `symphony top`: who has how much to do now, for whoever is on call.
 //!
-//! [`take`](sample::take) asks the cluster and its frontends, [`Screen::of`](screen::Screen::of) makes rows of two answers,
-//! [`Board`](board::Board) is what the keys change, [`draw`] puts both on a terminal. Only the first and [`live`] do I/O.
+//! [`take`](sample::take) asks the cluster and its frontends, [`Screen::of`](screen::Screen::of) makes rows of two
+//! answers, [`Board`](board::Board) is what the keys change, [`draw`] puts both on a terminal. Only the first and
+//! [`live`] do I/O.
 
 mod board;
 mod draw;

@@ -46,7 +46,8 @@ pub(super) struct ModelCounts {
     pub(super) late: u64,
     pub(super) dropped: u64,
     pub(super) failed: u64,
-    /// Items of those that ran, and how many batches that were: a batch that a request had a third of is a third of one.
+    /// Items of those that ran, and how many batches that were: a batch that a request had a third of is a third of
+    /// one.
     pub(super) executed_items: u64,
     pub(super) executed_batches: f64,
 }

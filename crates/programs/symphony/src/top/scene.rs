@@ -38,7 +38,8 @@ fn model(name: &str, subcluster: SubclusterId) -> ModelView {
     ModelView { spec, subcluster, moving: None, replicas: [(BackendId::new(subcluster.get()), ready)].into() }
 }
 
-/// A cluster with two sub-clusters, `pool` and `spare`. Each has a model and a GPU; only the lead of the first has reported, a second ago.
+/// A cluster with two sub-clusters, `pool` and `spare`. Each has a model and a GPU; only the lead of the first has
+/// reported, a second ago.
 pub(crate) fn view() -> View {
     let (pool, spare, boot) = (SubclusterId::new(1), SubclusterId::new(2), BootId::new(5));
     let subcluster = |name: &str, leader: Option<u64>, load| SubclusterView {

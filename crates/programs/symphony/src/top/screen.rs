@@ -11,8 +11,8 @@ use super::row::{Cell, Row, Table};
 use super::sample::{ModelCounts, Sample};
 use crate::tools::get::{gpu_state, model_state, subcluster_name};
 
-/// A lead that has said nothing for so long is not said to idle, nor is its queue known: one for which nothing changes says so every four
-/// seconds.
+/// A lead that has said nothing for so long is not said to idle, nor is its queue known: one for which nothing changes
+/// says so every four seconds.
 const SILENT_AFTER: Duration = Duration::from_secs(6);
 /// Reports whose ages are closer than this are one and the same: a lead reports once a second at most.
 const SAME_REPORT: Duration = Duration::from_millis(250);

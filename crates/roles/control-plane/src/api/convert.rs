@@ -51,8 +51,8 @@ pub(crate) fn load_model(spec: Option<pb::ModelSpec>) -> Result<ModelSpec, Statu
     ModelSpec::try_from(spec).map_err(|error| Status::invalid_argument(format!("spec: {error}")))
 }
 
-/// Why requests of the model that ask for no more than its SLO cannot be answered in time, if they cannot: one item alone on an idle GPU
-/// takes longer, with what every request takes besides.
+/// Why requests of the model that ask for no more than its SLO cannot be answered in time, if they cannot: one item
+/// alone on an idle GPU takes longer, with what every request takes besides.
 pub(crate) fn too_short_slo(spec: &ModelSpec, delays: Nanos) -> Option<String> {
     let alone = spec.profiles.values().filter_map(|profile| profile.latency_ns.first()).min()?;
     let (slo, alone) = (spec.slo(), Nanos::new(*alone));

@@ -42,7 +42,8 @@ impl Operations {
         Self { boot, made: Arc::default(), wall_clock }
     }
 
-    /// What somebody asks this replica for. Who that is says the certificate of the connection; nothing in the message does.
+    /// What somebody asks this replica for. Who that is says the certificate of the connection; nothing in the message
+    /// does.
     ///
     /// # Errors
     /// If the id is none. An empty one is: then this replica makes one.
@@ -85,7 +86,8 @@ impl Operations {
         Operation { id: self.fresh_id(), actor, at_unix_ms, avoid: None, action }
     }
 
-    /// The random number of this life and a count: as rare as 128 random bits, and the same in every run of a simulation.
+    /// The random number of this life and a count: as rare as 128 random bits, and the same in every run of a
+    /// simulation.
     fn fresh_id(&self) -> OperationId {
         let count = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         OperationId::new(u128::from(self.boot.get()) << 64 | u128::from(count))

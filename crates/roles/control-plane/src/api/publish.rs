@@ -53,8 +53,9 @@ impl Viewer {
         view
     }
 
-    /// The same with what only the leader of the control group knows, if this replica is: what it advises, what leads have had to do, which GPUs they set
-    /// aside, which frontends are silent, who belongs to the group, and how far they are.
+    /// The same with what only the leader of the control group knows, if this replica is: what it advises, what leads
+    /// have had to do, which GPUs they set aside, which frontends are silent, who belongs to the group, and how far
+    /// they are.
     pub(crate) fn view_with_group(&self) -> View {
         let mut view = self.whole();
         if !self.leadership.borrow().is_leader {
@@ -104,8 +105,8 @@ impl Published {
     }
 }
 
-/// Publishes until stopped. Many commands applied at once, as after a restart, make one view. The end of the Raft core ends
-/// the replica: its view would be true no more, and it would never hear that somebody else leads what it led.
+/// Publishes until stopped. Many commands applied at once, as after a restart, make one view. The end of the Raft core
+/// ends the replica: its view would be true no more, and it would never hear that somebody else leads what it led.
 pub(crate) async fn run(
     mut viewer: Viewer,
     mut applied: watch::Receiver<u64>,

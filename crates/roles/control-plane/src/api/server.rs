@@ -23,9 +23,9 @@ const STREAMS_PER_CONNECTION_MAX: u32 = 256;
 /// Bytes of a call's headers.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 
-/// A silent connection is asked this often whether it is alive, and closed if it does not say so in [`KEEP_ALIVE_ANSWERED_WITHIN`]. It
-/// frees the place of a watcher whose host has vanished, no more: watchers ask by themselves, every ten seconds, and a thousand of
-/// them cost as much again if they are asked as often.
+/// A silent connection is asked this often whether it is alive, and closed if it does not say so in
+/// [`KEEP_ALIVE_ANSWERED_WITHIN`]. It frees the place of a watcher whose host has vanished, no more: watchers ask by
+/// themselves, every ten seconds, and a thousand of them cost as much again if they are asked as often.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// One that does not answer for so long is not.
 const KEEP_ALIVE_ANSWERED_WITHIN: Duration = Duration::from_secs(10);
@@ -39,8 +39,8 @@ const SCALER_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a view.
 const VIEW_BYTES_MAX: usize = 64 << 20;
 
-/// Connections at a time: one of each backend and frontend, eight of each replica (three lanes of Raft and commands, and those
-/// that are given up), and some of operators.
+/// Connections at a time: one of each backend and frontend, eight of each replica (three lanes of Raft and commands,
+/// and those that are given up), and some of operators.
 const CONNECTIONS_MAX: usize = BACKENDS_MAX + FRONTENDS_MAX + 8 * NODES_MAX + 128;
 
 const CONTROL: Port = Port::new("scheduler.control", &Role::ALL, CONNECTIONS_MAX);

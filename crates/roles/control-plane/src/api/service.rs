@@ -124,8 +124,9 @@ fn surprised(reply: &Reply) -> Status {
     Status::internal(format!("the cluster answered {reply:?} to another question: run one release on every replica"))
 }
 
-/// What a leader answered to this replica that passed on what somebody else asked. Who asked was let in here: if the leader denies the
-/// call it means this replica, which was removed and does not know it yet, and another one can be asked.
+/// What a leader answered to this replica that passed on what somebody else asked. Who asked was let in here: if the
+/// leader denies the call it means this replica, which was removed and does not know it yet, and another one can be
+/// asked.
 fn of_this_replica(leader: NodeId, status: Status) -> Status {
     match status.code() {
         Code::PermissionDenied => Status::unavailable(format!("{leader}: {}; ask another replica", status.message())),

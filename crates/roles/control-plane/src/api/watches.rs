@@ -11,8 +11,9 @@ use tonic::Status;
 
 /// Watches open at a time: all backends and frontends that a cluster may have, and some operators.
 const WATCHERS_MAX: i64 = 8192 + 64;
-/// How long a cut view in which nothing has changed may wait before it is sent again with its new age. Not for ever: a watcher keeps
-/// the newest view of any replica, and one that died may have shown it a change that was undone before another replica could.
+/// How long a cut view in which nothing has changed may wait before it is sent again with its new age. Not for ever: a
+/// watcher keeps the newest view of any replica, and one that died may have shown it a change that was undone before
+/// another replica could.
 const UNCHANGED_AFTER: Duration = Duration::from_secs(1);
 
 /// Counts a watch while it is open.
@@ -48,8 +49,8 @@ impl CutWatch {
         Self { views, scope, told: None }
     }
 
-    /// The next view to send: at once if something in it is new, a while after it became newer if nothing is. None once nobody
-    /// publishes any more.
+    /// The next view to send: at once if something in it is new, a while after it became newer if nothing is. None once
+    /// nobody publishes any more.
     pub(crate) async fn next(&mut self) -> Option<View> {
         let mut due = None;
         loop {
@@ -120,8 +121,8 @@ mod tests {
         assert_eq!(watch.next().await, None);
     }
 
-    /// A replica shows a change and dies; another one has passed over it, since it was undone meanwhile. Whoever watches both must
-    /// not stay with the change.
+    /// A replica shows a change and dies; another one has passed over it, since it was undone meanwhile. Whoever
+    /// watches both must not stay with the change.
     #[tokio::test(start_paused = true)]
     async fn a_change_that_was_undone_is_forgotten_by_who_heard_of_it_elsewhere() {
         let (publish, views) = watch::channel(view(5, [1, 1]));

@@ -16,14 +16,14 @@ use tokio_util::sync::CancellationToken;
 /// How often names are looked up again: a replica that moves to another address takes longer than that.
 const RESOLVE_EVERY: Duration = Duration::from_secs(2);
 
-/// The heartbeat addresses of replicas: what they registered, else what the configuration says, which is all there is before
-/// anybody registered.
+/// The heartbeat addresses of replicas: what they registered, else what the configuration says, which is all there is
+/// before anybody registered.
 #[derive(Clone, Debug)]
 pub(crate) struct HeartbeatAddresses {
     configured: Arc<BTreeMap<NodeId, String>>,
     views: watch::Receiver<Arc<View>>,
-    /// What the resolver last said of names. Whoever heartbeats reads it here: a resolver may take seconds, and a replica that
-    /// does not heartbeat for as long is taken for dead.
+    /// What the resolver last said of names. Whoever heartbeats reads it here: a resolver may take seconds, and a
+    /// replica that does not heartbeat for as long is taken for dead.
     resolved: Arc<Mutex<BTreeMap<String, Vec<SocketAddr>>>>,
 }
 
@@ -45,8 +45,8 @@ impl HeartbeatAddresses {
         }
     }
 
-    /// Looks names up until stopped: new ones at once, all of them again after a while. One that cannot be resolved keeps
-    /// what is known of it. At most one look-up of each is under way.
+    /// Looks names up until stopped: new ones at once, all of them again after a while. One that cannot be resolved
+    /// keeps what is known of it. At most one look-up of each is under way.
     pub(crate) async fn keep_resolved(self, net: Net, stop: CancellationToken) {
         let mut views = self.views.clone();
         let mut every = tokio::time::interval(RESOLVE_EVERY);

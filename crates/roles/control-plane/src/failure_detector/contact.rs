@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 /// Heartbeats whose acknowledgement is waited for: a bound of seconds at a heartbeat of milliseconds.
 const UNACKNOWLEDGED_MAX: usize = 1024;
 
-/// When the control group was last known to have a leader with a quorum. Counted from when a heartbeat was *sent*, so that an
-/// acknowledgement that was long under way is worth as little as it should be.
+/// When the control group was last known to have a leader with a quorum. Counted from when a heartbeat was *sent*, so
+/// that an acknowledgement that was long under way is worth as little as it should be.
 ///
 /// It decides no safety (tokens do): a leader of sub-clusters that nobody can replace or stop shall not go on for ever.
 #[derive(Debug)]

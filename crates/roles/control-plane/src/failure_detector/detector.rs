@@ -104,8 +104,8 @@ impl Detector {
         // Other lives than the one that the state knows are either over, or not registered yet.
         let Some(watched) = self.watched.get_mut(&node).filter(|w| w.boot == boot) else { return };
         match input {
-            // It may have waited to be looked at, and say nothing about what began since then: a shorter grace, a connection
-            // that is taken for lost.
+            // It may have waited to be looked at, and say nothing about what began since then: a shorter grace, a
+            // connection that is taken for lost.
             Input::Heartbeat { .. } if now < watched.heard => {}
             Input::Heartbeat { .. } => {
                 *watched = Watched { heard: now, patience: suspicion, lost: false, declared: None, ..*watched };

@@ -1,4 +1,5 @@
-//! What arrives over lines between replicas, as a function that takes any bytes: for the fuzz target, which runs it as both ends would.
+//! What arrives over lines between replicas, as a function that takes any bytes: for the fuzz target, which runs it as
+//! both ends would.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +18,8 @@ use crate::group::checkpoints::{Checkpoint, Checkpoints};
 
 const CLUSTER: &str = "blue";
 
-/// What arrives over one line: after an even byte heartbeats, after an odd one acknowledgements. Whether all of it was taken.
+/// What arrives over one line: after an even byte heartbeats, after an odd one acknowledgements. Whether all of it was
+/// taken.
 ///
 /// # Panics
 /// For a defect only.

@@ -26,8 +26,8 @@ const PORT: &str = "scheduler.beat";
 /// Connections of replicas at a time: 64 of them, each with the one it is giving up and the one it is opening.
 pub(crate) const CONNECTIONS_MAX: usize = 128;
 
-/// Connections at a time of callers that have not shown who they are: twice as many as there are replicas, which all dial a
-/// new Raft leader at once. They are counted apart, so that strangers take no place from who is connected.
+/// Connections at a time of callers that have not shown who they are: twice as many as there are replicas, which all
+/// dial a new Raft leader at once. They are counted apart, so that strangers take no place from who is connected.
 const HANDSHAKES_MAX: usize = 128;
 
 /// Of these so many from one address: replicas of a test cluster share one, a stranger must not take them all.

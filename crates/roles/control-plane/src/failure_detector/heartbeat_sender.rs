@@ -17,8 +17,8 @@ use crate::failure_detector::heartbeat_state::{Facts, HeartbeatState};
 use crate::failure_detector::message::ACK_BYTES;
 use crate::failure_detector::wait::wait_until;
 
-/// Who has nobody to heartbeat looks so much less often whether it is in contact: after as many heartbeats others would miss it. A new
-/// leader wakes it.
+/// Who has nobody to heartbeat looks so much less often whether it is in contact: after as many heartbeats others would
+/// miss it. A new leader wakes it.
 const RESTING_BEATS: u32 = 5;
 
 /// Sends heartbeats until told to stop. It is a thread and not a task, because a busy runtime is not a dead replica.

@@ -83,8 +83,8 @@ impl HeartbeatState {
     /// The next heartbeat, sent now.
     ///
     /// # Errors
-    /// If the line has been silent for too long: packets that a partition took are sent again ever more rarely, and an old
-    /// line may stay silent for as long again as the partition lasted.
+    /// If the line has been silent for too long: packets that a partition took are sent again ever more rarely, and an
+    /// old line may stay silent for as long again as the partition lasted.
     pub(crate) fn beat(&mut self, now: Instant) -> io::Result<[u8; HEARTBEAT_BYTES]> {
         if now.saturating_duration_since(self.answered) > self.limits.answer() {
             return Err(io::ErrorKind::TimedOut.into());

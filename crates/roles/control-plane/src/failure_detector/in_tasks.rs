@@ -1,5 +1,5 @@
-//! Failure detection in tasks: the host of the detector in a simulation, where one thread does everything and time stands
-//! still while it does. The heartbeats and the verdict are those of the threads.
+//! Failure detection in tasks: the host of the detector in a simulation, where one thread does everything and time
+//! stands still while it does. The heartbeats and the verdict are those of the threads.
 
 use std::io;
 

@@ -11,8 +11,8 @@ use crate::failure_detector::detector::Input;
 /// What was heard, and when.
 pub(crate) type Heard = (Instant, Input);
 
-/// The way to a detector that looks by itself once per heartbeat: heartbeats wait for that, and only what it should act upon at once wakes
-/// its thread.
+/// The way to a detector that looks by itself once per heartbeat: heartbeats wait for that, and only what it should act
+/// upon at once wakes its thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs {
     queue: SyncSender<Heard>,

@@ -1,4 +1,5 @@
-//! Notices which replicas are dead: heartbeats over plain TCP from threads of their own, and the detector that judges them.
+//! Notices which replicas are dead: heartbeats over plain TCP from threads of their own, and the detector that judges
+//! them.
 
 pub(crate) mod addresses;
 pub(crate) mod contact;

@@ -1,11 +1,13 @@
-//! Whether replicas apply what is agreed. One that does not knows neither its sub-clusters nor its models, however alive it is.
+//! Whether replicas apply what is agreed. One that does not knows neither its sub-clusters nor its models, however
+//! alive it is.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use symphony_types::{BootId, NodeId};
 
-/// How long a replica may take to apply what the leader has applied: several times what a disk that hangs for a moment costs.
+/// How long a replica may take to apply what the leader has applied: several times what a disk that hangs for a moment
+/// costs.
 const APPLIES_WITHIN: Duration = Duration::from_secs(2);
 
 /// How far each replica has applied the log, as its heartbeats say. A pure value.
@@ -19,7 +21,8 @@ struct Applied {
     boot: BootId,
     index: u64,
     heard: Instant,
-    /// What the leader had applied when this one had less, since when it owes that, and whether it was said that it is late.
+    /// What the leader had applied when this one had less, since when it owes that, and whether it was said that it is
+    /// late.
     owes: Option<(u64, Instant, bool)>,
 }
 

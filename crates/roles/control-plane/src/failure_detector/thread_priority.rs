@@ -1,5 +1,5 @@
-//! Heartbeats go before everything else on a machine: they are due every few milliseconds, take microseconds, and a replica whose
-//! heartbeats wait for a core behind a thousand other threads is taken for dead.
+//! Heartbeats go before everything else on a machine: they are due every few milliseconds, take microseconds, and a
+//! replica whose heartbeats wait for a core behind a thousand other threads is taken for dead.
 
 use std::sync::Once;
 
@@ -13,8 +13,9 @@ const NICE_LEAST: i32 = -20;
 
 static REFUSED: Once = Once::new();
 
-/// Raises the priority of the calling thread, and of those that it starts from now on. Where that is not allowed (it takes
-/// `CAP_SYS_NICE`, or a limit such as systemd's `LimitNICE`), heartbeats take their turns like everything else; said once.
+/// Raises the priority of the calling thread, and of those that it starts from now on. Where that is not allowed (it
+/// takes `CAP_SYS_NICE`, or a limit such as systemd's `LimitNICE`), heartbeats take their turns like everything else;
+/// said once.
 pub(crate) fn raise() {
     if let Err(error) = raise_this_thread() {
         REFUSED.call_once(|| {
@@ -26,8 +27,8 @@ pub(crate) fn raise() {
     }
 }
 
-/// Takes back what the calling thread has inherited from one that was [raised](raise): whoever calls is a stranger until he has
-/// proved who he is, and must not have the cores before everybody else.
+/// Takes back what the calling thread has inherited from one that was [raised](raise): whoever calls is a stranger
+/// until he has proved who he is, and must not have the cores before everybody else.
 pub(crate) fn lower() {
     // Nothing is there to be taken back where raising was refused; lowering is refused to nobody.
     let _ = lower_this_thread();

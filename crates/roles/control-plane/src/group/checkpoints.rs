@@ -12,7 +12,8 @@ const CHECKPOINT_EVERY: u64 = 16;
 /// Checkpoints remembered: a follower may lag by some of them.
 const CHECKPOINTS_MAX: usize = 64;
 
-/// A place of the log that is a multiple of [`CHECKPOINT_EVERY`], and the hash of the state after all commands before it.
+/// A place of the log that is a multiple of [`CHECKPOINT_EVERY`], and the hash of the state after all commands before
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
     /// 0: none yet.

@@ -1,5 +1,5 @@
-//! What a replica asks the others before it takes part. With nothing on its disk: may it found the control group? Only if nobody has one
-//! already. With a past: does anybody know of a later one?
+//! What a replica asks the others before it takes part. With nothing on its disk: may it found the control group? Only
+//! if nobody has one already. With a past: does anybody know of a later one?
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::error::Fatal;
 use crate::group::lives::Lives;
 use crate::group::propose::Proposer;
 
-/// How long all other replicas are waited for where there is a group already; after that the answers of a majority, this replica
-/// included, are enough to join it. To found one takes them all: one that is down may hold the state of a group whose other disks
-/// are lost.
+/// How long all other replicas are waited for where there is a group already; after that the answers of a majority,
+/// this replica included, are enough to join it. To found one takes them all: one that is down may hold the state of a
+/// group whose other disks are lost.
 const LOOK_AROUND_FOR: Duration = Duration::from_secs(1);
 
 /// How often a replica that waits for others says for which.
 const SAY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// How long the others are waited for by a replica with a past. Those that are up answer at once; what those know that are not is told
-/// later, by the leader's appends and when this replica registers.
+/// How long the others are waited for by a replica with a past. Those that are up answer at once; what those know that
+/// are not is told later, by the leader's appends and when this replica registers.
 const LOOK_BACK_FOR: Duration = Duration::from_millis(300);
 
 /// Between two looks at the others.

@@ -50,7 +50,8 @@ impl StateHost {
 
 impl StateMachine for StateHost {
     fn apply(&mut self, index: u64, command: &[u8]) -> Result<Vec<u8>, String> {
-        // What is proposed is read first. Replicas that read it have applied it, and this one would differ from them without.
+        // What is proposed is read first. Replicas that read it have applied it, and this one would differ from them
+        // without.
         let command = Command::decode(command)
             .map_err(|error| format!("{error}; run the release that wrote it, on every replica"))?;
         self.checkpoints.pass(&self.state.read(), index);

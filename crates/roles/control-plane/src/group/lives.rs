@@ -1,4 +1,5 @@
-//! Which lives of this replica its disk knows. What is known of a later one elsewhere says that the disk is an older copy of itself.
+//! Which lives of this replica its disk knows. What is known of a later one elsewhere says that the disk is an older
+//! copy of itself.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -9,10 +10,12 @@ use symphony_types::BootId;
 
 const FILE: &str = "lives";
 
-/// Lives that were begun since the last one that the cluster took in. A replica that starts so often in vain forgets the oldest.
+/// Lives that were begun since the last one that the cluster took in. A replica that starts so often in vain forgets
+/// the oldest.
 const LIVES_MAX: usize = 1000;
 
-/// The life that its own log knows, and all that were begun since, the present one too; the latter are kept on the disk.
+/// The life that its own log knows, and all that were begun since, the present one too; the latter are kept on the
+/// disk.
 #[derive(Debug)]
 pub(crate) struct Lives {
     dir: PathBuf,
@@ -20,8 +23,8 @@ pub(crate) struct Lives {
 }
 
 impl Lives {
-    /// Begins a life; durable when this returns, unless the disk is full: then the log will know of it if anybody does. `logged` is
-    /// the life that the replica's own log names last.
+    /// Begins a life; durable when this returns, unless the disk is full: then the log will know of it if anybody does.
+    /// `logged` is the life that the replica's own log names last.
     ///
     /// # Errors
     /// If the disk fails or holds something else.

@@ -116,7 +116,8 @@ impl Membership {
         if let Some(NewReplica { node, control_addr: addr }) = new {
             tracing::info!(%node, addr, "a replica comes: it catches up first");
             if before.addresses.get(node).is_some_and(|known| known != addr) {
-                // A learner that never answered, at an address given in error: the group keeps the first that it is told.
+                // A learner that never answered, at an address given in error: the group keeps the first that it is
+                // told.
                 group.remove_learners([*node].into()).await?;
             }
             match timeout(CATCH_UP_WITHIN, group.add_learner(*node, addr.clone())).await {
@@ -217,7 +218,8 @@ impl Membership {
     }
 }
 
-/// Asks living voters, one after the other, to lead the control group instead of this replica. True once another one does.
+/// Asks living voters, one after the other, to lead the control group instead of this replica. True once another one
+/// does.
 pub(crate) async fn transfer_leadership(
     proposer: &Proposer,
     state: &SharedState,

@@ -114,9 +114,9 @@ impl Proposer {
         all.into_iter().filter(|node| *node != self.node).collect()
     }
 
-    /// Has the cluster agree on a command, for at most [`PROPOSE_WITHIN`]. A command whose fate is unknown is proposed again:
-    /// registrations and reports say how things are, and say it again with the same effect; of an operation the state knows by
-    /// its id whether it was done, and answers what it answered then.
+    /// Has the cluster agree on a command, for at most [`PROPOSE_WITHIN`]. A command whose fate is unknown is proposed
+    /// again: registrations and reports say how things are, and say it again with the same effect; of an operation the
+    /// state knows by its id whether it was done, and answers what it answered then.
     pub(crate) async fn propose(&self, command: &Command) -> Result<Accepted, CallError> {
         command.validate()?;
         let mut patience = RetryBudget::new(&self.group);
@@ -242,8 +242,8 @@ impl RetryBudget {
         let ended = tokio::select! {
             biased;
             ended = timeout_at(self.give_up, attempt) => ended,
-            // Whoever is asked leads no longer, or somebody does by now. One that is cut off would be waited for until its
-            // connection is given up.
+            // Whoever is asked leads no longer, or somebody does by now. One that is cut off would be waited for until
+            // its connection is given up.
             changed = self.leadership.changed() => {
                 changed.map_err(|_| CallError::Stopped)?;
                 "the leadership changed meanwhile".clone_into(&mut self.last);

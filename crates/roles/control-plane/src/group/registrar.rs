@@ -31,8 +31,9 @@ const REFUSED_RETRY_AFTER: Duration = Duration::from_secs(5);
 const HOLD_DOWN_MIN: Duration = Duration::from_millis(100);
 const HOLD_DOWN_MAX: Duration = Duration::from_secs(10);
 
-/// The wait is halved for each such time that a replica stayed. Who does not even stay that long keeps away for longer and
-/// longer; who is struck every few seconds costs a take-over each time at most, and is worth more as a standby than away.
+/// The wait is halved for each such time that a replica stayed. Who does not even stay that long keeps away for longer
+/// and longer; who is struck every few seconds costs a take-over each time at most, and is worth more as a standby than
+/// away.
 const STAY: Duration = Duration::from_secs(2);
 
 /// What a replica hears of itself.
@@ -111,8 +112,8 @@ pub(crate) async fn run(
             let wait = hold_down.next(came.elapsed());
             tracing::warn!(?wait, "this replica was declared down; it registers again");
             tokio::time::sleep(wait).await;
-            // From the registration on it is missed if its heartbeats do not get through. After a partition other connections
-            // may be back before that of the heartbeats.
+            // From the registration on it is missed if its heartbeats do not get through. After a partition other
+            // connections may be back before that of the heartbeats.
             if standing.wait_for(|standing| standing.heard).await.is_err() {
                 return;
             }

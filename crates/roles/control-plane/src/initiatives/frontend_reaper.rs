@@ -1,4 +1,5 @@
-//! Which frontends are there, by their watches of this replica, and which are forgotten so that there is room for others.
+//! Which frontends are there, by their watches of this replica, and which are forgotten so that there is room for
+//! others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,23 +10,25 @@ use symphony_types::{BootId, FrontendId, NodeId};
 
 use crate::initiatives::initiative::Initiative;
 
-/// Frontends from which on silent ones are forgotten. The rest is room for those that come while it is found out who is gone.
+/// Frontends from which on silent ones are forgotten. The rest is room for those that come while it is found out who is
+/// gone.
 const CROWD: usize = FRONTENDS_MAX / 4 * 3;
 
-/// How long a frontend must have been silent to be forgotten. Longer than any restart of a host takes: one that comes back after it
-/// was forgotten has to start anew, and the requests that it held fail.
+/// How long a frontend must have been silent to be forgotten. Longer than any restart of a host takes: one that comes
+/// back after it was forgotten has to start anew, and the requests that it held fail.
 const SILENT_LONG: Duration = Duration::from_secs(600);
 
 type Life = (FrontendId, BootId);
 
-/// The signs of life of frontends at this replica: a frontend watches every replica as long as it lives. Clones share them.
+/// The signs of life of frontends at this replica: a frontend watches every replica as long as it lives. Clones share
+/// them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FrontendPresence(Arc<Mutex<Book>>);
 
 #[derive(Debug, Default)]
 struct Book {
-    /// Since when this replica has led the control group, if it does. Of what was before, it says nothing: a leader that was cut
-    /// off saw nobody.
+    /// Since when this replica has led the control group, if it does. Of what was before, it says nothing: a leader
+    /// that was cut off saw nobody.
     leads_since: Option<Instant>,
     lives: BTreeMap<Life, Watches>,
 }

@@ -16,13 +16,13 @@ use crate::group::propose::{Attempt, Proposer};
 
 /// Decides what is to be proposed next. A pure value: time and state are given.
 pub(crate) trait Initiative: fmt::Debug + Send + 'static {
-    /// The next thing to propose. `me` is this replica while it leads the control group; who does not proposes nothing, and
-    /// starts afresh.
+    /// The next thing to propose. `me` is this replica while it leads the control group; who does not proposes nothing,
+    /// and starts afresh.
     fn step(&mut self, now: Instant, state: &ClusterState, me: Option<NodeId>) -> Option<Command>;
 }
 
-/// How often it is looked when nothing changes, for what only time decides: seconds. A look goes through all sub-clusters, backends and
-/// models.
+/// How often it is looked when nothing changes, for what only time decides: seconds. A look goes through all
+/// sub-clusters, backends and models.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Proposes what is decided, as long as this replica leads.

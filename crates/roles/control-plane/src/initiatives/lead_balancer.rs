@@ -8,7 +8,8 @@ use symphony_types::{BootId, NodeId, SubclusterId};
 
 use crate::initiatives::initiative::Initiative;
 
-/// Hand-overs off draining replicas that are under way at a time. Each costs the successor a dial and a seal per backend.
+/// Hand-overs off draining replicas that are under way at a time. Each costs the successor a dial and a seal per
+/// backend.
 const DRAINS_MAX: usize = 16;
 
 /// How long a successor may take to get ready; then somebody else is asked.
@@ -17,8 +18,8 @@ const READY_WITHIN: Duration = Duration::from_secs(2);
 /// How long a replica that did not get ready is asked for nothing.
 const SHUNNED_FOR: Duration = Duration::from_secs(10);
 
-/// How long the replicas and the Raft leader must have stayed the same before the load is spread: leaders that move with
-/// every tremor serve worse than a load that is a little uneven.
+/// How long the replicas and the Raft leader must have stayed the same before the load is spread: leaders that move
+/// with every tremor serve worse than a load that is a little uneven.
 const CALM: Duration = Duration::from_secs(5);
 
 /// Decides which hand-over begins next, and which one is given up.

@@ -1,5 +1,6 @@
 //! Ends the moves of models and backends whose time has come. A pure value beside the Raft leader, as the
-//! [`LeadBalancer`](crate::initiatives::lead_balancer) is: the state says which steps are done, and only how long they have been so is known here.
+//! [`LeadBalancer`](crate::initiatives::lead_balancer) is: the state says which steps are done, and only how long they
+//! have been so is known here.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,8 +10,8 @@ use symphony_types::NodeId;
 
 use crate::initiatives::initiative::Initiative;
 
-/// How long the old sub-cluster of a moved model still serves it, beside the model's SLO: what came before the move has its
-/// outcome by then, and every view that is not older than the contact with the control group names the new one.
+/// How long the old sub-cluster of a moved model still serves it, beside the model's SLO: what came before the move has
+/// its outcome by then, and every view that is not older than the contact with the control group names the new one.
 const LEFT_AFTER: Duration = Duration::from_secs(2);
 
 /// No more of an SLO is waited for; frontends hold no request for longer.
@@ -38,8 +39,8 @@ pub(crate) struct Mover {
 }
 
 impl Initiative for Mover {
-    /// A new leader of the control group counts from when it began: a move takes longer through an election, and no harm comes
-    /// of that.
+    /// A new leader of the control group counts from when it began: a move takes longer through an election, and no
+    /// harm comes of that.
     fn step(&mut self, now: Instant, state: &ClusterState, me: Option<NodeId>) -> Option<Command> {
         let before = std::mem::take(&mut self.known);
         me?;

@@ -1,5 +1,5 @@
-//! `externalscaler.ExternalScaler`: the advice as KEDA asks for it, at any replica (docs/operating/autoscaling.md). Advice goes
-//! by the demand, and so does what KEDA is told.
+//! `externalscaler.ExternalScaler`: the advice as KEDA asks for it, at any replica (docs/operating/autoscaling.md).
+//! Advice goes by the demand, and so does what KEDA is told.
 
 use std::collections::HashMap;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! What leads have learnt of profiles, as they report it to the Raft leader. Never in the log: leads say it again every second.
+//! What leads have learnt of profiles, as they report it to the Raft leader. Never in the log: leads say it again every
+//! second.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +8,21 @@ use symphony_controllers::{Learnt, Stretch, StretchError, Words};
 use symphony_protocol::control as pb;
 use symphony_types::{LatencyProfile, ModelId, PROFILE_BATCH_MAX, SubclusterId};
 
-/// Corrected profiles in one report. With 16 points of ten bytes, a kind's name of 128 and a few more that is two and a half of
-/// the four megabytes that a message may have.
+/// Corrected profiles in one report. With 16 points of ten bytes, a kind's name of 128 and a few more that is two and a
+/// half of the four megabytes that a message may have.
 pub(crate) const LEARNT_MAX: usize = 8192;
 
-/// Corrections by model and GPU kind. One outlives the lead that made it, since the next one begins with the given profile: it stands
-/// until somebody who measured batches as large says otherwise, also that the given profile is right, or the model is gone. At most
-/// [`PROFILE_KINDS_MAX`] for each model of the cluster.
+/// Corrections by model and GPU kind. One outlives the lead that made it, since the next one begins with the given
+/// profile: it stands until somebody who measured batches as large says otherwise, also that the given profile is
+/// right, or the model is gone. At most [`PROFILE_KINDS_MAX`] for each model of the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LearntProfiles {
     words: BTreeMap<ModelId, BTreeMap<String, Words>>,
 }
 
 impl LearntProfiles {
-    /// A lead's word on the models that it serves; what concerns others, or kinds without a given profile, changes nothing.
+    /// A lead's word on the models that it serves; what concerns others, or kinds without a given profile, changes
+    /// nothing.
     pub(crate) fn take(&mut self, state: &ClusterState, load: &pb::SubclusterLoad) {
         for learnt in &load.learnt {
             let id = ModelId::new(learnt.model);

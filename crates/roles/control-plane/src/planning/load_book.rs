@@ -1,5 +1,5 @@
-//! What the leads have had to do lately, as they report it to the Raft leader. Never in the log: a new leader of the group
-//! hears it anew within seconds.
+//! What the leads have had to do lately, as they report it to the Raft leader. Never in the log: a new leader of the
+//! group hears it anew within seconds.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -24,7 +24,8 @@ pub struct LoadReports {
 }
 
 impl LoadReports {
-    /// Reports, or not: without a leader of the group nobody plans anything, and a lost report is made up for by the next.
+    /// Reports, or not: without a leader of the group nobody plans anything, and a lost report is made up for by the
+    /// next.
     pub async fn report(&mut self, mut subclusters: Vec<pb::SubclusterLoad>) {
         leave_out(&mut subclusters, LEARNT_MAX);
         let leader = match self.proposer.leader_elsewhere() {
@@ -51,8 +52,8 @@ impl LoadReports {
     }
 }
 
-/// Leaves out what is learnt beyond so many profiles: more would not be heard at all. First those that were found to be as they were
-/// given, which is what is planned by where nobody has said otherwise.
+/// Leaves out what is learnt beyond so many profiles: more would not be heard at all. First those that were found to be
+/// as they were given, which is what is planned by where nobody has said otherwise.
 fn leave_out(subclusters: &mut [pb::SubclusterLoad], most: usize) {
     let is_as_given = |learnt: &pb::LearntProfile| learnt.points.iter().all(|point| point.factor == 1.0);
     let all = subclusters.iter().flat_map(|load| &load.learnt);

@@ -40,9 +40,9 @@ pub(crate) struct Found {
     pub(crate) left_alone: Vec<LeftAlone>,
 }
 
-/// Poses the problem: sub-clusters with a backend that takes work are the parts, their models are to be divided and their backends
-/// to be distributed. A model has to fit every backend that belongs there, also those that are down or cordoned, as it has when it
-/// moves. Batches take as long as was measured. None if there is nothing to divide.
+/// Poses the problem: sub-clusters with a backend that takes work are the parts, their models are to be divided and
+/// their backends to be distributed. A model has to fit every backend that belongs there, also those that are down or
+/// cordoned, as it has when it moves. Batches take as long as was measured. None if there is nothing to divide.
 pub(crate) fn pose(state: &ClusterState, measured: &Measured, settings: &EpochSettings) -> Option<Posed> {
     let works = |b: &Backend| b.up() && b.duty().takes_work() && b.moving.is_none();
     let parts: Vec<SubclusterId> = {

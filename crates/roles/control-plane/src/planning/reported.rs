@@ -34,8 +34,8 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// What the models have to do, in items per second times by how much longer than given they take: a model that becomes slow
-    /// needs as much more of GPUs as one that is asked for more.
+    /// What the models have to do, in items per second times by how much longer than given they take: a model that
+    /// becomes slow needs as much more of GPUs as one that is asked for more.
     pub(crate) fn work(&self) -> BTreeMap<ModelId, f64> {
         self.rates.iter().map(|(&model, rate)| (model, rate * self.profiles.largest(model))).collect()
     }
@@ -93,8 +93,8 @@ mod tests {
 
     const SLOW: ModelId = ModelId::new(1);
 
-    /// What a lead learns of the first model if it runs batches of this size, and they take so many times as long as given, in the words
-    /// that travel.
+    /// What a lead learns of the first model if it runs batches of this size, and they take so many times as long as
+    /// given, in the words that travel.
     fn learns(given: &LatencyProfile, items: u32, factor: f64) -> Vec<pb::LearntProfile> {
         let settings = LearningSettings { profiles: Some(OnlineProfileSettings::default()), stragglers: None };
         let (mut learner, mut now) = (Learner::new(settings), Time::ZERO);

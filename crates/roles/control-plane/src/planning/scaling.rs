@@ -1,5 +1,5 @@
-//! How many GPUs each sub-cluster should have, from what its lead reports: the autoscaler's host. Soft, beside the Raft leader:
-//! advice is a level, and a new leader comes to the same one.
+//! How many GPUs each sub-cluster should have, from what its lead reports: the autoscaler's host. Soft, beside the Raft
+//! leader: advice is a level, and a new leader comes to the same one.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -54,7 +54,8 @@ struct Scaled {
     demand_ns: Option<u64>,
     gpu_use: GpuUse,
     advice: Option<Advice>,
-    /// When GPUs were last named that may go. The autoscaler says so once, and again after a pause; in between it stands.
+    /// When GPUs were last named that may go. The autoscaler says so once, and again after a pause; in between it
+    /// stands.
     released: Option<Instant>,
     /// By kind, how many there should be, and when GPUs were last asked for; none where none is on its way.
     asked: Vec<Option<(u32, Instant)>>,
@@ -144,7 +145,8 @@ impl Scaling {
         if same && !span.is_zero() {
             let length = Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
             let order_stands = self.settings.order_stands;
-            // Batches that start early keep GPUs busy that are not needed: what is needed is the demand, and each GPU takes its part of it.
+            // Batches that start early keep GPUs busy that are not needed: what is needed is the demand, and each GPU
+            // takes its part of it.
             let there = serving.values().map(Vec::len).sum::<usize>().max(1) as u64;
             let demand = demand_ns.zip(scaled.demand_ns).map(|(now, before)| now.saturating_sub(before));
             let spent = |gpu: &GpuId| {
@@ -224,8 +226,8 @@ impl Scaled {
         }
     }
 
-    /// Advice is a level to those who read it: what may go may go until somebody says otherwise, it is gone, or the autoscaler has
-    /// had its next chance to repeat it.
+    /// Advice is a level to those who read it: what may go may go until somebody says otherwise, it is gone, or the
+    /// autoscaler has had its next chance to repeat it.
     fn hear(&mut self, now: Instant, next: Advice, serving: &ByKind<'_>) {
         if next.releases() {
             self.released = Some(now);
@@ -261,8 +263,8 @@ fn gpus(state: &ClusterState) -> BTreeMap<SubclusterId, ByKind<'_>> {
     all
 }
 
-/// Requests per second of a GPU of the kind with the models of the sub-cluster, each alone with batches that leave half the SLO
-/// for gathering, on average. One if none has a profile for it.
+/// Requests per second of a GPU of the kind with the models of the sub-cluster, each alone with batches that leave half
+/// the SLO for gathering, on average. One if none has a profile for it.
 fn capacity(state: &ClusterState, subcluster: SubclusterId, kind: &str) -> f64 {
     let rates: Vec<f64> = state
         .models_of(subcluster)

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use symphony_protocol::control as pb;
 use symphony_types::NodeId;
 
-/// How long a load in which nothing is new may go unsaid. Of a thousand leads most are idle: saying so of each every second would
-/// cost both ends a hundredth of a core.
+/// How long a load in which nothing is new may go unsaid. Of a thousand leads most are idle: saying so of each every
+/// second would cost both ends a hundredth of a core.
 pub(crate) const UNCHANGED_AFTER: Duration = Duration::from_secs(4);
 
 /// What was said, to whom and when.

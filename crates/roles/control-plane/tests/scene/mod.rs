@@ -19,7 +19,8 @@ use tonic::{Code, Status};
 
 pub const CLUSTER: &str = "test";
 
-/// Everything waited for here happens within a second or two; a machine that builds something else meanwhile needs more.
+/// Everything waited for here happens within a second or two; a machine that builds something else meanwhile needs
+/// more.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Nobody is taken for dead because the machine is slow: for stories in which only what is shut down dies.

@@ -10,7 +10,8 @@ use tokio::sync::watch;
 
 use crate::lead::subcluster::LedSubcluster;
 
-/// How long a frontend that knows of a newer assignment than this node waits for it here: less than it waits for a welcome.
+/// How long a frontend that knows of a newer assignment than this node waits for it here: less than it waits for a
+/// welcome.
 const HELLO_HELD_FOR: Duration = Duration::from_millis(200);
 
 pub(crate) type LedBySubcluster = HashMap<SubclusterId, Arc<LedSubcluster>>;

@@ -9,9 +9,11 @@ use crate::lead::leads::Leads;
 use crate::workers::corrections::correct;
 use crate::workers::of_subcluster::Workers;
 
-/// How often the ends of batches are collected. In between, [`RUNS_WAITING_MAX`](crate::workers::of_subcluster::RUNS_WAITING_MAX) of them wait.
+/// How often the ends of batches are collected. In between,
+/// [`RUNS_WAITING_MAX`](crate::workers::of_subcluster::RUNS_WAITING_MAX) of them wait.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);
-/// Every so many times leads are looked at in which nothing has ended, too: a GPU's time out may be over, a profile due.
+/// Every so many times leads are looked at in which nothing has ended, too: a GPU's time out may be over, a profile
+/// due.
 const COLLECTIONS_PER_LOOK: u64 = 5;
 
 /// Learns until the runtime ends.

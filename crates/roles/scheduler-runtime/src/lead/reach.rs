@@ -1,5 +1,5 @@
-//! Whether a lead still reaches those it leads for. Beats may get through where nothing else moves: then the replica lives,
-//! and nobody would replace it.
+//! Whether a lead still reaches those it leads for. Beats may get through where nothing else moves: then the replica
+//! lives, and nobody would replace it.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -11,17 +11,18 @@ use tokio::sync::{Notify, watch};
 
 /// Pause between two questions on a link in use: a fraction of what makes it stuck, and few bytes beside its plans.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// The longest pause on a link that is not in use; the next message on it ends the pause. A thousand leads ask two hundred times a
-/// second over their idle links; asking every two seconds would cost 2 % of a core.
+/// The longest pause on a link that is not in use; the next message on it ends the pause. A thousand leads ask two
+/// hundred times a second over their idle links; asking every two seconds would cost 2 % of a core.
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(10);
-/// A link is stuck when an answer takes so many times what makes a decision thread stuck: 300 ms (`lan`) or 1.5 s (`relaxed`).
+/// A link is stuck when an answer takes so many times what makes a decision thread stuck: 300 ms (`lan`) or 1.5 s
+/// (`relaxed`).
 const STUCK_TIMES: u32 = 3;
 
 /// So many links must be stuck: of one nobody can tell which end is ill.
 const STUCK_LINKS_MIN: usize = 2;
 
-/// A lead is not given up for its links before it has lasted this long, and then no more often than that. Where the whole
-/// network is ill, sub-clusters move at this distance and no faster.
+/// A lead is not given up for its links before it has lasted this long, and then no more often than that. Where the
+/// whole network is ill, sub-clusters move at this distance and no faster.
 const KEPT_FOR_MIN: Duration = Duration::from_secs(3);
 
 /// How the links of a lead are asked whether they move; `origin` is the same for all leads.
@@ -100,8 +101,8 @@ impl Reach {
 
     /// Whether the lead should be somebody else's: most of the links that once moved are stuck.
     ///
-    /// A link that never moved says nothing: where the network is ill as a whole, a successor's links never move, and it
-    /// keeps what it was given.
+    /// A link that never moved says nothing: where the network is ill as a whole, a successor's links never move, and
+    /// it keeps what it was given.
     pub(crate) fn is_cut_off(&self) -> bool {
         let links = self.links();
         let count = |wanted| links.movements.values().filter(|link| link.movement == wanted).count();
@@ -247,7 +248,8 @@ mod tests {
     #[tokio::test]
     async fn links_that_rest_are_asked_when_another_one_gets_stuck() {
         let ms = Duration::from_millis;
-        // The moments at which links that rest are asked lie a hundredth of the longest pause apart: ten hours, which is never.
+        // The moments at which links that rest are asked lie a hundredth of the longest pause apart: ten hours, which
+        // is never.
         let (origin, never) = (Instant::now(), Duration::from_secs(1000 * 3600));
         let times =
             EchoTimes { origin, ask_again_after: ms(1), ask_again_max: never, stuck_after: ms(500), late: never };

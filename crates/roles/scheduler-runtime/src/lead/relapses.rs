@@ -9,7 +9,8 @@ use symphony_types::{Nanos, SubclusterId, Time, Token};
 pub(crate) enum Ill {
     /// A turn of it panicked. That costs a hand-over.
     Panicked,
-    /// Its thread hung in a turn of it. That costs the neighbours a hand-over each, and leaves a thread behind, which may turn for ever.
+    /// Its thread hung in a turn of it. That costs the neighbours a hand-over each, and leaves a thread behind, which
+    /// may turn for ever.
     Hung,
 }
 
@@ -17,9 +18,10 @@ pub(crate) enum Ill {
 const PAUSE_MIN: Nanos = Nanos::from_millis(250);
 
 impl Ill {
-    /// Longest pause: a sub-cluster that is ill wherever it goes changes hands so often and no more. For panics it is long against a
-    /// take-over, so that the log and the other leads of its leaders hardly notice, and short against an operator who mends it. For
-    /// hangs it is long against what neighbours notice: two a minute at most, of a replica that leads hundreds.
+    /// Longest pause: a sub-cluster that is ill wherever it goes changes hands so often and no more. For panics it is
+    /// long against a take-over, so that the log and the other leads of its leaders hardly notice, and short against an
+    /// operator who mends it. For hangs it is long against what neighbours notice: two a minute at most, of a replica
+    /// that leads hundreds.
     const fn pause_max(self) -> Nanos {
         match self {
             Self::Panicked => Nanos::from_millis(2_000),
@@ -27,8 +29,8 @@ impl Ill {
         }
     }
 
-    /// It is forgotten after this. Leads that fall ill more rarely are handed on at once. Longer than it takes to go round three
-    /// replicas with the longest pause at each: else it would be forgotten on the way.
+    /// It is forgotten after this. Leads that fall ill more rarely are handed on at once. Longer than it takes to go
+    /// round three replicas with the longest pause at each: else it would be forgotten on the way.
     const fn remembered_for(self) -> Nanos {
         match self {
             Self::Panicked => Nanos::from_millis(10_000),
@@ -39,8 +41,9 @@ impl Ill {
 
 /// The panics and hangs of this replica's leads that are remembered.
 ///
-/// What makes a lead ill may go with it from replica to replica: a model, a view, requests of which there are always new ones. Each
-/// replica lets a sub-cluster wait that it has given up before, so that nobody has to be told of what happened at the others.
+/// What makes a lead ill may go with it from replica to replica: a model, a view, requests of which there are always
+/// new ones. Each replica lets a sub-cluster wait that it has given up before, so that nobody has to be told of what
+/// happened at the others.
 #[derive(Debug, Default)]
 pub(crate) struct Relapses(HashMap<SubclusterId, Last>);
 

@@ -21,8 +21,8 @@ pub(crate) struct Holder {
 /// served. Without the second rule a lead that has no backend in use yet, which is every lead after a take-over, would
 /// serve models that nobody has, and then no backend would ever hold all that is served.
 ///
-/// Backends that take no work have no say while others do: a model that only they have would be served by nobody, and keep
-/// those that lack it out of use.
+/// Backends that take no work have no say while others do: a model that only they have would be served by nobody, and
+/// keep those that lack it out of use.
 pub(crate) fn servable(
     served: &BTreeSet<ModelId>,
     waiting: impl IntoIterator<Item = ModelId>,

@@ -30,8 +30,8 @@ use crate::workers::of_subcluster::{DecisionConfig, Workers};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
 use symphony_controllers::{Learner, LearningSettings};
 
-/// How long the view may take to explain why a backend obeys somebody else: that it belongs to another sub-cluster by now.
-/// After that the lead itself is over.
+/// How long the view may take to explain why a backend obeys somebody else: that it belongs to another sub-cluster by
+/// now. After that the lead itself is over.
 const FENCED_EXPLAINED_WITHIN: Duration = Duration::from_millis(100);
 /// The most requests that wait for one model.
 const MODEL_REQUESTS_MAX: usize = 1 << 16;
@@ -63,7 +63,8 @@ pub struct LeadConfig {
     pub learning: LearningSettings,
     /// Names of sub-clusters whose owners want whole GPUs idle, at the price of latency.
     pub consolidate: Vec<String>,
-    /// How long re-driven requests wait for backends that have not answered the seal: [`REDRIVE_WAIT`](crate::REDRIVE_WAIT).
+    /// How long re-driven requests wait for backends that have not answered the seal:
+    /// [`REDRIVE_WAIT`](crate::REDRIVE_WAIT).
     pub redrive_wait: Nanos,
 }
 
@@ -96,8 +97,8 @@ pub(crate) struct LedSubcluster {
 }
 
 impl LedSubcluster {
-    /// Slots the workers and starts the task that follows `view`, which is cut to the sub-cluster, and those that it is told of
-    /// later. `dialled` are connections made before.
+    /// Slots the workers and starts the task that follows `view`, which is cut to the sub-cluster, and those that it is
+    /// told of later. `dialled` are connections made before.
     pub(crate) fn start(
         config: &LeadConfig,
         threads: &DecisionThreads,
@@ -222,8 +223,8 @@ struct Lead {
     data_delays: DataDelays,
     /// The inputs of models that are served.
     inputs: HashMap<ModelId, Inputs>,
-    /// GPU kinds by class, in the order in which they came up. A kind keeps its class for as long as the lead lasts: plans
-    /// and grants under way name it.
+    /// GPU kinds by class, in the order in which they came up. A kind keeps its class for as long as the lead lasts:
+    /// plans and grants under way name it.
     kinds: Vec<String>,
     /// The classes that models were told of last.
     classes: GpuClasses,
@@ -296,7 +297,8 @@ impl Lead {
                             self.tell_data_delays();
                         }
                     }
-                    // Cut off itself, it can tell nothing of the others: whoever leads next can. The link says it again.
+                    // Cut off itself, it can tell nothing of the others: whoever leads next can. The link says it
+                    // again.
                     Some(LinkEvent::Down(..)) if has_heirs && reach.is_cut_off() => {}
                     Some(LinkEvent::Down(backend, boot)) => {
                         let _ = reports.send(LeadReport::BackendDown(backend, boot));
@@ -494,8 +496,8 @@ impl Lead {
         // The ordinal tells the rank worker which model worker serves the model.
         let workers = self.workers.models.len() as u32;
         let taken: BTreeSet<_> = self.models.values().copied().collect();
-        // An ordinal rests as long as possible before it is given again: offers and grants of its former model may still
-        // be under way.
+        // An ordinal rests as long as possible before it is given again: offers and grants of its former model may
+        // still be under way.
         let places = SUBCLUSTER_MODELS_MAX as u32 / workers;
         let mut ordinals =
             (0..places).map(|k| self.models_ever.wrapping_add(k) % places * workers + id.get() % workers);

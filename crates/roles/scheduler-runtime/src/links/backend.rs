@@ -30,7 +30,8 @@ const REPORT_DOWN_AFTER: Duration = Duration::from_millis(500);
 /// How long a backend may take to answer the hello and the seal.
 const SEAL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long the first answer to whether the link moves may take: a lead may begin with a thousand links, and everybody is busy then.
+/// How long the first answer to whether the link moves may take: a lead may begin with a thousand links, and everybody
+/// is busy then.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A GPU of the backend as the leader knows it.
@@ -103,8 +104,8 @@ enum Phase {
     Retired,
 }
 
-/// GPUs that may be in use over one connection. Takes them back when the connection ends, also when its task is aborted:
-/// told by anybody else, the loss could come before the use.
+/// GPUs that may be in use over one connection. Takes them back when the connection ends, also when its task is
+/// aborted: told by anybody else, the loss could come before the use.
 struct InUse {
     workers: Arc<Workers>,
     gpus: Vec<LinkedGpu>,
@@ -134,8 +135,8 @@ impl BackendLink {
     pub(crate) async fn run(mut self) {
         let reach = Arc::clone(&self.reach);
         let mut last_seen = Instant::now();
-        // A link that ended because it was stuck counts as stuck until the backend has sealed again: the other links of a
-        // lead that is cut off get stuck a little later, and together they say so.
+        // A link that ended because it was stuck counts as stuck until the backend has sealed again: the other links of
+        // a lead that is cut off get stuck a little later, and together they say so.
         let mut held = None;
         let expected = Expected::named(Role::Backend, &self.name);
         loop {
@@ -219,8 +220,8 @@ impl BackendLink {
         let mut round = 0;
         loop {
             let usage = *self.usage.borrow_and_update();
-            // Whoever was told that no plan comes hears before the first one that this is over: only then is it not done
-            // with what has not reached it yet. The same seal again says so, and changes nothing else.
+            // Whoever was told that no plan comes hears before the first one that this is over: only then is it not
+            // done with what has not reached it yet. The same seal again says so, and changes nothing else.
             if usage == Usage::Use
                 && matches!(phase, Phase::Sealed(.., true) | Phase::Retired)
                 && let Err(error) = self.ask_seal(sender)
@@ -392,8 +393,8 @@ impl BackendLink {
     }
 }
 
-/// Resolves when the other end answers no more, never if the link ends before. One late answer is that of a busy machine: it has to be
-/// stuck for twice as long.
+/// Resolves when the other end answers no more, never if the link ends before. One late answer is that of a busy
+/// machine: it has to be stuck for twice as long.
 async fn hangs(mut movement: watch::Receiver<Movement>, stuck_after: Duration) {
     let first = movement.wait_for(|movement| *movement != Movement::Unknown);
     if tokio::time::timeout(FIRST_ANSWER_WITHIN, first).await.is_err() {

@@ -67,7 +67,8 @@ async fn serve(connection: Connection, leads: Arc<Leads>) {
     let watched = receiver.watch(lead.echo);
     let link = FrontendLink { peer, token, lead: Arc::clone(&lead), sender };
     tokio::select! {
-        // Copies of the sender may wait in the inbox of a worker that has stopped; the frontend shall know all the same.
+        // Copies of the sender may wait in the inbox of a worker that has stopped; the frontend shall know all the
+        // same.
         () = lead.ended.cancelled() => {
             if lead.workers.have_failed() {
                 let _ = link.sender.send(ToFrontend::Panicked);
@@ -105,7 +106,8 @@ impl FrontendLink {
                 ToLeader::Submit { token, requests } if token == self.token => self.submit(requests, false),
                 ToLeader::Redrive { token, requests, .. } if token == self.token => self.submit(requests, true),
                 ToLeader::Cancel { requests } => {
-                    // With the link everything of this frontend goes, what it cancels with it; the rest it announces again.
+                    // With the link everything of this frontend goes, what it cancels with it; the rest it announces
+                    // again.
                     if !self.cancel(requests) {
                         return tracing::warn!(frontend = %self.peer.frontend, "cancels come faster than they are taken");
                     }

@@ -1,13 +1,13 @@
-//! What a model worker notes down for explanations: collected while it decides, put into its recorder when everything is
-//! sent.
+//! What a model worker notes down for explanations: collected while it decides, put into its recorder when everything
+//! is sent.
 
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use symphony_explain::{BatchEnd, BatchRecord, DropRecord, FlightRecorder};
 use symphony_scheduler::Request;
 
-/// Notes of one kind that wait for the recorder at most. Reading a whole recorder takes about a millisecond; a model thread
-/// decides fewer than 4096 batches or drops in that time, and what it has no place for is counted instead.
+/// Notes of one kind that wait for the recorder at most. Reading a whole recorder takes about a millisecond; a model
+/// thread decides fewer than 4096 batches or drops in that time, and what it has no place for is counted instead.
 const NOTES_MAX: usize = 4096;
 
 /// A recorder that a worker writes to and others read.

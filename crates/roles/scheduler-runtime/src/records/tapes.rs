@@ -14,8 +14,8 @@ use crate::records::tape_writer::{TapeWriter, WriterEnd};
 use crate::workers::counters::count;
 use crate::workers::worker_metrics::WorkerMetrics;
 
-/// The most tapes of one life of a process: leads come and go, disks do not grow. 64 leads of one worker, or 16 of a rank
-/// worker with three model workers.
+/// The most tapes of one life of a process: leads come and go, disks do not grow. 64 leads of one worker, or 16 of a
+/// rank worker with three model workers.
 const TAPES_MAX: u32 = 64;
 
 /// A folder for tapes, one file for each worker of each lead.

@@ -48,8 +48,8 @@ pub(crate) struct DecisionThread {
     thread_waker: Arc<ThreadWaker>,
     /// WorkerGroups that have not sat down yet.
     coming: SegQueue<WorkerGroup>,
-    /// WorkerGroups that are over, until somebody else takes them apart: that closes links and frees queues, and takes longer than
-    /// a turn.
+    /// WorkerGroups that are over, until somebody else takes them apart: that closes links and frees queues, and takes
+    /// longer than a turn.
     gone: SegQueue<WorkerGroup>,
     /// Slots that were used and are free.
     free_slots: SegQueue<usize>,
@@ -81,7 +81,8 @@ impl DecisionThread {
         let running = Arc::clone(&thread);
         std::thread::Builder::new().name(name).spawn(move || {
             running.thread_waker.answered_by_this_thread();
-            // A sleep ends within microseconds of its time instead of the usual 50; without the permission it is just later.
+            // A sleep ends within microseconds of its time instead of the usual 50; without the permission it is just
+            // later.
             let _ = prctl::set_timerslack(1);
             if let Some(core) = core
                 && !core_affinity::set_for_current(core)

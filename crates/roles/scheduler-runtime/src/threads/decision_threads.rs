@@ -11,8 +11,8 @@ use crate::threads::decision_thread::{DecisionThread, Slot, ThreadSharing};
 use crate::threads::worker_group::WorkerGroup;
 use crate::workers::of_subcluster::DecisionConfig;
 
-/// Shared threads if nobody says how many, and there are as many cores. One thread decides several hundred thousand requests
-/// a second, more than the links of a replica carry to eight of them.
+/// Shared threads if nobody says how many, and there are as many cores. One thread decides several hundred thousand
+/// requests a second, more than the links of a replica carry to eight of them.
 pub(crate) const SHARED_THREADS_MAX: usize = 8;
 
 /// How often it is found out how busy the threads are.
@@ -20,8 +20,8 @@ const BUSY_OVER: Nanos = Nanos::from_millis(1_000);
 
 /// The decision threads of a replica, and what new leads need to know about deciding.
 ///
-/// Leads without model threads of their own share a few threads. One that is started first comes when there is a lead for
-/// it; a lead goes where there is the least to do, and stays there.
+/// Leads without model threads of their own share a few threads. One that is started first comes when there is a lead
+/// for it; a lead goes where there is the least to do, and stays there.
 #[derive(Debug)]
 pub struct DecisionThreads {
     config: DecisionConfig,
@@ -142,9 +142,9 @@ impl DecisionThreads {
         self.living().iter().map(|known| Arc::clone(&known.thread)).collect()
     }
 
-    /// What has to be done now and then: finds out how busy the threads are, and hands out the groups that are over on those of
-    /// `running`, which may have been told to end since they were asked for. To take one apart may wait a second for the disk of its
-    /// tape.
+    /// What has to be done now and then: finds out how busy the threads are, and hands out the groups that are over on
+    /// those of `running`, which may have been told to end since they were asked for. To take one apart may wait a
+    /// second for the disk of its tape.
     pub(crate) fn tend(&self, running: &[Arc<DecisionThread>], mut gone: impl FnMut(WorkerGroup)) {
         let now = self.clock.now();
         for known in &mut *self.lock() {

@@ -16,8 +16,8 @@ use crate::threads::decision_threads::DecisionThreads;
 use crate::threads::reaper::Reaper;
 use crate::threads::watchdog::Watchdog;
 
-/// Looks at the decision threads until the runtime ends. One that hangs is given up with every lead on it, one on which a lead has
-/// panicked with that lead alone.
+/// Looks at the decision threads until the runtime ends. One that hangs is given up with every lead on it, one on which
+/// a lead has panicked with that lead alone.
 pub(crate) fn watch_threads(
     leads: &Leads,
     threads: &DecisionThreads,
@@ -36,7 +36,8 @@ pub(crate) fn watch_threads(
             threads.give_up(thread);
             for (subcluster, lead) in on(leads, thread) {
                 let token = lead.token;
-                // The neighbours of who hangs are handed on at once, and so is everybody on a thread that does not wake up.
+                // The neighbours of who hangs are handed on at once, and so is everybody on a thread that does not wake
+                // up.
                 let to_blame = lead.workers.have_the_turn_on(thread);
                 let pause =
                     if to_blame { relapses.note(clock.now(), subcluster, token, Ill::Hung) } else { Nanos::ZERO };
@@ -93,7 +94,8 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
     /// Where a thread is made to hang.
     const SOON: Duration = Duration::from_secs(1);
-    /// Where none does: on a busy machine the words of a panic alone take longer than [`SOON`]. The watch looks twice in this time.
+    /// Where none does: on a busy machine the words of a panic alone take longer than [`SOON`]. The watch looks twice
+    /// in this time.
     const LATE: Duration = Duration::from_secs(5);
 
     struct Scene {

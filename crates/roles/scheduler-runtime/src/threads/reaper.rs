@@ -5,8 +5,9 @@ use std::sync::mpsc;
 
 use crate::threads::worker_group::WorkerGroup;
 
-/// A thread that lets go of groups: that closes links, frees queues, and may wait a second for the disk of a tape, while whoever
-/// hands them over has decision threads to watch. It ends when this is dropped, after everything that it was given.
+/// A thread that lets go of groups: that closes links, frees queues, and may wait a second for the disk of a tape,
+/// while whoever hands them over has decision threads to watch. It ends when this is dropped, after everything that it
+/// was given.
 #[derive(Debug)]
 pub(crate) struct Reaper(mpsc::Sender<WorkerGroup>);
 

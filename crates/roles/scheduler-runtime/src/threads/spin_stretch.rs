@@ -15,8 +15,9 @@ const SHRINK_BY: u64 = 64;
 
 /// The last stretch before a timer, which is spun and not slept: as long as sleeps lately overshot.
 ///
-/// A thread that wakes up gets its core at once on an idle machine. On a busy one it waits until the thread that has the
-/// core pauses, 0.1 to 0.2 ms usually, and by then its timer has passed, unless it asked to be woken that much earlier.
+/// A thread that wakes up gets its core at once on an idle machine. On a busy one it waits until the thread that has
+/// the core pauses, 0.1 to 0.2 ms usually, and by then its timer has passed, unless it asked to be woken that much
+/// earlier.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpinStretch(Nanos);
 

@@ -3,14 +3,16 @@
 use symphony_scheduler::MinTree;
 use symphony_types::{Nanos, Time};
 
-/// A group that was rung goes before timers that are due later than so long after its ring. Timers are what is exact to tens
-/// of microseconds; two full turns is what a message may wait for them.
+/// A group that was rung goes before timers that are due later than so long after its ring. Timers are what is exact to
+/// tens of microseconds; two full turns is what a message may wait for them.
 const RUNG_PATIENCE: Nanos = Nanos::from_micros(100);
 
-/// WorkerGroups by slot, in the order of their turns: due timers by their time, then who was rung, in the order of the rings.
+/// WorkerGroups by slot, in the order of their turns: due timers by their time, then who was rung, in the order of the
+/// rings.
 ///
-/// Nobody waits for ever: timers that fall due [`RUNG_PATIENCE`] after a ring come behind it, and who has more to do after a
-/// turn is rung again, behind all others. Each step costs O(log n) for n slots, whatever the groups do that are not meant.
+/// Nobody waits for ever: timers that fall due [`RUNG_PATIENCE`] after a ring come behind it, and who has more to do
+/// after a turn is rung again, behind all others. Each step costs O(log n) for n slots, whatever the groups do that are
+/// not meant.
 #[derive(Debug)]
 pub(crate) struct TurnOrder {
     /// When the timer of each slot is due, in nanoseconds.
@@ -124,8 +126,8 @@ mod tests {
     }
 
     proptest! {
-        /// Many groups that always have timers due and always more to do: nobody waits for more turns than everybody else can
-        /// have in the time that a ring waits for timers.
+        /// Many groups that always have timers due and always more to do: nobody waits for more turns than everybody
+        /// else can have in the time that a ring waits for timers.
         #[test]
         fn nobody_starves(
             works in prop::collection::vec((1_u64..60, 1_u64..400, any::<bool>()), 2..40),

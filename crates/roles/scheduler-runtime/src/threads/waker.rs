@@ -1,4 +1,5 @@
-//! How a decision thread is woken: one thread waker for the thread, and for each group on it a waker that says who is meant.
+//! How a decision thread is woken: one thread waker for the thread, and for each group on it a waker that says who is
+//! meant.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -80,8 +81,9 @@ impl ThreadWaker {
 
     /// There is something to do.
     pub(crate) fn wake(&self) {
-        // Only the first ring since the last answer pays for a look at the clock and a wake-up. Of several at a time each says about the
-        // same; one that was held up in between says too early a time, which whoever looks holds against nobody (`watchdog.rs`).
+        // Only the first ring since the last answer pays for a look at the clock and a wake-up. Of several at a time
+        // each says about the same; one that was held up in between says too early a time, which whoever looks holds
+        // against nobody (`watchdog.rs`).
         if !self.rung.load(Ordering::Relaxed) {
             self.rung_at.store(self.clock.now().as_nanos(), Ordering::Relaxed);
         }
@@ -176,8 +178,8 @@ impl GroupWaker {
         }
     }
 
-    /// Whether it has rung since the last answer. Said of a slot from [`ThreadWaker::next_woken`] it is the newest word: the
-    /// slot was named after the ring.
+    /// Whether it has rung since the last answer. Said of a slot from [`ThreadWaker::next_woken`] it is the newest
+    /// word: the slot was named after the ring.
     pub(crate) fn is_woken(&self) -> bool {
         self.rung.load(Ordering::Relaxed)
     }

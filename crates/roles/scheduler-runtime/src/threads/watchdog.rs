@@ -9,16 +9,16 @@ use crate::threads::waker::Pulse;
 /// How often a thread is looked at whose turn may be a hang soon, as long as there are not too many.
 const LOOK_EVERY: Nanos = Nanos::from_millis(10);
 
-/// Threads that are looked at in that time: they cost one to three hundredths of a core. Of more, which only leads with threads
-/// of their own have, each is looked at less often.
+/// Threads that are looked at in that time: they cost one to three hundredths of a core. Of more, which only leads with
+/// threads of their own have, each is looked at less often.
 const THREADS_PER_LOOK: usize = 250;
 
-/// The longest pause is a part of the time after which a thread is stuck. A thread says when its turn began or when it was rung:
-/// what begins just after a look is seen by the next one, and looked at again exactly when it hangs.
+/// The longest pause is a part of the time after which a thread is stuck. A thread says when its turn began or when it
+/// was rung: what begins just after a look is seen by the next one, and looked at again exactly when it hangs.
 const LONGEST_PAUSE_PART: u64 = 2;
 
-/// A look that comes so many times [`LOOK_EVERY`] later than it should was itself held up: then so, perhaps, was the thread that
-/// is looked at.
+/// A look that comes so many times [`LOOK_EVERY`] later than it should was itself held up: then so, perhaps, was the
+/// thread that is looked at.
 const LATE_LOOKS: u64 = 2;
 
 /// The shortest pause between two looks at so many threads.
@@ -55,7 +55,8 @@ impl Watchdog {
     pub(crate) fn look(&mut self, now: Time, pulses: impl ExactSizeIterator<Item = (u64, Pulse)>) -> Look {
         let shortest = look_every(pulses.len());
         let late_by = shortest.saturating_mul(LATE_LOOKS);
-        // What was before the last look has been judged by it; before a pause of this process nothing is held against anybody.
+        // What was before the last look has been judged by it; before a pause of this process nothing is held against
+        // anybody.
         let judged = match self.looked {
             Some((_, due)) if now > due + late_by => now,
             Some((last, _)) => last,
@@ -111,7 +112,8 @@ mod tests {
         Watchdog::new(STUCK_AFTER)
     }
 
-    /// Looks at two threads, one of which is well and busy. Whether the other one is stuck, and the pause in milliseconds.
+    /// Looks at two threads, one of which is well and busy. Whether the other one is stuck, and the pause in
+    /// milliseconds.
     fn look(watchdog: &mut Watchdog, ms: u64, ill: Pulse) -> (bool, u64) {
         let well = in_turn(ms, ms.saturating_sub(1));
         let look = watchdog.look(at(ms), [(WELL, well), (ILL, ill)].into_iter());

@@ -4,13 +4,14 @@ use symphony_types::Time;
 
 use crate::workers::worker_metrics::WorkerMetrics;
 
-/// Inputs (requests, cancels, reports, offers) that one turn takes in before it looks at the clock and its timers again. At
-/// 0.1 to 0.2 µs each a turn stays within tens of microseconds, however much has gathered. Rare inputs cost more: a turn of
-/// cancels goes once through the queues of their models, and the loss of a GPU or a frontend moves all that it had.
+/// Inputs (requests, cancels, reports, offers) that one turn takes in before it looks at the clock and its timers
+/// again. At 0.1 to 0.2 µs each a turn stays within tens of microseconds, however much has gathered. Rare inputs cost
+/// more: a turn of cancels goes once through the queues of their models, and the loss of a GPU or a frontend moves all
+/// that it had.
 pub(crate) const TURN_INPUTS_MAX: usize = 256;
 
-/// Timers that ring in one turn of a worker. The others are late already; so may be those of other leads on the thread, whose
-/// turns come in between.
+/// Timers that ring in one turn of a worker. The others are late already; so may be those of other leads on the thread,
+/// whose turns come in between.
 pub(crate) const TURN_TIMERS_MAX: usize = 256;
 
 /// One owner of decision objects.
@@ -19,8 +20,9 @@ pub(crate) trait Worker: Send {
     fn turn(&mut self, turn: TurnStart) -> TurnEnd;
 
     /// Hands over what the turn decided, at `now`, as far as others have not seen it yet: plans before the answers that
-    /// make their GPUs free for others, then offers, and wakers at the end. It comes after the turns of all workers of the
-    /// group: whoever is woken by it may take this thread's core away, and by then nothing of the lead is left to decide.
+    /// make their GPUs free for others, then offers, and wakers at the end. It comes after the turns of all workers of
+    /// the group: whoever is woken by it may take this thread's core away, and by then nothing of the lead is left to
+    /// decide.
     fn hand_over(&mut self, now: Time);
 
     /// What it counts.

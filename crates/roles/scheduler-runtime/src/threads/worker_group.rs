@@ -20,8 +20,8 @@ pub(crate) struct WorkerGroup {
 }
 
 impl WorkerGroup {
-    /// `waker` is of all of its workers. They take their turns in this order: requests first, so that their offers are ranked
-    /// in the same turn.
+    /// `waker` is of all of its workers. They take their turns in this order: requests first, so that their offers are
+    /// ranked in the same turn.
     pub(crate) fn new(waker: Arc<GroupWaker>, workers: Vec<Box<dyn Worker>>) -> Self {
         let spent = vec![None; workers.len()];
         Self { waker, workers, spent, turns: 0, last_ended: Time::ZERO }

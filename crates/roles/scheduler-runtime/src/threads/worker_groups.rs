@@ -1,4 +1,5 @@
-//! The groups of one decision thread: who comes, who goes, and whose turn it is. Without the thread: time is an argument.
+//! The groups of one decision thread: who comes, who goes, and whose turn it is. Without the thread: time is an
+//! argument.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

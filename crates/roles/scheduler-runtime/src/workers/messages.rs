@@ -46,7 +46,8 @@ pub(crate) enum ModelMessage {
     Grant { ordinal: u32, class: GpuClass, free_at: Time, plan: PlanId, why: GrantWhy },
     /// What the sub-cluster says to all its models.
     Pool(PoolSignal),
-    /// A plan is done; it started `start_late` after its planned start and took `latency`. Some of its requests may have failed.
+    /// A plan is done; it started `start_late` after its planned start and took `latency`. Some of its requests may
+    /// have failed.
     Done { plan: PlanId, start_late: Nanos, latency: Nanos, failed: Vec<(RequestId, FailReason)> },
     /// A plan was not accepted.
     Refused { plan: PlanId },
@@ -74,8 +75,8 @@ pub(crate) struct PlanId {
     pub(crate) sequence: u64,
 }
 
-/// One link of one life of a frontend. The end of a link is told by another task than the beginning of the next one, and
-/// may be told later.
+/// One link of one life of a frontend. The end of a link is told by another task than the beginning of the next one,
+/// and may be told later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) frontend: FrontendId,

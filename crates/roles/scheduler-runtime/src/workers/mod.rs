@@ -1,4 +1,5 @@
-//! The workers of one sub-cluster: hosts of the decision objects of `symphony-scheduler`, and what they tell each other.
+//! The workers of one sub-cluster: hosts of the decision objects of `symphony-scheduler`, and what they tell each
+//! other.
 
 pub(crate) mod corrections;
 pub(crate) mod counters;

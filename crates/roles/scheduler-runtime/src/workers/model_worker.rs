@@ -1,5 +1,5 @@
-//! Hosts the [`ModelQueue`](symphony_scheduler::ModelQueue)s of some models of one sub-cluster: carries requests to them, plans
-//! from them to backends, and outcomes to frontends.
+//! Hosts the [`ModelQueue`](symphony_scheduler::ModelQueue)s of some models of one sub-cluster: carries requests to
+//! them, plans from them to backends, and outcomes to frontends.
 
 mod arrivals;
 mod decisions;
@@ -64,8 +64,8 @@ pub(crate) struct ModelWorker {
     /// Where the ends of batches go, to be learnt from.
     runs: Option<Arc<ArrayQueue<Run>>>,
     log: RecorderQueue,
-    /// What the rank worker is told once the plans of the turn are on their links: it may give a GPU to a model of another
-    /// worker at once, whose plan must not overtake the one before it.
+    /// What the rank worker is told once the plans of the turn are on their links: it may give a GPU to a model of
+    /// another worker at once, whose plan must not overtake the one before it.
     answers: Vec<RankMessage>,
     /// When the rank worker is told the next account.
     account_at: Time,
@@ -233,7 +233,8 @@ impl ModelWorker {
                 let _ = until.recv();
             }
             #[cfg(test)]
-            // Without the words of a panic: to find those of a program that is not optimised can take longer than relapses are remembered.
+            // Without the words of a panic: to find those of a program that is not optimised can take longer than
+            // relapses are remembered.
             ModelMessage::Panic => std::panic::resume_unwind(Box::new("planted")),
         }
     }

@@ -28,8 +28,8 @@ use crate::workers::rank_worker::RankWorker;
 use crate::workers::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
 use symphony_controllers::{Learner, LearningSettings, Run};
 
-/// Ends of batches that wait to be learnt from: at ten collections a second those of five thousand batches, in 16 KB, since a
-/// replica may lead hundreds of sub-clusters. What does not find room is not learnt from.
+/// Ends of batches that wait to be learnt from: at ten collections a second those of five thousand batches, in 16 KB,
+/// since a replica may lead hundreds of sub-clusters. What does not find room is not learnt from.
 pub(crate) const RUNS_WAITING_MAX: usize = 512;
 
 /// How sub-clusters' decisions are made.

@@ -42,9 +42,9 @@ impl OfferBoard {
     }
 
     /// Takes the offers published since the last call, and returns whether some were left because `limit` was reached.
-    /// A word's models are taken together, so each class may add a few more. The next call goes on behind `last_word`, the
-    /// last word looked at: busy models with small ordinals do not keep the others waiting. Nor does a busy class: each may
-    /// fill the limit by itself.
+    /// A word's models are taken together, so each class may add a few more. The next call goes on behind `last_word`,
+    /// the last word looked at: busy models with small ordinals do not keep the others waiting. Nor does a busy class:
+    /// each may fill the limit by itself.
     pub(crate) fn take(
         &self,
         last_word: &mut [u32; GPU_CLASSES_MAX],

@@ -32,8 +32,8 @@ struct GpuPlans {
     quarantined: bool,
     /// When everything sent will be done, as far as is known.
     free_at: Time,
-    /// The predicted end of the last plan that was sent; only the backend's word moves it back. Here, where the plans of
-    /// all model workers meet, S1 is checked against it.
+    /// The predicted end of the last plan that was sent; only the backend's word moves it back. Here, where the plans
+    /// of all model workers meet, S1 is checked against it.
     busy_until: Time,
 }
 

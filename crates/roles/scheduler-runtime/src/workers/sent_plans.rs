@@ -10,8 +10,8 @@ use crate::workers::messages::{PlanId, Seal};
 /// Plans of which nothing was heard this long after their predicted end are forgotten.
 const PLAN_MEMORY: Nanos = Nanos::from_millis(10_000);
 
-/// A plan that is over its predicted end by as long as it was to take, and by this at least, is on a GPU that does not answer:
-/// executions vary by less, and reports are not under way for so long.
+/// A plan that is over its predicted end by as long as it was to take, and by this at least, is on a GPU that does not
+/// answer: executions vary by less, and reports are not under way for so long.
 const SILENT_AFTER: Nanos = Nanos::from_millis(300);
 
 /// Emptied lists of requests that are kept for the next plans: enough for a burst of reports.
@@ -63,8 +63,8 @@ impl SentPlan {
 pub(crate) struct SentPlans {
     by_gpu: Vec<Vec<(PlanId, SentPlan)>>,
     spare: Vec<Vec<Request>>,
-    /// Every request in `by_gpu`, made when it is asked for and dropped with the next change: it is asked for only while
-    /// a frontend announces its requests again, thousands at a time.
+    /// Every request in `by_gpu`, made when it is asked for and dropped with the next change: it is asked for only
+    /// while a frontend announces its requests again, thousands at a time.
     requests: Option<HashSet<RequestId>>,
 }
 

@@ -23,7 +23,8 @@ async fn a_lead_whose_links_move_no_more_is_offered_to_the_others_and_goes_on() 
     let (Backend { sender: to_leader, mut receiver }, Frontend { sender, receiver: mut outcomes }) =
         (backend, frontend);
     let both = tokio::spawn(async move { tokio::join!(receiver.receive(), outcomes.receive()) });
-    // Both are asked a few times and answer; nothing else shows that. Then nobody reads any more, and both links stay up.
+    // Both are asked a few times and answer; nothing else shows that. Then nobody reads any more, and both links stay
+    // up.
     tokio::time::sleep(Duration::from_secs(1)).await;
     both.abort();
     // Whether the backend is down it cannot tell, and does not say.

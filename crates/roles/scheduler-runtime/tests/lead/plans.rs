@@ -52,7 +52,8 @@ async fn a_gpu_that_runs_over_its_prediction_gets_no_plan_before_it_reports() {
     let frontend = scene.frontend().await;
     frontend.submit(&[header(1, 1)]);
     let plan = backend.plan().await;
-    // Far more than a plan's 2 ms pass without a report: how much longer it takes nobody knows, and the next request has to wait.
+    // Far more than a plan's 2 ms pass without a report: how much longer it takes nobody knows, and the next request
+    // has to wait.
     tokio::time::sleep(Duration::from_millis(10)).await;
     frontend.submit(&[header(2, 1)]);
     let early = tokio::time::timeout(Duration::from_millis(50), backend.receiver.receive()).await;

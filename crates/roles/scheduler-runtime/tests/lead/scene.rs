@@ -72,7 +72,8 @@ impl Scene {
         Self::configured(change, |config| config.stuck_after = stuck_after).await
     }
 
-    /// The same, where re-driven requests wait for every backend to answer, however long this machine is busy with other things.
+    /// The same, where re-driven requests wait for every backend to answer, however long this machine is busy with
+    /// other things.
     pub(crate) async fn patient() -> Self {
         Self::configured(|_| {}, |config| config.redrive_wait = PATIENCE.into()).await
     }

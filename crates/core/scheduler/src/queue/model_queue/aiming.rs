@@ -10,17 +10,17 @@ use crate::queue::class_windows::ClassWindows;
 use crate::queue::target_batch::target_batch_of;
 use crate::{DataDelay, DelaySource, DropRule};
 
-/// Late starts and overruns together take at most this part of a model's SLO: one in four. However bad the machine is, most of the budget
-/// stays for batching.
+/// Late starts and overruns together take at most this part of a model's SLO: one in four. However bad the machine is,
+/// most of the budget stays for batching.
 const LATENESS_SHARE_MAX: u64 = 4;
 
-/// What is measured, of late plans and of inputs, takes at most this part each of what the fastest GPUs leave of a model's SLO with one
-/// item: one in two.
+/// What is measured, of late plans and of inputs, takes at most this part each of what the fastest GPUs leave of a
+/// model's SLO with one item: one in two.
 const SPARE_SHARE: u64 = 2;
 
 impl ModelQueue {
-    /// Says or corrects the profile on a class of GPUs. No decision follows: [`ModelInput::Classes`](crate::ModelInput::Classes) says whether there are
-    /// such GPUs.
+    /// Says or corrects the profile on a class of GPUs. No decision follows:
+    /// [`ModelInput::Classes`](crate::ModelInput::Classes) says whether there are such GPUs.
     pub fn set_profile(&mut self, class: GpuClass, profile: LatencyProfile) {
         let at = self.windows.position(class);
         if let Some(at) = at {
@@ -33,8 +33,9 @@ impl ModelQueue {
         }
     }
 
-    /// Says or corrects how long inputs take. What is decided next is decided by it: a host lets [`ModelInput::Wake`](crate::ModelInput::Wake) follow, so that
-    /// what is offered is no longer by the word of before.
+    /// Says or corrects how long inputs take. What is decided next is decided by it: a host lets
+    /// [`ModelInput::Wake`](crate::ModelInput::Wake) follow, so that what is offered is no longer by the word of
+    /// before.
     pub fn set_data_delay(&mut self, data: DataDelay) {
         self.said = data;
         self.aim();
@@ -46,13 +47,15 @@ impl ModelQueue {
         self.lateness.note(start_late, latency - predicted, predicted) && self.expect_lateness()
     }
 
-    /// Plans for late starts and long executions, as often as there lately were (DESIGN section 6: measured quantiles); while this model
-    /// has had few, for executions as long as those of all models. True if what is planned for has changed.
+    /// Plans for late starts and long executions, as often as there lately were (DESIGN section 6: measured quantiles);
+    /// while this model has had few, for executions as long as those of all models. True if what is planned for has
+    /// changed.
     pub(super) fn expect_lateness(&mut self) -> bool {
         let reply = self.config.delays.reply - self.start_late;
         let fastest = self.windows.iter().map(|window| window.profile.latency(1)).min().unwrap_or(Nanos::ZERO);
         let spare = self.config.slo - self.config.delays.control - reply - fastest;
-        // What was measured must not make every request hopeless: no plan would run any more, and nothing say otherwise.
+        // What was measured must not make every request hopeless: no plan would run any more, and nothing say
+        // otherwise.
         let most = Nanos::new((self.config.slo.get() / LATENESS_SHARE_MAX).min(spare.get() / SPARE_SHARE));
         let start_late = self.lateness.start_late().min(most);
         let overrun = if self.rules.overrun { self.lateness.overrun(self.usual_overrun) } else { Overrun::NONE };
@@ -91,8 +94,8 @@ impl ModelQueue {
         self.shedding.as_ref().is_some_and(Shedding::overload_lasts)
     }
 
-    /// What was measured must not make every request hopeless: without plans nothing would be read, and nothing measured that could say
-    /// otherwise.
+    /// What was measured must not make every request hopeless: without plans nothing would be read, and nothing
+    /// measured that could say otherwise.
     pub(super) fn bound_inputs(&mut self) {
         let (delays, fastest) = (&mut self.config.delays, self.windows.iter().map(|window| window.takes(1)).min());
         let spare = self.config.slo - delays.control - delays.reply - fastest.unwrap_or(Nanos::ZERO);
@@ -110,7 +113,8 @@ impl ModelQueue {
         let budget = |within: Nanos| within - delays.reply - delays.control;
         let longest = self.patience.look().max(slo);
         let joining = self.request_items.look();
-        // What a larger batch would have given up, another one gives up a moment later: nothing is spared by smaller ones.
+        // What a larger batch would have given up, another one gives up a moment later: nothing is spared by smaller
+        // ones.
         let overload_lasts = self.overload_lasts();
         let adaptive = self.gaps.is_some();
         if let Some(gaps) = &mut self.gaps {

@@ -9,12 +9,13 @@ use crate::queue::class_window::ClassWindow;
 use crate::why::{GrantWhy, PlanWhy};
 use crate::{BatchLimit, DropRule, Policy, Trigger};
 
-/// This part of the GPUs may be taken at once, whatever the pace: one in eight. With a quarter eight InceptionV3 on eight GPUs lose five
-/// percent in bursts; with none a request that follows another at low load waits although all GPUs are idle.
+/// This part of the GPUs may be taken at once, whatever the pace: one in eight. With a quarter eight InceptionV3 on
+/// eight GPUs lose five percent in bursts; with none a request that follows another at low load waits although all GPUs
+/// are idle.
 const UNPACED: u64 = 8;
-/// No batch of a model that keeps less than one GPU busy waits for longer than three times ℓ(1), unless batches are not to start early at
-/// all: its items cost little more then than in the largest one. With twice that 16 DenseNet121
-/// lose 8 %, without a limit models with loose SLOs up to a third where GPUs are few.
+/// No batch of a model that keeps less than one GPU busy waits for longer than three times ℓ(1), unless batches are not
+/// to start early at all: its items cost little more then than in the largest one. With twice that 16 DenseNet121 lose
+/// 8 %, without a limit models with loose SLOs up to a third where GPUs are few.
 const WAIT_MAX: u64 = 3;
 
 /// A batch that could run on a class of GPUs: so many requests from the first that fits on.
@@ -155,8 +156,8 @@ impl ModelQueue {
         }
     }
 
-    /// As early before frontrun as the sub-cluster says, or earlier once another arrival before frontrun has become unlikely or the wait is
-    /// long enough; but no faster one after another than the GPUs come free again.
+    /// As early before frontrun as the sub-cluster says, or earlier once another arrival before frontrun has become
+    /// unlikely or the wait is long enough; but no faster one after another than the GPUs come free again.
     #[inline]
     fn adaptive(&self, window: &ClassWindow, frontrun: Time) -> Time {
         let alone = window.takes(1);
@@ -186,15 +187,15 @@ impl ModelQueue {
         start.max((window.paced_until - Nanos::new(alone.get() / UNPACED)).min(frontrun))
     }
 
-    /// β·λ: the items that arrive for one GPU during β, if the model runs batches of the target size (seed 000, section 4.3).
-    /// Then it keeps rate·ℓ(b)/b GPUs busy, and one of them gets b/ℓ(b); or all, where less than one is busy.
+    /// β·λ: the items that arrive for one GPU during β, if the model runs batches of the target size (seed 000, section
+    /// 4.3). Then it keeps rate·ℓ(b)/b GPUs busy, and one of them gets b/ℓ(b); or all, where less than one is busy.
     fn beta_lambda(&self, window: &ClassWindow) -> f64 {
         let per_gpu = f64::from(window.target) / window.profile.latency(window.target).as_secs_f64();
         window.beta_s * self.rate.per_second().min(per_gpu)
     }
 
-    /// Whether one more item would not leave the SLO intact after a wait of `wait`. A wait that leaves no room at all is no
-    /// measure of a batch.
+    /// Whether one more item would not leave the SLO intact after a wait of `wait`. A wait that leaves no room at all
+    /// is no measure of a batch.
     fn is_full(&self, window: &ClassWindow, batch: u32, wait: Nanos) -> bool {
         let delays = &self.config.delays;
         let room = self.config.slo - delays.reply - delays.control - wait;

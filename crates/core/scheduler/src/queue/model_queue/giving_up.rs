@@ -33,9 +33,9 @@ impl ModelQueue {
 
     fn look_at_heads(&mut self, now: Time, granted: Option<(usize, Time)>, gpu_free: Time, out: &mut ModelActions) {
         if self.windows.first.floor == 0 {
-            // Not even the youngest can be met here. Without a GPU in sight that is final, on a particular GPU it is not:
-            // there the batch runs that was offered, if its head can be met. Returning a GPU that suits it would bring it
-            // back at once, for ever.
+            // Not even the youngest can be met here. Without a GPU in sight that is final, on a particular GPU it is
+            // not: there the batch runs that was offered, if its head can be met. Returning a GPU that suits it would
+            // bring it back at once, for ever.
             if gpu_free > now {
                 return;
             }
@@ -115,9 +115,9 @@ impl ModelQueue {
         }
     }
 
-    /// Gives up the first in line instead of `request`, if one of both is due to be shed, and returns `request` if it stays. In a lasting
-    /// overload somebody is given up all the time, and who has waited longest leaves the least time for company: batches are made of
-    /// what comes last, all of it.
+    /// Gives up the first in line instead of `request`, if one of both is due to be shed, and returns `request` if it
+    /// stays. In a lasting overload somebody is given up all the time, and who has waited longest leaves the least time
+    /// for company: batches are made of what comes last, all of it.
     pub(super) fn give_way(
         &mut self,
         now: Time,

@@ -1,10 +1,10 @@
 //! Opening sled without risking what it opens.
 //!
-//! sled's recovery changes the files that it recovers from: it writes a snapshot of what it found, removes the one before
-//! and overwrites segments that it no longer needs, and none of that is ordered by syncs. A power cut in between can
-//! keep the overwritten segments and lose the name of the new snapshot, and then acknowledged entries are gone. So it
-//! recovers on a copy. The copy becomes the log only once it is open, whole and synced; until then the files before it are
-//! untouched.
+//! sled's recovery changes the files that it recovers from: it writes a snapshot of what it found, removes the one
+//! before and overwrites segments that it no longer needs, and none of that is ordered by syncs. A power cut in between
+//! can keep the overwritten segments and lose the name of the new snapshot, and then acknowledged entries are gone. So
+//! it recovers on a copy. The copy becomes the log only once it is open, whole and synced; until then the files before
+//! it are untouched.
 //!
 //! ```text
 //! log/current    number of the generation that counts        log/N/  its files        log/lock  held while open
@@ -22,8 +22,8 @@ const LOCK_FILE: &str = "lock";
 /// Logs from before there were generations lie in the directory itself.
 const FIRST_LAYOUT_FILE: &str = "db";
 
-/// Opens the log in `dir` by `open`, which is given a directory that it may change as it likes. Also gives the lock that
-/// has to be held as long as the log is open.
+/// Opens the log in `dir` by `open`, which is given a directory that it may change as it likes. Also gives the lock
+/// that has to be held as long as the log is open.
 pub(super) fn open_copy<T>(dir: &Path, open: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, File)> {
     fs::create_dir_all(dir)?;
     let lock = retry_while_locked(|| try_lock(dir), |error| error.kind() == io::ErrorKind::WouldBlock)?;

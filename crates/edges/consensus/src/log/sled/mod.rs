@@ -22,8 +22,8 @@ const SNAPSHOT_PREFIX: &str = "snap.";
 const TORN_SUFFIX: &str = ".generating";
 const ASIDE_PREFIX: &str = "aside-";
 
-/// A flush that has not ended after so long may be one that never does, and another one is begun; on a slow disk they wait
-/// together.
+/// A flush that has not ended after so long may be one that never does, and another one is begun; on a slow disk they
+/// wait together.
 const FLUSH_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// Flushes that wait together, at most.
 const FLUSHES_MAX: u32 = 8;
@@ -61,9 +61,9 @@ impl SledEngine {
 
     /// Hands what was written to the file.
     ///
-    /// sled wakes those who wait for a write that fails, but not who begins to wait at that moment: that flush never ends. A
-    /// later one hears of the failure at once, and any that began after the writes covers them all; so the first to end
-    /// decides.
+    /// sled wakes those who wait for a write that fails, but not who begins to wait at that moment: that flush never
+    /// ends. A later one hears of the failure at once, and any that began after the writes covers them all; so the
+    /// first to end decides.
     fn flush(&self) -> io::Result<()> {
         let (ended, end) = mpsc::channel();
         let begin = || {
@@ -219,8 +219,8 @@ impl LogEngine for SledEngine {
     }
 
     fn barrier(&self) -> io::Result<()> {
-        // flush() hands everything to the file, and syncs each of its writes: on Linux by a sync_file_range that keeps what
-        // sled expects of it (symphony-file-sync).
+        // flush() hands everything to the file, and syncs each of its writes: on Linux by a sync_file_range that keeps
+        // what sled expects of it (symphony-file-sync).
         let before = symphony_file_sync::calls();
         self.flush()?;
         #[cfg(feature = "crash-suite")]

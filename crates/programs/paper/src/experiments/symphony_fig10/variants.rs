@@ -12,7 +12,8 @@ use crate::system::{AUTO, EAGER, SYMPHONY, SYMPHONY_PRUNE};
 
 /// Models of the figure.
 const MODELS: u32 = 10;
-/// Loads that are looked at, in tenths of the variant's own peak. The second is the peak, and the last ones are overload.
+/// Loads that are looked at, in tenths of the variant's own peak. The second is the peak, and the last ones are
+/// overload.
 const TENTHS: [u32; 6] = [5, 10, 11, 12, 15, 20];
 /// Place of the peak among them.
 const AT_PEAK: usize = 1;
@@ -29,8 +30,8 @@ struct Variant {
 const BASE: Variant =
     Variant { key: "symphony", policy: SYMPHONY.policy, models: MODELS, gpus: GPUS, arrival: r#""poisson""# };
 
-/// Policies as the paper's text and its appendix have them, and as `auto` changes them; then sizes and arrivals, which change
-/// how often several models want a GPU in the same moment.
+/// Policies as the paper's text and its appendix have them, and as `auto` changes them; then sizes and arrivals, which
+/// change how often several models want a GPU in the same moment.
 const VARIANTS: [Variant; 10] = [
     BASE,
     Variant { key: "trigger by βλ", policy: r#"{ name = "symphony", trigger = "beta_lambda" }"#, ..BASE },

@@ -10,7 +10,8 @@ use crate::report::Comparison;
 pub(super) const TAKEN_BACK_S: f64 = 30.0;
 /// A rise of the need by this share from one step of the rates to the next is a step of the load.
 pub(super) const RISE_MIN: f64 = 0.02;
-/// After so many seconds the step is over: time to notice it, twice the time for GPUs to come, and to notice that they did.
+/// After so many seconds the step is over: time to notice it, twice the time for GPUs to come, and to notice that they
+/// did.
 pub(super) const SETTLED_S: f64 = 30.0;
 /// How near GPUs should be to the ideal, as a share of it.
 pub(super) const NEAR: f64 = 0.15;

@@ -17,8 +17,8 @@ pub(super) const MODELS: usize = 24;
 pub(super) const PEAK_SHARE: f64 = 0.86;
 /// From an order to a GPU that serves, in seconds.
 pub(super) const PROVISION_S: f64 = 10.0;
-/// GPUs are released by the largest need of so many seconds, and not within that time after others were ordered: on a day that
-/// is 17 times as short as a real one the default, a minute, is 3.5 s.
+/// GPUs are released by the largest need of so many seconds, and not within that time after others were ordered: on a
+/// day that is 17 times as short as a real one the default, a minute, is 3.5 s.
 pub(super) const DOWN_S: f64 = 5.0;
 
 /// The workload: models, and what each is asked for.
@@ -38,8 +38,8 @@ impl Load {
         let rows = zoo_1080ti();
         let models: Vec<_> = (0..MODELS).map(|index| Models::of(&rows[index * rows.len() / MODELS])).collect();
         let mut load = Self { seed, models, rates: Vec::new(), gpus, duration_s };
-        // Between equal rates, where the slowest model has most of the GPUs, and equal GPUs, where the fastest has most of
-        // the requests.
+        // Between equal rates, where the slowest model has most of the GPUs, and equal GPUs, where the fastest has most
+        // of the requests.
         let weights: Vec<f64> = load.models.iter().map(|model| 1.0 / seconds_per_request(model).sqrt()).collect();
         // One day whatever the size: the quick variant sees the rise of the morning.
         let factors: Vec<_> = (0..MODELS as u64).map(|model| factors(seed, model, duration_s.max(1_500.0))).collect();

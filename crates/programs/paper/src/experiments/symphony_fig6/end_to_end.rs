@@ -1,4 +1,5 @@
-//! The zoo, and Table 4's ResNet50, as processes beside the simulator. Measured by `benches/live_over_simulated.py`, shown again here.
+//! The zoo, and Table 4's ResNet50, as processes beside the simulator. Measured by `benches/live_over_simulated.py`,
+//! shown again here.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! `symphony get epochs --federation`, `plan show|diff --federation`: what moved between clusters, in the words of a cluster's plans.
+//! `symphony get epochs --federation`, `plan show|diff --federation`: what moved between clusters, in the words of a
+//! cluster's plans.
 
 use std::collections::BTreeMap;
 

@@ -106,7 +106,8 @@ fn left_alone_json(left: &[(String, String)]) -> Vec<Value> {
     left.iter().map(|(model, why)| json!({ "model": model, "reason": why })).collect()
 }
 
-/// Seconds that the backend with most to load takes at least, where its speed is known. What takes no time needs no speed.
+/// Seconds that the backend with most to load takes at least, where its speed is known. What takes no time needs no
+/// speed.
 fn seconds(cost: MoveCostView) -> Option<f64> {
     (cost.backend_ms > 0 || cost.backend_bytes == 0).then(|| cost.backend_ms as f64 / 1000.0)
 }

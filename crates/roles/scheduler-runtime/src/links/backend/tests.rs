@@ -18,7 +18,8 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.unwrap_or_else(|_| panic!("no {what}"))
 }
 
-/// A link to a backend that the test plays, in front of workers that have stopped: what they are told stays where it is.
+/// A link to a backend that the test plays, in front of workers that have stopped: what they are told stays where it
+/// is.
 struct Scene {
     workers: Arc<Workers>,
     usage: watch::Sender<Usage>,

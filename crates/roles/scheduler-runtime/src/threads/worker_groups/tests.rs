@@ -226,8 +226,8 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
 }
 
 proptest! {
-    /// Whatever comes when: every input of a group that stays is taken in, nobody who is over has another turn, and all of
-    /// those leave.
+    /// Whatever comes when: every input of a group that stays is taken in, nobody who is over has another turn, and all
+    /// of those leave.
     #[test]
     fn nothing_is_forgotten(deeds in deeds()) {
         let mut scene = Scene::new();

@@ -31,7 +31,8 @@ impl ModelWorker {
         why: GrantWhy,
     ) {
         let gpu = GpuId::new(plan.gpu);
-        // The plan is checked against its grant, and the grant by the rank worker against the plan before it: together S1.
+        // The plan is checked against its grant, and the grant by the rank worker against the plan before it: together
+        // S1.
         self.check.busy_until(gpu, free_at);
         self.step_granted(
             now,
@@ -125,7 +126,8 @@ impl ModelWorker {
         }
     }
 
-    /// Whether any GPU of the lead can be expected to run something: one is linked, takes work, and has not fallen silent.
+    /// Whether any GPU of the lead can be expected to run something: one is linked, takes work, and has not fallen
+    /// silent.
     fn is_served(&self, now: Time) -> bool {
         if self.all_drained {
             return false;

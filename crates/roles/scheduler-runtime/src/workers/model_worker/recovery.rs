@@ -30,8 +30,9 @@ impl ModelWorker {
         }
     }
 
-    /// Queues a request that was an arrival before, when it came to this lead or the one before it. It was let in then, and is
-    /// not shed now; and it did not come now, with all the others that come back: it says nothing about the load.
+    /// Queues a request that was an arrival before, when it came to this lead or the one before it. It was let in then,
+    /// and is not shed now; and it did not come now, with all the others that come back: it says nothing about the
+    /// load.
     pub(super) fn give_back(&mut self, now: Time, model: ModelId, request: Request) {
         self.wait(now, model, ModelInput::Return(request), request.id);
     }
