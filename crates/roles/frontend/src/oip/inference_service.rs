@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use symphony_types::{Nanos, Signature, Transforms};
 
-use super::{Credential, InferError, Receipt, RepositoryError};
+use super::{Credential, InFlightPermit, InferError, Receipt, RepositoryError};
 
 /// Answers what the protocol asks. One implementation serves gRPC and REST alike.
 ///
@@ -29,7 +29,13 @@ pub trait InferenceService: Send + Sync + 'static {
     /// Counters of one version, of all versions of a model, or of all models; empty if there is no such model.
     fn statistics(&self, of: Option<(&str, Option<u64>)>) -> Vec<ModelStatistics>;
 
-    /// Runs one request to its outcome, which always comes: by the deadline and the grace that follows it.
+    /// Admits one request, before it is read; it is in flight until the permit is dropped.
+    ///
+    /// # Errors
+    /// If as many requests as may are in flight.
+    fn admit(&self) -> Result<InFlightPermit, InferError>;
+
+    /// Runs one request that was admitted to its outcome, which always comes: by the deadline and the grace that follows it.
     ///
     /// Dropping the future means that the client has gone; the request is then cancelled.
     fn infer(&self, request: InferRequest) -> impl Future<Output = Result<InferAnswer, InferError>> + Send;

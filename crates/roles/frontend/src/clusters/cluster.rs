@@ -16,13 +16,13 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::control_plane::ControlPlane;
+use crate::accounts::ledger::Ledger;
+use crate::clusters::routing::{Route, Routes, routes};
 use crate::data_server::DataServer;
-use crate::leader_link::{LeaderLink, Word};
-use crate::ledger::Ledger;
-use crate::request_table::{Pending, RequestTable};
-use crate::rerouter::Rerouter;
-use crate::routing::{Route, Routes, routes};
+use crate::dispatch::control_plane::ControlPlane;
+use crate::dispatch::leader_link::{LeaderCommand, LeaderLink};
+use crate::dispatch::rerouter::Rerouter;
+use crate::requests::request_table::{Pending, RequestTable};
 
 /// How long registration may take: a cluster that starts together elects its leader first.
 pub(crate) const REGISTER_WITHIN: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ pub struct ClusterAccess {
 
 /// Who this frontend is, in whichever cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Own {
+pub(crate) struct FrontendIdentity {
     pub(crate) name: String,
     pub(crate) boot: BootId,
     pub(crate) console_addr: String,
@@ -75,21 +75,21 @@ pub(crate) struct Cluster {
     pub(crate) view: ViewReceiver,
     pub(crate) table: Arc<RequestTable>,
     inputs: Option<Arc<SharedInputs>>,
-    own: Own,
+    identity: FrontendIdentity,
     routes: RwLock<Arc<Routes>>,
     /// Log index of the view that the routes are of.
     routed_index: AtomicU64,
-    links: Mutex<HashMap<SubclusterId, Way>>,
+    links: Mutex<HashMap<SubclusterId, LeaderHandle>>,
     control_plane: Arc<ControlPlane>,
     /// Where links hand over requests that their leaders do not serve.
-    turned_away: UnboundedSender<u64>,
+    misrouted: UnboundedSender<u64>,
     net: Net,
 }
 
 /// The way to the leader of a sub-cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
-    words: UnboundedSender<Word>,
+pub(crate) struct LeaderHandle {
+    commands: UnboundedSender<LeaderCommand>,
     /// The leader has stopped because it lost the control group, or is gone and nobody could name another one.
     pub(crate) suspended: Arc<AtomicBool>,
 }
@@ -101,14 +101,14 @@ impl Cluster {
     /// If the cluster does not answer or refuses. The port for backends is then free to be tried with again.
     pub(crate) async fn join(
         access: ClusterAccess,
-        own: Own,
+        identity: FrontendIdentity,
         Requests { table, inputs }: Requests,
     ) -> Result<Arc<Self>, (ControlError, ClusterAccess)> {
         let request = pb::RegisterFrontendRequest {
-            name: own.name.clone(),
-            boot_id: own.boot.get(),
+            name: identity.name.clone(),
+            boot_id: identity.boot.get(),
             data_addr: access.data_addr.clone(),
-            console_addr: own.console_addr.clone(),
+            console_addr: identity.console_addr.clone(),
         };
         let call = |mut client: pb::control_client::ControlClient<_>| {
             let request = request.clone();
@@ -120,35 +120,35 @@ impl Cluster {
         };
         let ClusterAccess { name, data, net, control, .. } = access;
         let id = FrontendId::new(reply.frontend);
-        let view = control.watch_as_frontend(&format!("frontend {}", own.name), id, own.boot);
-        let (turned_away, turned_away_out) = mpsc::unbounded_channel();
-        let (boot, ended) = (own.boot, own.ended.clone());
+        let view = control.watch_as_frontend(&format!("frontend {}", identity.name), id, identity.boot);
+        let (misrouted, misrouted_out) = mpsc::unbounded_channel();
+        let (boot, ended) = (identity.boot, identity.ended.clone());
         let cluster = Arc::new(Self {
             id,
             control,
             view: view.clone(),
             table,
             inputs: inputs.clone(),
-            own,
+            identity,
             routes: RwLock::default(),
             routed_index: AtomicU64::default(),
             links: Mutex::default(),
             control_plane: Arc::default(),
-            turned_away,
+            misrouted,
             net: net.clone(),
         });
-        let (table, ledger) = (Arc::clone(&cluster.table), Arc::clone(&cluster.own.ledger));
+        let (table, ledger) = (Arc::clone(&cluster.table), Arc::clone(&cluster.identity.ledger));
         let server = DataServer { boot, table: Arc::clone(&table), ledger, inputs, view: view.clone() };
         tokio::spawn(server.accept(Incoming::new(data, net, DATA), ended.clone()));
         tokio::spawn(follow(Arc::clone(&cluster), view.clone()));
         let owner = Arc::downgrade(&cluster);
         let announce = move |subcluster, sequence| {
             if let Some(owner) = owner.upgrade() {
-                owner.tell(subcluster, Word::New(sequence));
+                owner.tell(subcluster, LeaderCommand::Announce(sequence));
             }
         };
         let rerouter = Rerouter { table, view: view.clone(), announce };
-        tokio::spawn(rerouter.run(turned_away_out, ended));
+        tokio::spawn(rerouter.run(misrouted_out, ended));
         tokio::spawn(report_drained(Arc::clone(&cluster), view));
         tracing::info!(cluster = name, frontend = %id, %boot, "registered");
         Ok(cluster)
@@ -156,29 +156,29 @@ impl Cluster {
 
     /// A cluster that says nothing but `view`.
     #[cfg(test)]
-    pub(crate) fn showing(id: FrontendId, own: &Own, view: View) -> Arc<Self> {
+    pub(crate) fn showing(id: FrontendId, identity: &FrontendIdentity, view: View) -> Arc<Self> {
         Arc::new(Self {
             id,
             control: ControlClient::new(&Net::plaintext(), &["127.0.0.1:1".to_owned()]).unwrap(),
             table: Arc::default(),
             inputs: None,
-            own: own.clone(),
+            identity: identity.clone(),
             routes: RwLock::new(Arc::new(routes(&view))),
             routed_index: AtomicU64::new(view.applied_index),
             links: Mutex::default(),
             control_plane: Arc::default(),
-            turned_away: mpsc::unbounded_channel().0,
+            misrouted: mpsc::unbounded_channel().0,
             net: Net::plaintext(),
             view: watch::channel(Arc::new(view)).1,
         })
     }
 
-    /// From now on it says `view`; what [`Cluster::turns_away`] says stays.
+    /// From now on it says `view`; what [`Cluster::is_cordoned`] says stays.
     #[cfg(test)]
     pub(crate) fn show(&self, view: &View) {
         *self.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes(view));
         self.routed_index.store(view.applied_index, Ordering::Release);
-        self.own.news.send_modify(|count| *count += 1);
+        self.identity.news.send_modify(|count| *count += 1);
     }
 
     /// Where requests for the model go, if the cluster has it.
@@ -188,7 +188,7 @@ impl Cluster {
 
     /// Waits until the routes are those of a view of this log index or a later one.
     pub(crate) async fn routed(&self, index: u64) {
-        let mut news = self.own.news.subscribe();
+        let mut news = self.identity.news.subscribe();
         // Routes are made before the news are told.
         while self.routed_index.load(Ordering::Acquire) < index {
             if news.changed().await.is_err() {
@@ -203,15 +203,16 @@ impl Cluster {
     }
 
     /// Whether the cluster says that this frontend is to take nothing new.
-    pub(crate) fn turns_away(&self) -> bool {
-        let own =
-            |view: &View| view.frontends.get(&self.id).is_some_and(|f| f.boot == self.own.boot && !f.duty.takes_work());
-        own(&self.view.borrow())
+    pub(crate) fn is_cordoned(&self) -> bool {
+        let cordons = |view: &View| {
+            view.frontends.get(&self.id).is_some_and(|f| f.boot == self.identity.boot && !f.duty.takes_work())
+        };
+        cordons(&self.view.borrow())
     }
 
     /// Has the cluster agree that this life ends: nobody counts on it any more.
     pub(crate) async fn leave(&self, within: Duration) {
-        let (member, boot_id) = (Some(Member::Frontend(self.id).into()), self.own.boot.get());
+        let (member, boot_id) = (Some(Member::Frontend(self.id).into()), self.identity.boot.get());
         let call = |mut client: pb::control_client::ControlClient<_>| {
             let request = pb::LeaveRequest { member, boot_id };
             async move { client.leave(request).await }
@@ -223,7 +224,7 @@ impl Cluster {
 
     /// Tells the cluster that this frontend, which takes nothing new, has nothing left to answer.
     pub(crate) async fn report_drained(&self, within: Duration) {
-        let (member, boot_id) = (Some(Member::Frontend(self.id).into()), self.own.boot.get());
+        let (member, boot_id) = (Some(Member::Frontend(self.id).into()), self.identity.boot.get());
         let call = |mut client: pb::control_client::ControlClient<_>| {
             let request = pb::ReportDrainedRequest { member, boot_id };
             async move { client.report_drained(request).await }
@@ -234,33 +235,33 @@ impl Cluster {
     }
 
     /// The way to the sub-cluster's leader, opened when it is first asked for.
-    pub(crate) fn link(self: &Arc<Self>, subcluster: SubclusterId) -> Way {
+    pub(crate) fn link(self: &Arc<Self>, subcluster: SubclusterId) -> LeaderHandle {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let link = links.entry(subcluster).or_insert_with(|| {
-            let (sender, words) = mpsc::unbounded_channel();
+            let (sender, commands) = mpsc::unbounded_channel();
             let suspended = Arc::new(AtomicBool::new(false));
             let link = LeaderLink {
                 frontend: self.id,
-                boot: self.own.boot,
+                boot: self.identity.boot,
                 subcluster,
                 net: self.net.clone(),
                 view: self.view.clone(),
                 table: Arc::clone(&self.table),
-                ledger: Arc::clone(&self.own.ledger),
-                words,
+                ledger: Arc::clone(&self.identity.ledger),
+                commands,
                 suspended: Arc::clone(&suspended),
                 control_plane: Arc::clone(&self.control_plane),
                 unlinked: None,
-                turned_away: self.turned_away.clone(),
+                misrouted: self.misrouted.clone(),
             };
-            tokio::spawn(link.run(self.own.ended.clone()));
-            Way { words: sender, suspended }
+            tokio::spawn(link.run(self.identity.ended.clone()));
+            LeaderHandle { commands: sender, suspended }
         });
         link.clone()
     }
 
-    fn tell(self: &Arc<Self>, subcluster: SubclusterId, word: Word) {
-        let _ = self.link(subcluster).words.send(word);
+    fn tell(self: &Arc<Self>, subcluster: SubclusterId, command: LeaderCommand) {
+        let _ = self.link(subcluster).commands.send(command);
     }
 
     /// Takes a request in and announces it, unless it is held. Its name here, and its number.
@@ -268,17 +269,17 @@ impl Cluster {
         let (subcluster, held) = (pending.subcluster, pending.held);
         let sequence = self.table.insert(pending);
         if !held {
-            self.tell(subcluster, Word::New(sequence));
+            self.tell(subcluster, LeaderCommand::Announce(sequence));
             self.share(sequence);
         }
-        (RequestId { frontend: self.id, boot: self.own.boot, sequence }, sequence)
+        (RequestId { frontend: self.id, boot: self.identity.boot, sequence }, sequence)
     }
 
     /// Announces a request that was held, where its model is now, with its input if that has been made by now: else a GPU could be
     /// given the request and find no input.
     pub(crate) fn release(self: &Arc<Self>, sequence: u64, route: &Route, made: Option<&Bytes>) {
         if self.table.release(sequence, route.model, route.subcluster, made) {
-            self.tell(route.subcluster, Word::New(sequence));
+            self.tell(route.subcluster, LeaderCommand::Announce(sequence));
             self.share(sequence);
         }
     }
@@ -301,7 +302,7 @@ impl Cluster {
     pub(crate) fn withdraw(self: &Arc<Self>, sequence: u64) -> Option<SubclusterId> {
         let pending = self.table.remove(sequence)?;
         if !pending.held {
-            self.tell(pending.subcluster, Word::Cancel(sequence, pending.model.get()));
+            self.tell(pending.subcluster, LeaderCommand::Cancel(sequence, pending.model.get()));
         }
         Some(pending.subcluster)
     }
@@ -317,7 +318,7 @@ impl Cluster {
         let taken = self.table.take_back(model);
         for &(sequence, told) in &taken {
             if let Some(subcluster) = told {
-                self.tell(subcluster, Word::Cancel(sequence, model.get()));
+                self.tell(subcluster, LeaderCommand::Cancel(sequence, model.get()));
             }
         }
         taken.len()
@@ -330,9 +331,9 @@ async fn follow(cluster: Arc<Cluster>, mut view: ViewReceiver) {
     let mut known = false;
     loop {
         let current = Arc::clone(&view.borrow_and_update());
-        let is_known = current.frontends.get(&cluster.id).is_some_and(|known| known.boot == cluster.own.boot);
+        let is_known = current.frontends.get(&cluster.id).is_some_and(|known| known.boot == cluster.identity.boot);
         if known && !is_known {
-            cluster.own.forgotten.send_replace(Some(cluster.id));
+            cluster.identity.forgotten.send_replace(Some(cluster.id));
         }
         known = is_known;
         let routes = Arc::new(routes(&current));
@@ -341,9 +342,9 @@ async fn follow(cluster: Arc<Cluster>, mut view: ViewReceiver) {
         for &subcluster in current.subclusters.keys() {
             cluster.link(subcluster);
         }
-        cluster.own.news.send_modify(|count| *count += 1);
+        cluster.identity.news.send_modify(|count| *count += 1);
         tokio::select! {
-            () = cluster.own.ended.cancelled() => return,
+            () = cluster.identity.ended.cancelled() => return,
             changed = view.changed() => if changed.is_err() { return },
         }
     }
@@ -356,7 +357,7 @@ const REPORT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Tells the cluster, once for each time that this frontend is to take nothing new, that it has nothing left to answer.
 async fn report_drained(cluster: Arc<Cluster>, mut view: ViewReceiver) {
-    let boot = cluster.own.boot;
+    let boot = cluster.identity.boot;
     loop {
         let draining = {
             let view = view.borrow_and_update();
@@ -366,7 +367,7 @@ async fn report_drained(cluster: Arc<Cluster>, mut view: ViewReceiver) {
             cluster.report_drained(REPORT_WITHIN).await;
         }
         tokio::select! {
-            () = cluster.own.ended.cancelled() => return,
+            () = cluster.identity.ended.cancelled() => return,
             changed = view.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(DRAINED_POLL), if draining => {}
         }

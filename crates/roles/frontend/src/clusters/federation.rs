@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use symphony_transport::{FederationClient, PlanReceiver};
 use tokio::sync::watch;
 
-use super::Inner;
-use crate::cluster::{Cluster, ClusterAccess, Own};
+use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity};
+use crate::clusters::cluster_order::lost_home;
+use crate::frontend::Inner;
 use crate::oip::ModelState;
-use crate::plan::lost_home;
 
 /// Pause before a cluster that did not take this frontend in is asked again.
 const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -18,21 +18,21 @@ const RATES_EVERY: Duration = Duration::from_secs(1);
 const RATES_WITHIN: Duration = Duration::from_millis(900);
 
 /// Gets into a cluster, however long that takes.
-pub(super) async fn join(inner: Arc<Inner>, index: usize, mut access: ClusterAccess, own: Own) {
-    let place = &inner.places[index];
+pub(crate) async fn join(inner: Arc<Inner>, index: usize, mut access: ClusterAccess, identity: FrontendIdentity) {
+    let slot = &inner.slots[index];
     loop {
         let joined = tokio::select! {
             () = inner.ended.cancelled() => return,
-            joined = Cluster::join(access, own.clone(), place.requests.clone()) => joined,
+            joined = Cluster::join(access, identity.clone(), slot.requests.clone()) => joined,
         };
         match joined {
             Ok(cluster) => {
-                let _ = place.cluster.set(cluster);
-                own.news.send_modify(|count| *count += 1);
+                let _ = slot.cluster.set(cluster);
+                identity.news.send_modify(|count| *count += 1);
                 return;
             }
             Err((error, again)) => {
-                tracing::warn!(cluster = place.name, %error, "not registered; the other clusters are served without it");
+                tracing::warn!(cluster = slot.name, %error, "not registered; the other clusters are served without it");
                 access = again;
             }
         }
@@ -42,19 +42,19 @@ pub(super) async fn join(inner: Arc<Inner>, index: usize, mut access: ClusterAcc
 
 /// Takes requests back from clusters that are lost, as soon as another one has their model: those that wait there are served in
 /// time, those that a backend has wait for its answer.
-pub(super) async fn follow(inner: Arc<Inner>, mut plan: PlanReceiver, mut news: watch::Receiver<u64>) {
+pub(crate) async fn follow(inner: Arc<Inner>, mut plan: PlanReceiver, mut news: watch::Receiver<u64>) {
     loop {
         let current = Arc::clone(&plan.borrow_and_update());
         for (index, cluster) in inner.clusters() {
             for (name, route) in cluster.routes().iter() {
                 let ready_in = |other: &str| {
-                    let mut others = inner.clusters().filter(|&(at, _)| inner.places[at].name == other);
+                    let mut others = inner.clusters().filter(|&(at, _)| inner.slots[at].name == other);
                     others.any(|(_, other)| other.route(name).is_some_and(|r| r.info.state == ModelState::Ready))
                 };
-                if lost_home(&current, name, &inner.places[index].name).is_some_and(ready_in) {
+                if lost_home(&current, name, &inner.slots[index].name).is_some_and(ready_in) {
                     let taken = cluster.take_back(route.model);
                     if taken > 0 {
-                        tracing::info!(model = name, cluster = inner.places[index].name, taken, "requests taken back");
+                        tracing::info!(model = name, cluster = inner.slots[index].name, taken, "requests taken back");
                     }
                 }
             }
@@ -68,7 +68,7 @@ pub(super) async fn follow(inner: Arc<Inner>, mut plan: PlanReceiver, mut news: 
 }
 
 /// Tells the federation's leader what clients ask for, as long as anybody does.
-pub(super) async fn report_rates(inner: Arc<Inner>, federation: FederationClient, frontend: String) {
+pub(crate) async fn report_rates(inner: Arc<Inner>, federation: FederationClient, frontend: String) {
     let mut ticks = tokio::time::interval(RATES_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {

@@ -15,9 +15,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::leader_link::{LeaderLink, Word};
-use crate::ledger::Ledger;
-use crate::request_table::{Ending, Payload, Pending, RequestTable};
+use crate::accounts::ledger::Ledger;
+use crate::dispatch::leader_link::{LeaderCommand, LeaderLink};
+use crate::requests::request_table::{Ending, Payload, Pending, RequestTable};
 
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 const MODEL: ModelId = ModelId::new(4);
@@ -27,10 +27,10 @@ const SECOND: Token = Token::new(20);
 struct Scene {
     table: Arc<RequestTable>,
     ledger: Arc<Ledger>,
-    words: mpsc::UnboundedSender<Word>,
+    commands: mpsc::UnboundedSender<LeaderCommand>,
     view: watch::Sender<Arc<View>>,
     suspended: Arc<AtomicBool>,
-    turned_away: mpsc::UnboundedReceiver<u64>,
+    misrouted: mpsc::UnboundedReceiver<u64>,
     ended: CancellationToken,
 }
 
@@ -68,10 +68,10 @@ impl Scene {
 
     fn showing(view: View) -> Self {
         let (view, view_receiver) = watch::channel(Arc::new(view));
-        let (words, words_out) = mpsc::unbounded_channel();
+        let (commands, commands_out) = mpsc::unbounded_channel();
         let (table, ledger, ended) = (Arc::default(), Arc::default(), CancellationToken::new());
         let suspended = Arc::<AtomicBool>::default();
-        let (turned_away, turned_away_out) = mpsc::unbounded_channel();
+        let (misrouted, misrouted_out) = mpsc::unbounded_channel();
         let link = LeaderLink {
             frontend: FrontendId::new(2),
             boot: BootId::new(3),
@@ -80,14 +80,14 @@ impl Scene {
             view: view_receiver,
             table: Arc::clone(&table),
             ledger: Arc::clone(&ledger),
-            words: words_out,
+            commands: commands_out,
             suspended: Arc::clone(&suspended),
             control_plane: Arc::default(),
             unlinked: None,
-            turned_away,
+            misrouted,
         };
         tokio::spawn(link.run(ended.clone()));
-        Self { table, ledger, words, view, suspended, turned_away: turned_away_out, ended }
+        Self { table, ledger, commands, view, suspended, misrouted: misrouted_out, ended }
     }
 
     /// Takes a request in and says so, as the frontend does.
@@ -107,7 +107,7 @@ impl Scene {
             read: false,
             waiter,
         });
-        self.words.send(Word::New(sequence)).unwrap();
+        self.commands.send(LeaderCommand::Announce(sequence)).unwrap();
         (sequence, ending)
     }
 }
@@ -319,19 +319,19 @@ async fn outcomes_and_withdrawals_find_their_requests() {
     assert_eq!(scene.table.len(), 1);
 
     scene.table.remove(withdrawn).unwrap();
-    scene.words.send(Word::Cancel(withdrawn, MODEL.get())).unwrap();
+    scene.commands.send(LeaderCommand::Cancel(withdrawn, MODEL.get())).unwrap();
     assert_eq!(leader.next().await, ToLeader::Cancel { requests: vec![(withdrawn, MODEL.get())] });
 }
 
 #[tokio::test]
-async fn what_the_leader_does_not_serve_is_turned_away_and_not_ended() {
+async fn what_the_leader_does_not_serve_is_rerouted_and_not_ended() {
     let listener = listener().await;
     let mut scene = Scene::new(&listener);
     let (sequence, mut ending) = scene.accept();
     let leader = Leader::welcomes(&listener, FIRST).await;
     let requests = vec![(sequence, EndReason::Failed(FailReason::ModelNotReady))];
     leader.sender.send(ToFrontend::Ended { requests }).unwrap();
-    assert_eq!(soon(scene.turned_away.recv()).await, Some(sequence));
+    assert_eq!(soon(scene.misrouted.recv()).await, Some(sequence));
     assert!(ending.try_recv().is_err(), "its model may be served elsewhere");
 }
 

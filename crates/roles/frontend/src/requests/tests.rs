@@ -8,16 +8,32 @@ use symphony_protocol::view::{
     BackendView, FrontendView, ModelSource, ModelSpec, ModelView, ReplicaView, SubclusterView,
 };
 use symphony_types::{
-    BackendId, DropReason, Duty, FailReason, Filter, FrontendId, ModelId, Nanos, RequestValue, SubclusterId,
+    BackendId, BootId, DropReason, Duty, FailReason, Filter, FrontendId, ModelId, Nanos, RequestValue, SubclusterId,
 };
 
-use super::*;
+use crate::accounts::rates::Rates;
+use crate::accounts::statistics::Statistics;
+use crate::clusters::cluster::{Cluster, FrontendIdentity, Requests};
+use crate::frontend::{ClusterSlot, Inner};
+use crate::oip::InFlightLimit;
+use crate::oip::limits::image_limits;
 use crate::oip::{
     InferAnswer, InferError, InferRequest, ModelState, Pictures, Receipt, RepositoryError, RequestedDeadline,
 };
-use crate::repository_desk::CallEnded;
-use crate::request_table::Ending;
-use crate::test_pictures::{SLO, cut_off, model, picture, pictures};
+use crate::pictures::decoders::Decoders;
+use crate::pictures::test_pictures::{SLO, cut_off, model, picture, pictures};
+use crate::repository::repository_desk::CallEnded;
+use crate::repository::repository_desk::RepositoryDesk;
+use crate::requests::request_table::Ending;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use symphony_config::ImagesConfig;
+use symphony_protocol::federation::FederationView;
+use symphony_protocol::view::View;
+use symphony_telemetry::Registry;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 const FRONTEND: FrontendId = FrontendId::new(2);
 const BOOT: BootId = BootId::new(3);
@@ -56,7 +72,7 @@ fn frontend(views: Vec<View>, plan: FederationView) -> Arc<Inner> {
 
 /// The same, with a plan that may change.
 fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<Inner> {
-    let own = Own {
+    let identity = FrontendIdentity {
         name: "f".into(),
         boot: BOOT,
         console_addr: String::new(),
@@ -65,25 +81,25 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         news: watch::Sender::default(),
         forgotten: watch::Sender::default(),
     };
-    let place = |(name, view): (&str, View)| {
-        let cluster = Cluster::showing(FRONTEND, &own, view);
+    let slot = |(name, view): (&str, View)| {
+        let cluster = Cluster::showing(FRONTEND, &identity, view);
         let requests = Requests { table: Arc::clone(&cluster.table), inputs: None };
-        Place { name: name.to_owned(), requests, cluster: OnceLock::from(cluster) }
+        ClusterSlot { name: name.to_owned(), requests, cluster: OnceLock::from(cluster) }
     };
     let images = ImagesConfig { threads: 1, waiting_max: 4, pixels_max: 1 << 20, decoded_mb_max: 1 };
     Arc::new(Inner {
         grace: Duration::ZERO,
-        in_flight_max: 8,
-        ledger: Arc::clone(&own.ledger),
+        in_flight_limit: InFlightLimit::new(8),
+        ledger: Arc::clone(&identity.ledger),
         statistics: Statistics::new(&Registry::new("frontend")),
         decoders: Decoders::new(&images, image_limits(&images), &Registry::new("frontend")),
-        places: ["a", "b", "c"].into_iter().zip(views).map(place).collect(),
+        slots: ["a", "b", "c"].into_iter().zip(views).map(slot).collect(),
         plan: Some(plan),
         rates: Rates::begin(Instant::now()),
         repository: RepositoryDesk::new(None, &Registry::new("frontend")),
         draining: AtomicBool::new(false),
-        forgotten: own.forgotten.subscribe(),
-        ended: own.ended,
+        forgotten: identity.forgotten.subscribe(),
+        ended: identity.ended,
     })
 }
 
@@ -109,7 +125,7 @@ fn patient(receipt: Receipt, pictures: Pictures) -> InferRequest {
 }
 
 /// What clients ask for, and what was refused, by model and reason.
-fn at_the_door(frontend: &Inner) -> (u64, BTreeMap<&'static str, u64>) {
+fn counted(frontend: &Inner) -> (u64, BTreeMap<&'static str, u64>) {
     (frontend.rates.counted("m"), frontend.statistics.refusals("m"))
 }
 
@@ -120,31 +136,29 @@ async fn a_refusal_is_counted_and_no_demand_if_nobody_could_serve_it() {
     hopeless.deadline.timeout = Some(Nanos::from_millis(7_200_000));
     hopeless.deadline.exceed_slo = true;
     assert!(matches!(frontend.infer(hopeless).await, Err(InferError::InvalidRequest(_))));
-    assert_eq!(at_the_door(&frontend), (0, [("invalid_request", 1)].into()));
+    assert_eq!(counted(&frontend), (0, [("invalid_request", 1)].into()));
 
-    // As many as may are in flight.
-    let patient = || {
-        let mut request = request(Receipt::default(), None);
-        (request.deadline.timeout, request.deadline.exceed_slo) = (Some(Nanos::from_millis(60_000)), true);
-        request
-    };
-    let _all: Vec<_> = (0..frontend.in_flight_max).map(|_| asks(&frontend, patient())).collect();
-    while frontend.in_flight() < frontend.in_flight_max {
+    // More GPUs could decode no more pictures, but they could serve those that get through.
+    let crowd = pictures(vec![picture(&[42]); 4], 0);
+    let _busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
+    let _all = asks(&frontend, patient(Receipt::default(), crowd));
+    while frontend.in_flight() < 1 {
         tokio::task::yield_now().await;
     }
-    let in_flight = frontend.in_flight_max as u64;
-    assert!(matches!(ask(&frontend).await, InferError::Busy { .. }));
-    assert_eq!(at_the_door(&frontend), (in_flight + 1, [("invalid_request", 1), ("too_many_requests", 1)].into()));
-    assert_eq!(frontend.ledger.counts().accepted, in_flight);
+    let refused = frontend.infer(patient(Receipt::default(), of_42())).await;
+    assert!(matches!(refused, Err(InferError::DecodersBusy { .. })));
+    let refusals = [("invalid_request", 1), (InferError::DecodersBusy { waiting_max: 4 }.face().reason, 1)];
+    assert_eq!(counted(&frontend), (2, refusals.into()));
+    assert_eq!(frontend.ledger.counts().accepted, 1);
 }
 
 #[tokio::test]
-async fn what_a_frontend_that_ends_turns_away_is_counted() {
+async fn what_a_frontend_that_ends_refuses_is_counted() {
     let frontend = frontend(vec![view(true, Duty::Serving)], FederationView::default());
     frontend.draining.store(true, Ordering::Release);
     assert_eq!(ask(&frontend).await, InferError::Failed(FailReason::Draining));
     // Its clients go elsewhere, and are demand there.
-    assert_eq!(at_the_door(&frontend), (0, [("draining", 1)].into()));
+    assert_eq!(counted(&frontend), (0, [("draining", 1)].into()));
 }
 
 /// One picture, of value 42.
@@ -172,7 +186,7 @@ fn answer() -> Ending {
 }
 
 #[tokio::test]
-async fn a_cluster_that_turns_the_frontend_away_gets_nothing_new_although_another_takes_it() {
+async fn a_cluster_that_has_cordoned_the_frontend_gets_nothing_new_although_another_takes_it() {
     let views = |duty| vec![view(true, duty), view(false, Duty::Serving)];
     let asked = |duty| async move {
         let frontend = frontend(views(duty), FederationView::default());
@@ -186,16 +200,16 @@ async fn a_cluster_that_turns_the_frontend_away_gets_nothing_new_although_anothe
 }
 
 #[tokio::test]
-async fn what_one_cluster_turns_away_does_not_go_to_one_that_shall_become_empty() {
+async fn what_one_cluster_does_not_serve_does_not_go_to_one_that_has_cordoned_the_frontend() {
     let frontend = frontend(vec![view(true, Duty::Serving), view(true, Duty::Draining)], FederationView::default());
     let receipt = Receipt::default();
-    let turn_away = async {
+    let not_served = async {
         while receipt.id().is_none() {
             tokio::task::yield_now().await;
         }
-        frontend.places[0].requests.table.end(receipt.id().unwrap().sequence, Ending::NotHere);
+        frontend.slots[0].requests.table.end(receipt.id().unwrap().sequence, Ending::NotHere);
     };
-    let (error, ()) = tokio::join!(ask_as(&frontend, receipt.clone()), turn_away);
+    let (error, ()) = tokio::join!(ask_as(&frontend, receipt.clone()), not_served);
     assert_eq!(error, InferError::Failed(FailReason::Draining));
     assert_eq!(frontend.in_flight(), 0);
 }
@@ -223,7 +237,7 @@ async fn a_request_has_its_name_and_its_place_while_its_picture_waits_and_is_ann
     let asking = asks(&frontend, patient(receipt.clone(), of_42()));
     let sequence = sequence(&receipt).await;
     assert_eq!((frontend.ledger.counts().accepted, frontend.in_flight()), (1, 1), "a drain waits for it");
-    let table = &frontend.places[0].requests.table;
+    let table = &frontend.slots[0].requests.table;
     assert!(!table.waits_for(SUBCLUSTER), "nobody is told of it");
     drop(busy);
     while !table.waits_for(SUBCLUSTER) {
@@ -245,7 +259,7 @@ async fn a_request_whose_picture_takes_long_is_announced_with_its_input() {
     let (receipt, slow) = (Receipt::default(), Pictures { quick: false, ..of_42() });
     let asking = asks(&frontend, patient(receipt.clone(), slow));
     let sequence = sequence(&receipt).await;
-    let table = &frontend.places[0].requests.table;
+    let table = &frontend.slots[0].requests.table;
     while !table.waits_for(SUBCLUSTER) {
         tokio::task::yield_now().await;
     }
@@ -288,7 +302,7 @@ async fn who_waited_for_a_thread_goes_where_its_model_is_by_then() {
     };
     let (plan, plans) = watch::channel(home("a"));
     let frontend = planned(vec![view(true, Duty::Serving), view(true, Duty::Serving)], plans);
-    let [here, there] = [0, 1].map(|at: usize| Arc::clone(&frontend.places[at].requests.table));
+    let [here, there] = [0, 1].map(|at: usize| Arc::clone(&frontend.slots[at].requests.table));
     let busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
     let (moves, stays) = (Receipt::default(), Receipt::default());
     let asking = asks(&frontend, patient(moves.clone(), of_42()));
@@ -317,7 +331,7 @@ async fn who_waited_for_a_thread_goes_where_its_model_is_by_then() {
         backend.subcluster = other;
     }
     moved.subclusters = [(other, SubclusterView { name: "t".into(), ..SubclusterView::default() })].into();
-    frontend.places[1].cluster.get().unwrap().show(&moved);
+    frontend.slots[1].cluster.get().unwrap().show(&moved);
     drop(busy);
     while !there.waits_for(other) {
         tokio::task::yield_now().await;
@@ -340,8 +354,8 @@ fn loaded_again() -> View {
 async fn a_picture_that_was_made_for_a_former_model_of_the_name_is_not_given_to_its_successor() {
     let views = || vec![view(true, Duty::Serving), view(true, Duty::Serving)];
     let frontend = frontend(views(), FederationView::default());
-    let [here, there] = [0, 1].map(|at: usize| Arc::clone(&frontend.places[at].requests.table));
-    let [a, b] = [0, 1].map(|at: usize| Arc::clone(frontend.places[at].cluster.get().unwrap()));
+    let [here, there] = [0, 1].map(|at: usize| Arc::clone(&frontend.slots[at].requests.table));
+    let [a, b] = [0, 1].map(|at: usize| Arc::clone(frontend.slots[at].cluster.get().unwrap()));
 
     // Another cluster still has the one that was meant.
     let busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
@@ -392,7 +406,7 @@ async fn who_is_told_that_a_load_failed_does_not_find_the_model_loading() {
     });
     tokio::task::yield_now().await;
     assert!(!told.is_finished(), "its own view is older than the failure");
-    frontend.places[0].cluster.get().unwrap().show(&said(7, Some(Err("no such file".into()))));
+    frontend.slots[0].cluster.get().unwrap().show(&said(7, Some(Err("no such file".into()))));
     let (told, state) = told.await.unwrap();
     assert_eq!(told, Err(RepositoryError::Failed("no such file".into())));
     assert_eq!(state, ModelState::Unavailable("no such file".into()));

@@ -8,10 +8,10 @@ use symphony_types::VersionedName;
 
 use super::{Frontend, Inner};
 use crate::oip::{
-    Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, ModelInfo, ModelState,
-    ModelStatistics, Parameter, RepositoryError, ServerInfo, shorten,
+    Credential, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, ModelInfo,
+    ModelState, ModelStatistics, Parameter, RepositoryError, ServerInfo, shorten,
 };
-use crate::repository_desk::CallEnded;
+use crate::repository::repository_desk::CallEnded;
 
 /// How long this frontend may be behind another watcher of its cluster.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ impl InferenceService for Frontend {
             name: "symphony".into(),
             version: env!("CARGO_PKG_VERSION").into(),
             live: true,
-            ready: known && !self.inner.turns_away(),
+            ready: known && !self.inner.is_draining(),
         }
     }
 
@@ -72,6 +72,10 @@ impl InferenceService for Frontend {
         Ok(entries)
     }
 
+    fn admit(&self) -> Result<InFlightPermit, InferError> {
+        self.inner.in_flight_limit.admit()
+    }
+
     async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {
         self.inner.infer(request).await
     }
@@ -112,7 +116,7 @@ impl Inner {
 
     /// What a caller is told of a load or unload, once this frontend has seen it itself: who then asks for the index is not told of
     /// what was before, whether it worked or not.
-    pub(super) async fn told(&self, ended: CallEnded) -> Result<(), RepositoryError> {
+    pub(crate) async fn told(&self, ended: CallEnded) -> Result<(), RepositoryError> {
         self.seen(ended.as_of).await;
         ended.result
     }

@@ -15,27 +15,27 @@ use symphony_types::{BootId, FailReason, FrontendId, NodeId, SubclusterId, Token
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use crate::control_plane::{ControlPlane, Said};
-use crate::ledger::Ledger;
-use crate::request_table::{Announcement, Ending, RequestTable};
+use crate::accounts::ledger::Ledger;
+use crate::dispatch::control_plane::{ControlPlane, Said};
+use crate::requests::request_table::{Announcement, Ending, RequestTable};
 
 /// Pause before the next attempt to reach a leader: it may learn of its assignment a moment after the frontend does.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 /// Longest pause before who has refused is asked again: every attempt costs both sides a handshake, and one that is
 /// suspended may stay so for long. From [`RETRY_AFTER`] it doubles with each refusal.
 const ASK_AGAIN_AFTER_MAX: Duration = Duration::from_millis(100);
-/// How often the words for a sub-cluster without a leader are thrown away, which bounds their queue.
+/// How often the commands for a sub-cluster without a leader are thrown away, which bounds their queue.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How long a leader is not dialled for whom nothing waits. The first request ends the pause.
 const UNHURRIED: Duration = Duration::from_millis(500);
 /// How long a leader may take to welcome.
 const WELCOME_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// A request to announce, or to withdraw.
+/// What the leader is to be told of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
-    /// The table has it.
-    New(u64),
+pub(crate) enum LeaderCommand {
+    /// It is in the table.
+    Announce(u64),
     /// Its client has gone; sequence number and model.
     Cancel(u64, u32),
 }
@@ -48,7 +48,7 @@ pub(crate) struct LeaderLink {
     pub(crate) view: ViewReceiver,
     pub(crate) table: Arc<RequestTable>,
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) words: UnboundedReceiver<Word>,
+    pub(crate) commands: UnboundedReceiver<LeaderCommand>,
     /// Whether the leader has stopped because it lost the control group, or is gone and nobody could name another one.
     pub(crate) suspended: Arc<AtomicBool>,
     /// What the other replicas say of that.
@@ -56,7 +56,7 @@ pub(crate) struct LeaderLink {
     /// Since when no link could be made; none after one.
     pub(crate) unlinked: Option<Instant>,
     /// Where requests go that the leader does not serve.
-    pub(crate) turned_away: UnboundedSender<u64>,
+    pub(crate) misrouted: UnboundedSender<u64>,
 }
 
 /// Which replica leads, where it is, and under which token.
@@ -95,8 +95,8 @@ impl LeaderLink {
     /// One connection to one leader, from finding it to losing it, and `pause` after it. Returns the next pause; none when
     /// the view has ended.
     async fn follow(&mut self, mut pause: Duration) -> Option<Duration> {
-        // Nothing is lost with these words: whoever leads next is told of everything in the table.
-        while self.words.try_recv().is_ok() {}
+        // Nothing is lost with these commands: the next leader is told of everything in the table.
+        while self.commands.try_recv().is_ok() {}
         let leader = leader_of(&self.view.borrow_and_update(), self.subcluster);
         let Some(leader) = leader else {
             return tokio::select! {
@@ -108,7 +108,7 @@ impl LeaderLink {
         // new requests wait to hear that it goes on, without being in the table.
         if !self.suspended.load(Ordering::Acquire) && !self.table.waits_for(self.subcluster) {
             tokio::select! {
-                word = self.words.recv() => drop(word?),
+                command = self.commands.recv() => drop(command?),
                 () = another_leader(self.view.clone(), self.subcluster, &leader) => return Some(RETRY_AFTER),
                 () = tokio::time::sleep(UNHURRIED) => {}
             }
@@ -229,7 +229,7 @@ impl LeaderLink {
         }
     }
 
-    /// None when nobody sends words any more.
+    /// None when nobody sends commands any more.
     async fn serve(
         &mut self,
         leader: &Leader,
@@ -246,7 +246,7 @@ impl LeaderLink {
                 return Some(());
             }
         }
-        let mut words = Vec::new();
+        let mut commands = Vec::new();
         loop {
             tokio::select! {
                 frame = receiver.receive() => match frame {
@@ -256,14 +256,14 @@ impl LeaderLink {
                         return Some(());
                     }
                 },
-                count = self.words.recv_many(&mut words, SUBMIT_REQUESTS_MAX) => {
+                count = self.commands.recv_many(&mut commands, SUBMIT_REQUESTS_MAX) => {
                     if count == 0 {
                         return None;
                     }
-                    if !self.speak(leader.token, sender, &words) {
+                    if !self.speak(leader.token, sender, &commands) {
                         return Some(());
                     }
-                    words.clear();
+                    commands.clear();
                 }
                 changed = self.view.changed() => {
                     changed.ok()?;
@@ -276,13 +276,15 @@ impl LeaderLink {
         }
     }
 
-    fn speak(&self, token: Token, sender: &LinkSender<ToLeader>, words: &[Word]) -> bool {
-        let (mut requests, mut cancelled) = (Vec::with_capacity(words.len()), Vec::new());
-        for word in words {
-            match *word {
+    fn speak(&self, token: Token, sender: &LinkSender<ToLeader>, commands: &[LeaderCommand]) -> bool {
+        let (mut requests, mut cancelled) = (Vec::with_capacity(commands.len()), Vec::new());
+        for command in commands {
+            match *command {
                 // What was re-driven with the link is not announced twice.
-                Word::New(sequence) => requests.extend(self.table.announce(sequence, token).as_ref().map(header)),
-                Word::Cancel(sequence, model) => cancelled.push((sequence, model)),
+                LeaderCommand::Announce(sequence) => {
+                    requests.extend(self.table.announce(sequence, token).as_ref().map(header))
+                }
+                LeaderCommand::Cancel(sequence, model) => cancelled.push((sequence, model)),
             }
         }
         (requests.is_empty() || sender.send(ToLeader::Submit { token, requests }).is_ok())
@@ -295,7 +297,7 @@ impl LeaderLink {
                 for (sequence, reason) in requests {
                     // It never ran: its model is on its way to another sub-cluster, or this leader has not heard of it yet.
                     if reason == EndReason::Failed(FailReason::ModelNotReady) {
-                        let _ = self.turned_away.send(sequence);
+                        let _ = self.misrouted.send(sequence);
                     } else {
                         self.table.end(sequence, Ending::Ended(reason));
                     }

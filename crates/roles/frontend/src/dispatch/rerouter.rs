@@ -12,7 +12,7 @@ use symphony_types::{FailReason, ModelId, SubclusterId};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
-use crate::request_table::{Ending, RequestTable};
+use crate::requests::request_table::{Ending, RequestTable};
 
 /// The first pause before a request is announced again: a view reaches everybody within milliseconds. It doubles with each
 /// time, up to [`PAUSE_MAX`].
@@ -23,7 +23,7 @@ const ANNOUNCED_MAX: u32 = 9;
 /// Requests that are looked at together.
 const TOGETHER_MAX: usize = 1024;
 
-/// Announces again what was turned away.
+/// Announces misrouted requests again.
 pub(crate) struct Rerouter<T> {
     pub(crate) table: Arc<RequestTable>,
     pub(crate) view: ViewReceiver,
@@ -32,12 +32,12 @@ pub(crate) struct Rerouter<T> {
 }
 
 impl<T: Fn(SubclusterId, u64) + Clone + Send + 'static> Rerouter<T> {
-    pub(crate) async fn run(self, mut turned_away: UnboundedReceiver<u64>, ended: CancellationToken) {
+    pub(crate) async fn run(self, mut misrouted: UnboundedReceiver<u64>, ended: CancellationToken) {
         let mut together = Vec::new();
         loop {
             let count = tokio::select! {
                 () = ended.cancelled() => return,
-                count = turned_away.recv_many(&mut together, TOGETHER_MAX) => count,
+                count = misrouted.recv_many(&mut together, TOGETHER_MAX) => count,
             };
             if count == 0 {
                 return;
@@ -54,12 +54,12 @@ impl<T: Fn(SubclusterId, u64) + Clone + Send + 'static> Rerouter<T> {
         }
     }
 
-    /// Ends those that have been turned away too often or are too late, and sorts the others by their pause.
+    /// Ends those that were misrouted too often or are too late, and sorts the others by their pause.
     fn sort(&self, together: &mut Vec<u64>) -> BTreeMap<Duration, Vec<(u64, ModelId)>> {
         let now = Instant::now();
         let mut by_pause: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for sequence in together.drain(..) {
-            let Some((model, deadline, announced)) = self.table.turned_away(sequence) else { continue };
+            let Some((model, deadline, announced)) = self.table.begin_reroute(sequence) else { continue };
             let pause = (PAUSE_MIN * 2_u32.saturating_pow(announced.saturating_sub(1))).min(PAUSE_MAX);
             if announced >= ANNOUNCED_MAX || now + pause >= deadline {
                 fail(&self.table, sequence);
@@ -71,7 +71,7 @@ impl<T: Fn(SubclusterId, u64) + Clone + Send + 'static> Rerouter<T> {
     }
 }
 
-/// Sends a request where its model is served. While a model is on its way its old home serves it too: who was turned away at one
+/// Sends a request where its model is served. While a model is on its way its old home serves it too: a request that was misrouted at one
 /// of the two, since its replica is a moment behind, goes to the other.
 fn again(table: &RequestTable, view: &View, sequence: u64, model: ModelId, announce: &impl Fn(SubclusterId, u64)) {
     let Some(model) = view.models.get(&model) else { return fail(table, sequence) };
@@ -99,7 +99,7 @@ mod tests {
     use tokio::sync::{mpsc, oneshot, watch};
 
     use super::*;
-    use crate::request_table::{Payload, Pending};
+    use crate::requests::request_table::{Payload, Pending};
 
     const MODEL: ModelId = ModelId::new(4);
     const OLD: SubclusterId = SubclusterId::new(1);
@@ -123,7 +123,7 @@ mod tests {
 
     struct Scene {
         table: Arc<RequestTable>,
-        turned_away: mpsc::UnboundedSender<u64>,
+        misrouted: mpsc::UnboundedSender<u64>,
         announced: mpsc::UnboundedReceiver<(SubclusterId, u64)>,
         view: watch::Sender<Arc<View>>,
     }
@@ -131,7 +131,7 @@ mod tests {
     impl Scene {
         fn new() -> Self {
             let table = Arc::<RequestTable>::default();
-            let (turned_away, out) = mpsc::unbounded_channel();
+            let (misrouted, out) = mpsc::unbounded_channel();
             let (sender, announced) = mpsc::unbounded_channel();
             let (view, receiver) = watch::channel(view(Some(NEW)));
             let sender = Mutex::new(sender);
@@ -141,7 +141,7 @@ mod tests {
             };
             let rerouter = Rerouter { table: Arc::clone(&table), view: receiver, announce };
             tokio::spawn(rerouter.run(out, CancellationToken::new()));
-            Self { table, turned_away, announced, view }
+            Self { table, misrouted, announced, view }
         }
 
         fn accept(&self, budget: Duration) -> (u64, oneshot::Receiver<Ending>) {
@@ -173,13 +173,13 @@ mod tests {
         let mut scene = Scene::new();
         let (sequence, _ending) = scene.accept(Duration::from_secs(60));
         scene.table.announce(sequence, Token::new(7));
-        scene.turned_away.send(sequence).unwrap();
+        scene.misrouted.send(sequence).unwrap();
         assert_eq!(scene.announced.recv().await, Some((NEW, sequence)));
         assert_eq!(scene.table.announce_all(NEW, Token::new(9)).len(), 1);
     }
 
     #[tokio::test]
-    async fn while_a_model_moves_whom_one_home_turns_away_the_other_serves() {
+    async fn while_a_model_moves_whom_one_home_is_cordoned_the_other_serves() {
         let mut scene = Scene::new();
         let mut moving = (*view(Some(NEW))).clone();
         let model = moving.models.get_mut(&MODEL).unwrap();
@@ -187,7 +187,7 @@ mod tests {
         scene.view.send_replace(Arc::new(moving));
         let (sequence, _ending) = scene.accept(Duration::from_secs(60));
         for home in [NEW, OLD, NEW] {
-            scene.turned_away.send(sequence).unwrap();
+            scene.misrouted.send(sequence).unwrap();
             assert_eq!(scene.announced.recv().await, Some((home, sequence)));
         }
     }
@@ -196,19 +196,19 @@ mod tests {
     async fn it_fails_when_its_model_is_gone_when_it_is_too_late_and_after_many_times() {
         let scene = Scene::new();
         let (late, ending) = scene.accept(Duration::ZERO);
-        scene.turned_away.send(late).unwrap();
+        scene.misrouted.send(late).unwrap();
         assert!(failed(ending.await.unwrap()), "no time is left for another leader");
 
         let (often, ending) = scene.accept(Duration::from_secs(60));
         for token in 1..=u64::from(ANNOUNCED_MAX) {
             scene.table.announce(often, Token::new(token)).unwrap();
         }
-        scene.turned_away.send(often).unwrap();
+        scene.misrouted.send(often).unwrap();
         assert!(failed(ending.await.unwrap()));
 
         scene.view.send_replace(view(None));
         let (gone, ending) = scene.accept(Duration::from_secs(60));
-        scene.turned_away.send(gone).unwrap();
+        scene.misrouted.send(gone).unwrap();
         assert!(failed(ending.await.unwrap()), "it was unloaded");
         assert_eq!(scene.table.len(), 0);
     }

@@ -221,7 +221,7 @@ impl RequestTable {
 
     /// A leader does not serve the request's model: it is to be announced elsewhere, or again. None if it has its outcome; else
     /// its model, its deadline, and how often it was announced.
-    pub(crate) fn turned_away(&self, sequence: u64) -> Option<(ModelId, Instant, u32)> {
+    pub(crate) fn begin_reroute(&self, sequence: u64) -> Option<(ModelId, Instant, u32)> {
         let mut shard = self.shard(sequence);
         let pending = shard.get_mut(&sequence)?;
         pending.announced = Token::default();
@@ -431,16 +431,16 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_turned_away_is_announced_to_the_leader_it_is_sent_to() {
+    fn a_misrouted_request_is_announced_to_the_leader_it_is_sent_to() {
         let table = RequestTable::default();
         let deadline = Instant::now();
         let (request, _receiver) = pending(1, deadline);
         let sequence = table.insert(request);
         let token = Token::new(5);
         table.announce(sequence, token).unwrap();
-        assert_eq!(table.turned_away(sequence), Some((ModelId::new(1), deadline, 1)));
+        assert_eq!(table.begin_reroute(sequence), Some((ModelId::new(1), deadline, 1)));
         assert_eq!(table.announce(sequence, token).unwrap().attempt, 2, "the same leader may serve it by now");
-        table.turned_away(sequence);
+        table.begin_reroute(sequence);
         assert_eq!(table.redirect(sequence, |_| SubclusterId::new(2)), Some(SubclusterId::new(2)));
         let waits = || [1, 2].map(|id| table.waits_for(SubclusterId::new(id)));
         assert_eq!(waits(), [false, true]);
@@ -449,7 +449,7 @@ mod tests {
         table.remove(sequence);
         assert_eq!(waits(), [false, false]);
         assert_eq!(table.redirect(sequence, |was| was), None);
-        assert_eq!(table.turned_away(sequence), None);
+        assert_eq!(table.begin_reroute(sequence), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tonic::Code;
 
 use crate::names;
 use crate::oip::{Credential, IndexEntry, ModelState, RepositoryError};
-use crate::repository_listing::Listing;
+use crate::repository::repository_listing::Listing;
 
 /// Loads and unloads under way at a time.
 const ROLLOUTS_MAX: usize = 16;

@@ -10,11 +10,11 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use symphony_telemetry::{MetricName, Registry};
 use symphony_transport::SharedInputs;
 
+use crate::accounts::ledger::Ledger;
 use crate::frontend::Inner;
-use crate::ledger::Ledger;
 use crate::names;
 use crate::oip::ModelState;
-use crate::request_table::RequestTable;
+use crate::requests::request_table::RequestTable;
 
 #[derive(Debug)]
 struct FrontendCollector {

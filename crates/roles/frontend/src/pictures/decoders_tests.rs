@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::test_pictures::{cut_off, model, picture, pictures};
+use crate::pictures::test_pictures::{cut_off, model, picture, pictures};
 
 const SOON: Duration = Duration::from_secs(30);
 

@@ -300,7 +300,7 @@ mod tests {
             statistics.observe("m", Observed { outcome, ..ran() });
         }
         let counts = statistics.counts_json("m");
-        let console = include_str!("../../../edges/telemetry/src/console.html");
+        let console = include_str!("../../../../edges/telemetry/src/console.html");
         let read: Vec<_> =
             console.split("per(\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(key, _)| key).collect();
         // Outcomes that never were are not counted, and read as zero.
