@@ -89,8 +89,8 @@ pub(crate) struct ClusterSlot {
 
 impl Frontend {
     /// Registers with the cluster and serves backends on `data`. The public surface is mounted by the caller
-    /// ([`oip`](crate::oip)): this value is its [`InferenceService`](crate::oip::InferenceService). With a repository it lists and
-    /// loads its models.
+    /// ([`oip`](crate::oip)): this value is its [`InferenceService`](crate::oip::InferenceService). With a repository
+    /// it lists and loads its models.
     ///
     /// # Errors
     /// If the cluster does not answer or refuses, or shared memory is required and this system has none.
@@ -113,8 +113,8 @@ impl Frontend {
         Ok(frontend)
     }
 
-    /// Serves the models of several clusters, each by the cluster that is its home in the federation's plan. Clusters are joined
-    /// in the background: one that is away when the frontend starts keeps nobody from the others.
+    /// Serves the models of several clusters, each by the cluster that is its home in the federation's plan. Clusters
+    /// are joined in the background: one that is away when the frontend starts keeps nobody from the others.
     ///
     /// # Errors
     /// If shared memory is required and there is none.
@@ -147,8 +147,8 @@ impl Frontend {
     ) -> Result<(Self, FrontendIdentity), SharingError> {
         let (ledger, ended) = (Arc::<Ledger>::default(), CancellationToken::new());
         let forgotten = watch::Sender::default();
-        // A backend reads shared memory without a word, so what is there can not be sent to another cluster any more (F1): a
-        // frontend of several clusters keeps its inputs to itself until they are asked for.
+        // A backend reads shared memory without a word, so what is there can not be sent to another cluster any more
+        // (F1): a frontend of several clusters keeps its inputs to itself until they are asked for.
         let shares = plan.is_none();
         let slot = |name: &&str| {
             let inputs = if shares { share_inputs(config, &ended)? } else { None };
@@ -212,8 +212,8 @@ impl Frontend {
         self.inner.draining.store(true, Ordering::Release);
     }
 
-    /// Leaves every cluster, in at most `within` and a moment: takes no new requests, waits for those in flight, and says so. False if
-    /// requests were left by then.
+    /// Leaves every cluster, in at most `within` and a moment: takes no new requests, waits for those in flight, and
+    /// says so. False if requests were left by then.
     pub async fn leave(&self, within: Duration) -> bool {
         self.drain();
         let clusters = || self.inner.clusters().map(|(_, cluster)| cluster);
@@ -230,7 +230,8 @@ impl Frontend {
         in_time.is_ok()
     }
 
-    /// Waits until a cluster has forgotten this life of the frontend, and returns who it was there: no backend finds it any more.
+    /// Waits until a cluster has forgotten this life of the frontend, and returns who it was there: no backend finds it
+    /// any more.
     pub async fn forgotten(&self) -> FrontendId {
         let mut forgotten = self.inner.forgotten.clone();
         match forgotten.wait_for(Option::is_some).await.map(|id| *id) {

@@ -15,8 +15,8 @@ use crate::frontend::Inner;
 use crate::names;
 use crate::oip::{ModelStatistics, Span};
 
-/// How long the counts of a model are shown after it was unloaded: so that the last of them are scraped, and a model that is loaded
-/// again soon goes on counting.
+/// How long the counts of a model are shown after it was unloaded: so that the last of them are scraped, and a model
+/// that is loaded again soon goes on counting.
 const KEPT_AFTER_UNLOAD: Duration = Duration::from_secs(300);
 /// How often it is looked which models are unloaded.
 const LOOK_EVERY: Duration = Duration::from_secs(30);

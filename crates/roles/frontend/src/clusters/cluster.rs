@@ -275,8 +275,8 @@ impl Cluster {
         (RequestId { frontend: self.id, boot: self.identity.boot, sequence }, sequence)
     }
 
-    /// Announces a request that was held, where its model is now, with its input if that has been made by now: else a GPU could be
-    /// given the request and find no input.
+    /// Announces a request that was held, where its model is now, with its input if that has been made by now: else a
+    /// GPU could be given the request and find no input.
     pub(crate) fn release(self: &Arc<Self>, sequence: u64, route: &Route, made: Option<&Bytes>) {
         if self.table.release(sequence, route.model, route.subcluster, made) {
             self.tell(route.subcluster, LeaderCommand::Announce(sequence));
@@ -291,14 +291,16 @@ impl Cluster {
         }
     }
 
-    /// Puts the input of an announced request where backends of this host read it, if it is there: while its leader hears of it.
+    /// Puts the input of an announced request where backends of this host read it, if it is there: while its leader
+    /// hears of it.
     fn share(&self, sequence: u64) {
         if let Some(inputs) = &self.inputs {
             self.table.share(sequence, inputs);
         }
     }
 
-    /// Takes the request out of the table if it is still there, and back from the leader that has it. Returns whose that was.
+    /// Takes the request out of the table if it is still there, and back from the leader that has it. Returns whose
+    /// that was.
     pub(crate) fn withdraw(self: &Arc<Self>, sequence: u64) -> Option<SubclusterId> {
         let pending = self.table.remove(sequence)?;
         if !pending.held {
@@ -312,8 +314,8 @@ impl Cluster {
         self.link(subcluster).suspended.load(Ordering::Acquire)
     }
 
-    /// Takes back those requests for the model whose input no backend of this cluster was given: they have not run here and
-    /// never will. Leaders hear of those that were announced to them.
+    /// Takes back those requests for the model whose input no backend of this cluster was given: they have not run here
+    /// and never will. Leaders hear of those that were announced to them.
     pub(crate) fn take_back(self: &Arc<Self>, model: ModelId) -> usize {
         let taken = self.table.take_back(model);
         for &(sequence, told) in &taken {

@@ -2,9 +2,10 @@
 
 use symphony_protocol::federation::FederationView;
 
-/// The clusters in the order in which they are tried for a model: its home, where it is on its way to, then where a copy of it may
-/// be left. One that does not answer comes last: whoever has the model and answers is better. What another cluster serves under
-/// the name is its operator's own model, and no answer. A model that the plan does not name may be anywhere.
+/// The clusters in the order in which they are tried for a model: its home, where it is on its way to, then where a
+/// copy of it may be left. One that does not answer comes last: whoever has the model and answers is better. What
+/// another cluster serves under the name is its operator's own model, and no answer. A model that the plan does not
+/// name may be anywhere.
 pub(crate) fn in_order<'a>(plan: &FederationView, model: &str, clusters: impl Iterator<Item = &'a str>) -> Vec<usize> {
     let planned = plan.models.get(model);
     let rank = |name: &str| {
@@ -24,8 +25,8 @@ pub(crate) fn in_order<'a>(plan: &FederationView, model: &str, clusters: impl It
     ranked.into_iter().map(|(_, index)| index).collect()
 }
 
-/// The new home of a model that a lost cluster had; none if the cluster answers, is still the model's home, or never had this model
-/// but another one of its name.
+/// The new home of a model that a lost cluster had; none if the cluster answers, is still the model's home, or never
+/// had this model but another one of its name.
 pub(crate) fn lost_home<'a>(plan: &'a FederationView, model: &str, cluster: &str) -> Option<&'a str> {
     let lost = plan.clusters.get(cluster).is_some_and(|cluster| !cluster.reachable);
     let planned = plan.models.get(model)?;

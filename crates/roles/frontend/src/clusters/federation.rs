@@ -1,4 +1,5 @@
-//! What a frontend of several clusters does beside requests: it joins them, takes back what a lost one has, and tells demand.
+//! What a frontend of several clusters does beside requests: it joins them, takes back what a lost one has, and tells
+//! demand.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,8 +41,8 @@ pub(crate) async fn join(inner: Arc<Inner>, index: usize, mut access: ClusterAcc
     }
 }
 
-/// Takes requests back from clusters that are lost, as soon as another one has their model: those that wait there are served in
-/// time, those that a backend has wait for its answer.
+/// Takes requests back from clusters that are lost, as soon as another one has their model: those that wait there are
+/// served in time, those that a backend has wait for its answer.
 pub(crate) async fn follow(inner: Arc<Inner>, mut plan: PlanReceiver, mut news: watch::Receiver<u64>) {
     loop {
         let current = Arc::clone(&plan.borrow_and_update());

@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// How long the other replicas' word counts. There may be a thousand sub-clusters whose leader is gone, and they are asked once.
+/// How long the other replicas' word counts. There may be a thousand sub-clusters whose leader is gone, and they are
+/// asked once.
 const WORD_COUNTS_FOR: Duration = Duration::from_millis(250);
-/// How long a leader may be looked for while no replica answers at all. As long as a leader goes on without the control group.
+/// How long a leader may be looked for while no replica answers at all. As long as a leader goes on without the control
+/// group.
 const UNREACHED_FOR: Duration = Duration::from_secs(1);
 
 /// What a replica says, asked for a sub-cluster that it does not lead.
@@ -25,7 +27,8 @@ pub(crate) enum Said {
 pub(crate) struct ControlPlane(Mutex<Option<(Instant, Vec<Said>)>>);
 
 impl ControlPlane {
-    /// Whether nobody can name another leader, `unlinked` after the last link to one. `ask` asks the others, if that is due.
+    /// Whether nobody can name another leader, `unlinked` after the last link to one. `ask` asks the others, if that is
+    /// due.
     pub(crate) async fn is_lost(&self, unlinked: Duration, ask: impl Future<Output = Vec<Said>>) -> bool {
         // Who comes meanwhile waits for the same answers.
         let mut last = self.0.lock().await;

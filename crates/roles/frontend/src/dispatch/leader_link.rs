@@ -92,8 +92,8 @@ impl LeaderLink {
         }
     }
 
-    /// One connection to one leader, from finding it to losing it, and `pause` after it. Returns the next pause; none when
-    /// the view has ended.
+    /// One connection to one leader, from finding it to losing it, and `pause` after it. Returns the next pause; none
+    /// when the view has ended.
     async fn follow(&mut self, mut pause: Duration) -> Option<Duration> {
         // Nothing is lost with these commands: the next leader is told of everything in the table.
         while self.commands.try_recv().is_ok() {}
@@ -104,8 +104,8 @@ impl LeaderLink {
                 () = tokio::time::sleep(LOOK_AGAIN_AFTER) => Some(RETRY_AFTER),
             };
         };
-        // One replica may be the new leader of a thousand sub-clusters: it is dialled first where something waits. Of one that had stopped
-        // new requests wait to hear that it goes on, without being in the table.
+        // One replica may be the new leader of a thousand sub-clusters: it is dialled first where something waits. Of
+        // one that had stopped new requests wait to hear that it goes on, without being in the table.
         if !self.suspended.load(Ordering::Acquire) && !self.table.waits_for(self.subcluster) {
             tokio::select! {
                 command = self.commands.recv() => drop(command?),
@@ -138,8 +138,8 @@ impl LeaderLink {
                 unreached = true;
             }
         }
-        // Whatever is new in the cluster is followed at once, also what ended the link; without news the same leader is asked
-        // again after a pause.
+        // Whatever is new in the cluster is followed at once, also what ended the link; without news the same leader is
+        // asked again after a pause.
         let unlinked = self.unlinked.get_or_insert_with(Instant::now).elapsed();
         let mut news = self.view.clone();
         let waited = async {
@@ -295,7 +295,8 @@ impl LeaderLink {
         match message {
             ToFrontend::Ended { requests } => {
                 for (sequence, reason) in requests {
-                    // It never ran: its model is on its way to another sub-cluster, or this leader has not heard of it yet.
+                    // It never ran: its model is on its way to another sub-cluster, or this leader has not heard of it
+                    // yet.
                     if reason == EndReason::Failed(FailReason::ModelNotReady) {
                         let _ = self.misrouted.send(sequence);
                     } else {

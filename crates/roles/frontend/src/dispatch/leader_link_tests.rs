@@ -266,7 +266,8 @@ async fn who_refuses_is_asked_more_and_more_rarely_until_there_is_news() {
     }
     // 5 + 10 + 20 + 40 + 80 + 100 + 100 ms between them.
     assert!(begun.elapsed() >= Duration::from_millis(355), "{:?}", begun.elapsed());
-    // The pause is 100 ms by now; with news for each attempt nobody waits for it. A busy machine makes some slow, a pause all.
+    // The pause is 100 ms by now; with news for each attempt nobody waits for it. A busy machine makes some slow, a
+    // pause all.
     let mut shortest = Duration::MAX;
     for token in 11..21 {
         let news = Instant::now();

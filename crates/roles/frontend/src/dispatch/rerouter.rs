@@ -1,5 +1,5 @@
-//! Requests whose leader does not serve their model: the model has moved to another sub-cluster, or the leader has not heard
-//! of it yet. They never ran, and are announced again where the newest view has the model.
+//! Requests whose leader does not serve their model: the model has moved to another sub-cluster, or the leader has not
+//! heard of it yet. They never ran, and are announced again where the newest view has the model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::requests::request_table::{Ending, RequestTable};
 
-/// The first pause before a request is announced again: a view reaches everybody within milliseconds. It doubles with each
-/// time, up to [`PAUSE_MAX`].
+/// The first pause before a request is announced again: a view reaches everybody within milliseconds. It doubles with
+/// each time, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(80);
 /// How often a request is announced before it fails: some 0.4 s of pauses.
@@ -71,8 +71,8 @@ impl<T: Fn(SubclusterId, u64) + Clone + Send + 'static> Rerouter<T> {
     }
 }
 
-/// Sends a request where its model is served. While a model is on its way its old home serves it too: a request that was misrouted at one
-/// of the two, since its replica is a moment behind, goes to the other.
+/// Sends a request where its model is served. While a model is on its way its old home serves it too: a request that
+/// was misrouted at one of the two, since its replica is a moment behind, goes to the other.
 fn again(table: &RequestTable, view: &View, sequence: u64, model: ModelId, announce: &impl Fn(SubclusterId, u64)) {
     let Some(model) = view.models.get(&model) else { return fail(table, sequence) };
     let target = table.redirect(sequence, |was| match model.moving {

@@ -103,8 +103,8 @@ impl InferenceService for Frontend {
 }
 
 impl Inner {
-    /// Waits until requests are routed by a view of this log index, or a little longer than that ever takes: who was told that a
-    /// model is ready asks for it at once.
+    /// Waits until requests are routed by a view of this log index, or a little longer than that ever takes: who was
+    /// told that a model is ready asks for it at once.
     async fn seen(&self, index: u64) {
         let routed = async {
             for (_, cluster) in self.clusters() {
@@ -114,8 +114,8 @@ impl Inner {
         let _ = tokio::time::timeout(SEEN_WITHIN, routed).await;
     }
 
-    /// What a caller is told of a load or unload, once this frontend has seen it itself: who then asks for the index is not told of
-    /// what was before, whether it worked or not.
+    /// What a caller is told of a load or unload, once this frontend has seen it itself: who then asks for the index is
+    /// not told of what was before, whether it worked or not.
     pub(crate) async fn told(&self, ended: CallEnded) -> Result<(), RepositoryError> {
         self.seen(ended.as_of).await;
         ended.result

@@ -6,10 +6,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::InferError;
 
-/// Admits so many requests at a time and refuses the others: waiting belongs into the schedulers' queues, where deadlines are known.
+/// Admits so many requests at a time and refuses the others: waiting belongs into the schedulers' queues, where
+/// deadlines are known.
 ///
-/// A request is in flight from before its body is read until its answer is made, so the limit also bounds what is read and checked. A
-/// gRPC stream counts as one while it is open, for the message that it may be reading, and so does each of its requests.
+/// A request is in flight from before its body is read until its answer is made, so the limit also bounds what is read
+/// and checked. A gRPC stream counts as one while it is open, for the message that it may be reading, and so does each
+/// of its requests.
 #[derive(Clone, Debug)]
 pub struct InFlightLimit {
     permits: Arc<Semaphore>,

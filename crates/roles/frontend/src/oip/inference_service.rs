@@ -35,13 +35,14 @@ pub trait InferenceService: Send + Sync + 'static {
     /// If as many requests as may are in flight.
     fn admit(&self) -> Result<InFlightPermit, InferError>;
 
-    /// Runs one request that was admitted to its outcome, which always comes: by the deadline and the grace that follows it.
+    /// Runs one request that was admitted to its outcome, which always comes: by the deadline and the grace that
+    /// follows it.
     ///
     /// Dropping the future means that the client has gone; the request is then cancelled.
     fn infer(&self, request: InferRequest) -> impl Future<Output = Result<InferAnswer, InferError>> + Send;
 
-    /// What could be asked for: the models that are known, and those of a repository that are not loaded. Why one cannot be
-    /// served is for callers who may load.
+    /// What could be asked for: the models that are known, and those of a repository that are not loaded. Why one
+    /// cannot be served is for callers who may load.
     fn index(&self, credential: &Credential) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
 
     /// Has a model loaded, if the caller may; answers once the versions that the repository serves are ready.
@@ -97,8 +98,8 @@ pub struct ModelInfo {
 }
 
 impl ModelInfo {
-    /// Whether an input that was made for `other` is one for this model, and what it answers is read in the same way. A name alone says
-    /// neither: a model may be loaded again under it, and clusters may mean different models by it.
+    /// Whether an input that was made for `other` is one for this model, and what it answers is read in the same way. A
+    /// name alone says neither: a model may be loaded again under it, and clusters may mean different models by it.
     #[must_use]
     pub fn reads_and_answers_as(&self, other: &Self) -> bool {
         std::ptr::eq(self, other) || (self.signature == other.signature && self.transforms == other.transforms)
@@ -172,8 +173,8 @@ pub struct InferRequest {
     pub model: Arc<ModelInfo>,
     /// Items, from 1 to the model's `batch_max`.
     pub items: u32,
-    /// Inputs in the order of the signature, `items × item_shape` elements each, little-endian, without gaps; without the one
-    /// that is given as pictures.
+    /// Inputs in the order of the signature, `items × item_shape` elements each, little-endian, without gaps; without
+    /// the one that is given as pictures.
     pub payload: Bytes,
     /// The pictures of that one.
     pub pictures: Option<Pictures>,

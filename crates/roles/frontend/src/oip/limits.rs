@@ -11,8 +11,8 @@ pub const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
 pub const STREAM_PIPELINE_MAX: usize = 16;
 /// Most bytes of a request's headers: as much as gRPC clients send by default.
 pub const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// A client must send the head of a request within this time of the one before; also closes idle REST connections. For the first one
-/// [`FIRST_WORDS_WITHIN`](symphony_net::FIRST_WORDS_WITHIN) is shorter.
+/// A client must send the head of a request within this time of the one before; also closes idle REST connections. For
+/// the first one [`FIRST_WORDS_WITHIN`](symphony_net::FIRST_WORDS_WITHIN) is shorter.
 pub const HEADER_READ_MAX: Duration = Duration::from_secs(75);
 /// A client must send the body of a request within this time.
 pub const BODY_READ_MAX: Duration = Duration::from_secs(30);
@@ -26,7 +26,8 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub struct Limits {
     /// Most bytes of one request.
     pub request_bytes_max: usize,
-    /// Most connections at once, over gRPC and over REST each; further ones are closed, so that their clients try another frontend.
+    /// Most connections at once, over gRPC and over REST each; further ones are closed, so that their clients try
+    /// another frontend.
     pub connections_max: usize,
     /// Of these from one address.
     pub connections_per_address_max: usize,

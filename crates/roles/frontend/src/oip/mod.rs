@@ -21,18 +21,19 @@
 //! **Errors.** [`InferError::face`] is the only place that knows status codes. Bodies are
 //! `{"error": "…", "reason": "slo_unreachable"}`; over gRPC the reason is in the trailer `symphony-reason`.
 //!
-//! **Versions.** A request names one, or gets the latest that is ready. Each version is a model by itself to the rest of the
-//! system, [`ModelInfo::loaded_as`].
+//! **Versions.** A request names one, or gets the latest that is ready. Each version is a model by itself to the rest
+//! of the system, [`ModelInfo::loaded_as`].
 //!
 //! **Repository.** Whoever may ask models may see which there are; loading and unloading, and why a model cannot be
 //! served, is for those who show a [`Credential`].
 //!
-//! **Pictures and classes.** An input that the model declares as an image may be given as BYTES, one encoded picture for each item;
-//! here only their headers are read. An output asked for with `classification` comes as BYTES, `value:index:label`.
+//! **Pictures and classes.** An input that the model declares as an image may be given as BYTES, one encoded picture
+//! for each item; here only their headers are read. An output asked for with `classification` comes as BYTES,
+//! `value:index:label`.
 //!
-//! **Names.** A request that was accepted has an id, whatever becomes of it: `symphony explain` takes it. Answers carry it
-//! as the parameter `symphony_request_id`, and answers and errors as the header `symphony-request-id` (metadata of gRPC; an
-//! error in a stream as the parameter).
+//! **Names.** A request that was accepted has an id, whatever becomes of it: `symphony explain` takes it. Answers carry
+//! it as the parameter `symphony_request_id`, and answers and errors as the header `symphony-request-id` (metadata of
+//! gRPC; an error in a stream as the parameter).
 
 mod byte_strings;
 mod call;

@@ -62,8 +62,8 @@ impl Counts {
     }
 }
 
-/// Memory for what the pictures of one request become, until all who may have them are gone: also a READ's answer that waits for a
-/// slow backend, when the request has long had its outcome.
+/// Memory for what the pictures of one request become, until all who may have them are gone: also a READ's answer that
+/// waits for a slow backend, when the request has long had its outcome.
 #[derive(Debug)]
 struct Memory {
     bytes: i64,
@@ -103,8 +103,8 @@ pub(crate) struct Decoding {
 pub(crate) enum Progress {
     /// The input is there within milliseconds: schedulers may hear of the request.
     Begun,
-    /// The whole payload, or why there is none. Nothing comes after it. What the pictures have become is counted until the last of
-    /// its clones is gone.
+    /// The whole payload, or why there is none. Nothing comes after it. What the pictures have become is counted until
+    /// the last of its clones is gone.
     Made(Result<Bytes, InferError>),
 }
 
@@ -143,8 +143,8 @@ impl Decoders {
         Ok(Arc::new(Memory { bytes, counts: Arc::clone(&self.counts), _permit: permit }))
     }
 
-    /// Begins to make the payload of a request. Refused if too many pictures wait already, or what others have become takes too
-    /// much memory.
+    /// Begins to make the payload of a request. Refused if too many pictures wait already, or what others have become
+    /// takes too much memory.
     pub(crate) fn begin(
         &self,
         model: &ModelInfo,
@@ -197,7 +197,8 @@ impl Decoding {
         if let Some(begun) = &mut self.begun {
             let told = begun.await;
             self.begun = None;
-            // Nobody tells of pictures that take long, nor of one that has failed: then comes the payload, or why there is none.
+            // Nobody tells of pictures that take long, nor of one that has failed: then comes the payload, or why there
+            // is none.
             if told.is_ok() {
                 self.waiting = false;
                 return Progress::Begun;

@@ -22,9 +22,11 @@ use crate::repository::repository_listing::Listing;
 const ROLLOUTS_MAX: usize = 16;
 /// The folder is read at most so often, however many clients ask for the index.
 const LISTED_EVERY: Duration = Duration::from_secs(1);
-/// How long the folder, or one model in it, may take to be read before its caller is told so: a few files, on a mount that may be slow.
+/// How long the folder, or one model in it, may take to be read before its caller is told so: a few files, on a mount
+/// that may be slow.
 const READ_WITHIN: Duration = Duration::from_secs(20);
-/// Models that are being read at a time. A mount that never answers holds a thread for each, also when its caller has been told.
+/// Models that are being read at a time. A mount that never answers holds a thread for each, also when its caller has
+/// been told.
 const READS_MAX: usize = ROLLOUTS_MAX;
 /// The line of the folder itself, if it cannot be read. No model is called so: none has a slash in its name.
 const FOLDER_LINE: &str = "repository/";
@@ -46,8 +48,8 @@ impl RepositoryAccess {
         Self { repository, loader: None }
     }
 
-    /// The same, and whoever shows `token` has its models loaded and unloaded by `control`, as an operator. The token is as long as
-    /// [`TOKEN_BYTES_MIN`]: callers check.
+    /// The same, and whoever shows `token` has its models loaded and unloaded by `control`, as an operator. The token
+    /// is as long as [`TOKEN_BYTES_MIN`]: callers check.
     #[must_use]
     pub fn loading(self, control: ControlClient, token: &str) -> Self {
         Self { loader: Some((control, blake3::hash(token.as_bytes()))), ..self }
@@ -85,8 +87,9 @@ impl RepositoryDesk {
         Self { access, under_way: Arc::default(), reads, listing: Listing::new(LISTED_EVERY), calls }
     }
 
-    /// A line for each version that the repository would serve, and for each model that it cannot serve with the reason; one for the
-    /// folder if it cannot be read, and none without a repository. What the cluster has is known without it.
+    /// A line for each version that the repository would serve, and for each model that it cannot serve with the
+    /// reason; one for the folder if it cannot be read, and none without a repository. What the cluster has is known
+    /// without it.
     pub(crate) async fn listed(&self) -> Arc<Vec<IndexEntry>> {
         let Some(access) = &self.access else { return Arc::default() };
         let repository = access.repository.clone();
@@ -102,7 +105,8 @@ impl RepositoryDesk {
         })
     }
 
-    /// Why models cannot be served names folders and quotes files, which may be links to others: it is for those who may load.
+    /// Why models cannot be served names folders and quotes files, which may be links to others: it is for those who
+    /// may load.
     pub(crate) fn keep_reasons(&self, entries: &mut [IndexEntry], credential: &Credential) {
         if self.knows(credential) {
             return;
@@ -148,7 +152,8 @@ impl RepositoryDesk {
         self.count("unload", unloaded.await)
     }
 
-    /// Carries a task out for a caller who may ask for it; it goes on to its end although the caller may not wait for that.
+    /// Carries a task out for a caller who may ask for it; it goes on to its end although the caller may not wait for
+    /// that.
     async fn do_as_operator<F>(
         &self,
         model: &str,

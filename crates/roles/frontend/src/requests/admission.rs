@@ -1,4 +1,5 @@
-//! Whether a request is taken in. How many may be in flight is asked before it is read, by [`InFlightLimit`](crate::oip::InFlightLimit).
+//! Whether a request is taken in. How many may be in flight is asked before it is read, by
+//! [`InFlightLimit`](crate::oip::InFlightLimit).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,7 +48,8 @@ impl Inner {
             .ok_or_else(|| InferError::UnknownModel(format!("model `{name}` is not loaded any more")))?;
         let admitted = time_allowed(&requested, items, &target)
             .and_then(|allowed| Ok((allowed, self.begin_input(&model, payload, pictures)?)));
-        // Demand is what more GPUs could serve: those planned for anything else would be given to requests that are refused again.
+        // Demand is what more GPUs could serve: those planned for anything else would be given to requests that are
+        // refused again.
         if !matches!(admitted, Err(InferError::InvalidRequest(_) | InferError::TooLittleTime { .. })) {
             self.rates.arrived(name);
         }
@@ -81,7 +83,8 @@ fn time_allowed(requested: &RequestedDeadline, items: u32, target: &Target) -> R
     if route.info.state != ModelState::Ready {
         return Err(InferError::Failed(FailReason::ModelNotReady));
     }
-    // A request that waits has its chance until its deadline; no new one shall wait for a leader that has stopped or is gone.
+    // A request that waits has its chance until its deadline; no new one shall wait for a leader that has stopped or is
+    // gone.
     if cluster.is_suspended(route.subcluster) {
         return Err(InferError::Failed(FailReason::ControlPlaneLost));
     }

@@ -28,8 +28,9 @@ impl Target {
 }
 
 impl Inner {
-    /// Where a request for the model goes, by the newest plan of the federation: to a cluster that takes it, if any does. Leaves out the
-    /// clusters in the slots `tried`, and those whose model of the name reads other inputs than `made_for`.
+    /// Where a request for the model goes, by the newest plan of the federation: to a cluster that takes it, if any
+    /// does. Leaves out the clusters in the slots `tried`, and those whose model of the name reads other inputs than
+    /// `made_for`.
     pub(super) fn select_cluster(&self, model: &str, made_for: Option<&ModelInfo>, tried: &[usize]) -> Option<Target> {
         let plan = self.plan.as_ref().map(|plan| Arc::clone(&plan.borrow()));
         let order = match &plan {

@@ -43,8 +43,9 @@ impl Input {
 
 /// Follows an attempt until its input is ready. Some if the attempt ends before.
 ///
-/// The schedulers hear of a request once a thread has its last picture, or once all are decoded if that takes long: then a GPU waits
-/// for its input for milliseconds at most. Its id and its entry in the request table it has from the start.
+/// The schedulers hear of a request once a thread has its last picture, or once all are decoded if that takes long:
+/// then a GPU waits for its input for milliseconds at most. Its id and its entry in the request table it has from the
+/// start.
 pub(super) async fn follow(attempt: &mut Attempt<'_>, input: &mut Input) -> Option<AttemptEnd> {
     while let Input::Pending(decoding) = input {
         let progress = tokio::select! {
@@ -72,8 +73,8 @@ pub(super) async fn follow(attempt: &mut Attempt<'_>, input: &mut Input) -> Opti
 }
 
 impl Attempt<'_> {
-    /// Where the request's model is in its cluster by now. None if it is not there any more, or another cluster is to be tried first
-    /// and takes it.
+    /// Where the request's model is in its cluster by now. None if it is not there any more, or another cluster is to
+    /// be tried first and takes it.
     fn route_now(&self) -> Option<Route> {
         let (model, name) = (&self.request.model, &self.request.model.loaded_as);
         let preferred = self.inner.select_cluster(name, Some(model), self.tried);

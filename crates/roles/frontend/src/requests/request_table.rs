@@ -27,8 +27,8 @@ pub(crate) enum Ending {
     },
     /// The scheduler or a backend ended it.
     Ended(EndReason),
-    /// The cluster does not serve its model, or not any more. No backend there was given its input and none will be: it has not
-    /// run, and may go to another cluster (invariant F1).
+    /// The cluster does not serve its model, or not any more. No backend there was given its input and none will be: it
+    /// has not run, and may go to another cluster (invariant F1).
     NotHere,
 }
 
@@ -65,8 +65,8 @@ pub(crate) enum Payload {
 /// Reads of one input that wait for it: a plan reads it once, and few plans are made for one request.
 const WAITING_MAX: usize = 16;
 
-/// A request that was with so many leads which panicked is announced to no further one. The first may have panicked for any reason; if
-/// the second one does too, it may well be the request.
+/// A request that was with so many leads which panicked is announced to no further one. The first may have panicked for
+/// any reason; if the second one does too, it may well be the request.
 const PANICS_MAX: u32 = 2;
 
 /// What a leader is told of a request.
@@ -149,8 +149,8 @@ impl RequestTable {
         Some(receiver)
     }
 
-    /// The input of a request has been made: whoever waits for it has it. The request may have its outcome. True if nobody has asked
-    /// for it yet.
+    /// The input of a request has been made: whoever waits for it has it. The request may have its outcome. True if
+    /// nobody has asked for it yet.
     pub(crate) fn supply(&self, sequence: u64, payload: &Bytes) -> bool {
         let mut shard = self.shard(sequence);
         let Some(pending) = shard.get_mut(&sequence) else { return false };
@@ -158,9 +158,9 @@ impl RequestTable {
         !pending.read
     }
 
-    /// Ends those requests for the model whose input was given to nobody, as [`Ending::NotHere`]: with them the input is gone, so
-    /// none of them can run here any more. The others stay, since they may have run. Returns the numbers of those that go, and the
-    /// sub-cluster whose leader may have heard of each; none of what was held.
+    /// Ends those requests for the model whose input was given to nobody, as [`Ending::NotHere`]: with them the input
+    /// is gone, so none of them can run here any more. The others stay, since they may have run. Returns the numbers of
+    /// those that go, and the sub-cluster whose leader may have heard of each; none of what was held.
     pub(crate) fn take_back(&self, model: ModelId) -> Vec<(u64, Option<SubclusterId>)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
@@ -177,8 +177,8 @@ impl RequestTable {
         taken.into_iter().map(end).collect()
     }
 
-    /// Puts the input where backends of this host read it, if any do; from then on it counts as read, since they ask nobody
-    /// (invariant F1). The request may end meanwhile.
+    /// Puts the input where backends of this host read it, if any do; from then on it counts as read, since they ask
+    /// nobody (invariant F1). The request may end meanwhile.
     pub(crate) fn share(&self, sequence: u64, inputs: &SharedInputs) {
         if inputs.readers() == 0 || self.is_coming(sequence) {
             return;
@@ -194,8 +194,8 @@ impl RequestTable {
         self.shard(sequence).get(&sequence).is_some_and(|pending| matches!(pending.payload, Payload::Coming(_)))
     }
 
-    /// Leaders may hear of a request that was held, where its model is now. Its input, if it has been made by now, is there before
-    /// anybody hears. False if it has its outcome.
+    /// Leaders may hear of a request that was held, where its model is now. Its input, if it has been made by now, is
+    /// there before anybody hears. False if it has its outcome.
     pub(crate) fn release(
         &self,
         sequence: u64,
@@ -212,15 +212,16 @@ impl RequestTable {
         true
     }
 
-    /// Marks a request as announced under `token`. None if it has its outcome, was announced under it before, or is held.
+    /// Marks a request as announced under `token`. None if it has its outcome, was announced under it before, or is
+    /// held.
     pub(crate) fn announce(&self, sequence: u64, token: Token) -> Option<Announcement> {
         let mut shard = self.shard(sequence);
         let pending = shard.get_mut(&sequence).filter(|pending| !pending.held && pending.announced != token)?;
         Some(pending.announce(sequence, token))
     }
 
-    /// A leader does not serve the request's model: it is to be announced elsewhere, or again. None if it has its outcome; else
-    /// its model, its deadline, and how often it was announced.
+    /// A leader does not serve the request's model: it is to be announced elsewhere, or again. None if it has its
+    /// outcome; else its model, its deadline, and how often it was announced.
     pub(crate) fn begin_reroute(&self, sequence: u64) -> Option<(ModelId, Instant, u32)> {
         let mut shard = self.shard(sequence);
         let pending = shard.get_mut(&sequence)?;
@@ -240,8 +241,8 @@ impl RequestTable {
         Some(pending.subcluster)
     }
 
-    /// The lead under `token` has panicked. Ends those of its requests that were with another one before which did: each time around
-    /// would cost everybody else in the sub-cluster a hand-over. Returns how many.
+    /// The lead under `token` has panicked. Ends those of its requests that were with another one before which did:
+    /// each time around would cost everybody else in the sub-cluster a hand-over. Returns how many.
     pub(crate) fn panicked(&self, subcluster: SubclusterId, token: Token) -> usize {
         let mut blamed = Vec::new();
         for shard in &self.shards {
@@ -263,8 +264,8 @@ impl RequestTable {
         (0..SHARDS as u64).any(|shard| self.shard(shard).values().any(|pending| pending.is_for(subcluster)))
     }
 
-    /// Marks every request of the sub-cluster that is not held as announced under `token`, whether it was before or not: earliest
-    /// deadline first.
+    /// Marks every request of the sub-cluster that is not held as announced under `token`, whether it was before or
+    /// not: earliest deadline first.
     pub(crate) fn announce_all(&self, subcluster: SubclusterId, token: Token) -> Vec<Announcement> {
         let mut all = Vec::new();
         for shard in &self.shards {
