@@ -11,8 +11,8 @@ use symphony_types::{BackendId, BootId};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::ledger::Ledger;
-use crate::request_table::{Ending, RequestTable};
+use crate::accounts::ledger::Ledger;
+use crate::requests::request_table::{Ending, RequestTable};
 
 /// How long a backend waits here until the view names it: a leader may give it plans as soon as it has registered, and
 /// what it brings or wants before this frontend has heard of it must not be lost. Shorter than a backend waits for its
@@ -100,7 +100,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::request_table::{Payload, Pending};
+    use crate::requests::request_table::{Payload, Pending};
 
     const BOOT: BootId = BootId::new(4);
     const SOON: Duration = Duration::from_secs(60);
