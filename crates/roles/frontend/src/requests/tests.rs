@@ -394,7 +394,7 @@ async fn a_model_without_a_gpu_is_refused_as_that_and_counts_as_demand() {
         shown.backends.values_mut().for_each(|backend| (backend.up, backend.duty) = (up, duty));
         let frontend = frontend(vec![shown], FederationView::default());
         assert_eq!(ask(&frontend).await, InferError::NoGpu(why));
-        assert_eq!(at_the_door(&frontend), (1, [("no_gpu", 1)].into()));
+        assert_eq!(counted(&frontend), (1, [("no_gpu", 1)].into()));
         let state = &frontend.info("m").unwrap().state;
         assert_eq!((state.label(), state.reason()), ("UNAVAILABLE", why.words()));
     }
