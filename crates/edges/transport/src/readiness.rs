@@ -5,28 +5,28 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::linked_payloads::{LinkedPayloads, Owner};
+use crate::linked_payloads::{FrontendBoot, LinkedPayloads};
 
-/// An owner that answers does so in a round trip; over a link that takes longer than this nothing comes in time either.
+/// A frontend that answers does so in a round trip; over a link that takes longer than this nothing comes in time either.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(100);
-/// How often an owner to which no link could be made is tried again.
+/// How often a frontend to which no link could be made is tried again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// Resolves once all owners that did before answer, over the links that there are or over others, at the latest after `within`.
+/// Resolves once all frontends that did before answer, over the links that there are or over others, at the latest after `within`.
 pub(crate) async fn ready(transport: &LinkedPayloads, within: Duration) {
-    let owners = transport.owners();
-    let all = futures::future::join_all(owners.into_iter().map(|owner| answers(transport, owner)));
+    let frontends = transport.frontends();
+    let all = futures::future::join_all(frontends.into_iter().map(|frontend| answers(transport, frontend)));
     if timeout(within, all).await.is_err() {
         let within = within.as_millis();
         tracing::warn!("not all frontends answer within {within} ms; their requests may fail on this backend");
     }
 }
 
-async fn answers(transport: &LinkedPayloads, owner: Owner) {
+async fn answers(transport: &LinkedPayloads, frontend: FrontendBoot) {
     loop {
-        match transport.link(owner).await {
+        match transport.link(frontend).await {
             Some(link) if transport.answers(&link, ANSWERS_WITHIN).await => return,
-            Some(link) => transport.replace(owner, &link).await,
+            Some(link) => transport.replace(frontend, &link).await,
             None => tokio::time::sleep(TRY_AGAIN_AFTER).await,
         }
     }
