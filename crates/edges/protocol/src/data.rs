@@ -17,7 +17,7 @@ use crate::Message;
 
 /// Backend → frontend.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub enum ToOwner {
+pub enum ToDataServer {
     /// First on every connection.
     Hello {
         /// The backend.
@@ -77,7 +77,7 @@ pub enum ResultBytes {
 
 /// Frontend → backend.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub enum FromOwner {
+pub enum FromDataServer {
     /// The connection is accepted, or this is another life and the requests meant are gone.
     Welcome {
         /// The frontend's life.
@@ -104,8 +104,7 @@ pub enum FromOwner {
         /// In the order asked: bytes of each payload, or none if the request has its outcome already, or its input
         /// would fit into no frame.
         lengths: Vec<Option<u32>>,
-        /// How many nanoseconds the owner waited for inputs that were still being made: no transport brings those
-        /// sooner.
+        /// How many nanoseconds the frontend waited for inputs that were still being made: no transport brings those sooner.
         waited: u64,
     },
 }
@@ -169,12 +168,12 @@ impl std::fmt::Debug for RdmaKey {
     }
 }
 
-impl Message for ToOwner {
+impl Message for ToDataServer {
     const LINK: u16 = 5;
     const NAME: &str = "data";
 }
 
-impl Message for FromOwner {
+impl Message for FromDataServer {
     const LINK: u16 = 6;
     const NAME: &str = "data";
 }

@@ -130,7 +130,7 @@ pub(crate) struct Counts {
     pub(crate) gpus_lost: AtomicU64,
     /// Requests that ran without their batch since their input had not come.
     pub(crate) inputs_late: AtomicU64,
-    /// The same since their owner had none, or could not be reached.
+    /// The same since their frontend had none, or could not be reached.
     pub(crate) inputs_gone: AtomicU64,
 }
 

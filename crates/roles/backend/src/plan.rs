@@ -9,13 +9,13 @@ use symphony_protocol::execute::PlannedRequest;
 use symphony_types::{FailReason, ModelId, RequestId, Token};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::late_owners::Owner;
+use crate::late_frontends::FrontendBoot;
 
-/// What one owner has answered.
+/// What one frontend has answered.
 #[derive(Debug)]
-pub(crate) struct InputsOfOwner {
-    pub(crate) owner: Owner,
-    /// Place in the plan's requests, and the bytes unless the request has its outcome already, or the owner cannot be reached.
+pub(crate) struct InputsOfFrontend {
+    pub(crate) frontend: FrontendBoot,
+    /// Place in the plan's requests, and the bytes unless the request has its outcome already, or the frontend cannot be reached.
     pub(crate) inputs: Vec<(usize, Option<Bytes>)>,
 }
 
@@ -27,8 +27,8 @@ pub(crate) struct AcceptedPlan {
     pub(crate) model: ModelId,
     pub(crate) start: Instant,
     pub(crate) requests: Vec<PlannedRequest>,
-    /// Inputs as their owners send them; it ends when all owners have answered or failed to.
-    pub(crate) inputs: mpsc::Receiver<InputsOfOwner>,
+    /// Inputs as their frontends send them; it ends when all frontends have answered or failed to.
+    pub(crate) inputs: mpsc::Receiver<InputsOfFrontend>,
 }
 
 /// How a plan ended.

@@ -1,11 +1,11 @@
-//! The owner's side of one data link: a backend READs inputs and brings results.
+//! The frontend's side of one data link: a backend READs inputs and brings results.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use symphony_net::{Connection, PeerInfo};
-use symphony_protocol::data::{FromOwner, RdmaEndpoint, RdmaOffer, RequestResult, ResultBytes, ToOwner};
+use symphony_protocol::data::{FromDataServer, RdmaEndpoint, RdmaOffer, RequestResult, ResultBytes, ToDataServer};
 use symphony_protocol::{Frame, PAYLOAD_BYTES_MAX};
 use symphony_types::{BackendId, BootId, FailReason};
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::echo::EchoTimes;
 use crate::frames::in_frames;
 use crate::link::{HELLO_WITHIN, LinkReceiver, LinkSender, data_link_over, link_over_streams};
-use crate::payload::{Found, INPUT_WITHIN, PayloadOwner, Payloads, ReturnedResult, look, wait};
+use crate::payload::{Found, INPUT_WITHIN, PayloadFrontend, Payloads, ReturnedResult, look, wait};
 use crate::rdma::RdmaPeer;
 use crate::sharing::{Admission, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
 use crate::stuck::{data_echo, stuck};
@@ -21,11 +21,11 @@ use crate::stuck::{data_echo, stuck};
 /// How long what came by RDMA may take to be read once the backend's link has ended.
 const DRAINED_WITHIN: Duration = Duration::from_millis(200);
 
-/// A data link whose backend has said who it is; whether that is true is for the owner to find out before it serves.
+/// A data link whose backend has said who it is; whether that is true is for the frontend to find out before it serves.
 #[derive(Debug)]
-pub struct OwnerLink {
-    sender: LinkSender<FromOwner>,
-    receiver: LinkReceiver<ToOwner>,
+pub struct FrontendEnd {
+    sender: LinkSender<FromDataServer>,
+    receiver: LinkReceiver<ToDataServer>,
     backend: BackendId,
     means: BootId,
     shares: bool,
@@ -34,12 +34,12 @@ pub struct OwnerLink {
     echo: EchoTimes,
 }
 
-impl OwnerLink {
+impl FrontendEnd {
     /// Waits for the backend's hello. None if it does not come.
     pub async fn greeted(connection: Connection) -> Option<Self> {
-        let (sender, mut receiver) = data_link_over::<FromOwner, ToOwner>(connection);
+        let (sender, mut receiver) = data_link_over::<FromDataServer, ToDataServer>(connection);
         match tokio::time::timeout(HELLO_WITHIN, receiver.receive()).await {
-            Ok(Ok(Frame { message: ToOwner::Hello { backend, frontend_boot, shares, rdma, .. }, .. })) => {
+            Ok(Ok(Frame { message: ToDataServer::Hello { backend, frontend_boot, shares, rdma, .. }, .. })) => {
                 Some(Self { sender, receiver, backend, means: frontend_boot, shares, rdma, echo: data_echo() })
             }
             _ => {
@@ -62,16 +62,21 @@ impl OwnerLink {
     }
 
     /// Welcomes the backend, and serves it in life `boot` until the link ends, or does not move any more.
-    pub async fn serve(mut self, boot: BootId, owner: &impl PayloadOwner, inputs: Option<&Arc<SharedInputs>>) {
+    pub async fn serve(mut self, boot: BootId, frontend: &impl PayloadFrontend, inputs: Option<&Arc<SharedInputs>>) {
         let (peer, echo) = (self.peer().clone(), self.echo);
         let watched = self.receiver.watch(echo);
         tokio::select! {
-            () = self.serve_watched(boot, owner, inputs) => {}
+            () = self.serve_watched(boot, frontend, inputs) => {}
             () = stuck(watched, echo) => tracing::warn!(%peer, "the data link does not move; it ends"),
         }
     }
 
-    async fn serve_watched(mut self, boot: BootId, owner: &impl PayloadOwner, inputs: Option<&Arc<SharedInputs>>) {
+    async fn serve_watched(
+        mut self,
+        boot: BootId,
+        frontend: &impl PayloadFrontend,
+        inputs: Option<&Arc<SharedInputs>>,
+    ) {
         let peer = self.peer().clone();
         let (rdma, mut rdma_peer) = self.rdma_offer(inputs).await.unzip();
         let shared = inputs.filter(|inputs| self.shares && inputs.rdma().is_none());
@@ -80,7 +85,7 @@ impl OwnerLink {
         if required && sharing.is_none() && rdma.is_none() {
             return self.refuse(inputs);
         }
-        let _ = self.sender.send(FromOwner::Welcome { boot, sharing, rdma });
+        let _ = self.sender.send(FromDataServer::Welcome { boot, sharing, rdma });
         if self.means != boot {
             return tracing::debug!(%peer, "backend asked for a former life");
         }
@@ -92,10 +97,10 @@ impl OwnerLink {
                 Err(error) => return tracing::debug!(%error, "data link ended"),
             };
             match frame.message {
-                ToOwner::Joined { shares } => {
+                ToDataServer::Joined { shares } => {
                     if let (true, Some(rdma), Some(inputs)) = (shares, rdma_peer.take(), inputs) {
                         tracing::debug!(%peer, "RDMA");
-                        return self.serve_by_rdma(owner, &rdma, inputs).await;
+                        return self.serve_by_rdma(frontend, &rdma, inputs).await;
                     }
                     joined = shares && admission.as_mut().is_some_and(|admission| admission.sharer().is_some());
                     if !joined {
@@ -110,7 +115,7 @@ impl OwnerLink {
                 // Nothing travels another way.
                 _ if required && !joined => return self.refuse(inputs),
                 message => {
-                    if !answer(owner, &self.sender, &peer, message, frame.tail, admission.as_mut()).await {
+                    if !answer(frontend, &self.sender, &peer, message, frame.tail, admission.as_mut()).await {
                         return;
                     }
                 }
@@ -136,10 +141,10 @@ impl OwnerLink {
     }
 
     /// Serves a backend whose frames come over its RDMA connection. This link only tells that it lives.
-    async fn serve_by_rdma(mut self, owner: &impl PayloadOwner, rdma: &RdmaPeer, inputs: &Arc<SharedInputs>) {
+    async fn serve_by_rdma(mut self, frontend: &impl PayloadFrontend, rdma: &RdmaPeer, inputs: &Arc<SharedInputs>) {
         let peer = self.peer().clone();
         self.receiver.carried_by_rdma();
-        let (sender, mut receiver) = link_over_streams::<FromOwner, ToOwner>(rdma.streams(), peer.clone());
+        let (sender, mut receiver) = link_over_streams::<FromDataServer, ToDataServer>(rdma.streams(), peer.clone());
         let _reads = inputs.read();
         let mut silent_at = None;
         loop {
@@ -160,7 +165,7 @@ impl OwnerLink {
                 Ok(frame) => frame,
                 Err(error) => return tracing::debug!(%error, "data link ended"),
             };
-            if !answer(owner, &sender, &peer, frame.message, frame.tail, None).await {
+            if !answer(frontend, &sender, &peer, frame.message, frame.tail, None).await {
                 return;
             }
         }
@@ -171,11 +176,11 @@ impl OwnerLink {
         let refusal = if inputs.is_some_and(|inputs| inputs.rdma().is_some()) {
             tracing::warn!(%peer, %backend,
                 "backend refused: frontend.payloads requires RDMA, and it has none, or does not want to");
-            FromOwner::MustUseRdma
+            FromDataServer::MustUseRdma
         } else {
             tracing::warn!(%peer, %backend,
                 "backend refused: frontend.payloads requires shared memory, and it does not share this host's, or does not want to");
-            FromOwner::MustShare
+            FromDataServer::MustShare
         };
         let _ = self.sender.send(refusal);
     }
@@ -191,16 +196,16 @@ async fn until(moment: Option<Instant>) {
 
 /// Does what a frame asks for. Whether the link is still of use.
 async fn answer(
-    owner: &impl PayloadOwner,
-    sender: &LinkSender<FromOwner>,
+    frontend: &impl PayloadFrontend,
+    sender: &LinkSender<FromDataServer>,
     peer: &PeerInfo,
-    message: ToOwner,
+    message: ToDataServer,
     tail: Bytes,
     admission: Option<&mut Admission>,
 ) -> bool {
     match message {
-        ToOwner::Read { read, sequences } => {
-            let found = look(owner, &sequences);
+        ToDataServer::Read { read, sequences } => {
+            let found = look(frontend, &sequences);
             let is_here = found.iter().all(|input| matches!(input, Found::Here(_)));
             let sender = sender.clone();
             let answer = async move {
@@ -210,7 +215,7 @@ async fn answer(
                 answers(payloads).into_iter().all(|payloads| {
                     let lengths = payloads.iter().map(|p| p.as_ref().map(|p| p.len() as u32)).collect();
                     let tail = payloads.into_iter().flatten().collect();
-                    sender.send_with(FromOwner::Payloads { read, lengths, waited }, tail).is_ok()
+                    sender.send_with(FromDataServer::Payloads { read, lengths, waited }, tail).is_ok()
                 })
             };
             if is_here {
@@ -220,11 +225,11 @@ async fn answer(
             tokio::spawn(answer);
             true
         }
-        ToOwner::Results { results } => {
-            let sequences = take_results(owner, &results, tail, admission);
-            sequences.is_empty() || sender.send(FromOwner::Taken { sequences }).is_ok()
+        ToDataServer::Results { results } => {
+            let sequences = take_results(frontend, &results, tail, admission);
+            sequences.is_empty() || sender.send(FromDataServer::Taken { sequences }).is_ok()
         }
-        ToOwner::Hello { .. } | ToOwner::Joined { .. } => {
+        ToDataServer::Hello { .. } | ToDataServer::Joined { .. } => {
             tracing::warn!(%peer, "a greeting in the middle of a data link");
             false
         }
@@ -241,9 +246,9 @@ fn answers(mut payloads: Payloads) -> Vec<Payloads> {
     in_frames(payloads, |payload| payload.as_ref().map_or(0, Bytes::len))
 }
 
-/// Hands results to their owner; returns those that were in shared memory.
+/// Hands results to their frontend; returns those that were in shared memory.
 fn take_results(
-    owner: &impl PayloadOwner,
+    frontend: &impl PayloadFrontend,
     results: &[RequestResult],
     mut tail: Bytes,
     mut admission: Option<&mut Admission>,
@@ -264,7 +269,7 @@ fn take_results(
                 })
             }
         };
-        owner.returned(ReturnedResult { sequence, outcome, batch, execution_ns: execution });
+        frontend.returned(ReturnedResult { sequence, outcome, batch, execution_ns: execution });
     }
     taken
 }
@@ -282,7 +287,7 @@ mod tests {
 
     struct Nobody;
 
-    impl PayloadOwner for Nobody {
+    impl PayloadFrontend for Nobody {
         fn input(&self, _: u64) -> Option<Bytes> {
             Some(Bytes::from_static(b"input"))
         }
@@ -295,7 +300,7 @@ mod tests {
         coming: std::sync::Mutex<Option<tokio::sync::oneshot::Receiver<Bytes>>>,
     }
 
-    impl PayloadOwner for Making {
+    impl PayloadFrontend for Making {
         fn input(&self, sequence: u64) -> Option<Bytes> {
             (sequence == 1).then(|| Bytes::from_static(b"here"))
         }
@@ -314,23 +319,25 @@ mod tests {
         let accepted = Net::plaintext().accept(listener.accept().await.unwrap().0, &[]).await.unwrap();
         let (made, coming) = tokio::sync::oneshot::channel();
         tokio::spawn(async move {
-            let owner = Making { coming: std::sync::Mutex::new(Some(coming)) };
-            OwnerLink::greeted(accepted).await.unwrap().serve(BOOT, &owner, None).await;
+            let frontend = Making { coming: std::sync::Mutex::new(Some(coming)) };
+            FrontendEnd::greeted(accepted).await.unwrap().serve(BOOT, &frontend, None).await;
         });
         let backend = Net::plaintext().accept(stream, &[]).await.unwrap();
-        let (sender, mut receiver) = link_over::<ToOwner, FromOwner>(backend);
+        let (sender, mut receiver) = link_over::<ToDataServer, FromDataServer>(backend);
         sender.send(hello(false)).unwrap();
-        assert!(matches!(receiver.receive().await.unwrap().message, FromOwner::Welcome { .. }));
-        sender.send(ToOwner::Read { read: 1, sequences: vec![1, 2, 3] }).unwrap();
-        sender.send(ToOwner::Read { read: 2, sequences: vec![1, 3] }).unwrap();
+        assert!(matches!(receiver.receive().await.unwrap().message, FromDataServer::Welcome { .. }));
+        sender.send(ToDataServer::Read { read: 1, sequences: vec![1, 2, 3] }).unwrap();
+        sender.send(ToDataServer::Read { read: 2, sequences: vec![1, 3] }).unwrap();
         let first = receiver.receive().await.unwrap();
-        assert_eq!(first.message, FromOwner::Payloads { read: 2, lengths: vec![Some(4), None], waited: 0 });
-        // Both reads are with their owner by now.
+        assert_eq!(first.message, FromDataServer::Payloads { read: 2, lengths: vec![Some(4), None], waited: 0 });
+        // Both reads are with their frontend by now.
         let makes = Duration::from_millis(5);
         tokio::time::sleep(makes).await;
         made.send(Bytes::from_static(b"made")).unwrap();
         let second = receiver.receive().await.unwrap();
-        let FromOwner::Payloads { read: 1, lengths, waited } = second.message else { panic!("{:?}", second.message) };
+        let FromDataServer::Payloads { read: 1, lengths, waited } = second.message else {
+            panic!("{:?}", second.message)
+        };
         assert_eq!(lengths, [Some(4), Some(4), None]);
         assert!(waited >= makes.as_nanos() as u64, "{waited} ns are not what it took to make it");
         assert_eq!(second.tail, "heremade");
@@ -339,8 +346,8 @@ mod tests {
     #[tokio::test]
     async fn a_read_of_what_is_never_made_ends_all_the_same() {
         let (_never, coming) = tokio::sync::oneshot::channel();
-        let owner = Making { coming: std::sync::Mutex::new(Some(coming)) };
-        let payloads = wait(look(&owner, &[1, 2]), Duration::from_millis(10)).await;
+        let frontend = Making { coming: std::sync::Mutex::new(Some(coming)) };
+        let payloads = wait(look(&frontend, &[1, 2]), Duration::from_millis(10)).await;
         assert_eq!(payloads, [Some(Bytes::from_static(b"here")), None]);
     }
 
@@ -352,13 +359,13 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let accepted = Net::plaintext().accept(listener.accept().await.unwrap().0, &[]).await.unwrap();
         let (sender, mut receiver) =
-            link_over::<ToOwner, FromOwner>(Net::plaintext().accept(stream, &[]).await.unwrap());
+            link_over::<ToDataServer, FromDataServer>(Net::plaintext().accept(stream, &[]).await.unwrap());
         sender.send(hello(false)).unwrap();
-        let mut link = OwnerLink::greeted(accepted).await.unwrap();
+        let mut link = FrontendEnd::greeted(accepted).await.unwrap();
         let (ask_again_after, late) = (QUICK / 10, QUICK / 20);
         link.echo = EchoTimes { ask_again_after, ask_again_max: QUICK, stuck_after: QUICK, late, ..link.echo };
         let mut serving = tokio::spawn(async move { link.serve(BOOT, &Nobody, None).await });
-        assert!(matches!(receiver.receive().await.unwrap().message, FromOwner::Welcome { .. }));
+        assert!(matches!(receiver.receive().await.unwrap().message, FromDataServer::Welcome { .. }));
         // It answers as long as it receives.
         let _ = tokio::time::timeout(2 * QUICK, receiver.receive()).await;
         assert!(!serving.is_finished());
@@ -366,17 +373,17 @@ mod tests {
     }
 
     /// What a backend hears that says these things, until it hears that it must share or the link ends.
-    async fn hears(required: bool, says: Vec<ToOwner>) -> Vec<FromOwner> {
+    async fn hears(required: bool, says: Vec<ToDataServer>) -> Vec<FromDataServer> {
         let inputs = SharedInputs::start(1 << 20, 16, required, CancellationToken::new()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let accepted = Net::plaintext().accept(listener.accept().await.unwrap().0, &[]).await.unwrap();
         let serving = tokio::spawn(async move {
-            let link = OwnerLink::greeted(accepted).await.unwrap();
+            let link = FrontendEnd::greeted(accepted).await.unwrap();
             link.serve(BOOT, &Nobody, Some(&inputs)).await;
         });
         let backend = Net::plaintext().accept(stream, &[]).await.unwrap();
-        let (sender, mut receiver) = link_over::<ToOwner, FromOwner>(backend);
+        let (sender, mut receiver) = link_over::<ToDataServer, FromDataServer>(backend);
         for message in says {
             sender.send(message).unwrap();
         }
@@ -389,23 +396,29 @@ mod tests {
         heard
     }
 
-    fn hello(shares: bool) -> ToOwner {
-        ToOwner::Hello { backend: BackendId::new(1), boot: BootId::new(2), frontend_boot: BOOT, shares, rdma: None }
+    fn hello(shares: bool) -> ToDataServer {
+        ToDataServer::Hello {
+            backend: BackendId::new(1),
+            boot: BootId::new(2),
+            frontend_boot: BOOT,
+            shares,
+            rdma: None,
+        }
     }
 
     #[tokio::test]
     async fn who_does_not_share_is_refused_where_that_is_required_and_served_elsewhere() {
-        let read = || ToOwner::Read { read: 1, sequences: vec![1] };
-        let answer = FromOwner::Payloads { read: 1, lengths: vec![Some(5)], waited: 0 };
+        let read = || ToDataServer::Read { read: 1, sequences: vec![1] };
+        let answer = FromDataServer::Payloads { read: 1, lengths: vec![Some(5)], waited: 0 };
         // It does not want to; it could not; it lies; it says nothing.
         for says in [
             vec![hello(false), read()],
-            vec![hello(true), ToOwner::Joined { shares: false }, read()],
-            vec![hello(true), ToOwner::Joined { shares: true }, read()],
+            vec![hello(true), ToDataServer::Joined { shares: false }, read()],
+            vec![hello(true), ToDataServer::Joined { shares: true }, read()],
             vec![hello(true), read()],
         ] {
             let heard = hears(true, says.clone()).await;
-            assert_eq!(heard.last(), Some(&FromOwner::MustShare), "{says:?}: {heard:?}");
+            assert_eq!(heard.last(), Some(&FromDataServer::MustShare), "{says:?}: {heard:?}");
             assert!(!heard.contains(&answer), "{says:?}: {heard:?}");
             let heard = hears(false, says.clone()).await;
             assert_eq!(heard.last(), Some(&answer), "{says:?}: {heard:?}");

@@ -1,20 +1,20 @@
-//! An owner of requests, as far as transports need one.
+//! A frontend of requests, as far as transports need one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use symphony_transport::{PayloadOwner, PlacedInput, ReturnedResult, SharedInputs};
+use symphony_transport::{PayloadFrontend, PlacedInput, ReturnedResult, SharedInputs};
 use tokio::sync::watch;
 
 #[derive(Debug)]
-pub(crate) struct Owner {
+pub(crate) struct TestFrontend {
     inputs: Mutex<HashMap<u64, (Bytes, Option<PlacedInput>)>>,
     shared: Option<Arc<SharedInputs>>,
     returned: watch::Sender<Vec<ReturnedResult>>,
 }
 
-impl Owner {
+impl TestFrontend {
     pub(crate) fn new(shared: Option<Arc<SharedInputs>>) -> Arc<Self> {
         Arc::new(Self { inputs: Mutex::default(), shared, returned: watch::Sender::default() })
     }
@@ -43,7 +43,7 @@ impl Owner {
     }
 }
 
-impl PayloadOwner for Owner {
+impl PayloadFrontend for TestFrontend {
     fn input(&self, sequence: u64) -> Option<Bytes> {
         self.inputs.lock().unwrap().get(&sequence).map(|(input, _)| input.clone())
     }
