@@ -37,7 +37,8 @@ pub const LABELS: [&str; 22] = [
     "forget_frontend",
 ];
 
-/// The label of a command, which must be one of [`LABELS`]: the compiler leads here when a command or an operation is added.
+/// The label of a command, which must be one of [`LABELS`]: the compiler leads here when a command or an operation is
+/// added.
 pub fn label(command: &Command) -> &'static str {
     let label = match command {
         Command::RegisterNode(_)

@@ -77,7 +77,7 @@ fn plan(cluster: &Cluster, now: Time, gpu: GpuId, free_at: Time, model: u32, req
     if batch > profile.batch_max() {
         return None;
     }
-    // The inputs must have come (the lead) before the batch starts, and the answer travels after it has ended (the reply).
+    // Inputs must have come before the batch starts (the lead); the answer travels after it has ended (the reply).
     let start = (now + cluster.delays.lead(batch)).max(free_at);
     let end = start + profile.latency(batch);
     let must_end_by = request.deadline - cluster.delays.reply;

@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 use crate::owner::Owner;
 use crate::subjects::{BOOT, FRONTENDS, Subject};
 
-/// Messages on their way to one owner: more than the suite ever has there. A result that finds the queue full is lost, as one
-/// whose owner cannot be reached.
+/// Messages on their way to one owner: more than the suite ever has there. A result that finds the queue full is lost,
+/// as one whose owner cannot be reached.
 const MESSAGES_MAX: usize = 1024;
 
 enum Message {

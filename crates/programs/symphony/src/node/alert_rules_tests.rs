@@ -1,4 +1,5 @@
-//! The alert rules in deploy/prometheus name metrics and labels that there are, and docs/reference/metrics.md names every metric.
+//! The alert rules in deploy/prometheus name metrics and labels that there are, and docs/reference/metrics.md names
+//! every metric.
 
 use std::collections::HashSet;
 
