@@ -183,7 +183,7 @@ fn what_is_written_has_not_changed_within_a_version() {
         assert_eq!(
             hex(bytes),
             hex(&committed[name]),
-            "{name} is written differently: raise VERSION in src/envelope.rs"
+            "{name} is written differently: raise VERSION in src/snapshot.rs"
         );
     }
 }
@@ -216,52 +216,8 @@ fn transforms_that_do_not_fit_the_signature_are_refused_by_key() {
 
 #[test]
 fn every_command_and_every_part_of_the_state_is_there() {
-    let all = [
-        "register_node",
-        "node_down",
-        "register_backend",
-        "backend_down",
-        "register_frontend",
-        "report_model",
-        "leave",
-        "report_drained",
-        "begin_handover",
-        "complete_handover",
-        "cancel_handover",
-        "cede_lead",
-        "load_model",
-        "unload_model",
-        "set_duty",
-        "change_replicas",
-        "propose_plan",
-        "judge_plan",
-        "finish_move",
-        "cancel_move",
-        "remove_frontend",
-        "forget_frontend",
-    ];
-    // Who adds a command is asked here for its label, and with it for its place in the history.
-    let label = |command: &Command| match command {
-        Command::RegisterNode(_)
-        | Command::NodeDown { .. }
-        | Command::RegisterBackend(_)
-        | Command::BackendDown { .. }
-        | Command::RegisterFrontend(_)
-        | Command::ReportModel { .. }
-        | Command::Leave { .. }
-        | Command::ReportDrained { .. }
-        | Command::BeginHandover { .. }
-        | Command::CompleteHandover { .. }
-        | Command::CancelHandover { .. }
-        | Command::CedeLead { .. }
-        | Command::ProposePlan(_)
-        | Command::FinishMove { .. }
-        | Command::CancelMove { .. }
-        | Command::Operate(_)
-        | Command::ForgetFrontend { .. } => command.label(),
-    };
-    let there: Vec<_> = history().iter().map(label).collect();
-    for name in all {
+    let there: Vec<_> = history().iter().map(scene::label).collect();
+    for name in scene::LABELS {
         assert!(there.contains(&name), "{name}");
     }
     let state = state();

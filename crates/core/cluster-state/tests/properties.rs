@@ -2,7 +2,11 @@
 
 mod scene;
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 use scene::{backend, backend_down, frontend, node, node_down, operation, report};
 use symphony_cluster_state::{
     Action, Applied, ClusterState, Command, LeadTransfer, ModelSpec, Moved, PlanProposal, Refusal, ReplicaState, Reply,
@@ -128,6 +132,16 @@ fn any_move() -> impl Strategy<Value = Command> {
             Command::ForgetFrontend { frontend: FrontendId::new(frontend), boot }
         }),
     ]
+}
+
+#[test]
+fn every_kind_of_command_is_drawn() {
+    // The rarest is one in some 140.
+    const DRAWN: usize = 4000;
+    let mut runner = TestRunner::deterministic();
+    let drawn: BTreeSet<_> =
+        (0..DRAWN).map(|_| scene::label(&any_command().new_tree(&mut runner).unwrap().current())).collect();
+    assert_eq!(drawn, scene::LABELS.into());
 }
 
 proptest! {

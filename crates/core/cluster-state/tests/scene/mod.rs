@@ -11,6 +11,66 @@ use symphony_types::{
     BackendId, BootId, DataType, Epoch, ModelId, NodeId, OperationId, RequestValue, Signature, SubclusterId, TensorSpec,
 };
 
+/// The labels of all commands; those of operators stand for their operations.
+pub const LABELS: [&str; 22] = [
+    "register_node",
+    "node_down",
+    "register_backend",
+    "backend_down",
+    "register_frontend",
+    "report_model",
+    "leave",
+    "report_drained",
+    "begin_handover",
+    "complete_handover",
+    "cancel_handover",
+    "cede_lead",
+    "load_model",
+    "unload_model",
+    "set_duty",
+    "change_replicas",
+    "propose_plan",
+    "judge_plan",
+    "finish_move",
+    "cancel_move",
+    "remove_frontend",
+    "forget_frontend",
+];
+
+/// The label of a command, which must be one of [`LABELS`]: the compiler leads here when a command or an operation is
+/// added.
+pub fn label(command: &Command) -> &'static str {
+    let label = match command {
+        Command::RegisterNode(_)
+        | Command::NodeDown { .. }
+        | Command::RegisterBackend(_)
+        | Command::BackendDown { .. }
+        | Command::RegisterFrontend(_)
+        | Command::ReportModel { .. }
+        | Command::Leave { .. }
+        | Command::ReportDrained { .. }
+        | Command::BeginHandover { .. }
+        | Command::CompleteHandover { .. }
+        | Command::CancelHandover { .. }
+        | Command::CedeLead { .. }
+        | Command::ProposePlan(_)
+        | Command::FinishMove { .. }
+        | Command::CancelMove { .. }
+        | Command::ForgetFrontend { .. } => command.label(),
+        Command::Operate(operation) => match operation.action {
+            Action::LoadModel(_)
+            | Action::UnloadModel { .. }
+            | Action::SetDuty { .. }
+            | Action::ChangeReplicas { .. }
+            | Action::ProposePlan(_)
+            | Action::JudgePlan { .. }
+            | Action::RemoveFrontend { .. } => command.label(),
+        },
+    };
+    assert!(LABELS.contains(&label), "{label} is not in LABELS");
+    label
+}
+
 pub fn node(node: u64, boot: u64) -> Command {
     Command::RegisterNode(NodeRegistration {
         node: NodeId::new(node),

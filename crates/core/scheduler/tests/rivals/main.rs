@@ -4,6 +4,7 @@ mod clockwork;
 mod nexus;
 mod promises;
 mod shepherd;
+mod skeleton;
 
 use symphony_scheduler::rivals::{Cluster, ClusterModel};
 use symphony_scheduler::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, Delays, Plan, Request};

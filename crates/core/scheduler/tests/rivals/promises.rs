@@ -11,6 +11,7 @@ use symphony_scheduler::{
 use symphony_types::{GpuId, Nanos, RequestId, Time};
 
 use crate::cluster;
+use crate::skeleton::Skeleton;
 
 const MODELS: u32 = 3;
 const GPUS: u32 = 3;
@@ -237,5 +238,12 @@ proptest! {
         let settings = ShepherdSettings { preempt_factor: factor };
         let policy = Shepherd::new(cluster(&[40, 60, 25], 8, delays), settings);
         World::new(policy, delays, percent).keeps_its_promises(ops);
+    }
+
+    #[test]
+    fn the_skeleton_keeps_its_promises(
+        ops in prop::collection::vec(op(), 0..120), delays in delays(), percent in percent(),
+    ) {
+        World::new(Skeleton::new(cluster(&[40, 60, 25], 8, delays)), delays, percent).keeps_its_promises(ops);
     }
 }

@@ -5,6 +5,7 @@ use symphony_testkit::needed;
 use symphony_types::LatencyProfile;
 
 mod promises;
+mod skeleton;
 
 use promises::BATCH_MAX;
 
@@ -29,6 +30,9 @@ macro_rules! contract {
                     super::promises::$promise(&mut executor);
                 }
             })*
+        }
+        mod smallest {
+            $(#[test] fn $promise() { super::promises::$promise(&mut super::skeleton::Skeleton::new(super::BATCH_MAX)); })*
         }
     };
 }

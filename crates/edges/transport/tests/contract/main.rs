@@ -2,6 +2,7 @@
 
 mod large;
 mod promises;
+mod skeleton;
 mod subjects;
 mod test_frontend;
 #[cfg(feature = "rdma")]
@@ -11,7 +12,7 @@ mod vanishing_rdma;
 macro_rules! keeps_its_promises {
     ($($name:ident: $subject:ty;)*) => {$(
         mod $name {
-            use super::{promises, subjects};
+            use super::promises;
 
             keeps_its_promises!(@each $subject:
                 inputs_arrive_whole_and_in_the_order_asked
@@ -37,13 +38,14 @@ macro_rules! keeps_its_promises {
 }
 
 keeps_its_promises! {
-    in_process: subjects::InProcess;
-    tcp: subjects::Tcp;
-    tcp_secured: subjects::TcpSecured;
-    shared_memory: subjects::SharedMemory;
+    in_process: crate::subjects::InProcess;
+    tcp: crate::subjects::Tcp;
+    tcp_secured: crate::subjects::TcpSecured;
+    shared_memory: crate::subjects::SharedMemory;
+    smallest: crate::skeleton::Smallest;
 }
 
 #[cfg(feature = "rdma")]
 keeps_its_promises! {
-    rdma: subjects::Rdma;
+    rdma: crate::subjects::Rdma;
 }

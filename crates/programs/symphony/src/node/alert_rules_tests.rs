@@ -1,10 +1,14 @@
-//! The alert rules in deploy/prometheus name metrics and labels that there are.
+//! The alert rules in deploy/prometheus name metrics and labels that there are, and docs/reference/metrics.md names
+//! every metric.
+
+use std::collections::HashSet;
 
 use symphony_telemetry::{Kind, MetricName};
 
 use super::{frames, security};
 
 const RULES: &str = include_str!("../../../../../deploy/prometheus/symphony-alerts.yml");
+const PAGE: &str = include_str!("../../../../../docs/reference/metrics.md");
 /// Labels that Prometheus gives to every series.
 const TARGET_LABELS: [&str; 2] = ["job", "instance"];
 
@@ -82,6 +86,20 @@ fn is_series_of(word: &str, metric: &MetricName) -> bool {
 fn every_metric_and_label_in_the_alert_rules_exists() {
     assert_eq!(problems(RULES, &every_name()), Vec::<String>::new());
     assert!(RULES.matches("- alert:").count() >= 7);
+}
+
+/// Metrics that the page does not name.
+fn undocumented<'a>(page: &str, names: &'a [MetricName]) -> Vec<&'a str> {
+    let named: HashSet<_> = words(page).map(|(_, word)| word).collect();
+    names.iter().map(|metric| metric.name).filter(|name| !named.contains(name)).collect()
+}
+
+#[test]
+fn every_metric_is_on_the_page_of_metrics() {
+    let names = every_name();
+    assert_eq!(undocumented(PAGE, &names), [""; 0]);
+    // A longer name does not stand for a shorter one.
+    assert_eq!(undocumented("`symphony_frame_links_refused`", &[names[0], frames::METRIC_NAMES[0]]).len(), 2);
 }
 
 #[test]
