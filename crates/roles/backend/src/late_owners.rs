@@ -1,18 +1,19 @@
-//! Owners for whose inputs a plan has waited in vain. No plan waits for them again until one of their inputs comes: a frontend that
-//! backends cannot reach goes on announcing requests, and each batch with one of them would start late for all the others.
+//! Frontends that plans have waited for in vain. Plans do not wait for them again until one of their inputs arrives: a
+//! frontend that backends cannot reach goes on announcing requests, and each batch with one of them would start late
+//! for all the others.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use symphony_types::{BootId, FrontendId};
 
-/// The life of a frontend that inputs are read from.
+/// A boot of a frontend that inputs are read from.
 pub(crate) type Owner = (FrontendId, BootId);
 
-/// As many as there can be frontends; lives that have ended are forgotten when there are more.
+/// As many as there can be frontends; beyond that, former boots are forgotten.
 const LATE_OWNERS_MAX: usize = 4096;
 
-/// Shared by the threads of all GPUs and whoever reads for them.
+/// Shared by the threads of all GPUs and the readers of their inputs.
 #[derive(Debug, Default)]
 pub(crate) struct LateOwners(Mutex<HashSet<Owner>>);
 
@@ -21,7 +22,7 @@ impl LateOwners {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A plan waited for these and they did not answer.
+    /// A plan has waited for these frontends without an answer.
     pub(crate) fn waited_in_vain(&self, owners: impl IntoIterator<Item = Owner>) {
         let mut late = self.set();
         for owner in owners {
@@ -34,7 +35,7 @@ impl LateOwners {
         }
     }
 
-    /// An input came, in time or not.
+    /// An input arrived, in time or not.
     pub(crate) fn came(&self, owner: Owner) {
         if self.set().remove(&owner) {
             tracing::info!(frontend = %owner.0, "inputs come again");

@@ -99,15 +99,15 @@ async fn a_request_without_a_whole_input_fails_alone() {
 async fn the_end_of_a_plan_behind_a_late_one_is_told_from_now() {
     let mut scene = Scene::new(emulated());
     let (mut leader, _) = scene.sealed().await;
-    // The first waits 100 ms for an owner that hangs; the second was planned for 5 ms from now, and will take 5.
+    // The first waits 100 ms for a frontend that hangs; the second is planned for 5 ms from now, and takes 5.
     scene.execute(&leader, plan(1, Duration::ZERO, &[request(SILENT, 1, 1)]));
     scene.execute(&leader, plan(2, Duration::from_millis(5), &[request(SILENT, 2, 1)]));
     let done = leader.done().await;
     assert_eq!((done.sequence, done.free_in), (1, 5_000_000));
 }
 
-/// Otherwise each batch with a request of a frontend that backends cannot reach starts 100 ms late for all the others in it, as long as
-/// that lasts.
+/// Otherwise, while a frontend is unreachable for backends, each batch with one of its requests starts 100 ms late for
+/// all others in it.
 #[tokio::test]
 async fn an_owner_that_was_waited_for_in_vain_is_not_waited_for_again_until_an_input_of_it_comes() {
     const LATE_MAX_NS: u64 = 100_000_000;
@@ -120,7 +120,7 @@ async fn an_owner_that_was_waited_for_in_vain_is_not_waited_for_again_until_an_i
     let done = leader.done().await;
     assert!(done.start_late >= LATE_MAX_NS && done.failed == lost, "{done:?}");
 
-    // A machine that stands still starts late as well, but not each time.
+    // A stalled machine starts late as well, but not each time.
     let mut soonest = u64::MAX;
     for sequence in 2..10 {
         scene.execute(&leader, plan(sequence, Duration::from_millis(5), &requests));
@@ -130,7 +130,7 @@ async fn an_owner_that_was_waited_for_in_vain_is_not_waited_for_again_until_an_i
     }
     assert!(soonest < LATE_MAX_NS / 2, "{soonest} ns");
 
-    // What it was asked for before comes, and it is waited for again.
+    // An earlier request's input arrives, and the frontend is waited for again.
     scene.owners.silence.send_replace(false);
     scene.execute(&leader, plan(10, Duration::from_millis(50), &requests));
     assert_eq!(leader.done().await.failed, []);
