@@ -1,4 +1,4 @@
-//! The port: what the overlap asks of a device.
+//! The port between the overlap and a device.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use super::{Event, Lane};
 
 /// A device with [`super::SLOTS`] sets of buffers and three lanes, for one model.
 ///
-/// What is enqueued in a lane is done later, in the lane's order. Whoever calls it keeps the order that
-/// [`super::Overlap`] decides.
+/// Work enqueued in a lane runs later, in the lane's order. The caller keeps the order that [`super::Overlap`]
+/// decides.
 pub trait Device: Send + fmt::Debug {
     /// Writes the inputs of a batch to the host's memory of the slot, one buffer per input of the model; the last item
     /// again until there are as many as `extent` says.
@@ -82,8 +82,7 @@ pub trait Device: Send + fmt::Debug {
     /// Waits for whatever is under way, as well as it can after a failure: buffers are used anew then.
     fn settle(&mut self);
 
-    /// Bytes of the device's memory that this process, and whoever else is on the device, uses now; none if it cannot
-    /// tell.
+    /// Bytes of the device's memory in use now, by this and all other processes; none if unknown.
     fn used_bytes(&self) -> Option<u64>;
 }
 
