@@ -1,5 +1,5 @@
-//! `[federation]`: several clusters under one top-level group. Replicas of that group have this section, and frontends
-//! that serve the models of all clusters; `[cluster]` then only names the federation, and `[security]` holds their
+//! `[federation]`: several clusters under one top-level group. Used by replicas of that group, and by frontends that
+//! serve the models of all clusters; `[cluster]` then only names the federation, and `[security]` holds their
 //! certificates there.
 
 use std::path::PathBuf;
