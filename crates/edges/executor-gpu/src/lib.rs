@@ -1,7 +1,7 @@
 //! Runs batches on NVIDIA GPUs: the next batch's inputs are copied while this one is computed.
 //!
-//! - [`overlap`] decides which buffers a batch uses, and the order of copies and computations. It knows no GPU, and is tested
-//!   on a fake device.
+//! - [`overlap`] decides which buffers a batch uses, and the order of copies and computations. It knows no GPU, and is
+//!   tested on a fake device.
 //! - [`gemm`] decides which matrix products take as long as a profile says. It measures nothing itself.
 //! - [`StagedModel`] is the executor over both: a [`symphony_executor::ModelExecutor`] whose batches can be staged.
 //! - [`Cuda`] is a device: streams, events, pinned and device memory by `cudarc`, products by cuBLASLt, models by ONNX
