@@ -8,7 +8,7 @@ use symphony_config::{PayloadTransportKind, PayloadsConfig};
 use symphony_net::{Authority, Credentials, Identity, Incoming, Net, Port, Role};
 use symphony_protocol::view::{FrontendView, View};
 use symphony_transport::{
-    LinkedPayloads, OwnerLink, PayloadOwner, PayloadTransport as _, PlacedInput, ReturnedResult, SharedInputs,
+    FrontendEnd, LinkedPayloads, PayloadFrontend, PayloadTransport as _, PlacedInput, ReturnedResult, SharedInputs,
 };
 use symphony_types::{BackendId, BootId, FrontendId};
 use tokio::net::TcpListener;
@@ -23,7 +23,7 @@ const CONNECTIONS_MAX: usize = 4;
 /// The inputs of one frontend, numbered from 0.
 struct Owner(Vec<Bytes>);
 
-impl PayloadOwner for Owner {
+impl PayloadFrontend for Owner {
     fn input(&self, sequence: u64) -> Option<Bytes> {
         self.0.get(usize::try_from(sequence).ok()?).cloned()
     }
@@ -133,7 +133,7 @@ async fn serve(mut incoming: Incoming, owner: Arc<Owner>, shared: Option<Arc<Sha
     while let Some(connection) = incoming.next().await {
         let (owner, shared) = (Arc::clone(&owner), shared.clone());
         links.spawn(async move {
-            if let Some(link) = OwnerLink::greeted(connection).await {
+            if let Some(link) = FrontendEnd::greeted(connection).await {
                 link.serve(BOOT, owner.as_ref(), shared.as_ref()).await;
             }
         });

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use bytes::{Bytes, BytesMut};
 use symphony_protocol::carry::{Carry, CarryOffer};
 use symphony_protocol::data::{
-    FromOwner, RdmaEndpoint, RdmaKey, RdmaOffer, RequestResult, ResultBytes, SharingOffer, SharingSecret, ToOwner,
+    FromDataServer, RdmaEndpoint, RdmaKey, RdmaOffer, RequestResult, ResultBytes, SharingOffer, SharingSecret,
+    ToDataServer,
 };
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, ToBackend};
@@ -39,8 +40,8 @@ pub fn frames(bytes: &[u8]) {
     read::<ToFrontend>(header, &body);
     read::<ToBackend>(header, &body);
     read::<FromBackend>(header, &body);
-    read::<ToOwner>(header, &body);
-    read::<FromOwner>(header, &body);
+    read::<ToDataServer>(header, &body);
+    read::<FromDataServer>(header, &body);
     read::<Carry>(header, &body);
 }
 
@@ -96,7 +97,7 @@ pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
         encode(&FromBackend::PayloadDelay { fixed: 200_000, per_mib: 900_000 }, &[]),
         encode(&FromBackend::Refused { gpu, sequence: 1, token, model, refusal }, &[]),
         encode(
-            &ToOwner::Hello {
+            &ToDataServer::Hello {
                 backend: BackendId::new(1),
                 boot,
                 frontend_boot: boot,
@@ -110,14 +111,14 @@ pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
         encode(&Carry::Join(rdma.endpoint), &[]),
         encode(&Carry::Joined(rdma.endpoint), &[]),
         encode(&Carry::Switch, &[]),
-        encode(&ToOwner::Joined { shares: true }, &[]),
-        encode(&ToOwner::Read { read: 1, sequences: vec![1, 2, 3] }, &[]),
-        encode(&ToOwner::Results { results: vec![result; 2] }, &[Bytes::from_static(b"abcdef")]),
-        encode(&ToOwner::Results { results: vec![RequestResult { outcome: ResultBytes::Shared, ..result }] }, &[]),
-        encode(&FromOwner::Welcome { boot, sharing: Some(offer), rdma: Some(rdma) }, &[]),
-        encode(&FromOwner::Taken { sequences: vec![1, 2] }, &[]),
+        encode(&ToDataServer::Joined { shares: true }, &[]),
+        encode(&ToDataServer::Read { read: 1, sequences: vec![1, 2, 3] }, &[]),
+        encode(&ToDataServer::Results { results: vec![result; 2] }, &[Bytes::from_static(b"abcdef")]),
+        encode(&ToDataServer::Results { results: vec![RequestResult { outcome: ResultBytes::Shared, ..result }] }, &[]),
+        encode(&FromDataServer::Welcome { boot, sharing: Some(offer), rdma: Some(rdma) }, &[]),
+        encode(&FromDataServer::Taken { sequences: vec![1, 2] }, &[]),
         encode(
-            &FromOwner::Payloads { read: 1, lengths: vec![Some(2), None], waited: 7_000_000 },
+            &FromDataServer::Payloads { read: 1, lengths: vec![Some(2), None], waited: 7_000_000 },
             &[Bytes::from_static(b"ab")],
         ),
     ]

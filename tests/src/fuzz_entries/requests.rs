@@ -1,5 +1,7 @@
 //! What clients send, and what they are answered.
 
+use std::sync::LazyLock;
+
 use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message as _;
 use symphony_client::{Answer, ElementType, Tensor};
@@ -156,7 +158,9 @@ pub(super) fn picture_seeds() -> Vec<Vec<u8>> {
 }
 
 fn limits() -> Limits {
-    Limits { request_bytes_max: REQUEST_BYTES_MAX, ..Limits::default() }
+    // Read once: the defaults are a text.
+    static LIMITS: LazyLock<Limits> = LazyLock::new(Limits::default);
+    Limits { request_bytes_max: REQUEST_BYTES_MAX, ..*LIMITS }
 }
 
 fn model() -> ModelInfo {

@@ -70,7 +70,7 @@ pub enum LeadReportAction {
         /// Names the proposal.
         number: u64,
         /// What to propose.
-        command: Command,
+        command: Box<Command>,
     },
     /// Send no heartbeats, so that the others take this replica for dead.
     BeSilent,
@@ -179,7 +179,7 @@ impl LeadReporter {
             pending.silent |= pending.asked && pending.insistence == Insistence::OrSilent;
             pending.asked = true;
             pending.due = if pending.insistence == Insistence::Once { Time::NEVER } else { now + CEDE_WITHIN };
-            actions.push(LeadReportAction::Propose { number, command: pending.command.clone() });
+            actions.push(LeadReportAction::Propose { number, command: Box::new(pending.command.clone()) });
         }
     }
 }
@@ -218,7 +218,7 @@ mod tests {
         }
 
         fn after_ms(&mut self, ms: u64) -> Vec<&'static str> {
-            self.now = self.now + Nanos::from_millis(ms);
+            self.now += Nanos::from_millis(ms);
             self.step(None)
         }
     }

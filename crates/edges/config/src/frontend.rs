@@ -20,7 +20,7 @@ pub struct FrontendConfig {
     pub data: Address,
     /// The largest request accepted, in bytes.
     pub request_bytes_max: u64,
-    /// Requests accepted and not yet answered, at most.
+    /// Requests that are read, wait, or run at a time, at most: over gRPC and REST together.
     pub requests_in_flight_max: u32,
     /// Connections at a time, over gRPC and over REST each.
     pub connections_max: u32,
@@ -34,6 +34,15 @@ pub struct FrontendConfig {
     pub images: ImagesConfig,
     /// Models that clients may have loaded.
     pub repository: RepositoryConfig,
+}
+
+impl Default for FrontendConfig {
+    /// What is in force if a configuration says nothing; a name it must be given.
+    fn default() -> Self {
+        let defaults = crate::layers::defaults();
+        let own = defaults.get("frontend").expect("the defaults have this section");
+        own.clone().try_into().expect("the defaults have every key of it")
+    }
 }
 
 impl FrontendConfig {

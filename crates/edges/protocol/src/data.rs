@@ -17,7 +17,7 @@ use crate::Message;
 
 /// Backend → frontend.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub enum ToOwner {
+pub enum ToDataServer {
     /// First on every connection.
     Hello {
         /// The backend.
@@ -78,8 +78,8 @@ pub enum ResultBytes {
 
 /// Frontend → backend.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub enum FromOwner {
-    /// The answer to a hello: accepted if the boot id is the one that was meant; otherwise those requests are gone.
+pub enum FromDataServer {
+    /// The connection is accepted, or this is another life and the requests meant are gone.
     Welcome {
         /// The frontend's boot id.
         boot: BootId,
@@ -105,8 +105,7 @@ pub enum FromOwner {
         /// In the order asked: bytes of each payload, or none if the request has its outcome already, or its input
         /// would fit into no frame.
         lengths: Vec<Option<u32>>,
-        /// How many nanoseconds the owner waited for inputs that were still being made: no transport brings those
-        /// sooner.
+        /// How many nanoseconds the frontend waited for inputs that were still being made: no transport brings those sooner.
         waited: u64,
     },
 }
@@ -170,12 +169,12 @@ impl std::fmt::Debug for RdmaKey {
     }
 }
 
-impl Message for ToOwner {
+impl Message for ToDataServer {
     const LINK: u16 = 5;
     const NAME: &str = "data";
 }
 
-impl Message for FromOwner {
+impl Message for FromDataServer {
     const LINK: u16 = 6;
     const NAME: &str = "data";
 }

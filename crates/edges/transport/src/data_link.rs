@@ -1,4 +1,4 @@
-//! The open link of a backend to one owner: reads that wait for their answers, and what the two share.
+//! The open link of a backend to one frontend: reads that wait for their answers, and what the two share.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use symphony_protocol::data::{FromOwner, ToOwner};
+use symphony_protocol::data::{FromDataServer, ToDataServer};
 use tokio::sync::oneshot;
 
 use crate::echo::EchoTimes;
@@ -19,11 +19,11 @@ use crate::stuck::stuck;
 
 /// A link on which both ends have agreed how payloads travel.
 pub(crate) struct Opened {
-    pub(crate) sender: LinkSender<ToOwner>,
-    pub(crate) receiver: LinkReceiver<FromOwner>,
+    pub(crate) sender: LinkSender<ToDataServer>,
+    pub(crate) receiver: LinkReceiver<FromDataServer>,
     pub(crate) inputs: Inputs,
     /// The link beside RDMA, which only tells that the other end lives.
-    pub(crate) beside: Option<(LinkSender<ToOwner>, LinkReceiver<FromOwner>)>,
+    pub(crate) beside: Option<(LinkSender<ToDataServer>, LinkReceiver<FromDataServer>)>,
 }
 
 /// What depends on a link; none once it has ended and nobody will answer.
@@ -47,7 +47,7 @@ pub(crate) struct Asked {
     waiter: oneshot::Sender<Answer>,
 }
 
-/// What an owner answers to a read.
+/// What a frontend answers to a read.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) payloads: Payloads,
@@ -69,7 +69,7 @@ pub(crate) enum Inputs {
 /// A link that was opened, and may have ended since.
 #[derive(Clone, Debug)]
 pub(crate) struct DataLink {
-    pub(crate) sender: LinkSender<ToOwner>,
+    pub(crate) sender: LinkSender<ToDataServer>,
     session: Session,
     pub(crate) way: Way,
     pub(crate) times: Arc<ReadTimes>,
@@ -82,7 +82,7 @@ struct ReadUnderWay<'a> {
 }
 
 impl DataLink {
-    /// Listens to the owner from now on, and asks it whether the link moves. Must be used inside a tokio runtime.
+    /// Listens to the frontend from now on, and asks it whether the link moves. Must be used inside a tokio runtime.
     pub(crate) fn live(Opened { sender, receiver, inputs, beside }: Opened, echo: EchoTimes) -> Self {
         let way = inputs.way();
         let session: Session = Arc::new(Mutex::new(Some(Open { waiting: HashMap::new(), inputs })));
@@ -120,7 +120,7 @@ impl DataLink {
         let asked = Asked { wanted: sequences.len(), answer: Answer::default(), waiter };
         self.session().as_mut()?.waiting.insert(read, asked);
         let _under_way = ReadUnderWay { session: &self.session, read };
-        self.sender.send(ToOwner::Read { read, sequences }).ok()?;
+        self.sender.send(ToDataServer::Read { read, sequences }).ok()?;
         answer.await.ok()
     }
 }
@@ -146,8 +146,8 @@ impl Inputs {
 
 /// Hands answers to the reads that wait for them, until the link ends, or the one beside it, or does not move.
 async fn live(
-    mut receiver: LinkReceiver<FromOwner>,
-    beside: Option<(LinkSender<ToOwner>, LinkReceiver<FromOwner>)>,
+    mut receiver: LinkReceiver<FromDataServer>,
+    beside: Option<(LinkSender<ToDataServer>, LinkReceiver<FromDataServer>)>,
     session: Session,
     echo: EchoTimes,
 ) {
@@ -174,12 +174,12 @@ async fn live(
 }
 
 /// Hands answers to the reads that wait for them, until the link ends.
-async fn take_answers(mut receiver: LinkReceiver<FromOwner>, session: &Session) {
+async fn take_answers(mut receiver: LinkReceiver<FromDataServer>, session: &Session) {
     while let Ok(frame) = receiver.receive().await {
         let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(open) = session.as_mut() else { break };
         match frame.message {
-            FromOwner::Payloads { read, lengths, waited } => {
+            FromDataServer::Payloads { read, lengths, waited } => {
                 if let Entry::Occupied(mut waiting) = open.waiting.entry(read) {
                     let asked = waiting.get_mut();
                     asked.answer.payloads.extend(split(&lengths, frame.tail));
@@ -190,18 +190,18 @@ async fn take_answers(mut receiver: LinkReceiver<FromOwner>, session: &Session) 
                     }
                 }
             }
-            FromOwner::Taken { sequences } => {
+            FromDataServer::Taken { sequences } => {
                 if let Inputs::Shared(shared) = &open.inputs {
                     shared.taken(&sequences);
                 }
             }
-            FromOwner::MustShare => {
+            FromDataServer::MustShare => {
                 tracing::warn!(peer = %receiver.peer(), "the frontend requires shared memory, and the two share none");
             }
-            FromOwner::MustUseRdma => {
+            FromDataServer::MustUseRdma => {
                 tracing::warn!(peer = %receiver.peer(), "the frontend requires RDMA, and the two have none");
             }
-            FromOwner::Welcome { .. } => {}
+            FromDataServer::Welcome { .. } => {}
         }
     }
 }

@@ -13,7 +13,7 @@ use symphony_types::{BackendId, Nanos};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::linked_payloads::{LinkedPayloads, Owner};
+use crate::linked_payloads::{FrontendBoot, LinkedPayloads};
 
 /// Frontends to which a backend has links before it has requests of theirs. Where there are more, each backend begins with another
 /// one, and the rest are linked when they are needed.
@@ -75,7 +75,7 @@ impl EarlyLinks {
 
     /// Works until the transport finishes or nobody tells the view any more. Must be used inside a tokio runtime.
     pub async fn run(mut self) {
-        let mut dials: FuturesUnordered<BoxFuture<'static, (Owner, bool)>> = FuturesUnordered::new();
+        let mut dials: FuturesUnordered<BoxFuture<'static, (FrontendBoot, bool)>> = FuturesUnordered::new();
         let mut waited_since = None;
         while !self.transport.has_finished() {
             let now = Instant::now();
@@ -83,10 +83,10 @@ impl EarlyLinks {
             let is_named = self.transport.is_named(&view);
             if is_named {
                 let since = *waited_since.get_or_insert(now);
-                let is_open = |owner| self.transport.is_linked(owner);
-                for owner in self.tries.due(now, &view, is_open, DIALS_AT_ONCE - dials.len()) {
+                let is_open = |frontend| self.transport.is_linked(frontend);
+                for frontend in self.tries.due(now, &view, is_open, DIALS_AT_ONCE - dials.len()) {
                     let transport = self.transport.clone();
-                    dials.push(Box::pin(async move { (owner, transport.link(owner).await.is_some()) }));
+                    dials.push(Box::pin(async move { (frontend, transport.link(frontend).await.is_some()) }));
                 }
                 self.settle(now >= since + SETTLED_WITHIN);
             }
@@ -97,7 +97,7 @@ impl EarlyLinks {
             let look = self.tries.look_at(now, may_dial, settles);
             tokio::select! {
                 changed = self.view.changed() => if changed.is_err() { return },
-                Some((owner, linked)) = dials.next(), if !dials.is_empty() => self.tries.ended(Instant::now(), owner, linked),
+                Some((frontend, linked)) = dials.next(), if !dials.is_empty() => self.tries.ended(Instant::now(), frontend, linked),
                 () = tokio::time::sleep_until(look) => {}
             }
         }
@@ -108,12 +108,12 @@ impl EarlyLinks {
 #[derive(Debug)]
 struct Tries {
     backend: BackendId,
-    owners: BTreeMap<Owner, Try>,
+    frontends: BTreeMap<FrontendBoot, Try>,
     /// Whether those of the first view are known: whoever comes later is dialled by all backends at once.
     has_begun: bool,
 }
 
-/// How it stands with the link to one owner.
+/// How it stands with the link to one frontend.
 #[derive(Clone, Copy, Debug)]
 struct Try {
     stage: Stage,
@@ -135,34 +135,34 @@ enum Stage {
 
 impl Tries {
     const fn new(backend: BackendId) -> Self {
-        Self { backend, owners: BTreeMap::new(), has_begun: false }
+        Self { backend, frontends: BTreeMap::new(), has_begun: false }
     }
 
-    /// The owners to be dialled now, at most so many; they are under way from then on. Of a link that somebody has in hand it may not
+    /// The frontends to be dialled now, at most so many; they are under way from then on. Of a link that somebody has in hand it may not
     /// be known whether it is open.
     fn due(
         &mut self,
         now: Instant,
         view: &View,
-        is_open: impl Fn(Owner) -> Option<bool>,
+        is_open: impl Fn(FrontendBoot) -> Option<bool>,
         at_most: usize,
-    ) -> Vec<Owner> {
+    ) -> Vec<FrontendBoot> {
         let wanted = wanted(view, self.backend);
-        self.owners.retain(|owner, _| wanted.contains(owner));
+        self.frontends.retain(|frontend, _| wanted.contains(frontend));
         let first = if self.has_begun { now + self.turn() } else { now };
         self.has_begun = true;
-        for owner in wanted {
-            let known = self.owners.entry(owner).or_insert(Try { stage: Stage::Due { at: first }, failures: 0 });
-            if let Some(is_open) = is_open(owner) {
+        for frontend in wanted {
+            let known = self.frontends.entry(frontend).or_insert(Try { stage: Stage::Due { at: first }, failures: 0 });
+            if let Some(is_open) = is_open(frontend) {
                 known.look(now, is_open);
             }
         }
         let is_due = |(_, known): &(_, &mut Try)| matches!(known.stage, Stage::Due { at } if at <= now);
-        let begin = |(&owner, known): (&Owner, &mut Try)| {
+        let begin = |(&frontend, known): (&FrontendBoot, &mut Try)| {
             known.stage = Stage::UnderWay;
-            owner
+            frontend
         };
-        self.owners.iter_mut().filter(is_due).take(at_most).map(begin).collect()
+        self.frontends.iter_mut().filter(is_due).take(at_most).map(begin).collect()
     }
 
     /// When this backend dials a frontend that has just come.
@@ -171,9 +171,9 @@ impl Tries {
         Duration::from_millis(u64::from(self.backend.get()) % within)
     }
 
-    /// A dial has ended, of an owner that may have left since.
-    fn ended(&mut self, now: Instant, owner: Owner, linked: bool) {
-        if let Some(known) = self.owners.get_mut(&owner).filter(|known| known.stage == Stage::UnderWay) {
+    /// A dial has ended, of a frontend that may have left since.
+    fn ended(&mut self, now: Instant, frontend: FrontendBoot, linked: bool) {
+        if let Some(known) = self.frontends.get_mut(&frontend).filter(|known| known.stage == Stage::UnderWay) {
             if linked {
                 known.stage = Stage::Linked { since: now };
             } else {
@@ -184,7 +184,7 @@ impl Tries {
 
     /// How many there are no links to.
     fn missing(&self) -> usize {
-        self.owners.values().filter(|known| !matches!(known.stage, Stage::Linked { .. })).count()
+        self.frontends.values().filter(|known| !matches!(known.stage, Stage::Linked { .. })).count()
     }
 
     /// When to look again. Who is due and may not be dialled now has to wait for something else that happens.
@@ -196,7 +196,7 @@ impl Tries {
     /// When the next one is due.
     fn next(&self) -> Option<Instant> {
         let due = |known: &Try| if let Stage::Due { at } = known.stage { Some(at) } else { None };
-        self.owners.values().filter_map(due).min()
+        self.frontends.values().filter_map(due).min()
     }
 }
 
@@ -218,7 +218,7 @@ impl Try {
 }
 
 /// The frontends that are there, or as many of them as are linked early.
-pub(crate) fn wanted(view: &View, backend: BackendId) -> BTreeSet<Owner> {
+pub(crate) fn wanted(view: &View, backend: BackendId) -> BTreeSet<FrontendBoot> {
     let is_there = |silent: Option<Nanos>| silent.is_none_or(|silent| silent == Nanos::ZERO);
     let there: Vec<_> = view
         .frontends

@@ -6,7 +6,7 @@ use super::*;
 const BOOT: BootId = BootId::new(4);
 const MS: Duration = Duration::from_millis(1);
 
-fn owner(number: u32) -> Owner {
+fn frontend(number: u32) -> FrontendBoot {
     (FrontendId::new(number), BOOT)
 }
 
@@ -23,7 +23,7 @@ fn frontends(numbers: impl IntoIterator<Item = u32>) -> View {
 struct Scene {
     tries: Tries,
     start: Instant,
-    open: BTreeSet<Owner>,
+    open: BTreeSet<FrontendBoot>,
 }
 
 impl Scene {
@@ -32,16 +32,16 @@ impl Scene {
     }
 
     fn due(&mut self, at: Duration, view: &View) -> Vec<u32> {
-        let is_open = |owner| Some(self.open.contains(&owner));
+        let is_open = |frontend| Some(self.open.contains(&frontend));
         let due = self.tries.due(self.start + at, view, is_open, DIALS_AT_ONCE);
         due.into_iter().map(|(frontend, _)| frontend.get()).collect()
     }
 
     fn ended(&mut self, at: Duration, number: u32, linked: bool) {
         if linked {
-            self.open.insert(owner(number));
+            self.open.insert(frontend(number));
         }
-        self.tries.ended(self.start + at, owner(number), linked);
+        self.tries.ended(self.start + at, frontend(number), linked);
     }
 }
 
@@ -117,7 +117,7 @@ fn a_link_that_ends_is_made_again_and_later_where_it_never_lasts() {
 fn a_link_that_a_read_has_made_is_not_made_twice_and_one_in_hand_is_left_alone() {
     let mut scene = Scene::new();
     let view = frontends([1]);
-    scene.open.insert(owner(1));
+    scene.open.insert(frontend(1));
     assert_eq!(scene.due(Duration::ZERO, &view), [0; 0]);
     assert_eq!(scene.tries.missing(), 0);
     let due = scene.tries.due(scene.start + MS, &view, |_| None, DIALS_AT_ONCE);
@@ -144,7 +144,7 @@ fn so_many_are_linked_early_and_each_backend_begins_with_another_one() {
     let many = frontends(1..=EARLY_LINKS_MAX as u32 + 10);
     let of = |backend| wanted(&many, BackendId::new(backend));
     assert_eq!((of(0).len(), of(7).len()), (EARLY_LINKS_MAX, EARLY_LINKS_MAX));
-    assert!(of(0).contains(&owner(1)) && !of(7).contains(&owner(1)));
+    assert!(of(0).contains(&frontend(1)) && !of(7).contains(&frontend(1)));
     assert_eq!(wanted(&frontends([1, 2]), BackendId::new(7)).len(), 2);
     assert!(wanted(&frontends([]), BackendId::new(7)).is_empty());
     let mut scene = Scene::new();
@@ -172,7 +172,7 @@ fn named(addrs: &[std::net::SocketAddr]) -> Arc<View> {
 mod over_tcp {
     use symphony_config::PayloadTransportKind;
     use symphony_net::Net;
-    use symphony_protocol::data::{FromOwner, ToOwner};
+    use symphony_protocol::data::{FromDataServer, ToDataServer};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -203,21 +203,21 @@ mod over_tcp {
     }
 
     /// The next backend that dials, once it has said hello.
-    async fn greeted(owner: &TcpListener) -> (LinkSender<FromOwner>, LinkReceiver<ToOwner>) {
-        let (stream, _) = tokio::time::timeout(PATIENCE, owner.accept()).await.expect("it dials").unwrap();
+    async fn greeted(frontend: &TcpListener) -> (LinkSender<FromDataServer>, LinkReceiver<ToDataServer>) {
+        let (stream, _) = tokio::time::timeout(PATIENCE, frontend.accept()).await.expect("it dials").unwrap();
         let (sender, mut receiver) = link_over(Net::plaintext().accept(stream, &[]).await.unwrap());
-        assert!(matches!(receiver.receive().await.unwrap().message, ToOwner::Hello { .. }));
+        assert!(matches!(receiver.receive().await.unwrap().message, ToDataServer::Hello { .. }));
         (sender, receiver)
     }
 
-    fn welcome((sender, receiver): (LinkSender<FromOwner>, LinkReceiver<ToOwner>)) -> impl Sized {
-        sender.send(FromOwner::Welcome { boot: BOOT, sharing: None, rdma: None }).unwrap();
+    fn welcome((sender, receiver): (LinkSender<FromDataServer>, LinkReceiver<ToDataServer>)) -> impl Sized {
+        sender.send(FromDataServer::Welcome { boot: BOOT, sharing: None, rdma: None }).unwrap();
         (sender, receiver)
     }
 
     async fn wait_until_linked(transport: &LinkedPayloads, number: u32) {
         let linked = async {
-            while transport.is_linked(owner(number)) != Some(true) {
+            while transport.is_linked(frontend(number)) != Some(true) {
                 tokio::time::sleep(MS).await;
             }
         };
@@ -237,7 +237,7 @@ mod over_tcp {
         assert!(!*settled.borrow_and_update(), "neither has welcomed it");
         let _links = (welcome(links.0), welcome(links.1));
         settled.changed().await.unwrap();
-        assert_eq!((transport.is_linked(owner(1)), transport.is_linked(owner(2))), (Some(true), Some(true)));
+        assert_eq!((transport.is_linked(frontend(1)), transport.is_linked(frontend(2))), (Some(true), Some(true)));
     }
 
     #[tokio::test]
@@ -262,7 +262,7 @@ mod over_tcp {
         let (transport, _told, mut settled) = backend(named(&[addr]));
         tokio::time::timeout(PATIENCE, settled.wait_for(|settled| *settled)).await.unwrap().unwrap();
         assert!(begun.elapsed() >= SETTLED_WITHIN, "it was waited for");
-        assert_ne!(transport.is_linked(owner(1)), Some(true));
+        assert_ne!(transport.is_linked(frontend(1)), Some(true));
         drop(silent);
     }
 
@@ -282,11 +282,11 @@ mod over_tcp {
 
     #[tokio::test]
     async fn a_transport_that_has_finished_dials_nobody() {
-        let (owner, addr) = listener().await;
+        let (frontend, addr) = listener().await;
         let (transport, told, _settled) = backend(named(&[]));
         transport.finish().await;
         told.send_replace(named(&[addr]));
-        let dialled = tokio::time::timeout(100 * MS, owner.accept()).await;
+        let dialled = tokio::time::timeout(100 * MS, frontend.accept()).await;
         assert!(dialled.is_err());
     }
 }

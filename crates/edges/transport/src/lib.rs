@@ -7,11 +7,11 @@ mod early_links;
 mod echo;
 mod federation_client;
 mod frames;
+mod frontend_end;
 mod link;
 mod linked_payloads;
 mod local_link;
 mod local_payloads;
-mod owner_link;
 mod payload;
 mod payload_meter;
 mod proof;
@@ -30,6 +30,7 @@ pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, View
 pub use early_links::EarlyLinks;
 pub use echo::{EchoTimes, Movement};
 pub use federation_client::{FederationClient, PlanReceiver};
+pub use frontend_end::FrontendEnd;
 pub use link::{
     Asker, CONNECT_TIMEOUT, HELLO_WITHIN, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError,
     connect_link, link_over,
@@ -37,8 +38,7 @@ pub use link::{
 pub use linked_payloads::LinkedPayloads;
 pub use local_link::{LocalReceiver, local_link};
 pub use local_payloads::LocalPayloads;
-pub use owner_link::OwnerLink;
-pub use payload::{PayloadOwner, PayloadTransport, Payloads, ResultToOwner, ReturnedResult};
+pub use payload::{PayloadFrontend, PayloadTransport, Payloads, ResultToFrontend, ReturnedResult};
 pub use payload_meter::PayloadMeter;
 pub use read_times::{PairReading, ReadCounts, Readings, Way};
 pub use sharing::{SharedInputs, SharingError, can_share, can_use_rdma};

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use symphony_config::PayloadsConfig;
 use symphony_net::{Expected, Net, Role};
 use symphony_protocol::PAYLOAD_BYTES_MAX;
-use symphony_protocol::data::{FromOwner, RdmaOffer, ResultBytes, SharingOffer, ToOwner};
+use symphony_protocol::data::{FromDataServer, RdmaOffer, ResultBytes, SharingOffer, ToDataServer};
 use symphony_protocol::view::{FrontendView, View};
 use symphony_shared_memory::Unreadable;
 use symphony_types::PayloadDelay;
@@ -24,7 +24,7 @@ use crate::early_links::{EarlyLinks, wanted};
 use crate::echo::EchoTimes;
 use crate::frames::in_frames;
 use crate::link::{connect_data_link, link_over_streams};
-use crate::payload::{PayloadTransport, Payloads, ResultToOwner};
+use crate::payload::{PayloadTransport, Payloads, ResultToFrontend};
 use crate::proof::proved;
 use crate::rdma::{RdmaBegun, RdmaInputs, RdmaReader};
 use crate::read_times::{PairReading, ReadTimes, Readings, Way};
@@ -32,12 +32,12 @@ use crate::readiness;
 use crate::sharing::SharedPair;
 use crate::stuck::data_echo;
 
-/// How long an owner may take to welcome: it may hear of this backend a moment after a leader has, and waits for that.
+/// How long a frontend may take to welcome: it may hear of this backend a moment after a leader has, and waits for that.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Nobody opens a link again so soon after that has failed: there may be hundreds of reads in a second, and each would wait for its turn.
 const OPENED_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// How often it is said that an owner cannot be reached.
+/// How often it is said that a frontend cannot be reached.
 const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 /// How long a read may take; a batch that waits longer has missed its start by far.
@@ -52,15 +52,15 @@ const RESULT_INLINE_BYTES_MAX: usize = 64 << 10;
 /// So many bytes are copied out of shared memory before others of the runtime have their turn.
 const COPY_BYTES_MAX: usize = 1 << 20;
 
-/// How long the last results may wait in shared memory for their owners to take them.
+/// How long the last results may wait in shared memory for their frontends to take them.
 const TAKEN_WITHIN: Duration = Duration::from_millis(500);
 /// How often it is looked meanwhile whether the link is still there.
 const TAKEN_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The life of a frontend that a link leads to.
-pub(crate) type Owner = (FrontendId, BootId);
+pub(crate) type FrontendBoot = (FrontendId, BootId);
 
-/// The link to one owner. Locked while it is opened, so that an owner that cannot be reached holds up only reads from
+/// The link to one frontend. Locked while it is opened, so that a frontend that cannot be reached holds up only reads from
 /// itself.
 type LinkSlot = Arc<tokio::sync::Mutex<Slot>>;
 
@@ -81,9 +81,9 @@ pub struct LinkedPayloads {
     net: Net,
     config: PayloadsConfig,
     view: watch::Receiver<Arc<View>>,
-    links: Arc<Mutex<HashMap<Owner, LinkSlot>>>,
-    /// Owners that could be reached once: whoever never was is not waited for.
-    reached: Arc<Mutex<BTreeSet<Owner>>>,
+    links: Arc<Mutex<HashMap<FrontendBoot, LinkSlot>>>,
+    /// Frontends that could be reached once: whoever never was is not waited for.
+    reached: Arc<Mutex<BTreeSet<FrontendBoot>>>,
     reads: Arc<AtomicU64>,
     damaged: Arc<AtomicU64>,
     /// This process's device; none if it is not to be used, or cannot be.
@@ -140,15 +140,15 @@ impl LinkedPayloads {
         EarlyLinks::new(self.clone(), self.backend, self.view.clone())
     }
 
-    /// Whether a link to this owner is open; none while somebody makes or takes it.
-    pub(crate) fn is_linked(&self, owner: Owner) -> Option<bool> {
-        let slot = self.links.lock().unwrap_or_else(PoisonError::into_inner).get(&owner).cloned();
+    /// Whether a link to this frontend is open; none while somebody makes or takes it.
+    pub(crate) fn is_linked(&self, frontend: FrontendBoot) -> Option<bool> {
+        let slot = self.links.lock().unwrap_or_else(PoisonError::into_inner).get(&frontend).cloned();
         let Some(slot) = slot else { return Some(false) };
         let slot = slot.try_lock().ok()?;
         Some(slot.link.as_ref().is_some_and(DataLink::is_open))
     }
 
-    /// Whether a view has this backend, in this life: owners welcome nobody else.
+    /// Whether a view has this backend, in this life: frontends welcome nobody else.
     pub(crate) fn is_named(&self, view: &View) -> bool {
         view.backends.get(&self.backend).is_some_and(|backend| backend.boot == self.boot)
     }
@@ -158,7 +158,7 @@ impl LinkedPayloads {
         self.deliveries.is_closed()
     }
 
-    /// What is known of the reads so far, and how each owner is reached.
+    /// What is known of the reads so far, and how each frontend is reached.
     #[must_use]
     pub fn readings(&self) -> Readings {
         let slots: Vec<_> = {
@@ -185,9 +185,9 @@ impl LinkedPayloads {
         self.meter.lock().unwrap_or_else(PoisonError::into_inner).note(at, bytes as u64, took);
     }
 
-    /// The link to an owner, opened if there is none. None if the owner is not in the view or cannot be reached, or could not just now.
-    pub(crate) async fn link(&self, owner: Owner) -> Option<DataLink> {
-        let slot = self.slot(owner)?;
+    /// The link to a frontend, opened if there is none. None if the frontend is not in the view or cannot be reached, or could not just now.
+    pub(crate) async fn link(&self, frontend: FrontendBoot) -> Option<DataLink> {
+        let slot = self.slot(frontend)?;
         let mut slot = slot.lock().await;
         if let Some(link) = slot.link.as_ref().filter(|link| link.is_open()) {
             return Some(link.clone());
@@ -196,68 +196,68 @@ impl LinkedPayloads {
         if slot.failed.is_some_and(|at| at.elapsed() < OPENED_AGAIN_AFTER) {
             return None;
         }
-        let (addr, frontend) = frontend_of(&self.view.borrow(), owner)
+        let (addr, expected) = frontend_of(&self.view.borrow(), frontend)
             .map(|frontend| (frontend.data_addr.clone(), Expected::named(Role::Frontend, &frontend.name)))?;
-        let opened = match self.open(&addr, &frontend, owner.1).await {
+        let opened = match self.open(&addr, &expected, frontend.1).await {
             Ok(link) => link,
             Err(reason) => {
                 let now = Instant::now();
                 slot.failed = Some(now);
                 if slot.told.is_none_or(|at| now > at + TOLD_AGAIN_AFTER) {
                     slot.told = Some(now);
-                    tracing::warn!(frontend = %owner.0, %reason, "no data link");
+                    tracing::warn!(frontend = %frontend.0, %reason, "no data link");
                 }
                 return None;
             }
         };
         let link = DataLink::live(opened, self.echo);
-        tracing::info!(frontend = %owner.0, transport = link.way.label(), "data link");
+        tracing::info!(frontend = %frontend.0, transport = link.way.label(), "data link");
         *slot = Slot { link: Some(link.clone()), ..Slot::default() };
-        self.reached.lock().unwrap_or_else(PoisonError::into_inner).insert(owner);
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner).insert(frontend);
         Some(link)
     }
 
-    /// Whether an owner answers over this link within so long. It is asked for nothing.
+    /// Whether a frontend answers over this link within so long. It is asked for nothing.
     pub(crate) async fn answers(&self, link: &DataLink, within: Duration) -> bool {
         let read = self.reads.fetch_add(1, Ordering::Relaxed);
         matches!(tokio::time::timeout(within, link.ask(read, Vec::new())).await, Ok(Some(_)))
     }
 
-    /// Whoever needs a link to this owner next makes another one. What was written to this one is still sent, as far as it moves.
-    pub(crate) async fn replace(&self, owner: Owner, link: &DataLink) {
-        let Some(slot) = self.slot(owner) else { return };
+    /// Whoever needs a link to this frontend next makes another one. What was written to this one is still sent, as far as it moves.
+    pub(crate) async fn replace(&self, frontend: FrontendBoot, link: &DataLink) {
+        let Some(slot) = self.slot(frontend) else { return };
         let mut slot = slot.lock().await;
         slot.link.take_if(|known| known.is_same(link));
     }
 
-    /// The owners that are there, by the view, and could be reached before.
-    pub(crate) fn owners(&self) -> BTreeSet<Owner> {
+    /// The frontends that are there, by the view, and could be reached before.
+    pub(crate) fn frontends(&self) -> BTreeSet<FrontendBoot> {
         let wanted = wanted(&self.view.borrow(), self.backend);
         let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
-        reached.retain(|owner| wanted.contains(owner));
+        reached.retain(|frontend| wanted.contains(frontend));
         reached.clone()
     }
 
-    /// A link over which its owner has said welcome: before that, whatever is sent may be lost without a word.
+    /// A link over which its frontend has said welcome: before that, whatever is sent may be lost without a word.
     async fn open(&self, addr: &str, frontend: &Expected, life: BootId) -> Result<Opened, String> {
-        let link = connect_data_link::<ToOwner, FromOwner>(&self.net, addr, frontend).await;
+        let link = connect_data_link::<ToDataServer, FromDataServer>(&self.net, addr, frontend).await;
         let (sender, mut receiver) = link.map_err(|error| error.to_string())?;
         // Whoever leads an address over another place wants the bytes to pass there.
         let routed = self.net.through(addr) != addr && !self.config.expects_sharing();
         let shares = self.config.shares() && !routed;
         let begun = self.begin_rdma(addr, routed)?;
         let rdma = begun.as_ref().map(RdmaBegun::endpoint);
-        let hello = ToOwner::Hello { backend: self.backend, boot: self.boot, frontend_boot: life, shares, rdma };
+        let hello = ToDataServer::Hello { backend: self.backend, boot: self.boot, frontend_boot: life, shares, rdma };
         sender.send(hello).map_err(|error| error.to_string())?;
         let (sharing, rdma) = match tokio::time::timeout(WELCOME_TIMEOUT, receiver.receive()).await {
             Err(_) => return Err(format!("no welcome within {} ms", WELCOME_TIMEOUT.as_millis())),
             Ok(Err(error)) => return Err(error.to_string()),
             Ok(Ok(frame)) => match frame.message {
-                FromOwner::Welcome { boot, sharing, rdma } if boot == life => (sharing, rdma),
-                FromOwner::MustShare => {
+                FromDataServer::Welcome { boot, sharing, rdma } if boot == life => (sharing, rdma),
+                FromDataServer::MustShare => {
                     return Err("the frontend requires shared memory; see backend.payloads.transport".to_owned());
                 }
-                FromOwner::MustUseRdma => {
+                FromDataServer::MustUseRdma => {
                     return Err("the frontend requires RDMA; see backend.payloads.transport".to_owned());
                 }
                 other => return Err(format!("{other:?} instead of a welcome in life {life}")),
@@ -272,7 +272,7 @@ impl LinkedPayloads {
             Inputs::Asked
         };
         if offered {
-            let joined = ToOwner::Joined { shares: !matches!(inputs, Inputs::Asked) };
+            let joined = ToDataServer::Joined { shares: !matches!(inputs, Inputs::Asked) };
             sender.send(joined).map_err(|error| error.to_string())?;
         }
         // The frames go where the payloads go.
@@ -340,15 +340,15 @@ impl LinkedPayloads {
         self.or_tcp(joined.map(Arc::new), "shared memory", addr)
     }
 
-    fn slot(&self, owner: Owner) -> Option<LinkSlot> {
+    fn slot(&self, frontend: FrontendBoot) -> Option<LinkSlot> {
         let view = self.view.borrow();
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        if !links.contains_key(&owner) {
-            // A frontend that has restarted is another owner: what led to its former life is let go.
+        if !links.contains_key(&frontend) {
+            // A frontend that has restarted is another one: what led to its former life is let go.
             links.retain(|&other, _| frontend_of(&view, other).is_some());
-            frontend_of(&view, owner)?;
+            frontend_of(&view, frontend)?;
         }
-        Some(Arc::clone(links.entry(owner).or_default()))
+        Some(Arc::clone(links.entry(frontend).or_default()))
     }
 
     /// Inputs that are found without asking; none for the others.
@@ -389,7 +389,7 @@ impl LinkedPayloads {
         let all = futures::future::join_all(sequences.iter().map(one));
         match tokio::time::timeout(READ_TIMEOUT, all).await {
             Ok(payloads) => payloads,
-            // Nothing is known of this owner: its reads wait for credits that those of others have.
+            // Nothing is known of this frontend: its reads wait for credits that those of others have.
             Err(_) if !rdma.is_read() => vec![None; sequences.len()],
             Err(_) => {
                 // A device that neither answers nor says that it cannot: the next read makes another link.
@@ -411,14 +411,14 @@ impl LinkedPayloads {
         input.ok()
     }
 
-    /// Asks for inputs over the link. How long that took since `begun` stands beside them, without the time that their owner waited for
+    /// Asks for inputs over the link. How long that took since `begun` stands beside them, without the time that their frontend waited for
     /// inputs that were still being made: the way is not slower for it, and the next reads are of other models.
     async fn ask(&self, link: &DataLink, sequences: &[u64], begun: Instant) -> (Payloads, Duration) {
         let read = self.reads.fetch_add(1, Ordering::Relaxed);
         let answer = tokio::time::timeout(READ_TIMEOUT, link.ask(read, sequences.to_vec()));
         let Answer { payloads, waited } = answer.await.ok().flatten().unwrap_or_default();
         let took = begun.elapsed().saturating_sub(waited);
-        // An owner that answers with another number of payloads than asked is not to be trusted with any.
+        // A frontend that answers with another number of payloads than asked is not to be trusted with any.
         (if payloads.len() == sequences.len() { payloads } else { vec![None; sequences.len()] }, took)
     }
 
@@ -429,13 +429,13 @@ impl LinkedPayloads {
 }
 
 /// That life of a frontend, if it is in the view.
-fn frontend_of(view: &View, owner: Owner) -> Option<&FrontendView> {
-    view.frontends.get(&owner.0).filter(|f| f.boot == owner.1)
+fn frontend_of(view: &View, frontend: FrontendBoot) -> Option<&FrontendView> {
+    view.frontends.get(&frontend.0).filter(|f| f.boot == frontend.1)
 }
 
 /// Puts large results into shared memory, as far as there is place.
-fn share_results(shared: &SharedPair, results: &mut [ResultToOwner]) {
-    for ResultToOwner { result, bytes } in results {
+fn share_results(shared: &SharedPair, results: &mut [ResultToFrontend]) {
+    for ResultToFrontend { result, bytes } in results {
         let large = matches!(result.outcome, ResultBytes::Answer(_)) && bytes.len() > RESULT_INLINE_BYTES_MAX;
         if large && shared.lend(result.sequence, bytes) {
             (result.outcome, *bytes) = (ResultBytes::Shared, Bytes::new());
@@ -444,8 +444,9 @@ fn share_results(shared: &SharedPair, results: &mut [ResultToOwner]) {
 }
 
 /// A result that fits into no frame ends its request without one; the others of its batch arrive.
-fn refuse_too_large(results: &mut [ResultToOwner]) {
-    for ResultToOwner { result, bytes } in results.iter_mut().filter(|result| result.bytes.len() > PAYLOAD_BYTES_MAX) {
+fn refuse_too_large(results: &mut [ResultToFrontend]) {
+    for ResultToFrontend { result, bytes } in results.iter_mut().filter(|result| result.bytes.len() > PAYLOAD_BYTES_MAX)
+    {
         tracing::error!(
             sequence = result.sequence,
             bytes = bytes.len(),
@@ -493,7 +494,7 @@ impl PayloadTransport for LinkedPayloads {
         payloads
     }
 
-    fn deliver(&self, frontend: FrontendId, boot: BootId, mut results: Vec<ResultToOwner>) {
+    fn deliver(&self, frontend: FrontendId, boot: BootId, mut results: Vec<ResultToFrontend>) {
         if self.deliveries.is_closed() {
             return tracing::warn!(%frontend, results = results.len(), "results lost: this transport has finished");
         }
@@ -509,7 +510,7 @@ impl PayloadTransport for LinkedPayloads {
                 let lost = heads.len();
                 let lent: Vec<_> =
                     heads.iter().filter(|head| head.outcome == ResultBytes::Shared).map(|head| head.sequence).collect();
-                let results = ToOwner::Results { results: heads };
+                let results = ToDataServer::Results { results: heads };
                 if link.as_ref().is_none_or(|link| link.sender.send_with(results, tail).is_err()) {
                     // Nobody will say that they were taken.
                     if let Some(shared) = link.as_ref().and_then(DataLink::shared) {

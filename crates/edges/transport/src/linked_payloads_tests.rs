@@ -29,12 +29,12 @@ async fn listener() -> (TcpListener, std::net::SocketAddr) {
     (listener, addr)
 }
 
-/// The owner's side of a link, once it has welcomed.
-async fn welcome(stream: TcpStream) -> (LinkSender<FromOwner>, LinkReceiver<ToOwner>) {
+/// The frontend's side of a link, once it has welcomed.
+async fn welcome(stream: TcpStream) -> (LinkSender<FromDataServer>, LinkReceiver<ToDataServer>) {
     let connection = Net::plaintext().accept(stream, &[]).await.unwrap();
-    let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
-    assert!(matches!(receiver.receive().await.unwrap().message, ToOwner::Hello { frontend_boot: BOOT, .. }));
-    sender.send(FromOwner::Welcome { boot: BOOT, sharing: None, rdma: None }).unwrap();
+    let (sender, mut receiver) = link_over::<FromDataServer, ToDataServer>(connection);
+    assert!(matches!(receiver.receive().await.unwrap().message, ToDataServer::Hello { frontend_boot: BOOT, .. }));
+    sender.send(FromDataServer::Welcome { boot: BOOT, sharing: None, rdma: None }).unwrap();
     (sender, receiver)
 }
 
@@ -47,10 +47,10 @@ async fn own(stream: TcpStream, payload: Bytes) {
 async fn own_and_wait(stream: TcpStream, payload: Bytes, waited: u64) {
     let (sender, mut receiver) = welcome(stream).await;
     while let Ok(frame) = receiver.receive().await {
-        if let ToOwner::Read { read, sequences } = frame.message {
+        if let ToDataServer::Read { read, sequences } = frame.message {
             let lengths = vec![Some(payload.len() as u32); sequences.len()];
             sender
-                .send_with(FromOwner::Payloads { read, lengths, waited }, vec![payload.clone(); sequences.len()])
+                .send_with(FromDataServer::Payloads { read, lengths, waited }, vec![payload.clone(); sequences.len()])
                 .unwrap();
         }
     }
@@ -81,18 +81,18 @@ async fn a_frontend_that_does_not_answer_the_connection_holds_up_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_link_that_its_owner_closed_is_opened_again_and_not_at_once() {
-    let (owner, addr) = listener().await;
+async fn a_link_that_its_frontend_closed_is_opened_again_and_not_at_once() {
+    let (frontend, addr) = listener().await;
     let (transport, _view) = transport(&[addr]);
     let read = || tokio::time::timeout(READ_TIMEOUT / 2, transport.read(FrontendId::new(1), BOOT, vec![1]));
 
     let begun = Instant::now();
-    let (first, stream) = tokio::join!(read(), async { drop(owner.accept().await.unwrap()) });
+    let (first, stream) = tokio::join!(read(), async { drop(frontend.accept().await.unwrap()) });
     assert_eq!((first.unwrap(), stream), (vec![None], ()));
     let dialled = Arc::new(AtomicU64::new(0));
     let dials = Arc::clone(&dialled);
     tokio::spawn(async move {
-        let (stream, _) = owner.accept().await.unwrap();
+        let (stream, _) = frontend.accept().await.unwrap();
         dials.fetch_add(1, Ordering::Relaxed);
         own(stream, Bytes::from_static(b"input")).await;
     });
@@ -106,12 +106,12 @@ async fn a_link_that_its_owner_closed_is_opened_again_and_not_at_once() {
 
 /// Inputs that are being made are of some models; the delay is planned for all.
 #[tokio::test]
-async fn what_an_owner_waits_for_itself_is_no_delay_of_the_way() {
+async fn what_a_frontend_waits_for_itself_is_no_delay_of_the_way() {
     for (waited, expected) in [(0, false), (u64::MAX, true)] {
-        let (owner, addr) = listener().await;
+        let (frontend, addr) = listener().await;
         let (transport, _view) = transport(&[addr]);
         let input = Bytes::from_static(b"input");
-        tokio::spawn(async move { own_and_wait(owner.accept().await.unwrap().0, input, waited).await });
+        tokio::spawn(async move { own_and_wait(frontend.accept().await.unwrap().0, input, waited).await });
         while transport.delay().is_none() {
             assert_eq!(transport.read(FrontendId::new(1), BOOT, vec![1]).await, [Some("input".into())]);
         }
@@ -123,35 +123,35 @@ async fn what_an_owner_waits_for_itself_is_no_delay_of_the_way() {
 }
 
 #[tokio::test]
-async fn results_are_sent_once_their_owner_has_welcomed() {
-    let (owner, addr) = listener().await;
+async fn results_are_sent_once_their_frontend_has_welcomed() {
+    let (frontend, addr) = listener().await;
     let (transport, _view) = transport(&[addr]);
     let deliver = || {
         let result = RequestResult { sequence: 1, outcome: ResultBytes::Answer(6), batch: 1, execution: 1 };
         let bytes = Bytes::from_static(b"output");
-        transport.deliver(FrontendId::new(1), BOOT, vec![ResultToOwner { result, bytes }]);
+        transport.deliver(FrontendId::new(1), BOOT, vec![ResultToFrontend { result, bytes }]);
     };
-    // An owner that has not heard of this backend yet waits before it welcomes, or hangs up.
+    // A frontend that has not heard of this backend yet waits before it welcomes, or hangs up.
     deliver();
-    let connection = Net::plaintext().accept(owner.accept().await.unwrap().0, &[]).await.unwrap();
-    let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
-    assert!(matches!(receiver.receive().await.unwrap().message, ToOwner::Hello { .. }));
+    let connection = Net::plaintext().accept(frontend.accept().await.unwrap().0, &[]).await.unwrap();
+    let (sender, mut receiver) = link_over::<FromDataServer, ToDataServer>(connection);
+    assert!(matches!(receiver.receive().await.unwrap().message, ToDataServer::Hello { .. }));
     let early = tokio::time::timeout(Duration::from_millis(100), receiver.receive()).await;
     assert!(early.is_err(), "before the welcome came {early:?}");
-    sender.send(FromOwner::Welcome { boot: BOOT, sharing: None, rdma: None }).unwrap();
+    sender.send(FromDataServer::Welcome { boot: BOOT, sharing: None, rdma: None }).unwrap();
     let frame = receiver.receive().await.unwrap();
-    assert!(matches!(frame.message, ToOwner::Results { results } if results.len() == 1));
+    assert!(matches!(frame.message, ToDataServer::Results { results } if results.len() == 1));
     assert_eq!(frame.tail, "output");
 }
 
 #[tokio::test]
-async fn an_owner_in_another_life_is_no_owner() {
-    let (owner, addr) = listener().await;
+async fn a_frontend_in_another_life_is_no_frontend() {
+    let (frontend, addr) = listener().await;
     let (transport, _view) = transport(&[addr]);
     let answers = async {
-        let connection = Net::plaintext().accept(owner.accept().await.unwrap().0, &[]).await.unwrap();
-        let (sender, receiver) = link_over::<FromOwner, ToOwner>(connection);
-        sender.send(FromOwner::Welcome { boot: BootId::new(5), sharing: None, rdma: None }).unwrap();
+        let connection = Net::plaintext().accept(frontend.accept().await.unwrap().0, &[]).await.unwrap();
+        let (sender, receiver) = link_over::<FromDataServer, ToDataServer>(connection);
+        sender.send(FromDataServer::Welcome { boot: BootId::new(5), sharing: None, rdma: None }).unwrap();
         (sender, receiver)
     };
     let (_link, payloads) = tokio::join!(answers, transport.read(FrontendId::new(1), BOOT, vec![1]));
@@ -160,9 +160,9 @@ async fn an_owner_in_another_life_is_no_owner() {
 
 #[tokio::test]
 async fn a_read_that_is_given_up_is_forgotten() {
-    let (owner, addr) = listener().await;
+    let (frontend, addr) = listener().await;
     let (transport, _view) = transport(&[addr]);
-    let accepted = async { welcome(owner.accept().await.unwrap().0).await };
+    let accepted = async { welcome(frontend.accept().await.unwrap().0).await };
     let (_silent, link) = tokio::join!(accepted, transport.link((FrontendId::new(1), BOOT)));
     let link = link.unwrap();
     {
@@ -175,18 +175,18 @@ async fn a_read_that_is_given_up_is_forgotten() {
 
 #[tokio::test]
 async fn more_than_fits_into_a_frame_arrives_in_several() {
-    let (owner, addr) = listener().await;
+    let (frontend, addr) = listener().await;
     let payload = Bytes::from(vec![7; 2 << 20]);
     let (transport, _view) = transport(&[addr]);
     let answers = payload.clone();
-    tokio::spawn(async move { own(owner.accept().await.unwrap().0, answers).await });
+    tokio::spawn(async move { own(frontend.accept().await.unwrap().0, answers).await });
     let payloads = transport.read(FrontendId::new(1), BOOT, (0..40).collect()).await;
     assert_eq!(payloads, vec![Some(payload.clone()); 40]);
 }
 
 #[tokio::test]
 async fn a_former_life_of_a_frontend_is_not_read_from() {
-    let (_owner, addr) = listener().await;
+    let (_frontend, addr) = listener().await;
     let (transport, _view) = transport(&[addr]);
     assert_eq!(transport.read(FrontendId::new(1), BootId::new(3), vec![1, 2]).await, [None, None]);
 }
@@ -196,15 +196,15 @@ const QUICK: Duration = Duration::from_millis(200);
 
 /// A host that has lost its power says nothing, and TCP would wait for a quarter of an hour.
 #[tokio::test]
-async fn a_link_whose_owner_does_not_answer_any_more_is_opened_again() {
+async fn a_link_whose_frontend_does_not_answer_any_more_is_opened_again() {
     // One that answers for a while, and one that never has.
     for answers in [true, false] {
-        let (owner, addr) = listener().await;
+        let (frontend, addr) = listener().await;
         let (mut transport, _view) = transport(&[addr]);
         let (ask_again_after, late) = (QUICK / 10, QUICK / 20);
         transport.echo =
             EchoTimes { ask_again_after, ask_again_max: QUICK, stuck_after: QUICK, late, ..transport.echo };
-        let accepted = async { welcome(owner.accept().await.unwrap().0).await };
+        let accepted = async { welcome(frontend.accept().await.unwrap().0).await };
         let ((_sender, mut receiver), link) = tokio::join!(accepted, transport.link((FrontendId::new(1), BOOT)));
         let link = link.unwrap();
         if answers {
@@ -218,7 +218,7 @@ async fn a_link_whose_owner_does_not_answer_any_more_is_opened_again() {
         };
         tokio::time::timeout(60 * 5 * QUICK, ended).await.expect("nobody answers");
         let input = Bytes::from_static(b"input");
-        tokio::spawn(async move { own(owner.accept().await.unwrap().0, input).await });
+        tokio::spawn(async move { own(frontend.accept().await.unwrap().0, input).await });
         assert_eq!(transport.read(FrontendId::new(1), BOOT, vec![1]).await, [Some("input".into())]);
     }
 }
@@ -230,15 +230,17 @@ const SHARED: PayloadsConfig = PayloadsConfig {
     rdma_device: String::new(),
 };
 
-/// The owner's side of a link that welcomes with that offer, and whether the backend wanted one.
+/// The frontend's side of a link that welcomes with that offer, and whether the backend wanted one.
 async fn offers(
-    owner: &TcpListener,
+    frontend: &TcpListener,
     sharing: Option<SharingOffer>,
-) -> (LinkSender<FromOwner>, LinkReceiver<ToOwner>, bool) {
-    let connection = Net::plaintext().accept(owner.accept().await.unwrap().0, &[]).await.unwrap();
-    let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(connection);
-    let ToOwner::Hello { shares, .. } = receiver.receive().await.unwrap().message else { panic!("hello comes first") };
-    sender.send(FromOwner::Welcome { boot: BOOT, sharing, rdma: None }).unwrap();
+) -> (LinkSender<FromDataServer>, LinkReceiver<ToDataServer>, bool) {
+    let connection = Net::plaintext().accept(frontend.accept().await.unwrap().0, &[]).await.unwrap();
+    let (sender, mut receiver) = link_over::<FromDataServer, ToDataServer>(connection);
+    let ToDataServer::Hello { shares, .. } = receiver.receive().await.unwrap().message else {
+        panic!("hello comes first")
+    };
+    sender.send(FromDataServer::Welcome { boot: BOOT, sharing, rdma: None }).unwrap();
     (sender, receiver, shares)
 }
 
@@ -247,16 +249,18 @@ async fn an_input_that_is_damaged_is_asked_for_over_the_link() {
     let name = format!("symphony-test-{:032x}", rand::random::<u128>());
     let offer = sharing::offer(&name);
     tokio::spawn(async move { sharing::hands_out(&name, sharing::damaged(1)).await });
-    let (owner, addr) = listener().await;
+    let (frontend, addr) = listener().await;
     let (mut transport, _view) = transport(&[addr]);
     transport.config = SHARED;
     let answers = async {
-        let (sender, mut receiver, shares) = offers(&owner, Some(offer)).await;
+        let (sender, mut receiver, shares) = offers(&frontend, Some(offer)).await;
         assert!(shares);
-        assert_eq!(receiver.receive().await.unwrap().message, ToOwner::Joined { shares: true });
-        let ToOwner::Read { read, sequences } = receiver.receive().await.unwrap().message else { panic!("a read") };
+        assert_eq!(receiver.receive().await.unwrap().message, ToDataServer::Joined { shares: true });
+        let ToDataServer::Read { read, sequences } = receiver.receive().await.unwrap().message else {
+            panic!("a read")
+        };
         assert_eq!(sequences, [1]);
-        let answer = FromOwner::Payloads { read, lengths: vec![Some(5)], waited: 0 };
+        let answer = FromDataServer::Payloads { read, lengths: vec![Some(5)], waited: 0 };
         sender.send_with(answer, vec![Bytes::from_static(b"right")]).unwrap();
         (sender, receiver)
     };
@@ -272,11 +276,11 @@ async fn who_requires_shared_memory_has_no_link_without_it_and_others_fall_back(
     for (required, linked) in [(true, false), (false, true)] {
         // A frontend that shares nothing, and one whose memory is on another host.
         for offer in [None, Some(sharing::offer("symphony-test-nowhere"))] {
-            let (owner, addr) = listener().await;
+            let (frontend, addr) = listener().await;
             let (mut transport, _view) = transport(&[addr]);
             transport.config = PayloadsConfig { required, ..SHARED };
             let (link, (_sender, _receiver, _)) =
-                tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&owner, offer));
+                tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&frontend, offer));
             assert_eq!(link.map(|link| link.way), linked.then_some(Way::Tcp));
         }
     }
@@ -284,12 +288,12 @@ async fn who_requires_shared_memory_has_no_link_without_it_and_others_fall_back(
 
 #[tokio::test]
 async fn a_frontend_that_requires_it_is_understood() {
-    let (owner, addr) = listener().await;
+    let (frontend, addr) = listener().await;
     let (transport, _view) = transport(&[addr]);
     let refuses = async {
-        let connection = Net::plaintext().accept(owner.accept().await.unwrap().0, &[]).await.unwrap();
-        let (sender, receiver) = link_over::<FromOwner, ToOwner>(connection);
-        sender.send(FromOwner::MustShare).unwrap();
+        let connection = Net::plaintext().accept(frontend.accept().await.unwrap().0, &[]).await.unwrap();
+        let (sender, receiver) = link_over::<FromDataServer, ToDataServer>(connection);
+        sender.send(FromDataServer::MustShare).unwrap();
         (sender, receiver)
     };
     let expected = Expected::from(Role::Frontend);
@@ -300,17 +304,17 @@ async fn a_frontend_that_requires_it_is_understood() {
 
 #[tokio::test]
 async fn who_requires_rdma_has_no_link_without_it_and_others_fall_back() {
-    let (owner, addr) = listener().await;
+    let (frontend, addr) = listener().await;
     let (mut transport, _view) = transport(&[addr]);
     transport.config = PayloadsConfig { transport: PayloadTransportKind::Rdma, required: true, ..SHARED };
     let opened = transport.open(&addr.to_string(), &Expected::from(Role::Frontend), BOOT).await;
     let reason = opened.err().unwrap();
     assert!(reason.contains("backend.payloads requires RDMA with 127.0.0.1"), "{reason}");
     assert!(reason.contains("mutual TLS only"), "{reason}");
-    drop(owner.accept().await.unwrap());
+    drop(frontend.accept().await.unwrap());
     transport.config.required = false;
     let (link, (_sender, _receiver, shares)) =
-        tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&owner, None));
+        tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&frontend, None));
     assert_eq!((shares, link.map(|link| link.way)), (false, Some(Way::Tcp)));
 }
 
@@ -327,12 +331,12 @@ fn a_build_without_rdma_says_so() {
 async fn an_address_that_is_routed_elsewhere_is_not_gone_around() {
     let auto = PayloadsConfig { transport: PayloadTransportKind::Auto, ..SHARED };
     for (config, wanted) in [(auto, false), (SHARED, true)] {
-        let (owner, addr) = listener().await;
+        let (frontend, addr) = listener().await;
         let (mut transport, _view) = transport(&["127.0.0.1:9".parse().unwrap()]);
         transport.net = Net::plaintext().routed([("127.0.0.1:9".to_owned(), addr.to_string())].into());
         transport.config = config;
         let (link, (_sender, _receiver, shares)) =
-            tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&owner, None));
+            tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&frontend, None));
         assert_eq!((shares, link.map(|link| link.way)), (wanted, Some(Way::Tcp)));
     }
 }

@@ -9,12 +9,12 @@ use symphony_types::{BootId, FailReason, FrontendId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// The inputs asked for, in the order asked; none where the request has its outcome already or its owner is gone.
+/// The inputs asked for, in the order asked; none where the request has its outcome already or its frontend is gone.
 pub type Payloads = Vec<Option<Bytes>>;
 
 /// One request's end and the bytes of its outputs (empty if it failed).
 #[derive(Clone, Debug)]
-pub struct ResultToOwner {
+pub struct ResultToFrontend {
     /// The end.
     pub result: RequestResult,
     /// The outputs.
@@ -28,13 +28,13 @@ pub trait PayloadTransport: Send + Sync + 'static {
     /// is none.
     fn read(&self, frontend: FrontendId, boot: BootId, sequences: Vec<u64>) -> impl Future<Output = Payloads> + Send;
 
-    /// Returns results. A result whose owner cannot be reached is lost; the owner ends the request by its deadline.
-    fn deliver(&self, frontend: FrontendId, boot: BootId, results: Vec<ResultToOwner>);
+    /// Returns results. A result whose frontend cannot be reached is lost; the frontend ends the request by its deadline.
+    fn deliver(&self, frontend: FrontendId, boot: BootId, results: Vec<ResultToFrontend>);
 
-    /// Resolves once everything handed over so far is on its way to its owner; nothing can be delivered afterwards.
+    /// Resolves once everything handed over so far is on its way to its frontend; nothing can be delivered afterwards.
     fn finish(&self) -> impl Future<Output = ()> + Send;
 
-    /// Resolves once the owners that are there answer, at the latest after `within`: one that answers nobody must not keep a
+    /// Resolves once the frontends that are there answer, at the latest after `within`: one that answers nobody must not keep a
     /// backend from serving the others.
     fn ready(&self, within: Duration) -> impl Future<Output = ()> + Send {
         let _ = within;
@@ -50,8 +50,8 @@ pub trait PayloadTransport: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 }
 
-/// The owner's side of the port: whoever has the requests.
-pub trait PayloadOwner: Send + Sync + 'static {
+/// The frontend's side of the port: whoever has the requests.
+pub trait PayloadFrontend: Send + Sync + 'static {
     /// The input of a request; none if it has its outcome already, or its input is still being made.
     fn input(&self, sequence: u64) -> Option<Bytes>;
 
@@ -70,8 +70,8 @@ pub trait PayloadOwner: Send + Sync + 'static {
 pub(crate) const INPUT_WITHIN: Duration = Duration::from_secs(1);
 
 /// The inputs of `sequences`; those that are still being made are waited for, all together for [`INPUT_WITHIN`].
-pub(crate) async fn inputs(owner: &(impl PayloadOwner + ?Sized), sequences: &[u64]) -> Payloads {
-    let found = look(owner, sequences);
+pub(crate) async fn inputs(frontend: &(impl PayloadFrontend + ?Sized), sequences: &[u64]) -> Payloads {
+    let found = look(frontend, sequences);
     wait(found, INPUT_WITHIN).await
 }
 
@@ -82,10 +82,10 @@ pub(crate) enum Found {
 }
 
 /// What is there now of the inputs of `sequences`.
-pub(crate) fn look(owner: &(impl PayloadOwner + ?Sized), sequences: &[u64]) -> Vec<Found> {
-    let one = |&sequence: &u64| match owner.input(sequence) {
+pub(crate) fn look(frontend: &(impl PayloadFrontend + ?Sized), sequences: &[u64]) -> Vec<Found> {
+    let one = |&sequence: &u64| match frontend.input(sequence) {
         Some(input) => Found::Here(Some(input)),
-        None => owner.coming(sequence).map_or(Found::Here(None), Found::Coming),
+        None => frontend.coming(sequence).map_or(Found::Here(None), Found::Coming),
     };
     sequences.iter().map(one).collect()
 }
@@ -103,7 +103,7 @@ pub(crate) async fn wait(found: Vec<Found>, within: Duration) -> Payloads {
     payloads
 }
 
-/// A result as its owner gets it.
+/// A result as its frontend gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReturnedResult {
     /// The request.

@@ -68,7 +68,7 @@ pub struct PayloadMeter {
 }
 
 impl PayloadMeter {
-    /// A read of so many bytes, of all inputs that one batch has from one owner, took so long.
+    /// A read of so many bytes, of all inputs that one batch has from one frontend, took so long.
     pub fn note(&mut self, now: Time, bytes: u64, took: Nanos) {
         let size = (bytes / SMALLEST_BYTES).checked_ilog2().map_or(0, |log| log as usize + 1);
         self.sizes[size.min(SIZES - 1)].note(now, took);

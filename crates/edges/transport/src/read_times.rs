@@ -12,7 +12,7 @@ use symphony_types::{FrontendId, Nanos};
 pub enum Way {
     /// All out of shared memory.
     SharedMemory,
-    /// All READ by the network out of the owner's memory.
+    /// All READ by the network out of the frontend's memory.
     Rdma,
     /// At least one asked for, and sent over the RDMA connection.
     RdmaSend,
@@ -42,7 +42,7 @@ impl Way {
 /// What was read by one way.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadCounts {
-    /// How long each read took, of all the inputs that one batch has from one owner.
+    /// How long each read took, of all the inputs that one batch has from one frontend.
     pub times: DurationCounts,
     /// Inputs that came this way.
     pub inputs: u64,
@@ -50,7 +50,7 @@ pub struct ReadCounts {
     pub bytes: u64,
 }
 
-/// The reads of a backend, or from one owner.
+/// The reads of a backend, or from one frontend.
 #[derive(Debug, Default)]
 pub(crate) struct ReadTimes([Mutex<OneWay>; Way::COUNT]);
 
@@ -86,10 +86,10 @@ impl ReadTimes {
     }
 }
 
-/// One owner, as a backend reaches it now.
+/// One frontend, as a backend reaches it now.
 #[derive(Clone, Copy, Debug)]
 pub struct PairReading {
-    /// The owner.
+    /// The frontend.
     pub frontend: FrontendId,
     /// What the two have agreed on.
     pub way: Way,
@@ -102,10 +102,10 @@ pub struct PairReading {
 pub struct Readings {
     /// All reads, by [`Way::ALL`].
     pub reads: [ReadCounts; Way::COUNT],
-    /// Inputs that were damaged in the memory of their owner, and were asked for over the link instead.
+    /// Inputs that were damaged in the memory of their frontend, and were asked for over the link instead.
     pub damaged: u64,
     /// What of them is to be planned for.
     pub delay: Option<PayloadDelay>,
-    /// The owners that it is linked to.
+    /// The frontends that it is linked to.
     pub pairs: Vec<PairReading>,
 }

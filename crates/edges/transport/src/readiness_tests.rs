@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use symphony_config::{PayloadTransportKind, PayloadsConfig};
 use symphony_net::Net;
-use symphony_protocol::data::{FromOwner, ToOwner};
+use symphony_protocol::data::{FromDataServer, ToDataServer};
 use symphony_protocol::view::{FrontendView, View};
 use symphony_types::{BackendId, BootId, FrontendId};
 use tokio::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use super::*;
 use crate::{LinkReceiver, LinkSender, PayloadTransport as _, link_over};
 
 const BOOT: BootId = BootId::new(4);
-const OWNER: Owner = (FrontendId::new(1), BOOT);
+const FRONTEND: FrontendBoot = (FrontendId::new(1), BOOT);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A transport that knows one frontend, and where that listens.
@@ -20,7 +20,7 @@ async fn transport() -> (LinkedPayloads, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let data_addr = listener.local_addr().unwrap().to_string();
     let frontend = FrontendView { boot: BOOT, data_addr, ..FrontendView::default() };
-    let view = watch::Sender::new(Arc::new(View { frontends: [(OWNER.0, frontend)].into(), ..View::default() }));
+    let view = watch::Sender::new(Arc::new(View { frontends: [(FRONTEND.0, frontend)].into(), ..View::default() }));
     let config = PayloadsConfig {
         transport: PayloadTransportKind::Tcp,
         required: false,
@@ -31,10 +31,11 @@ async fn transport() -> (LinkedPayloads, TcpListener) {
     (LinkedPayloads::new(backend.0, backend.1, net, config, view.subscribe()), listener)
 }
 
-async fn welcome(stream: TcpStream) -> (LinkSender<FromOwner>, LinkReceiver<ToOwner>) {
-    let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(Net::plaintext().accept(stream, &[]).await.unwrap());
-    assert!(matches!(receiver.receive().await.unwrap().message, ToOwner::Hello { .. }));
-    sender.send(FromOwner::Welcome { boot: BOOT, sharing: None, rdma: None }).unwrap();
+async fn welcome(stream: TcpStream) -> (LinkSender<FromDataServer>, LinkReceiver<ToDataServer>) {
+    let (sender, mut receiver) =
+        link_over::<FromDataServer, ToDataServer>(Net::plaintext().accept(stream, &[]).await.unwrap());
+    assert!(matches!(receiver.receive().await.unwrap().message, ToDataServer::Hello { .. }));
+    sender.send(FromDataServer::Welcome { boot: BOOT, sharing: None, rdma: None }).unwrap();
     (sender, receiver)
 }
 
@@ -45,20 +46,20 @@ async fn accepted(listener: &TcpListener) -> TcpStream {
 #[tokio::test]
 async fn a_link_on_which_nothing_comes_back_is_replaced_by_one_that_works() {
     let (transport, listener) = transport().await;
-    let (link, silent) = tokio::join!(transport.link(OWNER), async { welcome(accepted(&listener).await).await });
+    let (link, silent) = tokio::join!(transport.link(FRONTEND), async { welcome(accepted(&listener).await).await });
     let link = link.expect("it was welcomed");
     let asks = tokio::spawn({
         let transport = transport.clone();
         async move { transport.ready(PATIENCE).await }
     });
     let (sender, mut receiver) = welcome(accepted(&listener).await).await;
-    let Ok(ToOwner::Read { read, sequences }) = receiver.receive().await.map(|frame| frame.message) else {
+    let Ok(ToDataServer::Read { read, sequences }) = receiver.receive().await.map(|frame| frame.message) else {
         panic!("it is not asked")
     };
     assert!(sequences.is_empty() && !asks.is_finished(), "it has not answered yet");
-    sender.send(FromOwner::Payloads { read, lengths: vec![], waited: 0 }).unwrap();
+    sender.send(FromDataServer::Payloads { read, lengths: vec![], waited: 0 }).unwrap();
     tokio::time::timeout(PATIENCE, asks).await.expect("it answers").unwrap();
-    assert!(!transport.link(OWNER).await.unwrap().is_same(&link));
+    assert!(!transport.link(FRONTEND).await.unwrap().is_same(&link));
     drop(silent);
 }
 
@@ -68,7 +69,7 @@ async fn a_frontend_that_is_gone_is_not_waited_for_for_ever_and_one_that_was_nev
     let for_ever = Duration::from_secs(3600);
     let waits = tokio::time::timeout(PATIENCE, transport.ready(for_ever));
     waits.await.expect("nobody was linked");
-    let (link, silent) = tokio::join!(transport.link(OWNER), async { welcome(accepted(&listener).await).await });
+    let (link, silent) = tokio::join!(transport.link(FRONTEND), async { welcome(accepted(&listener).await).await });
     assert!(link.is_some());
     drop((silent, listener));
     let waits = tokio::time::timeout(PATIENCE, transport.ready(5 * TRY_AGAIN_AFTER));
@@ -79,9 +80,9 @@ async fn a_frontend_that_is_gone_is_not_waited_for_for_ever_and_one_that_was_nev
 async fn answer_late(stream: TcpStream, after: Duration) {
     let (sender, mut receiver) = welcome(stream).await;
     while let Ok(frame) = receiver.receive().await {
-        if let ToOwner::Read { read, .. } = frame.message {
+        if let ToDataServer::Read { read, .. } = frame.message {
             tokio::time::sleep(after).await;
-            let _ = sender.send(FromOwner::Payloads { read, lengths: vec![], waited: 0 });
+            let _ = sender.send(FromDataServer::Payloads { read, lengths: vec![], waited: 0 });
         }
     }
 }
@@ -94,7 +95,7 @@ async fn a_frontend_that_is_slow_keeps_a_link_in_the_end() {
         let serving = tokio::spawn(answer_late(accepted(&listener).await, late));
         (listener, serving)
     });
-    assert!(transport.link(OWNER).await.is_some(), "it was welcomed");
+    assert!(transport.link(FRONTEND).await.is_some(), "it was welcomed");
     let (listener, _first) = first.await.unwrap();
     let mut ready = Box::pin(transport.ready(PATIENCE));
     let mut replaced = 0;
@@ -109,5 +110,5 @@ async fn a_frontend_that_is_slow_keeps_a_link_in_the_end() {
             }
         }
     }
-    assert!(transport.link(OWNER).await.is_some());
+    assert!(transport.link(FRONTEND).await.is_some());
 }

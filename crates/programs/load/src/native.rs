@@ -75,6 +75,11 @@ impl Target for NativeTarget {
         let outputs = model.signature.outputs.clone();
         let (items, payload, receipt) = (request.items, payload(&request), Receipt::default());
         let infer = InferRequest { model, items, payload, pictures: None, deadline, receipt };
+        // In flight until it is answered.
+        let _permit = match self.frontend.admit() {
+            Ok(permit) => permit,
+            Err(refused) => return Answer::ended(End::Failed(Cow::Borrowed(refused.face().reason))),
+        };
         match self.frontend.infer(infer).await {
             Ok(answer) => Answer {
                 end: match answer.timeliness {

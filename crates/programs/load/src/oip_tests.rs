@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use symphony_executor::{default_signature, item_checksum};
 use symphony_frontend::oip::{
-    Credential, GrpcServer, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo,
-    ModelState, ModelStatistics, Parameter, RepositoryError, ServerInfo, Timeliness, rest_router, serve_grpc,
-    serve_rest,
+    Credential, GrpcServer, InFlightLimit, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest,
+    InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, RepositoryError, ServerInfo,
+    Timeliness, rest_router, serve_grpc, serve_rest,
 };
 use symphony_types::{DropReason, FailReason, Nanos, Transforms};
 use tokio::net::TcpListener;
@@ -62,6 +62,11 @@ impl InferenceService for Checksums {
 
     fn statistics(&self, _: Option<(&str, Option<u64>)>) -> Vec<ModelStatistics> {
         Vec::new()
+    }
+
+    fn admit(&self) -> Result<InFlightPermit, InferError> {
+        // One of its own for each: nothing is refused.
+        InFlightLimit::new(1).admit()
     }
 
     async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {

@@ -4,6 +4,7 @@
 mod advisories;
 mod comments;
 mod crate_table;
+mod figures;
 mod layers;
 mod licences;
 mod links;
@@ -19,7 +20,7 @@ mod titles;
 mod unused_dependencies;
 mod verify;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -54,6 +55,15 @@ enum Task {
         #[arg(long, default_value_t = 10)]
         rounds: u64,
     },
+    /// Writes the tables of performance.md from docs/internals/figures, after taking in what was measured.
+    Figures {
+        /// What a benchmark measured: [{"what", "value", "machine", "date"}, …].
+        #[arg(long, value_name = "FILE.json")]
+        measured: Option<PathBuf>,
+        /// Take what Criterion measured (`make bench`), on the machine of this name.
+        #[arg(long, value_name = "MACHINE")]
+        criterion: Option<String>,
+    },
     /// Formats, and applies what clippy can apply by itself.
     Fix,
 }
@@ -75,6 +85,8 @@ pub(crate) enum What {
     Links,
     /// architecture.md lists the crates and the unsafe code that there are.
     CrateTable,
+    /// performance.md shows the figures that there are.
+    Figures,
     /// No package declares a dependency that it never names.
     UnusedDependencies,
     /// No comment is wider than the code may be.
@@ -98,6 +110,7 @@ impl What {
             Self::Readmes,
             Self::Links,
             Self::CrateTable,
+            Self::Figures,
             Self::UnusedDependencies,
             Self::Comments,
             Self::OldWords,
@@ -116,6 +129,7 @@ impl What {
             Self::Readmes => readmes::problems(metadata)?,
             Self::Links => links::problems(root())?,
             Self::CrateTable => crate_table::problems(metadata, root())?,
+            Self::Figures => figures::problems(root())?,
             Self::UnusedDependencies => unused_dependencies::problems(metadata)?,
             Self::Comments => comments::problems(metadata)?,
             Self::OldWords => old_words::problems(metadata, root())?,
@@ -154,6 +168,9 @@ fn main() -> ExitCode {
         Task::Verify => verify::verify(),
         Task::Check { what } => check(what),
         Task::Random { seed, rounds } => property_tests::search(seed, rounds),
+        Task::Figures { measured, criterion } => {
+            figures::write(root(), measured.as_deref(), criterion.as_deref()).map(|()| true)
+        }
         Task::Fix => verify::fix(),
     };
     match done {

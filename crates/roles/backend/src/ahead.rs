@@ -9,8 +9,8 @@ use symphony_executor::ModelExecutor;
 use symphony_types::ModelId;
 
 use crate::batch::Batch;
-use crate::late_owners::{LateOwners, Owner};
-use crate::plan::{AcceptedPlan, GpuOrder, InputsOfOwner, LetGo};
+use crate::late_frontends::{FrontendBoot, LateFrontends};
+use crate::plan::{AcceptedPlan, GpuOrder, InputsOfFrontend, LetGo};
 
 /// How long after its planned start a plan waits for its inputs. A longer wait would make the plans behind it miss
 /// their deadlines for one that has missed its own.
@@ -27,8 +27,8 @@ pub(crate) enum Coming {
 pub(crate) struct ComingPlan {
     pub(crate) plan: AcceptedPlan,
     pub(crate) inputs: Vec<Option<Bytes>>,
-    /// The frontends that have answered or failed.
-    answered: Vec<Owner>,
+    /// Who has answered, or failed to.
+    answered: Vec<FrontendBoot>,
     /// Whether all frontends have.
     complete: bool,
     /// The batch, if its inputs are on their way to the device.
@@ -55,9 +55,9 @@ impl From<GpuOrder> for Coming {
 }
 
 impl ComingPlan {
-    /// Receives inputs until all frontends have answered. It waits for late ones too, unless plans have waited in vain
-    /// for all the missing frontends before. A frontend that does not answer costs only its own requests.
-    pub(crate) fn gather(&mut self, late: &LateOwners) {
+    /// Takes the inputs until all frontends have answered: those that come late as well, unless only frontends are missing that were waited
+    /// for in vain before. One that does not answer costs its own requests only.
+    pub(crate) fn gather(&mut self, late: &LateFrontends) {
         while !self.complete {
             let missing = self.missing();
             let waits = late.is_one_in_time(&missing);
@@ -76,16 +76,15 @@ impl ComingPlan {
     }
 
     /// The frontends that have not answered.
-    fn missing(&self) -> Vec<Owner> {
-        let mut missing: Vec<Owner> = self.plan.requests.iter().map(|r| (r.id.frontend, r.id.boot)).collect();
+    fn missing(&self) -> Vec<FrontendBoot> {
+        let mut missing: Vec<FrontendBoot> = self.plan.requests.iter().map(|r| (r.id.frontend, r.id.boot)).collect();
         missing.sort_unstable();
         missing.dedup();
-        missing.retain(|owner| !self.answered.contains(owner));
+        missing.retain(|frontend| !self.answered.contains(frontend));
         missing
     }
 
-    /// Requests without an input: those of frontends that have not answered, and those that their frontend has no
-    /// input for.
+    /// Requests without an input: those whose frontend has not answered, and those of which it has none.
     pub(crate) fn without_input(&self) -> (u64, u64) {
         if self.inputs.iter().all(Option::is_some) {
             return (0, 0);
@@ -108,8 +107,8 @@ impl ComingPlan {
         self.complete
     }
 
-    fn take(&mut self, InputsOfOwner { owner, inputs }: InputsOfOwner) {
-        self.answered.push(owner);
+    fn take(&mut self, InputsOfFrontend { frontend, inputs }: InputsOfFrontend) {
+        self.answered.push(frontend);
         for (index, input) in inputs {
             self.inputs[index] = input;
         }

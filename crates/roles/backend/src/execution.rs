@@ -21,10 +21,10 @@ use crate::gpu_gate::{Connection, GpuGate};
 use crate::gpu_thread::GpuThread;
 use crate::gpu_time::GpuTime;
 use crate::journal::Journal;
-use crate::late_owners::{LateOwners, Owner};
+use crate::late_frontends::{FrontendBoot, LateFrontends};
 use crate::metrics::Counts;
 use crate::model_book::ModelBook;
-use crate::plan::{AcceptedPlan, GpuOrder, InputsOfOwner, LetGo, PlanReport};
+use crate::plan::{AcceptedPlan, GpuOrder, InputsOfFrontend, LetGo, PlanReport};
 
 /// A backend's identity after registration.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub struct Identity {
     pub token: Token,
 }
 
-/// Inputs of the task.
+/// Inputs of the frontend.
 pub(crate) enum Input {
     Connected(Connection, LinkSender<FromBackend>),
     Disconnected(Connection),
@@ -99,7 +99,7 @@ pub(crate) struct Execution<T> {
     recent: VecDeque<RequestId>,
     ended: VecDeque<EndedPlan>,
     transport: Arc<T>,
-    late_owners: Arc<LateOwners>,
+    late_frontends: Arc<LateFrontends>,
     inputs: mpsc::UnboundedReceiver<Input>,
     reports: mpsc::UnboundedReceiver<PlanReport>,
     /// Seals that have waited for the connections to the frontends.
@@ -132,7 +132,7 @@ impl<T: PayloadTransport> Execution<T> {
                 token: identity.token.get(),
             });
         }
-        let late_owners = Arc::<LateOwners>::default();
+        let late_frontends = Arc::<LateFrontends>::default();
         let (reports_in, reports) = mpsc::unbounded_channel();
         let mut gpus = Vec::with_capacity(identity.gpus.len());
         for (index, &id) in identity.gpus.iter().enumerate() {
@@ -143,7 +143,7 @@ impl<T: PayloadTransport> Execution<T> {
                 orders: orders_out,
                 reports: reports_in.clone(),
                 transport: Arc::clone(&transport),
-                late_owners: Arc::clone(&late_owners),
+                late_frontends: Arc::clone(&late_frontends),
                 counts: Arc::clone(&counts),
                 time: Arc::clone(&time),
                 runtime: tokio::runtime::Handle::current(),
@@ -165,7 +165,7 @@ impl<T: PayloadTransport> Execution<T> {
             recent: VecDeque::new(),
             ended: VecDeque::new(),
             transport,
-            late_owners,
+            late_frontends,
             inputs,
             reports,
             ready: mpsc::unbounded_channel(),
@@ -383,7 +383,7 @@ impl<T: PayloadTransport> Execution<T> {
         };
         let _ = gpu.orders.send(GpuOrder::Run(plan));
         // Inputs travel while the plan waits for its start.
-        tokio::spawn(fetch(Arc::clone(&self.transport), Arc::clone(&self.late_owners), order.requests, inputs_in));
+        tokio::spawn(fetch(Arc::clone(&self.transport), Arc::clone(&self.late_frontends), order.requests, inputs_in));
     }
 
     fn accept(&mut self, connection: Connection, order: &Execute) -> Result<(), Refusal> {
@@ -501,27 +501,27 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Reads the inputs of all requests, from all their owners at once, and passes on each owner's when they arrive.
+/// Reads the inputs of all requests, from all their frontends at once, and passes on each frontend's when they arrive.
 async fn fetch<T: PayloadTransport>(
     transport: Arc<T>,
-    late_owners: Arc<LateOwners>,
+    late_frontends: Arc<LateFrontends>,
     requests: Vec<PlannedRequest>,
-    inputs: blocking::Sender<InputsOfOwner>,
+    inputs: blocking::Sender<InputsOfFrontend>,
 ) {
-    let mut by_owner: HashMap<Owner, Vec<usize>> = HashMap::new();
+    let mut by_frontend: HashMap<FrontendBoot, Vec<usize>> = HashMap::new();
     for (index, request) in requests.iter().enumerate() {
-        by_owner.entry((request.id.frontend, request.id.boot)).or_default().push(index);
+        by_frontend.entry((request.id.frontend, request.id.boot)).or_default().push(index);
     }
-    let reads = by_owner.into_iter().map(|(owner, indices)| {
+    let reads = by_frontend.into_iter().map(|(frontend, indices)| {
         let sequences = indices.iter().map(|&i| requests[i].id.sequence).collect();
-        let (transport, late_owners, inputs) = (&transport, &late_owners, inputs.clone());
+        let (transport, late_frontends, inputs) = (&transport, &late_frontends, inputs.clone());
         async move {
-            let payloads = transport.read(owner.0, owner.1, sequences).await;
+            let payloads = transport.read(frontend.0, frontend.1, sequences).await;
             if payloads.iter().any(Option::is_some) {
-                late_owners.came(owner);
+                late_frontends.came(frontend);
             }
             // Gone when the plan waits no longer.
-            let _ = inputs.send(InputsOfOwner { owner, inputs: indices.into_iter().zip(payloads).collect() });
+            let _ = inputs.send(InputsOfFrontend { frontend, inputs: indices.into_iter().zip(payloads).collect() });
         }
     });
     futures::future::join_all(reads).await;

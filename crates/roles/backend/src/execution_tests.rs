@@ -1,4 +1,4 @@
-//! A backend's execution between a leader and owners that the test plays, one file for each subject.
+//! A backend's execution between a leader and frontends that the test plays, one file for each subject.
 
 mod failures;
 mod fakes;

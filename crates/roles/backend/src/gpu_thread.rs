@@ -9,14 +9,14 @@ use bytes::Bytes;
 use symphony_executor::{ModelExecutor, wait_until};
 use symphony_protocol::data::{RequestResult, ResultBytes};
 use symphony_protocol::execute::PlannedRequest;
-use symphony_transport::{PayloadTransport, ResultToOwner};
+use symphony_transport::{PayloadTransport, ResultToFrontend};
 use symphony_types::{BootId, FailReason, FrontendId, RequestId};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::ahead::{Ahead, Coming, ComingPlan};
 use crate::batch::{Batch, Fate};
 use crate::gpu_time::GpuTime;
-use crate::late_owners::LateOwners;
+use crate::late_frontends::LateFrontends;
 use crate::metrics::Counts;
 use crate::plan::{GpuOrder, LetGo, PlanReport};
 use crate::steps::{self, Models};
@@ -26,7 +26,7 @@ pub(crate) struct GpuThread<T> {
     pub(crate) orders: mpsc::Receiver<GpuOrder>,
     pub(crate) reports: UnboundedSender<PlanReport>,
     pub(crate) transport: Arc<T>,
-    pub(crate) late_owners: Arc<LateOwners>,
+    pub(crate) late_frontends: Arc<LateFrontends>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) time: Arc<GpuTime>,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -79,7 +79,7 @@ impl<T: PayloadTransport> GpuThread<T> {
         ahead: &mut Ahead<'_>,
         outputs: &mut Vec<Vec<u8>>,
     ) -> PlanReport {
-        coming.gather(&self.late_owners);
+        coming.gather(&self.late_frontends);
         let (late, gone) = coming.without_input();
         Counts::add(&self.counts.inputs_late, late);
         Counts::add(&self.counts.inputs_gone, gone);
@@ -150,7 +150,7 @@ impl<T: PayloadTransport> GpuThread<T> {
 
     /// Returns results to their frontends, one frame each.
     fn deliver(&self, fates: Vec<Fate>, batch: u32, latency: Duration) {
-        let mut by_owner: HashMap<(FrontendId, BootId), Vec<ResultToOwner>> = HashMap::new();
+        let mut by_frontend: HashMap<(FrontendId, BootId), Vec<ResultToFrontend>> = HashMap::new();
         for (request, fate) in fates {
             let RequestId { frontend, boot, sequence } = request.id;
             let (outcome, bytes) = match fate {
@@ -159,9 +159,9 @@ impl<T: PayloadTransport> GpuThread<T> {
             };
             let execution = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
             let result = RequestResult { sequence, outcome, batch, execution };
-            by_owner.entry((frontend, boot)).or_default().push(ResultToOwner { result, bytes });
+            by_frontend.entry((frontend, boot)).or_default().push(ResultToFrontend { result, bytes });
         }
-        for ((frontend, boot), results) in by_owner {
+        for ((frontend, boot), results) in by_frontend {
             self.transport.deliver(frontend, boot, results);
         }
     }

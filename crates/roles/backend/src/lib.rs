@@ -15,7 +15,7 @@ mod gpu_memory;
 mod gpu_thread;
 mod gpu_time;
 mod journal;
-mod late_owners;
+mod late_frontends;
 mod load_meter;
 mod metrics;
 mod model_book;

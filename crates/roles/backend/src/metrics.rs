@@ -130,7 +130,7 @@ pub(crate) struct Counts {
     pub(crate) gpus_lost: AtomicU64,
     /// Requests whose batch ran without them because their input was late.
     pub(crate) inputs_late: AtomicU64,
-    /// Requests whose batch ran without them because their frontend had no input, or was unreachable.
+    /// The same since their frontend had none, or could not be reached.
     pub(crate) inputs_gone: AtomicU64,
 }
 

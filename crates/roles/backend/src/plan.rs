@@ -9,14 +9,13 @@ use symphony_protocol::execute::PlannedRequest;
 use symphony_types::{FailReason, ModelId, RequestId, Token};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::late_owners::Owner;
+use crate::late_frontends::FrontendBoot;
 
-/// The answer of one frontend.
+/// What one frontend has answered.
 #[derive(Debug)]
-pub(crate) struct InputsOfOwner {
-    pub(crate) owner: Owner,
-    /// Position in the plan's requests, and the bytes; no bytes if the request has its outcome already, or the
-    /// frontend is unreachable.
+pub(crate) struct InputsOfFrontend {
+    pub(crate) frontend: FrontendBoot,
+    /// Place in the plan's requests, and the bytes unless the request has its outcome already, or the frontend cannot be reached.
     pub(crate) inputs: Vec<(usize, Option<Bytes>)>,
 }
 
@@ -28,8 +27,8 @@ pub(crate) struct AcceptedPlan {
     pub(crate) model: ModelId,
     pub(crate) start: Instant,
     pub(crate) requests: Vec<PlannedRequest>,
-    /// Inputs as they arrive; it closes when all frontends have answered or failed.
-    pub(crate) inputs: mpsc::Receiver<InputsOfOwner>,
+    /// Inputs as their frontends send them; it ends when all frontends have answered or failed to.
+    pub(crate) inputs: mpsc::Receiver<InputsOfFrontend>,
 }
 
 /// The end of a plan.

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use symphony_net::{Connection, Incoming, PeerInfo, Role};
 use symphony_protocol::dispatch::EndReason;
-use symphony_transport::{OwnerLink, PayloadOwner, ReturnedResult, SharedInputs, ViewReceiver};
+use symphony_transport::{FrontendEnd, PayloadFrontend, ReturnedResult, SharedInputs, ViewReceiver};
 use symphony_types::{BackendId, BootId};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::ledger::Ledger;
-use crate::request_table::{Ending, RequestTable};
+use crate::accounts::ledger::Ledger;
+use crate::requests::request_table::{Ending, RequestTable};
 
 /// How long a backend waits here until the view names it: a leader may give it plans as soon as it has registered, and
 /// what it brings or wants before this frontend has heard of it must not be lost. Shorter than a backend waits for its
@@ -60,7 +60,7 @@ impl DataServer {
     }
 
     async fn serve(self, backend: Connection) {
-        let Some(link) = OwnerLink::greeted(backend).await else { return };
+        let Some(link) = FrontendEnd::greeted(backend).await else { return };
         let (peer, backend) = (link.peer(), link.backend());
         if !self.is(peer, backend).await {
             return tracing::warn!(%peer, %backend, "a backend presents another one's id, or an unknown one");
@@ -69,7 +69,7 @@ impl DataServer {
     }
 }
 
-impl PayloadOwner for DataServer {
+impl PayloadFrontend for DataServer {
     fn input(&self, sequence: u64) -> Option<Bytes> {
         self.table.payload(sequence)
     }
@@ -92,7 +92,7 @@ impl PayloadOwner for DataServer {
 mod tests {
     use symphony_config::{PayloadTransportKind, PayloadsConfig};
     use symphony_net::{Authority, Credentials, Identity, Net, Port};
-    use symphony_protocol::data::{FromOwner, ToOwner};
+    use symphony_protocol::data::{FromDataServer, ToDataServer};
     use symphony_protocol::view::{BackendView, FrontendView, View};
     use symphony_transport::{LinkedPayloads, PayloadTransport as _, connect_link};
     use symphony_types::{FrontendId, ModelId, SubclusterId, Token};
@@ -100,7 +100,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::request_table::{Payload, Pending};
+    use crate::requests::request_table::{Payload, Pending};
 
     const BOOT: BootId = BootId::new(4);
     const SOON: Duration = Duration::from_secs(60);
@@ -130,16 +130,17 @@ mod tests {
             tokio::spawn(server.accept(incoming, CancellationToken::new()));
 
             let role = Role::Frontend.into();
-            let (sender, mut receiver) = connect_link::<ToOwner, FromOwner>(&backend, &addr, &role).await.unwrap();
+            let (sender, mut receiver) =
+                connect_link::<ToDataServer, FromDataServer>(&backend, &addr, &role).await.unwrap();
             let (backend, boot) = (BackendId::new(1), BootId::new(2));
-            let hello = ToOwner::Hello { backend, boot, frontend_boot: BOOT, shares: false, rdma: None };
+            let hello = ToDataServer::Hello { backend, boot, frontend_boot: BOOT, shares: false, rdma: None };
             sender.send(hello).unwrap();
             let early = tokio::time::timeout(NAMED_WITHIN / 5, receiver.receive()).await;
             assert!(early.is_err(), "nobody has told the frontend of it: {early:?}");
             told.send_replace(view(name));
             let answer = tokio::time::timeout(SOON, receiver.receive()).await.unwrap();
-            let welcomed =
-                answer.is_ok_and(|frame| frame.message == FromOwner::Welcome { boot: BOOT, sharing: None, rdma: None });
+            let welcomed = answer
+                .is_ok_and(|frame| frame.message == FromDataServer::Welcome { boot: BOOT, sharing: None, rdma: None });
             assert_eq!(welcomed, welcome, "the view names {name}");
         }
     }

@@ -1,19 +1,13 @@
 //! A frontend: accepts requests, keeps them until they have their one outcome, and knows which cluster serves what.
 
-mod choice;
-mod door;
-mod federation;
-mod infer;
-mod owned;
-mod service;
+mod oip_service;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use symphony_config::{FrontendConfig, ImagesConfig};
-use symphony_images::{IMAGE_BYTES_MAX, ImageLimits};
+use symphony_config::FrontendConfig;
 use symphony_net::Net;
 use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::View;
@@ -24,14 +18,16 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{Cluster, ClusterAccess, Own, Requests};
-use crate::decoders::Decoders;
-use crate::ledger::{Ledger, LedgerCounts};
-use crate::metrics;
-use crate::rates::Rates;
-use crate::repository_desk::{RepositoryAccess, RepositoryDesk};
-use crate::statistics::{Statistics, forget_unloaded};
-use federation::{follow, join, report_rates};
+use crate::accounts::ledger::{Ledger, LedgerCounts};
+use crate::accounts::metrics;
+use crate::accounts::rates::Rates;
+use crate::accounts::statistics::{Statistics, forget_unloaded};
+use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity, Requests};
+use crate::clusters::federation::{follow, join, report_rates};
+use crate::oip::InFlightLimit;
+use crate::oip::limits::image_limits;
+use crate::pictures::decoders::Decoders;
+use crate::repository::repository_desk::{RepositoryAccess, RepositoryDesk};
 
 /// How long the cluster may take to agree that this frontend leaves.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
@@ -65,35 +61,36 @@ pub struct Frontend {
 /// What all handles of a frontend share.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    grace: Duration,
-    in_flight_max: usize,
-    ledger: Arc<Ledger>,
-    statistics: Statistics,
-    decoders: Decoders,
+    pub(crate) grace: Duration,
+    /// The one limit on requests in flight, of which [`Inner::in_flight`] is what was accepted.
+    pub(crate) in_flight_limit: InFlightLimit,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) statistics: Statistics,
+    pub(crate) decoders: Decoders,
     /// In the order of the configuration.
-    places: Vec<Place>,
+    pub(crate) slots: Vec<ClusterSlot>,
     /// Which cluster is home to which model; none without a federation.
-    plan: Option<PlanReceiver>,
-    rates: Rates,
-    repository: RepositoryDesk,
+    pub(crate) plan: Option<PlanReceiver>,
+    pub(crate) rates: Rates,
+    pub(crate) repository: RepositoryDesk,
     /// This process is about to end.
-    draining: AtomicBool,
-    forgotten: watch::Receiver<Option<FrontendId>>,
-    ended: CancellationToken,
+    pub(crate) draining: AtomicBool,
+    pub(crate) forgotten: watch::Receiver<Option<FrontendId>>,
+    pub(crate) ended: CancellationToken,
 }
 
-/// A cluster, or the place of one that has not taken this frontend in yet.
+/// A cluster of the configuration, once it has taken this frontend in.
 #[derive(Debug)]
-struct Place {
-    name: String,
-    requests: Requests,
-    cluster: OnceLock<Arc<Cluster>>,
+pub(crate) struct ClusterSlot {
+    pub(crate) name: String,
+    pub(crate) requests: Requests,
+    pub(crate) cluster: OnceLock<Arc<Cluster>>,
 }
 
 impl Frontend {
     /// Registers with the cluster and serves backends on `data`. The public surface is mounted by the caller
-    /// ([`oip`](crate::oip)): this value is its [`InferenceService`](crate::oip::InferenceService). With a repository it lists and
-    /// loads its models.
+    /// ([`oip`](crate::oip)): this value is its [`InferenceService`](crate::oip::InferenceService). With a repository
+    /// it lists and loads its models.
     ///
     /// # Errors
     /// If the cluster does not answer or refuses, or shared memory is required and this system has none.
@@ -108,16 +105,16 @@ impl Frontend {
     ) -> Result<Self, StartError> {
         let (control, data_addr) = (control.clone(), config.data.to_string());
         let access = ClusterAccess { name: String::new(), data, data_addr, net, control };
-        let (frontend, own) = Self::new(config, boot, &[access.name.as_str()], None, repository, registry)?;
-        let place = &frontend.inner.places[0];
-        let joined = Cluster::join(access, own, place.requests.clone()).await;
+        let (frontend, identity) = Self::new(config, boot, &[access.name.as_str()], None, repository, registry)?;
+        let slot = &frontend.inner.slots[0];
+        let joined = Cluster::join(access, identity, slot.requests.clone()).await;
         let cluster = joined.map_err(|(source, _)| StartError::Register { name: config.name.clone(), source })?;
-        let _ = place.cluster.set(cluster);
+        let _ = slot.cluster.set(cluster);
         Ok(frontend)
     }
 
-    /// Serves the models of several clusters, each by the cluster that is its home in the federation's plan. Clusters are joined
-    /// in the background: one that is away when the frontend starts keeps nobody from the others.
+    /// Serves the models of several clusters, each by the cluster that is its home in the federation's plan. Clusters
+    /// are joined in the background: one that is away when the frontend starts keeps nobody from the others.
     ///
     /// # Errors
     /// If shared memory is required and there is none.
@@ -130,10 +127,10 @@ impl Frontend {
     ) -> Result<Self, StartError> {
         let names: Vec<_> = clusters.iter().map(|access| access.name.as_str()).collect();
         let plan = federation.watch(&format!("frontend {}", config.name));
-        let (frontend, own) = Self::new(config, boot, &names, Some(plan.clone()), None, registry)?;
-        let news = own.news.subscribe();
+        let (frontend, identity) = Self::new(config, boot, &names, Some(plan.clone()), None, registry)?;
+        let news = identity.news.subscribe();
         for (index, access) in clusters.into_iter().enumerate() {
-            tokio::spawn(join(Arc::clone(&frontend.inner), index, access, own.clone()));
+            tokio::spawn(join(Arc::clone(&frontend.inner), index, access, identity.clone()));
         }
         tokio::spawn(follow(Arc::clone(&frontend.inner), plan, news));
         tokio::spawn(report_rates(Arc::clone(&frontend.inner), federation.clone(), config.name.clone()));
@@ -147,28 +144,28 @@ impl Frontend {
         plan: Option<PlanReceiver>,
         repository: Option<RepositoryAccess>,
         registry: &Registry,
-    ) -> Result<(Self, Own), SharingError> {
+    ) -> Result<(Self, FrontendIdentity), SharingError> {
         let (ledger, ended) = (Arc::<Ledger>::default(), CancellationToken::new());
         let forgotten = watch::Sender::default();
-        // A backend reads shared memory without a word, so what is there can not be sent to another cluster any more (F1): a
-        // frontend of several clusters keeps its inputs to itself until they are asked for.
+        // A backend reads shared memory without a word, so what is there can not be sent to another cluster any more
+        // (F1): a frontend of several clusters keeps its inputs to itself until they are asked for.
         let shares = plan.is_none();
-        let place = |name: &&str| {
+        let slot = |name: &&str| {
             let inputs = if shares { share_inputs(config, &ended)? } else { None };
             let requests = Requests { table: Arc::default(), inputs };
-            Ok(Place { name: (*name).to_owned(), requests, cluster: OnceLock::new() })
+            Ok(ClusterSlot { name: (*name).to_owned(), requests, cluster: OnceLock::new() })
         };
-        let places: Vec<_> = clusters.iter().map(place).collect::<Result<_, SharingError>>()?;
-        let tables = places.iter().map(|place| Arc::clone(&place.requests.table)).collect();
-        let inputs = places.iter().filter_map(|place| place.requests.inputs.clone()).collect();
+        let slots: Vec<_> = clusters.iter().map(slot).collect::<Result<_, SharingError>>()?;
+        let tables = slots.iter().map(|slot| Arc::clone(&slot.requests.table)).collect();
+        let inputs = slots.iter().filter_map(|slot| slot.requests.inputs.clone()).collect();
         metrics::register(registry, tables, &ledger, inputs);
         let inner = Inner {
             grace: config.answer_grace().into(),
-            in_flight_max: config.requests_in_flight_max as usize,
+            in_flight_limit: InFlightLimit::new(config.requests_in_flight_max as usize),
             ledger: Arc::clone(&ledger),
             statistics: Statistics::new(registry),
             decoders: Decoders::new(&config.images, image_limits(&config.images), registry),
-            places,
+            slots,
             plan,
             rates: Rates::begin(Instant::now()),
             repository: RepositoryDesk::new(repository, registry),
@@ -177,11 +174,12 @@ impl Frontend {
             ended: ended.clone(),
         };
         let (name, console_addr) = (config.name.clone(), config.metrics.to_string());
-        let own = Own { name, boot, console_addr, ledger, ended, news: watch::Sender::default(), forgotten };
+        let identity =
+            FrontendIdentity { name, boot, console_addr, ledger, ended, news: watch::Sender::default(), forgotten };
         let inner = Arc::new(inner);
         registry.collect(metrics::ModelCollector(Arc::downgrade(&inner)));
         tokio::spawn(forget_unloaded(Arc::downgrade(&inner)));
-        Ok((Self { inner }, own))
+        Ok((Self { inner }, identity))
     }
 
     /// The newest view of the cluster; of a federation, that of the first cluster that is known.
@@ -214,8 +212,8 @@ impl Frontend {
         self.inner.draining.store(true, Ordering::Release);
     }
 
-    /// Leaves every cluster, in at most `within` and a moment: takes no new requests, waits for those in flight, and says so. False if
-    /// requests were left by then.
+    /// Leaves every cluster, in at most `within` and a moment: takes no new requests, waits for those in flight, and
+    /// says so. False if requests were left by then.
     pub async fn leave(&self, within: Duration) -> bool {
         self.drain();
         let clusters = || self.inner.clusters().map(|(_, cluster)| cluster);
@@ -232,7 +230,8 @@ impl Frontend {
         in_time.is_ok()
     }
 
-    /// Waits until a cluster has forgotten this life of the frontend, and returns who it was there: no backend finds it any more.
+    /// Waits until a cluster has forgotten this life of the frontend, and returns who it was there: no backend finds it
+    /// any more.
     pub async fn forgotten(&self) -> FrontendId {
         let mut forgotten = self.inner.forgotten.clone();
         match forgotten.wait_for(Option::is_some).await.map(|id| *id) {
@@ -270,9 +269,9 @@ fn share_inputs(config: &FrontendConfig, ended: &CancellationToken) -> Result<Op
 }
 
 impl Inner {
-    /// The clusters that have taken this frontend in, with their places.
-    fn clusters(&self) -> impl Iterator<Item = (usize, &Arc<Cluster>)> {
-        self.places.iter().enumerate().filter_map(|(index, place)| Some((index, place.cluster.get()?)))
+    /// The clusters that have taken this frontend in, with their slots.
+    pub(crate) fn clusters(&self) -> impl Iterator<Item = (usize, &Arc<Cluster>)> {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.cluster.get()?)))
     }
 
     /// Forgets what was counted of models that no cluster has any more.
@@ -281,23 +280,15 @@ impl Inner {
         self.statistics.forget_unloaded(now, |model| routes.iter().any(|routes| routes.contains_key(model)));
     }
 
-    fn in_flight(&self) -> usize {
-        self.places.iter().map(|place| place.requests.table.len()).sum()
+    /// Accepted requests without an outcome.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.slots.iter().map(|slot| slot.requests.table.len()).sum()
     }
 
-    /// Whether new requests are turned away: the process ends, or every cluster says that it is to take nothing new.
-    fn turns_away(&self) -> bool {
+    /// Whether new requests are refused: the process ends, or every cluster has cordoned this frontend.
+    pub(crate) fn is_draining(&self) -> bool {
         let mut known = self.clusters().peekable();
-        let by_all = known.peek().is_some() && known.all(|(_, cluster)| cluster.turns_away());
+        let by_all = known.peek().is_some() && known.all(|(_, cluster)| cluster.is_cordoned());
         self.draining.load(Ordering::Acquire) || self.ended.is_cancelled() || by_all
     }
 }
-
-/// What a picture may cost here.
-#[must_use]
-pub fn image_limits(config: &ImagesConfig) -> ImageLimits {
-    ImageLimits { bytes_max: IMAGE_BYTES_MAX, pixels_max: config.pixels_max }
-}
-
-#[cfg(test)]
-mod tests;

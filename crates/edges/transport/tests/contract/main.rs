@@ -1,9 +1,9 @@
 //! What every transport of payloads promises: one suite, run for each of them.
 
 mod large;
-mod owner;
 mod promises;
 mod subjects;
+mod test_frontend;
 #[cfg(feature = "rdma")]
 mod vanishing_rdma;
 
@@ -17,7 +17,7 @@ macro_rules! keeps_its_promises {
                 inputs_arrive_whole_and_in_the_order_asked
                 a_former_life_is_not_read_from
                 what_has_its_outcome_is_none_and_the_others_come
-                an_owner_that_is_gone_costs_its_own_requests_only
+                a_frontend_that_is_gone_costs_its_own_requests_only
                 a_batch_that_no_frame_holds_arrives
                 reads_at_a_time_do_not_mix
                 an_input_that_ends_while_it_is_read_is_whole_or_none

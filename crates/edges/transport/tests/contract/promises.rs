@@ -1,10 +1,10 @@
-//! The promises, each as a story of one transport and two owners.
+//! The promises, each as a story of one transport and two frontends.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use symphony_protocol::data::{RequestResult, ResultBytes};
-use symphony_transport::{PayloadTransport, Payloads, ResultToOwner};
+use symphony_transport::{PayloadTransport, Payloads, ResultToFrontend};
 use symphony_types::{BootId, FailReason};
 
 use crate::subjects::{BOOT, FRONTENDS, Subject};
@@ -23,17 +23,17 @@ pub(crate) async fn read<S: Subject>(subject: &S, index: usize, sequences: &[u64
     tokio::time::timeout(SOON, reading).await.expect("no read hangs")
 }
 
-pub(crate) fn answer(sequence: u64, length: usize) -> ResultToOwner {
+pub(crate) fn answer(sequence: u64, length: usize) -> ResultToFrontend {
     let outcome = ResultBytes::Answer(length as u32);
     let result = RequestResult { sequence, outcome, batch: 3, execution: 7 };
-    ResultToOwner { result, bytes: bytes_of(sequence, length) }
+    ResultToFrontend { result, bytes: bytes_of(sequence, length) }
 }
 
 pub(crate) async fn inputs_arrive_whole_and_in_the_order_asked<S: Subject>() {
     let subject = S::start().await;
     let lengths = [0, 1, 7, 8, 9, 1023, 1025, 4096, 150_000, 16 * 1024 + 3, 1 << 20];
     for (sequence, &length) in (1..).zip(&lengths) {
-        subject.owners()[0].hold(sequence, bytes_of(sequence, length));
+        subject.frontends()[0].hold(sequence, bytes_of(sequence, length));
     }
     let order = [11, 1, 3, 2, 9, 10, 4, 8, 5, 7, 6];
     let expected: Payloads =
@@ -45,32 +45,32 @@ pub(crate) async fn inputs_arrive_whole_and_in_the_order_asked<S: Subject>() {
 
 pub(crate) async fn a_former_life_is_not_read_from<S: Subject>() {
     let subject = S::start().await;
-    subject.owners()[0].hold(1, bytes_of(1, 10));
+    subject.frontends()[0].hold(1, bytes_of(1, 10));
     let former = BootId::new(BOOT.get() - 1);
     assert_eq!(subject.transport().read(FRONTENDS[0], former, vec![1, 2]).await, [None, None]);
     subject.transport().deliver(FRONTENDS[0], former, vec![answer(1, 10)]);
     subject.transport().deliver(FRONTENDS[0], BOOT, vec![answer(2, 10)]);
-    assert_eq!(subject.owners()[0].results(1).await[0].sequence, 2);
-    assert_eq!(subject.owners()[0].results_so_far(), 1);
+    assert_eq!(subject.frontends()[0].results(1).await[0].sequence, 2);
+    assert_eq!(subject.frontends()[0].results_so_far(), 1);
 }
 
 pub(crate) async fn what_has_its_outcome_is_none_and_the_others_come<S: Subject>() {
     let subject = S::start().await;
     for sequence in 1..=3 {
-        subject.owners()[0].hold(sequence, bytes_of(sequence, 5000));
+        subject.frontends()[0].hold(sequence, bytes_of(sequence, 5000));
     }
-    subject.owners()[0].end(2);
+    subject.frontends()[0].end(2);
     let expected = [Some(bytes_of(3, 5000)), None, Some(bytes_of(1, 5000)), None];
     assert_eq!(read(&subject, 0, &[3, 2, 1, 77]).await, expected);
-    // The other owner has requests of the same numbers, and other bytes.
-    subject.owners()[1].hold(1, bytes_of(100, 5000));
+    // The other frontend has requests of the same numbers, and other bytes.
+    subject.frontends()[1].hold(1, bytes_of(100, 5000));
     assert_eq!(read(&subject, 1, &[1, 3]).await, [Some(bytes_of(100, 5000)), None]);
 }
 
-pub(crate) async fn an_owner_that_is_gone_costs_its_own_requests_only<S: Subject>() {
+pub(crate) async fn a_frontend_that_is_gone_costs_its_own_requests_only<S: Subject>() {
     let mut subject = S::start().await;
-    for owner in subject.owners() {
-        owner.hold(1, bytes_of(1, 150_000));
+    for frontend in subject.frontends() {
+        frontend.hold(1, bytes_of(1, 150_000));
     }
     subject.kill(0).await;
     let (gone, there) = tokio::join!(read(&subject, 0, &[1, 2]), read(&subject, 1, &[1]));
@@ -81,7 +81,7 @@ pub(crate) async fn a_batch_that_no_frame_holds_arrives<S: Subject>() {
     let subject = S::start().await;
     let sequences: Vec<_> = (1..=40).collect();
     for &sequence in &sequences {
-        subject.owners()[0].hold(sequence, bytes_of(sequence, S::LARGE_BYTES));
+        subject.frontends()[0].hold(sequence, bytes_of(sequence, S::LARGE_BYTES));
     }
     let payloads = read(&subject, 0, &sequences).await;
     assert_eq!(payloads.len(), sequences.len());
@@ -93,9 +93,9 @@ pub(crate) async fn a_batch_that_no_frame_holds_arrives<S: Subject>() {
 pub(crate) async fn reads_at_a_time_do_not_mix<S: Subject>() {
     const READS: u64 = 32;
     let subject = S::start().await;
-    for (index, owner) in (0..).zip(subject.owners()) {
+    for (index, frontend) in (0..).zip(subject.frontends()) {
         for sequence in 0..2 * READS {
-            owner.hold(sequence, bytes_of(1000 * index + sequence, 20_000));
+            frontend.hold(sequence, bytes_of(1000 * index + sequence, 20_000));
         }
     }
     let reads = (0..2 * READS).map(|turn| {
@@ -109,17 +109,17 @@ pub(crate) async fn reads_at_a_time_do_not_mix<S: Subject>() {
     futures::future::join_all(reads).await;
 }
 
-/// The owner's requests end, and others take their place, while they are read.
+/// The frontend's requests end, and others take their place, while they are read.
 pub(crate) async fn an_input_that_ends_while_it_is_read_is_whole_or_none<S: Subject>() {
     const LENGTH: usize = 100_000;
     const AT_A_TIME: u64 = 8;
     let subject = S::start().await;
-    let owner = std::sync::Arc::clone(subject.owners()[0]);
+    let frontend = std::sync::Arc::clone(subject.frontends()[0]);
     let (newest, news) = tokio::sync::watch::channel(0);
     let turning = tokio::task::spawn_blocking(move || {
         for sequence in 1..=400 {
-            owner.hold(sequence, bytes_of(sequence, LENGTH));
-            owner.end(sequence.saturating_sub(AT_A_TIME));
+            frontend.hold(sequence, bytes_of(sequence, LENGTH));
+            frontend.end(sequence.saturating_sub(AT_A_TIME));
             newest.send_replace(sequence);
         }
     });
@@ -145,33 +145,33 @@ pub(crate) async fn results_are_delivered_once<S: Subject>() {
         batch: 3,
         execution: 7,
     };
-    let failed = ResultToOwner { result: failed, bytes: Bytes::new() };
+    let failed = ResultToFrontend { result: failed, bytes: Bytes::new() };
     let results = vec![answer(1, 40), answer(2, 300_000), answer(3, 0), failed, answer(5, 64 * 1024 + 1)];
     subject.transport().deliver(FRONTENDS[0], BOOT, results);
     subject.transport().deliver(FRONTENDS[1], BOOT, vec![answer(1, 10)]);
-    let mut returned = subject.owners()[0].results(5).await;
+    let mut returned = subject.frontends()[0].results(5).await;
     returned.sort_by_key(|result| result.sequence);
     for (result, length) in returned.iter().zip([Some(40), Some(300_000), Some(0), None, Some(64 * 1024 + 1)]) {
         let expected = length.map(|length| bytes_of(result.sequence, length)).ok_or(FailReason::ExecutionFailed);
         assert_eq!((&result.outcome, result.batch, result.execution_ns), (&expected, 3, 7));
     }
-    assert_eq!(subject.owners()[1].results(1).await[0].outcome, Ok(bytes_of(1, 10)));
+    assert_eq!(subject.frontends()[1].results(1).await[0].outcome, Ok(bytes_of(1, 10)));
     subject.transport().finish().await;
-    assert_eq!(subject.owners().map(|owner| owner.results_so_far()), [5, 1]);
+    assert_eq!(subject.frontends().map(|frontend| frontend.results_so_far()), [5, 1]);
 }
 
 pub(crate) async fn more_results_than_there_is_room_for_arrive<S: Subject>() {
     const COUNT: u64 = 24;
     let subject = S::start().await;
     subject.transport().deliver(FRONTENDS[0], BOOT, (1..=COUNT).map(|sequence| answer(sequence, 500_000)).collect());
-    let returned = subject.owners()[0].results(COUNT as usize).await;
+    let returned = subject.frontends()[0].results(COUNT as usize).await;
     let mut sequences: Vec<_> = returned.iter().map(|result| result.sequence).collect();
     sequences.sort_unstable();
     assert_eq!(sequences, (1..=COUNT).collect::<Vec<_>>());
     assert!(returned.iter().all(|result| result.outcome == Ok(bytes_of(result.sequence, 500_000))));
     // What was taken makes room.
     subject.transport().deliver(FRONTENDS[0], BOOT, vec![answer(COUNT + 1, 500_000)]);
-    subject.owners()[0].results(COUNT as usize + 1).await;
+    subject.frontends()[0].results(COUNT as usize + 1).await;
 }
 
 pub(crate) async fn finish_drains_and_nothing_is_delivered_afterwards<S: Subject>() {
@@ -182,12 +182,12 @@ pub(crate) async fn finish_drains_and_nothing_is_delivered_afterwards<S: Subject
     }
     tokio::time::timeout(SOON, subject.transport().finish()).await.expect("it drains");
     subject.transport().deliver(FRONTENDS[0], BOOT, vec![answer(99, 10)]);
-    for owner in subject.owners() {
-        assert!(owner.results(COUNT as usize / 2).await.iter().all(|result| result.outcome.is_ok()));
+    for frontend in subject.frontends() {
+        assert!(frontend.results(COUNT as usize / 2).await.iter().all(|result| result.outcome.is_ok()));
     }
     tokio::time::timeout(SOON, subject.transport().finish()).await.expect("once more is no harm");
-    for owner in subject.owners() {
-        assert_eq!(owner.results_so_far(), COUNT as usize / 2);
+    for frontend in subject.frontends() {
+        assert_eq!(frontend.results_so_far(), COUNT as usize / 2);
     }
 }
 
@@ -196,7 +196,7 @@ pub(crate) async fn a_result_for_nobody_hangs_nobody<S: Subject>() {
     subject.kill(0).await;
     subject.transport().deliver(FRONTENDS[0], BOOT, vec![answer(1, 300_000)]);
     subject.transport().deliver(FRONTENDS[1], BOOT, vec![answer(1, 300_000)]);
-    assert_eq!(subject.owners()[1].results(1).await.len(), 1);
+    assert_eq!(subject.frontends()[1].results(1).await.len(), 1);
     tokio::time::timeout(SOON, subject.transport().finish()).await.expect("it drains");
-    assert_eq!(subject.owners()[0].results_so_far(), 0);
+    assert_eq!(subject.frontends()[0].results_so_far(), 0);
 }

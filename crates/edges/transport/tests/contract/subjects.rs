@@ -1,21 +1,21 @@
-//! The transports, each with two owners at its other end.
+//! The transports, each with two frontends at its other end.
 
 use std::sync::Arc;
 
 use symphony_config::{PayloadTransportKind, PayloadsConfig};
 use symphony_net::{Authority, Credentials, Identity, Incoming, Net, Port, Role};
 use symphony_protocol::view::{FrontendView, View};
-use symphony_transport::{LinkedPayloads, LocalPayloads, OwnerLink, PayloadTransport, SharedInputs, Way};
+use symphony_transport::{FrontendEnd, LinkedPayloads, LocalPayloads, PayloadTransport, SharedInputs, Way};
 use symphony_types::{BackendId, BootId, FrontendId};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::owner::Owner;
+use crate::test_frontend::TestFrontend;
 
-/// The life of both owners.
+/// The life of both frontends.
 pub(crate) const BOOT: BootId = BootId::new(4);
-/// The owners.
+/// The frontends.
 pub(crate) const FRONTENDS: [FrontendId; 2] = [FrontendId::new(1), FrontendId::new(2)];
 
 /// A transport under test.
@@ -29,38 +29,38 @@ pub(crate) trait Subject: Sized {
 
     fn transport(&self) -> &Self::Transport;
 
-    fn owners(&self) -> [&Arc<Owner>; 2];
+    fn frontends(&self) -> [&Arc<TestFrontend>; 2];
 
-    /// The process of that owner dies.
+    /// The process of that frontend dies.
     async fn kill(&mut self, index: usize);
 
     /// So many inputs came the way that this transport is for, and none any other.
     fn came(&self, inputs: u64);
 }
 
-/// Owners in the same process.
+/// Frontends in the same process.
 pub(crate) struct InProcess {
     transport: LocalPayloads,
-    owners: [Arc<Owner>; 2],
+    frontends: [Arc<TestFrontend>; 2],
 }
 
 impl Subject for InProcess {
     type Transport = LocalPayloads;
 
     async fn start() -> Self {
-        let (transport, owners) = (LocalPayloads::default(), [Owner::new(None), Owner::new(None)]);
-        for (frontend, owner) in FRONTENDS.into_iter().zip(&owners) {
-            transport.join(frontend, BOOT, Arc::clone(owner) as _);
+        let (transport, frontends) = (LocalPayloads::default(), [TestFrontend::new(None), TestFrontend::new(None)]);
+        for (id, frontend) in FRONTENDS.into_iter().zip(&frontends) {
+            transport.join(id, BOOT, Arc::clone(frontend) as _);
         }
-        Self { transport, owners }
+        Self { transport, frontends }
     }
 
     fn transport(&self) -> &LocalPayloads {
         &self.transport
     }
 
-    fn owners(&self) -> [&Arc<Owner>; 2] {
-        self.owners.each_ref()
+    fn frontends(&self) -> [&Arc<TestFrontend>; 2] {
+        self.frontends.each_ref()
     }
 
     async fn kill(&mut self, index: usize) {
@@ -70,10 +70,10 @@ impl Subject for InProcess {
     fn came(&self, _: u64) {}
 }
 
-/// Owners behind data links.
+/// Frontends behind data links.
 pub(crate) struct Linked {
     transport: LinkedPayloads,
-    owners: [Arc<Owner>; 2],
+    frontends: [Arc<TestFrontend>; 2],
     lives: [CancellationToken; 2],
     way: Way,
     _view: watch::Sender<Arc<View>>,
@@ -96,7 +96,7 @@ impl Linked {
                 Net::secured(Arc::new(Credentials::load(issued.files).unwrap()))
             }
         };
-        let (mut owners, mut lives, mut view) = (Vec::new(), Vec::new(), View::default());
+        let (mut frontends, mut lives, mut view) = (Vec::new(), Vec::new(), View::default());
         for frontend in FRONTENDS {
             let (listener, life) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), CancellationToken::new());
             let name = format!("frontend-{frontend}");
@@ -110,12 +110,12 @@ impl Linked {
                 Way::Rdma => Some(SharedInputs::over_rdma(16 << 20, 256, true, None).unwrap()),
                 Way::RdmaSend | Way::Tcp => None,
             };
-            let owner = Owner::new(shared.clone());
+            let frontend = TestFrontend::new(shared.clone());
             let incoming = Incoming::new(listener, net(Role::Frontend, &name), Port::new("test", &[Role::Backend], 64));
-            let serving = serve(incoming, Arc::clone(&owner), shared);
+            let serving = serve(incoming, Arc::clone(&frontend), shared);
             let ends = life.clone();
             tokio::spawn(async move { ends.run_until_cancelled(serving).await });
-            owners.push(owner);
+            frontends.push(frontend);
             lives.push(life);
         }
         let (told, views) = watch::channel(Arc::new(view));
@@ -132,19 +132,19 @@ impl Linked {
         for frontend in FRONTENDS {
             assert_eq!(transport.read(frontend, BOOT, vec![0]).await, [None]);
         }
-        let (owners, lives) = (owners.try_into().unwrap(), lives.try_into().unwrap());
-        Self { transport, owners, lives, way, _view: told, _pki: pki }
+        let (frontends, lives) = (frontends.try_into().unwrap(), lives.try_into().unwrap());
+        Self { transport, frontends, lives, way, _view: told, _pki: pki }
     }
 }
 
-async fn serve(mut incoming: Incoming, owner: Arc<Owner>, shared: Option<Arc<SharedInputs>>) {
+async fn serve(mut incoming: Incoming, frontend: Arc<TestFrontend>, shared: Option<Arc<SharedInputs>>) {
     // With this future go its links, as with a process.
     let mut links = tokio::task::JoinSet::new();
     while let Some(connection) = incoming.next().await {
-        let (owner, shared) = (Arc::clone(&owner), shared.clone());
+        let (frontend, shared) = (Arc::clone(&frontend), shared.clone());
         links.spawn(async move {
-            if let Some(link) = OwnerLink::greeted(connection).await {
-                link.serve(BOOT, owner.as_ref(), shared.as_ref()).await;
+            if let Some(link) = FrontendEnd::greeted(connection).await {
+                link.serve(BOOT, frontend.as_ref(), shared.as_ref()).await;
             }
         });
     }
@@ -166,8 +166,8 @@ macro_rules! linked {
                 &self.0.transport
             }
 
-            fn owners(&self) -> [&Arc<Owner>; 2] {
-                self.0.owners.each_ref()
+            fn frontends(&self) -> [&Arc<TestFrontend>; 2] {
+                self.0.frontends.each_ref()
             }
 
             async fn kill(&mut self, index: usize) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use symphony_config::{PayloadTransportKind, PayloadsConfig};
 use symphony_net::{Authority, Credentials, Identity, Incoming, Net, Port, Role};
-use symphony_protocol::data::{FromOwner, RdmaEndpoint, RdmaKey, RdmaOffer, ToOwner};
+use symphony_protocol::data::{FromDataServer, RdmaEndpoint, RdmaKey, RdmaOffer, ToDataServer};
 use symphony_protocol::view::{FrontendView, View};
 use symphony_transport::{LinkedPayloads, PayloadTransport as _, Way, link_over};
 use symphony_types::BackendId;
@@ -19,21 +19,21 @@ const INPUT: Bytes = Bytes::from_static(b"input");
 
 /// Offers memory at a queue pair that nobody has. Returns whether the backend says that it reads there.
 async fn offer(mut incoming: Incoming) -> bool {
-    let (sender, mut receiver) = link_over::<FromOwner, ToOwner>(incoming.next().await.unwrap());
-    let ToOwner::Hello { rdma: Some(wants), .. } = receiver.receive().await.unwrap().message else {
+    let (sender, mut receiver) = link_over::<FromDataServer, ToDataServer>(incoming.next().await.unwrap());
+    let ToDataServer::Hello { rdma: Some(wants), .. } = receiver.receive().await.unwrap().message else {
         panic!("the backend wants RDMA");
     };
     let endpoint = RdmaEndpoint { queue_pair: 0xff_fffe, ..wants };
     let rdma = Some(RdmaOffer { endpoint, key: RdmaKey(7), address: 1 << 30, bytes: 16 << 20, entries: 256 });
-    sender.send(FromOwner::Welcome { boot: BOOT, sharing: None, rdma }).unwrap();
-    let ToOwner::Joined { shares } = receiver.receive().await.unwrap().message else {
+    sender.send(FromDataServer::Welcome { boot: BOOT, sharing: None, rdma }).unwrap();
+    let ToDataServer::Joined { shares } = receiver.receive().await.unwrap().message else {
         panic!("the backend says what became of the offer");
     };
     while let Ok(frame) = receiver.receive().await {
-        if let ToOwner::Read { read, sequences } = frame.message {
+        if let ToDataServer::Read { read, sequences } = frame.message {
             let lengths = vec![Some(INPUT.len() as u32); sequences.len()];
             let tail = vec![INPUT; sequences.len()];
-            sender.send_with(FromOwner::Payloads { read, lengths, waited: 0 }, tail).unwrap();
+            sender.send_with(FromDataServer::Payloads { read, lengths, waited: 0 }, tail).unwrap();
             break;
         }
     }

@@ -41,13 +41,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
         Some(federation) => federated(&config, own, federation, &carriers, &registry).await?,
     };
 
-    let limits = Limits {
-        request_bytes_max: usize::try_from(own.request_bytes_max).unwrap_or(usize::MAX),
-        requests_in_flight_max: own.requests_in_flight_max as usize,
-        connections_max: own.connections_max as usize,
-        connections_per_address_max: own.connections_per_address_max as usize,
-        images: symphony_frontend::image_limits(&own.images),
-    };
+    let limits = Limits::of(own);
     let service = std::sync::Arc::new(frontend.clone());
     let stop = CancellationToken::new();
     let server = GrpcServer::new(std::sync::Arc::clone(&service), limits);

@@ -18,7 +18,7 @@ use symphony_zoo::Fault;
 use tokio::sync::mpsc;
 
 use super::fakes::{InSteps, Meddled, Meddles};
-use super::scene::{ITEM_BYTES, MODEL, OWNER, Scene, answer, input, plan, request, soon};
+use super::scene::{FRONTEND, ITEM_BYTES, MODEL, Scene, answer, input, plan, request, soon};
 use crate::execution::Input;
 use crate::plan::LetGo;
 
@@ -44,7 +44,7 @@ async fn a_model_has_gone_when_its_plans_have_run_and_its_memory_is_free() {
     let mut scene = Scene::new(Meddled::with(SlowToGo { freed: Arc::clone(&freed) }));
     let (leader, _) = scene.sealed().await;
     scene.own(7, input(1, 1));
-    scene.execute(&leader, plan(1, Duration::from_millis(30), &[request(OWNER, 7, 1)]));
+    scene.execute(&leader, plan(1, Duration::from_millis(30), &[request(FRONTEND, 7, 1)]));
     let (gone, mut has_gone) = mpsc::unbounded_channel();
     scene.inputs.send(Input::Unloaded(Arc::new(LetGo { model: MODEL, gone }))).ok().unwrap();
     assert_eq!(soon(has_gone.recv()).await, Some(MODEL));
@@ -81,10 +81,10 @@ async fn an_executor_that_breaks_fails_its_batch_and_the_gpu_goes_on() {
         let mut scene = Scene::new(Meddled::with(Breaks { panics, broken: false }));
         let (mut leader, _) = scene.sealed().await;
         scene.own(1, input(1, 1));
-        scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 1, 1)]));
+        scene.execute(&leader, plan(1, Duration::ZERO, &[request(FRONTEND, 1, 1)]));
         assert_eq!(scene.result().await, (1, Err(FailReason::ExecutionFailed)));
         assert_eq!(leader.done().await.sequence, 1);
-        scene.execute(&leader, plan(2, Duration::ZERO, &[request(OWNER, 1, 1)]));
+        scene.execute(&leader, plan(2, Duration::ZERO, &[request(FRONTEND, 1, 1)]));
         assert_eq!(scene.result().await, (1, Ok(answer(1))));
     }
 }
@@ -98,7 +98,7 @@ async fn a_device_that_fails_costs_the_batch_and_nothing_else() {
     let (mut leader, _) = scene.sealed().await;
     for (sequence, fate) in [(1, true), (2, false), (3, true)] {
         scene.own(sequence, input(sequence as u8, 1));
-        scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(OWNER, sequence, 1)]));
+        scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(FRONTEND, sequence, 1)]));
         let expected = if fate { Ok(answer(sequence as u8)) } else { Err(FailReason::OutOfMemory) };
         assert_eq!(scene.result().await, (sequence, expected));
         assert_eq!(leader.done().await.failed.len(), usize::from(!fate));
@@ -114,7 +114,7 @@ async fn a_device_that_is_lost_is_told_apart_and_whoever_started_the_backend_hea
     let (mut leader, _) = scene.sealed().await;
     for (sequence, fate) in [(1, Ok(answer(1))), (2, Err(FailReason::GpuLost))] {
         scene.own(sequence, input(1, 1));
-        scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(OWNER, sequence, 1)]));
+        scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(FRONTEND, sequence, 1)]));
         assert_eq!(scene.result().await, (sequence, fate));
         assert_eq!(leader.done().await.sequence, sequence);
         assert_eq!(*scene.lost.borrow(), sequence > 1);
@@ -182,7 +182,7 @@ async fn after_a_panic_every_batch_has_its_own_answer() {
             let (mut leader, _) = scene.sealed().await;
             for sequence in 1..=4 {
                 scene.own(sequence, input(sequence as u8, 1));
-                scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(OWNER, sequence, 1)]));
+                scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(FRONTEND, sequence, 1)]));
                 let expected = match sequence {
                     2 => Err(FailReason::ExecutionFailed),
                     3.. if !resets => Err(FailReason::ModelNotReady),
@@ -216,8 +216,8 @@ async fn a_model_that_fails_when_it_runs_fails_its_requests_and_others_go_on() {
         let (mut leader, _) = scene.sealed().await;
         scene.own(1, numbers(9.0));
         scene.own(2, numbers(9.0));
-        scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 1, 1)]));
-        scene.execute(&leader, Execute { model: other, ..plan(2, Duration::ZERO, &[request(OWNER, 2, 1)]) });
+        scene.execute(&leader, plan(1, Duration::ZERO, &[request(FRONTEND, 1, 1)]));
+        scene.execute(&leader, Execute { model: other, ..plan(2, Duration::ZERO, &[request(FRONTEND, 2, 1)]) });
         assert_eq!(scene.result().await, (1, Err(reason)), "{fault:?}");
         assert_eq!(scene.result().await, (2, Ok(numbers(3.0))), "{fault:?}");
         assert_eq!((leader.done().await.failed.len(), leader.done().await.failed.len()), (1, 0), "{fault:?}");

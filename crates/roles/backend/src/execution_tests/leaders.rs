@@ -9,7 +9,7 @@ use symphony_types::PayloadDelay;
 use symphony_types::{BootId, FailReason, GpuId, ModelId, Nanos, NodeId, SubclusterId, Token};
 
 use super::scene::{
-    BOOT, GPU, ITEM_BYTES, OWNER, SILENT, SUBCLUSTER, Scene, TOKEN, emulated, input, plan, request, soon,
+    BOOT, FRONTEND, GPU, ITEM_BYTES, SILENT, SUBCLUSTER, Scene, TOKEN, emulated, input, plan, request, soon,
 };
 use crate::execution::{DELAY_TOLD_EVERY, Input};
 use crate::journal::Journal;
@@ -19,23 +19,23 @@ async fn a_leader_hears_how_long_inputs_take_with_its_seal_and_when_that_has_cha
     let mut scene = Scene::new(emulated());
     let take = |scene: &Scene, micros| {
         let delay = PayloadDelay { fixed: Nanos::from_micros(micros), per_mib: Nanos::from_micros(900) };
-        *scene.owners.delay.lock().unwrap() = Some(delay);
+        *scene.frontends.delay.lock().unwrap() = Some(delay);
     };
     let told = |micros: u64| FromBackend::PayloadDelay { fixed: micros * 1000, per_mib: 900_000 };
     take(&scene, 200);
     let (mut leader, _) = scene.sealed().await;
     assert_eq!(leader.next().await, told(200));
     scene.own(7, input(1, 1));
-    scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 7, 1)]));
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
     leader.done().await;
     // It was just told; it learns of the change soon, although no other plan comes.
     take(&scene, 300);
-    scene.execute(&leader, plan(2, Duration::ZERO, &[request(OWNER, 7, 1)]));
+    scene.execute(&leader, plan(2, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
     assert_eq!(leader.done().await.sequence, 2);
     assert_eq!(leader.next().await, told(300));
     // An unchanged delay is not sent again.
     for sequence in 3..=12 {
-        scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(OWNER, 7, 1)]));
+        scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
         leader.done().await;
         tokio::time::sleep(DELAY_TOLD_EVERY / 8).await;
     }
@@ -48,7 +48,7 @@ async fn a_leader_hears_how_long_inputs_take_with_its_seal_and_when_that_has_cha
 async fn what_does_not_match_the_promise_is_refused_with_the_reason() {
     let mut scene = Scene::new(emulated());
     let mut stranger = scene.linked().await;
-    let now = |sequence| plan(sequence, Duration::ZERO, &[request(OWNER, 1, 1)]);
+    let now = |sequence| plan(sequence, Duration::ZERO, &[request(FRONTEND, 1, 1)]);
     scene.execute(&stranger, now(1));
     assert_eq!(stranger.refusal().await, (1, Refusal::NeedSeal { promised: Token::new(10) }));
 
@@ -65,7 +65,7 @@ async fn what_does_not_match_the_promise_is_refused_with_the_reason() {
     scene.execute(&leader, Execute { model: ModelId::new(2), ..now(1) });
     assert_eq!(leader.refusal().await, (1, Refusal::ModelNotReady));
     // Two may wait, the third may not.
-    let later = |sequence| plan(sequence, Duration::from_millis(100), &[request(OWNER, 1, 1)]);
+    let later = |sequence| plan(sequence, Duration::from_millis(100), &[request(FRONTEND, 1, 1)]);
     for sequence in 2..5 {
         scene.execute(&leader, later(sequence));
     }
@@ -89,22 +89,22 @@ async fn what_does_not_match_the_promise_is_refused_with_the_reason() {
 async fn a_leader_that_links_again_is_told_of_plans_in_flight_and_not_of_their_ends() {
     let mut scene = Scene::new(emulated());
     let (former, _) = scene.sealed().await;
-    // Its frontend hangs, so it is in flight until well after its start, on any machine.
+    // Its frontend hangs, so it is in flight until well after its start, however slow this machine is.
     scene.execute(&former, plan(1, Duration::from_secs(1), &[request(SILENT, 7, 1)]));
     let (mut leader, sealed) = scene.sealed().await;
     assert_eq!(sealed.in_flight, [request(SILENT, 7, 1).id]);
     assert!(sealed.free_in > 0);
-    // Both are number one; only the second is this link's.
-    scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 8, 1)]));
+    // Both are number one, and only the second is this link's.
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(FRONTEND, 8, 1)]));
     assert_eq!((scene.result().await.0, scene.result().await.0), (7, 8));
-    assert_eq!(leader.done().await.failed, [(request(OWNER, 8, 1).id, FailReason::PayloadLost)]);
+    assert_eq!(leader.done().await.failed, [(request(FRONTEND, 8, 1).id, FailReason::PayloadLost)]);
 }
 
 #[tokio::test]
 async fn a_leader_that_comes_again_is_answered_once_inputs_are_within_reach_and_another_lead_at_once() {
     let mut scene = Scene::new(emulated());
     let seal = |token| ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, token)] };
-    scene.owners.ready.send_replace(false);
+    scene.frontends.ready.send_replace(false);
     let (mut former, _) = scene.sealed().await;
     scene.say(&former, seal(TOKEN));
     assert!(matches!(former.next().await, FromBackend::Sealed { .. }), "its connection has not ended");
@@ -113,14 +113,14 @@ async fn a_leader_that_comes_again_is_answered_once_inputs_are_within_reach_and_
     scene.say(&gone, seal(TOKEN));
     scene.say(&again, seal(TOKEN));
     scene.inputs.send(Input::Disconnected(gone.connection)).ok().unwrap();
-    scene.execute(&again, plan(1, Duration::ZERO, &[request(OWNER, 1, 1)]));
+    scene.execute(&again, plan(1, Duration::ZERO, &[request(FRONTEND, 1, 1)]));
     assert_eq!(again.refusal().await, (1, Refusal::NeedSeal { promised: TOKEN }), "it has no answer yet");
-    scene.owners.ready.send_replace(true);
+    scene.frontends.ready.send_replace(true);
     assert!(matches!(again.next().await, FromBackend::Sealed { .. }));
-    scene.execute(&again, plan(1, Duration::ZERO, &[request(OWNER, 1, 1)]));
+    scene.execute(&again, plan(1, Duration::ZERO, &[request(FRONTEND, 1, 1)]));
     assert_eq!(again.done().await.sequence, 1);
 
-    scene.owners.ready.send_replace(false);
+    scene.frontends.ready.send_replace(false);
     let mut next = scene.linked().await;
     scene.say(&next, seal(Token::new(20)));
     assert!(matches!(next.next().await, FromBackend::Sealed { .. }));
@@ -131,13 +131,13 @@ async fn a_new_leader_is_told_what_has_just_ended() {
     let mut scene = Scene::new(emulated());
     scene.own(1, Bytes::from(vec![1; ITEM_BYTES]));
     let (mut former, _) = scene.sealed().await;
-    scene.execute(&former, plan(1, Duration::ZERO, &[request(OWNER, 1, 1)]));
+    scene.execute(&former, plan(1, Duration::ZERO, &[request(FRONTEND, 1, 1)]));
     assert_eq!(former.done().await.sequence, 1);
     // Its result may be lost: announced again, it must not run again.
     let mut next = scene.linked().await;
     scene.say(&next, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, Token::new(20))] });
     let FromBackend::Sealed { finished, gpus, .. } = next.next().await else { panic!("no seal") };
-    assert_eq!((finished, gpus[0].in_flight.as_slice()), (vec![request(OWNER, 1, 1).id], [].as_slice()));
+    assert_eq!((finished, gpus[0].in_flight.as_slice()), (vec![request(FRONTEND, 1, 1).id], [].as_slice()));
 }
 
 #[tokio::test]
@@ -145,11 +145,11 @@ async fn a_new_leader_is_told_how_much_longer_than_predicted_plans_took() {
     let mut scene = Scene::new(emulated());
     scene.own(1, Bytes::from(vec![1; ITEM_BYTES]));
     let (mut former, _) = scene.sealed().await;
-    scene.execute(&former, plan(1, Duration::ZERO, &[request(OWNER, 1, 1)]));
+    scene.execute(&former, plan(1, Duration::ZERO, &[request(FRONTEND, 1, 1)]));
     let done = former.done().await;
-    // A failed batch says nothing about latency.
-    scene.execute(&former, plan(2, Duration::ZERO, &[request(OWNER, 2, 1)]));
-    assert_eq!(former.done().await.failed, [(request(OWNER, 2, 1).id, FailReason::PayloadLost)]);
+    // What failed says nothing of how long a batch takes.
+    scene.execute(&former, plan(2, Duration::ZERO, &[request(FRONTEND, 2, 1)]));
+    assert_eq!(former.done().await.failed, [(request(FRONTEND, 2, 1).id, FailReason::PayloadLost)]);
     let mut leader = scene.linked().await;
     scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
     let FromBackend::Sealed { plans, .. } = leader.next().await else { panic!("no seal") };
@@ -163,7 +163,7 @@ async fn it_is_idle_once_no_more_plans_come_and_the_last_one_has_run() {
     scene.own(1, Bytes::from(vec![1; ITEM_BYTES]));
     let (leader, _) = scene.sealed().await;
     soon(scene.idle.wait_for(|idle| !idle)).await.unwrap();
-    scene.execute(&leader, plan(1, Duration::from_millis(50), &[request(OWNER, 1, 1)]));
+    scene.execute(&leader, plan(1, Duration::from_millis(50), &[request(FRONTEND, 1, 1)]));
     scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
     assert!(scene.result().await.1.is_ok(), "what was sent before runs");
     soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
@@ -196,8 +196,8 @@ async fn the_journal_has_every_promise_plan_and_execution_in_order() {
     scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, Token::new(9))] });
     scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
     scene.own(7, input(1, 1));
-    scene.execute(&leader, Execute { token: Token::new(10), ..plan(1, Duration::ZERO, &[request(OWNER, 7, 1)]) });
-    scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 7, 1), request(OWNER, 8, 1)]));
+    scene.execute(&leader, Execute { token: Token::new(10), ..plan(1, Duration::ZERO, &[request(FRONTEND, 7, 1)]) });
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(FRONTEND, 7, 1), request(FRONTEND, 8, 1)]));
     while !matches!(leader.next().await, FromBackend::Done(_)) {}
     let give_up = Instant::now() + Duration::from_secs(30);
     let records: Vec<Record> = loop {
@@ -220,5 +220,5 @@ async fn the_journal_has_every_promise_plan_and_execution_in_order() {
     };
     // ℓ(1) is 5 ms, counted from the planned start; the clock may be off by some microseconds.
     assert!(at_ns <= start_ns && *end_ns >= start_ns + 4_000_000, "the batch took its profile's time: {records:?}");
-    assert_eq!(*requests, [(OWNER.get(), 1, 7)], "the request without an input was not executed");
+    assert_eq!(*requests, [(FRONTEND.get(), 1, 7)], "the request without an input was not executed");
 }

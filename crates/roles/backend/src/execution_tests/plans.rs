@@ -8,7 +8,7 @@ use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor};
 use symphony_types::FailReason;
 
 use super::fakes::{Meddled, Meddles};
-use super::scene::{OWNER, SILENT, Scene, TOKEN, answer, emulated, input, plan, request};
+use super::scene::{FRONTEND, SILENT, Scene, TOKEN, answer, emulated, input, plan, request};
 
 use crate::gpu_time::GpuTime;
 
@@ -19,7 +19,7 @@ async fn a_plan_runs_at_its_start_and_its_end_is_reported() {
     assert_eq!((sealed.free_in, sealed.in_flight), (0, vec![]));
     scene.own(7, input(1, 1));
     let begin = Instant::now();
-    scene.execute(&leader, plan(1, Duration::from_millis(30), &[request(OWNER, 7, 1)]));
+    scene.execute(&leader, plan(1, Duration::from_millis(30), &[request(FRONTEND, 7, 1)]));
     assert_eq!(scene.result().await, (7, Ok(answer(1))));
     // Start in 30 ms, ℓ(1) is 5 ms.
     assert!(begin.elapsed() >= Duration::from_millis(35), "{:?}", begin.elapsed());
@@ -58,7 +58,7 @@ async fn the_batches_of_a_load_find_a_gap_before_and_after_plans_only() {
     let (mut leader, _) = scene.sealed().await;
     scene.own(7, input(1, 1));
     for sequence in [1, 2] {
-        scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(OWNER, 7, 1)]));
+        scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
     }
     assert_eq!((leader.done().await.sequence, leader.done().await.sequence), (1, 2));
     assert!(scene.time.wait_for(LONG, LONG), "there is no plan any more");
@@ -73,12 +73,12 @@ async fn a_request_without_a_whole_input_fails_alone() {
     scene.own(3, input(3, 2));
     scene.own(4, Bytes::new());
     let requests = [
-        request(OWNER, 1, 1),
-        request(OWNER, 2, 1),        // has its outcome already
-        request(OWNER, 3, 1),        // longer than one item
-        request(OWNER, 4, 0),        // no item at all
-        request(OWNER, 1, u32::MAX), // more items than there can be
-        request(SILENT, 5, 1),       // its owner hangs
+        request(FRONTEND, 1, 1),
+        request(FRONTEND, 2, 1),        // has its outcome already
+        request(FRONTEND, 3, 1),        // longer than one item
+        request(FRONTEND, 4, 0),        // no item at all
+        request(FRONTEND, 1, u32::MAX), // more items than there can be
+        request(SILENT, 5, 1),          // its frontend hangs
     ];
     scene.execute(&leader, plan(1, Duration::ZERO, &requests));
     let mut results = Vec::new();
@@ -99,7 +99,7 @@ async fn a_request_without_a_whole_input_fails_alone() {
 async fn the_end_of_a_plan_behind_a_late_one_is_told_from_now() {
     let mut scene = Scene::new(emulated());
     let (mut leader, _) = scene.sealed().await;
-    // The first waits 100 ms for a frontend that hangs; the second is planned for 5 ms from now, and takes 5.
+    // The first waits 100 ms for a frontend that hangs; the second was planned for 5 ms from now, and will take 5.
     scene.execute(&leader, plan(1, Duration::ZERO, &[request(SILENT, 1, 1)]));
     scene.execute(&leader, plan(2, Duration::from_millis(5), &[request(SILENT, 2, 1)]));
     let done = leader.done().await;
@@ -109,12 +109,12 @@ async fn the_end_of_a_plan_behind_a_late_one_is_told_from_now() {
 /// Otherwise, while a frontend is unreachable for backends, each batch with one of its requests starts 100 ms late for
 /// all others in it.
 #[tokio::test]
-async fn an_owner_that_was_waited_for_in_vain_is_not_waited_for_again_until_an_input_of_it_comes() {
+async fn a_frontend_that_was_waited_for_in_vain_is_not_waited_for_again_until_an_input_of_it_comes() {
     const LATE_MAX_NS: u64 = 100_000_000;
     let mut scene = Scene::new(emulated());
     let (mut leader, _) = scene.sealed().await;
     scene.own(1, input(1, 1));
-    let requests = [request(OWNER, 1, 1), request(SILENT, 1, 1)];
+    let requests = [request(FRONTEND, 1, 1), request(SILENT, 1, 1)];
     let lost = [(requests[1].id, FailReason::PayloadLost)];
     scene.execute(&leader, plan(1, Duration::ZERO, &requests));
     let done = leader.done().await;
@@ -130,11 +130,11 @@ async fn an_owner_that_was_waited_for_in_vain_is_not_waited_for_again_until_an_i
     }
     assert!(soonest < LATE_MAX_NS / 2, "{soonest} ns");
 
-    // An earlier request's input arrives, and the frontend is waited for again.
-    scene.owners.silence.send_replace(false);
+    // What it was asked for before comes, and it is waited for again.
+    scene.frontends.silence.send_replace(false);
     scene.execute(&leader, plan(10, Duration::from_millis(50), &requests));
     assert_eq!(leader.done().await.failed, []);
-    scene.owners.silence.send_replace(true);
+    scene.frontends.silence.send_replace(true);
     scene.execute(&leader, plan(11, Duration::ZERO, &requests));
     let done = leader.done().await;
     assert!(done.start_late >= LATE_MAX_NS && done.failed == lost, "{done:?}");

@@ -9,7 +9,7 @@ use symphony_executor::{EmulatedExecutor, ModelExecutor, default_signature, item
 use symphony_net::{Net, Role};
 use symphony_protocol::data::ResultBytes;
 use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, SealedGpu, ToBackend};
-use symphony_transport::{LinkReceiver, PayloadTransport, Payloads, ResultToOwner, connect_link, link_over};
+use symphony_transport::{LinkReceiver, PayloadTransport, Payloads, ResultToFrontend, connect_link, link_over};
 use symphony_types::PayloadDelay;
 use symphony_types::{
     BackendId, BootId, FailReason, FrontendId, GpuId, LatencyProfile, ModelId, RequestId, SubclusterId, Token,
@@ -26,16 +26,16 @@ pub(super) const GPU: GpuId = GpuId::new(9);
 pub(super) const TOKEN: Token = Token::new(11);
 pub(super) const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 pub(super) const MODEL: ModelId = ModelId::new(1);
-/// Frontends: one that answers, and one that is silent until told otherwise.
-pub(super) const OWNER: FrontendId = FrontendId::new(1);
+/// Frontends: one that answers, and one that does not until it is told to.
+pub(super) const FRONTEND: FrontendId = FrontendId::new(1);
 pub(super) const SILENT: FrontendId = FrontendId::new(2);
 /// Bytes of one item's input in the default signature.
 pub(super) const ITEM_BYTES: usize = 64;
 
-/// Inputs by sequence number, and the returned results.
-pub(super) struct Owners {
+/// Inputs by sequence number, and the results that came back.
+pub(super) struct Frontends {
     inputs: Mutex<HashMap<u64, Bytes>>,
-    results: mpsc::UnboundedSender<(FrontendId, ResultToOwner)>,
+    results: mpsc::UnboundedSender<(FrontendId, ResultToFrontend)>,
     pub(super) delay: Mutex<Option<PayloadDelay>>,
     /// Whether the silent frontend is silent.
     pub(super) silence: watch::Sender<bool>,
@@ -43,7 +43,7 @@ pub(super) struct Owners {
     pub(super) ready: watch::Sender<bool>,
 }
 
-impl PayloadTransport for Owners {
+impl PayloadTransport for Frontends {
     async fn read(&self, frontend: FrontendId, _: BootId, sequences: Vec<u64>) -> Payloads {
         if frontend == SILENT {
             let _ = self.silence.subscribe().wait_for(|silence| !silence).await;
@@ -52,7 +52,7 @@ impl PayloadTransport for Owners {
         sequences.iter().map(|sequence| inputs.get(sequence).cloned()).collect()
     }
 
-    fn deliver(&self, frontend: FrontendId, _: BootId, results: Vec<ResultToOwner>) {
+    fn deliver(&self, frontend: FrontendId, _: BootId, results: Vec<ResultToFrontend>) {
         for result in results {
             let _ = self.results.send((frontend, result));
         }
@@ -75,8 +75,8 @@ impl PayloadTransport for Owners {
 
 pub(super) struct Scene {
     pub(super) inputs: mpsc::UnboundedSender<Input>,
-    pub(super) owners: Arc<Owners>,
-    pub(super) results: mpsc::UnboundedReceiver<(FrontendId, ResultToOwner)>,
+    pub(super) frontends: Arc<Frontends>,
+    pub(super) results: mpsc::UnboundedReceiver<(FrontendId, ResultToFrontend)>,
     pub(super) idle: watch::Receiver<bool>,
     /// Whether its only GPU is lost.
     pub(super) lost: watch::Receiver<bool>,
@@ -122,7 +122,7 @@ impl Scene {
         let (results_in, results) = mpsc::unbounded_channel();
         let (inputs_of, delay) = (Mutex::default(), Mutex::default());
         let (silence, ready) = (watch::Sender::new(true), watch::Sender::new(true));
-        let owners = Arc::new(Owners { inputs: inputs_of, results: results_in, delay, silence, ready });
+        let frontends = Arc::new(Frontends { inputs: inputs_of, results: results_in, delay, silence, ready });
         let identity = Identity {
             backend: BackendId::new(3),
             boot: BOOT,
@@ -130,17 +130,17 @@ impl Scene {
             gpus: vec![GPU],
             token: Token::new(10),
         };
-        let links = Arc::clone(&owners);
+        let links = Arc::clone(&frontends);
         let execution =
             Execution::new(identity, 2, links, inputs_out, Arc::default(), Arc::default(), journal).unwrap();
         let (idle, lost, time) = (execution.idle(), execution.lost(), Arc::clone(&execution.times()[0]));
         tokio::spawn(execution.run());
         inputs.send(Input::Loaded(MODEL, vec![executor])).ok().unwrap();
-        Self { inputs, owners, results, idle, lost, time, connections: 0 }
+        Self { inputs, frontends, results, idle, lost, time, connections: 0 }
     }
 
     pub(super) fn own(&self, sequence: u64, input: Bytes) {
-        self.owners.inputs.lock().unwrap().insert(sequence, input);
+        self.frontends.inputs.lock().unwrap().insert(sequence, input);
     }
 
     /// A linked leader.
@@ -177,7 +177,7 @@ impl Scene {
     }
 
     pub(super) async fn result(&mut self) -> (u64, Result<Bytes, FailReason>) {
-        let (_, ResultToOwner { result, bytes }) = soon(self.results.recv()).await.unwrap();
+        let (_, ResultToFrontend { result, bytes }) = soon(self.results.recv()).await.unwrap();
         match result.outcome {
             ResultBytes::Answer(length) => {
                 assert_eq!(length as usize, bytes.len());

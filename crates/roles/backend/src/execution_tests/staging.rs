@@ -6,7 +6,7 @@ use std::time::Duration;
 use symphony_executor::{BatchInputs, ExecuteError, StagedExecutor, item_checksum};
 
 use super::fakes::InSteps;
-use super::scene::{ITEM_BYTES, OWNER, Scene, answer, input, plan, request};
+use super::scene::{FRONTEND, ITEM_BYTES, Scene, answer, input, plan, request};
 
 /// Records its calls, and reports the end of a batch only after the next one is staged.
 #[derive(Debug)]
@@ -78,8 +78,8 @@ async fn the_next_plan_is_staged_while_one_runs() {
     let (mut leader, _) = scene.sealed().await;
     scene.own(7, input(1, 1));
     scene.own(8, input(2, 2));
-    scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 7, 1)]));
-    scene.execute(&leader, plan(2, Duration::from_millis(1), &[request(OWNER, 8, 2)]));
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
+    scene.execute(&leader, plan(2, Duration::from_millis(1), &[request(FRONTEND, 8, 2)]));
     assert_eq!(scene.result().await, (7, Ok(answer(1))));
     let (second, answers) = scene.result().await;
     assert_eq!((second, answers.unwrap().len()), (8, 8));
@@ -95,8 +95,8 @@ async fn a_plan_that_could_not_be_staged_ahead_is_staged_in_its_turn() {
     let (leader, _) = scene.sealed().await;
     scene.own(7, input(1, 1));
     scene.own(8, input(2, 2));
-    scene.execute(&leader, plan(1, Duration::ZERO, &[request(OWNER, 7, 1)]));
-    scene.execute(&leader, plan(2, Duration::from_millis(1), &[request(OWNER, 8, 2)]));
+    scene.execute(&leader, plan(1, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
+    scene.execute(&leader, plan(2, Duration::from_millis(1), &[request(FRONTEND, 8, 2)]));
     assert!(scene.result().await.1.is_ok() && scene.result().await.1.is_ok());
     let done = done.lock().unwrap().clone();
     assert_eq!(done, ["stage 1", "launch 1", "refuse", "finish 1", "stage 2", "launch 2", "finish 2"]);

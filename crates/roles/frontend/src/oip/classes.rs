@@ -7,8 +7,8 @@ use symphony_types::{DataType, TensorSpec};
 
 use super::typed_data::elements;
 
-/// The `classes` largest elements of each item, largest first, the first of equals first: `value:index:label`, or `value:index`
-/// where there is no label. As many for each item: no more than an item has.
+/// The `classes` largest elements of each item, largest first, the first of equals first: `value:index:label`, or
+/// `value:index` where there is no label. As many for each item: no more than an item has.
 pub(crate) fn classify(data: &[u8], spec: &TensorSpec, classes: u32, labels: Option<&[String]>) -> Vec<String> {
     let classes = classes_of(spec, classes) as usize;
     let items = data.chunks_exact(spec.item_bytes().max(1));

@@ -6,7 +6,8 @@ use axum::http::header::AUTHORIZATION;
 /// The scheme of the header.
 const SCHEME: &str = "Bearer ";
 
-/// The token of a call's header `authorization: Bearer TOKEN`, metadata of the same name over gRPC; none if it has none.
+/// The token of a call's header `authorization: Bearer TOKEN`, metadata of the same name over gRPC; none if it has
+/// none.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credential(Option<String>);
 

@@ -172,7 +172,8 @@ impl InferError {
                     DropReason::QueueFull | DropReason::Shed => {
                         later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, label)
                     }
-                    // A batch worth running was out of reach of this deadline: with more time it would have been served.
+                    // A batch worth running was out of reach of this deadline: with more time it would have been
+                    // served.
                     DropReason::SloUnreachable | DropReason::ProtectBatch | DropReason::QueueExpired => {
                         face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, label)
                     }

@@ -45,8 +45,8 @@ pub(crate) struct CheckedInputs {
 
 /// Checks every input and lays them out in the order of the signature.
 ///
-/// The payload may have at most `request_bytes_max` bytes, with what pictures become. A single raw input is taken over without a
-/// copy.
+/// The payload may have at most `request_bytes_max` bytes, with what pictures become. A single raw input is taken over
+/// without a copy.
 pub(crate) fn check(
     model: &ModelInfo,
     inputs: &[GivenInput<'_>],

@@ -21,26 +21,28 @@
 //! **Errors.** [`InferError::face`] is the only place that knows status codes. Bodies are
 //! `{"error": "…", "reason": "slo_unreachable"}`; over gRPC the reason is in the trailer `symphony-reason`.
 //!
-//! **Versions.** A request names one, or gets the latest that is ready. Each version is a model by itself to the rest of the
-//! system, [`ModelInfo::loaded_as`].
+//! **Versions.** A request names one, or gets the latest that is ready. Each version is a model by itself to the rest
+//! of the system, [`ModelInfo::loaded_as`].
 //!
 //! **Repository.** Whoever may ask models may see which there are; loading and unloading, and why a model cannot be
 //! served, is for those who show a [`Credential`].
 //!
-//! **Pictures and classes.** An input that the model declares as an image may be given as BYTES, one encoded picture for each item;
-//! here only their headers are read. An output asked for with `classification` comes as BYTES, `value:index:label`.
+//! **Pictures and classes.** An input that the model declares as an image may be given as BYTES, one encoded picture
+//! for each item; here only their headers are read. An output asked for with `classification` comes as BYTES,
+//! `value:index:label`.
 //!
-//! **Names.** A request that was accepted has an id, whatever becomes of it: `symphony explain` takes it. Answers carry it
-//! as the parameter `symphony_request_id`, and answers and errors as the header `symphony-request-id` (metadata of gRPC; an
-//! error in a stream as the parameter).
+//! **Names.** A request that was accepted has an id, whatever becomes of it: `symphony explain` takes it. Answers carry
+//! it as the parameter `symphony_request_id`, and answers and errors as the header `symphony-request-id` (metadata of
+//! gRPC; an error in a stream as the parameter).
 
-mod admission;
 mod byte_strings;
 mod call;
 mod classes;
 mod credential;
 mod error;
 mod grpc;
+mod in_flight;
+mod inference_service;
 mod inputs;
 mod json_data;
 pub mod limits;
@@ -49,23 +51,23 @@ mod parameters;
 mod receipt;
 mod rest;
 mod serve;
-mod service;
 mod typed_data;
 
 pub use call::CheckedCall;
 pub use credential::Credential;
 pub use error::{Face, InferError, RepositoryError, Retry};
 pub use grpc::{GrpcServer, check_grpc_infer};
+pub use in_flight::{InFlightLimit, InFlightPermit};
+pub use inference_service::{
+    IndexEntry, InferAnswer, InferRequest, InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter,
+    Pictures, RequestedDeadline, ServerInfo, Span, Timeliness,
+};
 pub(crate) use inputs::shorten;
 pub use limits::Limits;
 pub use parameters::{LateAnswer, SLO_HEADER, parse_grpc_timeout, parse_slo_ms};
 pub use receipt::Receipt;
 pub use rest::{check_rest_infer, rest_router};
 pub use serve::{serve_grpc, serve_rest};
-pub use service::{
-    IndexEntry, InferAnswer, InferRequest, InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter,
-    Pictures, RequestedDeadline, ServerInfo, Span, Timeliness,
-};
 
 /// Extensions of the protocol that are served here, as server metadata names them.
 pub const EXTENSIONS: &[&str] =

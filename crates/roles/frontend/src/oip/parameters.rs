@@ -17,7 +17,8 @@ pub(crate) const BATCH: &str = "symphony_batch";
 pub(crate) const EXECUTION: &str = "symphony_execution_us";
 /// Says in an answer what `symphony explain` knows the request as.
 pub(crate) const REQUEST_ID: &str = "symphony_request_id";
-/// Says in an error of a stream what the trailer `symphony-reason` says elsewhere: a stream has trailers at its end only.
+/// Says in an error of a stream what the trailer `symphony-reason` says elsewhere: a stream has trailers at its end
+/// only.
 pub(crate) const REASON: &str = "symphony_reason";
 /// Says in an error of a stream after how many milliseconds the same request may succeed, if it may.
 pub(crate) const RETRY_AFTER: &str = "symphony_retry_after_ms";

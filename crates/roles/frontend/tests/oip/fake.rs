@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use symphony_frontend::oip::{
-    Credential, GrpcServer, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, Limits, ModelInfo,
-    ModelState, ModelStatistics, Parameter, RepositoryError, ServerInfo, Span, Timeliness, rest_router, serve_grpc,
-    serve_rest,
+    Credential, GrpcServer, InFlightLimit, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest,
+    InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, RepositoryError, ServerInfo, Span,
+    Timeliness, rest_router, serve_grpc, serve_rest,
 };
 use symphony_types::{
     BootId, Colour, DataType, DropReason, FailReason, Filter, Finite, Fit, FrontendId, ImageInput, Layout, Nanos,
@@ -22,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 /// A call that shows another token may not load models.
 pub(crate) const TOKEN: &str = "open sesame";
+
+/// More requests in flight than any test has that is not about them.
+pub(crate) const IN_FLIGHT_MAX: usize = 1024;
 
 /// Items that the models take at most.
 pub(crate) const BATCH_MAX: u32 = 8;
@@ -88,6 +91,7 @@ fn pictures() -> Arc<ModelInfo> {
 /// Doubles, passes through, refuses, answers late, or never answers: by the name of the model.
 pub(crate) struct FakeService {
     ready: AtomicBool,
+    in_flight: InFlightLimit,
     models: Vec<Arc<ModelInfo>>,
     seen: Mutex<Vec<InferRequest>>,
     /// Requests that the model `stuck` holds.
@@ -95,7 +99,7 @@ pub(crate) struct FakeService {
 }
 
 impl FakeService {
-    fn new() -> Self {
+    fn new(in_flight: InFlightLimit) -> Self {
         let mut models = vec![
             double(),
             model("every-type", every_type(), every_type()),
@@ -111,7 +115,7 @@ impl FakeService {
         models.push(pictures());
         models.sort_by(|left, right| left.name.cmp(&right.name));
         let (stuck, _) = watch::channel(0);
-        Self { ready: AtomicBool::new(true), models, seen: Mutex::new(Vec::new()), stuck }
+        Self { ready: AtomicBool::new(true), in_flight, models, seen: Mutex::new(Vec::new()), stuck }
     }
 
     /// From now on the server is alive but does not want requests.
@@ -203,6 +207,10 @@ impl InferenceService for FakeService {
         self.models.iter().filter(wanted).map(counters).collect()
     }
 
+    fn admit(&self) -> Result<InFlightPermit, InferError> {
+        self.in_flight.admit()
+    }
+
     async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {
         let sequence = {
             let mut seen = self.seen.lock().unwrap();
@@ -280,12 +288,17 @@ impl Running {
     }
 
     pub(crate) async fn start_with(limits: Limits) -> Self {
-        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), limits).await
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), limits, IN_FLIGHT_MAX).await
+    }
+
+    /// With so many requests in flight at the most.
+    pub(crate) async fn start_for(in_flight_max: usize) -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), Limits::default(), in_flight_max).await
     }
 
     /// With gRPC at that address.
-    pub(crate) async fn start_at(grpc: SocketAddr, limits: Limits) -> Self {
-        let service = Arc::new(FakeService::new());
+    pub(crate) async fn start_at(grpc: SocketAddr, limits: Limits, in_flight_max: usize) -> Self {
+        let service = Arc::new(FakeService::new(InFlightLimit::new(in_flight_max)));
         let stop = CancellationToken::new();
         let grpc_listener = TcpListener::bind(grpc).await.unwrap();
         let rest_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

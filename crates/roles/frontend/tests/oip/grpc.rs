@@ -233,7 +233,7 @@ async fn a_passed_deadline_is_told_as_such_and_cancels_the_request() {
 
 #[tokio::test]
 async fn a_client_that_goes_away_cancels_its_request_and_frees_its_place() {
-    let running = Running::start_with(Limits { requests_in_flight_max: 1, ..Limits::default() }).await;
+    let running = Running::start_for(1).await;
     let mut client = connect(&running).await;
 
     // Phase 1: a request is stuck and takes the only place.

@@ -4,6 +4,7 @@ mod clients;
 mod fake;
 mod grpc;
 mod hostile;
+mod in_flight;
 mod native_client;
 mod pictures;
 mod rest;

@@ -9,7 +9,7 @@ use symphony_types::{DataType, Nanos};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
-use super::fake::{Running, every_type, refusals};
+use super::fake::{IN_FLIGHT_MAX, Running, every_type, refusals};
 
 /// How long something may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -157,7 +157,7 @@ async fn what_was_accepted_is_not_sent_again_whatever_became_of_it() {
 
 #[tokio::test]
 async fn what_was_refused_before_it_was_accepted_goes_to_another_frontend() {
-    let full = Running::start_with(Limits { requests_in_flight_max: 1, ..Limits::default() }).await;
+    let full = Running::start_for(1).await;
     let free = Running::start().await;
     let alone = connected(to(&[&full])).await;
     let held = tokio::spawn({
@@ -234,7 +234,7 @@ async fn frontends_that_go_are_gone_around_and_those_that_come_back_are_found() 
     assert_eq!(first.service.count(), 1, "nobody else is left, and it is the frontend that decides");
 
     // Phase 3: somebody is back under the address of the one that had gone.
-    let back = Running::start_at(address, Limits::default()).await;
+    let back = Running::start_at(address, Limits::default(), IN_FLIGHT_MAX).await;
     ready_are(&client, 1).await;
     client.infer(one("double")).await.unwrap();
     assert_eq!((first.service.count(), back.service.count()), (1, 1));

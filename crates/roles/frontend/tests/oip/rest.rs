@@ -274,7 +274,7 @@ async fn a_large_body_of_json_is_answered_like_a_small_one() {
 
 #[tokio::test]
 async fn a_client_that_goes_away_cancels_its_request_and_frees_its_place() {
-    let running = Running::start_with(Limits { requests_in_flight_max: 1, ..Limits::default() }).await;
+    let running = Running::start_for(1).await;
 
     // Phase 1: a request is stuck and takes the only place.
     let (url, body) = (running.url("/v2/models/stuck/infer"), two_items());

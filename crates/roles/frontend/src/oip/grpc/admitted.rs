@@ -1,4 +1,4 @@
-//! What happens to an inference call before its message is read: it is counted, and its clock starts.
+//! What happens to an inference call before its message is read: it is admitted, and its clock starts.
 //!
 //! The deadline of gRPC is kept here and not by the transport, which would end the call with CANCELLED: proxies take
 //! that for the client's own wish.
@@ -9,17 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
 use super::status;
-use crate::oip::admission::Admission;
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::DeadlineHeaders;
-use crate::oip::{InferError, Receipt};
+use crate::oip::{InFlightPermit, InferError, InferenceService, Receipt};
 
 const INFER_PATH: &str = "/inference.GRPCInferenceService/ModelInfer";
 const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
@@ -32,7 +30,7 @@ pub(crate) struct Arrival {
     /// Of the one request of a call; each request of a stream has its own.
     pub(crate) receipt: Receipt,
     message: Arc<AtomicBool>,
-    _permit: Arc<OwnedSemaphorePermit>,
+    _permit: Arc<InFlightPermit>,
 }
 
 impl Arrival {
@@ -43,25 +41,33 @@ impl Arrival {
 }
 
 /// Admits inference calls before their message is read; lets all others pass.
-#[derive(Clone, Debug)]
-pub(crate) struct Admitted<I> {
+#[derive(Debug)]
+pub(crate) struct Admitted<I, S> {
     inner: I,
-    admission: Admission,
+    service: Arc<S>,
     request_bytes_max: usize,
 }
 
-impl<I> Admitted<I> {
-    pub(crate) fn new(inner: I, admission: Admission, request_bytes_max: usize) -> Self {
-        Self { inner, admission, request_bytes_max }
+impl<I, S> Admitted<I, S> {
+    pub(crate) fn new(inner: I, service: Arc<S>, request_bytes_max: usize) -> Self {
+        Self { inner, service, request_bytes_max }
     }
 }
 
-impl<I: NamedService> NamedService for Admitted<I> {
+impl<I: Clone, S> Clone for Admitted<I, S> {
+    fn clone(&self) -> Self {
+        let service = Arc::clone(&self.service);
+        Self { inner: self.inner.clone(), service, request_bytes_max: self.request_bytes_max }
+    }
+}
+
+impl<I: NamedService, S> NamedService for Admitted<I, S> {
     const NAME: &'static str = I::NAME;
 }
 
-impl<I, B> Service<http::Request<B>> for Admitted<I>
+impl<I, S, B> Service<http::Request<B>> for Admitted<I, S>
 where
+    S: InferenceService,
     I: Service<http::Request<B>, Response = http::Response<Body>, Error = Infallible>,
     I::Future: Send + Unpin + 'static,
 {
@@ -81,7 +87,7 @@ where
         }
         let at = Instant::now();
         let admitted = DeadlineHeaders::parse(request.headers())
-            .and_then(|headers| Ok((headers, Arc::new(self.admission.admit()?))));
+            .and_then(|headers| Ok((headers, Arc::new(self.service.admit()?))));
         let (headers, permit) = match admitted {
             Ok(admitted) => admitted,
             Err(refused) => return Box::pin(std::future::ready(Ok(status::of_infer(&refused).into_http()))),

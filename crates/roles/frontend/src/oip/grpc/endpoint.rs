@@ -16,7 +16,7 @@ use symphony_protocol::inference::{
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::admitted::Arrival;
-use super::{infer, pages, status};
+use super::{infer_messages, messages, status};
 use crate::oip::call::{self, find_model};
 use crate::oip::limits::STREAM_PIPELINE_MAX;
 use crate::oip::parameters::DeadlineHeaders;
@@ -53,10 +53,10 @@ async fn answer<S: InferenceService>(
     receipt: &Receipt,
 ) -> Result<ModelInferResponse, InferError> {
     let model = find_model(service, &message.model_name, &message.model_version)?;
-    let call = infer::check_grpc_infer(&model, &message, &limits)?;
+    let call = infer_messages::check_grpc_infer(&model, &message, &limits)?;
     drop(message);
     let answered = call::run(service, &model, &call, arrived, headers, receipt).await?;
-    Ok(infer::respond(&model, call.id, answered))
+    Ok(infer_messages::respond(&model, call.id, answered))
 }
 
 #[tonic::async_trait]
@@ -81,7 +81,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         &self,
         _: Request<ServerMetadataRequest>,
     ) -> Result<Response<ServerMetadataResponse>, Status> {
-        Ok(Response::new(pages::server_metadata(self.service.server())))
+        Ok(Response::new(messages::server_metadata(self.service.server())))
     }
 
     async fn model_metadata(
@@ -90,7 +90,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<ModelMetadataResponse>, Status> {
         let ModelMetadataRequest { name, version } = request.into_inner();
         let model = find_model(&*self.service, &name, &version).map_err(|error| status::of_infer(&error))?;
-        Ok(Response::new(pages::model_metadata(&model, &self.service.versions(&model.name))))
+        Ok(Response::new(messages::model_metadata(&model, &self.service.versions(&model.name))))
     }
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {
@@ -109,23 +109,27 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         &self,
         request: Request<Streaming<ModelInferRequest>>,
     ) -> Result<Response<Self::ModelStreamInferStream>, Status> {
-        let (_, extensions, messages) = request.into_parts();
+        let (_, extensions, stream) = request.into_parts();
         // The gRPC deadline of a stream is the stream's, not that of each request in it.
         let headers = DeadlineHeaders { grpc: None, ..arrival(&extensions).1 };
         let (service, limits) = (Arc::clone(&self.service), self.limits);
-        let answers = messages
+        let answers = stream
             .map(move |message| {
                 let service = Arc::clone(&service);
                 async move {
                     let message = message?;
                     let id = message.id.clone();
                     let receipt = Receipt::default();
-                    let answer = answer(&*service, limits, Instant::now(), headers, message, &receipt).await;
+                    let answer = match service.admit() {
+                        // In flight until it is answered.
+                        Ok(_permit) => answer(&*service, limits, Instant::now(), headers, message, &receipt).await,
+                        Err(refused) => Err(refused),
+                    };
                     // An error ends its request, not the stream; its id says which one.
                     Ok(answer.map_or_else(
                         |error| ModelStreamInferResponse {
                             error_message: error.to_string(),
-                            infer_response: Some(infer::no_answer(id, &error, &receipt)),
+                            infer_response: Some(infer_messages::no_answer(id, &error, &receipt)),
                         },
                         |answer| ModelStreamInferResponse {
                             error_message: String::new(),
@@ -149,7 +153,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<ModelConfigResponse>, Status> {
         let ModelConfigRequest { name, version } = request.into_inner();
         let model = find_model(&*self.service, &name, &version).map_err(|error| status::of_infer(&error))?;
-        Ok(Response::new(ModelConfigResponse { config: Some(pages::model_config(&model)) }))
+        Ok(Response::new(ModelConfigResponse { config: Some(messages::model_config(&model)) }))
     }
 
     async fn model_statistics(
@@ -162,7 +166,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
             name => Some(find_model(&*self.service, name, &version).map_err(|error| status::of_infer(&error))?),
         };
         let of = model.as_ref().map(|model| (model.name.as_str(), (!version.is_empty()).then_some(model.version)));
-        let model_stats = self.service.statistics(of).into_iter().map(pages::statistics).collect();
+        let model_stats = self.service.statistics(of).into_iter().map(messages::statistics).collect();
         Ok(Response::new(ModelStatisticsResponse { model_stats }))
     }
 
@@ -175,7 +179,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         let credential = Credential::of(&metadata.into_headers());
         let entries = call::index(&*self.service, request.ready, &credential).await;
         let entries = entries.map_err(|error| status::of_repository(&error))?;
-        Ok(Response::new(RepositoryIndexResponse { models: entries.iter().map(pages::index).collect() }))
+        Ok(Response::new(RepositoryIndexResponse { models: entries.iter().map(messages::index).collect() }))
     }
 
     async fn repository_model_load(
@@ -187,7 +191,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         arrival(&extensions);
         let credential = Credential::of(&metadata.into_headers());
         let RepositoryModelLoadRequest { model_name, parameters, .. } = request;
-        let parameters = pages::repository_parameters(parameters).map_err(|error| status::of_repository(&error))?;
+        let parameters = messages::repository_parameters(parameters).map_err(|error| status::of_repository(&error))?;
         let loaded = self.service.load_model(&model_name, parameters, credential).await;
         loaded.map(|()| Response::new(RepositoryModelLoadResponse {})).map_err(|error| status::of_repository(&error))
     }

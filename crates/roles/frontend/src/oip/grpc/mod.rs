@@ -3,10 +3,10 @@
 mod admitted;
 mod endpoint;
 mod health;
-mod infer;
-mod pages;
+mod infer_messages;
+mod messages;
 mod server;
 mod status;
 
-pub use infer::check_grpc_infer;
+pub use infer_messages::check_grpc_infer;
 pub use server::GrpcServer;

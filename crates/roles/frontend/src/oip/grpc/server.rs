@@ -15,13 +15,12 @@ use super::admitted::Admitted;
 use super::endpoint::Endpoint;
 use super::health::Health;
 use super::status::of_infer;
-use crate::oip::admission::Admission;
 use crate::oip::{InferError, InferenceService, Limits, shorten};
 
 /// The gRPC side of the public surface, ready to be served with [`serve_grpc`](crate::oip::serve_grpc). Cheap to clone.
 #[derive(Debug)]
 pub struct GrpcServer<S: InferenceService> {
-    inference: Admitted<GrpcInferenceServiceServer<Endpoint<S>>>,
+    inference: Admitted<GrpcInferenceServiceServer<Endpoint<S>>, S>,
     health: HealthServer<Health<S>>,
 }
 
@@ -36,9 +35,8 @@ impl<S: InferenceService> GrpcServer<S> {
     pub fn new(service: Arc<S>, limits: Limits) -> Self {
         let endpoint = Endpoint::new(Arc::clone(&service), limits);
         let inference = GrpcInferenceServiceServer::new(endpoint).max_decoding_message_size(limits.request_bytes_max);
-        let admission = Admission::new(limits.requests_in_flight_max);
         Self {
-            inference: Admitted::new(inference, admission, limits.request_bytes_max),
+            inference: Admitted::new(inference, Arc::clone(&service), limits.request_bytes_max),
             health: HealthServer::new(Health::new(service)),
         }
     }

@@ -1,6 +1,7 @@
 //! REST: everything under `/v2`.
 
-mod infer;
+mod infer_handler;
+mod infer_json;
 mod pages;
 mod reply;
 
@@ -12,10 +13,9 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post};
 
-use super::admission::Admission;
 use super::{InferenceService, Limits};
 
-pub use infer::check_rest_infer;
+pub use infer_json::check_rest_infer;
 
 /// Most bytes in the body of a call to the repository: a handful of parameters.
 const REPOSITORY_BYTES_MAX: usize = 1 << 20;
@@ -25,21 +25,20 @@ const REPOSITORY_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Shared<S> {
     service: Arc<S>,
     limits: Limits,
-    admission: Admission,
 }
 
 impl<S> Clone for Shared<S> {
     fn clone(&self) -> Self {
-        Self { service: Arc::clone(&self.service), limits: self.limits, admission: self.admission.clone() }
+        Self { service: Arc::clone(&self.service), limits: self.limits }
     }
 }
 
 /// The REST side of the public surface, ready to be served with [`serve_rest`](super::serve_rest).
 pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits) -> Router {
-    let shared = Shared { service, limits, admission: Admission::new(limits.requests_in_flight_max) };
+    let shared = Shared { service, limits };
     let infer = Router::new()
-        .route("/v2/models/{model}/infer", post(infer::infer::<S>))
-        .route("/v2/models/{model}/versions/{version}/infer", post(infer::infer::<S>))
+        .route("/v2/models/{model}/infer", post(infer_handler::infer::<S>))
+        .route("/v2/models/{model}/versions/{version}/infer", post(infer_handler::infer::<S>))
         .layer(DefaultBodyLimit::max(limits.request_bytes_max));
     let repository = Router::new()
         .route("/v2/repository/index", post(pages::index::<S>))

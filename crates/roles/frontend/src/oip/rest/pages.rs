@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use symphony_types::TensorSpec;
 
-use super::infer::{ModelPath, read_body};
+use super::infer_handler::{ModelPath, read_body};
 use super::{REPOSITORY_BYTES_MAX, Shared, reply};
 use crate::oip::call::{self, find_model, is_ready};
 use crate::oip::inputs::{invalid, spec_dims};

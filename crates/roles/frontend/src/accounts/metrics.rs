@@ -1,0 +1,77 @@
+//! Shows the ledger, the request table and the models as metrics.
+
+use std::sync::{Arc, Weak};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use symphony_telemetry::{MetricName, Registry};
+use symphony_transport::SharedInputs;
+
+use crate::accounts::ledger::Ledger;
+use crate::frontend::Inner;
+use crate::names;
+use crate::oip::ModelState;
+use crate::requests::request_table::RequestTable;
+
+#[derive(Debug)]
+struct FrontendCollector {
+    tables: Vec<Arc<RequestTable>>,
+    ledger: Arc<Ledger>,
+    inputs: Vec<Arc<SharedInputs>>,
+}
+
+pub(crate) fn register(
+    registry: &Registry,
+    tables: Vec<Arc<RequestTable>>,
+    ledger: &Arc<Ledger>,
+    inputs: Vec<Arc<SharedInputs>>,
+) {
+    registry.collect(FrontendCollector { tables, ledger: Arc::clone(ledger), inputs });
+}
+
+impl Collector for FrontendCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let counts = self.ledger.counts();
+        let mut write = |name: &MetricName, metric: &dyn EncodeMetric| {
+            let descriptor = encoder.encode_descriptor(name.bare(), name.help, None, metric.metric_type())?;
+            metric.encode(descriptor)
+        };
+        write(&names::IN_FLIGHT, &ConstGauge::new(self.tables.iter().map(|table| table.len()).sum::<usize>() as i64))?;
+        write(&names::ACCEPTED, &ConstCounter::new(counts.accepted))?;
+        write(&names::RESULTS, &ConstCounter::new(counts.results))?;
+        write(&names::DUPLICATES, &ConstGauge::new(counts.duplicate_ratio()))?;
+        write(&names::DISCARDED, &ConstCounter::new(counts.discarded))?;
+        write(&names::REDRIVEN, &ConstCounter::new(counts.redriven))?;
+        let of_inputs = |value: fn(&SharedInputs) -> u64| self.inputs.iter().map(|inputs| value(inputs)).sum::<u64>();
+        write(&names::SHARED_READERS, &ConstGauge::new(of_inputs(|inputs| inputs.readers() as u64)))?;
+        write(&names::SHARED_BYTES, &ConstGauge::new(of_inputs(SharedInputs::used_bytes)))?;
+        write(&names::SHARED_REFUSED, &ConstCounter::new(of_inputs(SharedInputs::refused)))
+    }
+}
+
+/// Counts models at each scrape. Weak, since the registry outlives the frontend.
+#[derive(Debug)]
+pub(crate) struct ModelCollector(pub(crate) Weak<Inner>);
+
+impl Collector for ModelCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let infos = self.0.upgrade().map(|inner| inner.infos()).unwrap_or_default();
+        let name = &names::MODELS;
+        let mut family = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Gauge)?;
+        let is = |label: &str, state: &ModelState| match state {
+            ModelState::Ready => label == "ready",
+            ModelState::Loading => label == "loading",
+            ModelState::Unloading | ModelState::NotLoaded | ModelState::NoGpu(_) | ModelState::Unavailable(_) => {
+                label == "unavailable"
+            }
+        };
+        for label in ["ready", "loading", "unavailable"] {
+            let count = infos.iter().filter(|info| is(label, &info.state)).count();
+            ConstGauge::new(count as i64).encode(family.encode_family(&[("state", label)])?)?;
+        }
+        Ok(())
+    }
+}

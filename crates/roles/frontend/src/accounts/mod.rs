@@ -1,0 +1,6 @@
+//! What is counted of requests, and the metrics that show it.
+
+pub(crate) mod ledger;
+pub(crate) mod metrics;
+pub(crate) mod rates;
+pub(crate) mod statistics;

@@ -1,0 +1,381 @@
+//! One cluster as a frontend sees it: its view, its models, the ways to its leaders, and the requests that are there.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use symphony_net::{Incoming, Net, Port, Role};
+use symphony_protocol::control as pb;
+use symphony_protocol::view::View;
+use symphony_transport::{ControlClient, ControlError, SharedInputs, ViewReceiver};
+use symphony_types::{BootId, FrontendId, Member, ModelId, RequestId, SubclusterId};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::accounts::ledger::Ledger;
+use crate::clusters::routing::{Route, Routes, routes};
+use crate::data_server::DataServer;
+use crate::dispatch::control_plane::ControlPlane;
+use crate::dispatch::leader_link::{LeaderCommand, LeaderLink};
+use crate::dispatch::rerouter::Rerouter;
+use crate::requests::request_table::{Pending, RequestTable};
+
+/// How long registration may take: a cluster that starts together elects its leader first.
+pub(crate) const REGISTER_WITHIN: Duration = Duration::from_secs(30);
+
+/// The port for backends, of which a cluster has 4096: one connection each, and one that is given up.
+const DATA: Port = Port::new("frontend.data", &[Role::Backend], 2 * 4096);
+
+/// How a frontend gets into a cluster.
+#[derive(Debug)]
+pub struct ClusterAccess {
+    /// The cluster's name; empty for the only one.
+    pub name: String,
+    /// Where its backends pull inputs and push results.
+    pub data: TcpListener,
+    /// By which address they reach that.
+    pub data_addr: String,
+    /// Who this frontend is there.
+    pub net: Net,
+    /// Its control surface.
+    pub control: ControlClient,
+}
+
+/// Who this frontend is, in whichever cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct FrontendIdentity {
+    pub(crate) name: String,
+    pub(crate) boot: BootId,
+    pub(crate) console_addr: String,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ended: CancellationToken,
+    /// Rings when a cluster's view has changed.
+    pub(crate) news: watch::Sender<u64>,
+    /// Who it was in a cluster that has forgotten it.
+    pub(crate) forgotten: watch::Sender<Option<FrontendId>>,
+}
+
+/// The requests that are in one cluster, and their inputs.
+#[derive(Clone, Debug)]
+pub(crate) struct Requests {
+    pub(crate) table: Arc<RequestTable>,
+    /// Where backends of this host read inputs; none if none is shared.
+    pub(crate) inputs: Option<Arc<SharedInputs>>,
+}
+
+/// One cluster that this frontend is registered with.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) id: FrontendId,
+    control: ControlClient,
+    pub(crate) view: ViewReceiver,
+    pub(crate) table: Arc<RequestTable>,
+    inputs: Option<Arc<SharedInputs>>,
+    identity: FrontendIdentity,
+    routes: RwLock<Arc<Routes>>,
+    /// Log index of the view that the routes are of.
+    routed_index: AtomicU64,
+    links: Mutex<HashMap<SubclusterId, LeaderHandle>>,
+    control_plane: Arc<ControlPlane>,
+    /// Where links hand over requests that their leaders do not serve.
+    misrouted: UnboundedSender<u64>,
+    net: Net,
+}
+
+/// The way to the leader of a sub-cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaderHandle {
+    commands: UnboundedSender<LeaderCommand>,
+    /// The leader has stopped because it lost the control group, or is gone and nobody could name another one.
+    pub(crate) suspended: Arc<AtomicBool>,
+}
+
+impl Cluster {
+    /// Registers with the cluster, follows it, and serves its backends.
+    ///
+    /// # Errors
+    /// If the cluster does not answer or refuses. The port for backends is then free to be tried with again.
+    pub(crate) async fn join(
+        access: ClusterAccess,
+        identity: FrontendIdentity,
+        Requests { table, inputs }: Requests,
+    ) -> Result<Arc<Self>, (ControlError, ClusterAccess)> {
+        let request = pb::RegisterFrontendRequest {
+            name: identity.name.clone(),
+            boot_id: identity.boot.get(),
+            data_addr: access.data_addr.clone(),
+            console_addr: identity.console_addr.clone(),
+        };
+        let call = |mut client: pb::control_client::ControlClient<_>| {
+            let request = request.clone();
+            async move { client.register_frontend(request).await }
+        };
+        let reply = match access.control.call(REGISTER_WITHIN, call).await {
+            Ok(reply) => reply,
+            Err(error) => return Err((error, access)),
+        };
+        let ClusterAccess { name, data, net, control, .. } = access;
+        let id = FrontendId::new(reply.frontend);
+        let view = control.watch_as_frontend(&format!("frontend {}", identity.name), id, identity.boot);
+        let (misrouted, misrouted_out) = mpsc::unbounded_channel();
+        let (boot, ended) = (identity.boot, identity.ended.clone());
+        let cluster = Arc::new(Self {
+            id,
+            control,
+            view: view.clone(),
+            table,
+            inputs: inputs.clone(),
+            identity,
+            routes: RwLock::default(),
+            routed_index: AtomicU64::default(),
+            links: Mutex::default(),
+            control_plane: Arc::default(),
+            misrouted,
+            net: net.clone(),
+        });
+        let (table, ledger) = (Arc::clone(&cluster.table), Arc::clone(&cluster.identity.ledger));
+        let server = DataServer { boot, table: Arc::clone(&table), ledger, inputs, view: view.clone() };
+        tokio::spawn(server.accept(Incoming::new(data, net, DATA), ended.clone()));
+        tokio::spawn(follow(Arc::clone(&cluster), view.clone()));
+        let owner = Arc::downgrade(&cluster);
+        let announce = move |subcluster, sequence| {
+            if let Some(owner) = owner.upgrade() {
+                owner.tell(subcluster, LeaderCommand::Announce(sequence));
+            }
+        };
+        let rerouter = Rerouter { table, view: view.clone(), announce };
+        tokio::spawn(rerouter.run(misrouted_out, ended));
+        tokio::spawn(report_drained(Arc::clone(&cluster), view));
+        tracing::info!(cluster = name, frontend = %id, %boot, "registered");
+        Ok(cluster)
+    }
+
+    /// A cluster that says nothing but `view`.
+    #[cfg(test)]
+    pub(crate) fn showing(id: FrontendId, identity: &FrontendIdentity, view: View) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            control: ControlClient::new(&Net::plaintext(), &["127.0.0.1:1".to_owned()]).unwrap(),
+            table: Arc::default(),
+            inputs: None,
+            identity: identity.clone(),
+            routes: RwLock::new(Arc::new(routes(&view))),
+            routed_index: AtomicU64::new(view.applied_index),
+            links: Mutex::default(),
+            control_plane: Arc::default(),
+            misrouted: mpsc::unbounded_channel().0,
+            net: Net::plaintext(),
+            view: watch::channel(Arc::new(view)).1,
+        })
+    }
+
+    /// From now on it says `view`; what [`Cluster::is_cordoned`] says stays.
+    #[cfg(test)]
+    pub(crate) fn show(&self, view: &View) {
+        *self.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes(view));
+        self.routed_index.store(view.applied_index, Ordering::Release);
+        self.identity.news.send_modify(|count| *count += 1);
+    }
+
+    /// Where requests for the model go, if the cluster has it.
+    pub(crate) fn route(&self, model: &str) -> Option<Route> {
+        self.routes().get(model).cloned()
+    }
+
+    /// Waits until the routes are those of a view of this log index or a later one.
+    pub(crate) async fn routed(&self, index: u64) {
+        let mut news = self.identity.news.subscribe();
+        // Routes are made before the news are told.
+        while self.routed_index.load(Ordering::Acquire) < index {
+            if news.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Every model of the cluster.
+    pub(crate) fn routes(&self) -> Arc<Routes> {
+        Arc::clone(&self.routes.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the cluster says that this frontend is to take nothing new.
+    pub(crate) fn is_cordoned(&self) -> bool {
+        let cordons = |view: &View| {
+            view.frontends.get(&self.id).is_some_and(|f| f.boot == self.identity.boot && !f.duty.takes_work())
+        };
+        cordons(&self.view.borrow())
+    }
+
+    /// Has the cluster agree that this life ends: nobody counts on it any more.
+    pub(crate) async fn leave(&self, within: Duration) {
+        let (member, boot_id) = (Some(Member::Frontend(self.id).into()), self.identity.boot.get());
+        let call = |mut client: pb::control_client::ControlClient<_>| {
+            let request = pb::LeaveRequest { member, boot_id };
+            async move { client.leave(request).await }
+        };
+        if let Err(error) = self.control.call(within, call).await {
+            tracing::warn!(%error, frontend = %self.id, "the cluster does not know that this frontend leaves");
+        }
+    }
+
+    /// Tells the cluster that this frontend, which takes nothing new, has nothing left to answer.
+    pub(crate) async fn report_drained(&self, within: Duration) {
+        let (member, boot_id) = (Some(Member::Frontend(self.id).into()), self.identity.boot.get());
+        let call = |mut client: pb::control_client::ControlClient<_>| {
+            let request = pb::ReportDrainedRequest { member, boot_id };
+            async move { client.report_drained(request).await }
+        };
+        if let Err(error) = self.control.call(within, call).await {
+            tracing::debug!(%error, "not reported as drained");
+        }
+    }
+
+    /// The way to the sub-cluster's leader, opened when it is first asked for.
+    pub(crate) fn link(self: &Arc<Self>, subcluster: SubclusterId) -> LeaderHandle {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let link = links.entry(subcluster).or_insert_with(|| {
+            let (sender, commands) = mpsc::unbounded_channel();
+            let suspended = Arc::new(AtomicBool::new(false));
+            let link = LeaderLink {
+                frontend: self.id,
+                boot: self.identity.boot,
+                subcluster,
+                net: self.net.clone(),
+                view: self.view.clone(),
+                table: Arc::clone(&self.table),
+                ledger: Arc::clone(&self.identity.ledger),
+                commands,
+                suspended: Arc::clone(&suspended),
+                control_plane: Arc::clone(&self.control_plane),
+                unlinked: None,
+                misrouted: self.misrouted.clone(),
+            };
+            tokio::spawn(link.run(self.identity.ended.clone()));
+            LeaderHandle { commands: sender, suspended }
+        });
+        link.clone()
+    }
+
+    fn tell(self: &Arc<Self>, subcluster: SubclusterId, command: LeaderCommand) {
+        let _ = self.link(subcluster).commands.send(command);
+    }
+
+    /// Takes a request in and announces it, unless it is held. Its name here, and its number.
+    pub(crate) fn submit(self: &Arc<Self>, pending: Pending) -> (RequestId, u64) {
+        let (subcluster, held) = (pending.subcluster, pending.held);
+        let sequence = self.table.insert(pending);
+        if !held {
+            self.tell(subcluster, LeaderCommand::Announce(sequence));
+            self.share(sequence);
+        }
+        (RequestId { frontend: self.id, boot: self.identity.boot, sequence }, sequence)
+    }
+
+    /// Announces a request that was held, where its model is now, with its input if that has been made by now: else a
+    /// GPU could be given the request and find no input.
+    pub(crate) fn release(self: &Arc<Self>, sequence: u64, route: &Route, made: Option<&Bytes>) {
+        if self.table.release(sequence, route.model, route.subcluster, made) {
+            self.tell(route.subcluster, LeaderCommand::Announce(sequence));
+            self.share(sequence);
+        }
+    }
+
+    /// The input of a request that was announced before has been made.
+    pub(crate) fn supply(&self, sequence: u64, payload: &Bytes) {
+        if self.table.supply(sequence, payload) {
+            self.share(sequence);
+        }
+    }
+
+    /// Puts the input of an announced request where backends of this host read it, if it is there: while its leader
+    /// hears of it.
+    fn share(&self, sequence: u64) {
+        if let Some(inputs) = &self.inputs {
+            self.table.share(sequence, inputs);
+        }
+    }
+
+    /// Takes the request out of the table if it is still there, and back from the leader that has it. Returns whose
+    /// that was.
+    pub(crate) fn withdraw(self: &Arc<Self>, sequence: u64) -> Option<SubclusterId> {
+        let pending = self.table.remove(sequence)?;
+        if !pending.held {
+            self.tell(pending.subcluster, LeaderCommand::Cancel(sequence, pending.model.get()));
+        }
+        Some(pending.subcluster)
+    }
+
+    /// Whether nobody decides for the sub-cluster, and nobody can be named who would.
+    pub(crate) fn is_suspended(self: &Arc<Self>, subcluster: SubclusterId) -> bool {
+        self.link(subcluster).suspended.load(Ordering::Acquire)
+    }
+
+    /// Takes back those requests for the model whose input no backend of this cluster was given: they have not run here
+    /// and never will. Leaders hear of those that were announced to them.
+    pub(crate) fn take_back(self: &Arc<Self>, model: ModelId) -> usize {
+        let taken = self.table.take_back(model);
+        for &(sequence, told) in &taken {
+            if let Some(subcluster) = told {
+                self.tell(subcluster, LeaderCommand::Cancel(sequence, model.get()));
+            }
+        }
+        taken.len()
+    }
+}
+
+/// Keeps the routes in step with the view, and opens links before the first request needs them.
+async fn follow(cluster: Arc<Cluster>, mut view: ViewReceiver) {
+    // A view may be older than the registration.
+    let mut known = false;
+    loop {
+        let current = Arc::clone(&view.borrow_and_update());
+        let is_known = current.frontends.get(&cluster.id).is_some_and(|known| known.boot == cluster.identity.boot);
+        if known && !is_known {
+            cluster.identity.forgotten.send_replace(Some(cluster.id));
+        }
+        known = is_known;
+        let routes = Arc::new(routes(&current));
+        *cluster.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;
+        cluster.routed_index.store(current.applied_index, Ordering::Release);
+        for &subcluster in current.subclusters.keys() {
+            cluster.link(subcluster);
+        }
+        cluster.identity.news.send_modify(|count| *count += 1);
+        tokio::select! {
+            () = cluster.identity.ended.cancelled() => return,
+            changed = view.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// How often it is looked whether a frontend that takes nothing new has anything left.
+const DRAINED_POLL: Duration = Duration::from_millis(50);
+/// How long the report of that may take.
+const REPORT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Tells the cluster, once for each time that this frontend is to take nothing new, that it has nothing left to answer.
+async fn report_drained(cluster: Arc<Cluster>, mut view: ViewReceiver) {
+    let boot = cluster.identity.boot;
+    loop {
+        let draining = {
+            let view = view.borrow_and_update();
+            view.frontends.get(&cluster.id).is_some_and(|f| f.boot == boot && !f.duty.takes_work() && !f.drained)
+        };
+        if draining && cluster.table.len() == 0 {
+            cluster.report_drained(REPORT_WITHIN).await;
+        }
+        tokio::select! {
+            () = cluster.identity.ended.cancelled() => return,
+            changed = view.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(DRAINED_POLL), if draining => {}
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

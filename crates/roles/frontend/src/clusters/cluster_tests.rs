@@ -1,0 +1,90 @@
+use symphony_types::Token;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::pictures::test_pictures;
+use crate::requests::request_table::{Ending, Payload};
+
+const MODEL: ModelId = ModelId::new(4);
+const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
+
+/// A cluster, and what its way to the sub-cluster's leader is told.
+fn cluster() -> (Arc<Cluster>, mpsc::UnboundedReceiver<LeaderCommand>) {
+    let identity = FrontendIdentity {
+        name: "f".into(),
+        boot: BootId::new(3),
+        console_addr: String::new(),
+        ledger: Arc::default(),
+        ended: CancellationToken::new(),
+        news: watch::Sender::default(),
+        forgotten: watch::Sender::default(),
+    };
+    let cluster = Cluster::showing(FrontendId::new(2), &identity, View::default());
+    let (commands, heard) = mpsc::unbounded_channel();
+    cluster.links.lock().unwrap().insert(SUBCLUSTER, LeaderHandle { commands, suspended: Arc::default() });
+    (cluster, heard)
+}
+
+/// A request whose input is not there yet.
+fn submit(cluster: &Arc<Cluster>, held: bool) -> (u64, oneshot::Receiver<Ending>) {
+    let (waiter, ending) = oneshot::channel();
+    let pending = Pending {
+        model: MODEL,
+        subcluster: SUBCLUSTER,
+        items: 1,
+        payload: Payload::Coming(Vec::new()),
+        shared: None,
+        deadline: std::time::Instant::now(),
+        held,
+        announced: Token::default(),
+        attempt: 0,
+        panics: 0,
+        read: false,
+        waiter,
+    };
+    (cluster.submit(pending).1, ending)
+}
+
+fn heard(commands: &mut mpsc::UnboundedReceiver<LeaderCommand>) -> Vec<LeaderCommand> {
+    std::iter::from_fn(|| commands.try_recv().ok()).collect()
+}
+
+#[tokio::test]
+async fn a_request_that_was_held_has_its_input_before_anybody_can_hear_of_it() {
+    let (cluster, mut commands) = cluster();
+    let (sequence, _ending) = submit(&cluster, true);
+    let info = Arc::new(test_pictures::model(1, 0, 0));
+    let route = Route { model: MODEL, subcluster: SUBCLUSTER, info, profiles: Arc::from([]) };
+    // As long as this is locked, whoever wants to tell a leader anything stands still.
+    let links = cluster.links.lock().unwrap();
+    let releases = Arc::clone(&cluster);
+    let releasing =
+        std::thread::spawn(move || releases.release(sequence, &route, Some(&Bytes::from_static(b"picture"))));
+    while !cluster.table.waits_for(SUBCLUSTER) {
+        std::thread::yield_now();
+    }
+    // A new leader would hear of it from here on.
+    assert_eq!(cluster.table.payload(sequence).as_deref(), Some(&b"picture"[..]));
+    drop(links);
+    releasing.join().unwrap();
+    assert_eq!(heard(&mut commands), [LeaderCommand::Announce(sequence)]);
+}
+
+#[tokio::test]
+async fn leaders_hear_the_end_of_those_requests_that_they_may_have_heard_of() {
+    let (cluster, mut commands) = cluster();
+    let ((held, mut held_ends), (told, mut told_ends)) = (submit(&cluster, true), submit(&cluster, false));
+    assert_eq!(cluster.take_back(MODEL), 2, "both may go to another cluster");
+    for ending in [&mut held_ends, &mut told_ends] {
+        assert!(matches!(ending.try_recv(), Ok(Ending::NotHere)));
+    }
+    assert_eq!(heard(&mut commands), [LeaderCommand::Announce(told), LeaderCommand::Cancel(told, MODEL.get())]);
+    cluster.withdraw(held);
+    assert_eq!(heard(&mut commands), [], "it had its end");
+
+    let ((held, _held_ends), (told, _told_ends)) = (submit(&cluster, true), submit(&cluster, false));
+    cluster.withdraw(held);
+    cluster.withdraw(told);
+    assert_eq!(heard(&mut commands), [LeaderCommand::Announce(told), LeaderCommand::Cancel(told, MODEL.get())]);
+    assert_eq!(cluster.table.len(), 0);
+}

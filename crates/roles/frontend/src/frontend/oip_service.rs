@@ -1,0 +1,123 @@
+//! The frontend as the public surface sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_types::VersionedName;
+
+use super::{Frontend, Inner};
+use crate::oip::{
+    Credential, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, ModelInfo,
+    ModelState, ModelStatistics, Parameter, RepositoryError, ServerInfo, shorten,
+};
+use crate::repository::repository_desk::CallEnded;
+
+/// How long this frontend may be behind another watcher of its cluster.
+const SEEN_WITHIN: Duration = Duration::from_secs(5);
+
+impl InferenceService for Frontend {
+    fn server(&self) -> ServerInfo {
+        let known = self.inner.clusters().any(|(_, cluster)| cluster.view.borrow().applied_index > 0);
+        ServerInfo {
+            name: "symphony".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            live: true,
+            ready: known && !self.inner.is_draining(),
+        }
+    }
+
+    fn models(&self) -> Vec<Arc<ModelInfo>> {
+        let mut models = self.inner.infos();
+        models.sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
+        models
+    }
+
+    fn model(&self, name: &str, version: Option<u64>) -> Option<Arc<ModelInfo>> {
+        if let Some(version) = version {
+            let versioned = self.inner.info(&VersionedName { name, version }.loaded_as());
+            return versioned.or_else(|| self.inner.info(name).filter(|info| info.version == version));
+        }
+        // Also under the name that the cluster has for a version, which people see in its tools.
+        let exact = self.inner.info(name);
+        let versioned = self.inner.loaded_as(name).into_iter().filter_map(|loaded_as| self.inner.info(&loaded_as));
+        versioned.chain(exact).max_by_key(|info| (info.state == ModelState::Ready, info.version))
+    }
+
+    fn versions(&self, name: &str) -> Vec<u64> {
+        let exact = self.inner.info(name).map(|info| info.version);
+        let loaded_as = self.inner.loaded_as(name);
+        let versions = loaded_as.iter().map(|loaded_as| VersionedName::parse(loaded_as).version).chain(exact);
+        versions.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn statistics(&self, of: Option<(&str, Option<u64>)>) -> Vec<ModelStatistics> {
+        self.inner.statistics.of(of)
+    }
+
+    async fn index(&self, credential: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
+        let known = |info: Arc<ModelInfo>| IndexEntry {
+            name: info.name.clone(),
+            version: Some(info.version),
+            state: info.state.clone(),
+        };
+        let mut entries: Vec<_> = self.models().into_iter().map(known).collect();
+        for listed in self.inner.repository.listed().await.iter() {
+            if !entries.iter().any(|entry| entry.name == listed.name && entry.version == listed.version) {
+                entries.push(listed.clone());
+            }
+        }
+        entries.sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
+        self.inner.repository.keep_reasons(&mut entries, credential);
+        Ok(entries)
+    }
+
+    fn admit(&self) -> Result<InFlightPermit, InferError> {
+        self.inner.in_flight_limit.admit()
+    }
+
+    async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {
+        self.inner.infer(request).await
+    }
+
+    async fn load_model(
+        &self,
+        model: &str,
+        parameters: BTreeMap<String, Parameter>,
+        credential: Credential,
+    ) -> Result<(), RepositoryError> {
+        if let Some(name) = parameters.keys().next() {
+            return Err(RepositoryError::Unsupported(format!(
+                "parameter `{name}` is not taken: a model is loaded as its folder in the repository says"
+            )));
+        }
+        self.inner.told(self.inner.repository.load(model, &credential).await).await
+    }
+
+    async fn unload_model(&self, model: &str, credential: Credential) -> Result<(), RepositoryError> {
+        if self.versions(model).is_empty() {
+            return Err(RepositoryError::UnknownModel(format!("there is no model `{}`", shorten(model))));
+        }
+        self.inner.told(self.inner.repository.unload(model, &credential).await).await
+    }
+}
+
+impl Inner {
+    /// Waits until requests are routed by a view of this log index, or a little longer than that ever takes: who was
+    /// told that a model is ready asks for it at once.
+    async fn seen(&self, index: u64) {
+        let routed = async {
+            for (_, cluster) in self.clusters() {
+                cluster.routed(index).await;
+            }
+        };
+        let _ = tokio::time::timeout(SEEN_WITHIN, routed).await;
+    }
+
+    /// What a caller is told of a load or unload, once this frontend has seen it itself: who then asks for the index is
+    /// not told of what was before, whether it worked or not.
+    pub(crate) async fn told(&self, ended: CallEnded) -> Result<(), RepositoryError> {
+        self.seen(ended.as_of).await;
+        ended.result
+    }
+}

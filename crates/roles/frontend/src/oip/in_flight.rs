@@ -1,0 +1,61 @@
+//! The one limit on requests in flight, over gRPC, REST and in the process together.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::InferError;
+
+/// Admits so many requests at a time and refuses the others: waiting belongs into the schedulers' queues, where
+/// deadlines are known.
+///
+/// A request is in flight from before its body is read until its answer is made, so the limit also bounds what is read
+/// and checked. A gRPC stream counts as one while it is open, for the message that it may be reading, and so does each
+/// of its requests.
+#[derive(Clone, Debug)]
+pub struct InFlightLimit {
+    permits: Arc<Semaphore>,
+    requests_max: usize,
+}
+
+/// One request in flight, until this is dropped.
+#[derive(Debug)]
+pub struct InFlightPermit {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl InFlightLimit {
+    /// For so many requests at a time: `frontend.requests_in_flight_max`.
+    #[must_use]
+    pub fn new(requests_max: usize) -> Self {
+        // More than the semaphore can count is no limit at all.
+        let permits = requests_max.min(Semaphore::MAX_PERMITS);
+        Self { permits: Arc::new(Semaphore::new(permits)), requests_max }
+    }
+
+    /// Admits one request.
+    ///
+    /// # Errors
+    /// If as many as may are in flight.
+    pub fn admit(&self) -> Result<InFlightPermit, InferError> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
+        permit
+            .map(|permit| InFlightPermit { _permit: permit })
+            .map_err(|_| InferError::Busy { in_flight_max: self.requests_max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_are_admitted_and_another_one_when_one_has_ended() {
+        let limit = InFlightLimit::new(2);
+        let shared = limit.clone();
+        let (_first, second) = (limit.admit().unwrap(), shared.admit().unwrap());
+        assert_eq!(limit.admit().unwrap_err(), InferError::Busy { in_flight_max: 2 });
+        drop(second);
+        assert!(limit.admit().is_ok());
+    }
+}

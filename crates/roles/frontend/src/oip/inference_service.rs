@@ -1,0 +1,302 @@
+//! The port: what the Open Inference Protocol needs from the rest of the frontend.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use symphony_protocol::view::NoGpu;
+use symphony_types::{Nanos, Signature, Transforms};
+
+use super::{Credential, InFlightPermit, InferError, Receipt, RepositoryError};
+
+/// Answers what the protocol asks. One implementation serves gRPC and REST alike.
+///
+/// Everything but [`infer`](Self::infer) and the repository calls is answered from memory, without waiting.
+pub trait InferenceService: Send + Sync + 'static {
+    /// Who answers, and whether it should get traffic.
+    fn server(&self) -> ServerInfo;
+
+    /// Every version of every model that is known, ready or not, in the order of names and versions.
+    fn models(&self) -> Vec<Arc<ModelInfo>>;
+
+    /// One version of a model; without a version the latest that is ready, or else the latest.
+    fn model(&self, name: &str, version: Option<u64>) -> Option<Arc<ModelInfo>>;
+
+    /// The versions of a model that are known, ready or not, ascending; empty if there is no such model.
+    fn versions(&self, name: &str) -> Vec<u64>;
+
+    /// Counters of one version, of all versions of a model, or of all models; empty if there is no such model.
+    fn statistics(&self, of: Option<(&str, Option<u64>)>) -> Vec<ModelStatistics>;
+
+    /// Admits one request, before it is read; it is in flight until the permit is dropped.
+    ///
+    /// # Errors
+    /// If as many requests as may are in flight.
+    fn admit(&self) -> Result<InFlightPermit, InferError>;
+
+    /// Runs one request that was admitted to its outcome, which always comes: by the deadline and the grace that
+    /// follows it.
+    ///
+    /// Dropping the future means that the client has gone; the request is then cancelled.
+    fn infer(&self, request: InferRequest) -> impl Future<Output = Result<InferAnswer, InferError>> + Send;
+
+    /// What could be asked for: the models that are known, and those of a repository that are not loaded. Why one
+    /// cannot be served is for callers who may load.
+    fn index(&self, credential: &Credential) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
+
+    /// Has a model loaded, if the caller may; answers once the versions that the repository serves are ready.
+    fn load_model(
+        &self,
+        model: &str,
+        parameters: BTreeMap<String, Parameter>,
+        credential: Credential,
+    ) -> impl Future<Output = Result<(), RepositoryError>> + Send;
+
+    /// Has all versions of a model unloaded, if the caller may; answers once no new request is accepted for it.
+    fn unload_model(
+        &self,
+        model: &str,
+        credential: Credential,
+    ) -> impl Future<Output = Result<(), RepositoryError>> + Send;
+}
+
+/// Who answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerInfo {
+    /// Name of the product.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The process works; it stays live while it drains.
+    pub live: bool,
+    /// New requests are welcome.
+    pub ready: bool,
+}
+
+/// What clients may know about a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelInfo {
+    /// Its name, which all its versions share.
+    pub name: String,
+    /// Which of them.
+    pub version: u64,
+    /// What this version is called in the cluster.
+    pub loaded_as: String,
+    /// Inputs and outputs. At least one of each; names are unique.
+    pub signature: Signature,
+    /// Which input may be given as pictures, and what classes are called.
+    pub transforms: Transforms,
+    /// Most items in one request, at least 1.
+    pub batch_max: u32,
+    /// What executes it, for example `onnxruntime_onnx` or `emulated`.
+    pub platform: String,
+    /// Latency objective.
+    pub slo: Nanos,
+    /// Ready, or why not.
+    pub state: ModelState,
+}
+
+impl ModelInfo {
+    /// Whether an input that was made for `other` is one for this model, and what it answers is read in the same way. A
+    /// name alone says neither: a model may be loaded again under it, and clusters may mean different models by it.
+    #[must_use]
+    pub fn reads_and_answers_as(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || (self.signature == other.signature && self.transforms == other.transforms)
+    }
+}
+
+/// Whether a model can be asked, in the words of the repository index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelState {
+    /// Requests are accepted.
+    Ready,
+    /// Backends are loading it.
+    Loading,
+    /// It is on its way out.
+    Unloading,
+    /// It could be loaded and is not.
+    NotLoaded,
+    /// Nobody is there who would load or run it.
+    NoGpu(NoGpu),
+    /// It cannot be asked, for this reason.
+    Unavailable(String),
+}
+
+impl ModelState {
+    /// What those are told who may not know the reason of [`Self::Unavailable`]: it names folders, and quotes files.
+    pub(crate) const KEPT: &str = "cannot be served; the frontend's log says why, or `symphony get models`";
+
+    /// The protocol's word.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Ready => "READY",
+            Self::Loading => "LOADING",
+            Self::Unloading => "UNLOADING",
+            Self::NotLoaded | Self::NoGpu(_) | Self::Unavailable(_) => "UNAVAILABLE",
+        }
+    }
+
+    /// Why the model cannot be asked; empty if it can or is about to.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Unavailable(reason) => reason,
+            Self::NoGpu(why) => why.words(),
+            Self::NotLoaded => "not loaded",
+            Self::Ready | Self::Loading | Self::Unloading => "",
+        }
+    }
+}
+
+/// A line of the repository's index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// The model.
+    pub name: String,
+    /// Its version; none if it cannot be said which it would have.
+    pub version: Option<u64>,
+    /// Whether it can be asked.
+    pub state: ModelState,
+}
+
+impl IndexEntry {
+    /// The version as the protocol spells it.
+    #[must_use]
+    pub fn version_text(&self) -> String {
+        self.version.map_or_else(String::new, |version| version.to_string())
+    }
+}
+
+/// A request whose tensors have been checked against the signature of its model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InferRequest {
+    /// The model as it was when the tensors were checked.
+    pub model: Arc<ModelInfo>,
+    /// Items, from 1 to the model's `batch_max`.
+    pub items: u32,
+    /// Inputs in the order of the signature, `items × item_shape` elements each, little-endian, without gaps; without
+    /// the one that is given as pictures.
+    pub payload: Bytes,
+    /// The pictures of that one.
+    pub pictures: Option<Pictures>,
+    /// What the client said about time.
+    pub deadline: RequestedDeadline,
+    /// Where to say under which name it was accepted.
+    pub receipt: Receipt,
+}
+
+/// An input that is given as encoded pictures: their headers have been checked, the rest of them has not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pictures {
+    /// One for each item.
+    pub encoded: Vec<Bytes>,
+    /// Where in the payload what they become has its place.
+    pub at: usize,
+    /// Whether each of them takes no more than some milliseconds, as far as headers tell.
+    pub quick: bool,
+}
+
+/// What a client said about time. The deadline is the shortest of its words and the model's SLO, counted from
+/// `arrived`, unless the request may exceed the SLO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestedDeadline {
+    /// When the first byte of the request had been read. Reading and checking the tensors counts as waiting.
+    pub arrived: Instant,
+    /// Parameter `timeout`.
+    pub timeout: Option<Nanos>,
+    /// The gRPC deadline.
+    pub grpc: Option<Nanos>,
+    /// Header or metadata `x-slo-ms`.
+    pub slo: Option<Nanos>,
+    /// Parameter `symphony_exceed_slo`: the client's words replace the model's SLO, if it may do that.
+    pub exceed_slo: bool,
+}
+
+impl RequestedDeadline {
+    /// A request that says nothing about time.
+    #[must_use]
+    pub const fn unstated(arrived: Instant) -> Self {
+        Self { arrived, timeout: None, grpc: None, slo: None, exceed_slo: false }
+    }
+
+    /// The shortest time that the client named, counted from `arrived`.
+    #[must_use]
+    pub fn shortest(&self) -> Option<Nanos> {
+        [self.timeout, self.grpc, self.slo].into_iter().flatten().min()
+    }
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InferAnswer {
+    /// Outputs in the order of the signature, `items × item_shape` elements each, little-endian, without gaps.
+    pub payload: Bytes,
+    /// Items of the whole batch it ran in.
+    pub batch: u32,
+    /// Execution time of that batch.
+    pub execution: Nanos,
+    /// Whether it came by its deadline.
+    pub timeliness: Timeliness,
+}
+
+/// Whether an answer came by its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeliness {
+    /// It did.
+    InTime,
+    /// It did not, but within the grace that follows.
+    Late,
+}
+
+/// A parameter of a request, a tensor or a repository call.
+#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
+#[serde(untagged)]
+pub enum Parameter {
+    /// A truth value.
+    Bool(bool),
+    /// A whole number that fits 64 bits with a sign.
+    Int(i64),
+    /// A whole number beyond that.
+    Uint(u64),
+    /// Any other number.
+    Double(f64),
+    /// Text.
+    Text(String),
+}
+
+/// Counters of a model since the process began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelStatistics {
+    /// The model.
+    pub model: String,
+    /// Its version.
+    pub version: u64,
+    /// When the last answer was given, in milliseconds since 1970; 0 if there was none.
+    pub last_inference_ms: u64,
+    /// Items answered.
+    pub inference_count: u64,
+    /// Batches run.
+    pub execution_count: u64,
+    /// Requests answered, from arrival to answer.
+    pub success: Span,
+    /// Requests that ended otherwise, from arrival to end.
+    pub fail: Span,
+    /// Waiting before execution.
+    pub queue: Span,
+    /// Execution.
+    pub compute: Span,
+    /// Execution by size of batch, ascending.
+    pub batches: Vec<(u32, Span)>,
+}
+
+/// How often something happened and how long it took in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// How often.
+    pub count: u64,
+    /// How long in all.
+    pub total: Nanos,
+}

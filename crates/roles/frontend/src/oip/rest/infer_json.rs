@@ -1,0 +1,221 @@
+//! Inference calls: from JSON and the binary data behind it to a checked call, and from an answer back.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::Response;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use symphony_types::DataType;
+
+use crate::oip::call::{Answered, CheckedCall};
+use crate::oip::inputs::{self, GivenData, GivenInput, invalid, shorten};
+use crate::oip::outputs::{Content, Encoding, Form, Selection};
+use crate::oip::parameters::{self, OutputParameters, RequestParameters};
+use crate::oip::{InferError, Limits, ModelInfo, Parameter, Timeliness, json_data};
+
+/// Says how many bytes of a body are JSON; the rest is binary data.
+pub(crate) static JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
+
+#[derive(Deserialize)]
+struct RequestBody<'a> {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    parameters: Option<BTreeMap<String, Parameter>>,
+    #[serde(borrow)]
+    inputs: Vec<RequestInput<'a>>,
+    #[serde(default)]
+    outputs: Option<Vec<RequestOutput>>,
+}
+
+#[derive(Deserialize)]
+struct RequestInput<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    datatype: Cow<'a, str>,
+    shape: Vec<i64>,
+    #[serde(default)]
+    parameters: Option<BTreeMap<String, Parameter>>,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct RequestOutput {
+    name: String,
+    #[serde(default)]
+    parameters: Option<BTreeMap<String, Parameter>>,
+}
+
+fn read(parameters: Option<&BTreeMap<String, Parameter>>) -> impl Iterator<Item = (&str, Parameter)> {
+    parameters.into_iter().flatten().map(|(name, value)| (name.as_str(), value.clone()))
+}
+
+/// Checks a REST request against its model. The first `json_bytes` bytes of the body, or all of them, are JSON; the
+/// rest is binary data. Pure, and panics on nothing that a client can send.
+///
+/// # Errors
+///
+/// Says which part of the request is not as expected.
+pub fn check_rest_infer(
+    model: &ModelInfo,
+    json_bytes: Option<usize>,
+    body: &Bytes,
+    limits: &Limits,
+) -> Result<CheckedCall, InferError> {
+    let json_bytes = json_bytes.unwrap_or(body.len());
+    let json = body.get(..json_bytes).ok_or_else(|| {
+        invalid(format!("{} is {json_bytes}, but the body has only {} bytes", JSON_LENGTH.as_str(), body.len()))
+    })?;
+    let request: RequestBody<'_> = serde_json::from_slice(json)
+        .map_err(|error| invalid(format!("the body is not an inference request: {error}")))?;
+
+    let mut binary_at = json_bytes;
+    let mut given = Vec::with_capacity(request.inputs.len());
+    for input in &request.inputs {
+        let name = || shorten(&input.name);
+        let data = match (parameters::binary_data_size(&input.name, read(input.parameters.as_ref()))?, input.data) {
+            (Some(_), Some(_)) => {
+                return Err(invalid(format!("input `{}` has data beside binary_data_size; expected only one", name())));
+            }
+            (None, None) => {
+                return Err(invalid(format!("input `{}` has no data; expected data or binary_data_size", name())));
+            }
+            (None, Some(text)) => GivenData::Json(text),
+            (Some(bytes), None) => {
+                let end = binary_at.checked_add(bytes).filter(|&end| end <= body.len()).ok_or_else(|| {
+                    let left = body.len() - binary_at;
+                    invalid(format!("input `{}` has {bytes} bytes of binary data, but only {left} are left", name()))
+                })?;
+                GivenData::Raw(body.slice(std::mem::replace(&mut binary_at, end)..end))
+            }
+        };
+        given.push(GivenInput { name: &input.name, datatype: &input.datatype, shape: &input.shape, data });
+    }
+    if binary_at != body.len() {
+        let extra = body.len() - binary_at;
+        return Err(invalid(format!("{extra} bytes of binary data belong to no input's binary_data_size")));
+    }
+
+    let parameters = RequestParameters::parse(read(request.parameters.as_ref()))?;
+    let encoding_of = |binary: bool| if binary { Encoding::Raw } else { Encoding::Typed };
+    let unless_said = parameters.binary_output;
+    let outputs = match request.outputs.as_deref() {
+        None | Some([]) => Selection::all(model, encoding_of(unless_said)),
+        Some(outputs) => {
+            let mut wanted = Vec::with_capacity(outputs.len());
+            for output in outputs {
+                let OutputParameters { binary, classes } = OutputParameters::parse(read(output.parameters.as_ref()))?;
+                let encoding = encoding_of(binary.unwrap_or(unless_said));
+                wanted.push((output.name.as_str(), Form { encoding, classes }));
+            }
+            Selection::of(model, wanted.into_iter())?
+        }
+    };
+    // Refused now, not after the GPU has worked for it.
+    for (spec, form) in outputs.iter(model) {
+        if spec.data_type == DataType::Fp16 && form == (Form { encoding: Encoding::Typed, classes: None }) {
+            return Err(invalid(format!(
+                "output `{}` of FP16 cannot be sent as JSON; ask for it with binary_data",
+                spec.name
+            )));
+        }
+    }
+    let inputs = inputs::check(model, &given, limits)?;
+    Ok(CheckedCall { id: request.id.unwrap_or_default(), inputs, outputs, parameters })
+}
+
+/// The head of an answer: everything but the elements.
+#[derive(Serialize)]
+struct OutputHead<'a> {
+    name: &'a str,
+    datatype: &'static str,
+    shape: &'a [i64],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    parameters: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Serialize)]
+struct AnswerHead<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    id: &'a str,
+    model_name: &'a str,
+    model_version: String,
+    parameters: BTreeMap<&'static str, serde_json::Value>,
+}
+
+pub(crate) fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> Response {
+    let Answered { outputs, answer, request } = answered;
+    let mut said = BTreeMap::from([
+        (parameters::BATCH, answer.batch.into()),
+        (parameters::EXECUTION, parameters::whole_micros(answer.execution).into()),
+    ]);
+    if let Some(request) = request {
+        said.insert(parameters::REQUEST_ID, request.to_string().into());
+    }
+    if answer.timeliness == Timeliness::Late {
+        said.insert(parameters::LATE, true.into());
+    }
+    let head = AnswerHead { id, model_name: &model.name, model_version: model.version.to_string(), parameters: said };
+
+    let mut body = object_without_end(&head);
+    body.extend_from_slice(b",\"outputs\":[");
+    let mut binary = Vec::new();
+    for (index, output) in outputs.into_iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        let mut head = OutputHead {
+            name: output.name,
+            datatype: output.content.data_type(),
+            shape: &output.shape,
+            parameters: BTreeMap::new(),
+        };
+        match (output.encoding, output.content) {
+            (Encoding::Raw, content) => {
+                let data = content.into_raw();
+                head.parameters.insert(parameters::BINARY_DATA_SIZE, data.len() as u64);
+                body.append(&mut object_without_end(&head));
+                binary.push(data);
+            }
+            (Encoding::Typed, content) => {
+                body.append(&mut object_without_end(&head));
+                body.extend_from_slice(b",\"data\":");
+                match content {
+                    Content::Elements(data_type, data) => json_data::encode(&data, data_type, &mut body),
+                    // Texts in memory always serialise.
+                    Content::Classes(classes) => {
+                        body.append(&mut serde_json::to_vec(&classes).unwrap_or_else(|_| b"[]".to_vec()));
+                    }
+                }
+            }
+        }
+        body.push(b'}');
+    }
+    body.extend_from_slice(b"]}");
+
+    let json_bytes = body.len();
+    let is_binary = !binary.is_empty();
+    body.reserve_exact(binary.iter().map(Bytes::len).sum());
+    binary.iter().for_each(|data| body.extend_from_slice(data));
+    let mut response = Response::new(Body::from(body));
+    let content_type = if is_binary { "application/octet-stream" } else { "application/json" };
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if is_binary {
+        response.headers_mut().insert(&JSON_LENGTH, HeaderValue::from(json_bytes));
+    }
+    response
+}
+
+// The elements are written by hand, because JSON has no words for numbers that are not finite and serde none for them.
+fn object_without_end(head: &impl Serialize) -> Vec<u8> {
+    // Names, numbers and texts in memory always serialise.
+    let mut text = serde_json::to_vec(head).unwrap_or_else(|_| b"{}".to_vec());
+    text.pop();
+    text
+}

@@ -1,0 +1,104 @@
+//! One attempt: a request in one cluster, from its submission there to its end there.
+
+use std::sync::Arc;
+
+use symphony_protocol::dispatch::EndReason;
+use symphony_types::{DropReason, FailReason, Token};
+use tokio::sync::oneshot;
+
+use super::admission::AcceptedRequest;
+use super::cluster_selection::Target;
+use super::pending_input::{Input, follow};
+use super::request_guard::RequestGuard;
+use super::request_table::{Ending, Pending};
+use crate::frontend::Inner;
+use crate::oip::InferError;
+
+/// A request that a cluster has.
+pub(super) struct Attempt<'a> {
+    pub(super) inner: &'a Inner,
+    pub(super) request: &'a AcceptedRequest,
+    pub(super) target: &'a Target,
+    /// The slots of the clusters in which it was before.
+    pub(super) tried: &'a [usize],
+    /// Its number in the cluster's table.
+    pub(super) sequence: u64,
+    /// No leader has heard of it yet.
+    pub(super) held: bool,
+    ending: oneshot::Receiver<Ending>,
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub(super) enum AttemptEnd {
+    /// The cluster, or this frontend, said how.
+    Ended(Ending),
+    /// Nothing came in time.
+    Unanswered,
+    /// Its pictures cannot be decoded, for the reason that its client is told.
+    BadInput(InferError),
+}
+
+impl AttemptEnd {
+    /// Only what has not run in a cluster, and never will, is tried in another one (invariant F1).
+    pub(super) const fn may_run_elsewhere(&self) -> bool {
+        matches!(self, Self::Ended(Ending::NotHere))
+    }
+
+    pub(super) const fn failed(reason: FailReason) -> Self {
+        Self::Ended(Ending::Ended(EndReason::Failed(reason)))
+    }
+}
+
+impl RequestGuard<'_> {
+    /// Tries the request in one cluster, after those in the slots `tried`.
+    pub(super) async fn attempt(&mut self, target: &Target, input: &mut Input, tried: &[usize]) -> AttemptEnd {
+        let mut attempt = Attempt::submit(self, target, input, tried);
+        if input.is_pending() {
+            // Few requests have pictures: the future of every other one does not grow for them.
+            if let Some(end) = Box::pin(follow(&mut attempt, input)).await {
+                return end;
+            }
+        }
+        attempt.end().await
+    }
+}
+
+impl<'a> Attempt<'a> {
+    fn submit<'g: 'a>(guard: &mut RequestGuard<'g>, target: &'a Target, input: &Input, tried: &'a [usize]) -> Self {
+        let (inner, request) = (guard.inner, guard.request);
+        let (waiter, ending) = oneshot::channel();
+        let held = input.is_held();
+        let (id, sequence) = target.cluster.submit(Pending {
+            model: target.route.model,
+            subcluster: target.route.subcluster,
+            items: request.items,
+            payload: input.payload(),
+            deadline: request.deadline,
+            held,
+            announced: Token::default(),
+            attempt: 0,
+            panics: 0,
+            shared: None,
+            read: false,
+            waiter,
+        });
+        request.receipt.accepted(id);
+        guard.here = Some((Arc::clone(&target.cluster), sequence));
+        Self { inner, request, target, tried, sequence, held, ending }
+    }
+
+    /// Waits until the cluster ends it, it is too late, or this frontend stops. May be given up and asked again before.
+    pub(super) async fn end(&mut self) -> AttemptEnd {
+        let deadline = self.request.deadline;
+        let end_by = if self.held { deadline } else { deadline + self.inner.grace };
+        tokio::select! {
+            ending = &mut self.ending => ending.map_or(AttemptEnd::Unanswered, AttemptEnd::Ended),
+            () = tokio::time::sleep_until(end_by.into()) => match self.held {
+                true => AttemptEnd::Ended(Ending::Ended(EndReason::Dropped(DropReason::QueueExpired))),
+                false => AttemptEnd::Unanswered,
+            },
+            () = self.inner.ended.cancelled() => AttemptEnd::failed(FailReason::Draining),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The way of a request through the frontend, from its admission to its one outcome.
+//!
+//! ```text
+//! admission ─▶ infer ─▶ attempt in one cluster ─▶ request_guard: the outcome
+//!                 ▲          │  ▲
+//!                 │          ▼  └── pending_input: only while pictures are decoded
+//!                 └─ failover: only in a federation, if that cluster does not serve the model
+//! ```
+
+pub(crate) mod admission;
+pub(crate) mod attempt;
+pub(crate) mod cluster_selection;
+pub(crate) mod failover;
+pub(crate) mod infer;
+pub(crate) mod pending_input;
+pub(crate) mod request_guard;
+pub(crate) mod request_table;
+#[cfg(test)]
+mod tests;
