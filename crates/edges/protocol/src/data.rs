@@ -79,7 +79,7 @@ pub enum ResultBytes {
 /// Frontend → backend.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum FromDataServer {
-    /// The connection is accepted, or this is another life and the requests meant are gone.
+    /// The answer to a hello: accepted if the boot id is the one that was meant; otherwise those requests are gone.
     Welcome {
         /// The frontend's boot id.
         boot: BootId,

@@ -27,7 +27,7 @@ pub(crate) enum Coming {
 pub(crate) struct ComingPlan {
     pub(crate) plan: AcceptedPlan,
     pub(crate) inputs: Vec<Option<Bytes>>,
-    /// Who has answered, or failed to.
+    /// The frontends that have answered or failed.
     answered: Vec<FrontendBoot>,
     /// Whether all frontends have.
     complete: bool,
@@ -55,8 +55,8 @@ impl From<GpuOrder> for Coming {
 }
 
 impl ComingPlan {
-    /// Takes the inputs until all frontends have answered: those that come late as well, unless only frontends are missing that were waited
-    /// for in vain before. One that does not answer costs its own requests only.
+    /// Receives inputs until all frontends have answered. It waits for late ones too, unless plans have waited in vain
+    /// for all the missing frontends before. A frontend that does not answer costs only its own requests.
     pub(crate) fn gather(&mut self, late: &LateFrontends) {
         while !self.complete {
             let missing = self.missing();
@@ -84,7 +84,8 @@ impl ComingPlan {
         missing
     }
 
-    /// Requests without an input: those whose frontend has not answered, and those of which it has none.
+    /// Requests without an input: those of frontends that have not answered, and those that their frontend has no
+    /// input for.
     pub(crate) fn without_input(&self) -> (u64, u64) {
         if self.inputs.iter().all(Option::is_some) {
             return (0, 0);

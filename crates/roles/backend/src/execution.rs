@@ -345,7 +345,7 @@ impl<T: PayloadTransport> Execution<T> {
         self.send(connection, FromBackend::PayloadDelay { fixed, per_mib });
     }
 
-    /// Tells those leaders who do not know the newest, once they may hear of it.
+    /// Sends the newest delay to the leaders that do not have it, once the last message to them is old enough.
     fn tell_delays(&mut self) {
         let Some(due) = self.tell_again.take() else { return };
         let now = Instant::now().max(due);
@@ -464,13 +464,14 @@ impl<T: PayloadTransport> Execution<T> {
     }
 }
 
-/// How often a leader hears that inputs take longer or shorter than before, and the longest time until it hears of a change that a report
-/// of its own has seen.
+/// The least time between two messages about changed input delays to a leader. It is also the longest time until the
+/// leader learns of a change that showed when one of its plans ended.
 pub(crate) const DELAY_TOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// How often it hears that they do not: it takes a backend that runs plans and says nothing for one that measures nothing.
+/// How often an unchanged delay is repeated: a leader treats a backend that runs plans without such a report as one
+/// that measures nothing.
 const DELAY_CONFIRMED_EVERY: Duration = Duration::from_secs(60);
-// Some words may be missed, or late, before a leader forgets.
+// Some reports may be lost, or late, before a leader forgets.
 const _: () = assert!(DELAY_CONFIRMED_EVERY.as_nanos() as u64 * 5 <= PAYLOAD_DELAY_FORGOTTEN_AFTER.get());
 
 /// No plan starts or lasts longer than a minute from now; a larger number is nonsense from the wire and is cut.

@@ -11,11 +11,12 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::late_frontends::FrontendBoot;
 
-/// What one frontend has answered.
+/// The answer of one frontend.
 #[derive(Debug)]
 pub(crate) struct InputsOfFrontend {
     pub(crate) frontend: FrontendBoot,
-    /// Place in the plan's requests, and the bytes unless the request has its outcome already, or the frontend cannot be reached.
+    /// Position in the plan's requests, and the bytes; no bytes if the request has its outcome already, or the
+    /// frontend is unreachable.
     pub(crate) inputs: Vec<(usize, Option<Bytes>)>,
 }
 

@@ -147,7 +147,7 @@ async fn a_new_leader_is_told_how_much_longer_than_predicted_plans_took() {
     let (mut former, _) = scene.sealed().await;
     scene.execute(&former, plan(1, Duration::ZERO, &[request(FRONTEND, 1, 1)]));
     let done = former.done().await;
-    // What failed says nothing of how long a batch takes.
+    // A failed batch says nothing about latency.
     scene.execute(&former, plan(2, Duration::ZERO, &[request(FRONTEND, 2, 1)]));
     assert_eq!(former.done().await.failed, [(request(FRONTEND, 2, 1).id, FailReason::PayloadLost)]);
     let mut leader = scene.linked().await;

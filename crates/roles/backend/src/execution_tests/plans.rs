@@ -130,7 +130,7 @@ async fn a_frontend_that_was_waited_for_in_vain_is_not_waited_for_again_until_an
     }
     assert!(soonest < LATE_MAX_NS / 2, "{soonest} ns");
 
-    // What it was asked for before comes, and it is waited for again.
+    // An earlier request's input arrives, and the frontend is waited for again.
     scene.frontends.silence.send_replace(false);
     scene.execute(&leader, plan(10, Duration::from_millis(50), &requests));
     assert_eq!(leader.done().await.failed, []);

@@ -26,7 +26,7 @@ pub(super) const GPU: GpuId = GpuId::new(9);
 pub(super) const TOKEN: Token = Token::new(11);
 pub(super) const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 pub(super) const MODEL: ModelId = ModelId::new(1);
-/// Frontends: one that answers, and one that does not until it is told to.
+/// Frontends: one that answers, and one that is silent until told otherwise.
 pub(super) const FRONTEND: FrontendId = FrontendId::new(1);
 pub(super) const SILENT: FrontendId = FrontendId::new(2);
 /// Bytes of one item's input in the default signature.
