@@ -41,7 +41,7 @@ impl DialTurns {
 }
 
 impl DialTurn {
-    /// Dials. The turn ends with the dial, or after [`TURN_MAX`].
+    /// Dials. The turn ends with the dial, or after a limit.
     pub async fn spend<T>(self, dial: impl Future<Output = T>) -> T {
         let mut dial = std::pin::pin!(dial);
         match tokio::time::timeout(TURN_MAX, &mut dial).await {

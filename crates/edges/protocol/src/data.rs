@@ -105,7 +105,8 @@ pub enum FromDataServer {
         /// In the order asked: bytes of each payload, or none if the request has its outcome already, or its input
         /// would fit into no frame.
         lengths: Vec<Option<u32>>,
-        /// How many nanoseconds the frontend waited for inputs that were still being made: no transport brings those sooner.
+        /// How many nanoseconds the frontend waited for inputs that were still being made: no transport brings those
+        /// sooner.
         waited: u64,
     },
 }
