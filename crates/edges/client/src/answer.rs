@@ -16,7 +16,7 @@ const REQUEST_ID: &str = "symphony_request_id";
 /// The answer came after the deadline.
 const LATE: &str = "symphony_late";
 
-/// The outputs of a request, and what the frontend says of its way.
+/// The outputs of a request, and the frontend's data on its execution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The request's name.
@@ -27,7 +27,7 @@ pub struct Answer {
     pub batch: Option<u32>,
     /// Execution time of that batch, if the server says.
     pub execution: Option<Duration>,
-    /// What `symphony explain` knows the request as, if the server says.
+    /// The id of the request for `symphony explain`, if the server sends it.
     pub request_id: Option<String>,
     /// It came after its deadline; only with [`Request::accept_late`](crate::Request::accept_late).
     pub late: bool,

@@ -1,8 +1,8 @@
-//! How long a frontend that does not answer is left alone.
+//! Pauses between attempts to reach a frontend that does not answer.
 
 use std::time::Duration;
 
-/// The first pause: a process that is started again is there within some tens of milliseconds.
+/// The first pause: a restarted process is back within some tens of milliseconds.
 pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause: how late a frontend that is back may be noticed.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Which frontend a request goes to.
+//! The choice of a frontend for each request.
 
 /// How requests are divided among the frontends that take them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! How a client is made, and its limits.
+//! The builder of a client, and its limits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 use crate::balance::Balance;
 use crate::client::Client;
 
-/// The limits of a client, and what it does without being told.
+/// The limits and defaults of a client.
 pub mod limits {
     use std::time::Duration;
 
@@ -38,8 +38,8 @@ pub mod limits {
     pub const PATIENCE: Duration = Duration::from_secs(60);
     /// The longest that any request is waited for.
     pub const PATIENCE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-    /// How long after its deadline the frontend's word about a request is waited for: frontends wait for a result for
-    /// 0.1 s after it (`frontend.answer_grace_ms`).
+    /// How long after its deadline a request waits for the frontend's answer: frontends wait for a result for 0.1 s
+    /// after the deadline (`frontend.answer_grace_ms`).
     pub const ANSWER_GRACE: Duration = Duration::from_secs(1);
     /// How long a request waits for a frontend while all are away.
     pub const WAIT_FOR_FRONTEND: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ impl fmt::Debug for Secret {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {value}: expected {expected}")]
 pub struct BuildError {
-    /// What is wrong.
+    /// The invalid setting.
     pub key: &'static str,
     /// Its value.
     pub value: String,
@@ -108,13 +108,13 @@ impl ClientBuilder {
         self
     }
 
-    /// So many connections to each frontend, instead of 1; at most [`limits::CONNECTIONS_MAX`].
+    /// Connections to each frontend, by default 1; at most [`limits::CONNECTIONS_MAX`].
     pub const fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
     }
 
-    /// At most so many requests in flight, over all frontends; one more is [`Error::TooManyInFlight`](crate::Error).
+    /// The most requests in flight, over all frontends; one more fails with [`Error::TooManyInFlight`](crate::Error).
     pub const fn in_flight_max(mut self, requests: usize) -> Self {
         self.in_flight_max = requests;
         self
@@ -132,8 +132,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long after its deadline a request is waited for, instead of [`limits::ANSWER_GRACE`]. Less than the
-    /// frontends' own `answer_grace_ms` turns their word about a missed deadline into
+    /// How long after its deadline a request waits for an answer, instead of [`limits::ANSWER_GRACE`]. With less than
+    /// the frontends' own `answer_grace_ms`, their answer about a missed deadline becomes
     /// [`Error::NoAnswer`](crate::Error).
     pub const fn answer_grace(mut self, grace: Duration) -> Self {
         self.answer_grace = grace;
@@ -147,15 +147,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Frontends are not probed: every one is taken to serve, whatever was found there before. For load generators,
-    /// which are to find what happens, and not to go around it.
+    /// Switches probes off: every frontend counts as serving, whatever was found before. For load generators, which
+    /// must measure failures and not avoid them.
     pub const fn unwatched(mut self) -> Self {
         self.watched = false;
         self
     }
 
-    /// This entry of metadata goes with every call, for whoever stands before the frontends: `authorization`, a tenant.
-    /// It is not shown in logs.
+    /// Adds this metadata entry to every call, for proxies in front of the frontends: `authorization`, a tenant. It is
+    /// not logged.
     pub fn metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.push((name.into(), Secret(value.into())));
         self

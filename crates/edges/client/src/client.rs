@@ -36,7 +36,7 @@ struct Inner {
     requests: AtomicU64,
 }
 
-/// Who a frontend is.
+/// The identity of a frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerMetadata {
     /// The product.
@@ -100,7 +100,7 @@ impl Client {
         self.inner.pool.connected(within).await
     }
 
-    /// What is known of each frontend, in the order they were named.
+    /// The state of each frontend, in the order of configuration.
     #[must_use]
     pub fn frontends(&self) -> Vec<FrontendStatus> {
         self.inner.pool.status()
@@ -123,7 +123,7 @@ impl Client {
         let clock = Clock { started: Instant::now(), within: request.time(), patience };
         let (mut asked, mut last): (_, Option<Error>) = (Vec::new(), None);
         for _ in 0..limits::ATTEMPTS_MAX {
-            // Nobody is waited for once a frontend has said why it does not take the request.
+            // Once a frontend has given a reason for its refusal, the call does not wait for others.
             let refused = last.as_ref().is_some_and(|error| error.refusal().is_some());
             let wait = if refused { Duration::ZERO } else { inner.wait_for_frontend.min(clock.left()) };
             let (index, held) = match inner.pool.pick(&asked, wait).await {
@@ -165,7 +165,7 @@ impl Client {
         Ok(self.inner.ask(pb::ServerReadyRequest {}, ask).await?.ready)
     }
 
-    /// Who a frontend is.
+    /// The identity of a frontend.
     ///
     /// # Errors
     /// If none answers.
@@ -215,12 +215,12 @@ struct Clock {
     started: Instant,
     /// When its answer is due.
     within: Option<Duration>,
-    /// When nobody waits for it any more.
+    /// After this time the client stops waiting for an answer.
     patience: Duration,
 }
 
 impl Clock {
-    /// Until nobody waits any more.
+    /// The time until then.
     fn left(&self) -> Duration {
         self.patience.saturating_sub(self.started.elapsed())
     }
@@ -242,7 +242,7 @@ impl Inner {
     ) -> Result<Answer, Error> {
         let left = clock.left();
         let mut call = self.call(request.message(id, clock.due()));
-        // The frontend gives it up when nobody waits any more.
+        // The frontend gives the request up when the client stops waiting.
         call.set_timeout(left);
         let mut grpc = frontend.connection();
         // Kept here too: the clock of a frontend that hangs does not tick.
@@ -299,7 +299,7 @@ impl Inner {
                 Ok(Ok(answer)) => return Ok(answer.into_inner()),
                 Err(_) => Error::NoAnswer { frontend: address, within },
                 Ok(Err(status)) => match Failure::of(&status, &address) {
-                    // What a frontend says the others would say too.
+                    // The other frontends would answer the same.
                     Failure::Said(refusal) => return Err(Error::Refused(Box::new(refusal))),
                     Failure::NotSent(reason) => Error::Unreachable(format!("{address}: {reason}")),
                     Failure::Lost(reason) => Error::Lost { frontend: address, reason },

@@ -1,4 +1,4 @@
-//! Why a request has no answer, and whether it may have run all the same.
+//! Errors of requests, and whether a failed request may have run.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use tonic::{Code, ConnectError, Status};
 use crate::answer::BadAnswer;
 use crate::builder::limits;
 
-/// Trailer with the machine-readable reason of a frontend: whoever sends none is no frontend.
+/// Trailer with the frontend's machine-readable reason; an answer without it is not from a frontend.
 const REASON_TRAILER: &str = "symphony-reason";
 /// Trailer of a request that was accepted: what `symphony explain` knows it as.
 const REQUEST_ID_TRAILER: &str = "symphony-request-id";
-/// Trailer of a refusal that says when the same request may succeed.
+/// Trailer of a refusal: when the same request may succeed.
 const PUSHBACK_TRAILER: &str = "grpc-retry-pushback-ms";
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It makes no sense, and was sent to nobody.
+    /// It is invalid, and was not sent.
     #[error("invalid request: {0}")]
     InvalidRequest(String),
-    /// As many requests are in flight as this client may have; it was sent to nobody.
+    /// This client has reached its limit of requests in flight; the request was not sent.
     #[error(
         "{in_flight_max} requests are in flight, the most this client has at once; wait for answers, or raise in_flight_max"
     )]
@@ -37,15 +37,15 @@ pub enum Error {
     /// The connection ended before the answer came.
     #[error("the connection to {frontend} ended before the answer came ({reason}); the request may have run")]
     Lost {
-        /// Who had it.
+        /// The frontend that had it.
         frontend: String,
         /// What went wrong.
         reason: String,
     },
-    /// Nothing came in time, not even the frontend's word about the deadline.
+    /// No answer came in time, not even the frontend's answer about the deadline.
     #[error("{frontend} said nothing within {} ms; the request may have run", .within.as_millis())]
     NoAnswer {
-        /// Who had it.
+        /// The frontend that had it.
         frontend: String,
         /// How long it was waited for.
         within: Duration,
@@ -53,15 +53,15 @@ pub enum Error {
     /// The answer is none.
     #[error("{frontend} sent no answer of the protocol: {source}")]
     BadAnswer {
-        /// Who sent it.
+        /// The frontend that sent it.
         frontend: String,
-        /// What is wrong with it.
+        /// The defect.
         source: BadAnswer,
     },
     /// The answer is that to another request.
     #[error("{frontend} answered request `{got}` instead of `{asked}`")]
     Misdirected {
-        /// Who sent it.
+        /// The frontend that sent it.
         frontend: String,
         /// This request.
         asked: String,
@@ -70,17 +70,17 @@ pub enum Error {
     },
 }
 
-/// A frontend's word that there is no answer.
+/// A frontend's refusal.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// Who said it.
+    /// The frontend.
     pub frontend: String,
     /// The status of gRPC.
     pub code: Code,
-    /// The machine-readable reason, for example `slo_unreachable`; empty if somebody in between answered.
+    /// The machine-readable reason, for example `slo_unreachable`; empty if a proxy answered.
     pub reason: String,
-    /// In words.
+    /// The message, as text.
     pub message: String,
     /// What `symphony explain` knows the request as; none if it was not accepted.
     pub request_id: Option<String>,
@@ -108,7 +108,7 @@ impl Error {
         }
     }
 
-    /// The frontend's word, if it is one.
+    /// The frontend's refusal, if it is one.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
@@ -121,21 +121,21 @@ impl Error {
         Self::Unreachable(format!("no connection came up in {} attempts", limits::ATTEMPTS_MAX))
     }
 
-    /// Whether another frontend may be asked at once: this one has not accepted the request, and has said that it is
-    /// its own state that forbids it, not the request.
+    /// Whether another frontend may be asked at once: this one has not accepted the request, because of its own state
+    /// and not because of the request.
     pub(crate) fn another_may_be_asked(&self) -> bool {
         self.refusal().is_some_and(|refusal| refusal.was_not_accepted() && refusal.retry_after.is_some())
     }
 }
 
-/// What a call that failed says of itself.
+/// The meaning of a failed call.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// There was no connection: nobody has read anything.
+    /// There was no connection: no frontend has read the request.
     NotSent(String),
-    /// A frontend, or somebody in between, has answered.
+    /// A frontend or a proxy has answered.
     Said(Refusal),
-    /// Nobody has answered, and it can not be told what was read.
+    /// There was no answer, and the request may have been read.
     Lost(String),
 }
 
@@ -144,7 +144,7 @@ impl Failure {
         if let Some(connect) = chain(status).find_map(|cause| cause.downcast_ref::<ConnectError>()) {
             return Self::NotSent(innermost(connect));
         }
-        // What the transport made up has a cause on this side; what was received has none.
+        // A status made by the transport has a local cause; a received one has none.
         if std::error::Error::source(status).is_some() {
             return Self::Lost(innermost(status));
         }
@@ -167,7 +167,7 @@ fn chain<'a>(
     std::iter::successors(Some(error), |error| error.source())
 }
 
-/// The words of the last cause: those before it say the same less exactly.
+/// The text of the innermost cause, which is the most precise.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     chain(error).last().map_or_else(String::new, ToString::to_string)
 }

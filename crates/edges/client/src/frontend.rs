@@ -17,7 +17,7 @@ use crate::error::Failure;
 /// Windows of HTTP/2 flow control: the protocol's 64 KiB cost a round trip for every 64 KiB of a tensor.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
-/// A frontend that vanished without a word is noticed within interval + timeout, also by requests that wait there.
+/// A frontend that vanishes silently is detected within interval + timeout, also by requests that wait there.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -30,7 +30,7 @@ pub enum Standing {
     Unknown,
     /// It takes requests.
     Ready,
-    /// It answers, and says that it takes none: it drains, or knows no cluster yet.
+    /// It answers that it accepts no requests: it drains, or knows no cluster yet.
     NotReady,
     /// It does not answer, for this reason.
     Down(String),
@@ -130,7 +130,7 @@ impl Frontend {
         FrontendStatus { address: self.address.clone(), standing: self.standing(), in_flight: self.in_flight() }
     }
 
-    /// A request has found that nobody answers there: nothing more is sent until a probe says otherwise.
+    /// A request got no connection: nothing more is sent until a probe succeeds.
     pub(crate) fn is_down(&self, reason: &str) {
         *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = Standing::Down(reason.to_owned());
         self.suspicion.notify_one();
@@ -159,11 +159,11 @@ impl Frontend {
             if was != found {
                 tracing::debug!(frontend = self.address, standing = ?found, "frontend");
             }
-            // Whoever waits hears of each look: "still down" ends the wait for a first answer too.
+            // Every probe notifies the waiters: "still down" also ends the wait for a first answer.
             news.send_modify(|count| *count += 1);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // Down already: its pause holds, whatever requests find.
+                // Already down: its pause holds, whatever requests find.
                 () = self.suspected(), if !down => {}
             }
         }

@@ -1,4 +1,5 @@
-//! A client of Symphony's frontends: the Open Inference Protocol v2 over gRPC, with what a service needs around it.
+//! A client of Symphony's frontends: the Open Inference Protocol v2 over gRPC, with deadlines, retries and load
+//! balancing.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -18,17 +19,16 @@
 //! # }
 //! ```
 //!
-//! **Deadlines.** [`Request::within`] counts from the call of [`Client::infer`]; what is left of it goes with each
-//! attempt as the parameter `timeout`. The gRPC deadline is later by [`ClientBuilder::answer_grace`], so that the
-//! frontend's own word about a deadline (why it was missed) still arrives. Without `within` the model's SLO holds.
+//! **Deadlines.** [`Request::within`] counts from the call of [`Client::infer`]; each attempt carries the remaining
+//! time as the parameter `timeout`. The gRPC deadline is later by [`ClientBuilder::answer_grace`], so that the
+//! frontend's own answer about a missed deadline still arrives. Without `within` the model's SLO holds.
 //!
-//! **Retries.** A request is sent to a second frontend only if it is certain that the first one did not accept it: the
-//! connection could not be made, or the frontend refused it before it had a name, and said that it may be tried again.
-//! A request that may have been accepted is never sent again, so it runs once and is answered once; whether to ask anew
-//! is for the caller, who knows whether the model may run twice. Attempts follow one another: there is never more than
-//! one.
+//! **Retries.** A request is sent to a second frontend only if the first one certainly did not accept it: there was no
+//! connection, or the frontend refused it before giving it an id, and permitted a retry. A request that may have been
+//! accepted is never sent again, so it runs at most once. Whether to repeat it is for the caller to decide, who knows
+//! whether the model may run twice. Attempts are made one after the other.
 //!
-//! **Leaving.** A future of [`Client::infer`] that is dropped cancels its request, also at the frontend and the
+//! **Cancellation.** Dropping a future of [`Client::infer`] cancels its request, also at the frontend and the
 //! scheduler.
 
 mod answer;

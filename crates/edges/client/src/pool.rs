@@ -1,4 +1,4 @@
-//! All frontends of a client: who is asked next, and who keeps an eye on them.
+//! All frontends of a client: the choice of the next one, and their probes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -96,7 +96,7 @@ impl Pool {
             open.map(|(index, frontend)| Candidate { index, in_flight: frontend.in_flight() }).collect()
         };
         let mut found = candidates(&|frontend| !self.watched || frontend.is_ready());
-        // One that takes nothing says best why, if there is nobody else.
+        // If there is no other, a frontend that refuses requests gives the best reason.
         if found.is_empty() && asked.is_empty() {
             found = candidates(&|frontend| frontend.standing() == Standing::NotReady);
         }

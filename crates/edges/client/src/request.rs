@@ -33,7 +33,7 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq)]
 struct Output {
     name: String,
-    /// So many of its likeliest classes instead of its elements.
+    /// This many of the likeliest classes, in place of the elements.
     classes: Option<u32>,
 }
 
@@ -108,7 +108,7 @@ impl Request {
         self.within
     }
 
-    /// What a client can say without asking anybody is wrong with it.
+    /// Errors that the client finds without a frontend.
     pub(crate) fn problem(&self) -> Option<String> {
         if self.model.is_empty() {
             return Some("the name of the model is empty".to_owned());
@@ -129,7 +129,7 @@ impl Request {
         self.id.take().unwrap_or_else(fresh)
     }
 
-    /// The message of one attempt, with what is left of its time.
+    /// The message of one attempt, with the remaining time.
     pub(crate) fn message(&self, id: &str, left: Option<Duration>) -> pb::ModelInferRequest {
         let mut parameters = Vec::new();
         if let Some(left) = left {

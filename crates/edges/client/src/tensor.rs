@@ -1,4 +1,4 @@
-//! Tensors with a name, a type and a shape, as they travel: little-endian, row-major, without gaps.
+//! Tensors with a name, a type and a shape, in wire format: little-endian, row-major, without gaps.
 
 use std::fmt;
 
@@ -83,10 +83,10 @@ impl Element for bool {
     }
 }
 
-/// Why bytes, shape and type are no tensor, or not the one that was asked for.
+/// Why bytes, shape and type do not form a tensor, or not the requested one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
-    /// The shape says another number of elements than there are.
+    /// The number of elements contradicts the shape.
     #[error("tensor `{name}` of {element} has {got} in its data; its shape {shape:?} says {expected}")]
     Size {
         /// Its name.
@@ -95,9 +95,9 @@ pub enum TensorError {
         element: ElementType,
         /// Its shape.
         shape: Vec<u64>,
-        /// What the shape stands for, in words.
+        /// The expected contents, as text.
         expected: String,
-        /// What there is, in words.
+        /// The actual contents, as text.
         got: String,
     },
     /// It is of another type.
@@ -242,13 +242,13 @@ impl Tensor {
     }
 }
 
-/// Bytes before each string that say how long it is.
+/// Bytes of the length in front of each string.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
 /// The rest of the strings of a tensor.
 struct Strings(Bytes);
 
-/// A string ends before its length says.
+/// A string is shorter than its length.
 #[derive(Debug)]
 struct Cut;
 

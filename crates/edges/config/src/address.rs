@@ -1,10 +1,10 @@
-//! `host:port`, checked when it is read, not when it is first dialled.
+//! `host:port`, checked when it is parsed, not when it is first dialled.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Where something listens or can be reached: a name or an IP address, and a port.
+/// The address of a listener or of a peer: a name or an IP address, and a port.
 ///
 /// IPv6 addresses stand in brackets: `[::1]:8001`. A port of 0 lets the operating system choose one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -20,7 +20,7 @@ pub struct Address {
 pub struct AddressError {
     /// The text.
     pub given: String,
-    /// What is wrong with it.
+    /// The defect.
     pub problem: &'static str,
 }
 
@@ -58,8 +58,8 @@ impl Address {
         self.port
     }
 
-    /// Whether only this machine can reach it. A name other than `localhost` is never taken for loopback: what it
-    /// resolves to is not known here.
+    /// Whether only this machine can reach it. A name other than `localhost` never counts as loopback, because it is
+    /// not resolved here.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.ip().is_some_and(|ip| ip.is_loopback())

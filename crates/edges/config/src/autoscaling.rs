@@ -1,6 +1,6 @@
-//! `[scheduler.autoscaling]`: how many GPUs sub-clusters are advised to have.
+//! `[scheduler.autoscaling]`: the advice on numbers of GPUs.
 
-/// The law's limits and damping (docs/adr/0017).
+/// Limits and damping of the control law (docs/adr/0017).
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AutoscalingConfig {

@@ -1,4 +1,4 @@
-//! `[backend]`: what one backend is told about itself.
+//! `[backend]`: the settings of one backend.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::{Address, PayloadsConfig};
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackendConfig {
-    /// Its name, unique in the cluster. No default: two backends of one name would take each other's place.
+    /// Its name, unique in the cluster. No default: two backends with one name would displace each other.
     pub name: String,
     /// The sub-cluster its GPUs join.
     pub subcluster: String,
@@ -16,22 +16,22 @@ pub struct BackendConfig {
     pub exec: Address,
     /// Where it serves metrics, health and the console.
     pub metrics: Address,
-    /// What runs the batches.
+    /// The executor of batches.
     pub executor: ExecutorKind,
     /// What ONNX models are to run on.
     pub device: DeviceKind,
-    /// Whether a backend that cannot run them there does not start, instead of running them on the CPU.
+    /// Whether the backend refuses to start if that device is missing, instead of using the CPU.
     pub device_required: bool,
     /// Its GPUs.
     pub gpus: Vec<GpuConfig>,
-    /// Where an emulated backend reads how slow each of its GPUs is, again and again; none (an empty string) reads
-    /// nothing.
+    /// A file with the slowdown of each GPU of an emulated backend, read repeatedly; none (an empty string) for no
+    /// slowdown.
     #[serde(with = "crate::empty_is_none")]
     pub pace_file: Option<PathBuf>,
-    /// By how much batches of an emulated backend miss their profiles: the standard deviation of a lognormal factor's
-    /// logarithm, whose mean is one; 0 for not at all.
+    /// The random deviation of an emulated backend's batches from their profiles: the standard deviation of the
+    /// logarithm of a lognormal factor with mean one; 0 for none.
     pub noise: f64,
-    /// MB of models that an emulated backend loads per second, one GPU after the other; 0: they are there at once.
+    /// MB of models that an emulated backend loads per second, one GPU after the other; 0 for immediate loads.
     pub emulated_load_mb_per_s: u64,
     /// Directory that the paths of models are relative to.
     pub model_dir: PathBuf,
@@ -42,7 +42,7 @@ pub struct BackendConfig {
     pub intra_op_threads: u32,
     /// Batch plans that may wait per GPU.
     pub plans_queued_max: u32,
-    /// Where seals, accepted plans and executions are written down for a checker; none (an empty string) writes
+    /// The journal file for seals, accepted plans and executions, which a checker reads; none (an empty string) writes
     /// nothing.
     #[serde(with = "crate::empty_is_none")]
     pub journal_file: Option<PathBuf>,
@@ -52,7 +52,7 @@ pub struct BackendConfig {
     pub payloads: PayloadsConfig,
 }
 
-/// What runs the batches.
+/// The executor of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExecutorKind {
@@ -81,7 +81,7 @@ impl ExecutorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceKind {
-    /// Processors. GPUs have kinds and profiles of their own, so somebody has to mean them.
+    /// CPUs. GPUs have kinds and profiles of their own, so they are never chosen automatically.
     Auto,
     /// Processors.
     Cpu,

@@ -1,4 +1,4 @@
-//! `[cluster]`: who the scheduler replicas are and where they listen. Equal in the files of all nodes of a cluster.
+//! `[cluster]`: the scheduler replicas and their addresses. Equal in the files of all nodes of a cluster.
 
 use symphony_types::NodeId;
 
@@ -26,7 +26,7 @@ pub struct ReplicaConfig {
     pub control: Address,
     /// Where it takes requests for the sub-clusters it leads.
     pub dispatch: Address,
-    /// Where it takes heartbeats.
+    /// Its heartbeat port.
     pub beat: Address,
 }
 
@@ -36,7 +36,7 @@ pub struct ReplicaConfig {
 pub enum Timing {
     /// A data centre network and cores to spare: take-over in a fraction of a second.
     Lan,
-    /// Shared or small machines, whose pauses must not look like deaths: take-over takes seconds.
+    /// Shared or small machines, whose pauses must not be taken for failures: take-over takes seconds.
     Relaxed,
 }
 

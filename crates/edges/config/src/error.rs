@@ -1,11 +1,11 @@
-//! Why a configuration is refused.
+//! Errors of configurations.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::{Origin, Role};
 
-/// Why there is no configuration.
+/// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
@@ -29,7 +29,7 @@ pub enum Error {
     Syntax {
         /// Where it came from.
         origin: Origin,
-        /// The parser's words, with line and column.
+        /// The parser's message, with line and column.
         message: String,
     },
     /// A key is unknown, or its value has the wrong type.
@@ -37,15 +37,15 @@ pub enum Error {
     Key {
         /// Where the key came from.
         origin: Origin,
-        /// What is wrong with it.
+        /// The defect.
         problem: Problem,
     },
-    /// The keys are all known, but what they say together cannot work.
+    /// All keys are known, but their values contradict each other.
     #[error("{origin} cannot work for `symphony {role}`:{}", .problems.iter().map(|p| format!("\n  {p}")).collect::<String>())]
     Invalid {
         /// The topmost file, or the defaults if there is none.
         origin: Origin,
-        /// What it was to be used for.
+        /// The role that it was loaded for.
         role: Role,
         /// Everything that is wrong, not just the first.
         problems: Vec<Problem>,
@@ -57,7 +57,7 @@ pub enum Error {
 pub struct Problem {
     /// The key, dotted; elements of lists count from 0.
     pub key: String,
-    /// What is wrong, with the values, and what to try.
+    /// The defect with the values, and what to try.
     pub message: String,
 }
 

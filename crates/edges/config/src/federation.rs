@@ -1,5 +1,5 @@
-//! `[federation]`: several clusters under one top-level group. Replicas of that group have this section, and frontends
-//! that serve the models of all clusters; `[cluster]` then only names the federation, and `[security]` holds their
+//! `[federation]`: several clusters under one top-level group. Used by replicas of that group, and by frontends that
+//! serve the models of all clusters; `[cluster]` then only names the federation, and `[security]` holds their
 //! certificates there.
 
 use std::path::PathBuf;
@@ -37,13 +37,13 @@ pub struct FederationConfig {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FederationBalanceConfig {
-    /// What is done with one.
+    /// What to do with a more even division.
     pub mode: EpochMode,
     /// From one search to the next when nothing happens, in seconds.
     pub period_s: u64,
-    /// The least time between two searches that nobody asked for, in seconds.
+    /// The least time between two automatic searches, in seconds.
     pub distance_min_s: u64,
-    /// A change of so many per cent of the rates begins one.
+    /// A change of the rates by this many per cent begins a search.
     pub rate_change_min_percent: u64,
     /// For so long the change must have held, in seconds.
     pub change_holds_s: u64,

@@ -1,8 +1,8 @@
-//! `[frames]`: what carries requests, plans and reports between this process and others.
+//! `[frames]`: the carrier of requests, plans and reports between this process and others.
 
 use std::time::Duration;
 
-/// What carries the frames of this process's links: requests, plans, reports, and with shared payloads results.
+/// The carrier of this process's links: requests, plans, reports, and with shared payloads also results.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FramesConfig {
@@ -50,7 +50,7 @@ impl FramesConfig {
         self.transport == FrameTransportKind::Rdma
     }
 
-    /// Whether somebody asked for another way than TCP by name, so that going without is worth a warning.
+    /// Whether the configuration names another carrier than TCP, so that a fallback is worth a warning.
     #[must_use]
     pub fn expects_other_than_tcp(&self) -> bool {
         matches!(self.transport, FrameTransportKind::SharedMemory | FrameTransportKind::Rdma)

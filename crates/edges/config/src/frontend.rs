@@ -1,4 +1,4 @@
-//! `[frontend]`: what one frontend is told about itself.
+//! `[frontend]`: the settings of one frontend.
 
 use symphony_types::Nanos;
 

@@ -1,4 +1,5 @@
-//! File over defaults, environment over file, flags over environment; each layer checked against the same table.
+//! Layers: file over defaults, environment over file, flags over environment; each layer is checked against the same
+//! table.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,8 +8,7 @@ use toml::{Table, Value};
 
 use crate::{Error, Problem};
 
-/// Every key there is, with its default: the one place where defaults live, and the schema that layers are checked
-/// against.
+/// Every key with its default: the only place for defaults, and the schema of all layers.
 pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 /// The longest configuration that is read, in bytes.

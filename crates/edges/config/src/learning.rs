@@ -1,18 +1,18 @@
-//! `[scheduler.learning]`: what leads learn from the ends of batches.
+//! `[scheduler.learning]`: what leads learn from ended batches.
 
-/// Corrected profiles, and slow GPUs that are set aside (docs/adr/0019).
+/// Corrected profiles, and quarantined GPUs (docs/adr/0019).
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LearningConfig {
     /// Whether profiles are corrected by measured execution times.
     pub profiles: bool,
-    /// A profile is corrected when it is off by so many per cent at some batch size.
+    /// A profile is corrected when it is off by this many per cent at some batch size.
     pub profile_change_percent_min: u32,
     /// And not more often than this, in seconds.
     pub profile_period_s: u64,
     /// Whether GPUs that are slower than their peers are set aside.
     pub stragglers: bool,
-    /// A GPU that takes so many per cent longer than its peers is too slow.
+    /// A GPU that takes this many per cent longer than its peers is too slow.
     pub slow_percent: u32,
     /// At most this share of a sub-cluster's GPUs of a kind is set aside, in per cent, rounded down.
     pub quarantined_percent_max: u32,

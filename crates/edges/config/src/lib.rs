@@ -1,4 +1,4 @@
-//! What a node is told about itself and its cluster: read, layered, checked, and explained when it cannot be.
+//! The configuration of a node: loaded in layers, checked, and refused with an explanation.
 //!
 //! A configuration is TOML. [`NodeConfig::load`] lays the file over [`DEFAULTS`], the environment
 //! (`SYMPHONY__SECTION__KEY`) over the file, and command-line overrides (`section.key=value`) over both; unknown keys

@@ -1,4 +1,4 @@
-//! `[log]`: what a process says about itself, in which form, and where.
+//! `[log]`: the log of a process: its form and destination.
 
 use std::path::PathBuf;
 

@@ -1,13 +1,13 @@
-//! `[network]`: how the others are reached from this node.
+//! `[network]`: substitutes for the addresses of other processes.
 
 use crate::Address;
 
-/// How the others are reached from this node, where that is not by the addresses they give.
+/// Where this node dials other processes at addresses other than their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkConfig {
-    /// Addresses that are dialled at another place: behind address translation, a forwarder, or a proxy that a test
-    /// puts in between. Who must answer stays the same.
+    /// Addresses that are dialled at another place: behind address translation, a forwarder, or a test's proxy. The
+    /// expected peers stay the same.
     pub routes: Vec<RouteConfig>,
 }
 

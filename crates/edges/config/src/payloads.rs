@@ -51,7 +51,7 @@ impl PayloadsConfig {
         matches!(self.transport, PayloadTransportKind::Auto | PayloadTransportKind::SharedMemory)
     }
 
-    /// Whether somebody asked for shared memory by name, so that going without is worth a warning.
+    /// Whether the configuration names shared memory, so that a fallback is worth a warning.
     #[must_use]
     pub fn expects_sharing(&self) -> bool {
         self.transport == PayloadTransportKind::SharedMemory

@@ -1,8 +1,8 @@
-//! `[frontend.repository]`: a folder of models that clients may have loaded.
+//! `[frontend.repository]`: a folder of models that clients may load.
 
 use std::path::PathBuf;
 
-/// A folder of models that clients see, and that those who show a token may have loaded.
+/// A folder of models that clients can see, and load if they present the token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RepositoryConfig {
@@ -10,7 +10,7 @@ pub struct RepositoryConfig {
     /// `backend.model_dir`.
     #[serde(with = "crate::empty_is_none")]
     pub dir: Option<PathBuf>,
-    /// A file with the token that callers show to load and unload models; none (an empty string) lets nobody.
+    /// A file with the token for loading and unloading models; none (an empty string) forbids both.
     #[serde(with = "crate::empty_is_none")]
     pub token_file: Option<PathBuf>,
     /// Certificate of an operator, PEM: the cluster remembers loads and unloads under its name.

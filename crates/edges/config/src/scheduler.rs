@@ -1,4 +1,4 @@
-//! `[scheduler]`: what one scheduler replica is told about itself.
+//! `[scheduler]`: the settings of one scheduler replica.
 
 use std::path::PathBuf;
 
@@ -15,15 +15,15 @@ pub struct SchedulerConfig {
     /// Where its log, votes and snapshots live. It has no default: a replica that restarts over an empty directory
     /// has forgotten its votes.
     pub data_dir: PathBuf,
-    /// Whether it comes to a cluster that exists already (`symphony members add`), and so founds none.
+    /// Whether it joins an existing cluster (`symphony members add`), and so founds none.
     pub join: bool,
-    /// What keeps the log there; a directory stays with the engine that first had it.
+    /// The storage engine of the log; a directory keeps its first engine.
     pub log_engine: LogEngine,
     /// Where it serves metrics, health and the console.
     pub metrics: Address,
-    /// Decision threads that all led sub-clusters share; 0 for as many as there are cores, at most eight.
+    /// Decision threads that all led sub-clusters share; 0 for one per core, at most eight.
     pub decision_threads: u32,
-    /// Model threads of each led sub-cluster, beside a rank thread of its own; 0 lets it share `decision_threads`.
+    /// Model threads of each led sub-cluster, beside its own rank thread; 0 lets it share `decision_threads`.
     pub model_threads: u32,
     /// Whether decision threads are bound to a core each.
     pub pin_cores: bool,
@@ -34,10 +34,10 @@ pub struct SchedulerConfig {
     pub tape_dir: Option<PathBuf>,
     /// The largest tape, in MB of 2^20 bytes; each worker of each lead has its own.
     pub tape_mb_max: u64,
-    /// Names of sub-clusters whose owners want whole GPUs idle, for power or other work: with policy `auto` their
-    /// batches start late however many GPUs are to spare.
+    /// Names of sub-clusters that keep whole GPUs idle, for power or other work: with policy `auto` their batches
+    /// start late even if GPUs are idle.
     pub consolidate: Vec<String>,
-    /// What comes off every deadline.
+    /// Delays that are subtracted from every deadline.
     pub delays: DelaysConfig,
     /// How and when better plans are looked for, while this replica leads the control group.
     pub epochs: EpochsConfig,
@@ -51,29 +51,29 @@ pub struct SchedulerConfig {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EpochsConfig {
-    /// What is done with one.
+    /// What to do with a better plan.
     pub mode: EpochMode,
     /// From one epoch to the next when nothing happens, in seconds.
     pub period_s: u64,
-    /// The least time between two epochs that nobody asked for, in seconds.
+    /// The least time between two automatic epochs, in seconds.
     pub distance_min_s: u64,
-    /// A change of so many per cent of the rates begins one.
+    /// A change of the rates by this many per cent begins an epoch.
     pub rate_change_min_percent: u64,
-    /// For so long the change must have held, in seconds.
+    /// How long the change must have lasted, in seconds.
     pub change_holds_s: u64,
-    /// Rates are averages over about so long, in seconds; before that nothing is planned.
+    /// Averaging time of the rates, in seconds; before that there is no epoch.
     pub rate_over_s: u64,
     /// Requests per second that one sub-cluster can decide.
     pub subcluster_rate_max_rps: u64,
     /// MB of models that one plan may move, of 2^20 bytes; 0 for any.
     pub moved_mb_max: u64,
-    /// What a backend loads per second, in MB of 2^20 bytes: by it a plan tells how long its moves take.
+    /// What a backend loads per second, in MB of 2^20 bytes; used to estimate how long a plan's moves take.
     pub load_mb_per_s: u64,
     /// How long one search may take, in milliseconds.
     pub solve_ms_max: u64,
 }
 
-/// What is done with a better plan.
+/// What to do with a better plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EpochMode {
@@ -105,7 +105,7 @@ pub enum Idle {
     Spin,
 }
 
-/// What comes off every deadline (DESIGN section 6): the time a decision needs to take effect.
+/// Delays that are subtracted from every deadline (DESIGN section 6): the time that a decision needs to take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DelaysConfig {
@@ -113,9 +113,9 @@ pub struct DelaysConfig {
     pub control_us: u64,
     /// The backend's pull of one item's input, in microseconds; 0 for what backends measure.
     pub data_us_per_item: u64,
-    /// Measured, the pull of a batch's inputs counts at least so much, in microseconds.
+    /// The least measured pull of a batch's inputs, in microseconds: smaller measurements count as this.
     pub data_us_min: u64,
-    /// And at most so much.
+    /// The largest one, in microseconds.
     pub data_us_max: u64,
     /// From the end of a batch to the frontend, in microseconds.
     pub reply_us: u64,
@@ -139,13 +139,13 @@ impl DelaysConfig {
         }
     }
 
-    /// What a measured pull of a batch's inputs counts at least.
+    /// The least measured pull of a batch's inputs.
     #[must_use]
     pub const fn data_min(&self) -> Nanos {
         Nanos::from_micros(self.data_us_min)
     }
 
-    /// What it counts at most.
+    /// The largest one.
     #[must_use]
     pub const fn data_max(&self) -> Nanos {
         Nanos::from_micros(self.data_us_max)
@@ -163,7 +163,7 @@ impl DelaysConfig {
         Nanos::from_micros(self.guard_us)
     }
 
-    /// All with their keys, in microseconds.
+    /// All delays with their keys, in microseconds.
     pub(crate) fn each(&self) -> [(&'static str, u64); 6] {
         [
             ("control_us", self.control_us),

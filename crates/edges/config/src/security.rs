@@ -1,15 +1,16 @@
-//! `[security]`: who may talk to this node.
+//! `[security]`: the processes that may talk to this node.
 
 use std::path::PathBuf;
 
-/// Who may talk to this node: whoever has a certificate of the cluster's authority, in a role that the port is for.
+/// The processes that may talk to this node: those with a certificate of the cluster's authority, in a role that the
+/// port accepts.
 ///
 /// Without certificates connections are neither encrypted nor authenticated. That takes `insecure_dev`, and then all
 /// addresses must be on loopback.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecurityConfig {
-    /// Certificates of the authorities that are believed, PEM.
+    /// Certificates of the trusted authorities, PEM.
     #[serde(with = "crate::empty_is_none")]
     pub ca: Option<PathBuf>,
     /// This node's certificate, PEM; it names the cluster, the role and the node.

@@ -1,4 +1,4 @@
-//! What cannot work although every key by itself is fine. All problems are reported at once.
+//! Finds values that are valid by themselves and contradict each other. All problems are reported at once.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::{
     SchedulerConfig,
 };
 
-/// The largest values that are accepted; each bounds a queue, a table or a wait of the process that is configured.
+/// The largest accepted values; each bounds a queue, a table or a wait of the configured process.
 pub mod limits {
     /// Sizes of a Raft group that survive half of it but one; more than 7 only makes commits slower.
     pub const REPLICAS: [usize; 4] = [1, 3, 5, 7];
@@ -32,7 +32,7 @@ pub mod limits {
     pub const QUARANTINED_PERCENT_MAX: u32 = 50;
     /// Batches of a trial.
     pub const TRIAL_BATCHES_MAX: u32 = 100_000;
-    /// Any one time of what is learnt, in seconds: a day.
+    /// Any one duration of learning, in seconds: a day.
     pub const LEARNING_S_MAX: u64 = 86_400;
     /// Bytes of one request: 63 MiB, what a frame can carry to a backend (`PAYLOAD_BYTES_MAX` of the protocol).
     pub const REQUEST_BYTES_MAX: u64 = 63 << 20;
@@ -46,7 +46,7 @@ pub mod limits {
     pub const GPUS_MAX: u32 = 64;
     /// Memory of one GPU in MB: 4 TiB.
     pub const GPU_MEMORY_MB_MAX: u64 = 4 << 20;
-    /// Widest noise of emulated GPUs: that of the simulator, whose law it is.
+    /// Largest noise of emulated GPUs: that of the simulator, which uses the same law.
     pub const NOISE_MAX: f64 = symphony_workload::LOGNORMAL_SIGMA_MAX;
     /// Threads of one batch.
     pub const INTRA_OP_THREADS_MAX: u32 = 256;
@@ -111,7 +111,7 @@ pub(crate) fn problems(config: &NodeConfig, role: Role) -> Vec<Problem> {
     check.problems
 }
 
-/// An address, its key, and who uses it.
+/// An address, its key, and its user.
 struct Spoken<'a> {
     key: String,
     address: &'a Address,
@@ -227,7 +227,7 @@ impl Check {
         }
         let replicas = cluster.scheduler.len();
         let is_even = replicas.is_multiple_of(2) && replicas < 8;
-        // On the way from one odd number to the next there is an even one, and who joins founds nothing.
+        // Between two odd numbers there is an even one; and a joining replica founds nothing.
         let is_passed = is_even && config.scheduler.as_ref().is_some_and(|scheduler| scheduler.join);
         if replicas == 0 {
             self.say(
@@ -449,7 +449,7 @@ impl Check {
         if backend.executor == ExecutorKind::CudaGemm && backend.device == DeviceKind::Cpu {
             self.say("backend.device", "executor = \"cuda-gemm\" runs on CUDA devices only; leave it out");
         }
-        // What is no number is in no range.
+        // NaN is in no range.
         if !(0.0..=limits::NOISE_MAX).contains(&backend.noise) {
             self.say(
                 "backend.noise",
@@ -651,7 +651,7 @@ impl Check {
         }
     }
 
-    /// Keys to memory are told over links on which both ends have proved who they are.
+    /// Memory keys are sent only over links with mutual authentication.
     fn rdma(&mut self, config: &NodeConfig) {
         let frontend = config.frontend.as_ref().map(|frontend| ("frontend", &frontend.payloads));
         let backend = config.backend.as_ref().map(|backend| ("backend", &backend.payloads));

@@ -1,4 +1,4 @@
-//! What a replica has to be told.
+//! The configuration of a replica.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub enum Engine {
     Sled,
     /// redb 4, committing in one phase (docs/adr/0012).
     Redb,
-    /// In memory: everything is forgotten at the end. For tests and simulations only; snapshots still go to files.
+    /// In memory: everything is lost at the end. For tests and simulations only; snapshots still go to files.
     Memory,
 }
 
@@ -35,13 +35,13 @@ impl Engine {
     }
 }
 
-/// How often the log is folded into a snapshot.
+/// How often the log is compacted into a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotEvery {
     /// A snapshot is taken after this many entries.
     pub entries: u64,
-    /// So many entries before the snapshot stay in the log: a follower that lags by less needs no snapshot, and with
-    /// at least `entries` of them the snapshot before the last is still of use should the last be damaged.
+    /// Entries kept in the log before the snapshot: a follower that lags by less needs no snapshot. With at least
+    /// `entries` of them, the previous snapshot can still be used if the last one is damaged.
     pub entries_kept: u64,
 }
 
@@ -65,20 +65,20 @@ pub struct GroupConfig {
     pub data_dir: PathBuf,
     /// The storage engine of the log.
     pub engine: Engine,
-    /// The clockwork.
+    /// Raft timeouts.
     pub timing: Timing,
-    /// How often the log is folded into a snapshot.
+    /// How often the log is compacted into a snapshot.
     pub snapshot: SnapshotEvery,
     /// What to do when the disk fails.
     pub on_disk_error: OnDiskError,
     /// Where the replica runs.
     pub host: Host,
-    /// How the other replicas are reached.
+    /// The network to the other replicas.
     pub net: Net,
 }
 
 impl GroupConfig {
-    /// A replica on sled with the [`LAN`](crate::LAN) clockwork, in plaintext.
+    /// A replica on sled with [`LAN`](crate::LAN) timing, in plaintext.
     #[must_use]
     pub fn new(cluster: impl Into<String>, node: NodeId, voters: BTreeMap<NodeId, String>, data_dir: PathBuf) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl GroupConfig {
         }
     }
 
-    /// Checks everything that can be checked without a disk or a network.
+    /// Checks everything that needs neither disk nor network.
     ///
     /// # Errors
     /// Names the field, its value and what was expected.

@@ -1,4 +1,4 @@
-//! What can go wrong, for those who have to decide what to do about it.
+//! Errors of the control group, by the reaction that they need.
 
 use std::io;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub enum StartError {
     Storage {
         /// The directory.
         place: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The directory holds another node's or another cluster's data.
@@ -26,9 +26,9 @@ pub enum StartError {
     ForeignDisk {
         /// The directory.
         place: String,
-        /// Whose it is.
+        /// The node whose data it is.
         found_node: u64,
-        /// Of which cluster.
+        /// Its cluster.
         found_cluster: String,
     },
     /// The directory holds another engine's log.
@@ -38,22 +38,22 @@ pub enum StartError {
     OtherEngine {
         /// The directory.
         place: String,
-        /// Whose log it is.
+        /// The engine of the log.
         found: &'static str,
-        /// Who was to open it.
+        /// The configured engine.
         configured: &'static str,
     },
-    /// What may have been acknowledged cannot be read back. The node must not come back under its id with less.
+    /// Data that may have been acknowledged cannot be read back. The node must not return under its id with less.
     #[error("{place} is damaged at {what}: {reason}; remove this node from the group and add it under a new id")]
     Damaged {
         /// The directory.
         place: String,
-        /// Which part.
+        /// The damaged part.
         what: String,
-        /// What is wrong with it.
+        /// The damage.
         reason: String,
     },
-    /// The node found earlier that this directory has less than was acknowledged from it.
+    /// It was found earlier that this directory lacks entries acknowledged from it.
     #[error(
         "{place} is an older copy of itself, or the disk lost what it had synced: what was acknowledged from it is forgotten; give the replica a new id (symphony members replace) and an empty directory"
     )]
@@ -66,7 +66,7 @@ pub enum StartError {
     Raft(String),
 }
 
-/// Why a proposal was not answered.
+/// Why a proposal failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
     /// Another replica leads, if any is known: propose there. The command was not taken.
@@ -75,14 +75,14 @@ pub enum ProposeError {
         /// The leader that this node follows.
         leader: Option<NodeId>,
     },
-    /// This node leads but has heard from no quorum for a lease, nor in the lease that it waited since. The command was
-    /// not taken.
+    /// This node leads, but has heard from no quorum for a lease, nor in the lease that it has waited since. The
+    /// command was not taken.
     #[error("this leader has no quorum")]
     NoQuorum,
     /// No quorum answered in time. **The outcome is unknown**: the command may still be committed.
     #[error("no quorum took the command within {waited:?}; it may still be committed")]
     Timeout {
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
     },
     /// The command is longer than the limit.
@@ -96,12 +96,12 @@ pub enum ProposeError {
     /// The command was discarded because leadership changed before a quorum had it.
     #[error("command was discarded by a change of leadership")]
     Discarded,
-    /// This node's part of the group has ended.
+    /// This node has left the group or stopped.
     #[error("control group node has stopped")]
     Stopped,
 }
 
-/// Why a linearizable read is not possible.
+/// Why a linearizable read is impossible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// Another replica leads, if any is known: read there.
@@ -113,10 +113,10 @@ pub enum ReadError {
     /// No quorum confirmed this leader in time.
     #[error("no quorum confirmed this leader within {waited:?}")]
     NoQuorum {
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
     },
-    /// This node's part of the group has ended.
+    /// This node has left the group or stopped.
     #[error("control group node has stopped")]
     Stopped,
 }
@@ -124,10 +124,10 @@ pub enum ReadError {
 /// Why the membership was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipError {
-    /// The change itself makes no sense.
+    /// The change is invalid.
     #[error("membership change: {0}")]
     Refused(String),
-    /// It could not be agreed upon.
+    /// It was not committed.
     #[error(transparent)]
     Propose(#[from] ProposeError),
 }

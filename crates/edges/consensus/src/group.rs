@@ -38,12 +38,12 @@ pub struct Proposed {
     pub response: Vec<u8>,
 }
 
-/// Who belongs to a control group.
+/// The members of a control group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Members {
-    /// Those who vote.
+    /// The voters.
     pub voters: BTreeSet<NodeId>,
-    /// Where everybody is reached, learners included: `host:port` of the control gRPC.
+    /// The addresses of all members, learners included: `host:port` of the control gRPC.
     pub addresses: BTreeMap<NodeId, String>,
 }
 
@@ -59,7 +59,7 @@ pub struct ControlGroup {
     participation: Arc<Participation>,
     received: Arc<Received>,
     heard: Arc<Heard>,
-    /// Gone after the shutdown.
+    /// None after the shutdown.
     stall_watch: Arc<Mutex<Option<StallWatch>>>,
 }
 
@@ -70,13 +70,13 @@ impl fmt::Debug for ControlGroup {
 }
 
 impl ControlGroup {
-    /// Opens the replica's disk, takes `state` to where the disk says, and joins the group. A group whose logs are all
-    /// empty is founded by its voters, each of them and with the same first entry.
+    /// Opens the replica's disk, restores `state` from it, and joins the group. If all logs are empty, the voters
+    /// found the group, each with the same first entry.
     ///
     /// The replica answers others only once [`service`](Self::service) is mounted and reachable.
     ///
     /// # Errors
-    /// Configuration that contradicts itself, a disk that fails, is damaged or belongs to somebody else.
+    /// A configuration that contradicts itself; a disk that fails, is damaged, or belongs to another node.
     pub async fn start(config: GroupConfig, state: impl StateMachine) -> Result<Self, StartError> {
         config.validate().map_err(StartError::Config)?;
         let raft_config = raft_config(&config).map_err(StartError::Raft)?;
@@ -102,7 +102,7 @@ impl ControlGroup {
         let heard = Arc::<Heard>::default();
         let signs = Signs { stalled, gate, heard: Arc::clone(&heard) };
         tokio::spawn(leadership::follow(raft.clone(), signs, config.timing.clone(), told));
-        // A log in memory has no disk to wait for.
+        // A log in memory has no disk that could hang.
         let watch = (config.engine != Engine::Memory)
             .then(|| StallWatch::start(log.pulse(), &config.timing, raft.clone(), silent))
             .transpose();
@@ -124,10 +124,10 @@ impl ControlGroup {
         Ok(group)
     }
 
-    /// Writes the first membership if this node is among the voters and its log is empty. All voters do so with the
-    /// same entry at the same position, so it does not matter who is first, or that some are. Called by
-    /// [`start`](Self::start) with the configured voters; a caller that has to make sure first that no group exists
-    /// configures none, and calls it later.
+    /// Writes the first membership if this node is among the voters and its log is empty. All voters write the same
+    /// entry at the same position, so it does not matter which are first. Called by [`start`](Self::start) with the
+    /// configured voters. A caller that must first make sure that no group exists configures none, and calls this
+    /// later.
     ///
     /// # Errors
     /// The node has stopped.
@@ -138,13 +138,13 @@ impl ControlGroup {
         let members: BTreeMap<u64, BasicNode> =
             voters.iter().map(|(node, address)| (node.get(), BasicNode::new(address.clone()))).collect();
         match self.raft.initialize(members).await {
-            // A log that is not empty, or a vote that was given: the group exists and this node has a part in it.
+            // The log is not empty or a vote was given: the group exists and this node is part of it.
             Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
             Err(error) => Err(StartError::Raft(error.to_string())),
         }
     }
 
-    /// Has a quorum agree on `command` and applies it; returns once this node, the leader, has applied it.
+    /// Has a quorum commit `command`; returns once this node, the leader, has applied it.
     ///
     /// # Errors
     /// See [`ProposeError`]; after a timeout the outcome is unknown.
@@ -156,8 +156,8 @@ impl ControlGroup {
         let patience = Instant::now() + self.timing.election_max;
         loop {
             match self.try_propose(command.clone()).await {
-                // A leader that was just elected, or whose followers were slow for a moment, is given one lease to hear
-                // from a quorum: the command was not taken, so nothing is done twice.
+                // A leader that was just elected, or whose followers were briefly slow, gets one lease to hear from a
+                // quorum: the command was not taken, so nothing is done twice.
                 Err(ProposeError::NoQuorum) if Instant::now() < patience => {
                     tokio::time::sleep(self.timing.heartbeat).await;
                 }
@@ -175,8 +175,8 @@ impl ControlGroup {
         }
     }
 
-    /// Resolves once this node has applied everything that was committed before the call; what is read from its state
-    /// afterwards is linearizable. Relies on a quorum, not on clocks. Returns the index that was reached at least.
+    /// Resolves once this node has applied everything that was committed before the call; reads of its state are then
+    /// linearizable. Relies on a quorum, not on clocks. Returns an index up to which at least the state is applied.
     ///
     /// # Errors
     /// This node does not lead, or no quorum confirmed that it does.
@@ -198,14 +198,14 @@ impl ControlGroup {
         }
     }
 
-    /// Who leads, as this node knows it. Wakes when leader or term change; closes when the node stops.
+    /// The leader as this node knows it. Notifies when leader or term change; closes when the node stops.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
     }
 
-    /// Whether this node has anything on its disk: a vote, or a log that it founded or was given, now or in an earlier
-    /// life.
+    /// Whether this node has anything on its disk: a vote, or a log that it founded or received, in this boot or an
+    /// earlier one.
     #[must_use]
     pub fn has_past(&self) -> bool {
         let known = self.log.known();
@@ -218,27 +218,27 @@ impl ControlGroup {
         self.log.known().last.map_or(0, |at| at.index)
     }
 
-    /// Answers the other replicas and campaigns, or does neither. One that may have lost its disk, or part of what was
-    /// on it, must neither vote nor acknowledge before it knows: what it forgot may be what others were told. Every
-    /// node starts open.
+    /// Opens or closes this node to Raft: when closed, it neither answers the other replicas nor campaigns. A node
+    /// that may have lost its disk, or part of it, must not vote or acknowledge before that is clear: others may rely
+    /// on what it forgot. Every node starts open.
     pub fn set_open(&self, open: bool) {
         self.participation.set_open(open);
     }
 
-    /// It was found that this node has forgotten what it acknowledged: it takes no part any more, and its directory is
+    /// To be called when this node is found to have lost what it acknowledged: it leaves Raft, and its directory is
     /// refused from now on.
     pub fn forget(&self) {
         self.participation.forget();
     }
 
-    /// Resolves once it has [forgotten](Self::forget), also because a leader has told this node that it has less than
-    /// it acknowledged: an older copy of its disk was put in place, or the disk lied. It takes no part any more, and
-    /// must come back as somebody new.
+    /// Resolves once the node has [forgotten](Self::forget), also because a leader has found that it holds less than
+    /// it acknowledged: its disk was replaced by an older copy, or lied. It no longer takes part, and must return
+    /// under a new id.
     pub async fn forgotten(&self) {
         self.participation.forgotten().await;
     }
 
-    /// Who belongs to the group, as this node knows it.
+    /// The members of the group, as this node knows them.
     #[must_use]
     pub fn members(&self) -> Members {
         let metrics = self.raft.metrics();
@@ -250,8 +250,8 @@ impl ControlGroup {
         }
     }
 
-    /// The service that the other replicas call; mount it on the node's control port. Whoever is `removed` from the
-    /// group for ever is refused, also over a stream that it opened before; it is asked at each message.
+    /// The service for the other replicas; mount it on the node's control port. It asks `removed` at each message:
+    /// replicas removed for ever are refused, also on a stream that they opened before.
     #[must_use]
     pub fn service(&self, removed: impl Fn(NodeId) -> bool + Send + Sync + 'static) -> RaftServer {
         wire::pb::raft_server::RaftServer::new(self.raft_service(Arc::new(removed)))
@@ -259,7 +259,7 @@ impl ControlGroup {
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }
 
-    /// What answers behind it.
+    /// The implementation behind it.
     pub(crate) fn raft_service(&self, removed: Arc<dyn Fn(NodeId) -> bool + Send + Sync>) -> RaftService {
         RaftService::new(
             self.me.clone(),
@@ -272,8 +272,8 @@ impl ControlGroup {
         )
     }
 
-    /// Hands leadership over without a gap: asks `to` to campaign at once. Whether it won shows in
-    /// [`leadership`](Self::leadership). Does nothing on a follower.
+    /// Hands leadership over without a gap: asks `to` to campaign at once. [`leadership`](Self::leadership) shows
+    /// whether it won. Does nothing on a follower.
     ///
     /// # Errors
     /// The node has stopped.
@@ -281,24 +281,24 @@ impl ControlGroup {
         self.raft.trigger().transfer_leader(to.get()).await.map_err(|_| ProposeError::Stopped)
     }
 
-    /// Adds a replica that does not vote yet and returns once it holds everything up to its own addition, however long
-    /// that takes.
+    /// Adds a replica as a learner, and returns once it holds everything up to its own addition, however long that
+    /// takes.
     ///
-    /// Ids are never reused: take the log index of a proposal, which nobody had before.
+    /// Ids are never reused: use the log index of a proposal, which is unique.
     ///
     /// # Errors
     /// The address is not host:port, or the group did not agree.
     pub async fn add_learner(&self, node: NodeId, address: String) -> Result<(), MembershipError> {
         validate_address(&address).map_err(|reason| MembershipError::Refused(format!("address {reason}")))?;
-        // The library's own wait is content with a lag for which it would send no snapshot: in a young group also with
-        // one that never answered.
+        // The library's own wait accepts a lag below the limit for a snapshot: in a young group even that of a learner
+        // that never answered.
         match self.raft.add_learner(node.get(), BasicNode::new(address), false).await {
             Ok(added) => self.catches_up(node, added.log_id.index).await,
             Err(error) => Err(self.membership_error(error)),
         }
     }
 
-    /// Waits until a replica has told that it holds the entry of that index, by which it was added.
+    /// Waits until a replica reports that it holds the entry at that index, by which it was added.
     async fn catches_up(&self, node: NodeId, index: u64) -> Result<(), MembershipError> {
         let mut metrics = self.raft.metrics();
         loop {
@@ -337,7 +337,7 @@ impl ControlGroup {
         }
     }
 
-    /// Lets go of learners that shall not be in the group.
+    /// Removes learners from the group.
     ///
     /// # Errors
     /// One of them votes, another change is under way, or the group did not agree.
@@ -349,8 +349,8 @@ impl ControlGroup {
         }
     }
 
-    /// Stops this replica: answers nobody any more, writes what is queued and lets go of the disk. The others elect if
-    /// it led. Takes three seconds at most: what a disk that hangs does not take by then ends with the process.
+    /// Stops this replica: it answers no more calls, writes what is queued, and releases the disk. If it led, the
+    /// others elect. Takes at most three seconds: what a hung disk has not taken by then is lost with the process.
     pub async fn shutdown(&self) {
         match tokio::time::timeout(CORE_ENDS_WITHIN, self.raft.shutdown()).await {
             Ok(Ok(())) => {}
@@ -372,7 +372,7 @@ impl ControlGroup {
         match error {
             RaftError::Fatal(Fatal::Stopped | Fatal::Panicked | Fatal::StorageError(_)) => ProposeError::Stopped,
             RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => match self.other_leader(&forward) {
-                // A leader whose lease ran out refuses without naming anybody.
+                // A leader whose lease ran out refuses without naming a leader.
                 None if self.leadership.borrow().is_leader => ProposeError::NoQuorum,
                 leader => ProposeError::NotLeader { leader },
             },
@@ -408,16 +408,16 @@ fn raft_config(config: &GroupConfig) -> Result<Config, String> {
         election_timeout_max: whole_ms(timing.election_max),
         quorum_loss_probe_interval: Some(whole_ms(timing.quorum_loss_probe)),
         enable_pre_vote: Some(true),
-        // The state is in memory and the committed mark on disk is only a hint, so a restarted leader may not know what
-        // it had already confirmed. It has to win an election, whose first entry tells it, before it serves reads.
+        // The state is in memory, and the committed mark on disk is only a hint, so a restarted leader may not know
+        // what it had already confirmed. Before it serves reads it must win an election, whose first entry tells it.
         enable_leader_restore: Some(false),
         install_snapshot_timeout: whole_ms(timing.snapshot_timeout),
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot.entries),
         max_in_snapshot_log_to_keep: config.snapshot.entries_kept,
-        // A follower that lags further than what is kept of the log gets a snapshot at once.
+        // A follower that lags by more than the kept log gets a snapshot at once.
         replication_lag_threshold: config.snapshot.entries.saturating_add(config.snapshot.entries_kept),
         max_payload_entries: APPEND_ENTRIES_MAX,
-        // An unreachable peer is tried again after a heartbeat, then more rarely, but within an election timeout.
+        // An unreachable peer is retried after one heartbeat, then less often, but at least once per election timeout.
         backoff: format!("{retry}ms {}ms ...{retry_max}ms", retry.saturating_mul(2)),
         ..Config::default()
     }

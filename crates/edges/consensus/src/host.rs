@@ -1,23 +1,23 @@
-//! Where a replica runs.
+//! The environment of a replica.
 
 use std::io;
 
 use crate::config::SnapshotEvery;
 use crate::log::simulated::SimulatedDisk;
 
-/// What a replica's disk and blocking work are.
+/// The disk of a replica, and how it does blocking work.
 #[derive(Clone, Debug, Default)]
 pub enum Host {
-    /// A machine: the engine of the configuration, threads for what blocks.
+    /// A machine: the configured engine, and threads for blocking work.
     #[default]
     Machine,
-    /// A simulation: a disk in memory that outlives the replica, and everything in tasks of the one thread that
-    /// simulates, so that nothing but the simulation decides what comes first. Snapshots are files here too. Its
-    /// network is that of the [`Net`](symphony_net::Net) in the configuration.
+    /// A simulation: a disk in memory that outlives the replica, and all work in tasks of the one simulation thread,
+    /// so that the simulation alone decides the order. Snapshots are files here too. The network is the simulated
+    /// [`Net`](symphony_net::Net) in the configuration.
     Simulation {
         /// The log's disk.
         disk: SimulatedDisk,
-        /// How often the log is folded: far more often than on a machine, so that a short run sees it.
+        /// How often the log is compacted: far more often than on a machine, so that a short run covers it.
         snapshot: SnapshotEvery,
     },
 }
@@ -31,7 +31,7 @@ impl Host {
     }
 }
 
-/// Where what blocks is done.
+/// Where blocking work runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Blocking {
     #[default]

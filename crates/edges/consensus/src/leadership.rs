@@ -1,4 +1,4 @@
-//! Who leads, as this node knows it.
+//! The leader, as this node knows it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,30 +16,31 @@ use crate::raft_types::{LogIdOf, StoredMembershipOf, TypeConfig, VoteOf};
 use crate::timing::Timing;
 use crate::wire::Gate;
 
-/// Who leads, as this node knows it. Knowledge, not permission: what must not happen twice is fenced by a token.
+/// The leader, as this node knows it. Knowledge, not permission: actions that must not happen twice are fenced by a
+/// token.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Leadership {
     /// The replica that this node follows.
     pub leader: Option<NodeId>,
     /// Whether that is this node.
     pub is_leader: bool,
-    /// The Raft term. Not a fencing number: a restarted leader may resume in the same term with empty memory.
+    /// The Raft term. Not a fencing token: a restarted leader may resume in the same term with empty memory.
     pub term: u64,
-    /// For a leader, when the last request was *sent* that a quorum acknowledged.
+    /// For a leader: when the last request was *sent* that a quorum has acknowledged.
     pub quorum_acked: Option<Instant>,
     /// Whether this node is the only voter, and so its own quorum.
     pub alone: bool,
 }
 
 impl Leadership {
-    /// For a leader, up to when it is known to have led with a quorum; `now` if it is its own quorum.
+    /// For a leader, the latest time at which it is known to have led with a quorum; `now` if it is its own quorum.
     #[must_use]
     pub fn confirmed(&self, now: Instant) -> Option<Instant> {
         if self.is_leader && self.alone { Some(now) } else { self.quorum_acked.filter(|_| self.is_leader) }
     }
 }
 
-/// What the library does when it is told: the ticks are on again whenever nobody is there to watch.
+/// Switches the library's ticks; they are on again when this is dropped.
 struct Ticks {
     raft: Raft<TypeConfig, Machine>,
     on: bool,
@@ -59,7 +60,7 @@ impl Drop for Ticks {
     }
 }
 
-/// What [`follow`] looks at.
+/// Inputs of [`follow`].
 pub(crate) struct Signs {
     /// Whether the disk hangs.
     pub(crate) stalled: watch::Receiver<bool>,
@@ -67,13 +68,13 @@ pub(crate) struct Signs {
     pub(crate) heard: Arc<Heard>,
 }
 
-/// Follows the library and the disk until the library stops, then closes the watch; and keeps its clock ([`Pacing`]). A
-/// leader whose disk hangs and that keeps quiet is no leader any more, whatever the library, which may be waiting for
-/// that disk, still says. Wakes watchers only when leader or term change; `quorum_acked` moves with every heartbeat and
-/// is read when wanted.
+/// Follows the library and the disk until the library stops, then closes the watch; also controls the library's clock
+/// ([`Pacing`]). A leader that falls silent because its disk hangs is shown as no leader, whatever the library, which
+/// may be waiting for that disk, still says. Watchers are notified only when leader or term change; `quorum_acked`
+/// moves with every heartbeat and is read on demand.
 ///
-/// The library says something new of all its measures after each of its turns, and of who leads only when that changes.
-/// The former is waited for only while it ticks.
+/// The library updates its metrics after each of its turns, and the leader only when it changes. The metrics are
+/// awaited only while it ticks.
 pub(crate) async fn follow(
     raft: Raft<TypeConfig, Machine>,
     signs: Signs,
@@ -94,7 +95,7 @@ pub(crate) async fn follow(
             let running = metrics.running_state.is_ok();
             let is_stalled = *stalled.borrow_and_update();
             let is_leader = running && metrics.state.is_leader() && !is_stalled;
-            // The library's instant has no accessor but its age.
+            // The library's instant is only accessible as its age.
             let age = metrics.last_quorum_acked.filter(|_| is_leader).map(|acked| acked.elapsed());
             let quorum_acked = age.and_then(|age| at.checked_sub(age));
             let silent = is_stalled.then_some(metrics.id);
@@ -122,11 +123,11 @@ pub(crate) async fn follow(
         } else {
             Role::Unsettled
         };
-        // What is told of roles is ahead of the rest for a moment.
+        // The library's role may be ahead of its metrics for a moment.
         let order = pacing.step(at, if in_step { role } else { Role::Unsettled });
         ticks.set(order.ticks);
         if order.heartbeat {
-            // The queue to the library is long; if it is full all the same, the next one will do.
+            // The library's queue is long; if it is full all the same, the next heartbeat will do.
             let _ = raft.trigger().heartbeat().now_or_never();
         }
         let again = async {
@@ -139,14 +140,14 @@ pub(crate) async fn follow(
             biased;
             changed = roles.changed() => ended = changed.is_err(),
             changed = metrics.changed(), if order.ticks => ended = changed.is_err(),
-            // Closed where there is no disk to watch, and at the end.
+            // Closed if there is no disk to watch, and at the end.
             changed = stalled.changed(), if watched => watched = changed.is_ok(),
             () = again => {}
         }
     }
 }
 
-/// By what it is seen whether two reports of the library are of the same moment.
+/// Fields that show whether two reports of the library are of the same moment.
 #[derive(Debug, PartialEq, Eq)]
 struct Standing {
     follows: bool,

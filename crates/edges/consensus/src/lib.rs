@@ -1,7 +1,7 @@
-//! Agreement: one Raft group per cluster over a deterministic state machine given as bytes.
+//! Consensus: one Raft group per cluster over a deterministic state machine with byte-string commands.
 //!
-//! This is the only crate that knows which Raft library and which storage engine are used. Its callers see commands,
-//! responses, log indexes and who leads.
+//! Only this crate depends on the Raft library and the storage engines. Its callers see commands, responses, log
+//! indexes and the leader.
 
 mod config;
 mod disk;

@@ -5,8 +5,8 @@ use std::time::Duration;
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// Largest command, bytes. The control plane's largest is a plan of some thousand models at about 100 bytes each;
-/// etcd's reference cap is 1.5 MiB.
+/// Largest command, in bytes. The control plane's largest is a plan of some thousand models at about 100 bytes each;
+/// etcd's limit is 1.5 MiB.
 pub const COMMAND_BYTES_MAX: usize = MIB;
 
 /// Largest state in a snapshot, bytes.
@@ -15,7 +15,7 @@ pub const SNAPSHOT_STATE_BYTES_MAX: usize = 64 * MIB;
 /// Largest snapshot image: the state, and room for header, membership and padding.
 pub(crate) const SNAPSHOT_IMAGE_BYTES_MAX: usize = SNAPSHOT_STATE_BYTES_MAX + MIB;
 
-/// Entries read for one replication request stop after this many bytes, but hold at least one entry.
+/// Entries read for one replication request stop after this many bytes, but at least one entry is read.
 pub(crate) const READ_BYTES_MAX: usize = MIB;
 
 /// Largest message accepted: `READ_BYTES_MAX` before the last entry, that entry, and room for positions.
@@ -27,12 +27,12 @@ pub(crate) const SNAPSHOT_CHUNK_BYTES: usize = 256 * KIB;
 /// Entries in one replication request.
 pub(crate) const APPEND_ENTRIES_MAX: u64 = 512;
 
-/// Appends of one stream without an answer, at both ends. Within the deadline of the first, three heartbeats, there are
-/// three of them; entries are sent one request at a time.
+/// Unanswered appends of one stream, at both ends. Within the deadline of the first, which is three heartbeats, there
+/// are three; entries are sent one request at a time.
 pub(crate) const APPENDS_UNANSWERED_MAX: usize = 8;
 
-/// The format of Raft's messages and of how they are exchanged; others are refused. 1 named none, and called for each
-/// append; 2 did not say what was acknowledged.
+/// The format of Raft's messages and of their exchange; other formats are refused. Format 1 had no number, and used
+/// one call per append; format 2 did not carry the acknowledged position.
 pub(crate) const WIRE_FORMAT: u32 = 3;
 
 /// Bytes of one stored value in sled, which writes a whole leaf of its tree at a time and moves one above a quarter of
@@ -40,7 +40,7 @@ pub(crate) const WIRE_FORMAT: u32 = 3;
 /// been given 4 of a neighbour: 20 x 4 KiB = 80 KiB, so larger frames are split over several keys.
 pub(crate) const VALUE_BYTES_MAX: usize = 4 * KIB;
 
-/// Recent entries kept in memory for replication, bytes. Entries that are not yet written are kept whatever their size.
+/// Recent entries kept in memory for replication, in bytes. Entries not yet written are kept beyond this limit.
 pub(crate) const TAIL_BYTES_MAX: usize = 8 * MIB;
 
 /// Operations waiting for the writer thread; more make the Raft core wait.
@@ -64,15 +64,15 @@ pub const ADDRESS_BYTES_MAX: usize = 260;
 /// Most members of a group, voters and learners. More replicas make agreement slower, not safer.
 pub const MEMBERS_MAX: usize = 64;
 
-/// Room reserved on disk that is given back when the disk is full, so that a node can still open its log. Bytes.
+/// Disk space reserved and freed when the disk is full, so that a node can still open its log. Bytes.
 pub(crate) const BALLAST_BYTES: usize = 8 * MIB;
 
 /// An engine's page cache, bytes: the log is read from memory except by far-behind followers.
 pub(crate) const ENGINE_CACHE_BYTES: usize = 16 * MIB;
 
-/// How long a replica that ends waits for its Raft core, which may itself wait for a disk that hangs.
+/// How long a stopping replica waits for its Raft core, which may itself wait for a hung disk.
 pub(crate) const CORE_ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long it waits after that for its log to be written and closed. What is lost then was never acknowledged; with
-/// the second before it, little of the 10 s that service managers give.
+/// How long it then waits for its log to be written and closed. Whatever is lost then was never acknowledged. With the
+/// second before it, this is a small part of the 10 s that service managers allow.
 pub(crate) const LOG_CLOSES_WITHIN: Duration = Duration::from_secs(2);

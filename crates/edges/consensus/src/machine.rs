@@ -20,7 +20,7 @@ use crate::state_machine::StateMachine;
 type Meta = SnapshotMeta<LeaderIdOf, u64, BasicNode>;
 pub(crate) type SnapshotOf = Snapshot<LeaderIdOf, u64, BasicNode, Bytes>;
 
-/// What the library calls the description of a snapshot.
+/// The library's description of a snapshot.
 pub(crate) fn snapshot_meta(image: &Image) -> Result<Meta, String> {
     let membership = raft_types::membership(image.members.clone())?;
     Ok(SnapshotMeta {
@@ -35,7 +35,7 @@ fn invalid(error: impl fmt::Display) -> io::Error {
 
 /// Applies committed entries to the state, in memory; the log and the last snapshot bring it back after a restart.
 pub(crate) struct Machine {
-    /// One owner; the lock only makes the value shareable and is never contended.
+    /// There is one user; the lock only makes the value shareable and is never contended.
     state: Mutex<Box<dyn StateMachine>>,
     applied: Option<LogIdOf>,
     membership: StoredMembershipOf,
@@ -51,7 +51,7 @@ impl fmt::Debug for Machine {
 }
 
 impl Machine {
-    /// Restores the newest sound snapshot, if there is one.
+    /// Restores the newest intact snapshot, if there is one.
     pub(crate) fn open(state: Box<dyn StateMachine>, shelf: Arc<Shelf>, fault: OnDiskError) -> io::Result<Self> {
         let membership = StoredMembershipOf::default();
         let mut machine =
@@ -62,7 +62,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The same, with snapshots written and read there.
+    /// Sets where snapshots are written and read.
     pub(crate) const fn blocking(mut self, blocking: Blocking) -> Self {
         self.blocking = blocking;
         self

@@ -1,51 +1,52 @@
-//! Who drives the group's clock: the library's ticks, or one timer of ours. A pure value.
+//! Decides what drives the group's clock: the library's ticks, or a timer of ours. A pure value.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::timing::Timing;
 
-/// What a replica is to its group, as far as the clock is concerned.
+/// A replica's role, as far as the clock is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// It leads, and a quorum acknowledged what it sent at that time, if ever.
     Leads { confirmed: Option<Instant> },
     /// It follows a leader, whose last message was taken at that time, if ever.
     Follows { heard: Option<Instant> },
-    /// It campaigns, knows of no leader, or is no good as one.
+    /// It campaigns, knows no leader, or must not lead.
     Unsettled,
 }
 
-/// What is to be done until the next look.
+/// The orders until the next look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Order {
     /// Whether the library ticks.
     pub(crate) ticks: bool,
-    /// Whether a heartbeat goes out now.
+    /// Whether to send a heartbeat now.
     pub(crate) heartbeat: bool,
-    /// When to look again at the latest; `None` while the library ticks: each of its turns is a reason to look.
+    /// The latest time of the next look; `None` while the library ticks, since each of its turns leads here.
     pub(crate) again: Option<Instant>,
 }
 
 /// Decides when the library ticks.
 ///
-/// It ticks every fifth of a heartbeat, to see whether a heartbeat is due or an election. Neither is, most of the time:
-/// a leader with a quorum only needs one timer for its heartbeats, and a follower that heard its leader a moment ago
-/// will not campaign before an election timeout has passed. So both are left in peace, and in every other case the
-/// library's own clock runs. Elections are decided by the library and its clock alone, at the times that they always
+/// The library ticks every fifth of a heartbeat, to check whether a heartbeat or an election is due. Mostly neither
+/// is: a leader with a quorum needs only one timer for its heartbeats, and a follower that has just heard its leader
+/// will not campaign before an election timeout has passed. In these two cases the ticks are off; in every other case
+/// the library's own clock runs. Elections are decided by the library and its clock alone, at the same times as with
+/// ticks always on.
 /// were.
 #[derive(Debug)]
 pub(crate) struct Pacing {
     heartbeat: Duration,
     calm: Duration,
-    /// When a leader's next heartbeat goes out, while the library does not tick.
+    /// When a leader's next heartbeat is due while the library does not tick.
     due: Option<Instant>,
 }
 
 impl Pacing {
     pub(crate) fn new(timing: &Timing) -> Self {
-        // Three heartbeats. A follower campaigns one `election_min` after the last sign of life at the earliest, or
-        // later: what is left is more than the one tick that switching them on may take.
+        // Three heartbeats. A follower campaigns at the earliest one `election_min` after the last sign of life: the
+        // rest is more than the one tick that switching the ticks on may take.
         Self { heartbeat: timing.heartbeat, calm: timing.election_min * 3 / 4, due: None }
     }
 
@@ -55,7 +56,7 @@ impl Pacing {
             Role::Leads { confirmed } if calm_until(confirmed).is_some() => {
                 let heartbeat = self.due.is_none_or(|due| due <= now);
                 if heartbeat {
-                    // Who was held up does not make up for what it missed.
+                    // A delayed leader does not make up for missed heartbeats.
                     let in_step = self.due.map(|due| due + self.heartbeat).filter(|next| now < *next);
                     self.due = Some(in_step.unwrap_or(now + self.heartbeat));
                 }
@@ -75,7 +76,7 @@ impl Pacing {
     }
 }
 
-/// When the leader was heard last: the arrival of a message that the library then took.
+/// When the leader was last heard: the arrival of a message that the library then accepted.
 #[derive(Debug, Default)]
 pub(crate) struct Heard(Mutex<Option<Instant>>);
 
@@ -148,8 +149,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, and however late the looks are: without ticks there was a sign of life a moment ago, the
-        /// next look is due before that moment is over, and heartbeats are no further apart than looks allow.
+        /// Whatever happens, and however late the looks are: without ticks there was a recent sign of life, the next
+        /// look is due before that has expired, and heartbeats are no further apart than the looks.
         #[test]
         fn without_ticks_there_was_a_sign_of_life_a_moment_ago(
             looks in prop::collection::vec((0_u64..60, 0_u8..3, 0_u64..150), 1..200),

@@ -1,4 +1,4 @@
-//! Whether this node takes part in its group: answers the others, and campaigns.
+//! Whether this node takes part in Raft: answers the others, and campaigns.
 
 use std::path::PathBuf;
 
@@ -16,17 +16,17 @@ use crate::wire::has_forgotten;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Allowed {
     open: bool,
-    /// For ever, in this life.
+    /// Permanently, for this boot.
     forgotten: bool,
 }
 
-/// Shared by the group's handle and the service that answers the others.
+/// Shared by the group's handle and the service for the other replicas.
 #[derive(Debug)]
 pub(crate) struct Participation {
     allowed: watch::Sender<Allowed>,
     raft: Raft<TypeConfig, Machine>,
     log: LogStore,
-    /// Where it is written down that this directory is not to be used again.
+    /// The directory to mark as never to be used again.
     dir: PathBuf,
     blocking: Blocking,
 }
@@ -37,7 +37,7 @@ impl Participation {
         Self { allowed: watch::Sender::new(Allowed { open: true, forgotten: false }), raft, log, dir, blocking }
     }
 
-    /// Whether it does.
+    /// Whether it takes part.
     pub(crate) fn is_open(&self) -> bool {
         let allowed = self.allowed.borrow();
         allowed.open && !allowed.forgotten
@@ -48,8 +48,8 @@ impl Participation {
         self.apply();
     }
 
-    /// Whether it still holds what the leader by `vote` was told to be durable here. If not, it neither votes nor
-    /// acknowledges any more.
+    /// Whether this node still holds what it reported as durable to the leader with this vote. If not, it stops voting
+    /// and acknowledging.
     pub(crate) fn holds(&self, vote: Ballot, acknowledged: Option<Position>) -> bool {
         let known = self.log.known();
         if !has_forgotten((known.vote, known.last), vote, acknowledged) {
@@ -64,8 +64,8 @@ impl Participation {
         false
     }
 
-    /// It has forgotten what it acknowledged, in this life and over this directory for ever. Nobody waits for a disk
-    /// that may hang.
+    /// It has lost what it acknowledged: it stops for this boot, and for ever over this directory. Does not wait for
+    /// the disk, which may hang.
     pub(crate) fn forget(&self) {
         self.allowed.send_modify(|allowed| allowed.forgotten = true);
         self.apply();

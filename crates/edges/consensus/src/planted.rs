@@ -1,5 +1,5 @@
-//! Bugs that a simulation plants in this crate, to see that it finds them. For the whole process, several if it takes
-//! several.
+//! Bugs that a simulation plants in this crate to check that it finds them. Global for the process; several at once if
+//! a failure needs several.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -9,27 +9,27 @@ use openraft::storage::EntryResponder;
 
 use crate::raft_types::TypeConfig;
 
-/// What is wrong on purpose.
+/// The planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Bug {
-    /// A vote alone is not made durable before it is told.
+    /// A vote alone is not made durable before it is sent.
     VotesNotSynced,
-    /// A leader without a quorum goes on sending entries and snapshots. Where its words arrive at once, whoever takes
-    /// none of them for a sign of life that are old elects another one all the same: so this alone changes little.
+    /// A leader without a quorum goes on sending entries and snapshots. Has little effect alone where messages arrive
+    /// at once: followers that ignore stale messages as signs of life elect another leader anyway.
     NoQuorumGate,
-    /// What a leader sends is believed however old it is. Where its words arrive at once, the gate of a leader without
-    /// a quorum is enough to have another one elected; over a link that hardly moves it is not.
+    /// A leader's messages count as signs of life however old they are. Where messages arrive at once, the gate of a
+    /// leader without a quorum is enough for another election; over a very slow link it is not.
     OldAppendsBelieved,
-    /// Neighbouring commands that are applied together change places.
+    /// Neighbouring commands that are applied together are swapped.
     DisorderedApply,
     /// Reads do not ask a quorum.
     ReadsWithoutQuorum,
     /// A follower that has heard a leader once never looks at its own clock again.
     TicksStayOff,
-    /// A replica that has less than it acknowledged to its leader takes part all the same.
+    /// A replica that has less than it acknowledged to its leader takes part anyway.
     ForgottenUnnoticed,
-    /// Nobody asks whether others know a later life of a replica.
+    /// Replicas are not asked whether they know a later boot of this one.
     LivesUnasked,
 }
 
@@ -41,7 +41,7 @@ pub fn plant(bug: Bug) {
     PLANTED.fetch_or(1 << bug as u8, Ordering::Relaxed);
 }
 
-/// Whether it was planted.
+/// Whether the bug was planted.
 #[must_use]
 pub fn is(bug: Bug) -> bool {
     PLANTED.load(Ordering::Relaxed) & (1 << bug as u8) != 0

@@ -33,7 +33,7 @@ impl fmt::Debug for Command {
     }
 }
 
-/// What the state machine answered; empty for the group's own entries.
+/// The state machine's response; empty for the group's own entries.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Response(pub(crate) Vec<u8>);
 
@@ -77,10 +77,10 @@ impl From<&MembershipOf> for Members {
     }
 }
 
-/// A membership of the library's.
+/// A membership in the library's type.
 ///
 /// # Errors
-/// Says what is inconsistent: an empty set of voters, or a voter without an address.
+/// The inconsistency: an empty set of voters, or a voter without an address.
 pub(crate) fn membership(members: Members) -> Result<MembershipOf, String> {
     if members.configs.is_empty() && members.addresses.is_empty() {
         return Ok(Membership::default());
@@ -101,10 +101,10 @@ impl From<EntryOf> for Record {
     }
 }
 
-/// An entry of the library's.
+/// An entry in the library's type.
 ///
 /// # Errors
-/// Says what is inconsistent in a membership.
+/// The inconsistency of a membership.
 pub(crate) fn entry(record: Record) -> Result<EntryOf, String> {
     let payload = match record.body {
         Body::Blank => EntryPayload::Blank,

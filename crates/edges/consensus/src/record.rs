@@ -1,4 +1,4 @@
-//! The words of agreement, free of any Raft library: what disk and wire formats are made of.
+//! Raft's data in types of our own, independent of any Raft library: disk and wire formats are built from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +20,14 @@ pub(crate) struct Ballot {
     pub(crate) committed: bool,
 }
 
-/// Who votes (two sets during a change) and where everybody is reached.
+/// The voters (two sets during a change), and the addresses of all members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Members {
     pub(crate) configs: Vec<BTreeSet<u64>>,
     pub(crate) addresses: BTreeMap<u64, String>,
 }
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     Blank,

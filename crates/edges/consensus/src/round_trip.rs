@@ -1,18 +1,18 @@
-//! How old the messages are that arrive. A pure value; whoever hears a sender keeps one for it.
+//! Detects old messages. A pure value; each receiver keeps one per sender.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Answers that have not come back yet: a bound of seconds at a message every few milliseconds.
+/// Answers that no message has confirmed yet: at a message every few milliseconds, a bound of seconds.
 const UNECHOED_MAX: usize = 1024;
 
-/// A connection that hardly moves still delivers: what arrives was sent long ago, and its sender may be gone for all
-/// practical purposes. So a message says which answer its sender had last, and one that does not know of an answer sent
-/// `patience` ago is no sign of life. Only the receiver's clock is asked.
+/// A very slow connection still delivers: its messages were sent long ago, and the sender may be gone. So each message
+/// carries the number of the last answer that its sender had received. A message that does not confirm an answer from
+/// `patience` ago is no sign of life. Only the receiver's clock is used.
 #[derive(Debug)]
 pub struct RoundTrip {
     patience: Duration,
-    /// Answers that no message has told of, by the number of the message that each was for.
+    /// Unconfirmed answers, by the number of the message that each answered.
     unechoed: VecDeque<(u64, Instant)>,
 }
 
@@ -23,15 +23,16 @@ impl RoundTrip {
         Self { patience, unechoed: VecDeque::new() }
     }
 
-    /// A message of that number is answered now.
+    /// The message with this number is answered now.
     pub fn answered(&mut self, now: Instant, number: u64) {
-        // The oldest are what counts; of newer ones the next that has room is as good.
+        // The oldest ones decide; of the newer ones any that fits serves as well.
         if self.unechoed.len() < UNECHOED_MAX {
             self.unechoed.push_back((number, now));
         }
     }
 
-    /// Whether a message was sent lately whose sender had the answer to the one of number `echoed` last.
+    /// Whether a message was sent recently, if the last answer that its sender had received was the one to number
+    /// `echoed`.
     pub fn is_recent(&mut self, now: Instant, echoed: u64) -> bool {
         while self.unechoed.front().is_some_and(|(number, _)| *number <= echoed) {
             self.unechoed.pop_front();

@@ -45,9 +45,9 @@ pub enum Plant {
     SledFlushOnly,
     /// A snapshot's file is synced, its name is not.
     SnapshotNameUnsynced,
-    /// The end of the log is marked before the entries are there.
+    /// The end of the log is marked before the entries are written.
     EndMarkApart,
-    /// A sync that failed is taken for one that did not.
+    /// A failed sync counts as successful.
     SwallowedSyncError,
 }
 
@@ -89,7 +89,7 @@ impl FromStr for Plant {
     }
 }
 
-/// Where an entry stands: the term of its leader, which is always node 1 here, and its index.
+/// The place of an entry: the term of its leader, which is always node 1 here, and its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The term.
@@ -103,13 +103,13 @@ pub struct Place {
 pub struct Vote {
     /// The term.
     pub term: u64,
-    /// For whom.
+    /// The node voted for.
     pub node: u64,
     /// Whether a quorum granted it.
     pub committed: bool,
 }
 
-/// What a disk holds.
+/// The contents of a disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
     /// The last vote.
@@ -145,7 +145,7 @@ pub struct Opening {
     pub on_disk_error: OnDiskError,
     /// The bug to plant.
     pub plant: Option<Plant>,
-    /// Whether room is reserved for a full disk; it takes time, and most crashes do not need it.
+    /// Whether disk space is reserved for a full disk; that takes time, and most crashes do not need it.
     pub with_ballast: bool,
 }
 
@@ -157,7 +157,7 @@ pub struct Storage {
     late_ack: Arc<Mutex<LateAck>>,
 }
 
-/// An acknowledgement that a planted bug keeps back until after the next.
+/// An acknowledgement that a planted bug withholds until after the next one.
 #[derive(Default)]
 struct LateAck {
     under_way: usize,
@@ -198,7 +198,7 @@ impl Storage {
         Ok(Self { log, machine, plant: opening.plant, late_ack: Arc::default() })
     }
 
-    /// What is there.
+    /// The present contents.
     #[must_use]
     pub fn known(&self) -> Known {
         let known = self.log.known();
@@ -239,7 +239,7 @@ impl Storage {
         self.log.push(records.collect(), done).await
     }
 
-    /// A planted bug: an acknowledgement comes after the next one, if there will be one.
+    /// A planted bug: an acknowledgement comes after the next one, if there is one.
     fn one_ack_late(&self, done: Done) -> Done {
         let late = self.late_ack.clone();
         late.lock().unwrap_or_else(PoisonError::into_inner).under_way += 1;
@@ -302,7 +302,7 @@ impl Storage {
         self.machine.apply(futures::stream::iter(entries.collect::<Vec<_>>())).await
     }
 
-    /// Folds the state into a snapshot; durable when this returns.
+    /// Compacts the state into a snapshot; durable on return.
     ///
     /// # Errors
     /// The disk has failed.
@@ -310,7 +310,7 @@ impl Storage {
         self.machine.get_snapshot_builder().await.build_snapshot().await.map(|_| ())
     }
 
-    /// Bytes that the log takes on disk, by its engine's word.
+    /// Bytes that the log takes on disk, according to its engine.
     ///
     /// # Errors
     /// The disk has failed.
@@ -318,7 +318,7 @@ impl Storage {
         self.log.disk_bytes()
     }
 
-    /// Writes what is queued and lets go of the files.
+    /// Writes what is queued and releases the files.
     pub async fn close(self) {
         self.log.close().await;
     }

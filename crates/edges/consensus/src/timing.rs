@@ -1,14 +1,14 @@
-//! How fast a group notices, and how patient it is.
+//! The timeouts of a control group.
 
 use std::time::Duration;
 
-/// The clockwork of a control group. Use one of the profiles; their arithmetic is beside them.
+/// The timeouts of a control group. Use one of the profiles; their arithmetic is beside them.
 ///
 /// A follower campaigns `election_max + U(election_min, election_max)` after it last heard its leader, so with fsyncs
 /// and two network legs a dead leader is replaced after roughly `1.8` to `2.2` times `election_max`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timing {
-    /// A leader shows itself this often.
+    /// Interval of a leader's heartbeats.
     pub heartbeat: Duration,
     /// Shortest election timeout; at least ten times a typical append including its fsync.
     pub election_min: Duration,
@@ -16,7 +16,7 @@ pub struct Timing {
     pub election_max: Duration,
     /// Deadline of an RPC. Below `election_min`: a candidate must know its votes before it campaigns again.
     pub rpc_timeout: Duration,
-    /// Deadline of a connection attempt. At most `rpc_timeout`: a dial outlives no call that waits for it.
+    /// Deadline of a connection attempt. At most `rpc_timeout`: a dial must not outlast the call that waits for it.
     pub connect_timeout: Duration,
     /// A connection is probed this often.
     pub keep_alive_interval: Duration,
@@ -29,8 +29,8 @@ pub struct Timing {
     pub snapshot_timeout: Duration,
     /// How long a proposal or a read waits for a quorum.
     pub proposal_timeout: Duration,
-    /// A leader that waits longer than this for one write to its disk hands over. At least `election_max`: a pause that
-    /// the followers would not even notice is no reason.
+    /// A leader that waits longer than this for one write to its disk hands over. At least `election_max`: a shorter
+    /// pause, which followers do not even notice, is no reason.
     pub disk_stall: Duration,
 }
 

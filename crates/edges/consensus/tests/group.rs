@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::Server;
 
-/// A command that only others can read.
+/// A command that this release cannot decode.
 const UNREADABLE: &[u8] = b"of another release";
 
 /// A list of commands, seen from outside.
@@ -72,7 +72,7 @@ impl Replica {
                 let _ = stopped.await;
             },
         );
-        // Dropped with its connections when told: peers hold theirs open, so a graceful end would never come.
+        // Aborted with its connections: peers keep theirs open, so a graceful shutdown would never end.
         let server = tokio::spawn(async move { serve.await.expect("server runs") });
         Self { group, ledger, stop: Some(stop), server }
     }
@@ -87,7 +87,7 @@ impl Replica {
     }
 }
 
-/// Where the replicas of one cluster live.
+/// Directories and addresses of one cluster's replicas.
 struct Cluster {
     dirs: TempDir,
     addresses: BTreeMap<NodeId, SocketAddr>,
@@ -187,7 +187,7 @@ impl Cluster {
 async fn a_group_survives_its_leader() {
     let mut cluster = Cluster::start(3, SnapshotEvery::default()).await;
 
-    // Phase 1: a leader is found, what it is told reaches everybody.
+    // Phase 1: a leader is found, and its commands reach all replicas.
     let proposed = cluster.propose("one").await;
     assert_eq!(proposed.response, format!("one at {}", proposed.index).into_bytes());
     cluster.all_have("one").await;
@@ -215,7 +215,7 @@ async fn a_group_survives_its_leader() {
     cluster.propose(&largest).await;
     cluster.all_have(&largest).await;
 
-    // Phase 5: the leader dies, another takes over and goes on counting.
+    // Phase 5: the leader dies; another takes over and continues the log.
     let dead = cluster.running[&first].group.clone();
     cluster.stop(first).await;
     assert_eq!(dead.propose(b"lost".to_vec()).await, Err(ProposeError::Stopped));
@@ -224,7 +224,7 @@ async fn a_group_survives_its_leader() {
     assert!(cluster.propose("two").await.index > proposed.index);
     cluster.all_have("two").await;
 
-    // Phase 6: the dead one comes back from its disk and catches up, in the same order as everybody.
+    // Phase 6: the dead one restarts from its disk and catches up, in the same order as the others.
     cluster.restart(first).await;
     cluster.propose("three").await;
     cluster.all_have("three").await;
@@ -247,7 +247,7 @@ async fn a_replica_ends_rather_than_go_on_without_what_it_cannot_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn everything_survives_when_all_stop() {
-    // On the fast clockwork, which a loaded machine may make elect more often but never differently.
+    // With fast timing, which may cause more elections on a loaded machine but never different results.
     let mut cluster = Cluster::start_with(3, SnapshotEvery::default(), Timing::lan()).await;
     for line in ["one", "two", "three"] {
         cluster.propose(line).await;
@@ -262,7 +262,7 @@ async fn everything_survives_when_all_stop() {
     cluster.propose("four").await;
     cluster.all_have("four").await;
     for replica in cluster.running.values() {
-        // A proposal that timed out was made again and may be there twice.
+        // A proposal that timed out was repeated and may be applied twice.
         let mut lines = replica.ledger.lines();
         lines.dedup();
         assert_eq!(lines, ["one", "two", "three", "four"]);
@@ -284,8 +284,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Whether a replica that comes back over an older copy of its disk was told; not if another one leads by then, which
-/// does not know what was acknowledged, and brings what is missing.
+/// Whether a replica with an older copy of its disk was detected; not if another one leads by then, which does not
+/// know what was acknowledged and sends the missing entries.
 async fn is_told_of_an_older_copy() -> bool {
     let mut cluster = Cluster::start(3, SnapshotEvery::default()).await;
     cluster.propose("one").await;
@@ -298,7 +298,7 @@ async fn is_told_of_an_older_copy() -> bool {
     cluster.stop(victim).await;
     copy(&dir, &kept);
     cluster.restart(victim).await;
-    // Who lacks a tail that nobody was told of has forgotten nothing.
+    // A replica that lacks an unacknowledged tail has forgotten nothing.
     cluster.propose("two").await;
     cluster.all_have("two").await;
     let before = term(&cluster);
@@ -328,7 +328,7 @@ async fn is_told_of_an_older_copy() -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_comes_back_over_an_older_copy_of_its_disk_is_told_by_the_leader_and_takes_no_part() {
-    // A machine that pauses has leaders replaced.
+    // Leaders are replaced when the machine pauses.
     for _ in 0..5 {
         if is_told_of_an_older_copy().await {
             return;
@@ -339,7 +339,7 @@ async fn who_comes_back_over_an_older_copy_of_its_disk_is_told_by_the_leader_and
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_far_behind_catches_up_by_snapshot() {
-    // Phase 1: two of three go on while the log is folded away behind them.
+    // Phase 1: two of three go on while the log is compacted.
     let mut cluster = Cluster::start(3, SnapshotEvery { entries: 20, entries_kept: 0 }).await;
     cluster.propose("before").await;
     cluster.all_have("before").await;
@@ -350,7 +350,7 @@ async fn a_replica_far_behind_catches_up_by_snapshot() {
         cluster.propose(&format!("meanwhile {count}")).await;
     }
 
-    // Phase 2: only a snapshot can bring the late one what it missed.
+    // Phase 2: the late one needs a snapshot to catch up.
     cluster.restart(late).await;
     cluster.propose("after").await;
     cluster.all_have("after").await;
@@ -359,7 +359,7 @@ async fn a_replica_far_behind_catches_up_by_snapshot() {
     let snapshots = std::fs::read_dir(cluster.dir(late).join("snapshots")).expect("directory").count();
     assert!(snapshots > 0, "the late replica keeps the snapshot it was sent");
 
-    // Phase 3: and it starts from that snapshot.
+    // Phase 3: it starts from that snapshot.
     cluster.stop(late).await;
     cluster.restart(late).await;
     cluster.propose("again").await;
@@ -381,14 +381,14 @@ async fn leadership_is_handed_over_and_members_change_while_serving() {
     until("the chosen one leads", || async {
         let leader = cluster.leader().await;
         if leader != next {
-            // On an overloaded machine the campaign may fail or the third one win; then it is asked again.
+            // On an overloaded machine the campaign may fail or the third one may win; then try again.
             cluster.running[&leader].group.transfer_leader(next).await.expect("asked");
         }
         (leader == next).then_some(())
     })
     .await;
 
-    // Phase 2: a fourth replica learns, then votes. Before it answers nobody says that it has caught up.
+    // Phase 2: a fourth replica learns, then votes. Until it answers, it does not count as caught up.
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
     let mut config = cluster.config(node(4));
@@ -408,7 +408,7 @@ async fn leadership_is_handed_over_and_members_change_while_serving() {
     cluster.propose("two").await;
     cluster.all_have("two").await;
 
-    // Phase 3: an old one leaves for good.
+    // Phase 3: an old replica leaves for good.
     let leader = cluster.leader().await;
     let leaving = *cluster.running.keys().find(|id| **id != leader && **id != node(4)).expect("a follower");
     let staying: BTreeSet<_> = cluster.running.keys().copied().filter(|id| *id != leaving).collect();
@@ -424,7 +424,7 @@ async fn strangers_are_refused() {
     let cluster = Cluster::start(1, SnapshotEvery::default()).await;
     cluster.propose("ours").await;
 
-    // Phase 1: a replica of another cluster, wired to us by mistake, finds no ear and no quorum.
+    // Phase 1: a replica of another cluster, connected by mistake, is refused and gets no quorum.
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let own = listener.local_addr().expect("address").to_string();
     let ours = cluster.addresses[&node(1)].to_string();
@@ -437,7 +437,7 @@ async fn strangers_are_refused() {
     let stranger = Replica::start(config, listener).await;
     assert_eq!(stranger.group.propose(b"theirs".to_vec()).await, Err(ProposeError::NotLeader { leader: None }));
 
-    // Phase 2: the refusal says which cluster was meant and which was met.
+    // Phase 2: the refusal names the addressed and the actual cluster.
     let mut client = client::raft_client::RaftClient::connect(format!("http://{ours}")).await.expect("connects");
     let envelope = |cluster: &str, to| Some(client::RaftEnvelope { format: 3, cluster: cluster.into(), from: 2, to });
     let vote = Some(client::RaftVote { term: 1 << 40, node: 2, committed: false });
@@ -461,7 +461,7 @@ async fn strangers_are_refused() {
     assert_eq!(cluster.running[&node(1)].ledger.lines(), ["ours"]);
     stranger.stop().await;
 
-    // Phase 4: nor does a disk change its owner.
+    // Phase 4: a disk does not change its owner either.
     let dir = cluster.dir(node(1));
     cluster.running[&node(1)].group.shutdown().await;
     let thief = GroupConfig::new("green", node(1), BTreeMap::new(), dir);

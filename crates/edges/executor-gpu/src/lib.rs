@@ -1,14 +1,14 @@
-//! Runs batches on NVIDIA GPUs: the next batch's inputs travel while this one is computed.
+//! Runs batches on NVIDIA GPUs: the next batch's inputs are copied while this one is computed.
 //!
-//! - [`overlap`] decides which buffers a batch uses and what waits for what. It knows no GPU, and is tested on a fake
-//!   of one.
+//! - [`overlap`] decides which buffers a batch uses, and the order of copies and computations. It knows no GPU, and is
+//!   tested on a fake device.
 //! - [`gemm`] decides which matrix products take as long as a profile says. It measures nothing itself.
 //! - [`StagedModel`] is the executor over both: a [`symphony_executor::ModelExecutor`] whose batches can be staged.
 //! - [`Cuda`] is a device: streams, events, pinned and device memory by `cudarc`, products by cuBLASLt, models by ONNX
 //!   Runtime.
 //!
-//! Nothing of CUDA is needed to build it. The driver and the libraries are loaded when they are asked for;
-//! [`Cuda::open`] says in words what is missing.
+//! No part of CUDA is needed to build it. The driver and the libraries are loaded at run time; the error of
+//! [`Cuda::open`] names what is missing.
 
 mod cuda;
 pub mod gemm;

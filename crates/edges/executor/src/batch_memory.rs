@@ -1,9 +1,9 @@
-//! The memory that batches of all models on the CPU take turns with, and its limit.
+//! One memory arena for the batches of all models on the CPU, and its limit.
 //!
-//! A session of ONNX Runtime keeps what its largest batch took, and each has its own: of three models that run in turn
-//! the process then holds three times the memory, and no one has a limit. Here all sessions have one arena. What one
-//! batch gave back the next one takes, whatever its model, so that the largest counts and not the sum, as everybody
-//! plans (DESIGN section 9). An allocation beyond the limit fails; that fails the batch, and nothing else.
+//! A session of ONNX Runtime keeps the memory of its largest batch, and each session has its own: three models that
+//! run in turn hold three times the memory, and nothing limits the sum. Here all sessions share one arena. Memory
+//! freed by one batch is used by the next, of whatever model, so that the largest batch counts and not the sum, as the
+//! partition plan assumes (DESIGN section 9). An allocation beyond the limit fails only its own batch.
 
 // The calls by which an arena is made and shared are not in the safe part of the crate `ort`.
 #![allow(unsafe_code)]
@@ -16,17 +16,17 @@ use ort::session::Session;
 use ort::value::Tensor;
 use ort::{AsPointer, sys};
 
-/// ONNX Runtime's number for an arena that grows by what is asked for. By default it doubles, and what it takes in
+/// ONNX Runtime's code for an arena that grows by the requested size. By default it doubles, and memory taken in
 /// advance would count.
 const SAME_AS_REQUESTED: i32 = 1;
-/// Its number for settings that are left to it.
+/// Its code for a default setting.
 const AS_IT_LIKES: i32 = -1;
 
-/// A part of the limit that batches may not have: a model takes so much besides its batches. Nothing is ever written to
-/// it, so it is no physical memory.
+/// A part of the limit that batches must not use: a model's memory besides its batches. It is never written, so it
+/// takes no physical memory.
 pub(crate) type KeptClear = Tensor<u8>;
 
-/// Makes all sessions of the environment that ask for it share one arena of at most so many bytes; 0 is no limit.
+/// Makes all sessions of the environment that ask for it share one arena of at most this many bytes; 0 is no limit.
 pub(crate) fn share(environment: &Environment, limit_bytes: u64) -> ort::Result<()> {
     let info = on_the_cpu()?;
     let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
@@ -42,7 +42,7 @@ pub(crate) fn share(environment: &Environment, limit_bytes: u64) -> ort::Result<
     checked(registered)
 }
 
-/// Keeps so many bytes of the limit clear of batches, by an arena that the session shares.
+/// Reserves this many bytes of the limit against batches, in the session's shared arena.
 pub(crate) fn keep_clear(session: &Session, bytes: u64) -> ort::Result<KeptClear> {
     let arena = Allocator::new(session, on_the_cpu()?)?;
     Tensor::new(&arena, [usize::try_from(bytes).unwrap_or(usize::MAX)])

@@ -1,4 +1,4 @@
-//! Models that run batches of some sizes only: what comes between is filled up to the next.
+//! Models that run batches of certain sizes only: other batches are padded to the next size.
 
 use symphony_types::{LatencyProfile, PROFILE_BATCH_MAX};
 
@@ -6,8 +6,8 @@ use symphony_types::{LatencyProfile, PROFILE_BATCH_MAX};
 pub const BATCH_SIZES_KEY: &str = "symphony.batch_sizes";
 /// Sizes that a model may name: each may cost the runtime memory and preparations of its own.
 const SIZES_MAX: usize = 64;
-/// Bytes of the text that names them: the longest list, `4033, 4034, …`, has 382. What is longer is not quoted in an
-/// error either.
+/// Limit for the text that lists them: the longest list, `4033, 4034, …`, has 382 bytes. A longer text is not quoted
+/// in errors either.
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// The batch sizes that a model runs, ascending.
@@ -23,10 +23,10 @@ impl BatchSizes {
         Self::new(vec![size])
     }
 
-    /// Sizes as [`BATCH_SIZES_KEY`] has them.
+    /// Parses sizes in the form of [`BATCH_SIZES_KEY`].
     ///
     /// # Errors
-    /// If they are no ascending list of numbers.
+    /// If the text is not an ascending list of numbers.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(format!("{} bytes long; expected at most {TEXT_BYTES_MAX}", text.len()));
@@ -46,7 +46,7 @@ impl BatchSizes {
         Ok(Self(sizes.into()))
     }
 
-    /// The size that a batch of `items` is filled up to; none if it is larger than the largest.
+    /// The size that a batch of `items` is padded to; none if it exceeds the largest.
     #[must_use]
     pub fn filled(&self, items: u32) -> Option<u32> {
         self.0.get(self.0.partition_point(|&size| size < items)).copied()
@@ -58,14 +58,14 @@ impl BatchSizes {
         self.0.last().copied().unwrap_or_default()
     }
 
-    /// What to measure for a profile up to `batch_max`: the largest batch that is filled up to each size.
+    /// The batches to measure for a profile up to `batch_max`: the largest one for each padded size.
     pub(crate) fn measured(&self, batch_max: u32) -> Vec<u32> {
         let mut sizes: Vec<_> = self.0.iter().map(|&size| size.min(batch_max)).collect();
         sizes.dedup();
         sizes
     }
 
-    /// Checks that a profile accounts for what is filled up: a batch takes as long as the one it is filled up to.
+    /// Checks that a profile accounts for padding: a batch takes as long as the size it is padded to.
     ///
     /// # Errors
     /// Names the batch, both latencies, and what to do.

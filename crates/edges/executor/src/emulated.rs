@@ -1,5 +1,5 @@
-//! An executor that takes as long as a profile says, exactly or with seeded noise, and computes a checksum instead of a
-//! model.
+//! An executor that takes as long as a profile says, exactly or with seeded noise, and computes a checksum in place of
+//! a model.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,17 +11,17 @@ use symphony_workload::{Execution, NoiseStream};
 use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
 use crate::wait::wait_until;
 
-/// How many times as long as its profile an emulated GPU takes, in thousandths, or 0 if it fails whatever comes; may be
-/// changed while it runs.
+/// The slowdown of an emulated GPU relative to its profile, in thousandths, or 0 if every batch fails; may be changed
+/// while it runs.
 #[derive(Debug)]
 pub struct Pace(AtomicU32);
 
 impl Pace {
-    /// The most that it can be slowed down, and by the inverse of that sped up: beyond, an emulation says nothing.
+    /// The largest slowdown, and the inverse of the largest speed-up: an emulation beyond that is meaningless.
     pub const FACTOR_MAX: f64 = 100.0;
     const ONE: u32 = 1000;
 
-    /// Sets the factor; beyond [`Self::FACTOR_MAX`] it is taken for that.
+    /// Sets the factor, clamped to [`Self::FACTOR_MAX`].
     pub fn set(&self, factor: f64) {
         let factor = if factor.is_nan() { 1.0 } else { factor.clamp(1.0 / Self::FACTOR_MAX, Self::FACTOR_MAX) };
         self.0.store((factor * f64::from(Self::ONE)).round() as u32, Ordering::Relaxed);
@@ -32,7 +32,7 @@ impl Pace {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// How long something takes for which the profile has `latency`; none if it fails.
+    /// The duration for a profiled `latency`; none if the GPU fails.
     #[must_use]
     pub fn of(&self, latency: Duration) -> Option<Duration> {
         match self.0.load(Ordering::Relaxed) {
@@ -48,8 +48,8 @@ impl Default for Pace {
     }
 }
 
-/// By how much the batches of one emulated GPU miss their profiles: the simulator's law, drawn from a stream of the
-/// GPU's own that all of its models share. By default there is none, and every batch takes exactly ℓ(b).
+/// The deviation of one emulated GPU's batches from their profiles: the simulator's law, with random numbers of the
+/// GPU's own that all of its models share. Without noise, the default, every batch takes exactly ℓ(b).
 #[derive(Debug, Default)]
 pub struct Noise(Option<Mutex<NoiseStream>>);
 
@@ -62,7 +62,7 @@ impl Noise {
         Self((!execution.is_exact()).then(|| Mutex::new(NoiseStream::new(execution, seed, gpu))))
     }
 
-    /// What the next batch takes that should take `latency`.
+    /// The duration of the next batch with this nominal latency.
     fn stretch(&self, latency: Nanos) -> Nanos {
         let stretched =
             |stream: &Mutex<NoiseStream>| stream.lock().unwrap_or_else(PoisonError::into_inner).stretch(latency);
@@ -70,25 +70,25 @@ impl Noise {
     }
 }
 
-/// Takes ℓ(b) per batch, exactly unless it is told otherwise; each item's answer is the checksum of that item's inputs.
+/// Takes ℓ(b) per batch, exactly by default; each item's answer is the checksum of that item's inputs.
 ///
-/// The answer depends on nothing but the item itself, not on its place in the batch or on its neighbours. So a load
-/// generator can verify that every answer belongs to its question (see [`item_checksum`]).
+/// The answer depends only on the item itself, not on its place in the batch or on its neighbours. So a load generator
+/// can verify that every answer belongs to its request (see [`item_checksum`]).
 #[derive(Debug)]
 pub struct EmulatedExecutor {
     profile: LatencyProfile,
     signature: Signature,
     pace: Arc<Pace>,
     noise: Arc<Noise>,
-    /// The emulated GPU's last batch ended here. The next one cannot have begun before, however early it was planned.
+    /// End of the emulated GPU's last batch. The next one cannot have begun before, however early it was planned.
     free_at: Option<Instant>,
 }
 
 impl EmulatedExecutor {
     /// An emulated GPU with this profile, for a model with this signature.
     ///
-    /// Any signature will do: an output is filled by repeating the four bytes of the item's checksum, so the default
-    /// one (see [`default_signature`]) yields the checksum as a number.
+    /// Any signature works: an output is filled by repeating the four bytes of the item's checksum, so the default one
+    /// (see [`default_signature`]) returns the checksum as a number.
     #[must_use]
     pub fn new(profile: LatencyProfile, signature: Signature) -> Self {
         Self { profile, signature, pace: Arc::default(), noise: Arc::default(), free_at: None }
@@ -125,7 +125,7 @@ impl ModelExecutor for EmulatedExecutor {
         batch.check(&self.signature, self.profile.batch_max())?;
         let asked = batch.start.unwrap_or_else(Instant::now);
         let begin = self.free_at.map_or(asked, |free_at| free_at.max(asked));
-        // Drawn for those that fail, too: how fast a GPU is changes nothing about its noise.
+        // Drawn for failing batches, too: the pace of a GPU does not change its noise.
         let latency = self.noise.stretch(self.profile.latency(batch.items));
         let Some(takes) = self.pace.of(latency.into()) else {
             return Err(ExecuteError::Failed {

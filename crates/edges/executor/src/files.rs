@@ -1,18 +1,18 @@
-//! Files that others have put somewhere: they may be anything.
+//! Safe access to files of unknown origin.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Read as _, Result};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Opens a file for reading, if it is one: a pipe would hold the caller until somebody writes into it, a device may
+/// Opens a regular file for reading, and nothing else: a pipe would block until it has a writer, and a device may
 /// never end.
 ///
 /// # Errors
 /// If it cannot be opened, or is something else than a regular file behind all links.
 pub fn open_regular(path: &Path) -> Result<File> {
-    // Asked before: to open a device may do something. And after: it may have been exchanged, for a pipe that is not
-    // waited for.
+    // Checked before, because opening a device may have effects; and after, because the file may have been exchanged
+    // for a pipe, which then does not block.
     let is_file = fs::metadata(path)?.is_file();
     let open = || OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
     let file = if is_file { Some(open()?) } else { None };
@@ -22,8 +22,8 @@ pub fn open_regular(path: &Path) -> Result<File> {
     }
 }
 
-/// Whether a file lies within a folder, behind all links: whoever may write into the folder need not be who may have
-/// others read. Links within it are fine; volumes of Kubernetes and git-sync are made of them.
+/// Checks that a file lies within a folder, after resolving all links: the user that may write to the folder need not
+/// be allowed to read files elsewhere. Links within it are fine; Kubernetes volumes and git-sync consist of them.
 ///
 /// # Errors
 /// If it lies elsewhere, or one of the two is not there.
@@ -36,7 +36,7 @@ pub fn check_within(root: &Path, path: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::PermissionDenied, problem))
 }
 
-/// Reads a text of at most `bytes_max` bytes from a regular file, whatever length the file system says it has.
+/// Reads a text of at most `bytes_max` bytes from a regular file, whatever size the file system reports.
 ///
 /// # Errors
 /// If it cannot be read, is longer, or no UTF-8.
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(read_text(&path, 5).unwrap_err().kind(), ErrorKind::FileTooLarge, "cut within a character");
         fs::write(&path, [0xff]).unwrap();
         assert_eq!(read_text(&path, 5).unwrap_err().kind(), ErrorKind::InvalidData);
-        // A file that says it has no bytes, and has some hundred.
+        // A file with a reported size of 0 and some hundred bytes.
         let status = Path::new("/proc/self/status");
         assert_eq!(fs::metadata(status).unwrap().len(), 0);
         assert_eq!(read_text(status, 100).unwrap_err().kind(), ErrorKind::FileTooLarge);

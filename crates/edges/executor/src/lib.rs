@@ -1,9 +1,9 @@
 //! Runs batches of one model on one GPU, measures how long they take, and keeps the measurements in files.
 //!
-//! [`ModelExecutor`] is the port. Two executors stand behind it here: [`EmulatedExecutor`] takes exactly ℓ(b), so that
-//! clusters of hundreds of GPUs run on one machine, and [`OnnxExecutor`] runs ONNX models on the CPU by ONNX Runtime.
-//! Those for GPUs are in `symphony-executor-gpu`. The contract that all keep is a test suite,
-//! `tests/contract/promises.rs`.
+//! [`ModelExecutor`] is the port. This crate has two executors: [`EmulatedExecutor`] takes exactly ℓ(b), so that
+//! clusters of hundreds of GPUs run on one machine, and [`OnnxExecutor`] runs ONNX models on the CPU with ONNX
+//! Runtime. Those for GPUs are in `symphony-executor-gpu`. A test suite, `tests/contract/promises.rs`, is the contract
+//! of all executors.
 
 mod batch_memory;
 mod batch_sizes;

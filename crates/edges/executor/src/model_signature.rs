@@ -1,5 +1,4 @@
-//! Reads a model's signature, refuses models that cannot be batched, and finds the tensors of a signature that is asked
-//! for.
+//! Reads a model's signature, refuses models that cannot be batched, and finds the tensors of a requested signature.
 
 use ort::value::{Outlet, ValueType};
 use symphony_types::{DataType, Signature, TensorSpec};

@@ -1,4 +1,4 @@
-//! Runs ONNX models on the CPU by ONNX Runtime.
+//! Runs ONNX models on the CPU with ONNX Runtime.
 
 use std::fmt;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub struct OnnxExecutor {
     /// The largest batch so far: only a larger one makes the runtime take more memory.
     largest_run: u32,
     stop: Stop,
-    /// A batch that takes longer is ended.
+    /// A batch that takes longer is aborted.
     run_within: Option<Duration>,
 }
 
@@ -67,7 +67,7 @@ impl OnnxExecutor {
         Self::measured(runtime, || OnnxSession::from_memory(runtime, name, bytes, options, &[]))
     }
 
-    /// Has batches ended that take longer than that, or once `stop` gives the model up.
+    /// Sets the time limit of batches; they are also aborted once `stop` gives the model up.
     #[must_use]
     pub fn ended_by(mut self, stop: Stop, run_within: Duration) -> Self {
         self.stop = stop.watched();
@@ -75,10 +75,11 @@ impl OnnxExecutor {
         self
     }
 
-    /// Runs a batch of zeros of the largest size: what batches take is taken, and measured, before requests wait.
+    /// Runs a batch of zeros of the largest size, so that the memory of batches is allocated, and measured, before
+    /// requests wait.
     ///
     /// # Errors
-    /// If the batch fails; a model may be right not to take zeros.
+    /// If the batch fails; a model may rightly reject zeros.
     pub fn warm_up(&mut self) -> Result<(), ExecuteError> {
         let items = self.batch_max;
         let zeros: Vec<_> =
@@ -87,11 +88,11 @@ impl OnnxExecutor {
         self.run(&BatchInputs { items, tensors: &tensors, start: None }, &mut Vec::new())
     }
 
-    /// Takes so many bytes off the limit of all batches for as long as the model is there, if there is one; instead of
-    /// those that were taken off before.
+    /// Reserves this many bytes of the shared limit for the model, while it is loaded, in place of an earlier
+    /// reservation.
     ///
     /// # Errors
-    /// In ONNX Runtime's words, if there is less left: batches have had it, and it is kept for the next ones.
+    /// ONNX Runtime's error, if less is left: batches have used the memory, and the arena keeps it for the next ones.
     pub fn keep_clear_of_batches(&mut self, bytes: u64) -> Result<(), String> {
         self.kept_clear = None;
         if self.shares_batch_memory && bytes > 0 {
@@ -105,8 +106,8 @@ impl OnnxExecutor {
         let shares_batch_memory = runtime.shares_batch_memory();
         let before = resident_bytes();
         let OnnxSession { session, signature, batch_max, sizes, inputs, outputs, file_bytes } = load()?;
-        // Memory that was free in this process before does not show as growth, but weights take no less than they do in
-        // a file.
+        // Memory that was free in this process before does not count as growth, but weights take at least their size
+        // in the file.
         let static_bytes = resident_bytes().saturating_sub(before).max(file_bytes);
         let prepare = |OnnxInput { given, data_type, item_shape, .. }| {
             let item = item_shape.iter().map(|&d| d as usize).product();
@@ -212,12 +213,12 @@ impl ModelExecutor for OnnxExecutor {
     }
 }
 
-/// Why a batch was ended.
+/// Why a batch was aborted.
 const GIVEN_UP: &str = "the model is given up";
 /// The same.
 const OVERDUE: &str = "it takes far longer than the model's profile says; it may never end";
 
-/// ONNX Runtime has no code for want of memory: these are the words of its arena and of the C++ library.
+/// ONNX Runtime has no error code for a lack of memory: these are messages of its arena and of the C++ library.
 const NO_MEMORY: [&str; 3] = ["Available memory of ", "Failed to allocate memory", "std::bad_alloc"];
 
 fn failure(items: u32, error: &ort::Error) -> ExecuteError {

@@ -1,4 +1,4 @@
-//! A model that ONNX Runtime has loaded, and how its tensors stand to those that were asked for.
+//! A loaded ONNX model, and the mapping of its tensors to the requested signature.
 
 use std::fs;
 use std::path::Path;
@@ -12,12 +12,12 @@ use crate::batch_sizes::{BATCH_SIZES_KEY, BatchSizes};
 use crate::model_signature;
 use crate::runtime::Runtime;
 
-/// A loaded model: what executors on the CPU and on other devices have in common.
+/// A loaded model: the part that executors on the CPU and on GPUs share.
 #[derive(Debug)]
 pub struct OnnxSession {
     /// The runtime's own.
     pub session: Session,
-    /// What the model takes and gives, as it was asked for.
+    /// Inputs and outputs as requested.
     pub signature: Signature,
     /// The largest batch, in items.
     pub batch_max: u32,
@@ -53,8 +53,8 @@ pub struct OnnxOptions {
     pub intra_threads: usize,
     /// Threads for independent operators.
     pub inter_threads: usize,
-    /// What is asked of it: its tensors in another order, without some outputs, or in shapes of as many elements. None
-    /// for all that the model has, as it has it.
+    /// The requested signature: other order, fewer outputs, or other shapes with as many elements. None for the
+    /// model's own.
     pub signature: Option<Signature>,
 }
 

@@ -1,4 +1,4 @@
-//! The port: what a backend asks of whatever runs its batches.
+//! The port between a backend and the executors of its batches.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use crate::batch_sizes::BatchSizes;
 
 /// One model instance on one GPU.
 ///
-/// An executor belongs to one thread at a time, its GPU's, and execution is serial: `&mut self` is invariant S1 at
-/// the last place where it could be broken.
+/// An executor belongs to one thread at a time, its GPU's, and execution is serial: `&mut self` enforces invariant S1
+/// at the last place where it could be broken.
 pub trait ModelExecutor: Send + fmt::Debug {
     /// Runs one batch and blocks the calling thread until it is done.
     ///
@@ -22,23 +22,23 @@ pub trait ModelExecutor: Send + fmt::Debug {
     /// nothing of worth, and the executor can be used again.
     fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError>;
 
-    /// What the model takes and gives.
+    /// Inputs and outputs of the model.
     fn signature(&self) -> &Signature;
 
     /// The largest batch, in items.
     fn batch_max(&self) -> u32;
 
-    /// The batch sizes that it runs, if these are not all: others are filled up to the next one, and take as long.
+    /// The batch sizes that it runs, if these are not all: others are padded to the next one, and take as long.
     fn batch_sizes(&self) -> Option<&BatchSizes> {
         None
     }
 
-    /// The memory that it was measured to take; none if nobody can tell.
+    /// Its measured memory; none if unknown.
     fn memory(&self) -> Option<MemoryUse> {
         None
     }
 
-    /// What runs here, for logs and metrics: a process never hides which executor it uses.
+    /// The kind of executor, for logs and metrics: a process never hides which executor it uses.
     fn kind(&self) -> &'static str;
 
     /// The same executor in steps, if it has a device to which the next batch's inputs can travel while this batch
@@ -47,50 +47,48 @@ pub trait ModelExecutor: Send + fmt::Debug {
         None
     }
 
-    /// What it takes of a device's own memory; none if its memory is the process's.
+    /// Its use of a device's own memory; none if it runs in the process's memory.
     fn device_memory(&self) -> Option<MemoryUse> {
         None
     }
 }
 
-/// An executor whose batches are staged, launched and finished, in that order, each by itself: while one runs, the next
-/// one can be staged. Whoever uses it so does not call [`ModelExecutor::run`] in between.
+/// An executor whose batches are staged, launched and finished as separate steps: while one batch runs, the next one
+/// can be staged. Callers of these steps do not call [`ModelExecutor::run`] in between.
 pub trait StagedExecutor {
-    /// Begins to bring a batch's inputs to where it will run, and returns.
+    /// Starts copying a batch's inputs to the device, and returns.
     ///
     /// # Errors
-    /// If the batch does not fit, there is no room, or the device fails. What was staged or launched before is still
-    /// there.
+    /// If the batch does not fit, there is no room, or the device fails. Earlier staged or launched batches stay.
     fn stage(&mut self, batch: &BatchInputs<'_>) -> Result<(), ExecuteError>;
 
     /// Batches that are staged and not launched.
     fn staged(&self) -> usize;
 
-    /// Begins the batch that was staged first, and returns.
+    /// Starts the oldest staged batch, and returns.
     ///
     /// # Errors
-    /// If none is staged, or the device fails: what was staged or launched before is gone then.
+    /// If none is staged, or the device fails: then all staged and launched batches are lost.
     fn launch(&mut self) -> Result<(), ExecuteError>;
 
-    /// Whether the batch that was launched first has ended; true if none was launched.
+    /// Whether the oldest launched batch has ended; true if none was launched.
     ///
     /// # Errors
-    /// If it has failed: what was staged or launched before is gone then, and there is nothing to finish.
+    /// If it has failed: then all staged and launched batches are lost, and there is nothing to finish.
     fn is_done(&mut self) -> Result<bool, ExecuteError>;
 
-    /// Waits for the batch that was launched first, and gives its outputs as [`ModelExecutor::run`] does.
+    /// Waits for the oldest launched batch, and returns its outputs as [`ModelExecutor::run`] does.
     ///
     /// # Errors
-    /// If it has failed: what was staged or launched before is gone then.
+    /// If it has failed: then all staged and launched batches are lost.
     fn finish(&mut self, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError>;
 
-    /// Forgets what was staged or launched, and returns when nothing of it is under way. For whoever caught a panic:
-    /// nobody knows how far the batch came then, and one that is still counted would have the next one's answers be its
-    /// own.
+    /// Drops all staged and launched batches, and returns when none is running. To be called after a caught panic: the
+    /// progress of the batch is unknown then, and if it still counted, the next batch would get its answers.
     fn reset(&mut self);
 }
 
-/// Memory of one executor, as the growth of its process: what else allocates meanwhile is counted too.
+/// Memory of one executor, measured as growth of its process: other allocations in that time count too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Bytes taken by loading it.
@@ -106,9 +104,9 @@ pub struct BatchInputs<'a> {
     pub items: u32,
     /// One contiguous buffer per input of the signature, in its order: `items` items each, little-endian.
     pub tensors: &'a [&'a [u8]],
-    /// When the batch was to start, or when its inputs were there if that was later; `None` is "now". Executors that
-    /// do real work start when they are called. The emulated one measures ℓ(b) from here, so that being called late
-    /// does not add up from batch to batch.
+    /// When the batch was to start, or when its inputs arrived if that was later; `None` is "now". Real executors
+    /// start when they are called. The emulated one measures ℓ(b) from here, so that late calls do not add up from
+    /// batch to batch.
     pub start: Option<Instant>,
 }
 
@@ -146,7 +144,7 @@ pub enum ExecuteError {
         /// Items in the batch.
         items: u32,
     },
-    /// The model gave something else than its signature promised.
+    /// The model's output differs from its signature.
     #[error("output `{name}` has {given} bytes; expected {expected} for {items} items")]
     OutputLength {
         /// The output's name.
@@ -158,7 +156,7 @@ pub enum ExecuteError {
         /// Items in the batch.
         items: u32,
     },
-    /// It did not end by itself: it took too long, or its model was given up.
+    /// It was aborted: it took too long, or its model was given up.
     #[error("{items} items were ended after {} s: {reason}", .took.as_secs())]
     Ended {
         /// Items in the batch.
@@ -168,7 +166,7 @@ pub enum ExecuteError {
         /// Why.
         reason: &'static str,
     },
-    /// There was not the memory for it.
+    /// There was not enough memory.
     #[error("{items} items need more memory than there is for batches: {reason}")]
     OutOfMemory {
         /// Items in the batch.
@@ -176,7 +174,7 @@ pub enum ExecuteError {
         /// The runtime's own words.
         reason: String,
     },
-    /// The device will fail whatever comes next, of whatever model.
+    /// The device is permanently failed, for every model.
     #[error("execution of {items} items failed: {reason}")]
     DeviceLost {
         /// Items in the batch.
@@ -195,7 +193,7 @@ pub enum ExecuteError {
 }
 
 impl BatchInputs<'_> {
-    /// Refuses a batch that no executor may start: the precondition that all of them share.
+    /// Refuses a batch that no executor may start: the precondition of all executors.
     ///
     /// # Errors
     /// If it is empty or too large, or its buffers are not those of the signature.

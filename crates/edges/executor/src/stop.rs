@@ -1,5 +1,5 @@
-//! Runs that do not end by themselves: a model may loop for ever. ONNX Runtime looks between operators whether a run is
-//! to end.
+//! Aborts runs that do not end by themselves: a model may loop for ever. ONNX Runtime checks between operators whether
+//! a run should end.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often it is looked for runs that have taken too long: they may take ten seconds at least.
+/// How often overdue runs are looked for: their limits are at least ten seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Says to the runs of one model that they are to end: by whoever gives the model up, or because one takes too long.
+/// Aborts the runs of one model: when the model is given up, or when a run takes too long.
 #[derive(Clone, Default)]
 pub struct Stop(Arc<Mutex<Runs>>);
 
-/// A run was not begun, since the model is given up.
+/// A run was not begun because the model is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GivenUp;
 
@@ -32,21 +32,21 @@ struct Runs {
 }
 
 struct Running {
-    /// It has taken too long from then on; none if it may take any time.
+    /// When the run is overdue; none if it has no limit.
     until: Option<Instant>,
     is_ended: bool,
     end: Box<dyn Fn() + Send>,
 }
 
 impl Stop {
-    /// Gives the model up: what runs ends, and nothing is begun any more.
+    /// Gives the model up: its runs are aborted, and no more begin.
     pub fn give_up(&self) {
         let mut runs = self.runs();
         runs.is_given_up = true;
         runs.end(|_| true);
     }
 
-    /// Notes a run that `end` ends, from any thread.
+    /// Registers a run that `end` aborts, from any thread.
     pub(crate) fn begin(&self, until: Option<Instant>, end: impl Fn() + Send + 'static) -> Result<Run, GivenUp> {
         let mut runs = self.runs();
         if runs.is_given_up {
@@ -62,7 +62,7 @@ impl Stop {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has runs ended that take too long, from now on.
+    /// Starts aborting overdue runs.
     pub(crate) fn watched(self) -> Self {
         static WATCHED: Mutex<Vec<Weak<Mutex<Runs>>>> = Mutex::new(Vec::new());
         static BEGIN: Once = Once::new();
@@ -101,7 +101,7 @@ impl Runs {
 }
 
 impl Run {
-    /// Whether it was told to end.
+    /// Whether it was aborted.
     pub(crate) fn is_ended(&self) -> bool {
         self.stop.runs().running.get(&self.number).is_some_and(|running| running.is_ended)
     }
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(ended.load(Ordering::Relaxed), 1);
         assert!(overdue.is_ended() && !early.is_ended() && !any.is_ended());
 
-        // What has ended by itself is not told: its options may be another run's by now.
+        // A finished run is not aborted: its options may belong to another run by now.
         drop((overdue, early));
         ended.store(0, Ordering::Relaxed);
         stop.give_up();

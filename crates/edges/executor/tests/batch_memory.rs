@@ -1,4 +1,4 @@
-//! Models that take turns with one memory for their batches, and do not get more.
+//! Models whose batches share one limited memory.
 
 use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor, OnnxExecutor, OnnxOptions, load_runtime};
 use symphony_testkit::needed;

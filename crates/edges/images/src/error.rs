@@ -1,8 +1,8 @@
-//! Why bytes are no picture that is taken.
+//! Errors of pictures.
 
 use crate::SIDE_MAX;
 
-/// Why bytes are no picture that is taken.
+/// Why a picture is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
     /// Too many bytes.
@@ -19,9 +19,9 @@ pub enum ImageError {
     /// The header cannot be read.
     #[error("its header is not that of a {format} file: {reason}")]
     BadHeader {
-        /// What it begins like.
+        /// The format that its first bytes suggest.
         format: &'static str,
-        /// The decoder's words.
+        /// The decoder's message.
         reason: String,
     },
     /// More pixels than are decoded.

@@ -1,4 +1,4 @@
-//! What can be known of a picture without decoding it.
+//! Inspects a picture without decoding it.
 
 use std::io::Cursor;
 
@@ -25,21 +25,21 @@ pub enum Format {
     Png,
 }
 
-/// What a picture says of itself.
+/// The contents of a picture's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// By its first bytes, whatever it is called.
+    /// By its first bytes, whatever its name.
     pub format: Format,
     /// Pixels in a row.
     pub width: u32,
     /// Rows.
     pub height: u32,
-    /// A JPEG file whose pixels come in many passes: it may take a hundred times as long as one of the same size that
-    /// does not.
+    /// A JPEG file whose pixels come in many passes: it may take a hundred times as long as a baseline file of the
+    /// same size.
     pub progressive: bool,
 }
 
-/// A picture of so many pixels is decoded within some ten milliseconds.
+/// Pictures up to this many pixels are decoded within some ten milliseconds.
 const QUICK_PIXELS_MAX: u64 = 1 << 20;
 
 impl Header {

@@ -1,5 +1,5 @@
-//! JPEG files. `image` has its decoder make up the pixels that are missing; here the same decoder is told to refuse
-//! them.
+//! JPEG files. The `image` crate lets its decoder invent missing pixels; here the same decoder is told to refuse such
+//! files.
 
 use image::{DynamicImage, GrayImage, RgbImage};
 use zune_jpeg::JpegDecoder;

@@ -1,4 +1,4 @@
-//! From an encoded picture to the item of a model's input: what is declared in [`symphony_types::ImageInput`], done.
+//! Converts an encoded picture to the item of a model's input, as declared in [`symphony_types::ImageInput`].
 //!
 //! ```text
 //! bytes ─ inspect: format, size, limits ─▶ decode ─▶ crop, resize ─▶ (v · scale − mean) / deviation ─▶ layout, type

@@ -1,18 +1,18 @@
-//! What a picture may cost.
+//! Limits for the cost of a picture.
 
 use crate::ImageError;
 
 /// Bytes of one encoded picture: a photograph of 24 megapixels has some 10 MB as JPEG.
 pub const IMAGE_BYTES_MAX: usize = 16 << 20;
-/// Pixels of one picture, unless a deployment says otherwise: the largest photographs of common cameras. Decoding takes
-/// up to 16 bytes for each, so 384 MB for the largest.
+/// Default limit for the pixels of one picture: the largest photographs of common cameras. Decoding takes up to 16
+/// bytes per pixel, so 384 MB for the largest.
 pub const PIXELS_MAX_DEFAULT: u64 = 24_000_000;
 /// Bytes that a decoder may hold for each pixel: four channels of 16 bits, twice.
 const DECODER_BYTES_PER_PIXEL: u64 = 16;
 /// Pixels along one side: the most that JPEG can say. A row then takes half a megabyte at most.
 pub const SIDE_MAX: u32 = 65_535;
-/// What PNG's decoder may hold besides the pixels: two rows, words, and a colour profile, which a few bytes can inflate
-/// to anything.
+/// Memory limit of PNG's decoder besides the pixels: two rows, texts, and a colour profile, which a few bytes can
+/// inflate to any size.
 const PNG_BYTES_MAX: u64 = 16 << 20;
 
 /// What a picture may cost.
@@ -20,7 +20,7 @@ const PNG_BYTES_MAX: u64 = 16 << 20;
 pub struct ImageLimits {
     /// Bytes of one encoded picture.
     pub bytes_max: usize,
-    /// Pixels of one picture, by what its header says: a file of a few kilobytes can claim gigabytes.
+    /// Pixels of one picture according to its header: a file of a few kilobytes can claim gigabytes.
     pub pixels_max: u64,
 }
 
@@ -41,7 +41,7 @@ impl ImageLimits {
         Err(ImageError::TooManyPixels { width, height, pixels_max: self.pixels_max })
     }
 
-    /// What the decoders are told: they stop by themselves where the header has lied.
+    /// The limits for decoders: they stop by themselves if the header has lied.
     pub(crate) fn of_decoder(self) -> image::Limits {
         let mut limits = image::Limits::no_limits();
         (limits.max_image_width, limits.max_image_height) = (Some(SIDE_MAX), Some(SIDE_MAX));
@@ -49,7 +49,7 @@ impl ImageLimits {
         limits
     }
 
-    /// What PNG's decoder is told: it counts everything but the pixels.
+    /// The limits for PNG's decoder, which counts everything but the pixels.
     pub(crate) fn of_png(self) -> image::Limits {
         let mut limits = self.of_decoder();
         limits.max_alloc = Some(PNG_BYTES_MAX);

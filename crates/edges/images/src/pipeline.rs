@@ -96,7 +96,7 @@ impl Pipeline {
         Ok(target.into_vec())
     }
 
-    /// What is kept of a picture of that size: left, top, width, height. None: all of it.
+    /// The part of a picture of this size that is kept: left, top, width, height. None for all of it.
     fn part(&self, width: u32, height: u32) -> Option<[f64; 4]> {
         let share = self.crop?;
         let (width, height) = (f64::from(width), f64::from(height));

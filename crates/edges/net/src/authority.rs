@@ -1,4 +1,4 @@
-//! A cluster's certificate authority, for those who have none of their own.
+//! A certificate authority for clusters without one of their own.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,17 +16,17 @@ use crate::error::CredentialError;
 use crate::host::Host;
 use crate::identity::Identity;
 
-/// The authority's certificate, which every process is given.
+/// The authority's certificate; every process gets it.
 pub(crate) const CA_FILE: &str = "ca.pem";
-/// The authority's key: whoever has it can make certificates.
+/// The authority's key, which can sign certificates.
 const CA_KEY_FILE: &str = "ca.key";
 
 /// How long the authority is valid.
 const CA_DAYS: i64 = 3650;
-/// Clocks of a cluster may differ by so much when a certificate is first used.
+/// Tolerated difference of clocks in a cluster when a certificate is first used.
 const CLOCKS_DIFFER: Duration = Duration::hours(1);
 
-/// Signs certificates. Lives in a folder with two files, `ca.pem` and `ca.key`; the key is readable by its owner only.
+/// Signs certificates. Kept in a folder with two files, `ca.pem` and `ca.key`; only the key's owner can read it.
 pub struct Authority {
     dir: PathBuf,
     issuer: Issuer<'static, KeyPair>,
@@ -38,17 +38,17 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-/// A certificate that was made.
+/// A newly issued certificate.
 #[derive(Clone, Debug)]
 pub struct Issued {
-    /// Whose it is.
+    /// Its holder.
     pub identity: Identity,
-    /// Where it is.
+    /// Its files.
     pub files: CredentialFiles,
 }
 
 impl Authority {
-    /// Makes an authority in `dir`, which is made if it is not there.
+    /// Creates an authority in `dir`, which is created if necessary.
     ///
     /// # Errors
     /// If there is one already, or the folder cannot be written.
@@ -84,7 +84,7 @@ impl Authority {
         Ok(Self { dir: dir.to_owned(), issuer })
     }
 
-    /// The authority in `dir`, made if there is none.
+    /// Opens the authority in `dir`, or creates one.
     ///
     /// # Errors
     /// As [`Authority::create`] and [`Authority::open`].
@@ -92,16 +92,16 @@ impl Authority {
         if dir.join(CA_FILE).exists() { Self::open(dir) } else { Self::create(dir, cluster) }
     }
 
-    /// Makes a key and a certificate for `identity` beside the authority's, in place of those it had.
+    /// Issues a key and a certificate for `identity`, in place of its old ones, into the authority's folder.
     ///
     /// # Errors
-    /// If the folder cannot be written, or what is there is not its own: another cluster's, say, whose process has the
-    /// same role and name.
+    /// If the folder cannot be written, or its files belong to another holder: for example to a process of another
+    /// cluster with the same role and name.
     pub fn issue(&self, identity: &Identity, days: u32) -> Result<Issued, CredentialError> {
         self.issue_at(identity, &[], days)
     }
 
-    /// Like [`Authority::issue`], for a process that clients of others look for at these hosts.
+    /// Like [`Authority::issue`], for a process that foreign clients verify by these host names.
     ///
     /// # Errors
     /// As [`Authority::issue`].
@@ -130,7 +130,7 @@ impl Authority {
                 return Err(CredentialError::Foreign { path: files.cert, found, expected });
             }
         }
-        // The key first: a process that reloads meanwhile sees a pair that does not fit, and keeps what it has.
+        // The key first: a process that reloads in between sees a pair that does not match, and keeps its old one.
         replace(&files.key, &key.serialize_pem(), 0o600)?;
         replace(&files.cert, &certificate.pem(), 0o644)?;
         Ok(Issued { identity: identity.clone(), files })
@@ -146,7 +146,7 @@ pub(crate) fn read(path: &Path) -> Result<String, CredentialError> {
     fs::read_to_string(path).map_err(|source| CredentialError::File { path: path.to_owned(), source })
 }
 
-/// Writes a file that must not be there yet.
+/// Writes a new file; fails if it exists.
 fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), CredentialError> {
     let written = fs::OpenOptions::new()
         .write(true)
@@ -157,7 +157,7 @@ fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), CredentialError> 
     written.map_err(|source| CredentialError::File { path: path.to_owned(), source })
 }
 
-/// Writes a file whole or not at all, whatever was there.
+/// Replaces a file atomically.
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), CredentialError> {
     let beside = path.with_extension("new");
     let _ = fs::remove_file(&beside);

@@ -1,28 +1,28 @@
-//! Who stands at a port: so many callers in all, and so many from one address.
+//! Limits the callers of a port, in total and per address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many callers a port takes.
+/// The most concurrent callers of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerLimits {
     /// From all addresses.
     pub total: usize,
-    /// From one address, from which anybody may call: fewer than in all, so that it cannot take every place there is.
+    /// From one address, which anybody may use: fewer than in total, so that it cannot take every place.
     pub per_address: usize,
 }
 
-/// Why a caller is turned away.
+/// Why a caller is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// There are as many as the port takes.
+    /// The port is full.
     TooMany,
-    /// There are as many from its address as the port takes from one.
+    /// The limit per address is reached.
     TooManyFromThere,
-    /// It said nothing that a request begins with in time, or nothing more.
+    /// It did not begin a request in time, or stopped in the middle.
     Silent,
-    /// It did not show that it may call.
+    /// It did not authenticate.
     Stranger,
 }
 
@@ -42,7 +42,7 @@ impl Refusal {
     }
 }
 
-/// The callers of one port that are there now.
+/// The current callers of one port.
 #[derive(Clone, Debug)]
 pub struct Callers(Arc<Mutex<Book>>);
 
@@ -61,13 +61,13 @@ struct Book {
 }
 
 impl Callers {
-    /// Nobody yet.
+    /// No callers yet.
     #[must_use]
     pub fn new(limits: CallerLimits) -> Self {
         Self(Arc::new(Mutex::new(Book { limits, total: 0, by_address: HashMap::new() })))
     }
 
-    /// A place for one more from there.
+    /// A place for a caller from this address.
     ///
     /// # Errors
     /// If there is none.

@@ -1,5 +1,5 @@
-//! What carries the frames of a process's links: what may, what does, and how often that was not what it might have
-//! been.
+//! The carriers of a process's links (TCP, shared memory, RDMA): which are available, which are in use, and how often
+//! a wanted one was not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,17 +9,17 @@ use crate::connection::PeerInfo;
 use crate::fabric::Fabric;
 use crate::rings::Rings;
 
-/// Peers of which it is remembered that they refuse links over TCP; more than a cluster has processes.
+/// The most remembered peers that refuse links over TCP; more than a cluster has processes.
 const REQUIRED_BY_MAX: usize = 4096;
 
-/// What carries the frames of a link.
+/// The carrier of a link's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Carrier {
-    /// The connection itself.
+    /// The TCP connection itself.
     Tcp,
-    /// Rings in shared memory; the connection only tells that the other end lives.
+    /// Rings in shared memory; the connection then only shows that the peer lives.
     SharedMemory,
-    /// SENDs over RDMA; the connection only tells that the other end lives.
+    /// SENDs over RDMA; the connection then only shows that the peer lives.
     Rdma,
 }
 
@@ -38,17 +38,17 @@ impl Carrier {
     }
 }
 
-/// Who wants what.
+/// How strongly another carrier than TCP is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CarrierWish {
-    /// Somebody asked by name for something else than the connection: routes do not matter, and going without is worth
-    /// a warning.
+    /// The configuration names a carrier: address substitutes do not matter, and a fallback to TCP is logged as a
+    /// warning.
     pub expected: bool,
-    /// A pair that has nothing else has no link.
+    /// A pair of processes without another carrier gets no link.
     pub required: bool,
 }
 
-/// What may carry the frames of this process's links, and what does. One for each process; a handle.
+/// The available and used carriers of this process's links. One per process; a handle.
 #[derive(Clone, Debug, Default)]
 pub struct Carriers(Arc<Inner>);
 
@@ -66,15 +66,15 @@ struct Inner {
 /// One open link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkRow {
-    /// What it is for.
+    /// The purpose of the link.
     pub link: &'static str,
-    /// Who is at the other end.
+    /// The peer.
     pub peer: String,
-    /// What carries what comes from there.
+    /// The carrier of incoming frames.
     pub carrier: Carrier,
 }
 
-/// A link's place among those that are open; it is closed when this is dropped.
+/// Registers an open link; dropping it unregisters the link.
 #[derive(Debug)]
 pub struct LinkPlace {
     number: u64,
@@ -82,32 +82,31 @@ pub struct LinkPlace {
 }
 
 impl Carriers {
-    /// Rings with processes of this host if there are any, a fabric with others if there is one, else connections only.
+    /// Rings within this host if given, a fabric to other hosts if given, else only TCP.
     #[must_use]
     pub fn new(rings: Option<Rings>, fabric: Option<Arc<dyn Fabric>>, wish: CarrierWish) -> Self {
         Self(Arc::new(Inner { rings, fabric, wish, ..Inner::default() }))
     }
 
-    /// Rings with processes of this host, if they may be used.
+    /// Rings within this host, if they may be used.
     #[must_use]
     pub fn rings(&self) -> Option<&Rings> {
         self.0.rings.as_ref()
     }
 
-    /// A fabric with other hosts, for frames of a peer that has shown who it is: what it carries is told over mutual
-    /// TLS only.
+    /// A fabric to other hosts, for authenticated peers only: its set-up is exchanged over mutual TLS.
     #[must_use]
     pub fn fabric_with(&self, peer: &PeerInfo) -> Option<&Arc<dyn Fabric>> {
         self.0.fabric.as_ref().filter(|_| peer.identity.is_some())
     }
 
-    /// Who wants what.
+    /// How strongly another carrier than TCP is wanted.
     #[must_use]
     pub fn wish(&self) -> CarrierWish {
         self.0.wish
     }
 
-    /// A link is open; at first its connection carries it.
+    /// Registers a link, carried by its connection at first.
     #[must_use]
     pub fn opened(&self, link: &'static str, peer: String) -> LinkPlace {
         let number = self.0.opened.fetch_add(1, Ordering::Relaxed);
@@ -115,18 +114,18 @@ impl Carriers {
         LinkPlace { number, carriers: self.clone() }
     }
 
-    /// Something else than the connection was asked for, and the two have nothing.
+    /// Counts a pair of processes without the wanted carrier.
     pub fn refused(&self) {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often that was so.
+    /// How often that happened.
     #[must_use]
     pub fn refusals(&self) -> u64 {
         self.0.refused.load(Ordering::Relaxed)
     }
 
-    /// That peer turns away whoever speaks over the connection only.
+    /// Records that this peer refuses links over TCP.
     pub fn is_required_by(&self, peer: &str) {
         let mut known = lock(&self.0.required_by);
         if known.len() < REQUIRED_BY_MAX {
@@ -134,18 +133,18 @@ impl Carriers {
         }
     }
 
-    /// Whether that peer still does is not known: it may have been started again with another configuration.
+    /// Forgets that: the peer may have restarted with another configuration.
     pub fn may_take_tcp(&self, peer: &str) {
         lock(&self.0.required_by).remove(peer);
     }
 
-    /// Whether a link to that peer has to leave its connection before its first message.
+    /// Whether a link to that peer must change its carrier before the first message.
     #[must_use]
     pub fn must_leave_tcp_with(&self, peer: &str) -> bool {
         self.0.wish.required || lock(&self.0.required_by).contains(peer)
     }
 
-    /// The open links, in the order in which they were opened.
+    /// The open links, in the order of their opening.
     #[must_use]
     pub fn links(&self) -> Vec<LinkRow> {
         lock(&self.0.links).values().cloned().collect()
@@ -157,7 +156,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LinkPlace {
-    /// Its frames come another way from now on.
+    /// Records a change of the carrier.
     pub fn carried_by(&self, carrier: Carrier) {
         if let Some(row) = lock(&self.carriers.0.links).get_mut(&self.number) {
             row.carrier = carrier;

@@ -1,4 +1,4 @@
-//! What a certificate says.
+//! The contents of a certificate.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,12 +8,12 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::identity::{Identity, IdentityError};
 
-/// What a certificate says of its holder.
+/// The contents of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
-    /// Who.
+    /// Its holder.
     pub identity: Identity,
-    /// Until when.
+    /// The end of its validity.
     pub expires: SystemTime,
 }
 

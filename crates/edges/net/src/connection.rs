@@ -1,4 +1,4 @@
-//! An established connection, and who is at its other end.
+//! An established connection with the identity of its peer.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -12,32 +12,33 @@ use tonic::transport::server::Connected;
 use crate::carriers::Carriers;
 use crate::identity::{Identity, Role};
 
-/// Who is at the other end.
+/// The peer of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
     /// Its address.
     pub addr: SocketAddr,
-    /// What its certificate says; none on a plaintext connection.
+    /// The identity in its certificate; none on a plaintext connection.
     pub identity: Option<Identity>,
 }
 
 impl PeerInfo {
-    /// Who made a call.
+    /// The caller of a gRPC request.
     ///
     /// # Errors
-    /// If the server does not serve [`Incoming`](crate::Incoming) connections: then nobody is known, and nobody let in.
+    /// If the server does not use [`Incoming`](crate::Incoming) connections: then callers are unknown, and all are
+    /// refused.
     pub fn of<T>(request: &tonic::Request<T>) -> Result<Self, tonic::Status> {
         let peer = request.extensions().get::<Self>().cloned();
         peer.ok_or_else(|| tonic::Status::unauthenticated("nobody looked who is calling"))
     }
 
-    /// Whether this peer may speak as `name` in `role`. On plaintext connections everybody may.
+    /// Whether this peer may act as `name` in `role`. On plaintext connections all may.
     #[must_use]
     pub fn may_be(&self, role: Role, name: &str) -> bool {
         self.identity.as_ref().is_none_or(|identity| identity.role == role && identity.name == name)
     }
 
-    /// Whether this peer has one of the roles. On plaintext connections everybody has.
+    /// Whether this peer has one of the roles. On plaintext connections all have.
     #[must_use]
     pub fn has_role(&self, roles: &[Role]) -> bool {
         self.identity.as_ref().is_none_or(|identity| roles.contains(&identity.role))
@@ -62,7 +63,7 @@ pub struct Connection {
     carriers: Carriers,
 }
 
-/// The place of an accepted connection among those of its port, held by whatever is left of the connection.
+/// The place of an accepted connection among those of its port, held until both halves are gone.
 type Place = Option<Arc<OwnedSemaphorePermit>>;
 
 #[derive(Debug)]
@@ -87,18 +88,18 @@ impl Connection {
         Self { stream: Stream::Tls(Box::new(stream)), peer, place: None, carriers: carriers.clone() }
     }
 
-    /// The same, with a place among those of its port.
+    /// Adds its place among those of its port.
     pub(crate) fn holding(self, place: OwnedSemaphorePermit) -> Self {
         Self { place: Some(Arc::new(place)), ..self }
     }
 
-    /// Who is at the other end.
+    /// The peer.
     #[must_use]
     pub const fn peer(&self) -> &PeerInfo {
         &self.peer
     }
 
-    /// What may carry frames besides this connection, and what does.
+    /// The carriers available besides this connection.
     #[must_use]
     pub const fn carriers(&self) -> &Carriers {
         &self.carriers
@@ -121,7 +122,7 @@ impl Connection {
     }
 }
 
-/// The direction in which bytes come.
+/// The read half.
 #[derive(Debug)]
 pub struct ReadHalf(ReadSide, #[expect(dead_code, reason = "held")] Place);
 
@@ -131,7 +132,7 @@ enum ReadSide {
     Tls(tokio::io::ReadHalf<TlsStream<crate::sockets::Stream>>),
 }
 
-/// The direction in which bytes go.
+/// The write half.
 #[derive(Debug)]
 pub struct WriteHalf(WriteSide, #[expect(dead_code, reason = "held")] Place);
 
@@ -193,7 +194,7 @@ impl Line {
         Self { stream: LineStream::Server(Box::new(stream)), peer: PeerInfo { addr, identity: Some(identity) } }
     }
 
-    /// Who is at the other end.
+    /// The peer.
     #[must_use]
     pub const fn peer(&self) -> &PeerInfo {
         &self.peer

@@ -1,4 +1,4 @@
-//! A process's own certificate and key, and whom it believes.
+//! A process's own certificate and key, and the authorities that it trusts.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,25 +17,26 @@ use crate::certificate::CertificateFacts;
 use crate::error::CredentialError;
 use crate::identity::{Identity, Role};
 
-/// How often files are looked at for renewed certificates.
+/// How often files are checked for renewed certificates.
 pub const RELOAD_EVERY: Duration = Duration::from_secs(10);
 
-/// What gRPC runs on, by its name in a handshake.
+/// HTTP/2, which gRPC uses, by its name in a TLS handshake.
 const HTTP_2: &[u8] = b"h2";
 
-/// Where a process's certificates are.
+/// The files of a process's certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialFiles {
-    /// Certificates of the authorities it believes, PEM.
+    /// Certificates of the trusted authorities, PEM.
     pub ca: PathBuf,
-    /// Its own certificate and those between it and the authority, PEM.
+    /// Its own certificate and the intermediate ones, PEM.
     pub cert: PathBuf,
     /// Its key, PEM.
     pub key: PathBuf,
 }
 
 impl CredentialFiles {
-    /// Where [`Authority::issue`](crate::Authority::issue) puts them: `ca.pem`, `ROLE-NAME.pem`, `ROLE-NAME.key`.
+    /// The files that [`Authority::issue`](crate::Authority::issue) writes: `ca.pem`, `ROLE-NAME.pem`,
+    /// `ROLE-NAME.key`.
     #[must_use]
     pub fn in_dir(dir: &Path, role: Role, name: &str) -> Self {
         Self {
@@ -49,13 +50,13 @@ impl CredentialFiles {
         [&self.ca, &self.cert, &self.key]
     }
 
-    /// When each was last written; changes when one of them does.
+    /// Modification times of the files.
     fn stamps(&self) -> [Option<SystemTime>; 3] {
         self.all().map(|path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok())
     }
 }
 
-/// What is loaded at the moment.
+/// The loaded certificates.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) facts: CertificateFacts,
@@ -63,7 +64,7 @@ pub(crate) struct Loaded {
     pub(crate) server: Arc<ServerConfig>,
 }
 
-/// A process's certificates; renewed ones are taken up while it runs, for connections made from then on.
+/// A process's certificates. Renewed ones are loaded at run time and used for later connections.
 #[derive(Debug)]
 pub struct Credentials {
     files: CredentialFiles,
@@ -85,7 +86,7 @@ impl Credentials {
     /// Loads the files, which must be those of `expected`.
     ///
     /// # Errors
-    /// As [`Credentials::load`], or if the certificate is somebody else's.
+    /// As [`Credentials::load`], or if the certificate has another holder.
     pub fn load_for(files: CredentialFiles, expected: &Identity) -> Result<Self, CredentialError> {
         let credentials = Self::load(files)?;
         let found = credentials.facts().identity;
@@ -96,7 +97,7 @@ impl Credentials {
         Err(CredentialError::Foreign { path, found: found.to_string(), expected: expected.to_string() })
     }
 
-    /// What the own certificate says.
+    /// The contents of the own certificate.
     #[must_use]
     pub fn facts(&self) -> CertificateFacts {
         self.now().facts.clone()
@@ -106,8 +107,8 @@ impl Credentials {
         Arc::clone(&self.loaded.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes up files that have changed; true if there were any. What is loaded stays if the new files cannot be used,
-    /// and the same identity is required of them.
+    /// Loads changed files; true if there were any. If the new files are unusable or have another identity, the loaded
+    /// certificates stay.
     ///
     /// # Errors
     /// If they cannot be used.
@@ -126,7 +127,7 @@ impl Credentials {
         Ok(true)
     }
 
-    /// Reloads every [`RELOAD_EVERY`] for as long as it is polled.
+    /// Reloads every [`RELOAD_EVERY`] while it is polled.
     pub async fn keep_fresh(self: Arc<Self>) {
         loop {
             tokio::time::sleep(RELOAD_EVERY).await;
@@ -139,7 +140,7 @@ impl Credentials {
     }
 }
 
-/// What the first certificate in a file says.
+/// The contents of the first certificate in a file.
 pub(crate) fn facts_in(path: &Path) -> Result<CertificateFacts, CredentialError> {
     facts_of(path, &certificates(path)?[0])
 }
@@ -149,7 +150,7 @@ fn facts_of(path: &Path, certificate: &CertificateDer<'_>) -> Result<Certificate
         .map_err(|source| CredentialError::Identity { what: path.display().to_string(), source })
 }
 
-/// At least one.
+/// Reads at least one certificate.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
     let content = |what: String| CredentialError::Content { path: path.to_owned(), what };
     let text = read(path)?;
@@ -184,8 +185,8 @@ fn load(files: &CredentialFiles) -> Result<Loaded, CredentialError> {
         .with_client_cert_verifier(callers)
         .with_single_cert(chain.clone(), key.clone_key())
         .map_err(tls)?;
-    // Other people's gRPC clients, KEDA's among them, go away unless this is agreed to in the handshake; ours do not
-    // ask for it.
+    // Foreign gRPC clients, KEDA's among them, disconnect unless the handshake agrees on HTTP/2; ours do not ask for
+    // it.
     server.alpn_protocols = vec![HTTP_2.to_vec()];
     let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -197,8 +198,8 @@ fn load(files: &CredentialFiles) -> Result<Loaded, CredentialError> {
     Ok(Loaded { facts, client: Arc::new(client), server: Arc::new(server) })
 }
 
-/// Believes who has a certificate of the authority, at whatever address: processes have roles and names, not host
-/// names. Whether it is the right one is looked at after the handshake, before anything is sent.
+/// Accepts any certificate of the authority, at whatever address: processes have roles and names, not host names. The
+/// identity is checked after the handshake, before anything is sent.
 #[derive(Debug)]
 struct ByAuthority {
     roots: Arc<RootCertStore>,

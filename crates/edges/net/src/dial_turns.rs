@@ -1,4 +1,4 @@
-//! Whose turn it is to dial, where very many would at once.
+//! Limits concurrent dials where a process would start very many at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::incoming::HANDSHAKES_PER_PEER_MAX;
 
-/// Handshakes that a process has under way at a time as a caller, of those that take turns. A handshake is a fraction
-/// of a millisecond of one core: more at a time end no sooner, and everything else that the process does would wait
-/// behind all of them. And no port turns the callers of one process away: half of what it allows to one address.
+/// Concurrent handshakes of this process as a caller, among dials that take turns. A handshake takes a fraction of a
+/// millisecond of one core: more of them end no sooner, and delay everything else in the process. Half of a port's
+/// limit per address, so no port refuses the callers of one process.
 pub const DIALS_AT_ONCE: usize = HANDSHAKES_PER_PEER_MAX / 2;
 
-/// How long a turn lasts at most. A dial that takes longer waits for its peer, which costs this process nothing: it
-/// goes on, and somebody else begins. So a hundred hosts that do not answer hold the others up for a third of a second.
-/// Shorter turns would end before their handshakes where processors are scarce, and nothing would be bounded then.
+/// The longest turn. A longer dial only waits for its peer, which costs this process nothing: it continues while the
+/// next turn begins. So a hundred hosts that do not answer delay the others by a third of a second. Shorter turns
+/// would end before their handshakes on a busy machine, and limit nothing.
 const TURN_MAX: Duration = Duration::from_millis(100);
 
 /// Turns to dial; clones share them.
@@ -30,7 +30,7 @@ impl Default for DialTurns {
 /// The right to dial now.
 #[derive(Debug)]
 pub struct DialTurn {
-    /// None if nobody keeps count any more.
+    /// None if the turns have been closed.
     place: Option<OwnedSemaphorePermit>,
 }
 
@@ -41,7 +41,7 @@ impl DialTurns {
 }
 
 impl DialTurn {
-    /// Dials. The turn is over when that is done, or after a while.
+    /// Dials. The turn ends with the dial, or after a limit.
     pub async fn spend<T>(self, dial: impl Future<Output = T>) -> T {
         let mut dial = std::pin::pin!(dial);
         match tokio::time::timeout(TURN_MAX, &mut dial).await {
@@ -68,7 +68,7 @@ mod tests {
             let turns = turns.clone();
             dead.spawn(async move { turns.next().await.spend(std::future::pending::<()>()).await });
         }
-        // Until all of them stand in the queue: the runtime comes back here after some dozens of tasks.
+        // Until all of them are queued: the runtime returns here after some dozens of tasks.
         for _ in 0..2 * DIALS_AT_ONCE {
             tokio::task::yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! What can be wrong with certificates.
+//! Errors of certificates.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub enum CredentialError {
     File {
         /// The file.
         path: PathBuf,
-        /// What happened.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A file holds something else than expected.
@@ -20,41 +20,41 @@ pub enum CredentialError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         what: String,
     },
-    /// A certificate names nobody.
+    /// The name in a certificate is invalid.
     #[error("{what}: {source}")]
     Identity {
         /// Which certificate.
         what: String,
-        /// What is wrong with its name.
+        /// The defect of its name.
         source: IdentityError,
     },
-    /// The certificate is somebody else's.
+    /// The certificate has another holder.
     #[error("{}: the certificate is that of {found}; expected {expected}", path.display())]
     Foreign {
         /// The certificate.
         path: PathBuf,
-        /// Whose it is.
+        /// Its holder.
         found: String,
-        /// Whose it should be.
+        /// The expected holder.
         expected: String,
     },
-    /// The key does not fit the certificate, or the library refuses both.
+    /// The key does not match the certificate, or the library refuses both.
     #[error("{what}: {source}")]
     Tls {
-        /// What was made of what.
+        /// The failed step.
         what: String,
-        /// Why not.
+        /// The library's error.
         source: rustls::Error,
     },
     /// A certificate cannot be made.
     #[error("cannot make {what}: {source}")]
     Make {
-        /// What.
+        /// The kind of certificate.
         what: String,
-        /// Why not.
+        /// The library's error.
         source: rcgen::Error,
     },
 }

@@ -1,8 +1,8 @@
-//! Descriptors change hands over a Unix socket, which both ends can reach on one host only: in the abstract namespace,
-//! so that no file is left behind, and another network namespace is another place.
+//! Exchanges file descriptors over a Unix socket that only processes of one host can reach. It is in the abstract
+//! namespace: it leaves no file behind, and is invisible from other network namespaces.
 //!
-//! Whoever comes sends the secret that it was told over an authenticated connection, together with the descriptor of
-//! its own memory. It is answered with that of the other end, or the socket is closed.
+//! The caller sends a secret, which it got over an authenticated connection, with the descriptor of its own memory.
+//! The answer is the peer's descriptor; otherwise the socket is closed.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,16 +17,16 @@ use tokio::net::{UnixListener, UnixStream};
 
 /// Bytes of a secret.
 pub const SECRET_BYTES: usize = 32;
-/// What comes with the answering descriptor.
+/// The message with the answering descriptor.
 const GRANTED: &[u8] = b"granted.";
 
-/// A name for such a socket: random, so that nobody is found by chance.
+/// A random socket name that cannot be guessed.
 #[must_use]
 pub fn fresh_name() -> String {
     format!("symphony-{:032x}", rand::random::<u128>())
 }
 
-/// A socket of that name.
+/// Listens on a socket of that name.
 ///
 /// # Errors
 /// If the name is taken, or the system has no such sockets.
@@ -34,16 +34,16 @@ pub fn listen(name: &str) -> io::Result<UnixListener> {
     UnixListener::bind(abstract_name(name))
 }
 
-/// A path that is no file's.
+/// The address in the abstract namespace.
 fn abstract_name(name: &str) -> String {
     format!("\0{name}")
 }
 
-/// Gives `mine` to the socket of that name, and gets what is given there. The socket is of no other use but to tell
-/// that the other end lives. The caller bounds the time.
+/// Sends `mine` to the socket of that name, and receives the peer's descriptor. Afterwards the socket only shows that
+/// the peer lives. The caller bounds the time.
 ///
 /// # Errors
-/// If there is no such socket on this host, it is another user's, or it turns the secret away.
+/// If there is no such socket on this host, it belongs to another user, or the secret is refused.
 pub async fn ask(name: &str, secret: &[u8; SECRET_BYTES], mine: BorrowedFd<'_>) -> io::Result<(OwnedFd, UnixStream)> {
     let stream = UnixStream::connect(abstract_name(name)).await?;
     same_user(&stream)?;
@@ -52,10 +52,10 @@ pub async fn ask(name: &str, secret: &[u8; SECRET_BYTES], mine: BorrowedFd<'_>) 
     if word == GRANTED { Ok((theirs, stream)) } else { Err(refused("another answer than was agreed")) }
 }
 
-/// The other side, first half: the secret, and the descriptor of whoever comes.
+/// The other side, first half: receives the secret and the caller's descriptor.
 ///
 /// # Errors
-/// If it is another user, or something else comes.
+/// If the caller is another user, or sends something else.
 pub async fn asked(stream: &UnixStream) -> io::Result<([u8; SECRET_BYTES], OwnedFd)> {
     same_user(stream)?;
     receive::<SECRET_BYTES>(stream).await
@@ -64,12 +64,12 @@ pub async fn asked(stream: &UnixStream) -> io::Result<([u8; SECRET_BYTES], Owned
 /// The other side, second half.
 ///
 /// # Errors
-/// If whoever came has gone.
+/// If the caller has gone.
 pub async fn grant(stream: &UnixStream, mine: BorrowedFd<'_>) -> io::Result<()> {
     send(stream, GRANTED, mine).await
 }
 
-/// Other users of the host are kept out whatever they know.
+/// Other users of the host are refused, whatever they know.
 fn same_user(stream: &UnixStream) -> io::Result<()> {
     let (theirs, mine) = (stream.peer_cred()?.uid(), rustix::process::geteuid().as_raw());
     if theirs == mine { Ok(()) } else { Err(refused("another user")) }
@@ -87,15 +87,15 @@ async fn send(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) -> 
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
         Ok(sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
     });
-    // So few bytes are taken whole by a socket that has sent nothing.
+    // An empty send buffer takes these few bytes at once.
     if sent.await? == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Exactly so many bytes, with one descriptor.
+/// Receives exactly this many bytes, with one descriptor.
 async fn receive<const BYTES: usize>(stream: &UnixStream) -> io::Result<([u8; BYTES], OwnedFd)> {
     let mut bytes = [0; BYTES];
     let received = stream.async_io(Interest::READABLE, || {
-        // The system closes what finds no room here.
+        // The system closes descriptors that do not fit here.
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let got = recvmsg(stream, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;

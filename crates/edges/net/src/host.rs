@@ -1,16 +1,16 @@
-//! Where a process is reached, for clients that look for that in its certificate.
+//! The host name or address in a certificate, for clients that check it.
 
 use std::str::FromStr;
 
 use rcgen::SanType;
 use rustls::pki_types::ServerName;
 
-/// A host name or an IP address. This crate's own clients go by the [`Identity`](crate::Identity) instead; others, such
-/// as KEDA's, believe a server only if its certificate names what they dialled.
+/// A host name or an IP address. This crate's clients check the [`Identity`](crate::Identity) instead; foreign ones,
+/// such as KEDA's, accept a server only if its certificate names the host that they dialled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host(ServerName<'static>);
 
-/// Text that is no [`Host`].
+/// The text is not a [`Host`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no host; expected a name such as symphony-control.default.svc or an IP address, without a port")]
 pub struct HostError(String);
@@ -24,7 +24,7 @@ impl FromStr for Host {
 }
 
 impl Host {
-    /// As an alternative name in a certificate.
+    /// The form of an alternative name in a certificate.
     pub(crate) fn alternative_name(&self) -> Result<SanType, rcgen::Error> {
         Ok(match &self.0 {
             ServerName::IpAddress(address) => SanType::IpAddress((*address).into()),

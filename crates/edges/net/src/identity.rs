@@ -1,11 +1,11 @@
-//! Who a process is to the others.
+//! The identity of a process.
 
 use std::fmt;
 use std::str::FromStr;
 
 use symphony_types::is_name;
 
-/// What a process may be in a cluster; decides which ports it may call.
+/// The role of a process in a cluster; it determines which ports the process may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// A scheduler replica; its name is its node id.
@@ -16,9 +16,9 @@ pub enum Role {
     Frontend,
     /// A person or program that may change the cluster.
     Operator,
-    /// A person or program that may only look.
+    /// A person or program that may only read.
     Viewer,
-    /// The federation that the cluster belongs to: it looks, loads and unloads models, and does nothing else.
+    /// The federation of the cluster: it reads, and loads and unloads models.
     Federation,
 }
 
@@ -55,26 +55,26 @@ impl FromStr for Role {
     }
 }
 
-/// Why something is no identity.
+/// Why a text is not an identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// It has another form.
+    /// It is malformed.
     #[error("`{0}` is no identity; expected spiffe://CLUSTER/ROLE/NAME")]
     Form(String),
-    /// There is no such role.
+    /// The role does not exist.
     #[error("`{0}` is no role; expected scheduler, backend, frontend, operator, viewer or federation")]
     Role(String),
-    /// A name has other characters than names have.
+    /// A name contains invalid characters.
     #[error("`{0}` is no name; expected 1 to 63 of a-z, 0-9 and -, beginning with a letter or digit")]
     Name(String),
 }
 
-/// What a certificate says of its holder: the URI `spiffe://CLUSTER/ROLE/NAME` among its alternative names.
+/// The identity in a certificate: the URI `spiffe://CLUSTER/ROLE/NAME` among its alternative names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// The cluster's name.
     pub cluster: String,
-    /// What it may be there.
+    /// Its role there.
     pub role: Role,
     /// Its name; a scheduler replica's is its node id.
     pub name: String,
@@ -112,12 +112,12 @@ impl FromStr for Identity {
     }
 }
 
-/// Who must answer a call.
+/// The expected peer of a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Expected {
-    /// What it must be.
+    /// Its role.
     pub role: Role,
-    /// Its name, if only one process will do.
+    /// Its name, if only one process is accepted.
     pub name: Option<String>,
 }
 

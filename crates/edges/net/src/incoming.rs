@@ -1,4 +1,4 @@
-//! Accepted connections, each handed out once its handshake is done.
+//! Accepted connections, each delivered after its handshake.
 
 use std::io;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use crate::identity::Role;
 use crate::net::Net;
 use crate::refusals::refused;
 
-/// Handshakes under way at a time on one port; further callers wait in the listener's backlog.
+/// Concurrent handshakes on one port; further callers wait in the listener's backlog.
 pub const HANDSHAKES_MAX: usize = 256;
 
-/// Of these so many from one address, from which a stranger may call as well as nodes: a quarter. More are turned away,
+/// The part of them from one address, which strangers may share with nodes: a quarter. Further callers are refused,
 /// and nodes dial again within milliseconds.
 pub const HANDSHAKES_PER_PEER_MAX: usize = HANDSHAKES_MAX / 4;
 
-/// Connections whose handshake is done and that nobody has taken yet.
+/// Connections after their handshake that wait to be taken.
 const WAITING_MAX: usize = 64;
 
-/// After a failed accept, most likely for want of file descriptors, this long is waited.
+/// Pause after a failed accept, which is probably due to a lack of file descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// How a port is served.
+/// The settings of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Port {
     /// Its name in logs and metrics.
     pub name: &'static str,
-    /// Who may call.
+    /// The roles that may call.
     pub allowed: &'static [Role],
-    /// Connections at a time, from all callers that have shown who they are. Further ones are turned away: a caller
-    /// that opens connections and forgets them must not take what the process has of file descriptors and memory.
+    /// The most concurrent connections of authenticated callers. Further ones are refused: a caller that leaks
+    /// connections must not use up the process's file descriptors and memory.
     pub connections_max: usize,
 }
 
@@ -48,7 +48,7 @@ impl Port {
     }
 }
 
-/// The connections that come to one port. A caller that is slow, or is turned away, holds up nobody else.
+/// The connections to one port. A slow or refused caller delays no other.
 #[derive(Debug)]
 pub struct Incoming {
     connections: mpsc::Receiver<Connection>,
@@ -63,12 +63,12 @@ impl Incoming {
         Self { connections }
     }
 
-    /// The next connection. Cancel-safe. None never comes while the listener lives.
+    /// The next connection. Cancel-safe. Never None while the listener lives.
     pub async fn next(&mut self) -> Option<Connection> {
         self.connections.recv().await
     }
 
-    /// For gRPC servers. No item is an error: who is turned away is only logged.
+    /// For gRPC servers. No item is an error: refused callers are only logged.
     pub fn into_stream(self) -> impl Stream<Item = io::Result<Connection>> + Send + use<> {
         ReceiverStream::new(self.connections).map(Ok)
     }
@@ -123,7 +123,7 @@ async fn accept(
                     tracing::warn!(port, %peer, %error, "caller turned away");
                 }
             }
-            // Who is next finds the place free as soon as it has the permit.
+            // Freed first: the next handshake expects the place to be free once it has the permit.
             drop(place);
             drop(permit);
         });

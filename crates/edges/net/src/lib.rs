@@ -1,10 +1,10 @@
-//! Connections between a cluster's processes: how they are dialled and accepted, and who is at the other end.
+//! Connections between a cluster's processes: dialling, accepting, and authentication.
 //!
-//! Every internal port speaks TLS 1.3 with certificates on both sides. A certificate names a cluster, a role and a
-//! name; whoever dials says which role must answer, whoever accepts says which roles may call. Without certificates
-//! there is plaintext, which the configuration allows on loopback only.
+//! Every internal port uses TLS 1.3 with certificates on both sides. A certificate names a cluster, a role and a name;
+//! the caller states the role that must answer, and the listener the roles that may call. Without certificates
+//! connections are plaintext, which the configuration allows on loopback only.
 //!
-//! Two processes of one host that have a connection may have [rings](Rings) in shared memory beside it.
+//! Two connected processes of one host may add [rings](Rings) in shared memory.
 
 mod authority;
 mod callers;

@@ -20,25 +20,25 @@ use crate::dial_turns::{DialTurn, DialTurns};
 use crate::identity::{Expected, Identity, Role};
 use crate::until::Until;
 
-/// How long a whole handshake may take, once the connection is there.
+/// Limit for a whole handshake on an established connection.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The name that callers ask for; which process answers is told by its certificate.
+/// The server name in handshakes; the peer's identity is in its certificate.
 const SERVER_NAME: &str = "symphony";
 
-/// How this process talks to the others of its cluster. Cheap to clone.
+/// How this process connects to the others of its cluster. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Net {
     dialer: Dialer,
     credentials: Option<Arc<Credentials>>,
-    /// What is dialled instead of an address; none if every address is dialled as it is given.
+    /// Substitutes for dialled addresses; none if addresses are dialled as given.
     routes: Option<Arc<BTreeMap<String, String>>>,
     turns: DialTurns,
     carriers: Carriers,
 }
 
 impl Net {
-    /// Plaintext: everybody is believed. For loopback and tests.
+    /// Plaintext: every peer is trusted. For loopback and tests.
     #[must_use]
     pub fn plaintext() -> Self {
         Self::default()
@@ -56,25 +56,25 @@ impl Net {
         Self { credentials: Some(credentials), ..Self::default() }
     }
 
-    /// The same, with addresses (`host:port`) that are dialled at another place; who must answer stays the same.
+    /// Adds substitutes for addresses (`host:port`); the expected peers stay the same.
     #[must_use]
     pub fn routed(self, routes: BTreeMap<String, String>) -> Self {
         Self { routes: (!routes.is_empty()).then(|| Arc::new(routes)), ..self }
     }
 
-    /// The same, with that which may carry frames besides its connections.
+    /// Sets the carriers that may replace connections.
     #[must_use]
     pub fn carried(self, carriers: Carriers) -> Self {
         Self { carriers, ..self }
     }
 
-    /// What may carry frames, and what does.
+    /// The carriers of this process.
     #[must_use]
     pub const fn carriers(&self) -> &Carriers {
         &self.carriers
     }
 
-    /// What is dialled for an address.
+    /// The address that is dialled in place of `addr`.
     #[must_use]
     pub fn through<'a>(&'a self, addr: &'a str) -> &'a str {
         self.routes.as_ref().and_then(|routes| routes.get(addr)).map_or(addr, String::as_str)
@@ -86,7 +86,7 @@ impl Net {
         self.credentials.as_ref()
     }
 
-    /// Waits until it is the caller's turn to dial ([`DialTurns`]): for those who may be a thousand at a time.
+    /// Waits for the caller's turn to dial ([`DialTurns`]): for callers that may be a thousand at once.
     pub async fn turn(&self) -> DialTurn {
         self.turns.next().await
     }
@@ -94,7 +94,7 @@ impl Net {
     /// Connects to `addr` (`host:port`), where `expected` must answer. The caller bounds the time.
     ///
     /// # Errors
-    /// If nobody answers, or somebody else does.
+    /// If there is no answer, or another process answers.
     pub async fn dial(&self, addr: &str, expected: &Expected) -> io::Result<Connection> {
         let stream = self.dialer.dial(self.through(addr)).await?;
         let peer = stream.peer();
@@ -106,11 +106,11 @@ impl Net {
         Ok(Connection::tls(stream.into(), peer, identity, &self.carriers))
     }
 
-    /// Makes a connection of an accepted socket, if the caller has one of the roles `allowed`. Bounded by
+    /// Turns an accepted socket into a connection, if the caller has one of the roles `allowed`. Bounded by
     /// [`HANDSHAKE_TIMEOUT`].
     ///
     /// # Errors
-    /// If the caller is somebody else, or says nothing.
+    /// If the caller has another role, or stays silent.
     pub async fn accept(&self, stream: impl Into<Stream>, allowed: &[Role]) -> io::Result<Connection> {
         let stream = stream.into();
         let peer = stream.peer();
@@ -124,11 +124,11 @@ impl Net {
         Ok(Connection::tls(stream.into(), peer, identity, &self.carriers))
     }
 
-    /// Connects like [`Net::dial`], blocking, for at most `within`, the handshake included. Takes the socket addresses
-    /// of what [`Net::through`] gives, of which one must answer: a resolver keeps to no bound.
+    /// Connects like [`Net::dial`], blocking, for at most `within` including the handshake. Takes resolved addresses
+    /// (of what [`Net::through`] returns), one of which must answer: name resolution has no time limit.
     ///
     /// # Errors
-    /// If nobody answers in time, or somebody else does.
+    /// If there is no answer in time, or another process answers.
     pub fn dial_line(&self, addrs: &[SocketAddr], expected: &Expected, within: Duration) -> io::Result<Line> {
         let give_up = Instant::now() + within;
         let stream = connect(addrs, give_up)?;
@@ -143,10 +143,10 @@ impl Net {
         Ok(Line::client(rustls::StreamOwned::new(session, stream), peer, identity))
     }
 
-    /// Makes a blocking connection of an accepted socket, like [`Net::accept`] and with the same bound.
+    /// Turns an accepted socket into a blocking connection, like [`Net::accept`] and with the same limit.
     ///
     /// # Errors
-    /// If the caller is somebody else, or says nothing.
+    /// If the caller has another role, or stays silent.
     pub fn accept_line(&self, stream: std::net::TcpStream, allowed: &[Role]) -> io::Result<Line> {
         let peer = stream.peer_addr()?;
         let Some(credentials) = &self.credentials else { return Ok(Line::plain(stream, peer)) };
@@ -158,8 +158,8 @@ impl Net {
         Ok(Line::server(rustls::StreamOwned::new(session, stream), peer, identity))
     }
 
-    /// A gRPC channel that connects when first used, to `expected`. The endpoint's URI must be
-    /// `http://host:port`; the connection is secured below HTTP.
+    /// A gRPC channel that connects to `expected` at its first use. The endpoint's URI must be `http://host:port`; the
+    /// connection is secured below HTTP.
     #[must_use]
     pub fn channel(&self, endpoint: &Endpoint, expected: Expected) -> Channel {
         endpoint.connect_with_connector_lazy(Dialler { net: self.clone(), expected })
@@ -191,8 +191,8 @@ impl tower_service::Service<Uri> for Dialler {
     }
 }
 
-/// What people get wrong most, in words that say so: they show one cluster the certificates of another one. An
-/// authority of the same name has another key: then it is the signature that is wrong.
+/// Explains the most common mistake: the certificates belong to another cluster. If both authorities have the same
+/// name, their keys still differ, and the signature is wrong.
 fn in_words(error: io::Error) -> io::Error {
     use rustls::{CertificateError, Error};
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
@@ -225,7 +225,7 @@ fn connect(addrs: &[SocketAddr], give_up: Instant) -> io::Result<std::net::TcpSt
     Err(last)
 }
 
-/// Runs a blocking handshake that ends at `give_up` at the latest, and takes the timeouts off the socket again.
+/// Runs a blocking handshake that ends at `give_up` at the latest, and then removes the socket's timeouts.
 fn shake_hands(
     stream: std::net::TcpStream,
     give_up: Instant,
@@ -237,9 +237,9 @@ fn shake_hands(
     Ok(stream)
 }
 
-/// Who may be at the other end.
+/// The accepted peers.
 enum Allowed<'a> {
-    /// Of a call.
+    /// Of a dialled connection.
     Answer(&'a Expected),
     /// Of an accepted connection.
     Caller(&'a [Role]),
@@ -259,7 +259,7 @@ impl Allowed<'_> {
     }
 }
 
-/// Who holds the certificate, if it is of our cluster and may be at the other end.
+/// The holder of the certificate, if it is of our cluster and an accepted peer.
 fn who(certificates: Option<&[CertificateDer<'_>]>, me: &Identity, allowed: &Allowed<'_>) -> io::Result<Identity> {
     let refused = |what: String| io::Error::new(io::ErrorKind::PermissionDenied, what);
     let certificate =

@@ -1,4 +1,4 @@
-//! Ports that anybody may call: nobody shows who it is there, so callers are bounded by what they do.
+//! Ports open to anybody: callers do not authenticate, so they are limited by number and behaviour.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,14 +13,14 @@ use tokio::time::{Instant, Sleep};
 use crate::callers::{CallerLimits, CallerPlace, Callers, Refusal};
 use crate::refusals::refused;
 
-/// Within this time of connecting a caller must have sent its first request's head, or the preface of HTTP/2, which
-/// clients send at once. Slow lines take a second or two.
+/// How long after connecting a caller must have sent the head of its first request, or the preface of HTTP/2, which
+/// clients send at once. Slow connections take a second or two.
 pub const FIRST_WORDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// After a failed accept, most likely for want of file descriptors, this long is waited.
+/// Pause after a failed accept, which is probably due to a lack of file descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// What HTTP/2 begins with.
+/// The beginning of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What a caller has to send within [`FIRST_WORDS_WITHIN`].
@@ -28,25 +28,25 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub enum FirstWords {
     /// The head of a request of HTTP/1, to its empty line.
     Head,
-    /// As many bytes as HTTP/2 begins with. A channel may be idle after that.
+    /// The number of bytes in HTTP/2's preface. Afterwards a channel may be idle.
     Preface,
 }
 
-/// How a public port is served.
+/// The settings of a public port.
 #[derive(Clone, Copy, Debug)]
 pub struct PublicPort {
     /// Its name in metrics.
     pub name: &'static str,
-    /// Callers at a time.
+    /// The most concurrent callers.
     pub limits: CallerLimits,
-    /// What they must begin with.
+    /// The required beginning.
     pub first_words: FirstWords,
-    /// A connection on which nothing goes for so long is closed; none if whoever serves it sees to that, or it may be
+    /// A connection without traffic for this long is closed; none if the server ensures that, or the connection may be
     /// idle.
     pub idle_max: Option<Duration>,
 }
 
-/// A listener that turns away who is too many.
+/// A listener that enforces the limits.
 #[derive(Debug)]
 pub struct PublicListener {
     listener: TcpListener,
@@ -61,21 +61,21 @@ impl PublicListener {
         Self { listener, port, callers: Callers::new(port.limits) }
     }
 
-    /// The next caller that has a place. Cancel-safe.
+    /// The next caller with a place. Cancel-safe.
     pub async fn accept(&self) -> (PublicConnection, SocketAddr) {
         let port = self.port.name;
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => match self.callers.admit(peer.ip()) {
                     Ok(place) => {
-                        // Answers are small and waited for: no byte of them may wait for more bytes.
+                        // Answers are small, and clients wait for them: no byte may wait for more.
                         if let Err(error) = stream.set_nodelay(true) {
                             tracing::debug!(port, %peer, %error, "TCP_NODELAY was refused");
                         }
                         return (PublicConnection::new(stream, self.port, place), peer);
                     }
                     Err(refusal) => {
-                        // Not a warning: whoever connects ten thousand times would fill the log.
+                        // Not a warning: a caller that connects ten thousand times would fill the log.
                         tracing::debug!(port, %peer, reason = refusal.label(), "caller turned away");
                         refused(port, refusal);
                     }
@@ -88,16 +88,16 @@ impl PublicListener {
         }
     }
 
-    /// Where it listens.
+    /// The local address.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// The system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 }
 
-/// A connection that counts until it is dropped, and that ends by an error if its caller says nothing.
+/// A connection that counts until it is dropped, and that fails if its caller stays silent.
 #[derive(Debug)]
 pub struct PublicConnection {
     stream: TcpStream,
@@ -108,20 +108,20 @@ pub struct PublicConnection {
 
 #[derive(Debug)]
 enum Watch {
-    /// The caller has not said what it has to say first.
+    /// The required beginning has not arrived yet.
     First(Pin<Box<Sleep>>, Progress),
-    /// It must go on before that rings.
+    /// Traffic is required before the timer fires.
     Idle(Pin<Box<Sleep>>, Duration),
     /// It may be silent.
     None,
 }
 
-/// How far a caller's first words have come.
+/// Progress of a caller's required beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// So many bytes of the preface are there.
+    /// This many bytes of the preface have arrived.
     Preface(usize),
-    /// So many bytes of a line's end and an empty line are there; a return before a newline may be left out.
+    /// The position in a line end and an empty line; carriage returns are optional.
     Head { newlines: u8 },
 }
 
@@ -133,10 +133,10 @@ impl Progress {
         }
     }
 
-    /// Whether the words are complete with these bytes.
+    /// Whether the beginning is complete with these bytes.
     fn add(&mut self, bytes: &[u8]) -> bool {
         match self {
-            // What they are is for the protocol to judge, at once.
+            // The protocol validates the bytes later.
             Self::Preface(seen) => {
                 *seen += bytes.len();
                 *seen >= PREFACE.len()
@@ -159,7 +159,7 @@ impl PublicConnection {
         Self { stream, port, watch: Watch::First(deadline, Progress::of(port.first_words)), _place: place }
     }
 
-    /// Ends the connection if its caller has been silent for too long.
+    /// Fails if the caller has been silent for too long.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let (Watch::First(deadline, _) | Watch::Idle(deadline, _)) = &mut self.watch else { return Ok(()) };
         if deadline.as_mut().poll(context).is_pending() {
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// Time passes at once, when everybody waits.
+    /// Paused time advances when all tasks wait.
     #[tokio::test(start_paused = true)]
     async fn who_says_nothing_or_half_of_it_is_ended_and_its_place_is_free() {
         let scene = Scene::new("silent", FirstWords::Head, None).await;
@@ -316,7 +316,7 @@ mod tests {
         let held = (scene.caller().await, scene.caller().await);
         let mut third = TcpStream::connect(scene.addr).await.unwrap();
         let next = tokio::spawn(async move { scene.listener.accept().await });
-        // Closed, without a word. Which error that is depends on who is faster.
+        // Closed without an answer. The kind of error depends on timing.
         let closed = third.read_to_end(&mut Vec::new()).await;
         assert!(closed.map_or(true, |read| read == 0));
         assert_eq!(count("many", Refusal::TooManyFromThere), 1);

@@ -1,4 +1,4 @@
-//! Connections between certificates of one authority, of two, and of none.
+//! Connections with certificates of the same authority, of another one, and of none.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ async fn listener() -> (tokio::net::TcpListener, String) {
     (listener, addr)
 }
 
-/// Whether a call from one to the other carries a word there and back.
+/// Whether a call from one to the other carries a message there and back.
 async fn talk(from: &Net, to: &Net, role: Role) -> bool {
     let (listener, addr) = listener().await;
     let mut incoming = Incoming::new(listener, to.clone(), Port::new("test", &[Role::Scheduler], 256));
@@ -153,8 +153,8 @@ fn blocking_lines_carry_words_and_know_the_peer() {
     }
 }
 
-/// A handshake as a gRPC client makes it that knows nothing of identities: it believes the authority, looks for the
-/// host that it dials in the certificate, and insists on HTTP/2.
+/// A handshake like that of a gRPC client without identities: it trusts the authority, requires the dialled host in
+/// the certificate, and insists on HTTP/2.
 async fn strangers_client(files: &CredentialFiles, server: &Net, host: &str) -> std::io::Result<()> {
     use rustls::pki_types::pem::PemObject as _;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -299,7 +299,7 @@ async fn connections_beyond_the_limit_of_a_port_are_turned_away_until_one_ends()
 
     let (first, second) = (dial().await, dial().await);
     let taken = [incoming.next().await.unwrap(), incoming.next().await.unwrap()];
-    // By TLS 1.3 the caller has its connection before the other side has looked.
+    // In TLS 1.3 the caller has its connection before the other side has checked its certificate.
     let ended =
         |mut third: Connection| async move { tokio::time::timeout(SOON, third.read_u8()).await.unwrap().is_err() };
     assert!(ended(dial().await).await, "turned away");

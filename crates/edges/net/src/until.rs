@@ -1,11 +1,11 @@
-//! A socket that is of no use after a moment.
+//! A blocking socket with an overall deadline.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
-/// Reads and writes of a blocking socket, all of them together up to `give_up`. A timeout of the socket alone bounds
-/// each of them: a peer that sends a byte now and then would never run into it.
+/// Reads and writes of a blocking socket, all together until `give_up`. The socket's own timeout limits only each of
+/// them: a peer that sends a byte now and then would never exceed it.
 #[derive(Debug)]
 pub(crate) struct Until<'a> {
     pub(crate) stream: &'a TcpStream,

@@ -1,6 +1,5 @@
-//! What the two ends of any link tell each other of what carries its frames. A link begins on its connection; whoever
-//! dialled may ask to go on another way. Each direction changes over by itself, at a frame that says so, and keeps its
-//! order.
+//! Negotiation of a link's carrier between its two ends. A link begins on its connection; the dialling process may ask
+//! for another carrier. Each direction switches by itself, at a frame that says so, and keeps its order.
 
 #![allow(missing_docs, reason = "the derive writes archived twins of the enums without documentation")]
 
@@ -12,29 +11,29 @@ use crate::data::{RdmaEndpoint, SharingOffer};
 /// The link number of a [`Carry`]; no message of a link has it.
 pub(crate) const CARRY_LINK: u16 = 15;
 
-/// One word about what carries a link.
+/// A message of the negotiation.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum Carry {
-    /// From whoever dialled, once at most: what could carry the link instead?
+    /// From the dialling process, at most once: which other carrier is available?
     Ask,
-    /// To whoever asked: this.
+    /// To the asking process: this one.
     Offer(CarryOffer),
-    /// To whoever asked, or joined: nothing.
+    /// To the asking or joining process: none.
     Refuse,
-    /// From whoever asked: its end of an RDMA connection, if such a one is offered.
+    /// From the asking process: its end of an RDMA connection, if one was offered.
     Join(RdmaEndpoint),
-    /// To whoever joined: the other end, which is connected to that one.
+    /// To the joining process: the other end, which is connected to that one.
     Joined(RdmaEndpoint),
-    /// From whoever asked: nothing came of the offer.
+    /// From the asking process: the offer was not used.
     Decline,
     /// From either end: what comes after this comes the other way, and nothing more this way.
     Switch,
-    /// From whoever was dialled: the link is refused. A message came over its connection, and this process requires
-    /// another way.
+    /// From the dialled process: the link is refused. A message came over its connection, and this process requires
+    /// another carrier.
     Required,
 }
 
-/// What may carry a link. Whoever asked takes the first that works.
+/// The carriers on offer. The asking process takes the first one that works.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct CarryOffer {
     /// Memory of this host, and where to find it.

@@ -1,12 +1,12 @@
-//! The data link: backend ⇄ frontend. The backend READs inputs and returns results; payload bytes travel in the tail of
-//! the frame. Two processes of one host agree here to share memory; then inputs are read there without a word, and
-//! large results are found there. Two processes with RDMA between them agree here to use it; then inputs are read by
+//! The data link: backend ⇄ frontend. The backend READs inputs and returns results; payload bytes travel in the tail
+//! of the frame. Two processes of one host may agree here to share memory; then inputs, and large results, are read
+//! from there without a message. Two processes with RDMA between them may agree to use it; then inputs are READ over
 //! the network, and all other frames go over the RDMA connection.
 //!
 //! The payload of a request is its inputs in the order of the model's signature, each `items × item_shape` elements,
-//! little-endian, without gaps; a result is the outputs in the same manner. Both sides know the signature, so no names
-//! travel. A request's sequence number is never used again in a frontend's life, which makes it its own slot
-//! generation.
+//! little-endian, without gaps; a result is the outputs in the same form. Both sides know the signature, so no names
+//! travel. A request's sequence number is unique within a boot of the frontend, so it also serves as the generation of
+//! its slot.
 
 #![allow(missing_docs, reason = "the derive writes archived twins of the enums without documentation")]
 
@@ -22,14 +22,15 @@ pub enum ToDataServer {
     Hello {
         /// The backend.
         backend: BackendId,
-        /// Its life.
+        /// Its boot id.
         boot: BootId,
-        /// The frontend's life that the backend means; another one refuses, its requests are gone.
+        /// The boot id of the frontend that the backend means; in another boot its requests are gone, and the frontend
+        /// refuses.
         frontend_boot: BootId,
         /// Whether the backend would read inputs from shared memory.
         shares: bool,
-        /// The backend's end of an RDMA connection; none if it wants none. Then frames of both directions go there as
-        /// soon as it has joined, and this link only says that the other end lives.
+        /// The backend's end of an RDMA connection; none if it wants none. Otherwise frames of both directions go
+        /// there once the frontend has joined, and this link only shows that the peer lives.
         rdma: Option<RdmaEndpoint>,
     },
     /// What became of an offer to share memory, or to read by RDMA; first after it, and only then.
@@ -67,7 +68,7 @@ pub struct RequestResult {
 /// Bytes of a result, or the reason that there are none.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultBytes {
-    /// So many bytes of the tail.
+    /// This many bytes of the tail.
     Answer(u32),
     /// In the shared memory of the backend, under the request's number.
     Shared,
@@ -78,9 +79,9 @@ pub enum ResultBytes {
 /// Frontend → backend.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum FromDataServer {
-    /// The connection is accepted, or this is another life and the requests meant are gone.
+    /// The answer to a hello: accepted if the boot id is the one that was meant; otherwise those requests are gone.
     Welcome {
-        /// The frontend's life.
+        /// The frontend's boot id.
         boot: BootId,
         /// How to come to the frontend's shared memory; none if it shares none, or the backend does not want it.
         sharing: Option<SharingOffer>,
@@ -96,15 +97,16 @@ pub enum FromDataServer {
         /// The requests.
         sequences: Vec<u64>,
     },
-    /// Inputs; the tail holds their bytes one after the other. What is too large for one frame goes on in the next that
-    /// has the number of the read.
+    /// Inputs; the tail holds their bytes one after the other. A read that is too large for one frame continues in the
+    /// next frame with the same read number.
     Payloads {
         /// Number of the read.
         read: u64,
         /// In the order asked: bytes of each payload, or none if the request has its outcome already, or its input
         /// would fit into no frame.
         lengths: Vec<Option<u32>>,
-        /// How many nanoseconds the frontend waited for inputs that were still being made: no transport brings those sooner.
+        /// How many nanoseconds the frontend waited for inputs that were still being made: no transport brings those
+        /// sooner.
         waited: u64,
     },
 }

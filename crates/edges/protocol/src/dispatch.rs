@@ -13,7 +13,7 @@ pub const SUBMIT_REQUESTS_MAX: usize = 4096;
 /// A request as it travels to the scheduler.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// Counts the requests of the frontend's life.
+    /// Counts the requests of the frontend's boot.
     pub sequence: u64,
     /// The model.
     pub model: u32,
@@ -30,9 +30,9 @@ pub struct RequestHeader {
 pub enum ToLeader {
     /// First on every connection.
     Hello {
-        /// Who.
+        /// The frontend.
         frontend: FrontendId,
-        /// Which life.
+        /// Its boot id.
         boot: BootId,
         /// For which sub-cluster.
         subcluster: SubclusterId,
@@ -75,16 +75,16 @@ pub enum ToFrontend {
         /// The highest token this node knows for the sub-cluster.
         token: Token,
     },
-    /// The connection is refused: this node has been without the control group for too long to lead, or to know who
-    /// does.
+    /// The connection is refused: this node has had no contact with the control group for too long to lead, or to know
+    /// the leader.
     Suspended,
     /// These requests have their outcome.
     Ended {
         /// Sequence number and reason of each.
         requests: Vec<(u64, EndReason)>,
     },
-    /// A decision of this lead panicked: what it had without an outcome is announced to the next leader, unless it had
-    /// been with one that panicked before. Nothing follows.
+    /// A decision of this lead panicked. The frontend announces its requests without an outcome to the next leader,
+    /// except those that were with a panicked lead before. Nothing follows.
     Panicked,
 }
 

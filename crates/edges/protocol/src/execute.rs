@@ -7,17 +7,18 @@ use symphony_types::{BackendId, BootId, FailReason, GpuId, ModelId, NodeId, Requ
 
 use crate::Message;
 
-/// Requests that finished this recently are named in the answer to a seal, so that a new leader does not run them
-/// again.
+/// Requests that finished recently are named in the answer to a seal, up to this many, so that a new leader does not
+/// run them again.
 pub const SEAL_RECENT_REQUESTS_MAX: usize = 16_384;
 
-/// So many plans that ended are told in the answer to a seal, so that a new leader knows how late plans end here.
+/// Plans that ended recently are reported in the answer to a seal, up to this many, so that a new leader knows how
+/// late plans end here.
 pub const SEAL_RECENT_PLANS_MAX: usize = 128;
 
 /// A request inside a batch plan.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedRequest {
-    /// Whose input to fetch, and to whom the answer goes.
+    /// The request: identifies its input, and the frontend that gets the answer.
     pub id: RequestId,
     /// Items in it.
     pub items: u32,
@@ -30,7 +31,7 @@ pub struct Execute {
     pub gpu: GpuId,
     /// The GPU's token as the leader holds it; must equal what the backend promised.
     pub token: Token,
-    /// The life of the backend that the leader sealed.
+    /// The boot id of the backend that the leader sealed.
     pub backend_boot: BootId,
     /// Counts the plans of this token on this GPU, from 1; must be the next one.
     pub sequence: u64,
@@ -51,10 +52,10 @@ pub enum ToBackend {
     Hello {
         /// The scheduler replica.
         node: NodeId,
-        /// Its life.
+        /// Its boot id.
         boot: BootId,
     },
-    /// Promise these tokens, refuse everything lower from now on, and say what is going on.
+    /// Promise these tokens, refuse every lower one from now on, and report what is running.
     Seal {
         /// The sub-cluster.
         subcluster: SubclusterId,
@@ -108,7 +109,7 @@ pub enum Refusal {
     },
     /// The backend has restarted since it was sealed.
     WrongBoot {
-        /// Its life.
+        /// Its boot id.
         boot: BootId,
     },
     /// A plan before this one is missing.
@@ -141,7 +142,7 @@ pub struct Done {
     pub latency: u64,
     /// From now until everything accepted so far is done.
     pub free_in: u64,
-    /// Requests that did not run, and why; their frontends were told.
+    /// Requests that did not run, with their reasons; their frontends were notified.
     pub failed: Vec<(RequestId, FailReason)>,
 }
 
@@ -152,12 +153,12 @@ pub enum FromBackend {
     Welcome {
         /// The backend.
         backend: BackendId,
-        /// Its life.
+        /// Its boot id.
         boot: BootId,
     },
     /// Answer to a seal.
     Sealed {
-        /// The life that makes the promise.
+        /// The boot that makes the promise.
         boot: BootId,
         /// The GPUs asked about.
         gpus: Vec<SealedGpu>,

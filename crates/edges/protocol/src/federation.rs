@@ -20,7 +20,7 @@ pub struct FederationView {
     pub plan: u64,
     /// The replica that answered.
     pub replica: u64,
-    /// Who leads, as far as that replica knows.
+    /// The leader, as far as that replica knows.
     pub leader: Option<u64>,
     /// Clusters by name.
     pub clusters: BTreeMap<String, FederatedClusterView>,
@@ -46,7 +46,7 @@ pub struct FederatedPlanView {
 }
 
 impl FederatedPlanView {
-    /// What came of it, in the words of a cluster's plans.
+    /// Its outcome, in the form of a cluster's partition plans.
     #[must_use]
     pub fn label(&self) -> &'static str {
         let progress = self.moves.iter().map(|planned| &planned.progress);
@@ -101,7 +101,7 @@ pub struct FederatedModelView {
     pub slo: Nanos,
     /// What a request is worth.
     pub value: RequestValue,
-    /// Requests per second that it was said to need.
+    /// The declared rate in requests per second.
     pub wanted_rps: f64,
     /// Requests per second that its clients ask for; known to the leader only.
     pub measured_rps: f64,

@@ -1,39 +1,39 @@
-//! What a backend writes down, if it is asked to, so that somebody else can judge whom it obeyed and what it ran: one
+//! The optional journal of a backend, from which a checker can verify which leaders it obeyed and what it ran: one
 //! JSON object per line.
 //!
-//! Times are the machine's CLOCK_MONOTONIC in nanoseconds, so journals of processes on one machine can be laid side by
-//! side; between machines they mean nothing.
+//! Times are the machine's CLOCK_MONOTONIC in nanoseconds: comparable between processes on one machine, and
+//! meaningless between machines.
 
 use serde::{Deserialize, Serialize};
 
-/// One line. Records stand in the order in which they happened; only [`Record::Ran`] comes when a batch has ended.
+/// One line. Records are in the order of the events; only [`Record::Ran`] is written when a batch has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Record {
-    /// A life of the backend begins.
+    /// A boot of the backend begins.
     Registered {
         /// When.
         at_ns: u64,
         /// Its id.
         backend: u32,
-        /// Its life.
+        /// Its boot id.
         boot: u64,
         /// Its GPUs.
         gpus: Vec<u32>,
-        /// What it promises at first: the log index of its registration.
+        /// Its first promise: the log index of its registration.
         token: u64,
     },
-    /// A leader asked for a promise. What it asked for and what it got are two things: a checker trusts the first.
+    /// A leader asked for a promise. The requested and the resulting token are separate: a checker trusts the request.
     Sealed {
         /// When.
         at_ns: u64,
         /// The GPU.
         gpu: u32,
-        /// The replica that asked; 0 if it did not say who it is.
+        /// The replica that asked; 0 if it did not identify itself.
         node: u64,
-        /// What it asked for.
+        /// The requested token.
         token: u64,
-        /// What is promised now.
+        /// The promise from now on.
         promised: u64,
     },
     /// A plan was accepted.
@@ -42,7 +42,7 @@ pub enum Record {
         at_ns: u64,
         /// The GPU.
         gpu: u32,
-        /// The replica that sent it; 0 if it did not say who it is.
+        /// The replica that sent it; 0 if it did not identify itself.
         node: u64,
         /// Under which token.
         token: u64,
@@ -61,11 +61,10 @@ pub enum Record {
         start_ns: u64,
         /// Until when.
         end_ns: u64,
-        /// The requests in it that were executed: frontend, its life, number.
+        /// Its executed requests: frontend, its boot id, number.
         requests: Vec<(u32, u64, u64)>,
     },
-    /// Records from here on are missing, because the file or the queue before it was full: what follows proves nothing
-    /// about what is not in it.
+    /// Records are missing from here on, because the file or the queue was full: their absence proves nothing.
     Missed {
         /// How many, as far as known now.
         records: u64,

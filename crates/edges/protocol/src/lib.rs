@@ -1,4 +1,4 @@
-//! What travels between processes: rkyv frames for requests, plans and results, protobuf for control.
+//! The messages between processes: rkyv frames for requests, plans and results, protobuf for control.
 
 pub mod carry;
 pub mod data;
@@ -40,7 +40,7 @@ mod tests {
 
     use super::externalscaler::{GetMetricsResponse, MetricSpec, MetricValue, external_scaler_server};
 
-    /// What is called by name, and which field has which number: KEDA has them compiled in.
+    /// The wire names and field numbers, which KEDA has compiled in.
     #[test]
     fn the_scaler_has_kedas_names_and_numbers() {
         assert_eq!(external_scaler_server::SERVICE_NAME, "externalscaler.ExternalScaler");

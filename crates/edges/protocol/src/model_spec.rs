@@ -1,4 +1,4 @@
-//! Models between the words that travel and those of the replicated states.
+//! Converts models between messages and the replicated states.
 
 use symphony_cluster_state as state;
 
@@ -33,7 +33,7 @@ impl From<ModelSpec> for state::ModelSpec {
     }
 }
 
-/// Refuses what has no meaning: no source, unknown data types, profiles that are not monotone.
+/// Refuses invalid specifications: no source, unknown data types, profiles that are not monotone.
 impl TryFrom<pb::ModelSpec> for state::ModelSpec {
     type Error = ViewError;
 

@@ -1,4 +1,4 @@
-//! Plans and moves as operators and the roles see them: the protobuf messages, checked and typed.
+//! Partition plans and moves in views: the protobuf messages, checked and typed.
 
 use symphony_types::{BackendId, ModelId, SubclusterId};
 
@@ -40,15 +40,15 @@ pub struct PlanView {
     pub status: PlanStatus,
     /// Why it was made.
     pub cause: String,
-    /// What it is good for.
+    /// Its benefit.
     pub summary: String,
     /// Its moves.
     pub moves: Vec<PlannedMoveView>,
-    /// What they cost together: what is said of a backend and of a GPU is that of the one that gets most.
+    /// Their joint cost: numbers per backend and per GPU are those of the most affected one.
     pub cost: MoveCostView,
     /// Models that can be nowhere and stay where they are, and why.
     pub left_alone: Vec<(ModelId, String)>,
-    /// Of a dropped one: which plan took its place, or who refused it, in words; empty if that is not known any more.
+    /// Why it was dropped: the plan that replaced it, or the actor that refused it, as text; empty if no longer known.
     pub dropped: String,
 }
 
@@ -73,9 +73,9 @@ pub struct MoveCostView {
     pub bytes: u64,
     /// The most that one backend loads.
     pub backend_bytes: u64,
-    /// The longest that one backend loads, in milliseconds, by what was measured of it; 0 if its speed is not known.
+    /// The longest load of one backend, in milliseconds, by its measured speed; 0 if that is unknown.
     pub backend_ms: u64,
-    /// Memory that is taken on a GPU beside what it holds, the most of all GPUs.
+    /// The largest additional memory on any one GPU.
     pub gpu_bytes: u64,
 }
 
@@ -110,7 +110,7 @@ pub struct PlannedMoveView {
     pub from: SubclusterId,
     /// Where it shall be.
     pub to: SubclusterId,
-    /// What it costs.
+    /// Its cost.
     pub cost: MoveCostView,
     /// How far it has come.
     pub progress: MoveProgressView,
@@ -151,7 +151,7 @@ impl MoveProgressView {
         }
     }
 
-    /// As a message says it; none if it says nothing.
+    /// From a message; none if the message is empty.
     pub(crate) fn from_message(progress: pb::MoveProgress, index: u64, reason: &str) -> Option<Self> {
         match progress {
             pb::MoveProgress::Unspecified => None,

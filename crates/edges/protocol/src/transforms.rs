@@ -1,4 +1,4 @@
-//! What frontends do with inputs and outputs, between the words that travel and plain values.
+//! Converts frontends' transforms of inputs and outputs between messages and plain values.
 
 use std::str::FromStr;
 
@@ -31,7 +31,7 @@ pub(crate) fn to_pb(transforms: &Transforms) -> Option<pb::Transforms> {
     Some(pb::Transforms { image, labels: labels.collect() })
 }
 
-/// Refuses words that stand for nothing; whether it all fits the model is not looked at.
+/// Refuses unknown values; does not check that the transforms fit the model.
 pub(crate) fn from_pb(transforms: Option<pb::Transforms>, model: &str) -> Result<Transforms, ViewError> {
     let Some(transforms) = transforms else { return Ok(Transforms::default()) };
     let refuse = |key: &'static str, reason: String| ViewError::Transforms { model: model.to_owned(), key, reason };

@@ -1,4 +1,4 @@
-//! The cluster as everybody sees it: the protobuf [`ClusterView`](crate::control::ClusterView), checked and typed.
+//! The view of a cluster: the protobuf [`ClusterView`](crate::control::ClusterView), checked and typed.
 
 mod advice;
 mod backend;
@@ -34,7 +34,7 @@ use symphony_types::{BackendId, Epoch, FrontendId, ModelId, NodeId, SubclusterId
 
 use crate::plan::PlanView;
 
-/// What everybody routes by, as one replica has applied it.
+/// The state of the cluster that all processes route by, as one replica has applied it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     /// Name of the cluster.
@@ -45,7 +45,7 @@ pub struct View {
     pub epoch: Epoch,
     /// The replica that answered.
     pub replica: NodeId,
-    /// Who leads the control group, as far as that replica knows.
+    /// The Raft leader, as far as that replica knows.
     pub control_leader: Option<NodeId>,
     /// Scheduler replicas.
     pub nodes: BTreeMap<NodeId, NodeView>,
@@ -63,9 +63,9 @@ pub struct View {
     pub operations: Vec<OperationView>,
     /// The control group as its leader knows it; empty but in linearizable answers.
     pub group: BTreeMap<NodeId, GroupMemberView>,
-    /// Ids of replicas that were removed; nobody gets them again.
+    /// Ids of removed replicas; they are never reused.
     pub removed_nodes: BTreeSet<NodeId>,
-    /// The last plans, newest last; empty where the view is watched, or cut for somebody.
+    /// The last plans, newest last; empty in watched views and cut views.
     pub plans: Vec<PlanView>,
 }
 

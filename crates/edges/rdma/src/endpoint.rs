@@ -1,4 +1,4 @@
-//! What one end of a connection tells the other, so that their devices find each other.
+//! The data that the two ends of a connection exchange so that their devices can connect.
 
 /// Queue pair numbers and packet numbers have 24 bits.
 const NUMBER_MAX: u32 = (1 << 24) - 1;

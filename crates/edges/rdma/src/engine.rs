@@ -1,6 +1,5 @@
-//! The thread that hears what the device has done. It looks without a pause while there is something to hear, and waits
-//! for an event when there has been nothing for a while. Whoever reads a stream and finds nothing looks as well
-//! ([`Engine::look`]).
+//! The thread that polls the device's completions. It polls without pause while completions arrive, and waits for an
+//! event after a short idle time. A reader that finds its stream empty polls as well ([`Engine::look`]).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,37 +14,37 @@ use crate::purpose::Purpose;
 use crate::session::{Session, lock};
 use crate::verbs::{COMPLETIONS_AT_ONCE, Completion, CompletionQueue, Device};
 
-/// So long it looks on after the last completion: longer than a READ on a good network takes, shorter than anybody
-/// minds a core.
+/// How long it polls after the last completion: longer than a READ on a good network, and too short to waste a core.
 const SPIN: Duration = Duration::from_micros(30);
 
-/// Hears completions for all connections of a fabric.
+/// Dispatches completions to all connections of a fabric.
 #[derive(Debug)]
 pub(crate) struct Engine {
     ears: Arc<Ears>,
     connections_max: usize,
-    /// So often whoever looks finds everything that was there when it began.
+    /// Batches per poll, enough for everything that was there when the poll began.
     looks_max: usize,
     stop: OwnedFd,
 }
 
-/// What hears: the thread, or whoever looks. One at a time, so that each connection hears in order.
+/// The poller's state: the thread's, or a reader's in between. One at a time, so that each connection sees its
+/// completions in order.
 #[derive(Debug)]
 struct Ears {
     queue: Arc<CompletionQueue>,
-    /// By the number of their queue pair.
+    /// By queue pair number.
     sessions: Listeners<Session>,
     heard: Mutex<Vec<Completion>>,
 }
 
-/// Whatever ends the thread, also a panic: nobody waits for what it would have heard, and nobody new begins to.
+/// Notifies waiters when the thread ends, also by a panic, and refuses new ones.
 struct Hears {
     ears: Arc<Ears>,
     reason: Broken,
 }
 
 impl Hears {
-    /// Why nothing is heard any more, for those who wait.
+    /// Tells the waiters why no more completions arrive.
     fn ends(&mut self, reason: Broken) {
         self.reason = reason;
     }
@@ -62,7 +61,7 @@ impl Drop for Hears {
 impl Engine {
     pub(crate) fn start(device: &Arc<Device>, purpose: Purpose) -> Result<Self, RdmaError> {
         let of_one = purpose.completions();
-        // A queue that runs over breaks every connection.
+        // An overflow of the completion queue breaks every connection.
         let connections_max = (device.completions_max / of_one).min(purpose.connections_max());
         let completions = connections_max * of_one;
         let queue = Arc::new(CompletionQueue::new(device, completions)?);
@@ -88,19 +87,19 @@ impl Engine {
         &self.ears.queue
     }
 
-    /// Hears of everything that the device has done by now.
+    /// Dispatches all completions up to now.
     pub(crate) fn look(&self) {
         for _ in 0..self.looks_max {
-            // The thread finds what is wrong with the queue as well, and ends.
+            // An error of the queue also ends the thread.
             if !self.ears.take().unwrap_or(false) {
                 return;
             }
         }
     }
 
-    /// From now on the session hears what is done for it.
+    /// Registers a session for the completions of its queue pair.
     pub(crate) fn join(&self, number: u32, session: &Arc<Session>) -> Result<(), RdmaError> {
-        // What ended connections leave in the queue has no place of its own there any more.
+        // Room in the queue is counted by connections: first remove what ended ones have left there.
         self.look();
         self.ears.sessions.join(number, session, self.connections_max).map_err(|refused| match refused {
             NotJoined::Full(there) => RdmaError::Full(there),
@@ -120,7 +119,7 @@ impl Drop for Engine {
 }
 
 impl Ears {
-    /// Tells everybody what was done for them. Whether there was anything.
+    /// Dispatches completions. Returns whether there were any.
     fn take(&self) -> io::Result<bool> {
         let mut heard = lock(&self.heard);
         let any = self.queue.poll(&mut heard)?;
@@ -142,7 +141,7 @@ fn hear(ears: &Ears, stop: &OwnedFd) -> io::Result<()> {
             std::hint::spin_loop();
         } else {
             queue.arm()?;
-            // What came before it was armed is told by nobody.
+            // Completions from before the arming raise no event.
             if ears.take()? {
                 continue;
             }

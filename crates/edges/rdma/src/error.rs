@@ -1,4 +1,4 @@
-//! What can go wrong, for the person on call.
+//! Errors of RDMA, for the person on call.
 
 use std::io;
 

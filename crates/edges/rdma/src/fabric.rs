@@ -13,13 +13,13 @@ use crate::session::{Pair, Session};
 use crate::stream::StreamState;
 use crate::verbs::{Arena, Device, QueuePair, Region, Window, Words};
 
-/// Bytes of READs that one process may have on the network at a time: what many owners answer at once has to fit the
-/// buffers of the switch before its port (incast), and 1 MiB is some 80 µs of a 100 Gb/s port.
+/// Bytes of READs that one process may have in flight: answers of many owners at once have to fit the switch's buffers
+/// before its port (incast), and 1 MiB is some 80 µs of a 100 Gb/s port.
 pub(crate) const CREDITS_BYTES: usize = 1 << 20;
-/// Of these READs of one owner have half at most: one that does not answer keeps what it has until its connection
-/// breaks, which takes seconds, and the others go on meanwhile.
+/// READs of one owner get at most half of them: an owner that does not answer keeps its credits until its connection
+/// breaks, which takes seconds, and the other owners go on meanwhile.
 const CREDITS_OF_ONE_OWNER_BYTES: usize = CREDITS_BYTES / 2;
-/// A READ costs at least so much, which bounds their number: to 64, fewer than one queue pair takes.
+/// The least cost of a READ, which bounds their number to 64: fewer than one queue pair takes.
 pub(crate) const CREDIT_BYTES: usize = 16 << 10;
 
 /// An open device; a handle.
@@ -31,7 +31,7 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Opens the device of that name, or the first that has an active port. A thread hears what it does, for all
+    /// Opens the device of that name, or the first with an active port. One thread polls the completions of all
     /// connections.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Fabric {
         &self.device.port.device
     }
 
-    /// One end of a connection that is to be.
+    /// One end of a new connection.
     ///
     /// # Errors
     /// If the device has no room for it.
@@ -60,30 +60,30 @@ impl Fabric {
         Ok(Unpaired(Session::start(&self.engine, queue, stream)?))
     }
 
-    /// Registers memory, so that it can be shown to others. Nobody may read it yet.
+    /// Registers memory that others will read. No peer may read it yet.
     ///
     /// # Errors
-    /// If it may not stay in memory.
+    /// If it cannot be pinned.
     pub fn show(&self, words: Arc<dyn Words>) -> Result<Shown, RdmaError> {
         Ok(Shown(Arc::new(Region::new(&self.device, words)?)))
     }
 
-    /// Memory of so many bytes for what is read elsewhere.
+    /// Memory of this size, for data read from other hosts.
     ///
     /// # Errors
-    /// If it may not stay in memory.
+    /// If it cannot be pinned.
     pub fn landing(&self, bytes: usize) -> Result<Landing, RdmaError> {
         let arena = Arena::new(&self.device, bytes)?;
         Ok(Landing { arena, of_all: credits_of(CREDITS_BYTES), of_one: credits_of(CREDITS_OF_ONE_OWNER_BYTES) })
     }
 }
 
-/// One end of a connection; it has to hear of the other.
+/// One end of a connection that has not been paired yet.
 #[derive(Debug)]
 pub struct Unpaired(Arc<Session>);
 
 impl Unpaired {
-    /// How the other end finds it.
+    /// The address of this end, for the peer.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         self.0.queue.endpoint()
@@ -100,12 +100,12 @@ impl Unpaired {
     }
 }
 
-/// Memory that others may be let into; a handle.
+/// Registered memory that peers can be granted access to; a handle.
 #[derive(Clone, Debug)]
 pub struct Shown(Arc<Region>);
 
 impl Shown {
-    /// Lets the other end of a connection read all of it, through that connection only.
+    /// Lets the peer of a connection read all of it, through that connection only.
     ///
     /// # Errors
     /// If the device refuses, or the connection is broken.
@@ -116,7 +116,7 @@ impl Shown {
     }
 }
 
-/// That one peer may read; dropped, its key is good for nothing, at once.
+/// One peer's permission to read; dropping it revokes the key at once.
 #[derive(Debug)]
 pub struct Grant {
     // Before the connection: a window ends before the queue pair that it is bound to.
@@ -127,7 +127,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The key. Whoever has it needs the connection as well.
+    /// The key. It is useless without the connection.
     #[must_use]
     pub const fn key(&self) -> Key {
         self.window.key
@@ -146,7 +146,7 @@ impl Grant {
     }
 }
 
-/// Memory for what is read elsewhere, and the credits of all READs of this process; a handle.
+/// Memory for data read from other hosts, and the credits of all READs of this process; a handle.
 #[derive(Clone, Debug)]
 pub struct Landing {
     pub(crate) arena: Arc<Arena>,
@@ -154,7 +154,7 @@ pub struct Landing {
     of_one: Arc<Semaphore>,
 }
 
-/// What one READ has of the credits of its owner, and of those of all.
+/// The credits of one READ: its owner's share, and the total.
 pub(crate) type Credits = [OwnedSemaphorePermit; 2];
 
 fn credits_of(bytes: usize) -> Arc<Semaphore> {
@@ -167,10 +167,10 @@ impl Landing {
         Self { of_one: credits_of(CREDITS_OF_ONE_OWNER_BYTES), ..self.clone() }
     }
 
-    /// Waits until a READ of so many bytes may go out.
+    /// Waits until a READ of this many bytes may be sent.
     pub(crate) async fn credits(&self, bytes: usize) -> Result<Credits, Broken> {
         let cost = bytes.div_ceil(CREDIT_BYTES).clamp(1, CREDITS_OF_ONE_OWNER_BYTES / CREDIT_BYTES) as u32;
-        // Who waits for its own owner's takes nothing from the others.
+        // A READ that waits for its owner's share takes nothing from the others.
         let of_one = Arc::clone(&self.of_one).acquire_many_owned(cost).await.map_err(|_| Broken::Ended)?;
         let of_all = Arc::clone(&self.of_all).acquire_many_owned(cost).await.map_err(|_| Broken::Ended)?;
         Ok([of_one, of_all])

@@ -1,15 +1,14 @@
-//! How much either end of a stream may send: a data segment only where a buffer of the other end waits for it. A pure
-//! value.
+//! Flow control of a stream: a data segment is sent only if the peer has a buffer for it. A pure value.
 
-/// Data segments that one end may have on their way or unread at the other.
+/// Data segments that one end may have in flight or unread at the peer.
 pub(crate) const WINDOW: u32 = 16;
-/// So many segments are used up before the other end is told without being asked: half of the window.
+/// After this many consumed segments the credits are returned without waiting for other traffic: half of the window.
 const OWED_MAX: u32 = WINDOW / 2;
 
-/// Why the other end is no longer believed.
+/// Why the peer is no longer trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlowError {
-    /// It gives back what it was not sent.
+    /// It returns more credits than it was sent segments.
     #[error("{given} credits came back; {out} segments are out")]
     Credits {
         /// What it gives.
@@ -22,14 +21,14 @@ pub enum FlowError {
     Window,
 }
 
-/// The accounts of one end.
+/// The credits of one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// Sent, and not given back.
+    /// Sent, and not credited back.
     out: u32,
-    /// Came, and not used up.
+    /// Received, and not consumed.
     held: u32,
-    /// Used up, and not given back.
+    /// Consumed, and not credited back.
     owed: u32,
 }
 
@@ -45,7 +44,7 @@ impl Flow {
         self.out += 1;
     }
 
-    /// The other end gives credits back.
+    /// The peer returns credits.
     ///
     /// # Errors
     /// If it was not sent so much.
@@ -57,10 +56,10 @@ impl Flow {
         Ok(())
     }
 
-    /// A data segment came.
+    /// A data segment arrived.
     ///
     /// # Errors
-    /// If it should not have come.
+    /// If it exceeds the window.
     pub const fn came(&mut self) -> Result<(), FlowError> {
         if self.held + self.owed >= WINDOW {
             return Err(FlowError::Window);
@@ -69,13 +68,13 @@ impl Flow {
         Ok(())
     }
 
-    /// A data segment that came is used up, and a buffer waits for another.
+    /// A received data segment is consumed, and its buffer can take another.
     pub const fn used_up(&mut self) {
         self.held -= 1;
         self.owed += 1;
     }
 
-    /// Whether the other end should be told of credits now, although there is nothing else to say.
+    /// Whether to send credits now, without other traffic.
     #[must_use]
     pub const fn should_tell(&self) -> bool {
         self.owed >= OWED_MAX
@@ -110,7 +109,7 @@ mod tests {
     }
 
     proptest! {
-        /// Two ends that keep the rules: neither ever finds fault with the other, and neither waits for ever.
+        /// Two ends that keep the rules: neither accuses the other, and neither waits for ever.
         #[test]
         fn two_honest_ends_never_stop(steps in prop::collection::vec((0_usize..2, 0_u8..4), 0..400)) {
             let mut ends = [Flow::default(), Flow::default()];

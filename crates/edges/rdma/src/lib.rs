@@ -1,8 +1,7 @@
-//! Networks that read memory (RDMA): reliable connections, one-sided READs of a pool in another host's memory, and a
-//! stream of bytes over SENDs.
+//! RDMA: reliable connections, one-sided READs of a pool in another host's memory, and a stream of bytes over SENDs.
 //!
-//! Without the feature `verbs` there is only what needs no device: what two ends tell each other, and how what comes
-//! from the other end is read and counted.
+//! Without the feature `verbs` only the parts without a device remain: the exchanged data, its parsing, and the flow
+//! control.
 
 mod endpoint;
 mod flow;

@@ -1,9 +1,9 @@
-//! Who hears what a device has done, as long as somebody listens to it.
+//! The receivers of a device's completions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
-/// Listeners by number. Once they are closed none is let in any more: nobody would tell it anything.
+/// Listeners by number. After the close none is accepted: it would receive nothing.
 #[derive(Debug)]
 pub struct Listeners<T> {
     open: RwLock<Open<T>>,
@@ -15,12 +15,12 @@ struct Open<T> {
     closed: bool,
 }
 
-/// Why a listener is not let in.
+/// Why a listener is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotJoined {
-    /// As many are there as may be.
+    /// The limit is reached.
     Full(usize),
-    /// Nobody listens to the device any more.
+    /// Completions are no longer polled.
     Closed,
 }
 
@@ -31,7 +31,7 @@ impl<T> Default for Listeners<T> {
 }
 
 impl<T> Listeners<T> {
-    /// From now on it hears what is for that number.
+    /// Registers the receiver of that number's completions.
     ///
     /// # Errors
     /// If there are `max` already, or they were closed.
@@ -47,17 +47,17 @@ impl<T> Listeners<T> {
         Ok(())
     }
 
-    /// It hears nothing more.
+    /// Unregisters a listener.
     pub fn leave(&self, number: u32) {
         self.write().by_number.remove(&number);
     }
 
-    /// Who hears what is for that number.
+    /// The listener of that number.
     pub fn of(&self, number: u32) -> Option<Arc<T>> {
         self.read().by_number.get(&number).and_then(Weak::upgrade)
     }
 
-    /// Lets nobody in any more, and returns those that are there, for somebody to tell them.
+    /// Refuses further listeners, and returns the present ones, to be notified.
     pub fn close(&self) -> Vec<Arc<T>> {
         let mut open = self.write();
         open.closed = true;

@@ -1,4 +1,4 @@
-//! Which port of which device: what the kernel says in `/sys/class/infiniband`.
+//! Chooses the port of a device, by the kernel's `/sys/class/infiniband`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

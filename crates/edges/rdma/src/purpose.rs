@@ -1,4 +1,4 @@
-//! What connections are for, which says how large they are.
+//! The purposes of connections, which determine their buffer sizes.
 
 use crate::flow::WINDOW;
 use crate::segment::SEGMENT_BYTES;

@@ -1,5 +1,5 @@
-//! A pool in another host's memory: first the entry of a number is READ, then the bytes that it speaks of. The owner
-//! does nothing for it and hears nothing of it.
+//! Reads a pool in another host's memory: first READs the entry of a number, then the bytes that it refers to. The
+//! owner takes no part in it.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::key::Key;
 use crate::session::Pair;
 use crate::verbs::Piece;
 
-/// The longest payload that is READ; longer ones are asked for. All devices take so much at once.
+/// The longest payload that is READ; longer ones are requested by message. All devices accept this length.
 pub const READ_BYTES_MAX: usize = 8 << 20;
 
-/// What a proof READs at most: the largest packet there is. Where a switch between lets only shorter ones through,
-/// entries would come and payloads would not.
+/// Length of a proof's READ: the largest packet. If a switch dropped long packets, entries would arrive and payloads
+/// would not.
 const PROOF_BYTES: u64 = 4096;
 
-/// Without room for what it READs a proof waits so long before it tries again.
+/// Pause of a proof that has no room for its READ.
 const ROOM_AGAIN_AFTER: Duration = Duration::from_millis(1);
 
 /// A pool elsewhere.
@@ -71,8 +71,8 @@ impl RemotePool {
         &self.pair
     }
 
-    /// READs a packet of full length, whatever it says: that the other end can be reached, lets this one in, and can
-    /// answer. Waits for as long as the connection takes to break: the caller bounds it.
+    /// READs a packet of full length, with any content: shows that the peer is reachable, grants access, and answers.
+    /// Waits until the connection breaks: the caller bounds the time.
     ///
     /// # Errors
     /// If the connection is broken.
@@ -84,12 +84,12 @@ impl RemotePool {
         Ok(())
     }
 
-    /// What is there as `number`, if that is at most [`READ_BYTES_MAX`] and there is room for it here.
+    /// The content of `number`, if it is at most [`READ_BYTES_MAX`] and there is room for it here.
     ///
     /// # Errors
-    /// If the connection is broken. That a number cannot be read is no error of the connection.
+    /// If the connection is broken. A number that cannot be read is not an error of the connection.
     pub async fn read(&self, number: u64) -> Result<Result<Bytes, Unreadable>, Broken> {
-        // Without room it is as good as absent: the owner is asked, and answers otherwise.
+        // Without room it counts as absent: the owner is asked by message instead.
         let Some(entry) = self.entry(number).await? else { return Ok(Err(Unreadable::Absent)) };
         let found = match self.layout.find(number, &entry, usize::MAX) {
             Ok(found) if found.length() > READ_BYTES_MAX => return Ok(Err(Unreadable::Absent)),

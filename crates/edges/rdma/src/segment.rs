@@ -1,5 +1,5 @@
-//! What one SEND carries: a header, and a piece of the stream. Parsed from memory that the other end wrote into:
-//! anything may stand there.
+//! The contents of one SEND: a header, and a piece of the stream. Parsed from memory that the peer writes, so every
+//! field is untrusted.
 
 /// Bytes of one SEND at most, and of each buffer that waits for one.
 pub const SEGMENT_BYTES: usize = 32 << 10;
@@ -13,14 +13,14 @@ const MAGIC: [u8; 3] = *b"SR1";
 /// Where the checksum of everything else stands.
 const CHECKSUM_AT: usize = 20;
 
-/// What a segment is for.
+/// The kind of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentKind {
     /// Data follows.
     Data,
     /// Nothing but credits.
     Credits,
-    /// Credits, and bytes that nobody reads: whether so long a segment arrives.
+    /// Credits and padding: checks that a segment of this length arrives.
     Proof,
     /// No data will follow.
     End,
@@ -31,13 +31,13 @@ pub enum SegmentKind {
 pub struct Segment {
     /// What it is for.
     pub kind: SegmentKind,
-    /// Counts the segments of one direction from 0: its generation in a buffer that is used again and again.
+    /// Counts the segments of one direction from 0, to detect stale contents of a reused buffer.
     pub number: u64,
-    /// Data segments that have been used up and may be replaced.
+    /// Number of data segments consumed since the last credits.
     pub credits: u32,
 }
 
-/// Why what came is no segment.
+/// Why bytes are not a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
     /// It has no room for a header.
@@ -81,7 +81,7 @@ impl Segment {
         buffer[CHECKSUM_AT..SEGMENT_HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// The header of what came, and its data.
+    /// Parses a segment: its header and data.
     ///
     /// # Errors
     /// If it is no segment.

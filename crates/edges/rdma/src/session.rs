@@ -1,4 +1,4 @@
-//! One connection, and everything that happens on it.
+//! One connection and its pending work.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,19 +28,19 @@ impl Pair {
         self.0.fail(Broken::Ended);
     }
 
-    /// Whether the other end's memory is being read just now.
+    /// Whether a READ of the peer's memory is in progress.
     #[must_use]
     pub fn is_read(&self) -> bool {
         !lock(&self.0.reads).is_empty()
     }
 
-    /// Why it is of no more use; none as long as it is.
+    /// Why the connection is broken; none while it works.
     #[must_use]
     pub fn broken(&self) -> Option<Broken> {
         self.0.broken()
     }
 
-    /// Resolves once it is of no more use.
+    /// Resolves when the connection breaks.
     pub async fn ended(&self) -> Broken {
         let mut broken = self.0.broken.subscribe();
         let broken = broken.wait_for(Option::is_some).await;
@@ -48,7 +48,7 @@ impl Pair {
     }
 }
 
-/// A READ that is under way: who waits for it, and its credits, which are free again when the network is.
+/// A READ in progress: its waiter, and its credits, which are released when it completes.
 type Read = (oneshot::Sender<Piece>, Credits);
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// One that hears what is done for it, with buffers for what the other end sends.
+    /// A session that receives completions, with buffers for the peer's SENDs.
     pub(crate) fn start(engine: &Arc<Engine>, queue: QueuePair, stream: StreamState) -> Result<Arc<Self>, RdmaError> {
         let (reads, binds, broken) = Default::default();
         let number = queue.number();
@@ -77,12 +77,12 @@ impl Session {
         *self.broken.borrow()
     }
 
-    /// Hears of everything that the device has done by now, for all connections.
+    /// Dispatches all completions up to now, for all connections.
     pub(crate) fn look(&self) {
         self.engine.look();
     }
 
-    /// It is of no more use; the first reason counts.
+    /// Breaks the connection; the first reason counts.
     pub(crate) fn fail(&self, reason: Broken) {
         let first = self.broken.send_if_modified(|broken| {
             let first = broken.is_none();
@@ -100,7 +100,7 @@ impl Session {
         lock(&self.stream).wake();
     }
 
-    /// Copies `length` bytes of the other end's memory into the piece.
+    /// Copies `length` bytes of the peer's memory into the piece.
     pub(crate) async fn read(
         &self,
         piece: Piece,
@@ -114,7 +114,7 @@ impl Session {
         done.await.map_err(|_| self.why())
     }
 
-    /// Lets the other end read through the window.
+    /// Lets the peer read through the window.
     pub(crate) async fn bind(&self, window: &Window) -> Result<(), Broken> {
         let (tell, done) = oneshot::channel();
         self.posting(&self.binds, || self.queue.bind(window), tell)?;
@@ -127,9 +127,9 @@ impl Session {
         post: impl FnOnce() -> io::Result<u64>,
         waiter: W,
     ) -> Result<(), Broken> {
-        // Locked over both, so that it is not done before somebody waits for it.
+        // Locked over both steps, so that the work does not complete before its waiter is registered.
         let mut waiting = lock(waiting);
-        // Whoever breaks the connection clears the list afterwards, so nobody is left behind there.
+        // A failure clears the list after setting its reason, so no waiter is left behind.
         if let Some(broken) = self.broken() {
             return Err(broken);
         }
@@ -145,7 +145,7 @@ impl Session {
         }
     }
 
-    /// The device took no work: the connection is of no more use.
+    /// The device refused work: the connection is broken.
     pub(crate) fn refused(&self, error: &io::Error) -> Broken {
         self.fail(Broken::refused(error));
         self.why()
@@ -155,14 +155,14 @@ impl Session {
         self.broken().unwrap_or(Broken::Ended)
     }
 
-    /// What the device has done.
+    /// Handles a completion.
     pub(crate) fn done(&self, completion: &Completion) {
         match self.queue.finish(completion) {
             Finished::Unknown => {}
             Finished::Failed(status) => self.fail(Broken::Failed(status)),
             Finished::Well { id, kind: Kind::Read, piece, .. } => {
                 if let (Some((tell, _credits)), Some(piece)) = (lock(&self.reads).remove(&id), piece) {
-                    // Whoever gave up waiting does not want it.
+                    // The waiter may have given up.
                     let _ = tell.send(piece);
                 }
             }

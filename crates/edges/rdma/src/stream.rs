@@ -1,5 +1,4 @@
-//! A stream of bytes over SENDs: cut into segments, each of which is sent only where a buffer of the other end waits
-//! for it.
+//! A stream of bytes over SENDs: cut into segments, each sent only when the peer has a buffer for it.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -19,10 +18,10 @@ use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentKind};
 use crate::session::{Session, lock};
 use crate::verbs::{Arena, Device, Piece};
 
-/// Of the buffers for what is sent, so many are kept for what carries no data.
+/// Send buffers reserved for segments without data.
 const SEND_BUFFERS_KEPT: usize = 2;
-/// So often a writer that waits for room asks whether the other end is there. A device that is not does not take the
-/// question, and the connection breaks in a few seconds at most.
+/// How often a writer that waits for room checks that the peer lives. A dead peer's device does not acknowledge, and
+/// the connection breaks within a few seconds.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -32,15 +31,15 @@ pub(crate) struct StreamState {
     data_bytes: usize,
     /// Buffers to send from.
     free: Vec<Piece>,
-    /// SENDs under way.
+    /// SENDs in progress.
     sending: usize,
     /// The number of the next segment.
     next: u64,
     end_sent: bool,
     writer: Option<Waker>,
-    /// Buffers that wait to be offered to the other end.
+    /// Buffers to be posted for the peer's SENDs.
     spare: Vec<Piece>,
-    /// Data that nobody has read yet: where it stands in its buffer.
+    /// Unread data: its range within each buffer.
     arrived: VecDeque<(Piece, std::ops::Range<usize>)>,
     /// The number of the segment that comes next.
     expects: u64,
@@ -71,12 +70,12 @@ impl StreamState {
         })
     }
 
-    /// Whoever waits looks again.
+    /// Wakes the waiting tasks.
     pub(crate) fn wake(&mut self) {
         self.writer.take().into_iter().chain(self.reader.take()).for_each(Waker::wake);
     }
 
-    /// Sends a segment with that data from that buffer, and all credits that are owed.
+    /// Sends a segment with data from that buffer, and all owed credits.
     fn send(&mut self, session: &Session, mut piece: Piece, kind: SegmentKind, data: &[u8]) -> io::Result<()> {
         let length = SEGMENT_HEADER_BYTES + data.len();
         let buffer = &mut piece.bytes_mut()[..length];
@@ -88,19 +87,19 @@ impl StreamState {
         Ok(())
     }
 
-    /// Tells the other end of its credits, if that is due and nothing else would.
+    /// Sends credits, if they are due and no other segment carries them.
     fn tell(&mut self, session: &Session) -> io::Result<()> {
         if !self.flow.should_tell() {
             return Ok(());
         }
         match self.free.pop() {
             Some(piece) => self.send(session, piece, SegmentKind::Credits, &[]),
-            // It is looked at again when a SEND is done.
+            // Checked again when a SEND completes.
             None => Ok(()),
         }
     }
 
-    /// Takes what came; whoever waits for it is woken.
+    /// Handles a received segment, and wakes its waiter.
     fn take(&mut self, session: &Session, piece: Piece, bytes: usize) -> Result<(), Broken> {
         let came = piece.bytes().get(..bytes).unwrap_or(piece.bytes());
         let (segment, data) = Segment::parse(came)?;
@@ -129,7 +128,7 @@ impl StreamState {
 }
 
 impl Session {
-    /// Offers all buffers to the other end, before it can send anything.
+    /// Posts all receive buffers, before the peer can send.
     pub(crate) fn offer_buffers(&self) -> Result<(), RdmaError> {
         let spare = std::mem::take(&mut lock(&self.stream).spare);
         for piece in spare {
@@ -138,7 +137,7 @@ impl Session {
         Ok(())
     }
 
-    /// A SEND is done.
+    /// A SEND has completed.
     pub(crate) fn sent(&self, piece: Option<Piece>) {
         let mut stream = lock(&self.stream);
         stream.sending -= 1;
@@ -151,7 +150,7 @@ impl Session {
         }
     }
 
-    /// The other end sent something.
+    /// A SEND of the peer has arrived.
     pub(crate) fn came(&self, piece: Option<Piece>, bytes: usize) {
         let Some(piece) = piece else { return };
         let taken = lock(&self.stream).take(self, piece, bytes);
@@ -164,13 +163,13 @@ impl Session {
         if let Some(read) = self.read_arrived(None, into) {
             return Poll::Ready(read);
         }
-        // What the device has taken is here, also if the thread has not come to it: who knows by another way that the
-        // other end is gone looks once more, and finds everything.
+        // Processes completions up to now, also those that the thread has not reached: a reader that learns otherwise
+        // of the peer's end polls once more, and finds everything.
         self.look();
         self.read_arrived(Some(cx), into).map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Reads what was heard of, if there is anything. Otherwise whoever waits is woken once there is.
+    /// Reads what has arrived, if anything. Otherwise the waiter is woken when something arrives.
     fn read_arrived(&self, waits: Option<&Context<'_>>, into: &mut ReadBuf<'_>) -> Option<io::Result<()>> {
         let mut stream = lock(&self.stream);
         let Some((piece, mut left)) = stream.arrived.pop_front() else {
@@ -190,13 +189,13 @@ impl Session {
             stream.arrived.push_front((piece, left));
             return Some(Ok(()));
         }
-        // The buffer waits before the other end hears of it.
+        // The buffer is posted before the peer learns of it.
         let offered = self.queue.receive(piece).and_then(|_| {
             stream.flow.used_up();
             stream.tell(self)
         });
         drop(stream);
-        // What was read was read; whoever comes next hears of it.
+        // The bytes were read; the next call returns the error.
         if let Err(error) = offered {
             self.refused(&error);
         }
@@ -228,7 +227,7 @@ impl Session {
         Poll::Ready(sent.map(|()| data.len()).map_err(|error| self.refused(&error).into()))
     }
 
-    /// Says that nothing more comes, and waits until the other end has everything.
+    /// Ends the stream, and waits until the peer has everything.
     fn poll_shutdown(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let mut stream = lock(&self.stream);
         if let Some(broken) = self.broken() {
@@ -249,7 +248,7 @@ impl Session {
         self.poll_taken(cx).map_err(Into::into)
     }
 
-    /// Waits until the other end's device has everything that was sent.
+    /// Waits until the peer's device has everything that was sent.
     fn poll_taken(&self, cx: &Context<'_>) -> Poll<Result<(), Broken>> {
         let mut stream = lock(&self.stream);
         if let Some(broken) = self.broken() {
@@ -262,8 +261,8 @@ impl Session {
         Poll::Pending
     }
 
-    /// Sends something that says nothing, unless something is under way already: a device that is gone does not take
-    /// it. A proof is as long as what follows: where packets of that length vanish on the way it is not taken either.
+    /// Sends a segment without content, unless one is in progress: a dead device does not acknowledge it. A proof has
+    /// full length: where long packets are lost it is not acknowledged either.
     fn ask(&self, kind: SegmentKind) -> Result<(), Broken> {
         let mut stream = lock(&self.stream);
         if let Some(broken) = self.broken() {
@@ -279,7 +278,7 @@ impl Session {
         asked.map_err(|error| self.refused(&error))
     }
 
-    /// The other end is gone, as is known by another way. If it has ended the stream before, what goes there may still
+    /// The peer is known to be gone. If it had ended its stream, data for it may still be read.
     /// be read.
     fn gone(&self) {
         if !lock(&self.stream).end_came {
@@ -288,15 +287,15 @@ impl Session {
     }
 }
 
-/// What the other end writes.
+/// Reads what the peer writes.
 #[derive(Debug)]
 pub struct StreamReader(Arc<Session>);
 
-/// What the other end reads. Only [`AsyncWrite::poll_shutdown`] waits until it is there.
+/// Writes to the peer. Only [`AsyncWrite::poll_shutdown`] waits for delivery.
 #[derive(Debug)]
 pub struct StreamWriter {
     session: Arc<Session>,
-    /// When the other end is asked whether it is there; none while there is room.
+    /// The next check of the peer; none while there is room.
     asks: Option<Pin<Box<Sleep>>>,
 }
 
@@ -305,8 +304,8 @@ impl StreamReader {
         Self(session)
     }
 
-    /// Whoever knows by another way that the other end is gone says so, once it has read everything: nobody waits for
-    /// it any more. If it had ended the stream, it may still read.
+    /// To be called when the peer is known to be gone, after everything was read: waiting tasks fail. If the peer had
+    /// ended its stream, it may still read.
     pub fn gone(&self) {
         self.0.gone();
     }
@@ -317,9 +316,9 @@ impl StreamWriter {
         Self { session, asks: None }
     }
 
-    /// Finds out whether the other end can be reached by segments of full length, and answers: a connection is made
-    /// without a word, also where all packets vanish, or all that are longer than a switch between lets through. May
-    /// take as long as the connection takes to break; the caller bounds it.
+    /// Checks that the peer is reachable with segments of full length, and answers: RDMA connections are set up
+    /// without traffic, so that lost packets, or lost long ones, do not show. May take until the connection breaks;
+    /// the caller bounds the time.
     ///
     /// # Errors
     /// If the connection is broken.
@@ -328,7 +327,7 @@ impl StreamWriter {
         poll_fn(|cx| self.session.poll_taken(cx)).await
     }
 
-    /// Asks whether the other end is there, if that is due. Only ready if it is not.
+    /// Checks the peer, if that is due. Ready only if it is gone.
     fn poll_asks(&mut self, cx: &mut Context<'_>) -> Poll<Broken> {
         let asks = self.asks.get_or_insert_with(|| Box::pin(tokio::time::sleep(ASK_EVERY)));
         while asks.as_mut().poll(cx).is_ready() {

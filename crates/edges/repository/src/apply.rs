@@ -9,39 +9,39 @@ use symphony_transport::{ControlClient, ControlError, ViewReceiver, fresh_operat
 
 use crate::rollout::{Next, Rollout};
 
-/// How long a model may take to load: 16 GB from a disk that gives 100 MB/s are 160 s, and what a runtime does when it
-/// first sees a batch size takes seconds for each of them.
+/// How long a model may take to load: 16 GB from a disk at 100 MB/s take 160 s, and a runtime's preparation takes
+/// seconds for each batch size.
 pub const LOAD_WITHIN: Duration = Duration::from_secs(300);
 /// How long the cluster may take to agree to one load or unload.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why a cluster does not serve what it shall.
+/// Why a cluster does not serve the wanted versions.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The cluster did not answer, or refused.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// It was tried and did not work; what was served before still is.
+    /// It was tried and failed; the previous versions are still served.
     #[error("{reason}")]
     Failed {
         /// Why.
         reason: String,
-        /// The log index as of which the cluster says so, for those who watch it by themselves.
+        /// The log index of the cluster's answer, for callers that watch the cluster themselves.
         as_of: u64,
     },
-    /// Nobody has said so far how it went.
+    /// There is no report on the result yet.
     #[error("it is not done after {} s: no backend of the sub-cluster has reported; see `symphony get models`", .0.as_secs())]
     Late(Duration),
 }
 
-/// Has the cluster serve what the rollout leads to; returns when it does, or cannot. Nothing that was begun is taken
-/// back: doing it again goes on from there. Returns the log index as of which it does, for those who watch the cluster
-/// by themselves.
+/// Makes the cluster serve the versions of the rollout; returns when it does, or cannot. Nothing is rolled back: a
+/// repetition continues from there. Returns the log index from which on the versions are served, for callers that
+/// watch the cluster themselves.
 ///
 /// # Errors
 /// If the cluster refuses, a model cannot be loaded, or that takes longer than `within`.
 pub async fn apply(control: &ControlClient, rollout: Rollout, within: Duration) -> Result<u64, ApplyError> {
-    // The first view is one that a majority agrees on: an older one might lack what is there.
+    // The first read is linearizable: an older view might lack existing models.
     let first = control.get(true, AGREE_WITHIN.min(within)).await?;
     let view = control.watch("model repository");
     let ended = tokio::time::timeout(within, follow(control, rollout, first.applied_index, view)).await;
@@ -74,8 +74,8 @@ async fn follow(
                     async move { client.unload_model(request).await }
                 };
                 control.call(AGREE_WITHIN, call).await?;
-                // The view that is watched may be older than that; what is returned must not be, or its reader still
-                // sees the model.
+                // The watched view may be older than that; the returned index must not be, or its reader would still
+                // see the model.
                 from = control.get(true, AGREE_WITHIN).await?.applied_index;
             }
             Next::Wait => {

@@ -1,4 +1,4 @@
-//! Why a repository has no such model.
+//! Errors of a repository.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub enum RepositoryError {
         dir: PathBuf,
         /// The name asked for.
         name: String,
-        /// What was looked for.
+        /// The missing part.
         problem: String,
     },
     /// The file system refused.
@@ -30,7 +30,7 @@ pub enum RepositoryError {
         path: PathBuf,
         /// From 1; 0 if it ended too early.
         line: usize,
-        /// What is wrong and what was expected.
+        /// The defect and the expected value.
         problem: String,
     },
     /// A field has a value that cannot be served.
@@ -40,7 +40,7 @@ pub enum RepositoryError {
         path: PathBuf,
         /// The field.
         field: String,
-        /// What is wrong and what was expected.
+        /// The defect and the expected value.
         problem: String,
     },
     /// The profile is none.
@@ -54,14 +54,14 @@ pub enum RepositoryError {
         /// What differs.
         problem: String,
     },
-    /// No version, or not the one that is asked for.
+    /// There is no version, or not the requested one.
     #[error("model `{name}` in {}: {problem}", .dir.display())]
     Versions {
         /// The model's folder.
         dir: PathBuf,
         /// The model.
         name: String,
-        /// What is missing.
+        /// The missing version.
         problem: String,
     },
 }

@@ -7,7 +7,7 @@ use symphony_types::{LABEL_BYTES_MAX, LABELS_BYTES_MAX};
 
 use crate::RepositoryError;
 
-/// The largest file of labels: every label may have ended with two bytes of its own.
+/// The largest label file: each label may end with two extra bytes.
 const FILE_BYTES_MAX: u64 = 3 * LABELS_BYTES_MAX as u64;
 
 /// The labels of an output, in the order of its elements.
@@ -19,11 +19,11 @@ pub(crate) fn read_labels(path: &Path) -> Result<Vec<String>, RepositoryError> {
     parse_labels(path, &text.map_err(|source| RepositoryError::Io { path: path.to_owned(), source })?)
 }
 
-/// The same from the text of a file; `path` is for error messages.
+/// Parses the text of a label file; `path` is for error messages.
 ///
 /// # Errors
-/// If a line is no label. It is named by its number and not shown: who may read the error need not be who may read the
-/// file.
+/// If a line is not a label. The error gives the line's number and not its text: readers of the error need not be
+/// allowed to read the file.
 pub fn parse_labels(path: &Path, text: &str) -> Result<Vec<String>, RepositoryError> {
     let label = |(line, label): (usize, &str)| {
         if label.len() <= LABEL_BYTES_MAX && !label.chars().any(char::is_control) {

@@ -1,7 +1,7 @@
 //! Models in folders, laid out as Triton's: `NAME/config.pbtxt`, `NAME/VERSION/model.onnx`.
 //!
-//! [`Repository`] reads them and checks them as far as that can be done without loading; [`Rollout`] decides what a
-//! cluster must be asked for until it serves a model so, and [`apply()`] asks.
+//! [`Repository`] reads and checks them as far as possible without loading; [`Rollout`] decides the requests to a
+//! cluster until it serves a model, and [`apply()`] makes them.
 
 mod apply;
 mod error;

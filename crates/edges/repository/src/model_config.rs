@@ -1,4 +1,4 @@
-//! A model's configuration, checked: what of it is honoured here, what makes no difference, and what is refused.
+//! A checked model configuration: which fields are honoured, ignored or refused here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
@@ -38,7 +38,7 @@ const DIMENSIONS_MAX: usize = 8;
 /// Bytes of one item of a tensor: what a cluster takes.
 const ITEM_BYTES_MAX: usize = 1 << 30;
 
-/// What a `config.pbtxt` says.
+/// The contents of a `config.pbtxt`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
     /// What runs it.
@@ -49,7 +49,7 @@ pub struct ModelConfig {
     pub signature: Option<Signature>,
     /// Which versions are served.
     pub versions: VersionPolicy,
-    /// On what it must run.
+    /// The required device.
     pub device: Device,
     /// Latency objective from arrival to answer.
     pub slo: Nanos,
@@ -65,7 +65,7 @@ pub struct ModelConfig {
     pub value: RequestValue,
     /// Name of its sub-cluster; empty for the only one.
     pub subcluster: String,
-    /// What the file says and makes no difference here, in words.
+    /// Fields of the file that have no effect here, as text.
     pub notes: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ pub enum Engine {
 /// On what a model must run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// Whatever its sub-cluster has.
+    /// Any device of its sub-cluster.
     Any,
     /// GPUs, real or emulated.
     Gpu,
@@ -94,7 +94,7 @@ pub enum Device {
 
 type Checked<T> = Result<T, Problem>;
 
-/// A field and what is wrong with it.
+/// A field and its defect.
 struct Problem {
     field: String,
     problem: String,
@@ -108,7 +108,7 @@ impl ModelConfig {
     /// Reads the text of the configuration of model `name`; `path` is for error messages.
     ///
     /// # Errors
-    /// If it is no such text, names a field that is not read here, or says something that cannot be served.
+    /// If the text is malformed, uses a field that is not supported, or describes a model that cannot be served.
     pub fn parse(path: &Path, name: &str, text: &str) -> Result<Self, RepositoryError> {
         let config = text::read(text).map_err(|bad| RepositoryError::Text {
             path: path.to_owned(),

@@ -1,4 +1,4 @@
-//! Fields of a configuration that change nothing here, and why: what an operator is told who meant something by them.
+//! Fields of a configuration without effect here, with the reasons to tell an operator who set them.
 
 use crate::text::wire::ModelConfig;
 
@@ -8,7 +8,7 @@ const FORMAT: &str =
 const OPTIMIZATION: &str = "how ONNX Runtime runs models is set for a backend, not for a model";
 const CACHE: &str = "no answer is kept for a later request";
 
-/// A sentence for each.
+/// A sentence for each such field.
 pub(crate) fn notes(config: &ModelConfig) -> Vec<String> {
     let fields = [
         ("model_warmup", !config.model_warmup.is_empty(), WARMUP),

@@ -14,7 +14,7 @@ use crate::labels::read_labels;
 use crate::model_config::{Device, Engine, ModelConfig};
 use crate::{CONFIG_FILE, RepositoryError, read_transforms};
 
-/// The largest configuration that is read: written by hand, they have some kilobytes.
+/// The largest configuration accepted: written by hand, they have some kilobytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Models of one repository that are listed: as many as a cluster holds.
 const MODELS_MAX: usize = 4096;
@@ -32,11 +32,11 @@ pub struct Repository {
 pub struct RepositoryModel {
     /// Its name.
     pub name: String,
-    /// What is served, by version; at least one. Their names in the cluster are `NAME@VERSION`.
+    /// The served versions, at least one. Their names in the cluster are `NAME@VERSION`.
     pub versions: BTreeMap<u64, ModelSpec>,
-    /// On what it must run.
+    /// The required device.
     pub device: Device,
-    /// What its configuration says and makes no difference here, in words.
+    /// Fields of its configuration that have no effect here, as text.
     pub notes: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ fn spec(root: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<M
         Engine::Emulated => ModelSource::Emulated,
         Engine::Onnx { file } => {
             let path = within(root, dir.join(&folder).join(file))?;
-            // Backends read it by themselves; here is where somebody is told at once.
+            // Backends read it themselves; this check reports an error early.
             open_regular(&path).map_err(|source| RepositoryError::Io { path, source })?;
             // Where a backend finds it is the backend's to know: the path begins at the repository.
             ModelSource::Onnx(format!("{name}/{folder}/{file}"))
@@ -170,11 +170,12 @@ fn spec(root: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<M
     })
 }
 
-/// A file of the repository, wherever in it: one elsewhere is not read for who may write here.
+/// A path within the repository. Files elsewhere are refused: users that may write here need not be allowed to read
+/// them.
 fn within(root: &Path, path: PathBuf) -> Result<PathBuf, RepositoryError> {
     match check_within(root, &path) {
         Ok(()) => Ok(path),
-        // Whoever reads it says so.
+        // The later read reports it.
         Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(path),
         Err(source) => Err(RepositoryError::Io { path, source }),
     }
@@ -187,8 +188,8 @@ fn up_to(latency: &LatencyProfile, batch_max: u32) -> LatencyProfile {
     LatencyProfile::from_table(kept).expect("a part of a profile from its beginning is a profile")
 }
 
-/// Whether the configuration speaks of tensors that the profiled model has. The order is the configuration's, outputs
-/// may be left out, and a shape may be another one of as many elements.
+/// Whether the profiled model has the tensors of the configuration. The configuration sets the order; it may omit
+/// outputs, and use other shapes with as many elements.
 fn same_tensors(what: &str, said: &[TensorSpec], profiled: &[TensorSpec]) -> Result<(), String> {
     for spec in said {
         let Some(known) = profiled.iter().find(|known| known.name == spec.name) else {

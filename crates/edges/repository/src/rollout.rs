@@ -1,5 +1,4 @@
-//! What is to be done so that a cluster serves a model as its repository says: decided step by step from the cluster's
-//! view.
+//! Decides, step by step from the cluster's view, how to make a cluster serve a model as its repository describes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +8,10 @@ use symphony_types::VersionedName;
 use crate::model_config::Device;
 use crate::repository::RepositoryModel;
 
-/// The way of a cluster to the versions of a model that it shall serve; none to unload the model.
+/// A cluster's path to the wanted versions of a model; no versions to unload it.
 ///
-/// New versions are loaded before old ones go, and the old ones stay if a new one cannot be loaded. Clients that ask
-/// for no version get the latest that is ready, so they notice nothing but its answers.
+/// New versions are loaded before old ones go, and the old ones stay if a new one cannot be loaded. Clients that name
+/// no version get the latest that is ready, so they see no gap.
 #[derive(Clone, Debug)]
 pub struct Rollout {
     name: String,
@@ -34,7 +33,7 @@ pub enum Next {
     Wait,
     /// The cluster is as it shall be.
     Done,
-    /// It cannot become so, for this reason; what was served before still is.
+    /// The versions cannot be served, for this reason; the previous ones still are.
     Failed(String),
 }
 
@@ -47,7 +46,8 @@ impl Rollout {
         Self { name: model.name.clone(), wanted, device: model.device, loaded, unloaded }
     }
 
-    /// To serve no version of the model, or not the one that `name` spells out as `NAME@VERSION`.
+    /// A rollout to no version of the model, or that only removes the version that `name` spells out as
+    /// `NAME@VERSION`.
     #[must_use]
     pub fn away(name: &str) -> Self {
         let (loaded, unloaded) = (BTreeSet::new(), BTreeSet::new());
@@ -130,7 +130,7 @@ impl Rollout {
     }
 }
 
-/// What the cluster has of a model, with the names there: all versions and one that was loaded without a version, or
+/// The cluster's copies of a model with their names: all versions and one that was loaded without a version, or only
 /// the one that `name` spells out as `NAME@VERSION`.
 pub fn versions<'a>(view: &'a View, name: &'a str) -> impl Iterator<Item = (&'a str, &'a ModelView)> {
     let one = VersionedName::parse(name).loaded_as() == name;
@@ -177,7 +177,7 @@ mod tests {
         RepositoryModel { name: "m".into(), versions, device: Device::Any, notes: vec![] }
     }
 
-    /// What the backend has said of a model, if anything.
+    /// The backend's report on a model, if any.
     type Said = Option<Result<(), &'static str>>;
 
     fn view(models: &[(&str, Said)]) -> View {

@@ -58,12 +58,10 @@ pub(crate) fn read(text: &str) -> Result<wire::ModelConfig, BadText> {
     parsed.transcode_to().map_err(|error| BadText { line: 0, problem: error.to_string() })
 }
 
-/// The text with a colon before each list of messages: `input [ { … } ]` is how most configurations are written and
-/// what the format allows, but the parser wants `input: [ { … } ]`. Lines stay the same. Refuses what is nested deeper
-/// than [`NESTING_MAX`].
+/// Adds a colon before each list of messages: most configurations are written as `input [ { … } ]`, which the format
+/// allows, but the parser needs `input: [ { … } ]`. Lines stay the same. Refuses nesting deeper than [`NESTING_MAX`].
 ///
-/// The parser stops at the first bracket that closes another sort than was opened, so counting them without their sorts
-/// is enough.
+/// The parser stops at the first mismatched bracket, so counting brackets without their kinds is enough.
 fn with_colons(text: &str) -> Result<String, BadText> {
     let mut with = String::with_capacity(text.len() + 16);
     let (mut quote, mut escaped, mut comment, mut after_name) = (None, false, false, false);
@@ -103,7 +101,7 @@ fn with_colons(text: &str) -> Result<String, BadText> {
     Ok(with)
 }
 
-/// The parser's words, with what to do instead or the fields that there are where one is not known.
+/// The parser's message, with advice, or with the known fields if one is unknown.
 fn words(problem: &str) -> String {
     let mut quoted = problem.split('\'').skip(1).step_by(2);
     let unknown = if problem.starts_with("field ") { quoted.next().zip(quoted.next()) } else { None };

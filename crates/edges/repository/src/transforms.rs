@@ -1,4 +1,4 @@
-//! The file that says what frontends do for a model's clients: pictures in, labels out.
+//! The file of a frontend's transforms for a model's clients: pictures to inputs, outputs to labels.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use symphony_types::{Signature, Transforms};
 
 use crate::RepositoryError;
 
-/// The largest file of transforms: a model's labels take a quarter of it at most.
+/// The largest file of transforms: a model's labels take at most a quarter of it.
 const TRANSFORMS_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads what frontends are to do for a model of that signature.
@@ -20,10 +20,11 @@ pub fn read_transforms(path: &Path, signature: &Signature) -> Result<Transforms,
     parse_transforms(path, &text, signature)
 }
 
-/// The same from the text of a file; `path` is for error messages.
+/// Parses the text of such a file; `path` is for error messages.
 ///
 /// # Errors
-/// As [`read_transforms`]. The line is named and not shown: who may read the error need not be who may read the file.
+/// As [`read_transforms`]. The error gives the line's number and not its text: readers of the error need not be
+/// allowed to read the file.
 pub fn parse_transforms(path: &Path, text: &str, signature: &Signature) -> Result<Transforms, RepositoryError> {
     let refuse = |line, problem| RepositoryError::Text { path: path.to_owned(), line, problem };
     let transforms: Transforms = toml::from_str(text).map_err(|error| {

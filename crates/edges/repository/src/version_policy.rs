@@ -8,7 +8,7 @@ pub(crate) const VERSIONS_SERVED_MAX: usize = 64;
 /// Which of the versions that there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionPolicy {
-    /// The so many largest.
+    /// The largest version numbers, this many.
     Latest(usize),
     /// All.
     All,

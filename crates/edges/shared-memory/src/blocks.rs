@@ -1,8 +1,8 @@
-//! Which part of a pool is whose: blocks of powers of two, halved and joined again (buddies). A pure value.
+//! Allocates the units of a pool in blocks of powers of two, split and merged as buddies. A pure value.
 
 use std::collections::BTreeSet;
 
-/// A part that was given out.
+/// An allocated block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Its first unit.
@@ -22,13 +22,13 @@ impl Block {
 /// The free blocks of some units.
 #[derive(Debug)]
 pub struct Blocks {
-    /// First units of the free blocks, by order. The lowest goes first: what was used is used again, and pages that
-    /// never were stay untouched.
+    /// First units of the free blocks, by order. The lowest is taken first: used memory is reused, and untouched pages
+    /// stay untouched.
     free: Vec<BTreeSet<usize>>,
 }
 
 impl Blocks {
-    /// `units` free units.
+    /// An allocator with `units` free units.
     #[must_use]
     pub fn new(units: usize) -> Self {
         let orders = usize::BITS - units.leading_zeros();
@@ -41,19 +41,19 @@ impl Blocks {
         Self { free }
     }
 
-    /// A block of at least `units` units; none if there is none left.
+    /// Allocates a block of at least `units` units; none if there is none left.
     pub fn take(&mut self, units: usize) -> Option<Block> {
         let order = units.max(1).checked_next_power_of_two()?.trailing_zeros();
         let found = (order..self.free.len() as u32).find(|&order| !self.free[order as usize].is_empty())?;
         let first = self.free[found as usize].pop_first()?;
-        // The upper halves of what is too large stay free.
+        // The upper halves stay free.
         for order in order..found {
             self.free[order as usize].insert(first + (1 << order));
         }
         Some(Block { first, order })
     }
 
-    /// Takes back a block that was given out.
+    /// Frees an allocated block.
     pub fn give_back(&mut self, block: Block) {
         let Block { mut first, mut order } = block;
         while (order as usize) + 1 < self.free.len() && self.free[order as usize].remove(&(first ^ (1 << order))) {

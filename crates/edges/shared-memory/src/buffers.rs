@@ -1,20 +1,20 @@
-//! Buffers that are used again. New ones of such a size come from the system and go back to it each time, and every
-//! page of them costs a fault: together more than the copy.
+//! Reusable buffers. New buffers of this size come from the system and return to it each time, and each of their pages
+//! costs a fault: together more than the copy.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use zerocopy::IntoBytes as _;
 
-/// Buffers that are kept.
+/// The most buffers kept.
 const BUFFERS_MAX: usize = 32;
 /// Larger ones are not kept: 512 KiB, so that all of them take 16 MiB at most.
 const BUFFER_WORDS_MAX: usize = (512 << 10) / 8;
 
-/// Buffers without an owner; a handle.
+/// Free buffers; a handle.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Buffers(Arc<Mutex<Vec<Vec<u64>>>>);
 
-/// Bytes in such a buffer, which goes back when this is dropped.
+/// Bytes in such a buffer, which is returned when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Copied {
     words: Vec<u64>,
@@ -23,10 +23,10 @@ pub(crate) struct Copied {
 }
 
 impl Buffers {
-    /// An empty buffer for so many words.
+    /// An empty buffer for this many words.
     pub(crate) fn take(&self, words: usize) -> Vec<u64> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        // One that is too small is let go: sizes are those of a model's inputs, and differ rarely.
+        // A buffer that is too small is freed: sizes are those of a model's inputs, and rarely differ.
         kept.filter(|kept| kept.capacity() >= words).unwrap_or_else(|| Vec::with_capacity(words))
     }
 

@@ -1,9 +1,9 @@
-//! Copies out of memory that others may store to meanwhile.
+//! Copies out of memory that other processes may write at the same time.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::AtomicU64;
 
-/// Appends what the words are. Each of them, and each byte, is what somebody stored there: what was stored together
+/// Appends the words. Each byte is one that was stored there, but bytes stored together need not be read together.
 /// need not be read together.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn append(words: &[AtomicU64], to: &mut Vec<u64>) {

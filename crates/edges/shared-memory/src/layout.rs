@@ -1,5 +1,4 @@
-//! Where things lie in a pool, and how they are put there and read while others write: pure functions over atomic
-//! words.
+//! The layout of a pool, and lock-free writes and reads of it: pure functions over atomic words.
 //!
 //! ```text
 //! words  0        magic
@@ -8,10 +7,10 @@
 //!        data…    the bytes, in whole words
 //! ```
 //!
-//! The bytes of number n are found through entry n mod entries. An entry's stamp counts its changes: it is even and not
-//! 0 while the entry holds something, and odd from the moment at which that begins to go until something new is
-//! complete. So who reads it before and after, and finds it even and unchanged, has copied what was there all the time.
-//! The checksum covers number and stamp as well as bytes.
+//! The bytes of number n are found through entry n mod entries. An entry's stamp counts its changes: it is even and
+//! not 0 while the entry is valid, and odd from the start of a removal until the next content is complete. So a reader
+//! that finds the stamp even and unchanged before and after its copy has copied consistent data (a seqlock). The
+//! checksum covers number and stamp as well as bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -37,10 +36,10 @@ const HEAD_WORDS: usize = 8;
 pub(crate) const ENTRY_WORDS: usize = 4;
 /// Words of a unit, in which memory is given out: 1 KiB.
 pub(crate) const UNIT_WORDS: usize = 128;
-/// Bytes are copied and summed up in pieces that stay in the nearest cache.
+/// Bytes are copied and checksummed in pieces that stay in the nearest cache.
 const PIECE_WORDS: usize = 3 * (8 << 10) / 8;
 
-/// Where things lie in one pool.
+/// The layout of one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     entries: usize,
@@ -57,7 +56,7 @@ impl Layout {
         (fits && data + UNIT_WORDS <= words).then_some(Self { entries, data, words })
     }
 
-    /// What a pool's maker says of it, if it is possible.
+    /// Reads and validates the layout that a pool's maker states.
     pub(crate) fn read(words: &[AtomicU64]) -> Result<Self, &'static str> {
         let [magic, entries, ..] = words else { return Err("it has not even two words") };
         if magic.load(Ordering::Acquire) != MAGIC {
@@ -67,7 +66,7 @@ impl Layout {
         Self::new(words.len(), entries).ok_or("its number of entries is impossible")
     }
 
-    /// Says it to readers; before anything is put there.
+    /// Writes the layout for readers, before any content.
     pub(crate) fn write(&self, words: &[AtomicU64]) {
         words[1].store(self.entries as u64, Ordering::Relaxed);
         words[0].store(MAGIC, Ordering::Release);
@@ -92,7 +91,7 @@ impl Layout {
         HEAD_WORDS + entry * ENTRY_WORDS
     }
 
-    /// Whether an entry may speak of so many bytes at that word.
+    /// Whether an entry may refer to this many bytes at that word.
     pub(crate) fn has(&self, place: u64, length: usize) -> bool {
         let first = usize::try_from(place).ok().filter(|&first| first >= self.data);
         let end = first.and_then(|first| first.checked_add(length.div_ceil(8)));
@@ -103,11 +102,11 @@ impl Layout {
         words[self.entry_word(entry)..].first_chunk().expect("entries lie before the data")
     }
 
-    /// Puts `bytes` into the units from `first` on, and shows them as `number`. Returns the entry's stamp; `before` is
-    /// what it was. The units are nobody's, and nobody else puts anything there meanwhile.
+    /// Writes `bytes` into the units from `first` on, and publishes them as `number`. Returns the entry's stamp;
+    /// `before` is the previous one. The caller owns the units, and is the only one to write there.
     pub(crate) fn show(&self, words: &[AtomicU64], number: u64, before: u64, first: usize, bytes: &[u8]) -> u64 {
         let [stamp, shown, place, sum] = self.entry(words, self.entry_of(number));
-        // From here to the next even one it is odd: even if it had been used before.
+        // From here to the next even stamp it is odd, even for a reused entry.
         let during = before | 1;
         let after = during + 1;
         stamp.store(during, Ordering::Relaxed);
@@ -121,17 +120,17 @@ impl Layout {
         after
     }
 
-    /// Takes what is shown at the entry away; its units may be used again at once. Returns the stamp.
+    /// Removes the content of the entry; its units may be reused at once. Returns the stamp.
     pub(crate) fn hide(&self, words: &[AtomicU64], entry: usize, before: u64) -> u64 {
         let after = before | 1;
         self.entry(words, entry)[0].store(after, Ordering::Relaxed);
-        // Before anything that is put into its units: who sees that, sees the stamp as well.
+        // Before any reuse of its units: a reader that sees the new content sees the stamp as well.
         fence(Ordering::Release);
         after
     }
 
-    /// A copy of what is shown as `number`, of at most `bytes_max` bytes. Whatever the words are, and whoever changes
-    /// them meanwhile, this returns bytes that were put there under that number and are whole, or none.
+    /// A copy of the content of `number`, of at most `bytes_max` bytes. Whatever the words are, and whichever process
+    /// changes them meanwhile, this returns complete bytes that were stored under that number, or none.
     pub(crate) fn read_number(
         &self,
         words: &[AtomicU64],
@@ -149,7 +148,7 @@ impl Layout {
         let possible = length <= bytes_max && self.has(place, length);
         let found = possible.then(|| &words[place as usize..][..length.div_ceil(8)]);
         let copied = found.map(|found| load(found, length, seed(number, before, length), buffers));
-        // What was copied, and the words that said where from, were there before this look.
+        // The copied bytes, and the entry that located them, were read before this check.
         fence(Ordering::Acquire);
         if stamp.load(Ordering::Relaxed) != before {
             return Err(Unreadable::Absent);
@@ -161,7 +160,7 @@ impl Layout {
     }
 }
 
-/// Checksum of what bytes belong to; the bytes' own goes on from it.
+/// Checksum of number, stamp and length, to be continued over the bytes.
 pub(crate) fn seed(number: u64, stamp: u64, length: usize) -> u32 {
     crc32c::crc32c([number, stamp, length as u64].as_bytes())
 }
@@ -276,7 +275,8 @@ mod tests {
             prop_assert_eq!(read(&layout, &words, number, 60_000).unwrap(), bytes);
         }
 
-        /// A peer that writes garbage: nothing panics, nothing is read beyond the pool, nothing wrong is believed.
+        /// A peer that writes garbage: nothing panics, nothing is read beyond the pool, and no wrong content is
+        /// accepted.
         #[test]
         fn garbage_is_never_believed(
             garbage in prop::collection::vec(any::<u64>(), 0..64),

@@ -1,14 +1,13 @@
-//! A pool of bytes that one process writes and other processes of the same host read, without asking.
+//! A pool of bytes that one process writes and other processes of the same host read without a message.
 //!
-//! [`Pool::put`] keeps bytes under a number; [`PoolView::read`] finds them by that number, copies them out, and says
-//! nothing rather than something wrong: if they are gone, replaced meanwhile, or damaged. The memory is a memfd, sealed
-//! so that nobody but its maker can write it and nobody can shorten it; it vanishes with the last process that holds
-//! it.
+//! [`Pool::put`] stores bytes under a number; [`PoolView::read`] copies the bytes of a number out, and returns an
+//! error if they are gone, were replaced meanwhile, or are damaged. The memory is a memfd, sealed so that only its
+//! maker can write it and no process can shorten it; it vanishes with the last process that holds it.
 //!
 //! [`RingSender`] and [`RingReceiver`] are the two ends of a stream of bytes between two processes, over memory of the
 //! same kind.
 //!
-//! [`RemoteLayout`] is the same for a pool in another host's memory, of which a network fetches bytes.
+//! [`RemoteLayout`] is the same for a pool in another host's memory, read over a network.
 
 mod blocks;
 mod buffers;

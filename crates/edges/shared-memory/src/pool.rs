@@ -1,4 +1,4 @@
-//! The maker's side of a pool.
+//! The writing side of a pool.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,7 +26,7 @@ pub enum PoolError {
     },
 }
 
-/// Bytes that other processes may read by number. Nobody waits for anybody: what finds no place is not put there.
+/// Bytes that other processes may read by number. No call waits: content without room is not stored.
 #[derive(Debug)]
 pub struct Pool {
     memory: Memory,
@@ -43,7 +43,7 @@ struct State {
     entries: Vec<Entry>,
 }
 
-/// What this side knows of an entry; the memory is never asked.
+/// This side's knowledge of an entry; the shared memory is never read back.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     stamp: u64,
@@ -51,7 +51,7 @@ struct Entry {
 }
 
 impl Pool {
-    /// A pool of `bytes` bytes with `entries` entries. Memory is taken from the system as it is first used.
+    /// A pool of `bytes` bytes with `entries` entries. The system allocates memory at its first use.
     ///
     /// # Errors
     /// If the system has no memory that can be shared and sealed, or the size is impossible.
@@ -66,8 +66,8 @@ impl Pool {
         Ok(Arc::new(Self { memory, layout, fd, state: Mutex::new(state), used, refused }))
     }
 
-    /// Puts bytes there as `number` until the returned value is dropped. None if there is no place: the pool is full,
-    /// its entry has something else, or they are longer than 4 GiB.
+    /// Stores bytes as `number` until the returned value is dropped. None if there is no room: the pool is full, its
+    /// entry is taken, or the bytes exceed 4 GiB.
     #[must_use = "dropped, the bytes are gone again"]
     pub fn put(self: &Arc<Self>, number: u64, bytes: &[u8]) -> Option<Placed> {
         let placed = self.place(number, bytes);
@@ -90,37 +90,37 @@ impl Pool {
             state.entries[entry].used = true;
             (block, known.stamp)
         };
-        // Entry and block are this caller's alone, so nobody has to wait while the bytes are copied.
+        // Entry and block belong to this call alone, so no lock is held while the bytes are copied.
         let stamp = self.layout.show(self.memory.words(), number, before, block.first, bytes);
         self.used.fetch_add(bytes_of(block), Ordering::Relaxed);
         Some(Placed { pool: Arc::clone(self), entry, stamp, block })
     }
 
-    /// What others need to read it.
+    /// The descriptor for readers.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The memory, for whoever shows it to a network. It stays where it is as long as the pool is there.
+    /// The memory, for registration with a network. It does not move while the pool exists.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         self.memory.words()
     }
 
-    /// How many numbers can be there at a time.
+    /// The most numbers stored at a time.
     #[must_use]
     pub const fn entries(&self) -> usize {
         self.layout.entries()
     }
 
-    /// Bytes in use now, rounded up as they are given out.
+    /// Bytes in use now, including the rounding of blocks.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// How often something found no place.
+    /// How often there was no room.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
@@ -135,7 +135,7 @@ const fn bytes_of(block: Block) -> u64 {
     (block.units() * UNIT_WORDS * 8) as u64
 }
 
-/// Bytes in a pool; dropping this takes them away.
+/// Bytes in a pool; dropping this removes them.
 #[derive(Debug)]
 pub struct Placed {
     pool: Arc<Pool>,

@@ -1,5 +1,5 @@
-//! A pool in another host's memory, behind a network that reads memory: which bytes to fetch, and whether what came is
-//! right. Pure functions over bytes that anybody may have written.
+//! A pool in another host's memory, read over the network: which bytes to fetch, and whether the result is valid. Pure
+//! functions over untrusted bytes.
 
 use crate::checksum;
 use crate::layout::{ENTRY_WORDS, Layout, seed};
@@ -8,12 +8,12 @@ use crate::view::Unreadable;
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = ENTRY_WORDS * 8;
 
-/// Where things lie in a pool elsewhere, as its owner says. Offsets are in bytes from the pool's start. Words are
+/// The layout of a remote pool, as its owner states it. Offsets are in bytes from the pool's start. Words are
 /// little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteLayout(Layout);
 
-/// What an entry says of the bytes of its number. Nothing of it is true until [`Found::holds`].
+/// An entry's claim about the bytes of its number. Not to be trusted before [`Found::holds`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     number: u64,
@@ -34,17 +34,17 @@ impl RemoteLayout {
         layout.map(Self).ok_or("its size or its number of entries is impossible")
     }
 
-    /// Where the entry of a number begins; it has [`ENTRY_BYTES`].
+    /// Offset of the entry of a number; its length is [`ENTRY_BYTES`].
     #[must_use]
     pub fn entry_at(&self, number: u64) -> u64 {
         (self.0.entry_word(self.0.entry_of(number)) * 8) as u64
     }
 
-    /// What an entry says of a number whose bytes are at most `bytes_max`.
+    /// Parses an entry for a number whose bytes are at most `bytes_max`.
     ///
     /// # Errors
-    /// If the number is not there, or what is said is impossible; the latter may also mean that the entry was changing
-    /// when it was fetched.
+    /// If the number is not stored, or the entry is invalid; the latter also when the entry was changing while it was
+    /// fetched.
     pub fn find(&self, number: u64, entry: &[u8; ENTRY_BYTES], bytes_max: usize) -> Result<Found, Unreadable> {
         let [stamp, shown, place, sum] = words(entry);
         if stamp == 0 || stamp & 1 == 1 || shown != number {
@@ -59,19 +59,19 @@ impl RemoteLayout {
 }
 
 impl Found {
-    /// Where the bytes begin.
+    /// Offset of the bytes.
     #[must_use]
     pub const fn at(&self) -> u64 {
         self.at
     }
 
-    /// How many they are.
+    /// Length of the bytes.
     #[must_use]
     pub const fn length(&self) -> usize {
         self.length
     }
 
-    /// Whether these are the bytes that were put there under that number, whole.
+    /// Whether these are the complete bytes that were stored under that number.
     #[must_use]
     pub fn holds(&self, bytes: &[u8]) -> bool {
         bytes.len() == self.length
@@ -79,8 +79,7 @@ impl Found {
     }
 }
 
-/// Why bytes are wrong that were fetched by what `before` says: the entry has changed, or it has not and they are
-/// damaged.
+/// Why the bytes fetched by the entry `before` are wrong: the entry has changed, or the bytes are damaged.
 #[must_use]
 pub fn why_wrong(before: &[u8; ENTRY_BYTES], after: &[u8; ENTRY_BYTES]) -> Unreadable {
     if before == after { Unreadable::Damaged } else { Unreadable::Absent }
@@ -134,7 +133,7 @@ mod tests {
         assert_eq!(read(&layout, &fetched(&pool), 3), Err(Unreadable::Absent));
     }
 
-    /// The number's place was used again between the two fetches: the bytes are another life's.
+    /// The number's entry was reused between the two fetches: the bytes belong to the new content.
     #[test]
     fn a_stale_generation_is_noticed_although_everything_else_fits() {
         let (pool, layout) = pool();
@@ -181,8 +180,7 @@ mod tests {
     }
 
     proptest! {
-        /// An owner that says anything: nothing panics, and nothing beyond the pool or longer than allowed is ever
-        /// fetched.
+        /// A lying owner: nothing panics, and nothing beyond the pool or longer than allowed is ever fetched.
         #[test]
         fn what_is_fetched_lies_in_the_pool(
             bytes in 0_u64..1 << 20, entries in 0_u64..64, number: u64, entry: [u8; ENTRY_BYTES], bytes_max in 0_usize..1 << 20,

@@ -1,5 +1,5 @@
-//! A stream of bytes from one process to another, each way through memory that its writer made: counters and a ring,
-//! over atomic words.
+//! A stream of bytes between two processes: in each direction through memory that its writer made, with counters and a
+//! ring over atomic words.
 //!
 //! ```text
 //! words  0        magic
@@ -9,11 +9,11 @@
 //!        64…      the ring, a power of two of bytes
 //! ```
 //!
-//! Each side writes its own memory and only reads the other's. So all that a peer can do wrong is to lie: what it says
-//! is looked at each time, and its bytes are copied out before anybody looks at them. Whoever finds nothing to do says
-//! that it sleeps, looks once more, and waits to be rung; whoever has done something looks whether the other sleeps,
-//! and rings once. Who wakes by itself, since something came in the last moment, is not rung again before it has heard
-//! that ring: so rings do not gather. Nobody rings who is not waited for.
+//! Each side writes its own memory and only reads the other's. So a peer can only lie: its counters are validated at
+//! each use, and its bytes are copied out before they are interpreted. A side with nothing to do announces that it
+//! sleeps, checks once more, and waits for a wake-up; a side that has made progress checks whether the other sleeps,
+//! and wakes it once. A side that resumes by itself, because something arrived at its last check, is not woken again
+//! before it has handled that wake-up: so wake-ups do not pile up. A side that does not sleep is not woken.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -38,7 +38,7 @@ const AWAITS_ROOM: usize = 49;
 /// Words before the ring.
 pub(crate) const RING_HEAD_WORDS: usize = 64;
 
-/// What the other side says cannot be true.
+/// The peer's counters are impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// It has written more than fits, or less than was taken.
@@ -63,26 +63,26 @@ pub enum RingError {
     },
 }
 
-/// What became of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "who sleeps is to be rung"]
 pub struct Moved {
     /// Bytes that were written or taken.
     pub bytes: usize,
-    /// Whether the other side sleeps for what was done, and is to be rung.
+    /// Whether the other side sleeps for this, and must be woken.
     pub ring: bool,
 }
 
-/// What there is to receive.
+/// What can be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Available {
-    /// So many bytes; 0 if none have come yet.
+    /// This many bytes; 0 if none have arrived yet.
     Bytes(usize),
-    /// Nothing, and nothing more comes.
+    /// Nothing, and no more will come.
     End,
 }
 
-/// One process's memory for both directions: its own bytes, and what it says of the other's.
+/// One process's memory for both directions: its own bytes, and its counters for the other's.
 #[derive(Debug)]
 pub struct RingMemory {
     memory: Memory,
@@ -103,14 +103,13 @@ impl RingMemory {
         Ok(Self { memory, fd })
     }
 
-    /// What the other process needs.
+    /// The descriptor for the other process.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Both directions between this memory and another process's, which may be gone as a file by now. No descriptor is
-    /// kept.
+    /// Both directions between this memory and another process's. No descriptor is kept.
     ///
     /// # Errors
     /// If the other one is no memory that is sealed, or has no ring.
@@ -162,20 +161,21 @@ pub fn blank_ring(bytes: usize) -> Vec<AtomicU64> {
     words
 }
 
-/// One direction's sleeps, of this side and of the other.
+/// The sleep announcements of one direction, of both sides.
 #[derive(Debug)]
 struct Sleep {
-    /// What this side calls its sleeps until a ring is heard: it is rung for each number once, so unheard rings do not
+    /// This side's number for its sleeps until it handles a wake-up: it is woken once for each number, so unhandled
+    /// wake-ups do not pile up.
     /// gather.
     number: u64,
     asleep: bool,
-    /// The other side's last sleep that it was rung for.
+    /// The other side's last sleep for which it was woken.
     rung: u64,
 }
 
 impl Sleep {
-    /// Says that this side sleeps. Whatever the other side does from now on, it sees that; what it did before is seen
-    /// by whoever looks after this.
+    /// Announces that this side sleeps. The other side's later actions will see it; its earlier ones are seen by a
+    /// check after this.
     fn announce(&mut self, word: &AtomicU64) {
         if !self.asleep {
             self.asleep = true;
@@ -184,7 +184,7 @@ impl Sleep {
         fence(Ordering::SeqCst);
     }
 
-    /// This side was rung, or may have been. To be announced anew before it is looked again.
+    /// This side was woken, possibly spuriously. Before the next sleep it must announce again.
     fn heard(&mut self) {
         self.number += 1;
         self.asleep = false;
@@ -196,7 +196,7 @@ impl Sleep {
         }
     }
 
-    /// Whether the other side sleeps and was not rung for it. To be asked after what it waits for was stored.
+    /// Whether the other side sleeps and was not woken for it. To be called after storing what it waits for.
     fn rings(&mut self, word: &AtomicU64) -> bool {
         fence(Ordering::SeqCst);
         let sleeps = word.load(Ordering::Relaxed);
@@ -209,19 +209,19 @@ impl Sleep {
 pub struct RingSender<M = Memory> {
     mine: Arc<M>,
     theirs: Arc<M>,
-    /// Of this ring.
+    /// Size of this ring.
     bytes: usize,
     written: u64,
-    /// What the other side was last seen to have taken.
+    /// The other side's last known count of bytes taken.
     taken: u64,
     sleep: Sleep,
 }
 
 impl<M: AsRef<[AtomicU64]>> RingSender<M> {
-    /// Writes as much as there is room for.
+    /// Writes as many bytes as fit.
     ///
     /// # Errors
-    /// If the other side lies.
+    /// If the other side's counters are impossible.
     pub fn send(&mut self, bytes: &[u8]) -> Result<Moved, RingError> {
         let mut room = self.bytes - (self.written - self.taken) as usize;
         if room < bytes.len() {
@@ -243,21 +243,21 @@ impl<M: AsRef<[AtomicU64]>> RingSender<M> {
         Ok(Moved { bytes: count, ring: self.sleep.rings(&(*self.theirs).as_ref()[AWAITS_BYTES]) })
     }
 
-    /// Says that this side sleeps until there is room. False if there is some already.
+    /// Announces that this side sleeps until there is room. False if there is room already.
     ///
     /// # Errors
-    /// If the other side lies.
+    /// If the other side's counters are impossible.
     pub fn sleeps(&mut self) -> Result<bool, RingError> {
         self.sleep.announce(&(*self.mine).as_ref()[AWAITS_ROOM]);
         Ok(self.room()? == 0)
     }
 
-    /// This side was rung; to be said whenever rings were taken off the bell, for whomever they were.
+    /// To be called whenever wake-ups were read from the bell, for whichever direction.
     pub fn heard(&mut self) {
         self.sleep.heard();
     }
 
-    /// Says that nothing more comes. Whether the other side is to be rung.
+    /// Marks the end of the stream. Returns whether to wake the other side.
     pub fn end(&mut self) -> bool {
         let mine = (*self.mine).as_ref();
         mine[ENDED].store(1, Ordering::Release);
@@ -282,20 +282,20 @@ impl<M: AsRef<[AtomicU64]>> RingSender<M> {
 pub struct RingReceiver<M = Memory> {
     mine: Arc<M>,
     theirs: Arc<M>,
-    /// Of the other side's ring.
+    /// Size of the other side's ring.
     bytes: usize,
     taken: u64,
     sleep: Sleep,
 }
 
 impl<M: AsRef<[AtomicU64]>> RingReceiver<M> {
-    /// How much there is.
+    /// How much can be received.
     ///
     /// # Errors
-    /// If the other side lies.
+    /// If the other side's counters are impossible.
     pub fn available(&self) -> Result<Available, RingError> {
         let theirs = (*self.theirs).as_ref();
-        // Before what was written: nothing is written after the end.
+        // Read before the count of bytes written: nothing is written after the end.
         let ended = theirs[ENDED].load(Ordering::Acquire) != 0;
         let (written, taken, bytes) = (theirs[WRITTEN].load(Ordering::Acquire), self.taken, self.bytes);
         match written.checked_sub(taken) {
@@ -305,10 +305,10 @@ impl<M: AsRef<[AtomicU64]>> RingReceiver<M> {
         }
     }
 
-    /// Copies what there is into `into`, as much as fits.
+    /// Copies bytes into `into`, as many as fit.
     ///
     /// # Errors
-    /// If the other side lies.
+    /// If the other side's counters are impossible.
     pub fn receive(&mut self, into: &mut [u8]) -> Result<Moved, RingError> {
         let Available::Bytes(held) = self.available()? else { return Ok(Moved::default()) };
         let count = held.min(into.len());
@@ -325,20 +325,20 @@ impl<M: AsRef<[AtomicU64]>> RingReceiver<M> {
         load(ring, 0, rest);
         self.taken += count as u64;
         mine[TAKEN].store(self.taken, Ordering::Release);
-        // A writer that waits goes on once half is free, and then for a while: not for every few bytes.
+        // A waiting writer is woken once half of the ring is free, and not for every few bytes.
         let ring = held - count <= self.bytes / 2 && self.sleep.rings(&theirs[AWAITS_ROOM]);
         Ok(Moved { bytes: count, ring })
     }
 
-    /// This side was rung; to be said whenever rings were taken off the bell, for whomever they were.
+    /// To be called whenever wake-ups were read from the bell, for whichever direction.
     pub fn heard(&mut self) {
         self.sleep.heard();
     }
 
-    /// Says that this side sleeps until something comes. False if something is there already, the end included.
+    /// Announces that this side sleeps until something arrives. False if something is there already, the end included.
     ///
     /// # Errors
-    /// If the other side lies.
+    /// If the other side's counters are impossible.
     pub fn sleeps(&mut self) -> Result<bool, RingError> {
         self.sleep.announce(&(*self.mine).as_ref()[AWAITS_BYTES]);
         Ok(self.available()? == Available::Bytes(0))

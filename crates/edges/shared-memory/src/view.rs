@@ -1,4 +1,4 @@
-//! A reader's side of a pool.
+//! The reading side of a pool.
 
 use std::os::fd::AsFd;
 
@@ -14,18 +14,18 @@ pub enum Unreadable {
     /// It is not there, or was taken away while it was read.
     #[error("it is not in the pool")]
     Absent,
-    /// Something is there under that number, and it is not what was put there.
+    /// The entry exists, but its content is invalid.
     #[error("it is damaged")]
     Damaged,
 }
 
-/// A pool that another process made. Whatever that process does, a read neither fails nor waits.
+/// A pool that another process made. Whatever that process does, a read neither panics nor waits.
 #[derive(Debug)]
 pub struct PoolView {
     memory: Memory,
-    /// As it was said when the pool was opened: it is not asked again.
+    /// As read when the pool was opened; not read again.
     layout: Layout,
-    /// Of copies that nobody needs any more.
+    /// For the copies.
     buffers: Buffers,
 }
 
@@ -40,7 +40,7 @@ impl PoolView {
         Ok(Self { memory, layout, buffers: Buffers::default() })
     }
 
-    /// A copy of what is there as `number`, if that is at most `bytes_max` bytes.
+    /// A copy of the content of `number`, if it is at most `bytes_max` bytes.
     ///
     /// # Errors
     /// If it is not there, or damaged.
@@ -48,7 +48,7 @@ impl PoolView {
         self.layout.read_number(self.memory.words(), number, bytes_max, &self.buffers)
     }
 
-    /// How many numbers can be there at a time.
+    /// The most numbers stored at a time.
     #[must_use]
     pub const fn entries(&self) -> usize {
         self.layout.entries()

@@ -1,4 +1,4 @@
-//! A histogram of short durations that one thread fills and others read.
+//! A histogram of short durations with one writing thread.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 use symphony_types::Nanos;
 
-/// Upper bounds of the buckets in nanoseconds, two per doubling, from what a spinning thread can tell apart to what no
-/// deadline forgives. A quantile read from them is off by at most a half.
+/// Upper bounds of the buckets in nanoseconds, two per doubling: from the resolution of a spinning thread to beyond
+/// any deadline. A quantile read from them is off by at most a half.
 const BOUNDS_NS: [u64; 28] = {
     let mut bounds = [0; 28];
     let mut octave = 0;
@@ -22,10 +22,10 @@ const BOUNDS_NS: [u64; 28] = {
 /// The bounds, and one bucket for everything above them.
 const BUCKETS: usize = BOUNDS_NS.len() + 1;
 
-/// Durations from 1 µs to 12 ms in fixed buckets, without a lock: for decision threads, which must not wait for whoever
-/// reads.
+/// Durations from 1 µs to 12 ms in fixed buckets, without a lock: for decision threads, which must not wait for
+/// readers.
 ///
-/// One thread records, any thread reads. A reading may miss what is being recorded at the moment, never more.
+/// One thread records, any thread reads. A reading may miss the values being recorded, and never counts too many.
 #[derive(Debug)]
 pub struct DurationHistogram {
     buckets: [AtomicU64; BUCKETS],
@@ -60,7 +60,7 @@ impl DurationHistogram {
         }
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     #[must_use]
     pub fn read(&self) -> DurationCounts {
         let mut buckets = [0; BUCKETS];
@@ -96,7 +96,7 @@ impl DurationCounts {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// What was counted since `earlier`, a reading of the same histograms. The longest is the longest of all time.
+    /// The counts since `earlier`, a reading of the same histograms. The maximum is that of all time.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut buckets = self.buckets;

@@ -1,4 +1,4 @@
-//! A histogram of how far predictions were off, that one thread fills and others read.
+//! A histogram of prediction errors with one writing thread.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 use symphony_types::Nanos;
 
-/// Upper bounds of the buckets, in thousandths of what was predicted: fine around a tenth, by which a deadline that was
-/// kept in a simulation may be missed.
+/// Upper bounds of the buckets, in thousandths of the prediction: fine around a tenth, an error at which deadlines
+/// kept in simulation may be missed.
 const BOUNDS: [u64; 12] = [5, 10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000];
 
 /// The bounds, and one bucket for everything above them.
 const BUCKETS: usize = BOUNDS.len() + 1;
 
-/// |measured − predicted| / predicted in fixed buckets, without a lock: for decision threads, which must not wait for whoever reads.
+/// |measured − predicted| / predicted in fixed buckets, without a lock: for decision threads, which must not wait for
+/// readers.
 ///
-/// One thread records, any thread reads. A reading may miss what is being recorded at the moment, never more.
+/// One thread records, any thread reads. A reading may miss the values being recorded, and never counts too many.
 #[derive(Debug)]
 pub struct ErrorHistogram {
     buckets: [AtomicU64; BUCKETS],
@@ -37,12 +38,12 @@ impl Default for ErrorHistogram {
 }
 
 impl ErrorHistogram {
-    /// Counts one prediction; one of nothing says nothing. To be called by one thread only: with a single writer no
+    /// Counts one prediction; a prediction of 0 is ignored. To be called by one thread only: with a single writer no
     /// addition has to be atomic.
     pub fn record(&self, predicted: Nanos, measured: Nanos) {
         let (predicted, measured) = (predicted.get(), measured.get());
         let Some(error) = predicted.abs_diff(measured).saturating_mul(1000).checked_div(predicted) else { return };
-        // Exactly: what is off by more than a bound, however little, lies above it.
+        // Exact: an error above a bound, however slightly, counts above it.
         let above = |bound: u64| predicted.abs_diff(measured).saturating_mul(1000) > predicted.saturating_mul(bound);
         let bucket = BOUNDS.partition_point(|&bound| above(bound));
         let add = |counter: &AtomicU64, amount: u64| {
@@ -52,7 +53,7 @@ impl ErrorHistogram {
         add(&self.sum, error);
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     #[must_use]
     pub fn read(&self) -> ErrorCounts {
         let mut buckets = [0; BUCKETS];

@@ -27,7 +27,7 @@ const CONSOLE: &str = include_str!("console.html");
 const CONSOLE_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'";
 
-/// How long answers under way are waited for at the end. A scrape takes milliseconds; who sends half a request and
+/// How long a stop waits for answers in progress. A scrape takes milliseconds; a client that sends half a request and
 /// waits must not keep a process from ending.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(500);
 
@@ -35,10 +35,10 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(500);
 /// file descriptors and memory is for its work.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 
-/// Of these so many from one address: a quarter, so that one host cannot keep the others out.
+/// The part of them from one address: a quarter, so that one host cannot keep the others out.
 pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: usize = CONNECTIONS_MAX / 4;
 
-/// A connection without a request for so long is closed: longer than anybody scrapes apart, which is a minute.
+/// A connection without a request for this long is closed: longer than the usual scrape interval of at most a minute.
 const IDLE_MAX: Duration = Duration::from_secs(75);
 
 /// The port's name in metrics.
@@ -83,7 +83,7 @@ impl Surface {
         Self { registry, ready: Arc::new(|| Ok(())), view: Arc::new(|| serde_json::json!({})) }
     }
 
-    /// What decides `/health/ready`: `Err` says in words what the process still waits for.
+    /// The condition of `/health/ready`: `Err` says what the process still waits for.
     #[must_use]
     pub fn with_readiness(mut self, ready: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
         self.ready = Arc::new(ready);
@@ -127,7 +127,7 @@ pub async fn serve(
     let (told, stopped) = oneshot::channel();
     let stop = async move {
         stop.await;
-        // Gone only when nothing is served any more.
+        // The receiver is gone only when nothing is served any more.
         let _ = told.send(());
     };
     let out_of_time = async {

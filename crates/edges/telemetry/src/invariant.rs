@@ -1,4 +1,4 @@
-//! Broken invariants, counted and told.
+//! Counts and logs broken invariants.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,17 +11,17 @@ use symphony_types::Invariant;
 
 use crate::names::INVARIANT_VIOLATIONS;
 
-/// How many violations of one invariant are logged before only every power of two is.
+/// Violations of one invariant that are all logged; beyond them only every power of two is.
 const LOGGED_ALL_MAX: u64 = 16;
 
 static VIOLATIONS: [AtomicU64; Invariant::ALL.len()] = [const { AtomicU64::new(0) }; Invariant::ALL.len()];
 
-/// Says that an invariant was seen broken: counts it, and logs it as an error with `detail`.
+/// Records a broken invariant: counts it, and logs it as an error with `detail`.
 ///
-/// It never panics, in no build: a process that notices a bookkeeping mistake serves on, and a decision thread that
-/// died of it would turn the mistake into an outage. Tests and chaos checkers read the count instead, by
-/// [`violations`] in the same process or `symphony_invariant_violations_total` in others, and fail if it is not 0. A
-/// storm of violations does not become a storm of log lines: after 16 of an invariant only every power of two is told.
+/// It never panics, in any build: a process with a bookkeeping mistake continues to serve, and a panic of a decision
+/// thread would turn the mistake into an outage. Tests and chaos checkers read the count instead, with [`violations`]
+/// in the same process or from `symphony_invariant_violations_total` of others, and fail if it is not 0. Many
+/// violations do not flood the log: after 16 of an invariant only every power of two is logged.
 pub fn violated(invariant: Invariant, detail: impl fmt::Display) {
     let count = slot(invariant).fetch_add(1, Ordering::Relaxed) + 1;
     if count <= LOGGED_ALL_MAX || count.is_power_of_two() {

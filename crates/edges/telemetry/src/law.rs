@@ -1,4 +1,4 @@
-//! The law of metric names, and the check that tests run over each crate's own list of them.
+//! The rules for metric names, and their check, which each crate's tests run over its own list.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ pub const LABELS_MAX: usize = 4;
 pub struct MetricName {
     /// The whole name, as scraped: prefix `symphony_`, unit, and `_total` if it is a counter.
     pub name: &'static str,
-    /// What it says, in one sentence without a full stop.
+    /// Its description: one sentence without a full stop.
     pub help: &'static str,
     /// What sort of metric it is.
     pub kind: Kind,
-    /// What it is measured in.
+    /// Its unit.
     pub unit: Unit,
     /// Its labels; the values of each are a bounded set.
     pub labels: &'static [&'static str],

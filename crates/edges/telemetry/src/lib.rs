@@ -1,7 +1,7 @@
-//! What a process says about itself: its log, its metrics, its health, its broken invariants, and a console.
+//! The telemetry of a process: log, metrics, health, broken invariants, and a console.
 //!
-//! Names of metrics live in one file per crate as [`MetricName`]s, and [`check_law`] keeps them honest in that crate's
-//! tests. [`violated`] counts a broken invariant wherever it is seen. [`serve`] offers all of it over HTTP.
+//! Each crate defines its metrics in one file as [`MetricName`]s, and its tests check them with [`check_law`].
+//! [`violated`] counts a broken invariant. [`serve`] exports everything over HTTP.
 
 mod duration_histogram;
 mod error_histogram;

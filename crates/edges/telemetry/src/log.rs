@@ -36,7 +36,7 @@ pub enum LogError {
     Filter {
         /// The filter.
         filter: String,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
     /// The file cannot be opened.
@@ -72,7 +72,7 @@ pub fn init_logging(options: &LogOptions<'_>) -> Result<(), LogError> {
     .map_err(|_| LogError::Twice)
 }
 
-/// Libraries whose words at `info` say nothing to an operator; a filter that names them is stronger.
+/// Libraries whose messages at `info` are useless to an operator; a filter that names them takes precedence.
 const QUIET: &str = "openraft=error,ort=warn";
 
 fn filter(text: &str) -> Result<EnvFilter, LogError> {

@@ -1,4 +1,4 @@
-//! What the operating system knows about this process, read at each scrape.
+//! The operating system's data on this process, read at each scrape.
 
 use std::fmt;
 use std::fs;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::{MetricName, names};
 
-/// The unit of times in `/proc/PID/stat`: fixed at 100 per second for programs, whatever the kernel's own tick is.
+/// The unit of times in `/proc/PID/stat`: 100 per second for programs, whatever the kernel's own tick is.
 const USER_TICKS_PER_SECOND: f64 = 100.0;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Callers that this process turned away, by port.
+//! Refused callers of this process, by port.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Orders that have arrived at a GPU's thread, in their order, and the inputs of the plans among them.
+//! The queue of orders at a GPU's thread, and the inputs of the plans in it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, mpsc};
@@ -12,22 +12,22 @@ use crate::batch::Batch;
 use crate::late_frontends::{FrontendBoot, LateFrontends};
 use crate::plan::{AcceptedPlan, GpuOrder, InputsOfFrontend, LetGo};
 
-/// How long after its planned start a plan waits for its inputs. Longer, and the plans behind it miss their deadlines
-/// for the sake of one that has missed its own.
+/// How long after its planned start a plan waits for its inputs. A longer wait would make the plans behind it miss
+/// their deadlines for one that has missed its own.
 const INPUTS_LATE_MAX: Duration = Duration::from_millis(100);
 
-/// What comes next.
+/// The next order.
 pub(crate) enum Coming {
     Load(ModelId, Box<dyn ModelExecutor>),
     Unload(ModelId, Arc<LetGo>),
     Plan(ComingPlan),
 }
 
-/// A plan and what has arrived for it.
+/// A plan and its inputs so far.
 pub(crate) struct ComingPlan {
     pub(crate) plan: AcceptedPlan,
     pub(crate) inputs: Vec<Option<Bytes>>,
-    /// Who has answered, or failed to.
+    /// The frontends that have answered or failed.
     answered: Vec<FrontendBoot>,
     /// Whether all frontends have.
     complete: bool,
@@ -35,7 +35,7 @@ pub(crate) struct ComingPlan {
     pub(crate) batch: Option<Batch>,
 }
 
-/// The queue of a GPU's thread.
+/// The order queue of a GPU's thread.
 pub(crate) struct Ahead<'a> {
     orders: &'a mpsc::Receiver<GpuOrder>,
     waiting: VecDeque<Coming>,
@@ -55,8 +55,8 @@ impl From<GpuOrder> for Coming {
 }
 
 impl ComingPlan {
-    /// Takes the inputs until all frontends have answered: those that come late as well, unless only frontends are missing that were waited
-    /// for in vain before. One that does not answer costs its own requests only.
+    /// Receives inputs until all frontends have answered. It waits for late ones too, unless plans have waited in vain
+    /// for all the missing frontends before. A frontend that does not answer costs only its own requests.
     pub(crate) fn gather(&mut self, late: &LateFrontends) {
         while !self.complete {
             let missing = self.missing();
@@ -84,7 +84,8 @@ impl ComingPlan {
         missing
     }
 
-    /// Requests without an input: those whose frontend has not answered, and those of which it has none.
+    /// Requests without an input: those of frontends that have not answered, and those that their frontend has no
+    /// input for.
     pub(crate) fn without_input(&self) -> (u64, u64) {
         if self.inputs.iter().all(Option::is_some) {
             return (0, 0);
@@ -95,7 +96,7 @@ impl ComingPlan {
         (late.len() as u64, gone.len() as u64)
     }
 
-    /// Takes the inputs that are there, and says whether that is all.
+    /// Receives the inputs that are there; returns whether they are complete.
     pub(crate) fn gather_now(&mut self) -> bool {
         while !self.complete {
             match self.plan.inputs.try_recv() {
@@ -120,12 +121,12 @@ impl<'a> Ahead<'a> {
         Self { orders, waiting: VecDeque::new() }
     }
 
-    /// What comes next, when it comes; none if nobody can send any more.
+    /// Waits for the next order; none if all senders are gone.
     pub(crate) fn next(&mut self) -> Option<Coming> {
         self.waiting.pop_front().or_else(|| self.orders.recv().ok().map(Coming::from))
     }
 
-    /// The next plan among what has arrived.
+    /// The next plan in the queue.
     pub(crate) fn next_plan(&mut self) -> Option<&mut ComingPlan> {
         self.waiting.extend(self.orders.try_iter().map(Coming::from));
         self.waiting.iter_mut().find_map(|coming| match coming {

@@ -1,4 +1,4 @@
-//! A backend process: registers, loads, serves leaders.
+//! A backend process: registers, loads models, and serves leaders.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -35,15 +35,16 @@ pub(crate) const REGISTER_WITHIN: Duration = Duration::from_secs(30);
 /// How long the report that a backend is drained may take, and the pause before it is repeated.
 const REPORT_WITHIN: Duration = Duration::from_secs(5);
 const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How long the cluster may take to agree that a backend leaves.
+/// How long the cluster may take to commit that a backend leaves.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
-/// How long the last word of a backend may take.
+/// How long the final report of a backend may take.
 const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
-/// Host memory for copies to and from GPUs, in bytes: two batches' inputs and outputs of every model. Pages in it are nobody else's
-/// any more, also while they are idle.
+/// Host memory for copies to and from GPUs, in bytes: two batches' inputs and outputs of every model. These pages are
+/// pinned: no other process can use them, even while they are idle.
 const PINNED_BYTES_MAX: u64 = 8 << 30;
 
-/// The port for scheduler replicas, of which a cluster has 64: a lead's connection, a standby's, and those that are given up.
+/// The port for scheduler replicas, of which a cluster has 64: a connection for leading, one for a standby, and those
+/// being given up.
 const EXEC: Port = Port::new("backend.exec", &[Role::Scheduler], 64 * 4);
 
 /// Why a backend does not start.
@@ -55,7 +56,7 @@ pub enum StartError {
     /// Batches cannot be kept within the memory of the GPUs.
     #[error("ONNX Runtime cannot limit the memory of batches: {0}; expected version 1.23 or later")]
     BatchMemory(String),
-    /// The device that is required cannot be had.
+    /// The required device is not available.
     #[error(
         "backend.device = \"cuda\" is required: {0}; set backend.device_required = false to run ONNX models on the CPU"
     )]
@@ -63,12 +64,12 @@ pub enum StartError {
     /// The executor runs on GPUs only.
     #[error("backend.executor = \"cuda-gemm\" runs on CUDA devices only: {0}")]
     Gemm(NoCuda),
-    /// The cluster does not answer or refuses.
+    /// The cluster does not answer, or refuses the registration.
     #[error("cannot register backend `{name}`: {source}")]
     Register {
-        /// Its name.
+        /// The backend's name.
         name: String,
-        /// Why.
+        /// The cluster's answer.
         source: ControlError,
     },
     /// The journal cannot be written.
@@ -76,15 +77,15 @@ pub enum StartError {
         "cannot write backend.journal_file {path}: {source}; name a file in a directory that this process may write to"
     )]
     Journal {
-        /// Where it should be.
+        /// The path of the journal.
         path: String,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// This system has not the transport that is required.
+    /// This system lacks the required transport.
     #[error("backend.payloads.required: {0}")]
     Sharing(#[from] SharingError),
-    /// A thread was refused.
+    /// The system refused a thread.
     #[error("cannot start the GPU threads: {0}")]
     Thread(#[from] std::io::Error),
 }
@@ -122,7 +123,7 @@ impl Backend {
             ExecutorKind::Emulated => {
                 let count: u32 = config.gpus.iter().map(|gpu| gpu.count).sum();
                 let load_bytes_per_s = NonZeroU64::new(config.emulated_load_mb_per_s.saturating_mul(1 << 20));
-                // Backends differ by their names, and a backend that comes back draws the same again.
+                // A seed from the name: backends differ, and a backend that restarts draws the same numbers again.
                 let seed = crc32c::crc32c(config.name.as_bytes()).into();
                 let gpu = |gpu| {
                     let noise = Arc::new(Noise::lognormal(config.noise, seed, gpu));
@@ -201,9 +202,9 @@ impl Backend {
         Ok(Self { identity, control, view, transport, idle, lost, counts, book, in_use, ended })
     }
 
-    /// Leaves without one failed request, in at most `within`: the cluster sends no more plans, what was sent is run, and
-    /// its results are returned. What is not done by then is lost with the process, and run again elsewhere. False if that
-    /// was so.
+    /// Leaves without a failed request, in at most `within`: the cluster sends no more plans, accepted plans run, and
+    /// their results are returned. Whatever is left then is lost with the process and run again elsewhere. Returns
+    /// false in that case.
     pub async fn leave(&self, within: Duration) -> bool {
         let give_up = tokio::time::Instant::now() + within;
         let Identity { backend, boot, .. } = self.identity;
@@ -228,35 +229,35 @@ impl Backend {
             let request = pb::ReportBackendDownRequest { backend: backend.get(), boot_id: boot.get() };
             async move { client.report_backend_down(request).await }
         };
-        // Its leader would find out as well, only later.
+        // Its leader would find out anyway, only later.
         if let Err(error) = self.control.call(GOODBYE_WITHIN, down).await {
             tracing::debug!(%error, "goodbye not heard");
         }
         in_time
     }
 
-    /// Until the devices of all its GPUs are lost: it can run nothing any more, and a new life may.
+    /// Waits until the devices of all its GPUs are lost: only a restart can help then.
     pub async fn all_gpus_lost(&self) {
         let mut lost = self.lost.clone();
         if lost.wait_for(|lost| *lost).await.is_err() {
-            // It has stopped without that.
+            // It has stopped with its devices intact.
             std::future::pending().await
         }
     }
 
-    /// Who it is in the cluster.
+    /// Its identity in the cluster.
     #[must_use]
     pub const fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The cluster as far as it concerns this backend; changes when that does.
+    /// The part of the view that concerns this backend; changes with it.
     #[must_use]
     pub fn view(&self) -> ViewReceiver {
         self.view.clone()
     }
 
-    /// The transport of its inputs and results: how long reads take, and by which way each frontend is reached.
+    /// The transport of inputs and results: how long reads take, and the way to each frontend.
     #[must_use]
     pub fn payloads(&self) -> Arc<LinkedPayloads> {
         Arc::clone(&self.transport)
@@ -286,7 +287,8 @@ impl Drop for Backend {
     }
 }
 
-/// ONNX Runtime, on GPUs if these are wanted and there; says so if they are not, or refuses to go without.
+/// ONNX Runtime, on GPUs if they are wanted and available. Otherwise it logs the fallback, or fails if GPUs are
+/// required.
 fn onnx_engine(config: &BackendConfig) -> Result<Engine, StartError> {
     let gpus = match config.device {
         DeviceKind::Cuda => Some(open_gpus(config)),
@@ -315,7 +317,7 @@ fn onnx_engine(config: &BackendConfig) -> Result<Engine, StartError> {
     Ok(Engine::OrtCpu(onnx))
 }
 
-/// The memory of all GPUs together, which are shares of one process here; 0 if one of them has no limit.
+/// The memory of all GPUs together, which are shares of one process here; 0 if one of them is unlimited.
 fn memory_bytes(config: &BackendConfig) -> u64 {
     let gpus = || config.gpus.iter().filter(|gpu| gpu.count > 0);
     if gpus().any(|gpu| gpu.memory_bytes() == 0) {
@@ -324,7 +326,7 @@ fn memory_bytes(config: &BackendConfig) -> u64 {
     gpus().map(|gpu| gpu.memory_bytes().saturating_mul(u64::from(gpu.count))).fold(0, u64::saturating_add)
 }
 
-/// The GPUs of the configuration, in the driver's order from 0 on, with one pool of pinned memory for all.
+/// The configured GPUs, in the driver's order from 0 on, with one pool of pinned memory for all.
 fn open_gpus(config: &BackendConfig) -> Result<Arc<[Cuda]>, NoCuda> {
     let pinned = PinnedPool::new(PINNED_BYTES_MAX);
     let count: u32 = config.gpus.iter().map(|gpu| gpu.count).sum();
@@ -365,7 +367,7 @@ pub(crate) async fn register(
     })
 }
 
-/// Tells the cluster, once for each time that this backend is to take nothing new, that it has nothing left to finish.
+/// Reports to the cluster that this backend has nothing left to finish, once each time that it is cordoned or drained.
 async fn report_drained(
     control: ControlClient,
     identity: Identity,
@@ -416,7 +418,7 @@ mod tests {
 
     const GPUS: &str = "backend.gpus=[{ kind = \"h100\", count = 1, memory_mb = 81559 }]";
 
-    /// On machines with a GPU the tests of `symphony-executor-gpu` say more.
+    /// Machines with a GPU skip this; the tests of `symphony-executor-gpu` cover them.
     fn no_gpu_here() -> Option<()> {
         let absent = match Cuda::open(0, &PinnedPool::new(0)) {
             Ok(gpu) => Err(format!("there is a GPU, {}", gpu.name())),

@@ -1,4 +1,4 @@
-//! The requests of a plan as one batch of a model, and back.
+//! Joins the requests of a plan to one batch of a model, and splits its results.
 
 use std::fmt;
 use std::time::Instant;
@@ -8,17 +8,17 @@ use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor};
 use symphony_protocol::execute::PlannedRequest;
 use symphony_types::{FailReason, Signature, TensorSpec};
 
-/// One request's fate inside its batch.
+/// The outcome of one request of a batch.
 pub(crate) type Fate = (PlannedRequest, Result<Bytes, FailReason>);
 
-/// Why a batch did not run to its end.
+/// Why a batch failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotRun {
-    /// What its requests are told.
+    /// The reason for its requests.
     reason: FailReason,
-    /// What the log is told.
+    /// The text for the log.
     words: String,
-    /// It did not end by itself.
+    /// It had to be aborted.
     pub(crate) hung: bool,
 }
 
@@ -37,8 +37,8 @@ impl Batch {
         let mut batch = Self { items: 0, tensors: vec![Vec::new(); sizes.len()], requests: Vec::new() };
         let inputs = inputs.into_iter().chain(std::iter::repeat(None));
         for (&request, input) in requests.iter().zip(inputs) {
-            // An input of another length belongs to another model or another life: it must not be answered. Numbers of
-            // items come from the wire and may be anything.
+            // An input of another length belongs to another model or another boot, and must not be answered. The
+            // number of items comes from the wire and may be anything.
             let length = item_bytes.checked_mul(request.items as usize);
             let whole = input.filter(|input| request.items > 0 && Some(input.len()) == length);
             let (Some(input), Some(items)) = (whole, batch.items.checked_add(request.items)) else {
@@ -57,19 +57,19 @@ impl Batch {
         batch
     }
 
-    /// Hands its inputs to an executor.
+    /// Passes its inputs to an executor.
     pub(crate) fn given<R>(&self, start: Instant, to: impl FnOnce(&BatchInputs<'_>) -> R) -> R {
         let tensors: Vec<_> = self.tensors.iter().map(Vec::as_slice).collect();
         to(&BatchInputs { items: self.items, tensors: &tensors, start: Some(start) })
     }
 
-    /// What became of its requests, if their model went while they ran.
+    /// The outcomes of its requests, if their model was removed while they ran.
     pub(crate) fn lost(&self) -> Vec<Fate> {
         let failed = |&(request, input): &(_, Result<(), _>)| (request, input.and(Err(FailReason::ExecutionFailed)));
         self.requests.iter().map(failed).collect()
     }
 
-    /// What became of its requests, by how it ran.
+    /// The outcomes of its requests, by the batch's result.
     pub(crate) fn fates(
         &self,
         executor: &dyn ModelExecutor,

@@ -1,4 +1,4 @@
-//! What runs the models of a backend.
+//! The engine that runs the models of a backend.
 
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -15,27 +15,27 @@ use symphony_types::LatencyProfile;
 
 use crate::gpu_time::{GAP_WITHIN, GpuTime};
 
-/// A batch that takes so many times what the model's profile says of its largest one, and at least [`RUN_WITHIN_MIN`], is ended: it holds
-/// its GPU up, and may never end.
+/// A batch is aborted after this many times the profile's latency of the model's largest batch, and at least
+/// [`RUN_WITHIN_MIN`]: it blocks its GPU, and may never end.
 const RUN_WITHIN_PROFILES: u32 = 10;
-/// The first batches of a model on a busy machine take longer than any profile says.
+/// The first batches of a model on a busy machine take longer than any profile.
 const RUN_WITHIN_MIN: Duration = Duration::from_secs(10);
 
 /// An emulated GPU.
 #[derive(Clone, Debug)]
 pub struct EmulatedGpu {
-    /// How fast it is.
+    /// Its speed relative to the profiles.
     pub pace: Arc<Pace>,
-    /// By how much its batches miss their profiles.
+    /// The random deviation of its batches from their profiles.
     pub noise: Arc<Noise>,
-    /// Bytes of models that are loaded per second; none if they are there at once.
+    /// Bytes of models loaded per second; none for immediate loads.
     pub load_bytes_per_s: Option<NonZeroU64>,
 }
 
-/// What runs the models of this backend.
+/// The engine that runs the models of this backend.
 #[derive(Clone, Debug)]
 pub enum Engine {
-    /// Takes ℓ(b), as fast and as evenly as each GPU is, and answers with checksums.
+    /// Takes ℓ(b), with the pace and noise of each GPU, and answers with checksums.
     Emulated(Arc<[EmulatedGpu]>),
     /// ONNX Runtime on the CPU.
     OrtCpu(OnnxEngine),
@@ -43,7 +43,7 @@ pub enum Engine {
     OrtCuda(OnnxEngine, Arc<[Cuda]>),
     /// GPUs that multiply matrices for ℓ(b), and answer with checksums.
     CudaGemm(Arc<[Cuda]>),
-    /// Loads when a test lets it.
+    /// Loads when a test permits.
     #[cfg(test)]
     Held(Arc<crate::model_loader_tests::Gate>),
 }
@@ -52,9 +52,9 @@ pub enum Engine {
 #[derive(Debug)]
 pub(crate) struct NotLoaded {
     pub(crate) reason: String,
-    /// It may fit when others have gone.
+    /// It may fit when other models have left.
     pub(crate) lacks_memory: bool,
-    /// Its batch of zeros did not end by itself.
+    /// Its batch of zeros had to be aborted.
     pub(crate) hung: bool,
 }
 
@@ -70,7 +70,7 @@ impl From<GpuLoadError> for NotLoaded {
     }
 }
 
-/// What all ONNX models of a backend share.
+/// Shared by all ONNX models of a backend.
 #[derive(Clone, Debug)]
 pub struct OnnxEngine {
     /// The loaded library.
@@ -82,7 +82,7 @@ pub struct OnnxEngine {
 }
 
 impl Engine {
-    /// Whether the time that loading takes says something about the machine.
+    /// Whether loading times are meaningful for this engine.
     pub(crate) fn takes_time_to_load(&self) -> bool {
         match self {
             Self::Emulated(gpus) => gpus.iter().any(|gpu| gpu.load_bytes_per_s.is_some()),
@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// The name in metrics and views: what really runs, whatever was asked for.
+    /// The name in metrics and views: the engine in use, which may differ from the configured one.
     pub(crate) const fn label(&self) -> &'static str {
         match self {
             Self::Emulated(_) => ExecutorKind::Emulated.label(),
@@ -104,7 +104,7 @@ impl Engine {
         }
     }
 
-    /// What the numbers are crunched by: `cpu`, `cuda`, or `none` where nothing is.
+    /// The device that computes: `cpu`, `cuda`, or `none`.
     pub(crate) const fn provider(&self) -> &'static str {
         match self {
             Self::Emulated(_) => "none",
@@ -115,8 +115,8 @@ impl Engine {
         }
     }
 
-    /// One executor of the model on a GPU, by its place, of `kind`. The batches that a load runs wait for the time that the GPU has
-    /// besides its plans. Gives up once `stop` says so, where that can be done.
+    /// Loads one executor of the model for the GPU at this place, of `kind`. The load's own batches wait for gaps
+    /// between plans. It stops early when `stop` says so, where the engine permits.
     pub(crate) fn load(
         &self,
         spec: &ModelSpec,
@@ -176,7 +176,7 @@ impl Engine {
 }
 
 impl OnnxEngine {
-    /// Where a model is, and how it is run.
+    /// Path and options of a model.
     fn options(&self, spec: &ModelSpec, latency: &LatencyProfile) -> Result<(PathBuf, OnnxOptions), String> {
         let ModelSource::Onnx(path) = &spec.source else {
             return Err("the model is emulated, this backend runs ONNX files; load it on another one".into());
@@ -188,7 +188,8 @@ impl OnnxEngine {
             ..OnnxOptions::default()
         };
         let found = self.model_dir.join(path);
-        // An operator who names a whole path means it. What begins at the folder is a repository's, and others may write there.
+        // An absolute path is an operator's choice. A relative one comes from a repository, which others may be able
+        // to write to.
         if Path::new(path).is_relative() {
             check_within(&self.model_dir, &found).map_err(|error| {
                 format!("model `{}` cannot be used: the file cannot be read: {error}", found.display())
@@ -198,7 +199,7 @@ impl OnnxEngine {
     }
 }
 
-/// How long a batch may take.
+/// The time limit of a batch.
 fn run_within(latency: &LatencyProfile) -> Duration {
     let largest: Duration = latency.latency(latency.batch_max()).into();
     largest.saturating_mul(RUN_WITHIN_PROFILES).max(RUN_WITHIN_MIN)
@@ -208,8 +209,9 @@ fn opened(gpus: &[Cuda], gpu: usize) -> Result<&Cuda, String> {
     gpus.get(gpu).ok_or_else(|| format!("there is no CUDA device {gpu}"))
 }
 
-/// Keeps what a model takes besides batches clear of them, and has its largest batch take its memory now. What there is not the memory
-/// for is refused here, and not by requests; a model that takes no zeros is measured by its first requests.
+/// Reserves a model's static memory against batches, and makes its largest batch allocate now. A lack of memory is
+/// thus found at the load and not by requests. A model that rejects a batch of zeros is measured by its first
+/// requests.
 fn share_memory(executor: &mut OnnxExecutor, profile_bytes: u64, turn: Turn<'_>) -> Result<(), NotLoaded> {
     let lacks_memory = |reason| NotLoaded { reason, lacks_memory: true, hung: false };
     let bytes = executor.memory().map_or(0, |memory| memory.static_bytes).max(profile_bytes);
@@ -218,7 +220,7 @@ fn share_memory(executor: &mut OnnxExecutor, profile_bytes: u64, turn: Turn<'_>)
         lacks_memory(format!("it takes {mb} MB, which others take or batches have had and keep: {error}"))
     })?;
     turn(executor.batch_max());
-    // In this order a batch that runs now has shown that it finds room beside the model.
+    // In this order, a batch that succeeds here has found room beside the model.
     match executor.warm_up() {
         Err(error @ ExecuteError::OutOfMemory { .. }) => {
             Err(lacks_memory(format!("its largest batch does not fit beside the others: {error}")))
@@ -235,7 +237,7 @@ fn share_memory(executor: &mut OnnxExecutor, profile_bytes: u64, turn: Turn<'_>)
     }
 }
 
-/// A model whose profile accounts for what it fills up.
+/// A model whose profile covers its measured memory.
 fn accounted(
     executor: impl ModelExecutor + 'static,
     path: &Path,

@@ -31,7 +31,7 @@ pub(crate) async fn accept_leaders(mut incoming: Incoming, inputs: UnboundedSend
                     frame = receiver.receive() => frame,
                 };
                 match frame {
-                    // A replica leads in its own name only.
+                    // A replica may only lead under its own name.
                     Ok(Frame { message: ToBackend::Hello { node, .. }, .. })
                         if !receiver.peer().may_be(Role::Scheduler, &node.get().to_string()) =>
                     {

@@ -1,5 +1,5 @@
-//! The owner of everything between a leader's order and a GPU's thread: fences, queues of plans, and what is in
-//! flight. One task, one closed set of inputs, no lock.
+//! The task between leaders' orders and the GPUs' threads: it owns fences, plan queues, and accepted plans. One task,
+//! a closed set of inputs, no lock.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, mpsc as blocking};
@@ -26,18 +26,18 @@ use crate::metrics::Counts;
 use crate::model_book::ModelBook;
 use crate::plan::{AcceptedPlan, GpuOrder, InputsOfFrontend, LetGo, PlanReport};
 
-/// What a backend is, once it has registered.
+/// A backend's identity after registration.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Its id.
     pub backend: BackendId,
-    /// Its life.
+    /// Its boot id.
     pub boot: BootId,
     /// Its sub-cluster.
     pub subcluster: SubclusterId,
     /// Its GPUs.
     pub gpus: Vec<GpuId>,
-    /// Log index of its registration: what it promises at first.
+    /// Log index of its registration: the first promise of its GPUs.
     pub token: Token,
 }
 
@@ -48,21 +48,22 @@ pub(crate) enum Input {
     FromLeader(Connection, ToBackend),
     /// One executor per GPU.
     Loaded(ModelId, Vec<Box<dyn ModelExecutor>>),
-    /// No more plans for the model are accepted, and it goes when those that were have run.
+    /// Accept no more plans for the model, and drop it when the accepted ones have run.
     Unloaded(Arc<LetGo>),
-    /// The sub-clusters that may have this backend, by the newest view.
+    /// The sub-clusters that may use this backend, by the newest view.
     Homes(Vec<SubclusterId>),
 }
 
-/// A seal that waits, and over which connection it came.
+/// A waiting seal, and its connection.
 type HeldSeal = (Connection, SubclusterId, Vec<(GpuId, Token)>);
 
-/// How long a backend that was cut off may be held back because a frontend does not answer: less than a leader waits for its seal.
+/// How long a seal may be delayed because a frontend does not answer, after this backend was cut off: less than a
+/// leader waits for its seal.
 pub(crate) const READY_WITHIN: Duration = Duration::from_millis(300);
 
-/// A plan that was accepted and has not ended.
+/// An accepted plan that has not ended.
 struct Pending {
-    /// Its leader's: a report to any other would speak of numbers counted elsewhere.
+    /// The connection of its leader: sequence numbers on other connections mean other plans.
     connection: Connection,
     start: Instant,
     latency: Duration,
@@ -75,7 +76,7 @@ struct Gpu {
     pending: VecDeque<Pending>,
     /// The leader has said that no more plans come.
     retired: bool,
-    /// Its device fails whatever comes.
+    /// Its device is permanently failed.
     lost: bool,
     orders: blocking::Sender<GpuOrder>,
     time: Arc<GpuTime>,
@@ -83,16 +84,16 @@ struct Gpu {
 
 pub(crate) struct Execution<T> {
     identity: Identity,
-    /// The sub-clusters whose leaders may seal: its own, and the one to which it is on its way.
+    /// The sub-clusters whose leaders may seal: its own, and the destination of a move.
     homes: Vec<SubclusterId>,
     gpus: Vec<Gpu>,
     models: HashSet<ModelId>,
     connections: HashMap<Connection, LinkSender<FromBackend>>,
-    /// Who is at the other end, as far as they said; for the journal.
+    /// The replica at the other end of each connection, as far as it is known; for the journal.
     leaders: HashMap<Connection, NodeId>,
-    /// What leaders were told of payloads, and when.
+    /// The payload delay that each leader was last told, and when.
     told: HashMap<Connection, (Instant, PayloadDelay)>,
-    /// When it is looked again whether all of them know the newest, since one heard of a change too short a time ago.
+    /// When to check again whether all leaders know the newest delay, since one was told of a change too recently.
     tell_again: Option<Instant>,
     journal: Option<Journal>,
     recent: VecDeque<RequestId>,
@@ -101,11 +102,11 @@ pub(crate) struct Execution<T> {
     late_frontends: Arc<LateFrontends>,
     inputs: mpsc::UnboundedReceiver<Input>,
     reports: mpsc::UnboundedReceiver<PlanReport>,
-    /// Seals that have waited for inputs to be within reach.
+    /// Seals that have waited for the connections to the frontends.
     ready: (mpsc::UnboundedSender<HeldSeal>, mpsc::UnboundedReceiver<HeldSeal>),
     counts: Arc<Counts>,
     book: Arc<ModelBook>,
-    /// Whether nothing is left to run and nobody will send more.
+    /// Whether nothing is left to run and no sender remains.
     idle: watch::Sender<bool>,
     /// Whether all GPUs are lost.
     lost: watch::Sender<bool>,
@@ -180,12 +181,12 @@ impl<T: PayloadTransport> Execution<T> {
         self.idle.subscribe()
     }
 
-    /// Whether all GPUs are lost: only a new life can help.
+    /// Whether all GPUs are lost: only a restart can help.
     pub(crate) fn lost(&self) -> watch::Receiver<bool> {
         self.lost.subscribe()
     }
 
-    /// The time that each GPU has besides its plans.
+    /// The gaps between plans, by GPU.
     pub(crate) fn times(&self) -> Vec<Arc<GpuTime>> {
         self.gpus.iter().map(|gpu| Arc::clone(&gpu.time)).collect()
     }
@@ -202,7 +203,7 @@ impl<T: PayloadTransport> Execution<T> {
                     None => return,
                 },
                 Some((connection, subcluster, gpus)) = self.ready.1.recv() => {
-                    // The seal of a leader that did not wait would take the GPUs from its next connection.
+                    // A delayed seal of a closed connection would take the GPUs from the leader's next connection.
                     if self.connections.contains_key(&connection) {
                         self.seal(connection, subcluster, &gpus);
                     }
@@ -265,19 +266,19 @@ impl<T: PayloadTransport> Execution<T> {
         if let Some(sender) = self.connections.get(&connection)
             && let Err(error) = sender.send(message)
         {
-            // A leader that misses a report counts wrongly from then on: without the link it seals again.
+            // A leader that misses a report counts wrongly from then on; without the link it seals again.
             tracing::warn!(%error, "report not sent; the link ends and the leader will seal again");
             self.connections.remove(&connection);
         }
     }
 
-    /// The replica at the other end; 0 if it has not said hello.
+    /// The replica at the other end; 0 before its hello.
     fn leader_of(&self, connection: Connection) -> u64 {
         self.leaders.get(&connection).map_or(0, |node| node.get())
     }
 
-    /// Whether the link of a leader has ended and it is back. Then this backend was cut off, or stopped, and perhaps not from this
-    /// leader only. Another lead is never held up.
+    /// Whether this leader is back after its link ended. Then this backend was cut off or stopped, and perhaps from
+    /// frontends too. A different lead is never delayed.
     fn comes_again(&self, connection: Connection, tokens: &[(GpuId, Token)]) -> bool {
         let gate = |id: &GpuId| self.gpus.iter().find(|gpu| gpu.id == *id).map(|gpu| &gpu.gate);
         tokens.iter().any(|(id, token)| gate(id).is_some_and(|gate| gate.comes_again(connection, *token)))
@@ -292,11 +293,11 @@ impl<T: PayloadTransport> Execution<T> {
         });
     }
 
-    /// Whose GPU it is among its sub-clusters, tokens decide: whoever was given it last has seen its binding in the log, and has
-    /// the larger one.
+    /// Between leaders of its sub-clusters, the larger token owns the GPU: the last one to be assigned the GPU has
+    /// read the assignment in the log, and so has the larger token.
     fn seal(&mut self, connection: Connection, subcluster: SubclusterId, tokens: &[(GpuId, Token)]) {
         if !self.homes.contains(&subcluster) {
-            // One of the two has an old view. Without the link the leader comes again in a moment.
+            // One of the two has an old view. Without the link the leader soon tries again.
             tracing::warn!(%subcluster, mine = ?self.homes, "seal for another sub-cluster; the link ends");
             self.connections.remove(&connection);
             return;
@@ -320,12 +321,12 @@ impl<T: PayloadTransport> Execution<T> {
         let plans = self.ended.iter().copied().collect();
         let boot = self.identity.boot;
         self.send(connection, FromBackend::Sealed { boot, gpus: sealed, finished, plans });
-        // A new leader knows at once what its predecessor knew.
+        // A new leader learns at once what its predecessor knew.
         self.tell_delay(connection, now);
     }
 
-    /// Tells a leader how long inputs take to come, if that has changed, and now and then that it has not. One that was told of a change
-    /// just now hears of this one when [`DELAY_TOLD_EVERY`] has passed, whether it has plans here or not.
+    /// Tells a leader how long inputs take, when that has changed, and periodically when it has not. After a recent
+    /// change the next one is sent when [`DELAY_TOLD_EVERY`] has passed, with or without plans.
     fn tell_delay(&mut self, connection: Connection, now: Instant) {
         let Some(delay) = self.transport.delay() else { return };
         if let Some(&(at, told)) = self.told.get(&connection) {
@@ -344,7 +345,7 @@ impl<T: PayloadTransport> Execution<T> {
         self.send(connection, FromBackend::PayloadDelay { fixed, per_mib });
     }
 
-    /// Tells those leaders who do not know the newest, once they may hear of it.
+    /// Sends the newest delay to the leaders that do not have it, once the last message to them is old enough.
     fn tell_delays(&mut self) {
         let Some(due) = self.tell_again.take() else { return };
         let now = Instant::now().max(due);
@@ -463,13 +464,14 @@ impl<T: PayloadTransport> Execution<T> {
     }
 }
 
-/// How often a leader hears that inputs take longer or shorter than before, and the longest time until it hears of a change that a report
-/// of its own has seen.
+/// The least time between two messages about changed input delays to a leader. It is also the longest time until the
+/// leader learns of a change that showed when one of its plans ended.
 pub(crate) const DELAY_TOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// How often it hears that they do not: it takes a backend that runs plans and says nothing for one that measures nothing.
+/// How often an unchanged delay is repeated: a leader treats a backend that runs plans without such a report as one
+/// that measures nothing.
 const DELAY_CONFIRMED_EVERY: Duration = Duration::from_secs(60);
-// Some words may be missed, or late, before a leader forgets.
+// Some reports may be lost, or late, before a leader forgets.
 const _: () = assert!(DELAY_CONFIRMED_EVERY.as_nanos() as u64 * 5 <= PAYLOAD_DELAY_FORGOTTEN_AFTER.get());
 
 /// No plan starts or lasts longer than a minute from now; a larger number is nonsense from the wire and is cut.

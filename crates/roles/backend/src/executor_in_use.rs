@@ -1,17 +1,17 @@
-//! What runs the batches of a backend, beside what was asked for.
+//! The executor that runs the batches of a backend, compared with the configured one.
 
 use symphony_config::{BackendConfig, DeviceKind, ExecutorKind};
 
 use crate::engine::Engine;
 
-/// Facts of a backend's life: they do not change in it.
+/// Facts that are fixed for a boot of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExecutorInUse {
-    /// What runs them.
+    /// The executor in use.
     pub(crate) executor: &'static str,
-    /// What crunches the numbers: `cpu`, `cuda`, or `none`.
+    /// The device that computes: `cpu`, `cuda`, or `none`.
     pub(crate) provider: &'static str,
-    /// CUDA was asked for, and is not what runs them.
+    /// CUDA was configured and is not in use.
     pub(crate) fell_back: bool,
 }
 
@@ -24,7 +24,7 @@ impl ExecutorInUse {
         Self { executor, provider, fell_back: wants_cuda && provider != "cuda" }
     }
 
-    /// As labels of a metric.
+    /// The labels of the metric.
     pub(crate) fn labels(self) -> Vec<(&'static str, String)> {
         vec![
             ("executor", self.executor.to_owned()),

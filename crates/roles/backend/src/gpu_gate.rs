@@ -3,16 +3,16 @@
 use symphony_protocol::execute::Refusal;
 use symphony_types::{BootId, Token};
 
-/// A connection of a leader, numbered as they come.
+/// A connection of a leader, numbered in the order of arrival.
 pub type Connection = u64;
 
-/// What a GPU has promised. A pure value: safety hangs on these comparisons, on no clock and no lease. The model of the
-/// take-over (`tests/model`) explores this very object.
+/// The promise of a GPU. A pure value: safety depends on these comparisons, and on no clock or lease. The model of the
+/// take-over (`tests/model`) explores this very type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GpuGate {
     boot: BootId,
     promised: Token,
-    /// The connection that sealed last; plans on another one are from before that seal.
+    /// The connection that sealed last; plans on any other are older than that seal.
     sealed_by: Option<Connection>,
     next_sequence: u64,
     queued: u32,
@@ -20,15 +20,15 @@ pub struct GpuGate {
 }
 
 impl GpuGate {
-    /// A gate of this life of the backend. `promised` is the log index of its registration: leaders of before then
-    /// are fenced from the first moment.
+    /// A gate for this boot of the backend. `promised` is the log index of its registration: earlier leaders are
+    /// fenced from the start.
     #[must_use]
     pub const fn new(boot: BootId, promised: Token, queued_max: u32) -> Self {
         Self { boot, promised, sealed_by: None, next_sequence: 1, queued: 0, queued_max }
     }
 
-    /// Promises the token if it is not below the promise that stands, and returns the promise. The same seal again
-    /// changes nothing: plans that came in between have had their turn and must not run twice.
+    /// Promises the token if it is not below the standing promise, and returns the promise. Repeating a seal changes
+    /// nothing: plans accepted in between have had their turn and must not run twice.
     pub fn seal(&mut self, by: Connection, token: Token) -> Token {
         if token >= self.promised && (token, Some(by)) != (self.promised, self.sealed_by) {
             self.promised = token;
@@ -38,10 +38,10 @@ impl GpuGate {
         self.promised
     }
 
-    /// Takes a plan or refuses it; a refusal changes nothing.
+    /// Accepts or refuses a plan; a refusal changes nothing.
     ///
     /// # Errors
-    /// Says what the plan does not match: the life, the promise, the sequence, or the room in the queue.
+    /// What the plan does not match: the boot id, the promise, the sequence, or the room in the queue.
     pub fn accept(&mut self, by: Connection, token: Token, boot: BootId, sequence: u64) -> Result<(), Refusal> {
         if boot != self.boot {
             return Err(Refusal::WrongBoot { boot: self.boot });
@@ -63,7 +63,7 @@ impl GpuGate {
         Ok(())
     }
 
-    /// Whether a leader that has sealed comes again over another connection: the one that it had did not last.
+    /// Whether a leader that has sealed comes again over another connection.
     pub(crate) fn comes_again(&self, by: Connection, token: Token) -> bool {
         token == self.promised && self.sealed_by.is_some_and(|before| before != by)
     }

@@ -1,4 +1,4 @@
-//! What models take of one GPU's memory: refuses what does not fit, in words.
+//! The shares of models in one GPU's memory; a model that does not fit is refused with an explanation.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use symphony_types::ModelId;
 
 const MB: u64 = 1 << 20;
 
-/// The memory of one GPU and who has which part of it. Batches run one after another, so of what they need only the largest counts.
+/// The memory of one GPU and its shares. Batches run one after another, so only the largest of their needs counts.
 #[derive(Clone, Debug)]
 pub(crate) struct GpuMemory {
-    /// 0 if there is no limit to tell.
+    /// Bytes; 0 if unlimited or unknown.
     bytes: u64,
     models: BTreeMap<ModelId, MemoryUse>,
 }
@@ -20,10 +20,10 @@ impl GpuMemory {
         Self { bytes, models: BTreeMap::new() }
     }
 
-    /// Gives a model its part, instead of the one that it had; `source` says where the numbers come from.
+    /// Gives a model a share in place of the one it had; `source` says where the numbers come from.
     ///
     /// # Errors
-    /// If it does not fit beside the others. It has no part then.
+    /// If it does not fit beside the others. It has no share then.
     pub(crate) fn take(&mut self, model: ModelId, needs: MemoryUse, source: &str) -> Result<(), String> {
         self.release(model);
         let others = self.needed();

@@ -1,5 +1,5 @@
-//! The thread of one GPU: waits for inputs and for the planned start, runs, returns results. Execution is serial by
-//! construction (invariant S1 at its last line); on a device the next plan's inputs travel meanwhile.
+//! The thread of one GPU: waits for inputs and for the planned start, runs the batch, returns results. Execution is
+//! serial by construction (the last line of invariant S1); on a device the next plan's inputs are copied meanwhile.
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
@@ -32,7 +32,7 @@ pub(crate) struct GpuThread<T> {
     pub(crate) runtime: tokio::runtime::Handle,
 }
 
-/// Lateness up to this much is the clock's, not the plan's: an emulated GPU still counts from the planned start.
+/// Lateness up to this much is clock error: an emulated GPU still counts from the planned start.
 const SLACK: Duration = Duration::from_micros(200);
 
 impl<T: PayloadTransport> GpuThread<T> {
@@ -63,11 +63,11 @@ impl<T: PayloadTransport> GpuThread<T> {
         }
     }
 
-    /// Gives a model's memory back, elsewhere: gigabytes take their time, and the next batch waits for this thread.
+    /// Frees a model's memory on another thread: gigabytes take time, and the next batch waits for this one.
     fn let_go(&self, executor: Option<Box<dyn ModelExecutor>>, let_go: Arc<LetGo>) {
         self.runtime.spawn_blocking(move || {
             drop(executor);
-            // Not before the executor.
+            // After the executor.
             drop(let_go);
         });
     }
@@ -96,7 +96,7 @@ impl<T: PayloadTransport> GpuThread<T> {
                 let batch = batch.unwrap_or_else(|| Batch::gather(&plan.requests, inputs, executor.signature()));
                 let mut outcome = Ok(());
                 if batch.items > 0 {
-                    // Inputs go to a device that can take them before the batch begins.
+                    // Inputs are copied to the device before the batch begins, where the device can take them.
                     outcome = steps::stage(models, plan.model, &batch, plan.start);
                     wait_until(plan.start);
                     begun = Instant::now();
@@ -116,7 +116,8 @@ impl<T: PayloadTransport> GpuThread<T> {
                         memory = executor.memory();
                         (batch.fates(executor.as_ref(), outcome, outputs), batch.items)
                     }
-                    // Models come and go between plans only, but for one that panicked and could not be reset.
+                    // Models are added and removed between plans only, except one that panicked and could not be
+                    // reset.
                     None => {
                         let error = outcome.err().map(|error| error.to_string());
                         tracing::error!(error, items = batch.items, "batch failed");

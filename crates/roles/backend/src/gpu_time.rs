@@ -1,22 +1,23 @@
-//! The time that a GPU has besides its plans, for the batches that a load runs.
+//! Finds gaps between a GPU's plans for the batches of a load.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So long a batch of a load waits for a gap between plans; then it runs beside them, in lanes of its own where the device has lanes.
-/// A GPU that is nine tenths busy has a gap as long as a batch more often, and the load of a model with 64 sizes takes seconds more at most.
+/// How long a batch of a load waits for a gap between plans; then it runs beside them, in separate lanes where the
+/// device has lanes. A GPU that is 90 % busy has such a gap more often than that. The load of a model with 64 sizes
+/// takes at most a few seconds more.
 pub(crate) const GAP_WITHIN: Duration = Duration::from_millis(100);
 
-/// What one GPU's thread will do next, for whoever loads a model there.
+/// What one GPU's thread does next, for loads on that GPU.
 #[derive(Debug, Default)]
 pub(crate) struct GpuTime {
-    /// When the plan that runs, or the next one, begins; none if there is none.
+    /// Start of the current or the next plan; none without a plan.
     plan: Mutex<Option<Instant>>,
     changed: Condvar,
 }
 
 impl GpuTime {
-    /// There is a plan, which begins then.
+    /// There is a plan with this start.
     pub(crate) fn taken_from(&self, start: Instant) {
         self.set(Some(start));
     }
@@ -26,7 +27,8 @@ impl GpuTime {
         self.set(None);
     }
 
-    /// Waits until what takes so long would end before the next plan begins; false if that was not so within `patience`.
+    /// Waits until a batch of this duration would end before the next plan begins; false if there was no such gap
+    /// within `patience`.
     pub(crate) fn wait_for(&self, takes: Duration, patience: Duration) -> bool {
         let has_no_room = |plan: &mut Option<Instant>| plan.is_some_and(|start| start < Instant::now() + takes);
         let waited = self.changed.wait_timeout_while(self.plan(), patience, has_no_room);

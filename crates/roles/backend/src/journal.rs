@@ -9,10 +9,10 @@ use std::time::Instant;
 use nix::time::{ClockId, clock_gettime};
 use symphony_protocol::journal::Record;
 
-/// Records on their way to the file: at ten thousand batches per second a third of a second of them.
+/// Records waiting for the file: at ten thousand batches per second, a third of a second of them.
 const RECORDS_WAITING_MAX: usize = 8192;
 
-/// Takes records; whoever writes them is another thread.
+/// Takes records; another thread writes them.
 #[derive(Debug)]
 pub(crate) struct Journal {
     records: SyncSender<Record>,
@@ -20,7 +20,7 @@ pub(crate) struct Journal {
     missed: u64,
 }
 
-/// Turns this process's instants into the machine's CLOCK_MONOTONIC, which is what they are made of.
+/// Converts this process's instants to the machine's CLOCK_MONOTONIC, from which they are made.
 #[derive(Clone, Copy, Debug)]
 struct MachineClock {
     origin: Instant,
@@ -44,7 +44,7 @@ impl MachineClock {
 }
 
 impl Journal {
-    /// Appends to `path`, up to `bytes_max` in all.
+    /// Appends to `path`, up to `bytes_max` bytes in total.
     ///
     /// # Errors
     /// If the file cannot be opened or the thread is refused.
@@ -52,7 +52,7 @@ impl Journal {
         let clock = MachineClock::read()?;
         let mut file = File::options().create(true).append(true).read(true).open(path)?;
         let written = file.metadata()?.len();
-        // A life that was killed may have left half a line: what follows shall not be part of it.
+        // A killed process may have left half a line, which must not join the next one.
         if written > 0 {
             let mut last = [0];
             file.seek(SeekFrom::End(-1))?;
@@ -76,7 +76,7 @@ impl Journal {
         self.clock.nanos(at)
     }
 
-    /// Hands a record over; never waits. What finds no room is counted in the journal itself.
+    /// Queues a record; never waits. Records without room are counted in the journal itself.
     pub(crate) fn note(&mut self, record: Record) {
         if self.missed > 0 && self.records.try_send(Record::Missed { records: self.missed }).is_ok() {
             self.missed = 0;
@@ -96,7 +96,7 @@ struct Writer {
     missed: u64,
 }
 
-/// Kept free for the words that the journal is full.
+/// Reserved for the final line, which says that the journal is full.
 const LAST_WORDS_BYTES: u64 = 64;
 
 impl Writer {
@@ -106,7 +106,7 @@ impl Writer {
             while let Ok(next) = waiting.try_recv() {
                 self.write(&next)?;
             }
-            // Nothing stays in this process while nothing happens: a kill then loses what was about to be written only.
+            // Nothing stays buffered while idle: a kill loses only what was about to be written.
             self.file.flush()?;
         }
         Ok(())
@@ -165,7 +165,7 @@ mod tests {
             let (now, machine) = (Instant::now(), clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap());
             let machine = Duration::new(machine.tv_sec() as u64, machine.tv_nsec() as u32);
             let off = machine.abs_diff(Duration::from_nanos(journal.nanos(now)));
-            // Two looks at a clock, here and there, are no further apart than all of this.
+            // Two readings of the clock differ by no more than the whole test takes.
             assert!(off <= begun.elapsed(), "the same clock, not another origin: {off:?}");
             assert_eq!(journal.nanos(now + Duration::from_secs(1)), journal.nanos(now) + 1_000_000_000);
             journal.note(accepted(sequence));

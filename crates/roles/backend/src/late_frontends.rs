@@ -1,18 +1,19 @@
-//! Frontends for whose inputs a plan has waited in vain. No plan waits for them again until one of their inputs comes: a frontend that
-//! backends cannot reach goes on announcing requests, and each batch with one of them would start late for all the others.
+//! Frontends that plans have waited for in vain. Plans do not wait for them again until one of their inputs arrives: a
+//! frontend that backends cannot reach goes on announcing requests, and each batch with one of them would start late
+//! for all the others.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use symphony_types::{BootId, FrontendId};
 
-/// The life of a frontend that inputs are read from.
+/// A boot of a frontend that inputs are read from.
 pub(crate) type FrontendBoot = (FrontendId, BootId);
 
-/// As many as there can be frontends; lives that have ended are forgotten when there are more.
+/// As many as there can be frontends; beyond that, former boots are forgotten.
 const LATE_FRONTENDS_MAX: usize = 4096;
 
-/// Shared by the threads of all GPUs and whoever reads for them.
+/// Shared by the threads of all GPUs and the readers of their inputs.
 #[derive(Debug, Default)]
 pub(crate) struct LateFrontends(Mutex<HashSet<FrontendBoot>>);
 

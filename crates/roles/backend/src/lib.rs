@@ -1,4 +1,5 @@
-//! The backend: holds GPUs, loads models, runs batch plans at their time, and obeys exactly one leader per GPU.
+//! The backend: holds GPUs, loads models, runs batch plans at their planned times, and obeys exactly one leader per
+//! GPU.
 
 mod ahead;
 mod backend;

@@ -1,18 +1,18 @@
-//! How long each of several loads took, as if they had been made one after the other: loads that run side by side share what brings
-//! them, and the time of each says nothing about how much that brings.
+//! Charges concurrent loads as if they had run one after the other: loads that run side by side share the bandwidth,
+//! and the duration of each says nothing about the bandwidth.
 
 use std::time::{Duration, Instant};
 
-/// Shares time among the loads that run.
+/// Divides time among the running loads.
 #[derive(Debug, Default)]
 pub(crate) struct LoadMeter {
     running: u32,
-    /// Time that one load has been charged that runs since the beginning.
+    /// Time charged to a load that has run since the beginning.
     charged: Duration,
     looked_at: Option<Instant>,
 }
 
-/// A load that runs.
+/// A running load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunningLoad {
     charged_before: Duration,
@@ -25,7 +25,7 @@ impl LoadMeter {
         RunningLoad { charged_before: self.charged }
     }
 
-    /// What the load is charged: the charges of all loads together are the time in which any ran.
+    /// The load's charge: the charges of all loads together are the time during which any ran.
     pub(crate) fn end(&mut self, now: Instant, load: RunningLoad) -> Duration {
         self.pass(now);
         self.running = self.running.saturating_sub(1);
@@ -34,7 +34,7 @@ impl LoadMeter {
 
     fn pass(&mut self, now: Instant) {
         let since = self.looked_at.replace(now).map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        // While none runs nobody is charged.
+        // While none runs, nothing is charged.
         self.charged += since.checked_div(self.running).unwrap_or_default();
     }
 }

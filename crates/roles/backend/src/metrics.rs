@@ -1,4 +1,4 @@
-//! What a backend counts.
+//! The metrics of a backend.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,7 +76,7 @@ const EXECUTOR: MetricName = MetricName {
     labels: &["executor", "provider", "fell_back"],
 };
 
-/// Every metric of the models and of what runs them.
+/// Every metric of the models and of their executors.
 pub const MODEL_METRIC_NAMES: [MetricName; 3] = [MODELS, MODEL_MEMORY, EXECUTOR];
 
 const fn by_transport(name: &'static str, help: &'static str, kind: Kind, unit: Unit) -> MetricName {
@@ -112,11 +112,11 @@ const DELAY: MetricName = MetricName {
     labels: &["part"],
 };
 
-/// Every metric of the transport of payloads.
+/// Every metric of the payload transport.
 pub const PAYLOAD_METRIC_NAMES: [MetricName; 7] =
     [READ_TIME, INPUTS, INPUT_BYTES, FRONTENDS, DAMAGED, DELAY, INPUTS_MISSING];
 
-/// The counts; they only grow.
+/// The counters; they only grow.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) plans: AtomicU64,
@@ -128,7 +128,7 @@ pub(crate) struct Counts {
     pub(crate) loads_failed: AtomicU64,
     pub(crate) models_hung: AtomicU64,
     pub(crate) gpus_lost: AtomicU64,
-    /// Requests that ran without their batch since their input had not come.
+    /// Requests whose batch ran without them because their input was late.
     pub(crate) inputs_late: AtomicU64,
     /// The same since their frontend had none, or could not be reached.
     pub(crate) inputs_gone: AtomicU64,

@@ -1,4 +1,4 @@
-//! How the models of a backend stand, for metrics.
+//! The states of a backend's models, for metrics.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use symphony_executor::MemoryUse;
 use symphony_types::ModelId;
 
-/// How a model stands.
+/// The state of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BookState {
     Loading,
@@ -46,22 +46,22 @@ impl Line {
     }
 }
 
-/// The models of a backend; written where they are loaded and run, read at each scrape.
+/// The models of a backend; written by loads and runs, read at each scrape.
 #[derive(Debug, Default)]
 pub(crate) struct ModelBook(Mutex<BTreeMap<ModelId, Line>>);
 
 impl ModelBook {
-    /// A model stands so; what was measured of it is forgotten when it begins to load.
+    /// Sets the state of a model; its measurements are forgotten when it begins to load.
     pub(crate) fn stands(&self, model: ModelId, name: &str, state: BookState) {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let line = lines.entry(model).or_insert_with(|| Line { name: name.to_owned(), state, memory: BTreeMap::new() });
         line.state = state;
     }
 
-    /// What a model was measured to take on a GPU, by its place.
+    /// Sets the measured memory of a model on the GPU at this place.
     pub(crate) fn measured(&self, model: ModelId, gpu: usize, memory: MemoryUse) {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A batch may end after its model has gone.
+        // A batch may end after its model has left.
         if let Some(line) = lines.get_mut(&model) {
             line.memory.insert(gpu, memory);
         }

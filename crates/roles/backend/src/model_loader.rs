@@ -1,6 +1,6 @@
-//! Follows the view: loads the models of the sub-cluster, and of the one to which this backend moves, lets go of those that
-//! left, and reports how it went. Nothing is loaded while something is being let go of, for as long as that may take: the plan has
-//! room for what comes only where the other one was.
+//! Follows the view: loads the models of this backend's sub-cluster and of the destination of a move, drops those that
+//! left, and reports the results. Nothing is loaded while something is being dropped, within a limit: the partition
+//! plan has room for the new model only in place of the old one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,34 +26,34 @@ use crate::plan::LetGo;
 
 /// How long a report may take; after that the next change of the view tries again.
 const REPORT_WITHIN: Duration = Duration::from_secs(10);
-/// A report that got lost is repeated at this pace.
+/// A lost report is repeated at this pace.
 const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(2);
-/// Models are loaded one after another, so that what each takes can be told apart. One that hangs, on a disk that is gone, holds up
-/// the others for so long; then they load beside it.
+/// Models are loaded one after another, so that the memory of each can be measured. A load that hangs, perhaps on a
+/// dead disk, delays the others for this long; then they load beside it.
 pub(crate) const LOAD_ALONE_WITHIN: Duration = Duration::from_secs(30);
-/// So long nothing is loaded because something goes: accepted plans end within seconds, and loads within the time of a slow disk. What
-/// is there for longer hangs. It keeps its memory and holds nobody up any more: what fits beside it is loaded, and what does not is
-/// refused, and tried again once it has gone.
+/// How long loads wait for a model that is being dropped: accepted plans end within seconds, and loads within the time
+/// of a slow disk. Anything longer hangs. It keeps its memory but delays no load any more: what fits beside it is
+/// loaded; what does not is refused, and tried again once it has gone.
 pub(crate) const LEAVES_WITHIN: Duration = Duration::from_secs(60);
 
-/// How a model stands at this backend.
+/// The state of a model at this backend.
 enum Standing {
-    /// With that which has its batches end.
+    /// With the switch that aborts its batches.
     Loading(Stop),
     Ended(Word),
-    /// Not to be held any more since then, and its memory still taken: by plans that were accepted, or because it is being loaded. Once
-    /// that hangs, the word for whoever wants it again.
+    /// To be dropped since then, but its memory is still taken: by accepted plans, or by a load in progress. If that
+    /// hangs, the report for the case that the model is wanted again.
     Leaving {
         since: tokio::time::Instant,
         hangs: Option<Word>,
     },
 }
 
-/// What is said of a model until the view shows it.
+/// The report on a model, until the view shows it.
 struct Word {
     state: Result<(), String>,
     took: Duration,
-    /// When it was said last.
+    /// When it was last sent.
     reported: Option<Instant>,
     /// It did not fit beside the others.
     lacks_memory: bool,
@@ -75,33 +75,33 @@ pub(crate) struct ModelLoader {
     pub(crate) identity: Identity,
     /// Kind of each GPU.
     pub(crate) kinds: Vec<String>,
-    /// Memory of each GPU. A model has its part from before it is loaded until it has really gone.
+    /// Memory of each GPU. A model has its share from before it is loaded until it has really gone.
     pub(crate) memory: Vec<GpuMemory>,
-    /// When each GPU has time for batches of a load.
+    /// The gaps between plans, by GPU.
     pub(crate) times: Vec<Arc<GpuTime>>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) book: Arc<ModelBook>,
-    /// Whose turn it is to load.
+    /// The permit to load.
     pub(crate) loading: Arc<Semaphore>,
-    /// Loads that run beside others may not be counted twice.
+    /// Keeps the times of concurrent loads from being counted twice.
     pub(crate) meter: Arc<Mutex<LoadMeter>>,
     pub(crate) engine: Engine,
     pub(crate) control: ControlClient,
     pub(crate) view: watch::Receiver<Arc<View>>,
-    /// Whether the frontends are linked, or are not waited for any more. Nothing is said before: the first batches come with the word
-    /// that a model is ready.
+    /// Whether the frontends are linked, or no longer waited for. Nothing is reported before: the first batches follow
+    /// the report that a model is ready.
     pub(crate) linked: watch::Receiver<bool>,
     pub(crate) execution: UnboundedSender<Input>,
 }
 
-/// How a load ended.
+/// The end of a load.
 struct Loaded {
     model: ModelId,
     spec: ModelSpec,
-    /// One executor for each GPU, or why there are none.
+    /// One executor for each GPU, or the error.
     result: Result<Vec<Box<dyn ModelExecutor>>, NotLoaded>,
     took: Duration,
-    /// Whoever has it loads; none if somebody else has held it for too long.
+    /// The permit to load; none if another load has held it for too long.
     turn: Option<OwnedSemaphorePermit>,
 }
 
@@ -132,7 +132,7 @@ impl ModelLoader {
         }
     }
 
-    /// Begins to let go of what is not to be held any more.
+    /// Begins to drop the models that should leave.
     fn let_go(&self, view: &View, models: &mut HashMap<ModelId, Standing>, gone: &UnboundedSender<ModelId>) {
         models.retain(|&model, standing| {
             if view.models.get(&model).is_some_and(|m| self.is_to_hold(view, m)) {
@@ -140,7 +140,7 @@ impl ModelLoader {
             }
             self.book.gone(model);
             match standing {
-                // What is being loaded goes when that has ended.
+                // A model that is still loading is dropped when its load has ended.
                 Standing::Leaving { .. } => {}
                 Standing::Loading(stop) => {
                     stop.give_up();
@@ -176,7 +176,7 @@ impl ModelLoader {
         }
     }
 
-    /// A model has gone from all GPUs, with its memory. What there was no memory for is tried again.
+    /// A model has gone from all GPUs, with its memory. Models that lacked memory are tried again.
     fn gone(&mut self, model: ModelId, models: &mut HashMap<ModelId, Standing>) {
         tracing::info!(%model, "unloaded");
         self.release(model);
@@ -184,7 +184,7 @@ impl ModelLoader {
         models.retain(|_, standing| !matches!(standing, Standing::Ended(Word { lacks_memory: true, .. })));
     }
 
-    /// Loads and reports what is to be held.
+    /// Loads and reports the models that this backend should hold.
     fn follow(&mut self, view: &View, models: &mut HashMap<ModelId, Standing>, loaded: &UnboundedSender<Loaded>) {
         let leaving = models.values().any(|standing| matches!(standing, Standing::Leaving { hangs: None, .. }));
         for (&id, model) in &view.models {
@@ -214,22 +214,22 @@ impl ModelLoader {
         }
     }
 
-    /// Reports what the view does not show yet.
+    /// Sends the report if the view does not show it yet.
     fn say(&self, id: ModelId, model: &ModelView, word: &mut Word) {
         if !*self.linked.borrow() {
             return;
         }
         let replica = model.replicas.get(&self.identity.backend);
         let shown = replica.is_some_and(|r| r.boot == self.identity.boot && r.state == word.state);
-        // Every report changes the view, and every change leads here: at each turn again, many models would report each other's
-        // changes.
+        // Every report changes the view, and every change leads here: without the pause, many models would trigger
+        // each other's reports.
         if !shown && word.reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN_AFTER) {
             word.reported = Some(Instant::now());
             self.report(id, &word.state, word.took);
         }
     }
 
-    /// Loads a model for each GPU when its turn comes.
+    /// Loads a model for each GPU when it gets the permit.
     fn load(
         &self,
         model: ModelId,
@@ -255,23 +255,23 @@ impl ModelLoader {
         }
     }
 
-    /// The sub-clusters that may have this backend: its own, and the one to which it is on its way.
+    /// The sub-clusters that may use this backend: its own, and the destination of a move.
     fn homes(&self, view: &View) -> Vec<SubclusterId> {
         let me = view.backends.get(&self.identity.backend).filter(|me| me.boot == self.identity.boot);
         let of = |me: &BackendView| std::iter::once(me.subcluster).chain(me.moving.map(|moving| moving.to)).collect();
         me.map_or_else(|| vec![self.identity.subcluster], of)
     }
 
-    /// Whether the plan has the model here. A view from before the registration does not know this backend.
+    /// Whether the plan has the model here. A view from before the registration does not contain this backend.
     fn is_to_hold(&self, view: &View, model: &ModelView) -> bool {
         let me = view.backends.get(&self.identity.backend).filter(|me| me.boot == self.identity.boot);
         me.map_or_else(|| model.is_held_by(self.identity.subcluster), |me| me.is_to_hold(model))
     }
 
-    /// Keeps memory for a model, as much as its profile says.
+    /// Reserves memory for a model, as its profile says.
     fn reserve(&mut self, model: ModelId, spec: &ModelSpec) -> Result<(), String> {
         for (gpu, kind) in self.memory.iter_mut().zip(&self.kinds) {
-            // Without a profile it is not loaded, which is said elsewhere.
+            // A model without a profile is not loaded, which is reported elsewhere.
             let Some(profile) = spec.profiles.get(kind) else { continue };
             let (static_bytes, dynamic_bytes) = (profile.static_memory_bytes, profile.dynamic_memory_bytes);
             gpu.take(model, MemoryUse { static_bytes, dynamic_bytes }, "its profile")?;
@@ -279,7 +279,7 @@ impl ModelLoader {
         Ok(())
     }
 
-    /// Holds a loaded model to what it takes: more than its profile says may be more than there is.
+    /// Accounts for a loaded model's measured memory, which may exceed its profile and what is free.
     fn account(
         &mut self,
         model: ModelId,
@@ -317,7 +317,8 @@ impl ModelLoader {
     fn loaded(&mut self, loaded: Loaded, models: &mut HashMap<ModelId, Standing>, gone: &UnboundedSender<ModelId>) {
         let Loaded { model, spec, result, took, turn } = loaded;
         if !matches!(models.get(&model), Some(Standing::Loading(_))) {
-            // However late it comes: nobody has loaded it anew, and its memory is free once it has really gone.
+            // However late the load ends: the model was not loaded again meanwhile, and its memory is freed when it
+            // has really gone.
             let let_go = LetGo { model, gone: gone.clone() };
             give_back(result.unwrap_or_default(), move || drop(let_go));
             return;
@@ -375,7 +376,7 @@ fn lock(meter: &Mutex<LoadMeter>) -> MutexGuard<'_, LoadMeter> {
     meter.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives the memory of models back that nobody runs, on a thread for such work, and then does what waits for that.
+/// Frees the memory of idle models on a thread for that, and then runs `then`.
 fn give_back(executors: Vec<Box<dyn ModelExecutor>>, then: impl FnOnce() + Send + 'static) {
     tokio::task::spawn_blocking(move || {
         drop(executors);

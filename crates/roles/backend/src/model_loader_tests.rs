@@ -1,4 +1,4 @@
-//! Loading beside running, with ONNX Runtime, and after letting go: with a control surface that nobody answers at.
+//! Loading beside running, with ONNX Runtime, and after dropping; the control port never answers.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -31,10 +31,10 @@ const BACKEND: BackendId = BackendId::new(1);
 const HOME: SubclusterId = SubclusterId::new(1);
 const BOOT: BootId = BootId::new(5);
 const MB: u64 = 1 << 20;
-/// Nothing here takes so long, on any machine.
+/// Nothing here takes this long, on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The digits model under any name and file, with what its profile says of memory in MB.
+/// The digits model under any name and file, with this static memory in MB in its profile.
 fn spec(name: &str, file: &str, static_mb: u64) -> ModelSpec {
     let tensor = |name: &str, data_type, item_shape: &[u32]| TensorSpec {
         name: name.into(),
@@ -60,7 +60,7 @@ fn spec(name: &str, file: &str, static_mb: u64) -> ModelSpec {
     }
 }
 
-/// A model of [`symphony_zoo::hungry`], of whose batches its profile says nothing.
+/// A model of [`symphony_zoo::hungry`], whose profile omits the memory of its batches.
 fn hungry_spec(name: &str) -> ModelSpec {
     let tensor = |name: &str| TensorSpec { name: name.into(), data_type: DataType::Fp32, item_shape: vec![4] };
     let signature = Signature { inputs: vec![tensor("input")], outputs: vec![tensor("output")] };
@@ -104,7 +104,7 @@ impl Scene {
         Self::with_control(engine, memory_mb, "127.0.0.1:1", true)
     }
 
-    /// With a control surface at that address, and links to the frontends or none yet.
+    /// With a control port at that address, and links to the frontends or none yet.
     fn with_control(engine: Engine, memory_mb: u64, control: &str, is_linked: bool) -> Self {
         let identity = Identity { backend: BACKEND, boot: BOOT, subcluster: HOME, gpus: vec![], token: Token::new(1) };
         let (view, watched) = watch::channel(view(vec![]));
@@ -145,11 +145,11 @@ impl Scene {
         }
     }
 
-    /// Waits until something is so while the clock of timers stands still.
+    /// Waits until the condition holds, with timers stopped.
     async fn until(&self, what: &str, is_so: impl Fn(&[(String, BookState)]) -> bool) {
         let begun = Instant::now();
         loop {
-            // Whoever was told something has heard it, and waits for what it waits for.
+            // Lets all tasks handle their inputs.
             for _ in 0..16 {
                 tokio::task::yield_now().await;
             }
@@ -162,7 +162,7 @@ impl Scene {
         }
     }
 
-    /// Waits until a model stands so.
+    /// Waits until a model has this state.
     async fn stands(&self, name: &str, state: BookState) {
         let wait = async {
             while !self.book.lines().iter().any(|line| line.name == name && line.state == state) {
@@ -180,7 +180,7 @@ impl Drop for Scene {
     }
 }
 
-/// Where loads of one model wait until it is opened, which it is in the end.
+/// Loads of one model wait here until the gate is opened, as it is in the end.
 #[derive(Debug)]
 pub struct Gate {
     model: &'static str,
@@ -222,7 +222,7 @@ async fn a_batch_runs_while_a_load_is_under_way() {
     let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("good.onnx"), digits::MODEL).unwrap();
-    // Whoever opens it waits until somebody writes: a disk that takes for ever.
+    // Opening this file blocks until there is a writer: a disk that takes for ever.
     let slow = dir.path().join("slow.onnx");
     nix::unistd::mkfifo(&slow, Mode::S_IRWXU).unwrap();
     let mut scene = Scene::onnx(runtime, dir.path(), 4096);
@@ -237,7 +237,7 @@ async fn a_batch_runs_while_a_load_is_under_way() {
     }
     scene.stands("slow", BookState::Loading).await;
 
-    // It comes to an end at last, and the file is gone: were it still there, the runtime would wait for it once more.
+    // The load ends at last. The file is removed: otherwise the runtime would wait for it once more.
     let elsewhere = dir.path().join("elsewhere");
     std::fs::rename(slow, &elsewhere).unwrap();
     tokio::task::spawn_blocking(move || drop(std::fs::File::options().write(true).open(elsewhere))).await.unwrap();
@@ -273,7 +273,7 @@ async fn a_model_beyond_the_memory_is_refused_by_profile_and_by_measure() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("digits.onnx"), digits::MODEL).unwrap();
     const PADDING: u64 = 150 * MB;
-    // Bytes that the profile does not speak of: a field of the file that no reader knows.
+    // Bytes that the profile does not cover: a field of the file that no reader knows.
     let mut large = digits::MODEL.to_vec();
     large.extend([0xfa, 0x3e]);
     let (mut rest, padding) = (PADDING, vec![0; PADDING as usize]);
@@ -299,7 +299,7 @@ async fn a_model_beyond_the_memory_is_refused_by_profile_and_by_measure() {
     assert!(measured.static_bytes >= digits::MODEL.len() as u64, "{measured:?}");
 }
 
-/// Runs an ignored test: what batches share is the process's, and others would take of it.
+/// Runs an ignored test in its own process: batches share the process's memory limit, and other tests would use it.
 fn in_a_process_of_its_own(test: &str) {
     let Some(_) = needed("onnxruntime", load_runtime(None)) else { return };
     let mut tests = std::process::Command::new(std::env::current_exe().unwrap());
@@ -340,7 +340,7 @@ async fn batches_that_need_more_than_the_profile_says() {
     assert!(measured.dynamic_bytes > 200 * MB, "before any request: {measured:?}");
     run_one(good.as_mut());
 
-    // What was measured of batches counts: 256 MB and 400 are too much, although the profiles speak of 402.
+    // The measured memory of batches counts: 256 and 400 MB are too much, although the profiles name 402.
     let eight = BatchInputs { items: 8, tensors: &[&[0; 8 * 16]], start: None };
     hungry.run(&eight, &mut Vec::new()).unwrap();
     let third = models.into_iter().chain([spec("third", "digits.onnx", 400)]).collect();
@@ -349,7 +349,8 @@ async fn batches_that_need_more_than_the_profile_says() {
     hungry.run(&eight, &mut Vec::new()).unwrap();
 }
 
-/// An engine whose GPU has so much memory, the digits model that takes 300 MB by its profile, and one whose batches of eight take 400 MB.
+/// An engine whose GPU has this much memory, the digits model (300 MB by its profile), and a model whose batches of
+/// eight take 400 MB.
 fn engine_and_two_models(dir: &Path, memory_mb: u64) -> (Engine, ModelSpec, ModelSpec) {
     std::fs::write(dir.join("digits.onnx"), digits::MODEL).unwrap();
     std::fs::write(dir.join("hungry.onnx"), symphony_zoo::hungry(25 * MB).bytes()).unwrap();
@@ -381,7 +382,7 @@ fn what_batches_have_had_is_not_for_models() {
     batches.run(&eight, &mut Vec::new()).unwrap();
 }
 
-/// The batch of zeros of a load that would never end.
+/// A load whose batch of zeros would never end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_that_never_ends_is_ended_when_nobody_wants_its_model_any_more() {
     let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
@@ -393,13 +394,13 @@ async fn a_load_that_never_ends_is_ended_when_nobody_wants_its_model_any_more() 
     scene.view.send_replace(numbered([(1, endless.clone())]));
     scene.stands("endless", BookState::Loading).await;
 
-    // Without an end nothing would be loaded for a minute, and a thread would loop until the process ends.
+    // Without an abort nothing would be loaded for a minute, and a thread would loop until the process ends.
     scene.view.send_replace(numbered([(2, spec("good", "good.onnx", 1))]));
     let (model, mut good) = scene.loaded().await;
     assert_eq!(model, ModelId::new(2));
     run_one(good.as_mut());
 
-    // Wanted for longer, it is ended as one that hangs, and counted.
+    // If the model stays wanted, the batch is aborted as hung, and counted.
     scene.view.send_replace(numbered([(2, spec("good", "good.onnx", 1)), (3, endless)]));
     scene.stands("endless", BookState::Failed).await;
     assert_eq!(scene.counts.models_hung.load(std::sync::atomic::Ordering::Relaxed), 1);
@@ -421,7 +422,8 @@ fn a_model_that_is_a_link_out_of_the_folder_is_not_opened() {
     assert!(refused.contains("out.onnx") && refused.contains("expected a file within"), "{refused}");
 }
 
-/// Its first batches come with the word that it is ready, and find no link to their inputs where that is still being made.
+/// The first batches follow the report that a model is ready, and would lack their inputs while the frontend is not
+/// linked.
 #[tokio::test]
 async fn nothing_is_said_of_a_model_before_the_frontends_are_linked() {
     let control = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -442,7 +444,7 @@ async fn what_comes_is_loaded_when_what_goes_has_gone() {
     const OUTGOING: ModelId = ModelId::new(1);
     const INCOMING: ModelId = ModelId::new(2);
     let gpu = EmulatedGpu { pace: Arc::default(), noise: Arc::default(), load_bytes_per_s: None };
-    // Two do not fit: the planted fault, a loader that does not wait, is refused.
+    // Two models do not fit: the planted fault, a loader that does not wait, is refused.
     let mut scene = Scene::new(Engine::Emulated([gpu].into()), 100);
     let holds = |model: ModelId| numbered([(model.get(), emulated_spec(&format!("m{model}"), 60))]);
     scene.view.send_replace(holds(OUTGOING));
@@ -451,12 +453,12 @@ async fn what_comes_is_loaded_when_what_goes_has_gone() {
     scene.view.send_replace(holds(INCOMING));
     let Input::Unloaded(let_go) = scene.next().await else { panic!("not let go of") };
     assert_eq!(let_go.model, OUTGOING);
-    // Plans that were accepted run: time enough for a load that does not wait to fail.
+    // Accepted plans run: time enough for a load that does not wait to fail.
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop((executors, let_go));
     let Input::Loaded(INCOMING, executors) = scene.next().await else { panic!("not loaded") };
 
-    // There and back before it has gone: it is loaded anew.
+    // Unwanted and wanted again before it has gone: it is loaded anew.
     scene.view.send_replace(view(vec![]));
     let Input::Unloaded(let_go) = scene.next().await else { panic!("not let go of") };
     scene.view.send_replace(holds(INCOMING));
@@ -467,7 +469,7 @@ async fn what_comes_is_loaded_when_what_goes_has_gone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_leaves_while_it_is_loaded_keeps_its_memory_until_that_has_ended() {
-    // A second for the first one.
+    // One second for the first model.
     let load_bytes_per_s = NonZeroU64::new(60 * MB);
     let gpu = EmulatedGpu { pace: Arc::default(), noise: Arc::default(), load_bytes_per_s };
     let mut scene = Scene::new(Engine::Emulated([gpu].into()), 100);
@@ -496,13 +498,13 @@ async fn a_load_that_hangs_and_is_not_wanted_any_more_holds_up_others_for_a_whil
     scene.until("nothing is loaded", |lines| lines.is_empty()).await;
     tokio::time::advance(LEAVES_WITHIN).await;
     scene.until("what fits is loaded", stands("beside", BookState::Loading)).await;
-    // The planted fault, memory that is given away while the load still has it, would load it.
+    // The planted fault, memory freed while the load still uses it, would load it.
     scene.until("what does not fit is refused", stands("too-large", BookState::Failed)).await;
     tokio::time::advance(LOAD_ALONE_WITHIN).await;
     scene.until("it is there", stands("beside", BookState::Ready)).await;
     assert!(matches!(scene.execution.try_recv(), Ok(Input::Loaded(model, _)) if model == ModelId::new(2)));
 
-    // Whoever wants it again hears that it hangs.
+    // If the model is wanted again, the report says that it hangs.
     scene.view.send_replace(numbered([hangs, beside.clone(), too_large.clone()]));
     scene.until("its word is told", stands("hangs", BookState::Failed)).await;
     scene.view.send_replace(numbered([beside, too_large]));

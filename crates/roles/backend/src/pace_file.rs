@@ -1,4 +1,4 @@
-//! How slow emulated GPUs are, or that they fail, as a file says: for tests of what is done about such ones.
+//! A file with slowdowns and failures of emulated GPUs: for tests of the reactions to such GPUs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use tokio_util::sync::CancellationToken;
 
 /// How often the file is read.
 const READ_EVERY: Duration = Duration::from_millis(200);
-/// The largest file that is read: a line for each of 64 GPUs is a hundredth of that.
+/// The largest file accepted: a line for each of 64 GPUs is a hundredth of that.
 const FILE_BYTES_MAX: u64 = 1 << 16;
 
-/// What stands for a factor where a GPU fails.
+/// Stands in place of a factor for a GPU that fails.
 const FAILS: &str = "fails";
 
-/// Factors by GPU, `gpus` of them; one for those that are not named, none for those that fail.
+/// Factors of `gpus` GPUs; 1 for GPUs that the file does not name, none for those that fail.
 fn parse(text: &str, gpus: usize) -> Result<Vec<Option<f64>>, String> {
     let mut factors = vec![Some(1.0); gpus];
     for (line, number) in text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty()) {
@@ -38,7 +38,7 @@ fn parse(text: &str, gpus: usize) -> Result<Vec<Option<f64>>, String> {
     Ok(factors)
 }
 
-/// Follows the file until the backend ends. While it cannot be read or understood, everything stays as it was.
+/// Follows the file until the backend ends. While it cannot be read or parsed, nothing changes.
 pub(crate) async fn follow(path: PathBuf, paces: Arc<[Arc<Pace>]>, ended: CancellationToken) {
     let mut said = None;
     loop {

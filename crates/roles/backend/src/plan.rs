@@ -11,15 +11,16 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::late_frontends::FrontendBoot;
 
-/// What one frontend has answered.
+/// The answer of one frontend.
 #[derive(Debug)]
 pub(crate) struct InputsOfFrontend {
     pub(crate) frontend: FrontendBoot,
-    /// Place in the plan's requests, and the bytes unless the request has its outcome already, or the frontend cannot be reached.
+    /// Position in the plan's requests, and the bytes; no bytes if the request has its outcome already, or the
+    /// frontend is unreachable.
     pub(crate) inputs: Vec<(usize, Option<Bytes>)>,
 }
 
-/// An accepted plan on its way to the GPU's thread; its inputs follow while it waits.
+/// An accepted plan on its way to the GPU's thread; its inputs follow.
 #[derive(Debug)]
 pub(crate) struct AcceptedPlan {
     pub(crate) token: Token,
@@ -31,7 +32,7 @@ pub(crate) struct AcceptedPlan {
     pub(crate) inputs: mpsc::Receiver<InputsOfFrontend>,
 }
 
-/// How a plan ended.
+/// The end of a plan.
 #[derive(Debug)]
 pub(crate) struct PlanReport {
     /// Index of the GPU in this backend.
@@ -40,16 +41,16 @@ pub(crate) struct PlanReport {
     pub(crate) sequence: u64,
     pub(crate) model: ModelId,
     pub(crate) start_late: Duration,
-    /// From when to when it ran; none if there was nothing to run.
+    /// Start and end of its run; none if there was nothing to run.
     pub(crate) ran: Option<(Instant, Instant)>,
     pub(crate) latency: Duration,
-    /// What its model has been measured to take so far.
+    /// The measured memory of its model so far.
     pub(crate) memory: Option<MemoryUse>,
     pub(crate) finished: Vec<RequestId>,
     pub(crate) failed: Vec<(RequestId, FailReason)>,
 }
 
-/// Says, when its last holder drops it, that a model has gone from all GPUs with its memory.
+/// Dropped by its last holder, it signals that a model has gone from all GPUs, with its memory.
 #[derive(Debug)]
 pub(crate) struct LetGo {
     pub(crate) model: ModelId,
@@ -62,11 +63,11 @@ impl Drop for LetGo {
     }
 }
 
-/// What a GPU's thread is told.
+/// Orders to a GPU's thread.
 #[derive(Debug)]
 pub(crate) enum GpuOrder {
     Load(ModelId, Box<dyn ModelExecutor>),
-    /// Once what was accepted before has run. The word goes when the model has.
+    /// Drop the model after the plans accepted before. The signal is sent when it has gone.
     Unload(ModelId, Arc<LetGo>),
     Run(AcceptedPlan),
 }

@@ -1,4 +1,4 @@
-//! A backend that the cluster has declared down, by mistake or while it hung or was cut off, comes back by itself.
+//! Re-registers a backend that the cluster has declared down, by mistake or while it hung or was cut off.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use tokio_util::sync::CancellationToken;
 use crate::backend::{REGISTER_WITHIN, register};
 use crate::execution::{Identity, READY_WITHIN};
 
-/// How often a backend looks whether the cluster still counts it in.
+/// How often a backend checks whether the cluster shows it as up.
 const STANDING_EVERY: Duration = Duration::from_millis(200);
-/// The longest pause before one that is declared down again and again says that it is there: its leader does not reach it.
+/// The longest pause before a backend that is repeatedly declared down registers again: its leader cannot reach it.
 const STANDING_MAX: Duration = Duration::from_secs(10);
 
-/// A backend that was declared down by mistake (a pause, a cut link) says that it is there.
+/// Registers this backend again when it was declared down by mistake (a pause, a cut link).
 pub(crate) async fn stay_registered(
     control: ControlClient,
     request: pb::RegisterBackendRequest,
@@ -34,7 +34,7 @@ pub(crate) async fn stay_registered(
         if !standing.registers(Instant::now(), down) {
             continue;
         }
-        // Plans come as soon as it is counted in.
+        // Plans come as soon as it is up.
         transport.ready(READY_WITHIN).await;
         match register(&control, &request, REGISTER_WITHIN).await {
             Ok(_) => standing.registered(Instant::now()),
@@ -43,8 +43,9 @@ pub(crate) async fn stay_registered(
     }
 }
 
-/// When a backend that is declared down registers again: at once, and ever more rarely where that does not last. Else one that its
-/// leader does not reach would be up half of the time, and each turn an entry in the log. A pure value.
+/// When a backend that was declared down registers again: at once, and after growing pauses where that does not last.
+/// Otherwise a backend that its leader cannot reach would be up half of the time, with a log entry for each change. A
+/// pure value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Standing {
     registered: Option<Instant>,
@@ -61,9 +62,9 @@ impl Standing {
         down && since.is_none_or(|since| since >= self.pause)
     }
 
-    /// The cluster counts it in again.
+    /// The cluster shows it as up again.
     fn registered(&mut self, now: Instant) {
-        // The view may not know for a moment.
+        // The view may lag for a moment.
         self.pause = if self.pause.is_zero() { STANDING_EVERY * 5 } else { (self.pause * 2).min(STANDING_MAX) };
         self.registered = Some(now);
     }
@@ -85,7 +86,7 @@ mod tests {
             standing.registered(at(again));
         }
         assert!(!standing.registers(at(34_000), true), "ten seconds at most");
-        // Up for a while, it is believed again.
+        // After a while up, the pause starts over.
         assert!(!standing.registers(at(45_001), false) && standing.registers(at(45_200), true));
     }
 }

@@ -1,4 +1,4 @@
-//! How a batch is run: in one, or in steps on a device, to which the next batch's inputs travel meanwhile.
+//! How a batch is run: in one call, or in steps on a device, which receives the next batch's inputs meanwhile.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,11 +13,11 @@ use crate::batch::{Batch, NotRun};
 /// The models of a GPU.
 pub(crate) type Models = HashMap<ModelId, Box<dyn ModelExecutor>>;
 
-/// How often a device is asked whether a batch has ended. Less often, and batches end late; without a pause the thread would take
-/// a core for looking.
+/// How often a device is polled for the end of a batch. A longer pause would end batches late; without a pause the
+/// thread would take a whole core.
 const POLL_EVERY: Duration = Duration::from_micros(20);
 
-/// Begins to bring a batch's inputs to its device, unless that has been done, or it has none.
+/// Begins to copy a batch's inputs to its device, unless that is done or there is no device.
 pub(crate) fn stage(models: &mut Models, model: ModelId, batch: &Batch, start: Instant) -> Result<(), NotRun> {
     guarded(models, model, |executor| match executor.in_steps() {
         Some(steps) if steps.staged() == 0 => batch.given(start, |inputs| steps.stage(inputs)),
@@ -48,7 +48,7 @@ pub(crate) fn run(
     }
 }
 
-/// Stages the next plan if its inputs are there; false if there is nothing to do.
+/// Stages the next plan if its inputs are there; false if there was nothing to do.
 fn stage_next(models: &mut Models, ahead: &mut Ahead<'_>) -> bool {
     let Some(next) = ahead.next_plan().filter(|next| next.batch.is_none()) else { return false };
     let model = next.plan.model;
@@ -61,14 +61,14 @@ fn stage_next(models: &mut Models, ahead: &mut Ahead<'_>) -> bool {
     if batch.items > 0
         && let Err(error) = stage(models, model, &batch, next.plan.start)
     {
-        // It is tried again when its turn comes, and then it counts.
+        // It is tried again when its turn comes, and an error counts then.
         tracing::warn!(%error, "the next batch was not staged");
     }
     next.batch = Some(batch);
     true
 }
 
-/// [`guarded`], for a model that has steps.
+/// [`guarded`], for a model with steps.
 fn guarded_step(
     models: &mut Models,
     model: ModelId,
@@ -77,8 +77,8 @@ fn guarded_step(
     guarded(models, model, |executor| executor.in_steps().map_or(Ok(()), step))
 }
 
-/// Calls a model's executor. A GPU thread that dies would leave a backend that accepts plans and runs none. What panics begins anew,
-/// or is not used any more if it cannot.
+/// Calls a model's executor and catches panics. If a GPU thread died, the backend would accept plans and run none. An
+/// executor that panicked is reset, or removed if it cannot be.
 fn guarded(
     models: &mut Models,
     model: ModelId,

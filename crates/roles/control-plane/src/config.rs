@@ -1,4 +1,4 @@
-//! What a replica's control plane has to be told.
+//! The configuration of a replica's control plane.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,22 +10,22 @@ use symphony_types::{BootId, Nanos, NodeId};
 
 use crate::planning::EpochSettings;
 
-/// One replica's control plane.
+/// The configuration of one replica.
 #[derive(Clone, Debug)]
 pub struct ControlPlaneConfig {
-    /// The cluster's name; processes of other clusters are turned away.
+    /// The cluster's name; processes of other clusters are refused.
     pub cluster: String,
     /// This replica.
     pub node: NodeId,
-    /// The fresh number of this process's life.
+    /// The boot id of this process.
     pub boot: BootId,
-    /// All replicas, this one included: the first voters, and where everybody is reached.
+    /// All replicas with their addresses, this one included: the first voters.
     pub replicas: BTreeMap<NodeId, ReplicaAddrs>,
     /// `host:port` where this replica takes requests for the sub-clusters it leads.
     pub dispatch_addr: String,
-    /// Directory of the log and the snapshots.
+    /// Directory of log and snapshots.
     pub data_dir: PathBuf,
-    /// How patient elections and failure detection are.
+    /// Timeouts of elections and failure detection.
     pub timing: Timing,
     /// The storage engine of the log.
     pub engine: Engine,
@@ -33,17 +33,16 @@ pub struct ControlPlaneConfig {
     pub on_disk_error: OnDiskError,
     /// Where the replica runs.
     pub host: Host,
-    /// How the other replicas are reached, and who may call.
+    /// The network to other replicas, and the admission of callers.
     pub net: Net,
-    /// Whether this replica comes to a group that exists already (`symphony members add`): it founds none, however
-    /// alone it is.
+    /// Whether this replica joins an existing group (`symphony members add`). If so it never founds one.
     pub join: bool,
-    /// How and when a better plan is looked for.
+    /// How and when to look for a better partition plan.
     pub epochs: EpochSettings,
-    /// What every request takes besides its batch, by the delays of the configuration: a model whose SLO leaves less is
-    /// warned of.
+    /// Delays of every request besides its batch, by the configuration: operators are warned of a model whose SLO is
+    /// too short for them.
     pub request_delays: Nanos,
-    /// What tells people when operators asked for something; nothing is decided by it.
+    /// Time stamps of operations, for people; no decision depends on them.
     pub wall_clock: WallClock,
 }
 
@@ -57,16 +56,16 @@ pub fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Where a replica is reached, as `host:port`.
+/// The addresses of a replica, as `host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaAddrs {
-    /// Its control surface: Raft and `symphony.v1.Control`.
+    /// Its control port: Raft and `symphony.v1.Control`.
     pub control: String,
-    /// Where it takes heartbeats while it leads the control group.
+    /// Its heartbeat port, used while it leads the control group.
     pub beat: String,
 }
 
-/// How patient elections and failure detection are.
+/// Timeouts of elections and failure detection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Elections and replication.
@@ -78,19 +77,19 @@ pub struct Timing {
 /// Failure detection among the replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Liveness {
-    /// A replica shows itself to the Raft leader this often.
+    /// Interval of a replica's heartbeats to the Raft leader.
     pub beat: Duration,
     /// Silence after which the Raft leader declares a replica down: at least four heartbeats.
     pub suspicion: Duration,
-    /// A detector that wakes up later than this trusts none of its suspicions: it was paused, not the others.
+    /// A detector that wakes up later than this discards its suspicions: it was paused, not the others.
     pub late: Duration,
-    /// A new Raft leader waits so long for a first heartbeat from the old one, whose silence made the others elect: two
+    /// How long a new Raft leader waits for a first heartbeat from the old one, whose silence caused the election: two
     /// heartbeats and the time to dial.
     pub old_leader_grace: Duration,
-    /// How long dialling the heartbeat port may take.
+    /// Limit for dialling the heartbeat port.
     pub dial: Duration,
-    /// How long a replica leads sub-clusters without a leader of the control group that has a quorum and hears it. More
-    /// than two worst elections, and never less than a second: an election must not interrupt who serves.
+    /// How long a replica leads sub-clusters without contact to a Raft leader with a quorum. More than two worst-case
+    /// elections, and at least a second: an election must not interrupt serving.
     pub unconfirmed_max: Duration,
 }
 
@@ -108,7 +107,7 @@ impl Liveness {
         unconfirmed_max: Duration::from_millis(1_000),
     };
 
-    /// For shared or small machines, whose pauses must not look like deaths.
+    /// For shared or small machines, whose pauses must not be taken for failures.
     pub const RELAXED: Self = Self {
         beat: Duration::from_millis(20),
         suspicion: Duration::from_millis(250),
@@ -118,8 +117,8 @@ impl Liveness {
         unconfirmed_max: Duration::from_millis(2_000),
     };
 
-    /// How long a heartbeat and its acknowledgement may be under way together: four times the leader's patience. A line
-    /// that takes longer hardly moves: its sender dials anew, and what still arrives over it is no sign of life.
+    /// Limit for the round trip of a heartbeat and its acknowledgement: four times the suspicion timeout. On a slower
+    /// connection the sender dials anew, and late heartbeats do not count as signs of life.
     #[must_use]
     pub const fn answer(&self) -> Duration {
         self.suspicion.saturating_mul(4)
@@ -133,7 +132,7 @@ impl Timing {
         Self { group: symphony_consensus::Timing::lan(), liveness: Liveness::LAN }
     }
 
-    /// For shared or small machines, whose pauses must not look like deaths.
+    /// For shared or small machines, whose pauses must not be taken for failures.
     #[must_use]
     pub const fn relaxed() -> Self {
         Self { group: symphony_consensus::Timing::relaxed(), liveness: Liveness::RELAXED }

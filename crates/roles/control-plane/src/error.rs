@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of the control plane.
 
 use std::io;
 use std::time::Duration;
@@ -19,20 +19,20 @@ pub enum StartError {
     /// A listener or a thread could not be set up.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The failed step.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Why a replica cannot be part of the cluster any more: its process should end, with these words.
+/// Why a replica can no longer be part of the cluster: its process should end with this message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Fatal(pub(crate) String);
 
 impl Fatal {
-    /// The disk has less than was acknowledged from it.
+    /// The disk lacks entries that were acknowledged from it.
     pub(crate) fn forgotten(config: &ControlPlaneConfig) -> Self {
         let (node, dir) = (config.node, config.data_dir.display());
         Self(format!(
@@ -43,7 +43,7 @@ impl Fatal {
     }
 }
 
-/// Why a command or a read was not answered.
+/// Why a command or a read got no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The cluster's state does not allow it.
@@ -52,8 +52,8 @@ pub enum CallError {
     /// The command does not fit the log.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// Nobody could propose it in time. It may have been taken nevertheless; repeating it is harmless, an operation
-    /// under the same id.
+    /// No attempt to propose it succeeded in time. It may have been committed nevertheless; repeating it is harmless
+    /// (for an operation, under the same id).
     #[error("no leader of the control group took it within {within:?}: {last}; a quorum of the replicas must be up")]
     NoLeader {
         /// The time given.

@@ -1,5 +1,5 @@
-//! The role that runs in every scheduler process beside the dispatch runtime: it agrees with the other replicas on the
-//! cluster's state, serves `symphony.v1.Control`, and notices which replicas are dead.
+//! The role that runs in every scheduler process beside the dispatch runtime. It agrees with the other replicas on the
+//! cluster state, serves `symphony.v1.Control`, and detects dead replicas.
 //!
 //! ```text
 //! start(config, listeners) ─▶ ControlPlane { view, leadership, propose, metrics, shutdown }

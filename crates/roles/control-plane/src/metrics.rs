@@ -1,4 +1,4 @@
-//! What the control plane counts, and under which names.
+//! The metrics of the control plane.
 
 use std::sync::atomic::AtomicU64;
 
@@ -105,17 +105,17 @@ pub struct Metrics {
     pub commands_refused: Counter,
     /// Heartbeats received from other replicas.
     pub beats_received: Counter,
-    /// Times the failure detector was paused and forgave all.
+    /// Times the failure detector was paused and discarded its suspicions.
     pub detector_late: Counter,
-    /// Replicas this one declared down.
+    /// Replicas that this one declared down.
     pub nodes_declared_down: Counter,
     /// Times this replica registered itself.
     pub registrations: Counter,
-    /// Replicas that do not apply what was agreed, while this one leads.
+    /// Replicas that do not apply the log, while this one leads.
     pub replicas_not_applying: Gauge,
     /// Times this replica looked for a better plan.
     pub epochs: Counter,
-    /// Of them, those that found none.
+    /// Searches that found no better plan.
     pub epochs_failed: Counter,
     /// How uneven the rates of the sub-clusters were.
     pub rate_imbalance: Gauge<f64, AtomicU64>,
@@ -124,7 +124,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Shows them in the process's registry.
+    /// Adds them to the process's registry.
     ///
     /// # Panics
     /// If they are registered twice.

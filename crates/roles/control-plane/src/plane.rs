@@ -1,4 +1,4 @@
-//! One replica's control plane: starts its parts, hands out what they offer, ends them.
+//! One replica's control plane: starts its parts, provides their handles, and stops them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ use crate::metrics::Metrics;
 use crate::planning::{LoadReports, Planner, Reported, ScalerService, ScalingCollector, Solver, Unsaid};
 use crate::vital::Vital;
 
-/// How long calls under way are waited for at the end.
+/// How long a stop waits for calls in progress.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 
 /// The bound ports of a replica's control plane.
@@ -49,7 +49,7 @@ pub struct Listeners {
     pub beat: HeartbeatListener,
 }
 
-/// The bound port for heartbeats, which decides what hears them.
+/// The bound heartbeat port; its kind selects the host of the receiver.
 #[derive(Debug)]
 pub enum HeartbeatListener {
     /// Threads of their own: a busy runtime is not a dead replica.
@@ -64,10 +64,10 @@ impl From<std::net::TcpListener> for HeartbeatListener {
     }
 }
 
-/// Operators' wishes for an epoch that wait while one is planned.
+/// Operators' requests for an epoch that wait while one is planned.
 const EPOCHS_ASKED_MAX: usize = 4;
 
-/// A running control plane. Call [`shutdown`](Self::shutdown) when done: dropping it ends nothing.
+/// A running control plane. Call [`shutdown`](Self::shutdown) when done: dropping it stops nothing.
 #[derive(Debug)]
 pub struct ControlPlane {
     node: NodeId,
@@ -88,8 +88,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Opens the replica's disk, joins its control group, serves on the listeners, shows itself to the Raft leader and
-    /// keeps itself registered.
+    /// Opens the replica's disk, joins its control group, serves on the listeners, sends heartbeats to the Raft
+    /// leader, and keeps the replica registered.
     ///
     /// # Errors
     /// If the configuration contradicts itself, or the disk, the listeners or the threads cannot be used.
@@ -101,10 +101,10 @@ impl ControlPlane {
         let (state, checkpoints) = (SharedState::default(), Checkpoints::default());
         let (host, applied) = StateHost::new(state.clone(), checkpoints.clone(), metrics.clone());
         let group = ControlGroup::start(group_config(&config), host).await?;
-        // Before anybody can reach this replica: what is on its disk now is from an earlier life.
+        // Before any message can arrive: what is on the disk now is from an earlier boot.
         let has_past = group.has_past();
         group.set_open(false);
-        // What is committed by the disk's own word is applied by now.
+        // Entries whose commit the disk itself shows are applied by now.
         let logged = state.read().nodes().get(&config.node).map(|node| node.boot);
         let known = disk::number(&config.data_dir, has_past, config.boot.get())
             .and_then(|disk| Ok((disk, Arc::new(Lives::begin(&config.data_dir, has_past, config.boot, logged)?))));
@@ -228,7 +228,7 @@ impl ControlPlane {
                 if let Some(Err(error)) = ended {
                     fatal.send_replace(Some(error));
                 }
-                // The only part that is done with its task.
+                // The only part that ends with its task.
                 stop.cancelled().await;
             }
         };
@@ -302,26 +302,26 @@ impl ControlPlane {
         })
     }
 
-    /// How far this replica has applied the log, and a hash of the state that this gave.
+    /// How far this replica has applied the log, and the hash of the resulting state.
     #[must_use]
     pub fn digest(&self) -> (u64, u64) {
         let state = self.state.read();
         (state.applied_index(), state.state_hash())
     }
 
-    /// The cluster as this replica has applied it; changes when it does.
+    /// The cluster as this replica has applied it; changes with each applied change.
     #[must_use]
     pub fn view(&self) -> watch::Receiver<Arc<View>> {
         self.views.clone()
     }
 
-    /// Who leads the control group, as this replica knows it.
+    /// The leader of the control group, as this replica knows it.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.group.leadership()
     }
 
-    /// Whether sub-clusters may be led: a leader of the control group that has a quorum was in contact lately.
+    /// Whether sub-clusters may be led: this replica was recently in contact with a Raft leader that has a quorum.
     #[must_use]
     pub fn in_contact(&self) -> watch::Receiver<bool> {
         let (told, contact) = watch::channel(true);
@@ -339,15 +339,15 @@ impl ControlPlane {
         contact
     }
 
-    /// Why this replica cannot be part of the cluster any more, once that is so: removed, over another disk, or because
-    /// a part of it has ended.
+    /// Why this replica can no longer be part of the cluster, once that is so: it was removed, its disk was replaced,
+    /// or a part of it has ended.
     #[must_use]
     pub fn ends(&self) -> watch::Receiver<Option<Fatal>> {
         self.ends.clone()
     }
 
-    /// Hands the control group's leadership to another replica, if this one has it and another one is up. False if
-    /// nobody took it.
+    /// Hands the control group's leadership to another replica, if this one leads and another is up. False if none
+    /// took it.
     pub async fn give_leadership_away(&self) -> bool {
         if !self.group.leadership().borrow().is_leader {
             return true;
@@ -356,7 +356,7 @@ impl ControlPlane {
         membership::transfer_leadership(&self.proposer, &self.state, self.node, &voters).await
     }
 
-    /// Has the cluster agree on a command, through whichever replica leads.
+    /// Has the cluster agree on a command, through the current leader.
     ///
     /// # Errors
     /// If the state refuses it, or no leader takes it in time.
@@ -364,45 +364,44 @@ impl ControlPlane {
         self.proposer.propose(command).await
     }
 
-    /// Where the replica's leads report what happens to them; from there the group is told, as long and as often as it
-    /// takes.
+    /// The queue for reports of this replica's leads; they are proposed to the group and repeated until they succeed.
     #[must_use]
     pub fn lead_reports(&self) -> mpsc::UnboundedSender<LeadReport> {
         self.lead_reports.clone()
     }
 
-    /// The way of what this replica's leads have to do to the Raft leader, who plans by it.
+    /// Sends the loads of this replica's leads to the Raft leader, which plans with them.
     #[must_use]
     pub fn load_reports(&self) -> LoadReports {
         self.load_reports.clone()
     }
 
-    /// From now on calls to `Explain` are answered by `memory`; before, nothing is known. Only the first one counts.
+    /// From now on `memory` answers calls to `Explain`; before, nothing is known. Only the first call counts.
     pub fn explain_by(&self, memory: Arc<dyn Remembers>) {
         let _ = self.memory.set(memory);
     }
 
-    /// What this control plane counts; register it with the process's registry.
+    /// The metrics of this control plane; register them with the process's registry.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
     }
 
-    /// What this control plane advises, for the process's registry.
+    /// The advice metrics of this control plane, for the process's registry.
     #[must_use]
     pub fn scaling_collector(&self) -> ScalingCollector {
         let LoadReports { state, reported, .. } = &self.load_reports;
         ScalingCollector { state: state.clone(), reported: Arc::clone(reported) }
     }
 
-    /// Where the control surface listens.
+    /// The address of the control port.
     #[must_use]
     pub const fn control_addr(&self) -> SocketAddr {
         self.control_addr
     }
 
-    /// Answers nobody any more, shows no sign of life, writes what is queued and lets go of the disk. The others elect
-    /// and re-home as after a crash. Takes four seconds at most; what has not ended by then ends with the process.
+    /// Stops answering and sending heartbeats, writes what is queued, and releases the disk. The others elect and
+    /// re-home as after a crash. Takes at most four seconds; parts that still run then end with the process.
     pub async fn shutdown(mut self) {
         self.stop.cancel();
         tokio::join!(self.group.shutdown(), self.detection.shutdown());
@@ -422,7 +421,7 @@ fn group_config(config: &ControlPlaneConfig) -> GroupConfig {
         on_disk_error: config.on_disk_error,
         host: config.host.clone(),
         net: config.net.clone(),
-        // It is founded once the others have been asked.
+        // The group is founded after the others have been asked.
         ..GroupConfig::new(config.cluster.clone(), config.node, BTreeMap::new(), config.data_dir.clone())
     };
     if let Host::Simulation { snapshot, .. } = &config.host {
@@ -487,7 +486,7 @@ mod tests {
         drop(tokio::time::timeout(patience, led).await.expect("a group of one elects").unwrap());
         assert_eq!(*plane.ends().borrow(), None);
 
-        // What a failed disk or a panic in the core comes to.
+        // The effect of a failed disk or of a panic in the core.
         plane.group.shutdown().await;
         let mut ends = plane.ends();
         let ended = tokio::time::timeout(patience, ends.wait_for(Option::is_some)).await.expect("it finds out");

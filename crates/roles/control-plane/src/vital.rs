@@ -1,5 +1,5 @@
-//! The parts of a control plane that must not end before it does: without one of them a replica would live on, look
-//! well from outside, and no longer do what the others rely on.
+//! The parts of a control plane that must not end before it does: without one of them a replica would look healthy
+//! from outside, but no longer do what the others rely on.
 
 use std::future::Future;
 
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Fatal;
 
-/// Sees to it that the end of a part is the end of the replica.
+/// Ends the replica when one of its parts ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Vital {
     fatal: watch::Sender<Option<Fatal>>,
@@ -21,7 +21,7 @@ impl Vital {
         Self { fatal, stop }
     }
 
-    /// Runs a task that ends only when told to stop.
+    /// Runs a task that must end only after the stop.
     pub(crate) fn spawn(&self, part: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         let guard = self.guard(part);
         tokio::spawn(async move {
@@ -30,7 +30,7 @@ impl Vital {
         })
     }
 
-    /// To be held by the part for as long as it lives; let go before the stop, also by a panic, it tells.
+    /// A guard for the part to hold. Dropped before the stop, also by a panic, it ends the replica.
     pub(crate) fn guard(&self, part: &'static str) -> Guard {
         Guard { vital: self.clone(), part }
     }
@@ -49,7 +49,7 @@ impl Drop for Guard {
             return;
         }
         self.vital.fatal.send_if_modified(|fatal| {
-            // A part that said why has said more than this.
+            // If the part has given a reason, that one is more precise.
             let first = fatal.is_none();
             if first {
                 let words = format!("the {} of the control plane ended by itself; its log says why", self.part);

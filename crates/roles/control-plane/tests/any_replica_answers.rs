@@ -1,4 +1,4 @@
-//! Processes and operators talk to whichever replica they like, and every replica tells them the same.
+//! Processes and operators may call any replica, and every replica gives the same answers.
 
 mod scene;
 

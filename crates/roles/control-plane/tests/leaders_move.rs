@@ -1,4 +1,4 @@
-//! Leadership moves when an operator or the load asks for it, from replicas that are alive.
+//! Leadership moves off live replicas when an operator asks for it or the load requires it.
 
 mod scene;
 

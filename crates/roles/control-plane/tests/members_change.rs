@@ -1,4 +1,4 @@
-//! Replicas come, go and are replaced while the others serve, and nobody comes back who has forgotten its votes.
+//! Replicas join, leave and are replaced while the others serve; a replica that has lost its votes does not return.
 
 mod scene;
 
@@ -178,7 +178,7 @@ async fn a_replica_that_never_answered_is_given_no_vote() {
     let cluster = Cluster::start(1, steady()).await;
     cluster.settled().await;
     let client = cluster.client(1).await;
-    // Bound, so that nobody else answers there.
+    // Bound, so that no other process answers there.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let add_control_addr = silent.local_addr().unwrap().to_string();
     let request = pb::ChangeReplicasRequest { add: 2, add_control_addr, ..Default::default() };
@@ -191,7 +191,7 @@ async fn a_replica_that_never_answered_is_given_no_vote() {
     while group(&cluster, 1).await.len() < expected.len() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // With its vote nothing more could be agreed.
+    // With its vote nothing more could be committed.
     for boot in 1..=5 {
         patiently(async || client.clone().register_backend(backend(&format!("b{boot}"), boot, "s")).await).await;
     }

@@ -1,5 +1,5 @@
-//! Who has no answer asks again, at whichever replica, and what was asked for is done once and remembered with who
-//! asked.
+//! A client without an answer repeats its request at any replica; the operation is done once, and remembered with its
+//! actor.
 
 mod scene;
 
@@ -74,7 +74,7 @@ async fn a_leader_dies_with_the_answer_and_who_asks_again_gets_it() {
     let client = cluster.client(at).await;
     let unloads = (10..18).map(async |operation| {
         let request = pb::UnloadModelRequest { name: format!("m{operation}"), operation_id: id(operation) };
-        // Fails if one that was done is answered that there is no such model.
+        // Fails if the repeated operation is answered with "no such model".
         patiently(async || client.clone().unload_model(request.clone()).await).await
     });
     tokio::join!(futures::future::join_all(unloads), cluster.stop(leader));

@@ -1,4 +1,4 @@
-//! Replicas die, are taken for dead, and come back: what they led is led by others, under larger tokens.
+//! Replicas die, are declared down, and return: others lead their sub-clusters, under larger tokens.
 
 mod scene;
 
@@ -70,8 +70,8 @@ async fn a_lead_that_reports_to_hang_is_led_by_another_and_its_replica_stays_up(
     cluster.stop_all().await;
 }
 
-/// Takes nobody for dead on a machine that stands still at times: who was declared down once leads none of the thousand
-/// any more. A process that stops is noticed by its port all the same.
+/// Declares no live replica down on a machine that stalls at times: a replica that was declared down leads none of the
+/// thousand sub-clusters any more. A stopped process is still detected by its closed port.
 fn unhurried() -> Timing {
     let mut timing = Timing::relaxed();
     let group = &mut timing.group;
@@ -83,7 +83,7 @@ fn unhurried() -> Timing {
     timing
 }
 
-/// Says how long it took and does not judge it: `cargo nextest run --release -p symphony-control-plane a_thousand
+/// Prints the duration without a limit on it: `cargo nextest run --release -p symphony-control-plane a_thousand
 /// --no-capture`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_thousand_subclusters_of_one_replica_are_led_by_another_after_one_entry() {

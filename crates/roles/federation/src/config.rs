@@ -1,4 +1,4 @@
-//! What a replica of the top-level group is told.
+//! The configuration of a replica of the top-level group.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::rebalance::BalanceSettings;
 /// A replica of the top-level group.
 #[derive(Clone, Debug)]
 pub struct FederationConfig {
-    /// Its part in the group; the group's cluster name is the federation's.
+    /// Its membership in the group; the group's cluster name is the federation's.
     pub group: GroupConfig,
     /// The clusters, by name.
     pub clusters: Vec<ClusterAccess>,
-    /// How often clusters are looked at.
+    /// How often clusters are polled.
     pub look_every: Duration,
-    /// How long no quorum of a cluster may answer until its models are served elsewhere.
+    /// How long a cluster may be without an answering quorum before its models are served elsewhere.
     pub unreachable: Duration,
     /// How models are moved for balance.
     pub balance: BalanceSettings,
@@ -31,6 +31,6 @@ pub struct ClusterAccess {
     pub name: String,
     /// Its control addresses.
     pub addrs: Vec<String>,
-    /// Its control surface, spoken to as the federation that it belongs to.
+    /// A client of its control port, with the federation's certificate.
     pub control: ControlClient,
 }

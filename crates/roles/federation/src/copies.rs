@@ -1,28 +1,28 @@
-//! What a cluster has of a model.
+//! The state of a model's copy in a cluster.
 
 use symphony_cluster_state::ModelSpec;
 use symphony_protocol::view::View;
 use symphony_types::SubclusterId;
 
-/// A model in a cluster.
+/// A cluster's copy of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Copy {
-    /// It has none.
+    /// There is none.
     None,
-    /// Its backends load it.
+    /// Its backends are loading it.
     Loading,
-    /// It is served there, in that sub-cluster.
+    /// It is served in that sub-cluster.
     Ready(SubclusterId),
     /// No backend could load it.
     Failed(String),
-    /// Another model has its name.
+    /// Another model has the same name.
     Foreign,
 }
 
-/// What the view says of the model.
+/// The state of the model's copy according to the view.
 pub(crate) fn copy_in(view: &View, spec: &ModelSpec) -> Copy {
     let Some((_, model)) = view.model_named(&spec.name) else { return Copy::None };
-    // The sub-cluster is the cluster's own business.
+    // The choice of the sub-cluster is the cluster's.
     let there = ModelSpec { subcluster: spec.subcluster.clone(), ..ModelSpec::from(model.spec.clone()) };
     if there != *spec {
         return Copy::Foreign;

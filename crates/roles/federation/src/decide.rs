@@ -1,5 +1,5 @@
-//! What is to be done next, decided from the state, the clusters as they are seen, and the age of what is under way: a
-//! pure function, so that a leader that takes over goes on where another one stopped.
+//! Decides the next steps from the state, the views of the clusters, and the age of moves in progress. A pure
+//! function, so that a new leader continues where another one stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,27 +12,27 @@ use symphony_types::OperationId;
 use crate::copies::{Copy, copy_in};
 use crate::looks::Look;
 
-/// How long the old home of a model serves on after new requests go elsewhere, besides the model's SLO: frontends hear
-/// of it in milliseconds, and one that has not by then looks at the cluster's own view.
+/// How long the old home still serves a moved model, in addition to the model's SLO. Frontends learn of the move
+/// within milliseconds; one that has not by then reads the cluster's own view.
 const SERVES_ON: Duration = Duration::from_secs(2);
 
-/// A copy that is not there yet may come from a call that is still under way, of this leader or of the one before:
-/// calls take two seconds at most, and what a cluster agrees on shows at once.
+/// A missing copy may still come from a call in progress, of this leader or its predecessor: calls take at most two
+/// seconds, and committed changes show at once.
 pub(crate) const CALLS_END_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long loading may take.
 const LOADS_WITHIN: Duration = Duration::from_secs(600);
 
-/// One thing to do.
+/// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// To have the group agree on.
+    /// A command for the group.
     Propose(Command),
-    /// To ask a cluster for.
+    /// A request to a cluster.
     Ask(Asked),
 }
 
-/// What a cluster is asked to do. Under the same id it is done once, whoever asks again.
+/// A request to a cluster. It is done once per id, whichever leader repeats it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) cluster: String,
@@ -42,33 +42,33 @@ pub(crate) struct Asked {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
-    /// Serve this, in the sub-cluster that the specification names.
+    /// Serve this model, in the sub-cluster that the specification names.
     Load { spec: ModelSpec, since: u64 },
-    /// Serve this no more.
+    /// Stop serving this model.
     Unload { model: String, since: u64 },
 }
 
-/// What a leader knows besides the state.
+/// The leader's knowledge besides the state.
 pub(crate) struct Seen<'a> {
-    /// Clusters by the configuration, with their control addresses.
+    /// The configured clusters with their control addresses.
     pub(crate) configured: &'a BTreeMap<String, Vec<String>>,
     pub(crate) looks: &'a BTreeMap<String, Look>,
     pub(crate) unreachable: Duration,
     /// How long this leader has led.
     pub(crate) leads: Duration,
-    /// How long this leader has known of what happened to the model at that index.
+    /// How long this leader has known of the model's event at that index.
     pub(crate) age: &'a dyn Fn(&str, u64) -> Duration,
 }
 
 impl Seen<'_> {
-    /// What the cluster says, if it belongs to the federation and answers, and how long ago it was asked.
+    /// The cluster's view, if it belongs to the federation and answers, and its age.
     pub(crate) fn view(&self, state: &FederationState, cluster: &str) -> Option<(&View, Duration)> {
         let look = self.looks.get(cluster).filter(|_| state.is_reachable(cluster))?;
         look.now(self.unreachable).map(|view| (&**view, look.ago))
     }
 }
 
-/// Everything that can be done now.
+/// All steps that can be taken now.
 pub(crate) fn steps(state: &FederationState, seen: &Seen<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     for (name, control) in seen.configured {
@@ -84,7 +84,7 @@ pub(crate) fn steps(state: &FederationState, seen: &Seen<'_>) -> Vec<Step> {
     steps
 }
 
-/// Models that have no home, or one that does not answer, and are not on their way to another one.
+/// Models that have no home or an unreachable one, and are not moving to another.
 pub(crate) fn homeless(state: &FederationState) -> BTreeSet<&str> {
     let unserved = |model: &Model| {
         let served = model.home.as_ref().is_some_and(|home| state.is_reachable(&home.cluster));
@@ -113,7 +113,8 @@ fn standing(state: &FederationState, seen: &Seen<'_>, name: &str, control: &[Str
     }
 }
 
-/// Clusters of the federation that this leader is not configured with: nobody looks at them, so they do not answer.
+/// Clusters of the federation that are missing in this leader's configuration: they are not polled, and so do not
+/// answer.
 fn unlooked(state: &FederationState, seen: &Seen<'_>) -> impl Iterator<Item = Command> {
     let late = seen.leads >= seen.unreachable;
     let silent = state.clusters().iter().filter(move |(_, cluster)| late && cluster.reachable);
@@ -121,7 +122,7 @@ fn unlooked(state: &FederationState, seen: &Seen<'_>) -> impl Iterator<Item = Co
     silent.map(|(name, cluster)| Command::ClusterLost { name: name.clone(), since: cluster.since })
 }
 
-/// GPUs that take work, and their memory, by kind.
+/// GPUs that take work and their memory, by kind.
 fn capacity(view: &View) -> BTreeMap<String, KindCapacity> {
     let mut kinds: BTreeMap<String, KindCapacity> = BTreeMap::new();
     for gpu in view.backends.values().filter(|b| b.up && b.duty.takes_work()).flat_map(|b| &b.gpus) {
@@ -144,7 +145,7 @@ fn on_its_way(state: &FederationState, seen: &Seen<'_>, model: &Model, moving: &
     }
     let (view, ago) = seen.view(state, &moving.to)?;
     match copy_in(view, &model.spec) {
-        // Seen before the move began: it may be an earlier copy that is gone by now.
+        // Seen before the move began: possibly an earlier copy that is gone by now.
         Copy::Ready(_) | Copy::Failed(_) if ago > age => None,
         Copy::Ready(_) => Some(Step::Propose(Command::Loaded { model: name.clone(), since })),
         Copy::Loading => None,
@@ -161,13 +162,13 @@ fn on_its_way(state: &FederationState, seen: &Seen<'_>, model: &Model, moving: &
     }
 }
 
-/// Whether calls that were under way at a time had ended when a cluster was asked what it has: only then does a copy
-/// that it does not show not come any more. What is seen may be older than what happened.
+/// Whether all calls in progress at a time had ended when the cluster was polled. Only then does a missing copy mean
+/// that none will come. The view may be older than the event.
 fn calls_had_ended(since: Duration, asked: Duration) -> bool {
     since.saturating_sub(asked) >= CALLS_END_WITHIN
 }
 
-/// A home whose copy is gone is none.
+/// A home without a copy does not count.
 fn home(state: &FederationState, seen: &Seen<'_>, name: &str, model: &Model) -> Option<Command> {
     let home = model.home.as_ref()?;
     let (view, ago) = seen.view(state, &home.cluster)?;
@@ -194,7 +195,7 @@ fn leftover(state: &FederationState, seen: &Seen<'_>, model: &Model, cluster: &s
     }
 }
 
-/// The id of what a cluster is asked for: the same for every leader, and another one for every move.
+/// The id of a request to a cluster: the same for every leader, and different for every move.
 fn derived(model: &Model, since: u64, what: &str) -> OperationId {
     let half = |salt: u8| {
         let start = Fnv1a::default().over(&[salt]).over(&model.operation.get().to_le_bytes());
@@ -203,7 +204,7 @@ fn derived(model: &Model, since: u64, what: &str) -> OperationId {
     OperationId::new((half(1) << 64 | half(2)).max(1))
 }
 
-/// The beginning of a long reason is better than a refusal to hear it.
+/// The beginning of a long reason is better than a refused report.
 pub(crate) fn cut(mut reason: String) -> String {
     reason.truncate(reason.floor_char_boundary(symphony_federation_state::REASON_BYTES_MAX));
     reason

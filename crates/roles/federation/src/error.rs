@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of a federation's replica.
 
 /// Why a replica of a federation did not start.
 #[derive(Debug, thiserror::Error)]

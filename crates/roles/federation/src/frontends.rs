@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use symphony_protocol::view::View;
 
-/// A frontend of the federation registers with every cluster; one that a single cluster knows is that cluster's own,
-/// and reports to nobody.
+/// A frontend of the federation registers with every cluster. One that a single cluster knows belongs to that cluster,
+/// and reports to no federation.
 const CLUSTERS_LEAST: usize = 2;
 
-/// Frontends by name. Of one that crashed no cluster knows that it is gone.
+/// Frontends by name. When a frontend crashes, no cluster notices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Frontends {
-    /// Those that are to serve, and so to report what their clients ask for.
+    /// Frontends that serve, and so must report their clients' demand.
     pub(crate) serving: BTreeSet<String>,
-    /// Those that said that they leave, or that take nothing new: of no cluster that knows them.
+    /// Frontends that said that they leave or take nothing new, in every cluster that knows them.
     pub(crate) left: BTreeSet<String>,
 }
 
 impl Frontends {
-    /// What the clusters that answer say of them.
+    /// The frontends according to the clusters that answer.
     pub(crate) fn seen(views: &BTreeMap<String, Arc<View>>) -> Self {
-        // How many clusters know it, and whether one of them lets it take work: then it has clients, whatever the
-        // others say.
+        // How many clusters know the frontend, and whether any of them lets it take work: then it has clients,
+        // whatever the others say.
         let mut known: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
         for frontend in views.values().flat_map(|view| view.frontends.values()) {
             let (clusters, takes_work) = known.entry(&frontend.name).or_default();

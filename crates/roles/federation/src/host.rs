@@ -6,7 +6,7 @@ use symphony_consensus::StateMachine;
 use symphony_federation_state::{Command, FederationState, Operation, check, encode_outcome};
 use tokio::sync::watch;
 
-/// Applies what the group has agreed on, and shows the state to everybody else.
+/// Applies the committed commands, and publishes the state.
 #[derive(Debug)]
 pub(crate) struct StateHost {
     state: watch::Sender<Arc<FederationState>>,
@@ -30,7 +30,7 @@ impl StateMachine for StateHost {
     fn apply(&mut self, index: u64, command: &[u8]) -> Result<Vec<u8>, String> {
         let command = Command::decode(command)
             .map_err(|error| format!("{error}; run the release that wrote it, on every replica"))?;
-        // A copy for each command: there are a few in a minute, and readers keep what they have begun to read.
+        // A copy for each command: there are only a few per minute, and readers keep a consistent state.
         let mut state = FederationState::clone(&self.state.borrow());
         let outcome = state.apply(index, &command);
         if let Command::Operate(Operation { id, actor, action, .. }) = &command {

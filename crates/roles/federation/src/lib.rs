@@ -1,4 +1,4 @@
-//! A replica of a federation's top-level group: keeps which cluster is home to which model, and brings it about.
+//! A replica of a federation's top-level group: assigns each model a home cluster, and carries the assignment out.
 
 mod config;
 mod copies;

@@ -1,4 +1,4 @@
-//! What the leader sees of the clusters.
+//! The leader's polls of the clusters.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,30 +11,30 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ClusterAccess;
 
-/// How often it is noted that this replica runs.
+/// Interval of the signs that this replica runs.
 const BEAT: Duration = Duration::from_millis(100);
-/// A replica that did not run for longer, or half of the time after which a cluster is lost, does not know who was
-/// silent then: answers may have waited for it.
+/// After a longer pause (or half of the limit for unreachable clusters) this replica cannot tell which clusters were
+/// silent: their answers may have been waiting for it.
 const LATE_MAX: Duration = Duration::from_secs(1);
 
-/// The newest look at a cluster.
+/// The newest poll of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
-    /// What a quorum of it said last, since this replica leads.
+    /// The last view from a quorum of the cluster, since this replica leads.
     pub(crate) view: Option<Arc<View>>,
-    /// How long ago that was asked for; without a view, how long this replica has been asking.
+    /// The age of the view; without a view, how long this replica has been asking.
     pub(crate) ago: Duration,
 }
 
 impl Look {
-    /// What the cluster says now, if it does.
+    /// The cluster's current view, if it is reachable.
     pub(crate) fn now(&self, unreachable: Duration) -> Option<&Arc<View>> {
         self.view.as_ref().filter(|_| self.ago < unreachable)
     }
 }
 
-/// The views of all clusters that the state counts as answering; none if one of them is not seen yet, or not any more.
-/// One that nobody looks at, because this replica is not configured with it, keeps nothing from being placed elsewhere.
+/// The views of all clusters that the state counts as reachable; none if one of them is missing or outdated. A cluster
+/// that this replica is not configured with is not polled, and does not keep models from being placed elsewhere.
 pub(crate) fn views(
     looks: &BTreeMap<String, Look>,
     state: &FederationState,
@@ -51,11 +51,11 @@ struct Seen {
     at: Instant,
 }
 
-/// What was seen, by a replica that knows when it did not run.
+/// The poll results of a replica that notices its own pauses.
 #[derive(Debug)]
 struct Sight {
     seen: BTreeMap<String, Seen>,
-    /// When it was begun, or begun anew; answers to what was asked before do not count.
+    /// The start or restart of polling; answers to earlier questions do not count.
     since: Instant,
     beat: Instant,
     late_max: Duration,
@@ -67,7 +67,7 @@ impl Sight {
         Self { seen, since: now, beat: now, late_max: LATE_MAX.min(unreachable / 2) }
     }
 
-    /// This replica runs. If it did not for long, it begins anew.
+    /// A sign that this replica runs. After a long pause, polling restarts.
     fn beat(&mut self, now: Instant) {
         let late = now.saturating_duration_since(self.beat);
         if late > self.late_max {
@@ -91,7 +91,7 @@ impl Sight {
     }
 }
 
-/// Looks at all clusters for as long as it lives.
+/// Polls all clusters until dropped.
 #[derive(Debug)]
 pub(crate) struct Looks {
     begun: Instant,
@@ -100,15 +100,14 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// Begins to look. Nothing that was seen before counts: whoever did not look does not know how long a cluster was
-    /// silent.
+    /// Begins to poll. Earlier results do not count: without polls there is no telling how long a cluster was silent.
     pub(crate) fn begin(clusters: &[ClusterAccess], every: Duration, unreachable: Duration) -> Self {
         let names = clusters.iter().map(|cluster| cluster.name.as_str());
         let sight = Arc::new(Mutex::new(Sight::begin(names, unreachable, Instant::now())));
         let looks = Self { begun: Instant::now(), sight, stop: CancellationToken::new() };
         for cluster in clusters {
             let (cluster, sight, stop) = (cluster.clone(), Arc::clone(&looks.sight), looks.stop.clone());
-            // A call that nobody answers must not take the time of two.
+            // A call without an answer must not take the time of two.
             let within = (unreachable / 2).max(every);
             tokio::spawn(async move { stop.run_until_cancelled(look(cluster, sight, every, within)).await });
         }
@@ -117,14 +116,14 @@ impl Looks {
         looks
     }
 
-    /// For how long it has looked.
+    /// How long it has polled.
     pub(crate) fn age(&self) -> Duration {
         self.begun.elapsed()
     }
 
     pub(crate) fn all(&self) -> BTreeMap<String, Look> {
         let mut sight = self.sight.lock().unwrap_or_else(PoisonError::into_inner);
-        // Taken under the lock: the time of a beat of somebody else is not after it.
+        // Read under the lock, so that another task's sign of life is not later than this time.
         sight.all(Instant::now())
     }
 }
@@ -148,7 +147,7 @@ async fn look(cluster: ClusterAccess, sight: Arc<Mutex<Sight>>, every: Duration,
     loop {
         ticks.tick().await;
         let asked = Instant::now();
-        // Linearizable: a cluster without a quorum does not answer.
+        // A linearizable read: a cluster without a quorum does not answer.
         match cluster.control.get(true, within).await {
             Ok(view) if view.cluster == cluster.name => {
                 sight.lock().unwrap_or_else(PoisonError::into_inner).answered(&cluster.name, view, asked);
@@ -171,7 +170,7 @@ mod tests {
         let mut sight = Sight::begin(["a"].into_iter(), UNREACHABLE, begun);
         let silent = |sight: &mut Sight, now| sight.all(now)["a"].ago;
         sight.answered("a", View::default(), begun);
-        // It runs, and nobody answers: that is silence.
+        // This replica runs and the cluster does not answer: that counts as silence.
         let mut now = begun;
         while now < begun + UNREACHABLE {
             now += LATE_MAX;

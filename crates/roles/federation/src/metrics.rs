@@ -1,4 +1,4 @@
-//! What a replica of the top-level group counts, and under which names.
+//! The metrics of a replica of the top-level group.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -48,7 +48,7 @@ const WATCHERS: MetricName =
 pub const METRIC_NAMES: [MetricName; 13] =
     [LEADS, PLAN, CLUSTERS, LOST, MODELS, UNSERVED, MOVES, PROPOSED, PLACED, REFUSED, SILENT, ASKED, WATCHERS];
 
-/// The metrics of one replica. Clones count together.
+/// The metrics of one replica. Clones share their values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) is_leader: Gauge,

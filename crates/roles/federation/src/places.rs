@@ -1,4 +1,4 @@
-//! Places for models that have none: those of the highest value first, as long as clusters have memory and GPU time for
+//! Finds places for models without one: first those of the highest value, while clusters have memory and GPU time for
 //! them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,31 +9,31 @@ use symphony_partitioner::{Budget, Change, Model, Pin, Plan, adopt, solve, verif
 use crate::decide::cut;
 use crate::problem::{Known, Place, Posed};
 
-/// Moves of the partitioner's search per problem: nearly all models stay where they are, so there is little to search.
+/// Moves of the partitioner's search per problem: nearly all models stay where they are, so the search is short.
 const SEARCH_MOVES: u64 = 100_000;
-/// Models that are tried one by one when they do not fit together; the others are the first ones the next time.
+/// Models tried one by one when they do not fit together; the next round begins with the others.
 const TRIED_MAX: usize = 128;
 
-/// What became of the models without a place.
+/// The result for models without a place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Placed {
     pub(crate) moves: Vec<HomeMove>,
-    /// Models without one, and why.
+    /// Models that found no place, and why.
     pub(crate) unplaced: Vec<(String, String)>,
-    /// Models that have had their turn in vain since all had one; empty as soon as all have.
+    /// Models tried without success in the current round over all of them; empty at the end of a round.
     pub(crate) tried: BTreeSet<String>,
 }
 
-/// When a search ends.
+/// The time limits of a search.
 pub(crate) struct Stop<'a> {
-    /// Whether it is late for a plan of all models together: each by itself, or each move, shall have time as well.
+    /// Whether it is too late for a joint plan of all models: time must remain for each by itself, or for each move.
     pub(crate) together: &'a dyn Fn() -> bool,
-    /// Whether time is up: then the rest waits. At least one model without a place has its turn.
+    /// Whether time is up; the remaining models wait. At least one model is tried.
     pub(crate) all: &'a dyn Fn() -> bool,
 }
 
-/// Finds places, first for models that were not `tried` lately, those of the highest value first: so every model has
-/// its turn, however many there are for which there is no place.
+/// Finds places: first for models that were not `tried` recently, and among them in the order of value. So every model
+/// is tried in turn, however many find no place.
 pub(crate) fn place(known: &Known<'_>, homeless: &[&str], tried: &BTreeSet<String>, stop: &Stop<'_>) -> Placed {
     let mut placed = Placed::default();
     let mut models: Vec<&Federated> = homeless.iter().filter_map(|name| known.state.models().get(*name)).collect();
@@ -47,13 +47,13 @@ pub(crate) fn place(known: &Known<'_>, homeless: &[&str], tried: &BTreeSet<Strin
         return placed;
     };
     posed.problem.models.iter_mut().for_each(|model| {
-        // Whoever is served stays where it is: a loss is no time for a more even plan.
+        // A served model stays where it is: a loss would cost more than an even plan gains.
         model.pin = at(&posed.in_force, &model.name).map(Pin::Part);
     });
     let anywhere = |model: &&Federated| allowed(&posed.places, model).len() == posed.places.len();
     let free: Vec<&Federated> = models.iter().copied().filter(anywhere).collect();
     if free.len() == models.len() && free.len() > 1 {
-        // All together is the rule, and finds the most even places.
+        // First a joint plan of all, which is the usual case and the most even.
         let mut all = posed.clone();
         let new: Vec<_> = free.iter().filter_map(|model| known.posed(&all.problem, model, None)).collect();
         all.problem.models.extend(new);
@@ -85,7 +85,7 @@ pub(crate) fn place(known: &Known<'_>, homeless: &[&str], tried: &BTreeSet<Strin
     placed
 }
 
-/// A place in one of the clusters allowed for a model, besides all that have theirs.
+/// A place for one model in an allowed cluster, beside all placed models.
 pub(crate) fn one(
     known: &Known<'_>,
     posed: &Posed,
@@ -93,7 +93,7 @@ pub(crate) fn one(
     allowed: &[usize],
     stop: &dyn Fn() -> bool,
 ) -> Result<(Posed, Plan), String> {
-    // A free choice is one problem; a named cluster is one for each of its sub-clusters.
+    // A free choice is one problem; a named cluster is one problem per sub-cluster.
     let pins: Vec<Option<usize>> = match allowed.len() == posed.places.len() {
         true => vec![None],
         false => allowed.iter().copied().map(Some).collect(),
@@ -121,7 +121,7 @@ pub(crate) fn one(
     Err(why)
 }
 
-/// The parts where a model may begin.
+/// The parts where a model may be placed.
 fn allowed(places: &[Place], model: &Federated) -> Vec<usize> {
     let first =
         |place: &Place| model.first_home.is_empty() || model.home.is_some() || place.cluster == model.first_home;
@@ -129,8 +129,8 @@ fn allowed(places: &[Place], model: &Federated) -> Vec<usize> {
     places.iter().enumerate().filter(|(_, place)| first(place) && free(place)).map(|(part, _)| part).collect()
 }
 
-/// A plan that keeps all limits, verified apart from who made it, and in which no GPU that one of `models` comes to is
-/// asked for more time than it has.
+/// A plan within all limits, verified independently of the solver, in which no GPU that runs one of `models` is asked
+/// for more time than it has.
 fn fits(posed: &Posed, models: &[&Federated], stop: &dyn Fn() -> bool) -> Result<Plan, String> {
     let budget = Budget { moves: SEARCH_MOVES, seed: 1, should_stop: Some(stop) };
     let plan = solve(&posed.problem, None, &budget).map_err(|unsolved| unsolved.to_string())?;
@@ -147,17 +147,17 @@ fn fits(posed: &Posed, models: &[&Federated], stop: &dyn Fn() -> bool) -> Result
     }
 }
 
-/// The name of the part that a model is in.
+/// The name of a model's part.
 fn home_in<'a>(plan: &'a Plan, model: &str) -> Option<&'a str> {
     plan.parts.iter().find(|part| part.models.iter().any(|own| own == model)).map(|part| part.name.as_str())
 }
 
-/// The part that a model is in.
+/// The part of a model.
 fn at(plan: &Plan, model: &str) -> Option<usize> {
     plan.parts.iter().position(|part| part.models.iter().any(|own| own == model))
 }
 
-/// The move that brings a model where the plan has it.
+/// The move that takes a model to its place in the plan.
 pub(crate) fn wanted(posed: &Posed, plan: &Plan, model: &Federated) -> Option<HomeMove> {
     let Place { cluster, subcluster } = posed.places.get(at(plan, &model.spec.name)?)?.clone();
     Some(HomeMove {
@@ -172,22 +172,22 @@ pub(crate) fn wanted(posed: &Posed, plan: &Plan, model: &Federated) -> Option<Ho
 /// A more even division of all models.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Division {
-    /// In words.
+    /// A description.
     pub(crate) what: String,
     /// The moves that can begin now.
     pub(crate) moves: Vec<HomeMove>,
 }
 
-/// What of a plan can begin.
+/// The part of a plan that can begin now.
 struct Part {
     moves: Vec<HomeMove>,
-    /// Of the plan that these moves make.
+    /// Objective of the plan that these moves lead to.
     objective: f64,
-    /// Moves of the plan that do not begin.
+    /// Number of moves of the plan that do not begin.
     waiting: usize,
 }
 
-/// Looks for one. `moved_bytes_max` bounds what it loads (C_max of seed 000, equation 11).
+/// Looks for a more even division. `moved_bytes_max` bounds the bytes that it loads (C_max of seed 000, equation 11).
 pub(crate) fn balance(known: &Known<'_>, moved_bytes_max: Option<u64>, stop: &Stop<'_>) -> Result<Division, String> {
     let posed = known.pose().filter(|posed| !posed.problem.models.is_empty());
     let mut posed = posed.ok_or_else(|| "no model has a home in a cluster that answers".to_owned())?;
@@ -217,10 +217,10 @@ pub(crate) fn balance(known: &Known<'_>, moved_bytes_max: Option<u64>, stop: &St
     Ok(Division { what, moves })
 }
 
-/// What can begin now of the moves that lead to a plan, and how even the clusters are after it. The plan was verified
-/// as a whole. Moves within clusters, those that find no room yet and those beyond what may be under way do not begin:
-/// so what begins is verified by itself, as the plan in which everything else stays. It makes nothing worse; and where
-/// others may never follow, it is worth its moves alone.
+/// The moves towards a plan that can begin now, and the objective after them. The plan was verified as a whole, but
+/// some of its moves do not begin: those within clusters, those without room yet, and those beyond the limit of
+/// concurrent moves. So the moves that begin are verified by themselves, as a plan in which everything else stays.
+/// They make nothing worse, and are worth their cost even if the others never follow.
 fn part_of_plan(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change, stop: &dyn Fn() -> bool) -> Part {
     let between = between(known, posed, plan, change);
     let before = change.before.as_ref().map_or(f64::INFINITY, |balance| balance.objective);
@@ -239,7 +239,7 @@ fn part_of_plan(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change, 
         None => (Vec::new(), before),
     };
     if moves.is_empty() {
-        // One by one, those that make it no worse.
+        // One by one, those that do not worsen the objective.
         let mut room = Room::of(known, posed);
         for wanted in &between {
             if moves.len() >= most || stop() {
@@ -264,14 +264,14 @@ fn part_of_plan(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change, 
     Part { waiting: between.len() - moves.len(), moves, objective }
 }
 
-/// The moves between clusters that a plan asks for; those within one are its own business.
+/// The plan's moves between clusters; those within a cluster are the cluster's business.
 fn between(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change) -> Vec<HomeMove> {
     let moved = change.moved_models.iter().filter_map(|moved| known.state.models().get(&moved.name));
     let moves = moved.filter_map(|model| wanted(posed, plan, model));
     moves.filter(|wanted| wanted.from.as_ref() != Some(&wanted.to)).collect()
 }
 
-/// How even the plan is that only these moves make of the one in force; none if it breaks a limit.
+/// The objective if only these moves are made; none if that breaks a limit.
 fn reached(posed: &Posed, moves: &[HomeMove]) -> Option<f64> {
     let comes: BTreeMap<&str, usize> =
         moves.iter().filter_map(|wanted| Some((wanted.model.as_str(), posed.part_of(wanted)?))).collect();
@@ -288,13 +288,13 @@ fn reached(posed: &Posed, moves: &[HomeMove]) -> Option<f64> {
     holds.then_some(plan.balance.objective)
 }
 
-/// The part of every model of a plan.
+/// The part of every model in a plan.
 fn homes(plan: &Plan) -> impl Iterator<Item = (&str, usize)> {
     plan.parts.iter().enumerate().flat_map(|(at, part)| part.models.iter().map(move |model| (model.as_str(), at)))
 }
 
-/// Memory for both copies of what moves, since nothing is taken away before its successor is ready: whichever of the
-/// moves come to their end, and in whatever order, all copies fit.
+/// Memory for both copies of moving models, since an old copy stays until the new one is ready: whichever moves end,
+/// in whatever order, all copies fit.
 struct Room<'a> {
     posed: &'a Posed,
     /// Models that take memory in each part.
@@ -309,7 +309,7 @@ impl<'a> Room<'a> {
             if let Some(&part) = homes.get(model.name.as_str()) {
                 there[part].push(model);
             }
-            // One that is on its way counts where it goes, and is still where it was.
+            // A moving model counts at its origin and at its destination.
             let federated = known.state.models().get(&model.name).filter(|federated| federated.moving.is_some());
             let old = federated.and_then(|federated| federated.home.as_ref()).and_then(|home| {
                 posed.places.iter().position(|at| at.cluster == home.cluster && at.subcluster == home.subcluster)
@@ -321,7 +321,7 @@ impl<'a> Room<'a> {
         Self { posed, there }
     }
 
-    /// Whether there is room for the model where it is to go; then it has it.
+    /// Whether there is room for the model at its destination; if so, the room is taken.
     fn takes(&mut self, wanted: &HomeMove) -> bool {
         let (posed, problem) = (self.posed, &self.posed.problem);
         let model = problem.models.iter().find(|model| model.name == wanted.model);
@@ -340,7 +340,7 @@ impl<'a> Room<'a> {
         fits
     }
 
-    /// The last one that was taken does not come.
+    /// Undoes the last `takes`.
     fn gives_back(&mut self, wanted: &HomeMove) {
         if let Some(part) = self.posed.part_of(wanted) {
             self.there[part].pop();
@@ -357,7 +357,7 @@ mod tests {
 
     const NEVER: Stop<'_> = Stop { together: &|| false, all: &|| false };
 
-    /// GPUs take 6 ms for one request and about 1 ms for each of many: some 800 r/s.
+    /// A GPU takes 6 ms for one request and about 1 ms for each of many: some 800 r/s.
     fn placed(scene: &Scene, rates: &[(&str, f64)]) -> Placed {
         let (views, state) = (scene.views(), &scene.state);
         let rates: BTreeMap<_, _> = rates.iter().map(|&(model, rps)| (model.to_owned(), rps)).collect();
@@ -393,7 +393,7 @@ mod tests {
         scene.load("stays", 10);
         scene.settle("stays", "b");
         scene.lose("a");
-        // The two GPUs of b can do what two of the three ask for.
+        // The two GPUs of b can serve two of the three models.
         let found = placed(&scene, &[("dear", 600.0), ("middle", 600.0), ("cheap", 600.0)]);
         assert_eq!(targets(&found).into_keys().collect::<Vec<_>>(), ["dear", "middle"], "{found:?}");
         assert!(found.moves.iter().all(|wanted| wanted.from.as_deref() == Some("a") && wanted.subcluster == "s"));
@@ -408,7 +408,7 @@ mod tests {
         let mut scene = Scene::new(&["a"]);
         scene.load("m", 1);
         assert_eq!(placed(&scene, &[]).moves.len(), 1);
-        // A model that the cluster's own operators loaded fills the GPUs.
+        // A model of the cluster's own operators fills the GPUs.
         scene.fill("a");
         let found = placed(&scene, &[]);
         assert!(found.moves.is_empty() && found.unplaced[0].1.contains("needs 2.0 MB on gpu"), "{found:?}");
@@ -432,7 +432,7 @@ mod tests {
         let second = all(&first.tried, false);
         assert_eq!(targets(&second), [("modest", "a")].into());
         assert!(second.tried.is_empty(), "all have had their turn");
-        // However short the time is, each round goes on where the last one ended.
+        // However short the time, each round continues where the last one ended.
         let (mut tried, mut rounds) = (BTreeSet::new(), 0);
         loop {
             let found = all(&tried, true);
@@ -457,19 +457,19 @@ mod tests {
             let found = placed(&scene, rates);
             assert_eq!(targets(&found)["new"], "b", "{found:?}");
         };
-        // All of a's GPUs are taken, so that only b has room.
+        // All GPUs of a are taken, so only b has room.
         find(&|scene| scene.fill("a"), &[]);
         find(&|scene| scene.shrink("a", 1), &[]);
         find(&|scene| scene.new_kind("a"), &[]);
         find(&|scene| scene.fill("a"), &[("served", 1e12)]);
-        // A model that fits on the GPUs of a is larger than those of b.
+        // A model that fits the GPUs of a is too large for those of b.
         let mut scene = Scene::new(&["a", "b"]);
         scene.load_large("served");
         scene.settle("served", "a");
         scene.shrink("b", 4 << 20);
         scene.load("new", 1);
         assert_eq!(targets(&placed(&scene, &[]))["new"], "b");
-        // One that is not served yet as well.
+        // The same for a model that is not served yet.
         scene.load_large("large");
         scene.forget("served", "a");
         let since = scene.state.models()["served"].home.as_ref().unwrap().since;
@@ -481,7 +481,7 @@ mod tests {
         let found = placed(&scene, &[]);
         let large = ["large", "served"].map(|model| targets(&found).get(model).copied());
         assert_eq!(large.iter().filter(|to| **to == Some("a")).count(), 1, "one of the two fits there: {found:?}");
-        // Batches of others and of the federation's models take turns on a GPU.
+        // Batches of other models and of the federation's take turns on a GPU.
         let mut scene = Scene::new(&["a"]);
         scene.load("served", 1);
         scene.settle("served", "a");
@@ -510,7 +510,7 @@ mod tests {
         }
         assert_eq!(balanced(&scene), [], "C4: solving again moves nothing");
     }
-    /// `a` has more to do than `b`, and one model has to go each way to mend that.
+    /// `a` has more load than `b`, and balance takes one model moving each way.
     fn crossed(scene: &mut Scene, bytes: u64) -> BTreeMap<String, f64> {
         for (model, cluster) in [("m", "a"), ("n", "a"), ("o", "b"), ("p", "b")] {
             scene.load_sized(model, bytes);
@@ -530,7 +530,7 @@ mod tests {
         let mut scene = Scene::new(&["a", "b"]);
         let rates = crossed(&mut scene, 1 << 20);
         assert_eq!(divided(&scene, &rates).moves.len(), 2, "one goes each way");
-        // Those of b were in a before, and their copies there are not gone: neither can go back now.
+        // The models of b were in a before, and their copies there still exist: neither can move back now.
         for model in ["o", "p"] {
             scene.settle(model, "a");
             let since = scene.begin(model, "b", Cause::Operator);
@@ -544,7 +544,7 @@ mod tests {
 
     #[test]
     fn what_moves_has_room_beside_what_has_not_left_yet() {
-        // Two of them fill a GPU, and a third one fits nowhere, however even the swap would be.
+        // Two of them fill a GPU, and a third one does not fit, however even the swap would be.
         let mut scene = Scene::new(&["a", "b"]);
         let rates = crossed(&mut scene, 400 << 20);
         let Division { what, moves } = divided(&scene, &rates);
@@ -581,7 +581,7 @@ mod tests {
         let known = Known { state: &scene.state, views: &views, rates: &rates };
         let mut posed = known.pose().unwrap();
         posed.problem.models.iter_mut().for_each(|model| model.pin = None);
-        // m and o change places, and r leaves c, which has the most to do; but o does not begin.
+        // m and o change places, and r leaves c, which has the most load; but o does not begin.
         let division = |moves: &[(&str, usize)]| {
             let home = |name: &str| homes(&posed.in_force).find(|(model, _)| *model == name).unwrap().1;
             let goes = |name: &str| moves.iter().find(|(model, _)| *model == name).map(|(_, part)| *part);

@@ -1,4 +1,4 @@
-//! One replica: starts its parts, and ends them.
+//! One replica: starts its parts, and stops them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,8 @@ use crate::metrics::Metrics;
 use crate::reconciler::{self, LeaderContext};
 use crate::service::FederationService;
 
-/// Who may call at all; what each may ask for is decided call by call, and Raft only answers replicas by their names.
+/// The roles that may call at all; each call is then authorized by itself, and Raft answers only replicas by their
+/// names.
 const CONTROL: Port =
     Port::new("federation.control", &[Role::Scheduler, Role::Frontend, Role::Operator, Role::Viewer], CONNECTIONS_MAX);
 /// Connections at a time: one of each frontend, eight of each replica, and some of operators.
@@ -30,16 +31,16 @@ const CONNECTIONS_MAX: usize = 4096 + 8 * 64 + 128;
 const STREAMS_PER_CONNECTION_MAX: u32 = 256;
 /// Bytes of a call's headers.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// A silent connection is asked this often whether it is alive, and closed if it does not say so in this time.
+/// Interval and timeout of pings on a silent connection, which is closed without an answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Bytes of a request: a model with every profile, or the rates of all models.
 const REQUEST_BYTES_MAX: usize = 2 * symphony_federation_state::COMMAND_BYTES_MAX;
 /// Bytes of a view.
 const VIEW_BYTES_MAX: usize = 64 << 20;
-/// How long calls under way are waited for at the end.
+/// How long a stop waits for calls in progress.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 
-/// A running replica of the top-level group. Call [`shutdown`](Self::shutdown) when done: dropping it ends nothing.
+/// A running replica of the top-level group. Call [`shutdown`](Self::shutdown) when done: dropping it stops nothing.
 #[derive(Debug)]
 pub struct Federation {
     group: ControlGroup,
@@ -50,7 +51,7 @@ pub struct Federation {
 }
 
 impl Federation {
-    /// Opens the replica's disk, joins its group, serves on `control`, and does the leader's work whenever it leads.
+    /// Opens the replica's disk, joins its group, serves on `control`, and does the leader's work while it leads.
     ///
     /// # Errors
     /// If the group cannot be joined.
@@ -102,13 +103,13 @@ impl Federation {
         self.metrics.register(registry);
     }
 
-    /// Who leads; ends when the replica does.
+    /// The leader; the channel closes when the replica ends.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.group.leadership()
     }
 
-    /// Resolves once this replica has to end, with why: it has less than it acknowledged to the leader.
+    /// Resolves when this replica has to end, with the reason: it lacks entries that it acknowledged to the leader.
     pub async fn forgotten(&self) -> &'static str {
         self.group.forgotten().await;
         "this replica of the federation runs on an older copy of its disk, or the disk lost what it had written; it must not come back over it"
@@ -120,7 +121,7 @@ impl Federation {
         Arc::clone(&self.state.borrow())
     }
 
-    /// Hands leadership over if there is anybody, and stops.
+    /// Hands leadership over if another replica can take it, and stops.
     pub async fn shutdown(self) {
         let leadership = *self.group.leadership().borrow();
         let me = leadership.leader.filter(|_| leadership.is_leader);

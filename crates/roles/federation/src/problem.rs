@@ -1,5 +1,5 @@
-//! The federation as a problem for the partitioner: the sub-clusters of all clusters that answer are the parts, so that
-//! what each GPU can hold is exact, and a plan says where in its cluster a model goes.
+//! Translates the federation into a problem for the partitioner. The parts are the sub-clusters of all reachable
+//! clusters: so the memory of each GPU is exact, and a plan names the sub-cluster of a model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use symphony_types::{LatencyProfile, Nanos, SubclusterId};
 use crate::copies::{Copy, copy_in};
 use crate::rates::WANTED_RPS_MAX;
 
-/// What stands for memory without a limit to tell.
+/// Stands for unlimited or unknown memory.
 const NO_LIMIT_BYTES: u64 = 1 << 40;
-/// What moving a model costs beside its bytes: seconds of attention that even a small one takes.
+/// The fixed cost of a move, in bytes like its main cost: even a small model takes seconds of an operator's attention.
 const MOVE_BYTES_LEAST: u64 = 1 << 20;
-/// Rank threads of a cluster are its own business; what its GPUs can do is counted by equations 2 and 3. Twice what all
-/// models together may ask for: no part is ever full.
+/// Rank threads are the cluster's business; the load of its GPUs is bounded by equations 2 and 3. Twice the largest
+/// demand of all models together, so that no part reaches this limit.
 const RATE_MAX_RPS: f64 = 2.0 * MODELS_MAX as f64 * WANTED_RPS_MAX;
 
 /// A sub-cluster of some cluster.
@@ -33,13 +33,13 @@ pub(crate) struct Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Posed {
     pub(crate) problem: Problem,
-    /// Where every model that has a place is now.
+    /// The current part of every placed model.
     pub(crate) in_force: Plan,
     /// The parts.
     pub(crate) places: Vec<Place>,
 }
 
-/// What is known of rates, and of the clusters that answer.
+/// Known rates, and the reachable clusters.
 pub(crate) struct Known<'a> {
     pub(crate) state: &'a FederationState,
     pub(crate) views: &'a BTreeMap<String, std::sync::Arc<View>>,
@@ -47,26 +47,26 @@ pub(crate) struct Known<'a> {
 }
 
 impl Posed {
-    /// The part that a move goes to.
+    /// The part that is the destination of a move.
     pub(crate) fn part_of(&self, wanted: &HomeMove) -> Option<usize> {
         self.places.iter().position(|at| at.cluster == wanted.to && at.subcluster == wanted.subcluster)
     }
 }
 
 impl Known<'_> {
-    /// The larger of what a model was said to need and what its clients ask for.
+    /// The larger of a model's declared and measured rates.
     pub(crate) fn rate_rps(&self, model: &Federated) -> f64 {
         let measured = self.rates.get(&model.spec.name).copied().unwrap_or(0.0);
         measured.max(model.wanted_mrps as f64 / 1000.0)
     }
 
-    /// Poses the problem without a model that has no place. None if no cluster has a GPU that takes work.
+    /// Poses the problem without the models that have no place. None if no cluster has a GPU that takes work.
     pub(crate) fn pose(&self) -> Option<Posed> {
         let working = |b: &&BackendView| b.up && b.duty.takes_work() && b.moving.is_none();
         let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
         let limit = |bytes: u64| if bytes == 0 { NO_LIMIT_BYTES } else { bytes };
         for gpu in self.views.values().flat_map(|view| view.backends.values().filter(working)).flat_map(|b| &b.gpus) {
-            // The largest: what a smaller one can hold is said exactly by the limit of its part.
+            // The largest: the limit of each part says exactly what smaller GPUs can hold.
             let most = kinds.entry(&gpu.kind).or_insert(0);
             *most = (*most).max(limit(gpu.memory_bytes));
         }
@@ -136,7 +136,7 @@ impl Known<'_> {
         Some(Posed { problem, in_force: Plan { parts: in_force, ..Plan::default() }, places })
     }
 
-    /// A model as the partitioner takes it; none if it has no profile for any GPU that there is.
+    /// A model in the partitioner's form; none if it has no profile for any existing GPU.
     pub(crate) fn posed(&self, problem: &Problem, model: &Federated, pin: Option<usize>) -> Option<Model> {
         let need = |kind: &GpuKind| {
             let profile = model.spec.profiles.get(&kind.name)?;
@@ -159,7 +159,7 @@ impl Known<'_> {
         })
     }
 
-    /// Cluster and sub-cluster that a model takes room in, as its cluster has it by now.
+    /// The cluster and sub-cluster where a model takes memory, according to its cluster.
     fn place_of(&self, model: &Federated) -> Option<(String, String)> {
         if let Some(moving) = &model.moving {
             return Some((moving.to.clone(), moving.subcluster.clone()));
@@ -173,10 +173,9 @@ impl Known<'_> {
         Some((home.cluster.clone(), subcluster.unwrap_or_else(|| home.subcluster.clone())))
     }
 
-    /// Memory on a GPU of the sub-cluster that models take which no plan of the federation counts there: those of the
-    /// cluster's own operators, copies that are to be let go of, and models that cannot run on all its GPUs any more.
-    /// Batches run one at a time, so of the others' dynamic memory only what goes beyond that of the models counted is
-    /// taken.
+    /// Memory on a GPU of the sub-cluster that is taken by models not counted in the problem: those of the cluster's
+    /// own operators, copies about to be dropped, and models that can no longer run on all of its GPUs. Batches run
+    /// one at a time, so of their dynamic memory only the excess over the counted models' is added.
     fn taken_by_others(&self, view: &View, subcluster: SubclusterId, kind: &str, kinds: &[&str]) -> u64 {
         let cluster = &view.cluster;
         let counted: BTreeSet<&str> = self
@@ -201,8 +200,8 @@ impl Known<'_> {
     }
 }
 
-/// What is served is there, whatever the limits say: they are raised to what the models of each part need, so that one
-/// model beyond a limit is no reason to place no other one.
+/// Served models exist, whatever the limits say: limits are raised to what the models of each part need, so that one
+/// model beyond a limit does not keep all others from being placed.
 fn make_room(problem: &mut Problem) {
     let Problem { kinds, models, parts, .. } = problem;
     for (part, own) in parts.iter_mut().enumerate() {
@@ -220,7 +219,7 @@ fn make_room(problem: &mut Problem) {
     }
 }
 
-/// Whether the model has a profile for each kind, and can answer within its SLO there.
+/// Whether the model has a profile for each kind, and can meet its SLO there.
 fn runs_on(spec: &ModelSpec, kinds: &[&str]) -> bool {
     kinds.iter().all(|kind| {
         let first = spec.profiles.get(*kind).and_then(|profile| profile.latency_ns.first());

@@ -1,11 +1,11 @@
-//! Having the group agree.
+//! Proposals to the group.
 
 use symphony_consensus::{ControlGroup, ProposeError, ReadError};
 use symphony_federation_state::{Command, Refusal, Reply, decode_outcome};
 use symphony_types::NodeId;
 use tonic::Status;
 
-/// Why a command was not agreed on, or a read not answered.
+/// Why a command was not committed, or a read not answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CallError {
     #[error(transparent)]
@@ -24,7 +24,7 @@ impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
         let words = error.to_string();
         match error {
-            // Another replica, or this one later, may do better.
+            // Another replica, or this one later, may succeed.
             CallError::NotLeader(_) | CallError::NotAgreed(_) => Self::unavailable(words),
             CallError::Refused(refusal) => match refusal {
                 Refusal::Invalid { .. } | Refusal::OperationReused { .. } => Self::invalid_argument(words),
@@ -46,7 +46,7 @@ impl From<ReadError> for CallError {
     }
 }
 
-/// What the group agreed on, and did.
+/// A command that was committed and applied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
     /// Its log index.
@@ -54,7 +54,7 @@ pub(crate) struct Agreed {
     pub(crate) reply: Reply,
 }
 
-/// Proposes here; only the leader can. What was done is applied here when this returns.
+/// Proposes here; only the leader can. The command is applied here on return.
 pub(crate) async fn propose(group: &ControlGroup, command: &Command) -> Result<Agreed, CallError> {
     command.validate()?;
     let bytes = command.encode().map_err(|error| CallError::NotAgreed(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! What clients ask for, as frontends report it. In the leader's memory only: a new leader hears it again within a
+//! The clients' demand, as frontends report it. In the leader's memory only: a new leader gets it again within a
 //! second.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,32 +7,33 @@ use std::time::{Duration, Instant};
 
 use crate::frontends::Frontends;
 
-/// A frontend that was not heard of for this long is silent: it has gone, or cannot reach the leader while it serves
-/// its clients.
+/// A frontend without a report for this long is silent: it has gone, or it serves its clients but cannot reach the
+/// leader.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
-/// After this long it has gone. Until then what it said last is the best that is known of what its clients ask for.
+/// After this long it counts as gone. Until then its last report is the best estimate of its clients' demand.
 const GONE_AFTER: Duration = Duration::from_secs(600);
-/// Frontends that report.
+/// The most frontends that report.
 const FRONTENDS_MAX: usize = 4096;
-/// Models in one report.
+/// The most models in one report.
 const MODELS_MAX: usize = symphony_federation_state::MODELS_MAX;
 
-/// Requests per second of one model that count; more is nonsense, and must not spoil the sums.
+/// The largest rate of one model that counts, in requests per second; a larger one is invalid, and must not spoil the
+/// sums.
 pub(crate) const WANTED_RPS_MAX: f64 = symphony_federation_state::WANTED_MRPS_MAX as f64 / 1000.0;
 
-/// One frontend's last word.
+/// The last report of a frontend.
 #[derive(Debug)]
 struct Reported {
     at: Instant,
     rates: BTreeMap<String, f64>,
 }
 
-/// What clients ask for, and whose word on it is missing.
+/// The clients' demand, and the frontends whose report is missing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Demand {
-    /// Requests per second by model; of frontends that are silent what they said last.
+    /// Requests per second by model; for silent frontends, their last report.
     pub(crate) rates: BTreeMap<String, f64>,
-    /// Frontends that may serve, and say nothing: what is known may be out of date, or nothing at all.
+    /// Frontends that may be serving, but do not report: the known rates may be outdated or incomplete.
     pub(crate) silent: BTreeSet<String>,
 }
 
@@ -53,15 +54,15 @@ impl Rates {
         }
     }
 
-    /// Requests per second by model, over all frontends that are heard of.
+    /// Requests per second by model, over all frontends that report.
     pub(crate) fn all(&self, now: Instant) -> BTreeMap<String, f64> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sums(all.values().filter(|reported| now.saturating_duration_since(reported.at) < SILENT_AFTER))
     }
 
-    /// What clients ask for as far as it was ever said, to a leader that has led for so long. A frontend that is silent
-    /// is no frontend without clients: what it said last counts, unless it left. One that clusters know and that has
-    /// said nothing yet is silent as well, until the leader has led for so long that it must have gone.
+    /// The demand as far as it was ever reported, for a leader that has led for this long. A silent frontend may have
+    /// clients: its last report counts, unless it has left. A frontend that clusters know and that has never reported
+    /// counts as silent too, until the leader has led for so long that it must have gone.
     pub(crate) fn demand(&self, now: Instant, frontends: &Frontends, leads: Duration) -> Demand {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let silence = |reported: &Reported| now.saturating_duration_since(reported.at);
@@ -126,7 +127,7 @@ mod tests {
         assert_eq!(known(SILENT_AFTER, &left, GONE_AFTER), (4.0, names(&[])), "it said that it leaves");
         assert_eq!(known(GONE_AFTER, &none, GONE_AFTER), (4.0, names(&["b"])), "a has gone");
 
-        // A leader that is new hears of c from clusters first.
+        // A new leader learns of c from clusters first.
         let serving = Frontends { serving: names(&["b", "c"]), ..Frontends::default() };
         assert_eq!(known(SILENT_AFTER, &serving, Duration::ZERO).1, names(&["a", "c"]));
         assert_eq!(known(SILENT_AFTER, &serving, GONE_AFTER).1, names(&["a"]), "c must have gone");

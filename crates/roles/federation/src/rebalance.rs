@@ -1,5 +1,5 @@
-//! When the models of all clusters are divided anew, by what is measured: the trigger of a cluster's epochs, over the
-//! federation.
+//! Decides when to divide the models of all clusters anew, by measurements: the trigger of a cluster's epochs, applied
+//! to the federation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -15,27 +15,27 @@ use crate::problem::Known;
 pub enum BalanceMode {
     /// Nothing: it does not look for one.
     Off,
-    /// It says so, for an operator to begin it.
+    /// It reports it, for an operator to start.
     #[default]
     Propose,
-    /// It begins its moves.
+    /// It starts its moves.
     Adopt,
 }
 
 /// How models are moved for balance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BalanceSettings {
-    /// What is done with a more even division.
+    /// What to do with a more even division.
     pub mode: BalanceMode,
-    /// When one is looked for.
+    /// When to look for one.
     pub trigger: TriggerSettings,
-    /// C_max of seed 000, equation 11: bytes of models that one division may move; no limit if none. An operator's as
-    /// well.
+    /// C_max of seed 000, equation 11: bytes of models that one division may move; none for no limit. Also holds for
+    /// an operator's request.
     pub moved_bytes_max: Option<u64>,
 }
 
-/// Decides when to look for a more even division. In the leader's memory: another leader begins anew, and looks once
-/// what it sees has lasted.
+/// Decides when to look for a more even division. In the leader's memory: a new leader starts afresh, and looks once
+/// its measurements have lasted.
 #[derive(Debug)]
 pub(crate) struct Rebalance {
     settings: BalanceSettings,
@@ -49,21 +49,21 @@ impl Rebalance {
         Self { settings, trigger, members: Holds::default() }
     }
 
-    /// What is done with a division that is found.
+    /// What to do with a division that was found.
     pub(crate) const fn mode(&self) -> BalanceMode {
         self.settings.mode
     }
 
-    /// Whether one is to be looked for now, while these frontends are silent. Then [`ended`](Self::ended) follows.
+    /// Whether to look for a division now, while these frontends are silent. Then [`ended`](Self::ended) must follow.
     pub(crate) fn look(&mut self, now: Time, known: &Known<'_>, silent: &BTreeSet<String>) -> Option<Start> {
         let membership = membership(known);
-        // Whoever restarts is back in a moment: only a change that lasts is one.
+        // A restarting process is back soon: only a lasting change counts.
         let held = self.members.look(now, membership);
         if self.settings.mode == BalanceMode::Off || is_busy(known.state) || held < self.settings.trigger.change_holds {
             return None;
         }
-        // Nothing moves for what was not said: models would leave those who serve them, or come to those who have too
-        // much to do.
+        // Unreported demand moves no model: otherwise models would leave the clusters that serve them, or join
+        // overloaded ones.
         if self.settings.mode == BalanceMode::Adopt && !silent.is_empty() {
             return None;
         }
@@ -77,8 +77,8 @@ impl Rebalance {
     }
 }
 
-/// Moves are under way, or models wait for a place: one thing after the other. A model that was looked at and fits
-/// nowhere is no reason to wait.
+/// Moves are in progress, or models wait for a place, which comes first. A model that was tried and fits nowhere does
+/// not delay balancing.
 fn is_busy(state: &FederationState) -> bool {
     let waits = |model: &symphony_federation_state::Model| {
         let served = model.home.as_ref().is_some_and(|home| state.is_reachable(&home.cluster));
@@ -87,7 +87,7 @@ fn is_busy(state: &FederationState) -> bool {
     state.moves_under_way() > 0 || state.models().values().any(waits)
 }
 
-/// A number that changes when models, clusters or their GPUs come or go.
+/// A fingerprint of the models, clusters and GPUs.
 fn membership(known: &Known<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for (name, model) in known.state.models() {
@@ -116,7 +116,7 @@ mod tests {
         BalanceSettings { mode, ..BalanceSettings::default() }
     }
 
-    /// A federation in time: every second it is looked at, and moves that begin have ended by the next one.
+    /// A federation over time: polled every second, and moves end within a second.
     struct Loop {
         scene: Scene,
         rebalance: Rebalance,
@@ -184,12 +184,12 @@ mod tests {
         assert!(rest.iter().all(|(_, why, moved)| *why == Why::Period && *moved == 0), "{rest:?}");
         assert_eq!(run.homes(), [("a".to_owned(), 3), ("b".to_owned(), 3)].into());
 
-        // Rates that wobble move nothing.
+        // Fluctuating rates move nothing.
         let begun = run.epochs.len();
         run.run(HOUR_S, |second, name| 100.0 + f64::from((second * 7 + name.len() as u64) as u32 % 11) - 5.0);
         assert!(run.epochs[begun..].iter().all(|(.., moved)| *moved == 0), "{:?}", &run.epochs[begun..]);
 
-        // The models of one cluster are asked for four times as much: one of them goes, and that is all.
+        // Demand for the models of one cluster grows to four times: one of them moves, and that is all.
         let (begun, second) = (run.epochs.len(), run.second);
         let hot: Vec<_> =
             run.scene.state.models().iter().filter(|(_, m)| m.home.as_ref().unwrap().cluster == "a").collect();

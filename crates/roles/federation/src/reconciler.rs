@@ -1,4 +1,4 @@
-//! The leader's work: looks at clusters, and takes the steps that are due until every model is where it belongs.
+//! The leader's work: polls clusters, and takes due steps until every model is where it belongs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,28 +26,28 @@ use crate::propose::{Agreed, CallError, propose};
 use crate::rates::{Demand, Rates};
 use crate::rebalance::{BalanceMode, BalanceSettings, Rebalance};
 
-/// How often it is looked what is due, besides every change of the state.
+/// How often to check for due steps, besides every change of the state.
 const TICK: Duration = Duration::from_millis(100);
 /// How long the search for places may take.
 const SOLVES_WITHIN: Duration = Duration::from_secs(1);
-/// How long of that for all models together.
+/// The part of it for a joint plan of all models.
 const SOLVES_TOGETHER_WITHIN: Duration = Duration::from_millis(500);
-/// How long after the search for a division it is looked for the part of it that can begin.
+/// How long, after the search for a division, to select the moves that can begin.
 const PICKS_WITHIN: Duration = Duration::from_millis(500);
-/// How often it is asked whether a division is due: what it would be made by is seen about as often.
+/// How often to check whether a division is due: about as often as its measurements change.
 const BALANCE_LOOKS_EVERY: Duration = Duration::from_secs(1);
-/// How long nothing is tried again for models that found no place, unless something has changed.
+/// Pause before models without a place are tried again, unless something has changed.
 const TRIES_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long one call to a cluster may take.
 const CALL_WITHIN: Duration = Duration::from_secs(2);
-/// A call that a cluster refused is made again after this long.
+/// Pause before a refused call is repeated.
 const ASKS_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Silent frontends that the log names.
+/// The most silent frontends that a log line names.
 const SILENT_NAMED_MAX: usize = 8;
-/// Calls to clusters under way at a time.
+/// The most concurrent calls to clusters.
 const CALLS_MAX: usize = 64;
 
-/// What the leader sees, for its own work and for who asks it.
+/// What the leader observes, for its own work and for callers.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaderContext {
     pub(crate) group: ControlGroup,
@@ -55,7 +55,7 @@ pub(crate) struct LeaderContext {
     pub(crate) rates: Arc<Rates>,
     pub(crate) unreachable: Duration,
     pub(crate) balance: BalanceSettings,
-    /// Of the leader only.
+    /// Set on the leader only.
     looks: Arc<Mutex<Option<Looks>>>,
     metrics: Metrics,
 }
@@ -80,18 +80,18 @@ impl LeaderContext {
         looks.as_ref().map(Looks::all).unwrap_or_default()
     }
 
-    /// What plans are made by; none if it is not all seen yet.
+    /// The views that plans are made with; none if some are missing.
     pub(crate) fn views(&self, state: &FederationState) -> Option<BTreeMap<String, Arc<View>>> {
         views(&self.looks(), state, self.unreachable)
     }
 
-    /// What clients ask for, and who does not say.
+    /// The clients' demand, and the silent frontends.
     pub(crate) fn demand(&self, views: &BTreeMap<String, Arc<View>>) -> Demand {
         let leads = self.looks.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Looks::age);
         self.rates.demand(std::time::Instant::now(), &Frontends::seen(views), leads.unwrap_or_default())
     }
 
-    /// Begins those of the moves that can, and counts them apart from those that are refused: how many began.
+    /// Starts those of the moves that can start, and counts the refused ones; returns how many started.
     async fn begin(&self, moves: Vec<HomeMove>, cause: Cause) -> usize {
         let asked = moves.len();
         let answer = propose(&self.group, &Command::BeginMoves { moves, cause }).await;
@@ -113,15 +113,15 @@ impl LeaderContext {
     }
 }
 
-/// Models whose move began at a log index, unless it has ended since.
+/// Models whose move began at a log index and has not ended since.
 pub(crate) fn begun_at(state: &FederationState, index: u64) -> impl Iterator<Item = &str> {
     let began = move |moving: &symphony_federation_state::Move| moving.since == index;
     let moving = state.models().iter().filter(move |(_, model)| model.moving.as_ref().is_some_and(began));
     moving.map(|(name, _)| name.as_str())
 }
 
-/// How many of the moves that were asked for began, and how many were refused: the group begins those that it can. Of
-/// what was not agreed on nobody knows either.
+/// How many of the requested moves began, and how many were refused: the group begins those that it can. Without
+/// agreement the numbers are unknown.
 fn begun_and_refused(asked: usize, answer: &Result<Agreed, CallError>, state: &FederationState) -> (usize, usize) {
     let begun = match answer {
         Ok(agreed) => begun_at(state, agreed.index).count(),
@@ -131,7 +131,7 @@ fn begun_and_refused(asked: usize, answer: &Result<Agreed, CallError>, state: &F
     (begun, asked.saturating_sub(begun))
 }
 
-/// Works whenever this replica leads, until stopped.
+/// Works while this replica leads, until stopped.
 pub(crate) async fn run(
     context: LeaderContext,
     config: FederationConfig,
@@ -164,7 +164,7 @@ pub(crate) async fn run(
     }
 }
 
-/// A call to a cluster, by what it is for.
+/// A call to a cluster, by its purpose.
 type Call = (String, String, u64);
 
 struct Reconciler {
@@ -172,15 +172,15 @@ struct Reconciler {
     leads_since: Instant,
     configured: BTreeMap<String, Vec<String>>,
     clusters: BTreeMap<String, ClusterAccess>,
-    /// Since when this leader knows of what happened to a model at an index.
+    /// Since when this leader has known of a model's event at an index.
     known_since: BTreeMap<(String, u64), Instant>,
     calls: Arc<Mutex<BTreeSet<Call>>>,
     searched: Option<(Instant, Vec<String>, u64)>,
-    /// Models that have had their turn in vain, while others still wait for theirs.
+    /// Models tried without success in this round, while others still wait for their turn.
     tried: BTreeSet<String>,
     rebalance: Rebalance,
     balance_looked_at: Option<Instant>,
-    /// Frontends that may serve and are not heard of.
+    /// Frontends that may be serving and do not report.
     silent: BTreeSet<String>,
 }
 
@@ -203,7 +203,7 @@ impl Reconciler {
 
     async fn work(mut self) {
         loop {
-            // What the group agreed on before this replica led counts, also what it has not applied yet.
+            // Commands committed before this replica led count too, even those it has not applied yet.
             if self.context.group.read_index().await.is_ok() {
                 self.take_steps().await;
                 self.find_places().await;
@@ -269,12 +269,12 @@ impl Reconciler {
         metrics.models_unserved.set(gauge(unserved.count()));
         metrics.moves.set(gauge(state.moves_under_way()));
         if state.moves_under_way() > 0 {
-            // What was proposed before is out of date.
+            // The previous proposal is outdated.
             metrics.moves_proposed.set(0);
         }
     }
 
-    /// Calls a cluster, once at a time for the same thing.
+    /// Calls a cluster; at most one call per purpose at a time.
     fn ask(&self, asked: Asked) {
         let Some(cluster) = self.clusters.get(&asked.cluster).cloned() else { return };
         let call = match &asked.what {
@@ -297,8 +297,7 @@ impl Reconciler {
         });
     }
 
-    /// Divides all models anew, if it is time: by what is measured, and by the same rules as an operator who asks for
-    /// it.
+    /// Divides all models anew if it is time: by measurements, and under the same rules as an operator's request.
     async fn rebalance(&mut self) {
         if self.balance_looked_at.is_some_and(|at| at.elapsed() < BALANCE_LOOKS_EVERY) {
             return;
@@ -348,7 +347,7 @@ impl Reconciler {
         self.rebalance.ended(now(self.leads_since), ended);
     }
 
-    /// Says who is not heard of, whenever that changes.
+    /// Logs the silent frontends whenever they change.
     fn hear(&mut self, silent: BTreeSet<String>) {
         self.context.metrics.frontends_silent.set(i64::try_from(silent.len()).unwrap_or(i64::MAX));
         if silent == self.silent {
@@ -391,15 +390,15 @@ impl Reconciler {
             let (together, all) = (|| begun.elapsed() >= SOLVES_TOGETHER_WITHIN, || begun.elapsed() >= SOLVES_WITHIN);
             place(&known, &names, &tried, &Stop { together: &together, all: &all })
         };
-        // A search that fails leaves everything as it is; the next one may do better.
+        // A failed search changes nothing; the next one may succeed.
         let Placed { moves, unplaced, tried } = match tokio::task::spawn_blocking(search).await {
             Ok(placed) => placed,
             Err(error) => return tracing::error!(%error, "the search for places failed"),
         };
         (self.searched, self.tried) = (Some((Instant::now(), homeless, state.plan())), tried);
         let (mut lost, mut new): (Vec<HomeMove>, _) = moves.into_iter().partition(|wanted| wanted.from.is_some());
-        // The others are found a place anew when these are there. Nobody who is served moves for them, so that any of
-        // them may begin without the others.
+        // The remaining models are placed when these have arrived. No served model moves for them, so each move may
+        // begin without the others.
         let room = MOVES_AT_ONCE_MAX.saturating_sub(state.moves_under_way());
         lost.truncate(room);
         new.truncate(room - lost.len());
@@ -416,7 +415,7 @@ impl Reconciler {
     }
 }
 
-/// Asks the cluster. Whether it said that it is done.
+/// Calls the cluster. Returns whether the step is done.
 async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Asked) -> bool {
     let Asked { id, what, .. } = asked;
     let operation_id = id.to_string();
@@ -428,7 +427,7 @@ async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Aske
             };
             match cluster.control.call(CALL_WITHIN, call).await {
                 Ok(_) => true,
-                // Nothing but another plan helps: what the cluster refuses it will refuse again.
+                // Only another plan helps: the cluster will refuse the same request again.
                 Err(ControlError::Refused(status)) => {
                     let reason = crate::decide::cut(format!("{} refuses it: {}", cluster.name, status.message()));
                     context.propose(&Command::GiveUp { model: spec.name, since, reason }).await;

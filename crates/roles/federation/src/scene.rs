@@ -1,4 +1,4 @@
-//! A federation for tests: its state, and clusters as its leader would see them.
+//! A federation for tests: its state, and the clusters as its leader sees them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ impl Scene {
         self.loads(spec, 1, "");
     }
 
-    /// Loads a model of so many bytes.
+    /// Loads a model of this size in bytes.
     pub(crate) fn load_sized(&mut self, model: &str, bytes: u64) {
         let mut spec = Self::spec(model, 1.0);
         spec.profiles.values_mut().for_each(|profile| profile.static_memory_bytes = bytes);
@@ -134,7 +134,7 @@ impl Scene {
         self.done(&Command::BeginMoves { moves: vec![wanted], cause })
     }
 
-    /// The model has come to where it was going, and its old copy is gone.
+    /// The model has arrived at its destination, and its old copy is gone.
     pub(crate) fn arrive(&mut self, model: &str, to: &str) {
         let moving = self.state.models()[model].moving.clone().unwrap();
         self.copy(model, to, Some(Ok(())));
@@ -145,7 +145,7 @@ impl Scene {
         }
     }
 
-    /// Moves the model there from wherever it is, to the end.
+    /// Moves the model there from wherever it is, and completes the move.
     pub(crate) fn settle(&mut self, model: &str, to: &str) {
         if let Some(home) = self.state.models()[model].home.clone() {
             let (model, cluster, since) = (model.to_owned(), home.cluster, home.since);
@@ -172,13 +172,13 @@ impl Scene {
         });
     }
 
-    /// The cluster has a copy: loading, loaded, or failed.
+    /// The cluster has a copy in this state: loading, loaded, or failed.
     pub(crate) fn copy(&mut self, model: &str, cluster: &str, state: Option<Result<(), String>>) {
         let spec = ModelSpec::try_from(pb::ModelSpec::from(&self.state.models()[model].spec)).unwrap();
         self.put(cluster, ModelSpec { subcluster: "s".into(), ..spec }, state);
     }
 
-    /// The cluster begins to load what it was asked to.
+    /// The cluster begins to load the requested copy.
     pub(crate) fn load_copy(&mut self, cluster: &str, spec: &symphony_cluster_state::ModelSpec) {
         self.put(cluster, ModelSpec::try_from(pb::ModelSpec::from(spec)).unwrap(), None);
     }
@@ -198,7 +198,7 @@ impl Scene {
         view.zip(known).is_some_and(|(view, known)| matches!(copy_in(view, &known.spec), Copy::Ready(_)))
     }
 
-    /// Asks to unload a model; refused if it is going already.
+    /// Asks to unload a model; refused if it is being unloaded already.
     pub(crate) fn unload(&mut self, model: &str) {
         self.operations += 1;
         let (id, action) = (OperationId::new(self.operations), Action::UnloadModel { name: model.into() });
@@ -206,24 +206,24 @@ impl Scene {
         drop(self.state.apply(self.state.applied_index() + 1, &unload));
     }
 
-    /// The cluster has another model of that name.
+    /// The cluster has another model of the same name.
     pub(crate) fn stranger(&mut self, model: &str, cluster: &str) {
         self.put(cluster, ModelSpec { slo: Nanos::from_millis(1), ..Self::spec(model, 1.0) }, Some(Ok(())));
     }
 
-    /// The cluster's own operators have loaded something that leaves no room.
+    /// The cluster's own operators have loaded a model that leaves no room.
     pub(crate) fn fill(&mut self, cluster: &str) {
         self.fill_but(cluster, 2 * MODEL_BYTES);
     }
 
-    /// As before, but for so many bytes beside what its batches take.
+    /// As [`fill`](Self::fill), but leaves this many bytes beside what its batches take.
     pub(crate) fn fill_but(&mut self, cluster: &str, free_bytes: u64) {
         let mut spec = Self::spec("own", 1.0);
         spec.profiles.values_mut().for_each(|profile| profile.static_memory_bytes = GPU_BYTES - free_bytes);
         self.put(cluster, spec, Some(Ok(())));
     }
 
-    /// The cluster's GPUs have that much memory.
+    /// The cluster's GPUs have this much memory.
     pub(crate) fn shrink(&mut self, cluster: &str, memory_bytes: u64) {
         self.change(cluster, |view| {
             let gpus = view.backends.values_mut().flat_map(|backend| &mut backend.gpus);
@@ -231,7 +231,7 @@ impl Scene {
         });
     }
 
-    /// One of the cluster's GPUs is of another kind by now, for which no model has a profile.
+    /// One of the cluster's GPUs is replaced by one of another kind, for which no model has a profile.
     pub(crate) fn new_kind(&mut self, cluster: &str) {
         self.change(cluster, |view| {
             let gpu = view.backends.values_mut().find_map(|backend| backend.gpus.first_mut());
@@ -243,7 +243,7 @@ impl Scene {
         self.change(cluster, |view| view.models.retain(|_, known| known.spec.name != model));
     }
 
-    /// How long ago the cluster answered last.
+    /// Sets how long ago the cluster last answered.
     pub(crate) fn silent(&mut self, cluster: &str, ago: Duration) {
         self.looks.get_mut(cluster).unwrap().ago = ago;
     }
@@ -253,7 +253,7 @@ impl Scene {
         self.done(&Command::ClusterLost { name: cluster.into(), since });
     }
 
-    /// The views of the clusters that answer.
+    /// The views of the reachable clusters.
     pub(crate) fn views(&self) -> BTreeMap<String, Arc<View>> {
         let answers = self.looks.iter().filter(|(name, _)| self.state.is_reachable(name));
         answers.filter_map(|(name, look)| Some((name.clone(), look.view.clone()?))).collect()

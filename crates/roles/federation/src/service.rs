@@ -29,19 +29,19 @@ use crate::rates::Demand;
 use crate::reconciler::{LeaderContext, begun_at};
 use crate::view::{Answering, view};
 
-/// Watches open at a time.
+/// The most open watches.
 const WATCHERS_MAX: i64 = 8192;
 /// How long the search for a place or a more even division may take.
 const SOLVES_WITHIN: Duration = Duration::from_secs(1);
-/// How long after that it is looked for the part of a division that can begin.
+/// How long, after the search, to select the moves that can begin.
 const PICKS_WITHIN: Duration = Duration::from_millis(500);
 
-/// Who looks after the federation, and who may see it.
+/// Roles that may read the federation's state.
 const PEOPLE: &[Role] = &[Role::Operator, Role::Viewer, Role::Frontend];
 const OPERATORS: &[Role] = &[Role::Operator];
 const FRONTENDS: &[Role] = &[Role::Frontend];
 
-/// The roles that may call a method. What is not in the table is denied to everybody.
+/// The roles that may call a method. A method that is not in the table is denied to all.
 pub(crate) fn allowed(method: &str) -> &'static [Role] {
     match method {
         "Watch" | "Get" => PEOPLE,
@@ -102,19 +102,19 @@ impl FederationService {
         Ok(pb::FederationReply { plan: reply.plan })
     }
 
-    /// What the leader decides by; only the leader has it.
+    /// The leader's state; refused on other replicas.
     async fn read(&self) -> Result<Arc<FederationState>, Status> {
         self.context.group.read_index().await.map_err(CallError::from)?;
         Ok(self.context.state())
     }
 
-    /// What the clusters say.
+    /// The views of the clusters.
     fn views(&self, state: &FederationState) -> Result<BTreeMap<String, Arc<View>>, Status> {
         let again = || Status::unavailable("not every cluster that answers was looked at yet; try again in a second");
         self.context.views(state).ok_or_else(again)
     }
 
-    /// Solves by these rates, on a thread of its own; told when it began.
+    /// Solves with these rates on its own thread; the solver gets its start time.
     async fn solve<T: Send + 'static>(
         &self,
         state: Arc<FederationState>,
@@ -130,8 +130,8 @@ impl FederationService {
         solving.await.map_err(|error| Status::internal(format!("the search failed: {error}")))
     }
 
-    /// Begins moves that were found just now. A repetition finds others than the first attempt did, under the same id:
-    /// then the outcome of the first one counts, which the group may have agreed on in the meantime.
+    /// Starts moves that were just found. A repetition under the same id may find other moves than the first attempt:
+    /// then the outcome of the first one counts, which the group may have committed meanwhile.
     async fn begin(&self, operation: Operation, same: Same) -> Result<Begun, Status> {
         match propose(&self.context.group, &Command::Operate(operation.clone())).await {
             Ok(agreed) => Ok(Begun::Now(agreed)),
@@ -144,26 +144,26 @@ impl FederationService {
     }
 }
 
-/// Whether moves began by this call, or by one before that it repeats.
+/// Whether moves began by this call, or by an earlier one that it repeats.
 enum Begun {
     Now(Agreed),
     Before(Reply),
 }
 
-/// Whether an operation, by its words, is what was asked for under the same id before.
+/// Whether an operation, by its text, is what was requested under the same id before.
 type Same = fn(before: &str, asked: &str) -> bool;
 
-/// The model and the cluster are; the sub-cluster is chosen anew with each attempt.
+/// Same model and cluster; the sub-cluster is chosen anew with each attempt.
 fn same_move(before: &str, asked: &str) -> bool {
     before == asked
 }
 
-/// Which models move is found anew with each attempt.
+/// The moves are found anew with each attempt.
 fn any_moves(before: &str, _: &str) -> bool {
     before.starts_with("move ")
 }
 
-/// The outcome of an operation that the same operator gave before. An id that stands for something else is refused.
+/// The outcome of an earlier operation of the same operator. An id that was used for something else is refused.
 fn done_before(state: &FederationState, operation: &Operation, same: Same) -> Option<Outcome> {
     let kept = state.operations().iter().find(|kept| kept.id == operation.id)?;
     let repeated = kept.actor == operation.actor && same(&kept.what, &operation.action.to_string());
@@ -171,7 +171,7 @@ fn done_before(state: &FederationState, operation: &Operation, same: Same) -> Op
     Some(if repeated { kept.outcome.clone() } else { Err(reused) })
 }
 
-/// A name that no frontend can have takes no more memory than one that it can.
+/// Cuts an overlong name, so that it takes no more memory than a valid one.
 fn cut_name(mut name: String) -> String {
     name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
     name
@@ -193,7 +193,7 @@ impl Federation for FederationService {
             return Err(Status::resource_exhausted(format!("{WATCHERS_MAX} processes watch this replica already")));
         }
         let (watching, service) = (Watching(self.metrics.watchers.clone()), self.clone());
-        // One slot, latest wins: a slow watcher costs no memory and misses nothing but what is out of date.
+        // One slot that keeps the latest state: a slow watcher costs no memory, and misses only outdated states.
         let states = WatchStream::new(self.context.state.clone());
         let views = states.map(move |state| {
             let _open = &watching;
@@ -251,7 +251,7 @@ impl Federation for FederationService {
         }
         let unknown = || Refusal::UnknownModel { model: name.clone() };
         let model = state.models().get(&name).cloned().ok_or_else(unknown).map_err(CallError::from)?;
-        // What the state would refuse is said before a place is looked for.
+        // What the state would refuse is refused before a place is searched.
         asked.loaded_at = model.loaded_at;
         asked.from = model.home.as_ref().map(|home| home.cluster.clone());
         state.movable(&asked).map_err(CallError::from)?;
@@ -281,7 +281,7 @@ impl Federation for FederationService {
             Ok(Response::new(pb::FederationBalanceReply { what, moves: Vec::new() }))
         };
         let action = |moves| Action::Move { moves, cause: Cause::Balance };
-        // Who only looks needs no id.
+        // A dry run needs no id.
         if let Ok(operation) = self.operation(&peer, &operation_id, action(Vec::new()))
             && let Some(before) = done_before(&state, &operation, any_moves)
         {
@@ -332,7 +332,7 @@ impl Federation for FederationService {
         let pb::FederationRatesRequest { rates, frontend: named } = request.into_inner();
         let frontend = match &peer.identity {
             Some(identity) => identity.name.clone(),
-            // Nobody proves who he is here.
+            // Without certificates the caller is unknown.
             None if named.is_empty() => peer.addr.to_string(),
             None => cut_name(named),
         };
@@ -384,7 +384,8 @@ mod tests {
         let first = operation("operator/ann", "a", "s");
         assert_eq!(done_before(&scene.state, &first, same_move), None);
         scene.done(&Command::Operate(first.clone()));
-        // The state takes another sub-cluster for another command; who asked for a move to the cluster did not.
+        // For the state another sub-cluster is another command; for the operator, who asked for a cluster, it is the
+        // same.
         let again = operation("operator/ann", "a", "t");
         let index = scene.state.applied_index() + 1;
         let reused = scene.state.apply(index, &Command::Operate(again.clone()));

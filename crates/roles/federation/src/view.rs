@@ -1,4 +1,4 @@
-//! The federation's state in the words that travel.
+//! The federation's state as messages.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use symphony_cluster_state::KeptOperation;
 use symphony_federation_state::{FederationState, Model, Outcome, Plan, Progress};
 use symphony_protocol::control as pb;
 
-/// Who answers, and who leads as far as it knows.
+/// The answering replica, and the leader as far as it knows.
 #[derive(Clone, Debug)]
 pub(crate) struct Answering {
     pub(crate) federation: String,
@@ -14,7 +14,7 @@ pub(crate) struct Answering {
     pub(crate) leader: u64,
 }
 
-/// What frontends route by, and tools show; with what clients ask for if this replica knows.
+/// The view for frontends' routing and for tools; with the clients' demand if this replica knows it.
 pub(crate) fn view(
     state: &FederationState,
     by: &Answering,

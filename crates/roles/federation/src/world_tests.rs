@@ -1,6 +1,6 @@
-//! The federation in simulated time: the decisions of its leaders, clusters that they call, and a network between them
-//! that is slow and loses answers. A seed makes everything: who dies and when, what operators ask for, how long each
-//! call and each load takes. The group's log is one list here, as Raft makes it; what Raft itself does is simulated in
+//! The federation in simulated time: the decisions of its leaders, the clusters that they call, and a slow network
+//! between them that loses answers. The seed determines everything: crashes and their times, operators' requests, and
+//! the duration of each call and load. The group's log is a single list here; Raft itself is simulated in
 //! `tests/netsim`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,30 +22,30 @@ use crate::scene::Scene;
 const TICK: Duration = Duration::from_millis(100);
 const UNREACHABLE: Duration = Duration::from_secs(4);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A call that nobody answers in this time has ended; what arrives, arrives before.
+/// Time limit of a call; an answer arrives before it or never.
 const CALL_WITHIN: Duration = Duration::from_secs(2);
 const LOADS_WITHIN: Duration = Duration::from_secs(3);
 const SEARCHES_EVERY: Duration = Duration::from_secs(5);
-/// From the end of all trouble until everything is as it should be: a cluster is seen, places are found, models load
-/// and old copies go, for some models one after the other.
+/// From the end of all faults until everything is in order: clusters are polled, places are found, models load and old
+/// copies are dropped, for some models one after the other.
 const HEALS_WITHIN: Duration = Duration::from_secs(120);
 
 /// A call to a cluster.
 struct Call {
     asked: Asked,
-    /// By the leader of this term.
+    /// The term of the calling leader.
     term: u64,
     arrives: Duration,
 }
 
-/// What a leader has in memory.
+/// A leader's memory.
 struct Leader {
     term: u64,
     since: Duration,
-    /// By cluster: what it said last, and when it was asked.
+    /// By cluster: its last view, and when it was asked for.
     seen: BTreeMap<String, (Arc<View>, Duration)>,
     known_since: BTreeMap<(String, u64), Duration>,
-    /// Calls under way, by what they are for.
+    /// Calls in progress, by purpose.
     calling: BTreeSet<OperationId>,
     searched: Option<(Duration, u64, Vec<String>)>,
 }
@@ -55,14 +55,14 @@ struct Leader {
 struct Site {
     /// A quorum of it answers.
     answers: bool,
-    /// Operations that it has done, each once.
+    /// Completed operations, each done once.
     done: BTreeSet<OperationId>,
-    /// Models that it loads, and when it has.
+    /// Models that it is loading, and when each will be ready.
     loads: BTreeMap<String, Duration>,
 }
 
 struct World {
-    /// The group's state, and what clusters really have.
+    /// The group's state, and the clusters' real contents.
     scene: Scene,
     sites: BTreeMap<String, Site>,
     now: Duration,
@@ -70,7 +70,7 @@ struct World {
     terms: u64,
     leader: Option<Leader>,
     calls: Vec<Call>,
-    /// The planted fault: an old copy is unloaded without a word of the group.
+    /// The planted fault: an old copy is unloaded without a decision of the group.
     hasty: bool,
 }
 
@@ -91,7 +91,7 @@ impl World {
         world
     }
 
-    /// One in so many.
+    /// True with probability 1/`many`.
     fn one_in(&mut self, many: u64) -> bool {
         self.dice.next_u64().is_multiple_of(many)
     }
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// Whatever the group refuses was out of date.
+    /// Commands that the group refuses were outdated.
     fn propose(&mut self, command: &Command) {
         let index = self.scene.state.applied_index() + 1;
         drop(self.scene.state.apply(index, command));
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// Calls come to their clusters, and their answers to whoever asked if that one leads still.
+    /// Delivers calls to their clusters, and answers to the calling leader if it still leads.
     fn arrive(&mut self) {
         let now = self.now;
         let (arrived, under_way) = std::mem::take(&mut self.calls).into_iter().partition(|call| call.arrives <= now);
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// What the leader proposes by the answer; none if there is no answer.
+    /// The leader's proposal after the answer; none without an answer.
     fn carry_out(&mut self, asked: &Asked) -> Option<Command> {
         let Asked { cluster, id, what } = asked;
         let loads_for = self.up_to(LOADS_WITHIN);
@@ -191,7 +191,7 @@ impl World {
             }
             Deed::Unload { model, since } => {
                 if is_new {
-                    // Who is served there is never let go of, however late the call is.
+                    // A copy that serves is never dropped, however late the call is.
                     let known = self.scene.state.models().get(model);
                     let belongs = known.is_some_and(|known| known.belongs_to(cluster));
                     assert!(!belongs, "{model} belongs in {cluster}, and a call lets go of it");
@@ -244,7 +244,7 @@ impl World {
         }
     }
 
-    /// Sees what clusters really have, as often as a leader looks.
+    /// Polls the clusters' real contents, as often as a leader does.
     fn look(&mut self, leader: &mut Leader) {
         for (cluster, site) in self.sites.iter().filter(|(_, site)| site.answers) {
             let due = leader.seen.get(cluster).is_none_or(|(_, asked)| self.now - *asked >= LOOK_EVERY);
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    /// Somebody who tidies up by what he sees, and not by what was agreed on.
+    /// The fault: drops copies by local observation, not by the group's decision.
     fn forget_old_copies(&mut self) {
         let moving = self.scene.state.models().iter().filter(|(_, model)| model.moving.is_some());
         let old = moving.filter_map(|(name, model)| Some((name.clone(), model.home.as_ref()?.cluster.clone())));
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// The cluster is gone with all that it held; what comes back under its name is empty.
+    /// The cluster is gone with all its contents; a cluster that returns under its name is empty.
     fn destroy(&mut self, cluster: &str) {
         let models: Vec<String> = self.scene.state.models().keys().cloned().collect();
         models.iter().for_each(|model| self.scene.forget(model, cluster));
@@ -311,7 +311,7 @@ impl World {
         models.all(|(name, _)| self.is_served(name))
     }
 
-    /// Nothing is under way, and nothing is left over anywhere.
+    /// Nothing is in progress, and nothing is left over in any cluster.
     fn at_rest(&self) -> bool {
         let state = &self.scene.state;
         let done = |model: &symphony_federation_state::Model| {
@@ -357,7 +357,7 @@ fn the_loss_of_the_top_level_stops_nothing_and_the_next_leader_goes_on() {
         world.scene.begin("m0", to, Cause::Operator);
         let (step, model) = (world.up_to(CALL_WITHIN + LOADS_WITHIN + UNREACHABLE), "m0");
         world.run(step);
-        // In the middle of a move, wherever that is: calls that were made arrive, and nobody reads their answers.
+        // In the middle of a move, at any point: calls in progress arrive, and their answers are lost.
         world.leader = None;
         for _ in 0..600 {
             world.tick();
@@ -370,7 +370,7 @@ fn the_loss_of_the_top_level_stops_nothing_and_the_next_leader_goes_on() {
     }
 }
 
-/// Leaders die, clusters fall silent and are destroyed, models are loaded, moved and unloaded; then all is well again.
+/// Leaders die, clusters fall silent and are destroyed, models are loaded, moved and unloaded; then all faults end.
 fn trouble(seed: u64) {
     let clusters = ["a", "b", "c"];
     let mut world = World::new(seed, &clusters);
@@ -401,7 +401,7 @@ fn trouble(seed: u64) {
 }
 
 impl World {
-    /// An operator's move; what is out of date or impossible is refused.
+    /// An operator's move; an outdated or impossible one is refused.
     fn try_move(&mut self, model: &str, to: &str) {
         let known = &self.scene.state.models()[model];
         let wanted = HomeMove {
@@ -420,7 +420,7 @@ fn whatever_happens_no_call_lets_go_of_what_is_served_and_everything_heals() {
     (0..12).for_each(trouble);
 }
 
-/// Whether a model is served in every moment of a move.
+/// Whether a model is served at every moment of a move.
 fn is_served_all_the_way(hasty: bool) -> bool {
     let mut world = World::new(1, &["a", "b"]);
     world.scene.load("m", 10);

@@ -30,11 +30,11 @@ pub struct InProcess {
     frontend: Peer,
     seals: Vec<Seal>,
     backend: symphony_transport::LinkSender<ToBackend>,
-    /// Its threads end when nobody else uses them.
+    /// Its threads end with their last user.
     _threads: Arc<DecisionThreads>,
 }
 
-/// What an [`InProcess`] says: plans, and requests that ended without one.
+/// What an [`InProcess`] puts out: plans, and requests that ended without one.
 #[derive(Debug)]
 pub struct Orders {
     plans: LocalReceiver<ToBackend>,
@@ -42,7 +42,7 @@ pub struct Orders {
 }
 
 impl InProcess {
-    /// A sub-cluster on threads that it has for itself.
+    /// A sub-cluster on threads of its own.
     ///
     /// # Errors
     /// If the system refuses a thread.
@@ -68,13 +68,13 @@ impl InProcess {
         let (sender, ended) = local_link();
         let frontend = Peer { frontend: FrontendId::new(1), boot: BootId::new(1), link: workers.number() };
         workers.tell_all(|| ModelMessage::Frontend { peer: frontend, sender: sender.clone() });
-        // Nobody led before: there is nothing to recover.
+        // The sub-cluster had no leader before: there is nothing to recover.
         workers.tell_all(|| ModelMessage::Recovered);
         let _threads = Arc::clone(threads);
         Ok((Self { workers, frontend, seals: Vec::new(), backend, _threads }, Orders { plans, ended }))
     }
 
-    /// The clock that all times here are of.
+    /// The clock of all times here.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.workers.clock
@@ -95,7 +95,7 @@ impl InProcess {
         self.workers.of_model(model).push(add);
     }
 
-    /// Serves a model no longer: what waits for it fails.
+    /// Stops serving a model: its waiting requests fail.
     pub fn remove_model(&self, model: u32) {
         self.workers.of_model(model).push(ModelMessage::Remove { model: ModelId::new(model) });
     }
@@ -118,18 +118,19 @@ impl InProcess {
         gpu
     }
 
-    /// Says how long a model's inputs take to come.
+    /// Sets how long a model's inputs take to arrive.
     pub fn set_data_delay(&self, model: u32, data: DataDelay) {
         self.workers.of_model(model).push(ModelMessage::DataDelay { model: ModelId::new(model), data });
     }
 
-    /// Says the profile of a model on a class of GPUs that it was not added with.
+    /// Sets the profile of a model on a class of GPUs that it was added without.
     pub fn set_profile(&self, model: u32, class: GpuClass, profile: LatencyProfile) {
         let profile = Box::new(profile);
         self.workers.of_model(model).push(ModelMessage::Profile { model: ModelId::new(model), class, profile });
     }
 
-    /// Says which classes of GPUs there are; before that, each model takes all that it was added with for granted.
+    /// Sets which classes of GPUs exist. Before this call each model assumes GPUs of every class that it has a profile
+    /// for.
     pub fn set_classes(&self, classes: GpuClasses) {
         self.workers.tell_all(|| ModelMessage::Classes { classes });
     }
@@ -164,8 +165,8 @@ impl InProcess {
         }
     }
 
-    /// Reports that a plan has run for `latency`, beginning `start_late` after its planned start, and that everything
-    /// its GPU was given is done at `free_at`.
+    /// Reports the end of a plan: it took `latency`, it began `start_late` after its planned start, and its GPU has
+    /// finished all its plans at `free_at`.
     pub fn done(&self, plan: &Execute, start_late: Nanos, latency: Nanos, free_at: Time) {
         let gpu = plan.gpu.get();
         let Some(&seal) = self.seals.get(gpu as usize) else { return };
@@ -180,7 +181,7 @@ impl InProcess {
         self.workers.counters()
     }
 
-    /// Requests that each model thread has taken in; cheap enough to be asked all the time.
+    /// Requests that each model thread has taken in; cheap enough to poll.
     pub fn taken_in(&self) -> impl Iterator<Item = u64> {
         self.workers.taken_in()
     }

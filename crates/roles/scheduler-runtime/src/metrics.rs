@@ -24,7 +24,7 @@ const fn durations(name: &'static str, help: &'static str) -> MetricName {
     MetricName { name, help, kind: Kind::Histogram, unit: Unit::Seconds, labels: &["subcluster", "worker"] }
 }
 
-/// How hard a sub-cluster is pressed.
+/// The pressure on a sub-cluster.
 const PRESSURE: MetricName = MetricName {
     name: "symphony_dispatch_pressure_ratio",
     help: "Share of its requests that a model of value 1 gives up; models of value v give up 1/v of that. 0 without overload",
@@ -33,7 +33,7 @@ const PRESSURE: MetricName = MetricName {
     labels: &["subcluster"],
 };
 
-/// GPUs that are set aside.
+/// Quarantined GPUs.
 const QUARANTINED: MetricName = MetricName {
     name: "symphony_dispatch_gpus_quarantined",
     help: "GPUs that get no batches because they are slower than their peers",
@@ -42,7 +42,7 @@ const QUARANTINED: MetricName = MetricName {
     labels: &["subcluster"],
 };
 
-/// How long inputs take.
+/// How long inputs take to arrive.
 const PAYLOAD_DELAY: MetricName = MetricName {
     name: "symphony_dispatch_payload_delay_seconds",
     help: "How long a batch's inputs take to come to the slowest backend, as measured: whatever their bytes (fixed), and for each MiB (per_mib)",
@@ -60,7 +60,7 @@ const HANGS: MetricName = MetricName {
     labels: &[],
 };
 
-/// Threads that run where there is room.
+/// Threads that are not bound to a core although they should be.
 const NOT_PINNED: MetricName = MetricName {
     name: "symphony_dispatch_threads_not_pinned",
     help: "Decision threads that run and are not bound to a core although scheduler.pin_cores asks for it",
@@ -69,7 +69,7 @@ const NOT_PINNED: MetricName = MetricName {
     labels: &[],
 };
 
-/// Where leads decide.
+/// The decision thread of each lead.
 const LEAD: MetricName = MetricName {
     name: "symphony_dispatch_lead_info",
     help: "The decision thread that ranks for a sub-cluster: those with the same one wait for each other",
@@ -99,7 +99,7 @@ const TURN: MetricName = durations(
     "Time a worker took for a turn with something to do, handing over what it decided included",
 );
 
-/// How far execution times were from what plans were made with.
+/// The error of predicted execution times.
 const EXECUTION_ERROR: MetricName = MetricName {
     name: "symphony_dispatch_execution_error_ratio",
     help: "By how much the measured execution time of a plan was off the predicted one, as a share of it",
@@ -140,8 +140,7 @@ const COUNTERS: [MetricName; 25] = [
     counter("symphony_dispatch_violations_total", "Plans that violated S1 or S2; above 0 is a bug"),
 ];
 
-/// Every metric of the dispatch runtime. They begin anew with each lead, but for leads that panicked and threads that
-/// hung.
+/// Every metric of the dispatch runtime. All but the counts of panicked leads and hung threads restart with each lead.
 pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 10] = {
     let mut names = [TIMER_LATE; COUNTERS.len() + 10];
     let mut index = 0;

@@ -1,4 +1,4 @@
-//! Follows the view and leads what this node was assigned.
+//! Follows the view, and leads the sub-clusters that are assigned to this node.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -29,15 +29,14 @@ use crate::threads::reaper::Reaper;
 use crate::workers::load::{GpuLoad, ModelLoad};
 use crate::workers::worker_metrics::WorkerDurations;
 
-/// How long a lead goes on after somebody else was assigned: until the successor has sealed its backends it still
-/// serves, and after that its plans are refused. Longer than a seal takes.
+/// How long a lead goes on after another replica was assigned. It still serves until the successor has sealed its
+/// backends; from then on its plans are refused. Longer than a seal takes.
 const CEDE_WITHIN: Duration = Duration::from_millis(500);
-/// How often it is looked whether such a lead has panicked: some turns are lost by it, of frontends that have not left
-/// yet.
+/// How often such a lead is checked for a panic, which would lose requests of frontends that have not left yet.
 const CEDING_LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The port for frontends, which have a connection for each sub-cluster that is led here: 64 of them for a thousand, or
-/// 4096 for sixteen.
+/// The port for frontends. Each has one connection per sub-cluster led here: the limit fits 64 frontends with a
+/// thousand sub-clusters, or 4096 with sixteen.
 const DISPATCH: Port = Port::new("scheduler.dispatch", &[Role::Frontend], 1 << 16);
 
 /// The dispatch runtime of one scheduler replica.
@@ -48,54 +47,53 @@ pub struct Runtime {
     ended: CancellationToken,
 }
 
-/// What a led sub-cluster has counted so far.
+/// Counters of a led sub-cluster since its lead began.
 #[derive(Clone, Debug)]
 pub struct LeadStatus {
     /// The sub-cluster.
     pub subcluster: SubclusterId,
-    /// Under which token it is led.
+    /// The token under which it is led.
     pub token: Token,
-    /// The decision thread that ranks for it.
+    /// The name of its ranking decision thread.
     pub thread: String,
     /// Counters by name.
     pub counters: Vec<(&'static str, u64)>,
     /// How late timers rang and how long turns took, by kind of worker.
     pub durations: Vec<WorkerDurations>,
-    /// How far measured execution times were from predicted ones.
+    /// The error of predicted execution times.
     pub execution_errors: ErrorCounts,
-    /// How hard it is pressed.
+    /// Its pressure.
     pub pressure: Pressure,
-    /// GPUs that are set aside.
+    /// Quarantined GPUs.
     pub quarantined: usize,
-    /// How long inputs take to come, by what its backends have measured; none before they have.
+    /// How long inputs take to arrive, as measured by the backends; none before the first measurement.
     pub payload_delay: Option<PayloadDelay>,
 }
 
-/// How much a led sub-cluster has had to do since the lead began.
+/// The load of a led sub-cluster since the lead began.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubclusterLoad {
     /// The sub-cluster.
     pub subcluster: SubclusterId,
-    /// Under which token it is led: under another one everything is counted anew.
+    /// The token under which it is led; counts restart with each token.
     pub token: Token,
     /// By model.
     pub models: BTreeMap<ModelId, ModelLoad>,
     /// By GPU.
     pub gpus: BTreeMap<GpuId, GpuLoad>,
-    /// GPU time that deferred batches of all that was asked would have taken, however early they started.
+    /// GPU time that all requests would have taken in deferred batches, however early their batches really started.
     pub demand: Nanos,
-    /// GPUs that are set aside.
+    /// Quarantined GPUs.
     pub slow: Vec<SlowGpu>,
-    /// How many times as long as given a model's batches take on GPUs of a kind, where that is off by a tenth.
+    /// Measured over given execution time, by model and GPU kind, where they differ by a tenth or more.
     pub drifts: Vec<(ModelId, String, f64)>,
-    /// What makes the profiles that plans are made with of the given ones, by model and GPU kind, where they were
-    /// corrected.
+    /// Corrections of the given profiles, by model and GPU kind, where plans are made with a corrected one.
     pub learnt: Vec<(ModelId, String, Learnt)>,
 }
 
 impl Runtime {
-    /// Starts to serve frontends on `listener` and to lead whatever `view` assigns to this node, as long as it is in
-    /// `contact` with the control group. Must be called inside a tokio runtime.
+    /// Serves frontends on `listener`, and leads what `view` assigns to this node while it is in `contact` with the
+    /// control group. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// If the system refuses a thread.
@@ -132,7 +130,7 @@ impl Runtime {
         Ok(Self { leads, threads, ended })
     }
 
-    /// What is led now.
+    /// The sub-clusters led now.
     #[must_use]
     pub fn status(&self) -> Vec<LeadStatus> {
         let status = |(subcluster, lead): (SubclusterId, Arc<LedSubcluster>)| {
@@ -152,7 +150,7 @@ impl Runtime {
         self.leads.living().into_iter().map(status).collect()
     }
 
-    /// How much the led sub-clusters have had to do.
+    /// The load of the led sub-clusters.
     #[must_use]
     pub fn loads(&self) -> Vec<SubclusterLoad> {
         let load = |(subcluster, lead): (SubclusterId, Arc<LedSubcluster>)| {
@@ -178,7 +176,7 @@ impl Runtime {
     }
 
     /// What the leads of this node remember of a request, or of a model's last batches. Blocks for about a millisecond
-    /// for each model worker, and holds no decision up.
+    /// per model worker; decisions do not wait.
     #[must_use]
     pub fn explain(&self, question: &Question) -> Vec<Explanation> {
         let leads = self.leads.living();
@@ -186,10 +184,10 @@ impl Runtime {
         leads.iter().flat_map(|(_, lead)| explain(&lead.workers, &view, question)).collect()
     }
 
-    /// Stops leading; the threads end.
+    /// Ends all leads and their threads.
     pub fn stop(&self) {
         self.ended.cancel();
-        // A frontend's link holds its lead too: letting go is not enough.
+        // Links of frontends also hold their lead: dropping it here is not enough.
         for (_, lead) in self.leads.write().drain() {
             lead.end();
         }
@@ -210,9 +208,9 @@ struct Follower {
     threads: Arc<DecisionThreads>,
     reports: mpsc::UnboundedSender<LeadReport>,
     ended: CancellationToken,
-    /// Sub-clusters that this node is to lead next.
+    /// Sub-clusters that this node will lead next.
     standbys: HashMap<SubclusterId, Standby>,
-    /// A token is led once: a lead that was fenced, or that hung, does not come back under the same number.
+    /// A token is led once: a lead that was fenced or that hung does not return under the same token.
     last_tokens: HashMap<SubclusterId, Token>,
 }
 
@@ -234,14 +232,14 @@ impl Follower {
                 changed = contact.changed() => changed,
             };
             if told.is_err() {
-                // Nobody will say any more that this node is to stop: it stops now.
+                // The view has ended, so no later view could take the leads away: they stop now.
                 return self.suspend();
             }
         }
     }
 
-    /// Stops leading without anybody to take over: plans that were sent run, requests wait at their frontends. The same
-    /// assignments may be led again: nobody was fenced.
+    /// Stops leading without a successor: plans that were sent still run, and requests wait at their frontends. The
+    /// same assignments may be led again, since no GPU has a higher token.
     fn suspend(&mut self) {
         self.standbys.clear();
         let ending = std::mem::take(&mut *self.leads.write());
@@ -255,11 +253,11 @@ impl Follower {
         self.leads.changes.send_modify(|count| *count += 1);
     }
 
-    /// Gets ready for what is to be handed over to this node, and forgets what is not any more.
+    /// Starts standbys for hand-overs to this node, and drops those that were called off.
     fn stand_by(&mut self, current: &View) {
         let me = self.leads.me;
         let next = |id: &SubclusterId| current.subclusters.get(id).and_then(|s| s.successor);
-        // What has just been assigned here is taken by its lead.
+        // The standby of a sub-cluster that has just been assigned here is taken by the new lead.
         let wanted = |id: &SubclusterId, since: u64| {
             let leads = current.subclusters.get(id).is_some_and(|s| s.leader == Some(me));
             leads || next(id).is_some_and(|n| (n.node, n.boot) == me && n.since == since)
@@ -274,11 +272,11 @@ impl Follower {
         }
     }
 
-    /// Ends what is assigned to others, and begins what is assigned to this node. Each lead is told of what is its own:
-    /// a view costs its length once, however many leads there are.
+    /// Ends leads assigned to others, and begins those assigned to this node. Each lead gets its part of the view;
+    /// cutting the view costs its length once, for any number of leads.
     fn lead_by(&mut self, current: &SortedView) {
         let me = Some(self.leads.me);
-        // The lock is held throughout: whoever stops the runtime finds every lead here, or none is begun after it.
+        // The lock is held throughout: a concurrent stop of the runtime either finds every lead here, or prevents it.
         let mut led = self.leads.write();
         if self.ended.is_cancelled() {
             return;
@@ -291,7 +289,8 @@ impl Follower {
             if !stays {
                 changed = true;
                 match now {
-                    // The successor seals when it is there; until then this one serves those who have not left yet.
+                    // The successor seals the backends when it is ready; until then this lead serves the frontends
+                    // that have not left.
                     Some(now) if now.token > lead.token && now.leader.is_some() => self.cede(*id, Arc::clone(lead)),
                     _ => lead.end(),
                 }
@@ -327,7 +326,7 @@ impl Follower {
                 () = ended.cancelled() => {}
                 () = ceded(&lead, CEDE_WITHIN) => {}
             }
-            // The watchdog looks after what is led, and this is led by somebody else.
+            // The watchdog covers only current leads, and this one has a successor.
             if lead.workers.have_failed() {
                 tracing::error!(subcluster = %id, token = %lead.token, "a decision panicked while the sub-cluster was handed over");
             }
@@ -336,8 +335,8 @@ impl Follower {
     }
 }
 
-/// Waits until a lead that was handed over is of no use any more: it has ended, so much time has passed, or it has
-/// panicked and keeps its frontends for nothing.
+/// Waits until a lead that was handed over is of no more use: it has ended, `within` has passed, or it has panicked
+/// and would keep its frontends in vain.
 async fn ceded(lead: &LedSubcluster, within: Duration) {
     let panicked = async {
         while !lead.workers.have_failed() {
@@ -408,7 +407,7 @@ mod tests {
     async fn nothing_is_led_once_nobody_can_say_stop() {
         for view_ends in [true, false] {
             let Scene { runtime, view, contact, reported: _reported } = leads_two().await;
-            // One of them closes, the other one stays.
+            // One of the two channels closes.
             let (mut view, mut contact) = (Some(view), Some(contact));
             if view_ends {
                 view = None;
@@ -426,7 +425,8 @@ mod tests {
         }
     }
 
-    /// The watchdog knows what is led. What is handed over is not, and still decides for frontends that have not left.
+    /// The watchdog covers current leads. A lead that was handed over is not among them, but still decides for
+    /// frontends that have not left.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_panic_during_a_hand_over_is_counted_and_ends_the_lead() {
         let Scene { runtime, view, contact: _contact, reported: mut reports } = leads_two().await;
@@ -459,7 +459,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_lead_that_panics_while_it_is_handed_over_keeps_nobody_until_the_hand_over_is_over() {
         let Scene { runtime, view: _view, contact: _contact, reported: _reported } = leads_two().await;
-        // The watchdog knows of it no more.
+        // The watchdog no longer covers it.
         let ill = runtime.leads.write().remove(&ILL).expect("it is led");
         let hour = Duration::from_secs(3_600);
         let waits = tokio::spawn({
@@ -475,7 +475,7 @@ mod tests {
         let Scene { runtime, view, contact: _contact, reported: _reported } = leads_two().await;
         let ill = Arc::clone(&runtime.leads.read()[&ILL]);
         let mut told = runtime.leads.read()[&WELL].view.subscribe();
-        // The second one is no process: nothing is sealed, which is not the matter here.
+        // The second backend does not exist: no seal succeeds, which does not matter here.
         let backend = |subcluster| BackendView {
             subcluster,
             up: true,
@@ -496,7 +496,7 @@ mod tests {
             .unwrap()
             .unwrap();
         told.mark_unchanged();
-        // What happens elsewhere.
+        // A change in another sub-cluster.
         let elsewhere = View { applied_index: 13, events: vec![(13, "a model came".into())], ..newer.clone() };
         ill.tell(SortedView::from(Arc::new(elsewhere)).for_lead(ILL));
         assert!(!told.has_changed().unwrap());

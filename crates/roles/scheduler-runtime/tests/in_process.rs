@@ -1,4 +1,4 @@
-//! Models and GPUs come and go while requests flow, without a network in between.
+//! Models and GPUs come and go while requests arrive, without a network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use symphony_scheduler_runtime::{DecisionConfig, InProcess, Orders};
 use symphony_types::{GpuClass, LatencyProfile, Nanos};
 
 const MODELS: u32 = 4;
-/// Whatever is waited for comes within this.
+/// Limit for every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Scene {
@@ -23,7 +23,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Whoever defers does so for a second, and has half a minute more for whatever holds the machine up.
+    /// The policy defers for up to a second, with half a minute of slack for a busy machine.
     fn new(model_threads: u32, policy: Policy) -> Self {
         let (slo, guard) = match policy {
             Policy::EAGER => (Nanos::from_millis(60_000), Nanos::ZERO),
@@ -96,7 +96,7 @@ fn sequences<'a>(plans: impl IntoIterator<Item = &'a Execute>) -> BTreeSet<u64> 
 fn models_and_gpus_come_and_go(model_threads: u32, policy: Policy) {
     let mut scene = Scene::new(model_threads, policy);
     assert_eq!((scene.scheduler.add_gpu(GpuClass::FIRST), scene.scheduler.add_gpu(GpuClass::FIRST)), (0, 1));
-    // GPU 0 never ends anything: it gets two plans at most, and the rest goes to GPU 1.
+    // GPU 0 never reports an end: it gets two plans at most, and the rest goes to GPU 1.
     let mut sent = BTreeSet::new();
     for model in (0..MODELS).cycle().take(20) {
         sent.extend(scene.submit(model, 3));
@@ -104,7 +104,7 @@ fn models_and_gpus_come_and_go(model_threads: u32, policy: Policy) {
     let plans = scene.plans_of(sent, |plan| plan.gpu.get() == 1);
     let stuck: Vec<_> = plans.iter().filter(|plan| plan.gpu.get() == 0).collect();
     assert!((1..=2).contains(&stuck.len()), "{} plans on a GPU that ends none", stuck.len());
-    // It is lost: what it had runs elsewhere.
+    // It is lost: its requests run elsewhere.
     scene.scheduler.remove_gpu(0);
     let again = scene.plans_of(sequences(stuck), |_| true);
     assert!(again.iter().all(|plan| plan.gpu.get() == 1));
@@ -158,7 +158,7 @@ fn in_sequence(policy: Policy, rounds: usize) {
     }
 }
 
-/// Nobody says yet that the GPU is lost.
+/// The loss of the GPU has not been reported yet.
 #[test]
 fn a_closed_link_is_not_tried_again_and_again() {
     for model_threads in [0, 1, 3] {

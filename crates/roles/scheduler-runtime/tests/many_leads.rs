@@ -91,7 +91,7 @@ fn run(title: &str, mut loaded: Vec<Lead>) {
         let phase = Nanos::new(EVERY.get() * index / leads);
         lead.next = lead.scheduler.clock().now() + phase;
     }
-    // The most time between two visits of the generator to a lead: what it was held up itself.
+    // The longest time between two visits of the generator to a lead: its own delay.
     let mut held_up = Duration::ZERO;
     let mut play = |lasts: Duration| {
         let (begun, mut last) = (Instant::now(), Instant::now());

@@ -9,7 +9,7 @@ use symphony_scheduler::{Delays, ModelQueueConfig, Policy};
 use symphony_scheduler_runtime::{DecisionConfig, DecisionThreads, InProcess, Orders};
 use symphony_types::{GpuClass, LatencyProfile, Nanos};
 
-/// Whatever is waited for comes within this.
+/// Limit for every wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SLO: Nanos = Nanos::from_millis(60_000);
 /// Requests of one frame.
@@ -73,7 +73,7 @@ fn leads_come_and_go_under_load_and_the_others_miss_nothing() {
             lead.submit();
             lead.play();
         }
-        // One goes with requests that wait and wakers that were rung, and another one comes.
+        // A lead with waiting requests and pending wake-ups leaves, and another one comes.
         let place = round % LEADS;
         leads[place].submit();
         leads[place] = Lead::new(&threads);

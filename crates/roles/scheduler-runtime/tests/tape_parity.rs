@@ -1,5 +1,5 @@
-//! The guard against drift (DESIGN section 5): what live decision threads decide under load, with models and GPUs that
-//! come and go, is decided again, byte for byte, by fresh objects that are told the same.
+//! The guard against drift (DESIGN section 5): the decisions of live decision threads under load, with models and GPUs
+//! that come and go, are repeated byte for byte by fresh objects with the same inputs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,12 +14,13 @@ use symphony_scheduler_runtime::{DecisionConfig, DecisionThreads, InProcess, Ord
 use symphony_tape::{Ending, Record, Replay, Tape, TapeEnd, TapeOrigin, replay};
 use symphony_types::{DropReason, GpuClass, LatencyProfile, Nanos, RequestValue, Time};
 
-/// A part of a load goes on until so many requests were taken in and so many plans made, however busy the machine is.
+/// Each part of a load lasts until this many requests were taken in and this many plans made, however busy the machine
+/// is.
 const REQUESTS: u64 = 400;
 const PLANS: u64 = 20;
-/// Where models shed, a load goes on until so many requests were shed: the pressure is found once in 50 ms.
+/// Where models shed, a load lasts until this many requests were shed: the pressure is computed once in 50 ms.
 const SHED_REQUESTS: u64 = 20;
-/// Within this they are.
+/// Time limit for that.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Requests that arrive together, for each model, every [`EVERY`].
 const TOGETHER: u64 = 4;
@@ -49,7 +50,7 @@ struct Load {
     subcluster: InProcess,
     orders: Orders,
     running: Vec<(Time, Time, Execute)>,
-    /// When each GPU is done with everything it was given.
+    /// When each GPU has finished all of its plans.
     free_at: BTreeMap<u32, Time>,
     sequence: u64,
 }
@@ -172,7 +173,7 @@ fn replayed(bytes: &[u8]) -> Replay {
     replay(&Tape::open(bytes).unwrap()).unwrap()
 }
 
-/// How often a queue was told of a pressure.
+/// How often a queue got a pressure.
 fn pressures(bytes: &[u8]) -> usize {
     let tape = Tape::open(bytes).unwrap();
     let told = tape.records().map(|record| record.unwrap().1).filter(|record| {

@@ -1,4 +1,4 @@
-//! Room that is given up when the disk is full, so that a node can still open its log.
+//! Reserved disk space that is freed when the disk is full, so that a node can still open its log.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use crate::log::recovery::RecoveryError;
 
 const FILE: &str = "ballast";
 
-/// Opening a log store needs some room on the disk; on a full one the ballast is given up for it.
+/// Runs `open`; if the disk is full, frees the ballast and tries again.
 pub(super) fn with_ballast<T>(
     dir: &Path,
     bytes: usize,
@@ -26,7 +26,7 @@ pub(super) fn with_ballast<T>(
     let whole = fs::metadata(&ballast).is_ok_and(|found| found.len() == bytes as u64);
     if !whole && let Err(error) = fs::write(&ballast, vec![0u8; bytes]) {
         tracing::warn!(file = %ballast.display(), %error, "no room for the ballast");
-        // Half a ballast would only take the room that is short.
+        // Half a ballast would only take space that is short.
         let _ = fs::remove_file(&ballast);
     }
     Ok(opened)

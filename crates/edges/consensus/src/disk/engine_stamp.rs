@@ -1,7 +1,8 @@
-//! Which engine's log a directory holds.
+//! Records which engine's log a directory holds.
 //!
-//! Each engine would make itself a fresh, empty log beside the other's files, and the node would have forgotten its
-//! votes. So the name of the engine is written before the engine first opens the directory, and asked for ever after.
+//! Another engine would create a fresh, empty log beside the existing files, and the node would have forgotten its
+//! votes. So the name of the engine is written before the engine first opens the directory, and checked at every later
+//! start.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,7 +14,7 @@ use crate::error::StartError;
 const FILE: &str = "engine";
 const UNFINISHED_FILE: &str = "engine.unfinished";
 
-/// Refuses a directory of another engine; stamps one that has none.
+/// Refuses a directory of another engine; stamps a directory without a stamp.
 pub(super) fn check(dir: &Path, log_dir: &Path, configured: Engine) -> Result<(), StartError> {
     let place = || dir.display().to_string();
     let storage = |source| StartError::Storage { place: place(), source };
@@ -32,7 +33,7 @@ pub(super) fn check(dir: &Path, log_dir: &Path, configured: Engine) -> Result<()
         Some(found) if found != configured => {
             Err(StartError::OtherEngine { place: place(), found: found.name(), configured: configured.name() })
         }
-        // A log in memory leaves nothing that could be opened wrongly.
+        // A log in memory leaves nothing that another engine could open.
         None if configured != Engine::Memory => write(dir, configured).map_err(storage),
         _ => Ok(()),
     }

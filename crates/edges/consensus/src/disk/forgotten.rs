@@ -1,4 +1,4 @@
-//! A directory that has less than was acknowledged from it says so, and is never used again.
+//! Marks a directory that lacks entries acknowledged from it, so that it is never used again.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -17,7 +17,7 @@ pub(crate) fn mark(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Refuses a directory that was marked.
+/// Refuses a marked directory.
 pub(super) fn check(dir: &Path) -> Result<(), StartError> {
     match fs::exists(dir.join(FILE)) {
         Ok(false) => Ok(()),

@@ -1,4 +1,4 @@
-//! A replica's directory, and what has to be true of it before the replica starts.
+//! A replica's directory, and the checks before the replica starts.
 //!
 //! ```text
 //! data_dir/engine     which engine's log this is        data_dir/log/        the engine's files
@@ -34,14 +34,14 @@ use crate::state_machine::StateMachine;
 const LOG_DIR: &str = "log";
 const SNAPSHOT_DIR: &str = "snapshots";
 
-/// What a directory is opened with.
+/// The parts of an opened directory.
 pub(crate) struct Parts<'a> {
     pub(crate) ballast_bytes: usize,
     pub(crate) engine: &'a dyn Fn(&Path) -> io::Result<Arc<dyn LogEngine>>,
     pub(crate) shelf: &'a dyn Fn(PathBuf) -> io::Result<Shelf>,
 }
 
-/// Opens everything that is on disk and takes `state` to the newest snapshot.
+/// Opens everything on disk, and restores `state` from the newest snapshot.
 pub(crate) fn open(config: &GroupConfig, state: Box<dyn StateMachine>) -> Result<(LogStore, Machine), StartError> {
     let parts = Parts {
         ballast_bytes: BALLAST_BYTES,
@@ -51,7 +51,7 @@ pub(crate) fn open(config: &GroupConfig, state: Box<dyn StateMachine>) -> Result
     open_with(config, state, &parts)
 }
 
-/// The same, with parts of the caller's choice.
+/// The same, with parts chosen by the caller.
 pub(crate) fn open_with(
     config: &GroupConfig,
     state: Box<dyn StateMachine>,
@@ -109,7 +109,7 @@ pub(crate) fn open_engine(engine: Engine, dir: &Path) -> io::Result<Arc<dyn LogE
     })
 }
 
-/// The log names every model and node of the cluster: nobody else on the machine reads it.
+/// The log names every model and node of the cluster: only this user may read it.
 fn create_private_dir(dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)

@@ -1,15 +1,15 @@
-//! What makes one chain of the entries: each carries a hash over the one before it and itself.
+//! Links entries into a chain: each carries a hash over its predecessor's link and itself.
 //!
-//! A checksum tells whether an entry is whole, not whether it is the one that was written last in its place: rot in the
-//! pages of an engine may bring back an older one, whole and of the same term. Then its link, or that of the entry
-//! behind it, does not fit.
+//! A checksum shows that an entry is intact, not that it is the last one written at its place: a damaged page of an
+//! engine may bring back an older entry, intact and of the same term. Then its link, or that of the entry behind it,
+//! does not match.
 
 /// The hash of an entry and everything before it: 64 bits of BLAKE3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link(u64);
 
 impl Link {
-    /// The link of the entry that follows: of its place and kind, and its payload.
+    /// The link of the next entry, with this header and payload.
     pub(crate) fn followed_by(self, header: &[u8], payload: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.to_bytes()).update(header).update(payload);

@@ -1,4 +1,4 @@
-//! What every storage engine must do, run against each of them.
+//! The contract of storage engines, run against each of them.
 
 use std::io;
 use std::path::Path;

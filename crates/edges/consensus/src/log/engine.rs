@@ -1,7 +1,7 @@
-//! The port behind which a storage engine stands.
+//! The port of storage engines.
 //!
-//! It is deliberately small: numbered values, a few named values, atomic batches, one barrier. What those values mean,
-//! which of them may be lost and what a hole is, is decided above the port, once for all engines.
+//! It is deliberately small: numbered values, a few named values, atomic batches, one barrier. The meaning of the
+//! values, which may be lost, and what counts as a hole are decided above the port, once for all engines.
 
 use std::fmt;
 use std::io;
@@ -9,10 +9,10 @@ use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 
-/// The named values beside the entries.
+/// The named values besides the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Slot {
-    /// Whose disk this is.
+    /// The owner of the disk.
     Stamp,
     /// The last vote.
     Vote,
@@ -22,12 +22,12 @@ pub(crate) enum Slot {
     Purged,
     /// Index after the last whole entry; written in the same batch as the entries.
     Next,
-    /// Number of the last batch, counted over the life of the disk; in every batch. The witness knows how far it had
-    /// got when something was last acknowledged.
+    /// Number of the last batch over all time; part of every batch. The witness knows this number as of the last
+    /// acknowledgement.
     Step,
 }
 
-/// What one atomic step changes: first the removals, then the values.
+/// The changes of one atomic step: first the removals, then the values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
     /// Entries to remove; may name entries that do not exist.
@@ -56,6 +56,6 @@ pub(crate) trait LogEngine: Send + Sync + fmt::Debug + 'static {
     /// Lowest and highest index stored.
     fn bounds(&self) -> io::Result<Option<(u64, u64)>>;
 
-    /// Bytes taken on disk.
+    /// Bytes used on disk.
     fn disk_bytes(&self) -> io::Result<u64>;
 }

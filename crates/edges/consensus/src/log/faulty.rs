@@ -1,4 +1,4 @@
-//! Bugs that engines and those who use them have had, planted on purpose: the crash suite must find each of them.
+//! Known bugs of engines and of their users, planted on purpose: the crash suite must find each of them.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -17,10 +17,10 @@ pub(crate) struct FaultyEngine {
     held: Mutex<Held>,
 }
 
-/// What the bug keeps back.
+/// What the bug withholds.
 #[derive(Debug, Default)]
 struct Held {
-    /// A barrier that was promised and not made.
+    /// A barrier that was promised and not issued.
     owes_barrier: bool,
     /// Whether only votes were written since the last barrier.
     only_votes: bool,

@@ -1,11 +1,11 @@
-//! How a value lies on disk: a fixed header, the payload, and a checksum over both.
+//! The layout of a value on disk: a fixed header, the payload, and a checksum over both.
 //!
 //! ```text
 //! 0 version  1 kind  2..4 zero  4..8 payload length  8..16 term  16..24 node  24..32 index  32..40 link  40..44 crc32c  44.. payload
 //! ```
 //!
-//! All numbers are little endian. Votes, marks and the stamp use the same frame as entries, so one decoder sees every
-//! byte that comes back from a disk.
+//! All numbers are little-endian. Votes, marks and the stamp use the same frame as entries, so one decoder checks
+//! every byte from a disk.
 
 use bytes::Bytes;
 use prost::Message;
@@ -35,7 +35,7 @@ const KIND_NEXT: u8 = 18;
 const KIND_STAMP: u8 = 19;
 const KIND_STEP: u8 = 20;
 
-/// Why bytes from the disk are not what was written.
+/// Why bytes from the disk are not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("frame has {got} bytes, expected at least {HEADER_BYTES}")]
@@ -52,7 +52,7 @@ pub(crate) enum FrameError {
     Payload { kind: u8, reason: String },
 }
 
-/// Whose disk this is.
+/// The owner of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) cluster: String,
@@ -66,7 +66,7 @@ struct Frame {
     payload: Bytes,
 }
 
-/// A frame that has no part in the chain.
+/// A frame that is not part of the chain.
 fn encode(kind: u8, at: Position, payload: &[u8]) -> Vec<u8> {
     encode_linked(kind, at, payload, |_| Link::default())
 }
@@ -99,11 +99,11 @@ fn short(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// Whether it is whole by an older layout.
+/// Whether the frame is intact in the layout of version 1.
 fn is_of_version_1(bytes: &[u8]) -> bool {
     let Some((header, rest)) = bytes.split_at_checked(CRC_AT_BEFORE) else { return false };
     let Some((stored, payload)) = rest.split_at_checked(4) else { return false };
-    // A mark in a sector of its own has zeros behind it.
+    // A mark in a sector of its own is padded with zeros.
     let payload = &payload[..payload.len().min(short(header, 4) as usize)];
     header[0] == 1 && crc32c::crc32c_append(crc32c::crc32c(header), payload).to_le_bytes() == stored
 }
@@ -126,7 +126,7 @@ fn decode(bytes: &Bytes) -> Result<Frame, FrameError> {
     if stored != computed {
         return Err(FrameError::Checksum { stored, computed });
     }
-    // After the checksum: a flipped bit is damage, an intact foreign version is a newer program's disk.
+    // Checked after the checksum: a flipped bit is damage, an intact foreign version is a newer program's disk.
     if bytes[0] != FORMAT_VERSION {
         return Err(FrameError::Version { got: bytes[0] });
     }
@@ -142,7 +142,7 @@ pub(crate) fn link_after(before: Link, frame: &[u8]) -> Link {
     before.followed_by(header, rest.get(HEADER_BYTES - LINK_AT..).unwrap_or_default())
 }
 
-/// Frames a log entry that follows the one with the link `before`; gives its own link as well.
+/// Frames a log entry that follows one with the link `before`; also returns the entry's own link.
 pub(crate) fn encode_record(record: &Record, before: Link) -> (Vec<u8>, Link) {
     let mut own = Link::default();
     let mut frame = |kind, payload: &[u8]| {
@@ -207,16 +207,16 @@ pub(crate) fn decode_position(bytes: &Bytes) -> Result<(Position, Link), FrameEr
     }
 }
 
-/// Frames the index after the last entry that was written whole.
+/// Frames the index after the last complete entry.
 ///
-/// With whose entry it is that comes before, and its link, if that is known: a bit that rots in the newest pages may
-/// bring an older entry of the same index back, with a right checksum.
+/// Includes the position and the link of that entry if they are known: damage in the newest pages may bring back an
+/// older entry of the same index, with a correct checksum.
 pub(crate) fn encode_next(index: u64, last: Option<(Position, Link)>) -> Vec<u8> {
     let (term, node, link) = last.map_or((0, 0, Link::default()), |(last, link)| (last.term, last.node, link));
     encode_linked(KIND_NEXT, Position { term, node, index }, &[], |_| link)
 }
 
-/// Reads that index back, and the position before it and its link if they are known.
+/// Reads that index back, and the last entry's position and link if they are known.
 pub(crate) fn decode_next(bytes: &Bytes) -> Result<(u64, Option<(Position, Link)>), FrameError> {
     match decode(bytes)? {
         Frame { kind: KIND_NEXT, at, link, .. } => {
@@ -359,7 +359,7 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Bytes on the disks of everybody who runs this version. Who writes anything else raises it.
+    /// These bytes are on the disks of all users of this version. A change of layout needs a new version.
     #[test]
     fn what_version_2_wrote_is_written_so() {
         assert_eq!(FORMAT_VERSION, 2, "the bytes below are of version 2");

@@ -1,4 +1,4 @@
-//! Patience with a predecessor in this process that is still closing its files.
+//! Waits for a predecessor in this process that is still closing its files.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
-/// Opens; tries again for some seconds while the answer is that somebody else holds the lock.
+/// Opens; retries for some seconds while another holder has the lock.
 pub(super) fn retry_while_locked<T, E>(
     mut open: impl FnMut() -> Result<T, E>,
     is_locked: impl Fn(&E) -> bool,

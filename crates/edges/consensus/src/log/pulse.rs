@@ -1,9 +1,9 @@
-//! Since when the writer thread has been waiting for its disk.
+//! How long the writer thread has been waiting for its disk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Shared between the writer, which tells, and the watch, which looks. One step of an engine at a time.
+/// Shared between the writer, which sets it, and the stall watch, which reads it. Covers one engine step at a time.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     epoch: Instant,
@@ -25,7 +25,7 @@ impl Pulse {
         outcome
     }
 
-    /// When the step began that is under way.
+    /// When the current step began.
     pub(crate) fn busy_since(&self) -> Option<Instant> {
         let begun = self.begun.load(Ordering::Acquire).checked_sub(1)?;
         self.epoch.checked_add(Duration::from_nanos(begun))

@@ -1,4 +1,4 @@
-//! What a log store holds when a node starts, and what has to be cut or refused.
+//! Checks a log store at a node's start: what to accept, cut or refuse.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::frame::{self, FrameError, Stamp};
 use crate::limits::{READ_BYTES_MAX, REMOVE_STEP_ENTRIES};
 use crate::record::{Ballot, Position};
 
-/// Why a log store is not used.
+/// Why a log store is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecoveryError {
     #[error("log store fails: {0}")]
@@ -26,7 +26,7 @@ fn damaged(place: impl Into<String>) -> impl FnOnce(FrameError) -> RecoveryError
     move |error| RecoveryError::Damaged { place, reason: error.to_string() }
 }
 
-/// What was found.
+/// The result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Recovered {
     pub(crate) vote: Option<Ballot>,
@@ -42,10 +42,10 @@ pub(crate) struct Recovered {
 
 /// Checks the stamp (or writes it on an empty store), finishes what a crash interrupted, verifies every entry.
 ///
-/// `witnessed` is the batch up to which everything was durable when something was last acknowledged: a store that ends
-/// before it has lost what may have been acknowledged. Entries and the index after the last of them are written in one
-/// atomic batch, so entries beyond that index belong to a batch that was never acknowledged and are cut. Anything wrong
-/// below it is damage to what may have been acknowledged: the node refuses to start and has to rejoin under a new id.
+/// `witnessed` is the batch up to which everything was durable at the last acknowledgement: a store that ends before
+/// it has lost entries that may have been acknowledged. Entries and the index after the last of them are written in
+/// one atomic batch, so entries beyond that index belong to a batch that was never acknowledged and are cut. Any
+/// damage below it may concern acknowledged entries: the node refuses to start and has to rejoin under a new id.
 pub(crate) fn recover(engine: &dyn LogEngine, stamp: &Stamp, witnessed: u64) -> Result<Recovered, RecoveryError> {
     let step = match engine.slot(Slot::Step)? {
         Some(bytes) => frame::decode_step(&bytes).map_err(damaged("the step"))?,
@@ -78,7 +78,7 @@ pub(crate) fn recover(engine: &dyn LogEngine, stamp: &Stamp, witnessed: u64) -> 
             remove(engine, next, highest.saturating_add(1))?;
         }
     }
-    // What is taken as written from here on has to be, also what a killed predecessor had not synced yet.
+    // Everything read from here on counts as durable, so it must be, also what a killed predecessor had not synced.
     engine.barrier()?;
     let (last, link) = verify(engine, first, next, base)?;
     if let (Some(last), Some((marked, its_link))) = (last, marked)
@@ -88,7 +88,7 @@ pub(crate) fn recover(engine: &dyn LogEngine, stamp: &Stamp, witnessed: u64) -> 
         return Err(RecoveryError::Damaged { place: format!("entry {}", last.index), reason });
     }
     let last = last.or(purged);
-    // A hint only: a commit that outran the local log cannot be replayed from it.
+    // Only a hint: a commit beyond the local log cannot be replayed from it.
     let committed = committed.filter(|at| last.is_some_and(|last| at.index <= last.index));
     Ok(Recovered { vote, committed, purged, last, step, links: (base, link) })
 }
@@ -133,7 +133,7 @@ fn remove(engine: &dyn LogEngine, from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads `first..next` once, whole, in order and each linked with the one before, the first one with `base`; gives the
+/// Reads `first..next` once, in order, and checks each entry and its link, the first one's against `base`; returns the
 /// last position and its link.
 fn verify(
     engine: &dyn LogEngine,
@@ -191,7 +191,7 @@ mod tests {
         Position { term: 1, node: 1, index }
     }
 
-    /// Blank entries from `first` on at these terms, linked with what comes before; and the last link.
+    /// Blank entries from `first` on with these terms, linked to `before`; and the last link.
     fn chain(first: u64, before: Link, terms: &[u64]) -> (Vec<(u64, Bytes)>, Link) {
         let mut link = before;
         let entries = (first..).zip(terms).map(|(index, &term)| {
@@ -263,7 +263,7 @@ mod tests {
         let slots = vec![(Slot::Next, frame::encode_next(5, Some((at(4), last))).into())];
         engine.write(Batch { entries, slots, ..Batch::default() }).expect("write");
         assert_eq!(recover(&engine, &stamp(), 0).expect("recovers").links, (Link::default(), last));
-        // Whole, of the right place and term, and once linked rightly: what was there before a truncation.
+        // Intact, with the right place and term, and formerly linked correctly: from before a truncation.
         engine.write(Batch { entries: vec![(2, old.into())], ..Batch::default() }).expect("the page of before");
         let refused = recover(&engine, &stamp(), 0).unwrap_err().to_string();
         assert!(refused.contains("entry 3") && refused.contains("or one before it"), "{refused}");
@@ -278,7 +278,7 @@ mod tests {
         let recovered = recover(&engine, &stamp(), 0).expect("recovers");
         assert_eq!((recovered.purged, recovered.last), (Some(at(2)), Some(at(4))));
         assert_eq!(engine.bounds().expect("bounds"), Some((3, 4)));
-        // The first entry that is left is linked with the mark.
+        // The first remaining entry is linked to the mark.
         let slots = vec![(Slot::Purged, frame::encode_position(at(2), Link::default()).into())];
         engine.write(Batch { slots, ..Batch::default() }).expect("write");
         let refused = recover(&engine, &stamp(), 0).unwrap_err().to_string();

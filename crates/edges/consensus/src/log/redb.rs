@@ -13,7 +13,7 @@ use super::lock_wait::retry_while_locked;
 use crate::limits::ENGINE_CACHE_BYTES;
 
 const DATA_FILE: &str = "log.redb";
-/// What becomes the data file once it is whole.
+/// Renamed to the data file once it is complete.
 const UNFINISHED_FILE: &str = "log.redb.unfinished";
 
 const ENTRIES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("entries");
@@ -21,10 +21,10 @@ const SLOTS: TableDefinition<'_, u8, &[u8]> = TableDefinition::new("slots");
 
 /// A redb database in which only barriers are durable.
 ///
-/// Every batch is a transaction of its own that redb keeps to itself (`Durability::None`); the barrier is one durable
-/// transaction, which carries all before it. Transactions commit in one phase: data, the other of two root slots and
-/// the switch between them, then a single fdatasync. A crash leaves either root, and redb takes the newest whose
-/// checksums hold.
+/// Every batch is a transaction of its own that stays in memory (`Durability::None`); the barrier is a durable
+/// transaction that carries all earlier ones. Transactions commit in one phase: data, the other of two root slots, and
+/// the switch between them, then a single fdatasync. A crash leaves either root, and redb takes the newest with valid
+/// checksums.
 #[derive(Debug)]
 pub(crate) struct RedbEngine {
     db: Database,
@@ -34,9 +34,9 @@ pub(crate) struct RedbEngine {
 impl RedbEngine {
     /// Opens or creates the database in `dir`.
     ///
-    /// A new database takes its name only when it is whole: a crash while it is laid out would otherwise leave a file
-    /// that is neither empty nor a database. An existing one is checked page by page, so that damage is an error here
-    /// and not a panic later; a log is some megabytes.
+    /// A new database gets its name only when complete: otherwise a crash during its creation would leave a file that
+    /// is neither empty nor a database. An existing one is checked page by page, so that damage is an error here and
+    /// not a panic later; a log has only some megabytes.
     pub(crate) fn open(dir: &Path) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let path = dir.join(DATA_FILE);
@@ -49,7 +49,7 @@ impl RedbEngine {
         );
         let db = db.map_err(into_io)?;
         let engine = Self { db, file: File::open(&path)? };
-        // What a killed predecessor left to the page cache is taken as written from here on, so it has to be.
+        // What a killed predecessor left in the page cache counts as durable from here on, so it must be.
         engine.barrier()?;
         Ok(engine)
     }

@@ -1,4 +1,4 @@
-//! A disk of a simulation: it outlives the replica, and a crash costs what no barrier has made durable.
+//! A simulated disk: it outlives the replica, and a crash loses what no barrier has made durable.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -11,29 +11,30 @@ use super::engine::{Batch, LogEngine, Slot};
 use super::frame;
 use super::memory::Values;
 
-/// The disk of one replica; a cheap handle, which the simulation keeps over the replica's lives.
+/// The disk of one replica; a cheap handle that the simulation keeps across the replica's boots.
 #[derive(Clone, Debug)]
 pub struct SimulatedDisk(Arc<Mutex<Disk>>);
 
 #[derive(Debug)]
 struct Disk {
-    /// What a crash leaves.
+    /// What a crash leaves intact.
     durable: Values,
     /// Written after the last barrier, in order.
     unsynced: Vec<Batch>,
-    /// What reads see: both.
+    /// What reads see: both of these.
     values: Values,
-    /// Which life of the replica may use it.
+    /// The number of the open that may use it; earlier opens are stale.
     life: u64,
     random: u64,
     barrier_max: Duration,
-    /// Barriers return and make nothing durable.
+    /// A planted fault: barriers return without making anything durable.
     lies: bool,
     lost: u64,
 }
 
 impl SimulatedDisk {
-    /// An empty disk whose barriers take up to `barrier_max`. The seed decides how long, and what a crash leaves.
+    /// An empty disk whose barriers take up to `barrier_max`. The seed determines their durations, and what a crash
+    /// leaves.
     #[must_use]
     pub fn new(seed: u64, barrier_max: Duration) -> Self {
         Self(Arc::new(Mutex::new(Disk {
@@ -48,16 +49,15 @@ impl SimulatedDisk {
         })))
     }
 
-    /// The same disk with a planted fault: its barriers return, and what they covered is lost with the power all the
-    /// same.
+    /// The same disk with a planted fault: its barriers return, but a power cut loses what they covered.
     #[must_use]
     pub fn lying(self) -> Self {
         self.disk().lies = true;
         self
     }
 
-    /// The power is cut: of what was written after the last barrier some of the first writes are there, or none. The
-    /// life that had the disk open has it no more.
+    /// Cuts the power: of the writes after the last barrier a prefix survives, possibly an empty one. The replica that
+    /// had the disk open loses it.
     pub fn crash(&self) {
         let mut disk = self.disk();
         let unsynced = std::mem::take(&mut disk.unsynced);
@@ -70,13 +70,13 @@ impl SimulatedDisk {
         disk.life += 1;
     }
 
-    /// The process is killed and the machine is not: everything written is there. The life that had the disk open has
-    /// it no more.
+    /// Kills the process but not the machine: everything written survives. The replica that had the disk open loses
+    /// it.
     pub fn kill(&self) {
         self.disk().life += 1;
     }
 
-    /// A disk of its own with what is on this one now, as a copy of a volume has it: all of it durable.
+    /// A separate disk with the present contents of this one, all durable, like a copy of a volume.
     #[must_use]
     pub fn copy(&self) -> Self {
         let disk = self.disk();
@@ -92,14 +92,14 @@ impl SimulatedDisk {
         })))
     }
 
-    /// The term of the vote that a power loss would leave; none if it would leave no vote.
+    /// The term of the vote that a power cut would leave; none if it would leave no vote.
     #[must_use]
     pub fn durable_term(&self) -> Option<u64> {
         let vote = self.disk().durable.slot(Slot::Vote)?;
         frame::decode_ballot(&vote).ok().map(|ballot| ballot.term)
     }
 
-    /// Writes that crashes have cost so far.
+    /// Writes lost in crashes so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.disk().lost
@@ -112,7 +112,7 @@ impl SimulatedDisk {
         Duration::from_nanos(disk.draw(most.saturating_add(1)))
     }
 
-    /// The disk as an engine, for the life that opens it now.
+    /// Opens the disk as an engine; earlier opens become stale.
     pub(crate) fn open(&self) -> SimulatedEngine {
         SimulatedEngine { life: self.disk().life, disk: self.clone() }
     }
@@ -133,7 +133,7 @@ impl Disk {
     }
 }
 
-/// A [`SimulatedDisk`] as one life of a replica has it open.
+/// One open of a [`SimulatedDisk`].
 #[derive(Debug)]
 pub(crate) struct SimulatedEngine {
     life: u64,

@@ -1,7 +1,7 @@
 //! The log as Raft sees it: a view in memory, the writer thread behind it.
 //!
-//! Writes change the view at once, so that an entry is readable when `append` returns, and are queued; a waiter learns
-//! of the write after the barrier. Reads take recent entries from the view and older ones, which are surely written,
+//! Writes change the view at once, so that an entry is readable when `append` returns, and are queued; the waiter is
+//! notified after the barrier. Reads take recent entries from the view, and older ones, which are certainly written,
 //! from the engine.
 
 use std::collections::VecDeque;
@@ -27,16 +27,16 @@ use crate::limits::{LOG_CLOSES_WITHIN, READ_BYTES_MAX, TAIL_BYTES_MAX};
 use crate::raft_types::{self, EntryOf, LogIdOf, TypeConfig, VoteOf};
 use crate::record::{Position, Record};
 
-/// An engine this many times larger than what lives in it has stopped reclaiming space.
+/// An engine this many times larger than its live contents has stopped reclaiming space.
 const DISK_ALARM_FACTOR: u64 = 10;
-/// Below this size the factor means nothing: engines allocate whole segments.
+/// Below this size the ratio means nothing: engines allocate whole segments.
 const DISK_ALARM_FLOOR_BYTES: u64 = 256 * 1024 * 1024;
 
 #[derive(Debug)]
 struct Recent {
     record: Record,
     weight: usize,
-    /// The append that brought it.
+    /// The number of its append.
     sequence: u64,
 }
 
@@ -47,7 +47,7 @@ struct View {
     tail: VecDeque<Recent>,
     tail_bytes: usize,
     sequence: u64,
-    /// `None` once closed: files are let go even while the library still holds readers.
+    /// `None` once closed: the files are released even while the library still holds readers.
     engine: Option<Arc<dyn LogEngine>>,
 }
 
@@ -68,7 +68,7 @@ impl View {
             self.tail.push_back(Recent { record: record.clone(), weight, sequence: self.sequence });
             self.known.last = Some(record.at);
         }
-        // Only what the engine can already serve may leave the memory.
+        // Only entries that the engine can already serve may leave the memory.
         while self.tail_bytes > TAIL_BYTES_MAX
             && let Some(oldest) = self.tail.front().filter(|oldest| oldest.sequence <= written)
         {
@@ -107,8 +107,8 @@ pub(crate) struct LogStore {
 }
 
 impl LogStore {
-    /// Recovers what `engine` holds and starts its writer thread. An engine that forgets has no witness. Blocks on the
-    /// disk.
+    /// Recovers the contents of `engine` and starts its writer thread. An engine in memory has no witness. Blocks on
+    /// the disk.
     pub(crate) fn open(
         engine: Arc<dyn LogEngine>,
         witness: Option<Witness>,
@@ -121,7 +121,7 @@ impl LogStore {
         Ok(Self::over(engine, known, writer, Some(thread), fault))
     }
 
-    /// The same over a disk of a simulation, with a task in place of the thread. Must be called inside a tokio runtime.
+    /// The same over a simulated disk, with a task in place of the thread. Must be called inside a tokio runtime.
     pub(crate) fn open_simulated(
         disk: &SimulatedDisk,
         stamp: &Stamp,
@@ -145,7 +145,7 @@ impl LogStore {
         Self { view: Arc::new(Mutex::new(view)), writer, thread: Arc::new(Mutex::new(thread)), fault }
     }
 
-    /// What was found at the start, or is known since.
+    /// The state found at the start, with later changes.
     pub(crate) fn known(&self) -> Recovered {
         self.view().known.clone()
     }
@@ -171,8 +171,7 @@ impl LogStore {
         self.writer.submit(Job::Append { sequence, records, done }).await
     }
 
-    /// Writes what is queued and lets go of the files; a disk that does not answer is given up after
-    /// [`LOG_CLOSES_WITHIN`].
+    /// Writes what is queued and releases the files; gives up after [`LOG_CLOSES_WITHIN`] if the disk does not answer.
     pub(crate) async fn close(&self) {
         if tokio::time::timeout(LOG_CLOSES_WITHIN, self.finish()).await.is_err() {
             tracing::error!("disk does not answer; the log is left as it is after {LOG_CLOSES_WITHIN:?}");
@@ -180,13 +179,13 @@ impl LogStore {
     }
 
     async fn finish(&self) {
-        // Refused when the thread has already ended, which is what is wanted.
+        // An error means that the thread has already ended, which is the goal.
         let _ = self.writer.submit(Job::Close).await;
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let engine = self.view().engine.take();
-        // A simulated disk has no thread, and waits for nothing.
+        // A simulated disk has no thread.
         let Some(thread) = thread else { return };
-        // Both wait for the disk: the writer for what is queued, the engine for what it has not written itself.
+        // Both wait for the disk: the writer for its queue, the engine for its own unwritten data.
         let ended = tokio::task::spawn_blocking(move || {
             let ended = thread.join();
             drop(engine);
@@ -326,7 +325,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let ballot = (*vote).into();
         let (finished, finish) = oneshot::channel();
         let done = Box::new(move |result| {
-            // The waiter is gone only when its task was dropped; the vote is saved all the same.
+            // The waiter is gone only if its task was dropped; the vote is stored all the same.
             let _ = finished.send(result);
         });
         self.writer.submit(Job::Vote { ballot, done }).await?;
@@ -367,7 +366,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             view.truncate(first, last);
             (first, next)
         };
-        // Not awaited: whatever is appended next is ordered behind it.
+        // Not awaited: any later append is queued behind it.
         self.writer.submit(Job::Truncate { first, next }).await
     }
 
@@ -454,7 +453,7 @@ mod tests {
         assert!((1..=2).contains(&some.len()), "a bounded read gave {} entries of 1 MiB", some.len());
         assert_eq!(some[0], command(1, 0, length));
 
-        // Overwriting what is only on disk: the old entries must never be seen again.
+        // Overwrites entries that are only on disk: the old ones must never be read again.
         store.truncate_after(Some(at(1, 0).into())).await.expect("truncates");
         store.blocking_append([command(2, 1, 1)]).await.expect("appends");
         assert_eq!(indexes(&mut store).await, [(1, 0), (2, 1)]);
@@ -462,13 +461,13 @@ mod tests {
         assert_eq!(indexes(&mut open(&dir)).await, [(1, 0), (2, 1)]);
     }
 
-    /// What may happen to a log between two restarts.
+    /// Changes of a log between two restarts.
     #[derive(Clone, Debug)]
     enum Change {
         Append(u64),
-        /// All but so many of the last entries stay.
+        /// Only this many of the last entries are removed.
         Truncate(u64),
-        /// So many of the first entries go; beyond the last one as well, as after a snapshot.
+        /// This many of the first entries are removed; possibly beyond the last one, as after a snapshot.
         Purge(u64),
         Restart,
     }
@@ -497,7 +496,7 @@ mod tests {
                     store.blocking_append(entries).await.expect("appends");
                 }
                 Change::Truncate(count) => {
-                    // A new leader, whose entries are others.
+                    // A new leader, with different entries.
                     term += 1;
                     let from = next.saturating_sub(count).max(first);
                     let kept = from.checked_sub(1).filter(|_| from > first);
@@ -536,7 +535,7 @@ mod tests {
         }
     }
 
-    /// Holds every write back until released.
+    /// Blocks every write until released.
     #[derive(Debug)]
     struct Stalled {
         inner: MemoryEngine,
@@ -594,7 +593,7 @@ mod tests {
         let mut store = LogStore::open(engine, None, &stamp, OnDiskError::Stop).expect("store opens");
         store.append([command(1, 0, 1)], IOFlushed::noop()).await.expect("queues");
         let closed = tokio::time::timeout(10 * LOG_CLOSES_WITHIN, store.close()).await;
-        // The runtime of this test waits for what still waits for the disk.
+        // The end of this test's runtime waits for tasks that wait for the disk.
         drop(release);
         closed.expect("the disk is given up");
         assert!(store.blocking_append([command(1, 1, 1)]).await.is_err(), "closed all the same");

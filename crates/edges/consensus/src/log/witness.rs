@@ -1,14 +1,14 @@
-//! A second opinion on how far the log had got.
+//! An independent record of how far the log had got.
 //!
-//! An engine recovers from a crash by cutting what does not verify. That is right for what a power cut has torn, which
-//! nobody was told about; but a bit that rots in the newest pages looks just the same, and then an engine silently
-//! returns to an older state: acknowledged entries or a vote are gone without a trace. So every batch carries a number,
-//! and after each barrier, before anybody is told, the number is noted in a file of its own. An engine that comes back
-//! with less than was noted has lost what may have been acknowledged.
+//! An engine recovers from a crash by cutting what does not verify. That is right for writes torn by a power cut,
+//! which were never acknowledged. But damage in the newest pages looks the same, and then an engine silently returns
+//! to an older state: acknowledged entries or a vote are gone without a trace. So every batch carries a number, and
+//! after each barrier, before any acknowledgement, the number is written to a separate file. An engine that recovers
+//! less than that has lost entries that may have been acknowledged.
 //!
-//! The note is not synced. After a power cut it may be older than the log, which proves less but accuses nobody; it can
-//! never be newer, since it is written after the barrier. It lies in one of two sectors by turns, so that a write which
-//! the power cut tears leaves the other.
+//! The witness is not synced. After a power cut it may be older than the log, which proves less but accuses no intact
+//! log; it can never be newer, since it is written after the barrier. It alternates between two sectors, so that a
+//! torn write leaves the other one intact.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -22,12 +22,12 @@ use super::recovery::RecoveryError;
 
 const FILE: &str = "witness";
 const UNFINISHED_FILE: &str = "witness.unfinished";
-/// What a device writes whole or not at all.
+/// The unit that a device writes atomically.
 const SECTOR_BYTES: usize = 512;
 const SECTORS: usize = 2;
 const PLACE: &str = "the witness";
 
-/// The file, and where the next note goes.
+/// The file, and the sector of the next write.
 #[derive(Debug)]
 pub(crate) struct Witness {
     file: File,
@@ -36,7 +36,7 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// Opens the witness in `dir`. Where the log has no steps yet it is made; beside a log that has, it must be there.
+    /// Opens the witness in `dir`. If the log has no batches yet it is created; otherwise it must exist.
     pub(crate) fn open(dir: &Path, log_has_steps: bool) -> Result<Self, RecoveryError> {
         let path = dir.join(FILE);
         let bytes = match fs::read(&path) {
@@ -64,12 +64,12 @@ impl Witness {
         Ok(Self { file, sector: usize::from(first > second), step: first.max(second) })
     }
 
-    /// The last step that was noted.
+    /// The last recorded step.
     pub(crate) fn step(&self) -> u64 {
         self.step
     }
 
-    /// Notes that everything up to `step` is durable.
+    /// Records that everything up to `step` is durable.
     pub(crate) fn note(&mut self, step: u64) -> io::Result<()> {
         if step == self.step {
             return Ok(());

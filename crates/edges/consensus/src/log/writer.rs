@@ -1,8 +1,8 @@
 //! The one thread that writes to the log store.
 //!
-//! It takes what waits, writes it in order, makes one barrier for all of it and only then completes the waiters, in
-//! order: a group commit. Nothing else ever writes, so votes and entries are serialised as Raft demands. Every batch
-//! has a number, and the witness is told how far the disk has got before anybody else is.
+//! It takes all waiting jobs, writes them in order, issues one barrier for all, and only then completes the waiters,
+//! in order: a group commit. No other thread writes, so votes and entries are serialised as Raft demands. Every batch
+//! has a number, and the witness records it before any waiter is completed.
 
 use std::io;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::fault::OnDiskError;
 use crate::limits::{GROUP_COMMIT_BYTES_MAX, REMOVE_STEP_ENTRIES, WRITE_QUEUE_MAX};
 use crate::record::{Ballot, Position, Record};
 
-/// Called on the writer thread, after the barrier, with how it went.
+/// Called on the writer thread after the barrier, with the result.
 pub(crate) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// What can be asked of the writer, in the order in which it will happen.
+/// Jobs of the writer, executed in the order of submission.
 pub(crate) enum Job {
     Append {
         sequence: u64,
@@ -52,7 +52,7 @@ pub(crate) enum Job {
     Close,
 }
 
-/// Where a log is written on.
+/// The end of a log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tip {
     /// Number of the last batch.
@@ -82,7 +82,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread; `tip` is where the log of the engine ends.
+    /// Starts the thread; `tip` is the end of the engine's log.
     pub(crate) fn start(
         engine: Arc<dyn LogEngine>,
         witness: Option<Witness>,
@@ -97,8 +97,8 @@ impl Writer {
         Ok((writer, thread))
     }
 
-    /// Starts a task of this runtime instead, for a simulated disk. `barrier_time` says how long the next barrier
-    /// takes.
+    /// Starts a task of this runtime instead, for a simulated disk. `barrier_time` returns the duration of the next
+    /// barrier.
     pub(crate) fn start_task(
         engine: Arc<dyn LogEngine>,
         tip: Tip,
@@ -153,7 +153,7 @@ pub(crate) fn closed() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "log store is closed")
 }
 
-/// An engine that panics has failed like one that returns an error.
+/// Reports a panic of the engine like a returned error.
 struct ReportPanic(OnDiskError);
 
 impl Drop for ReportPanic {
@@ -173,11 +173,11 @@ struct WriteLoop {
     pulse: Arc<Pulse>,
     /// The first failure; everything after it fails with it.
     poisoned: Option<(io::ErrorKind, String)>,
-    /// Changes that were taken from the queue and not yet handed to the engine.
+    /// Changes taken from the queue and not yet passed to the engine.
     pending: Batch,
 }
 
-/// What is written and waits for its barrier.
+/// Written jobs that wait for their barrier.
 struct Turn {
     waiting: Vec<Done>,
     /// Nothing comes after it.
@@ -194,7 +194,7 @@ impl WriteLoop {
         }
     }
 
-    /// The same, for a disk whose slowness is simulated: time passes, and a crash may come, before the barrier.
+    /// The same for a simulated disk: time passes, and a crash may come, before the barrier.
     async fn run_in_task(mut self, mut queue: mpsc::Receiver<Job>, barrier_time: impl Fn() -> Duration) {
         while let Some(first) = queue.recv().await {
             let turn = self.begin(first, &mut queue);
@@ -205,7 +205,7 @@ impl WriteLoop {
         }
     }
 
-    /// Takes what waits and writes it.
+    /// Takes the waiting jobs and writes them.
     fn begin(&mut self, first: Job, queue: &mut mpsc::Receiver<Job>) -> Turn {
         let mut turn = Turn { waiting: Vec::new(), last: false };
         let mut next = Some(first);
@@ -243,7 +243,7 @@ impl WriteLoop {
         turn
     }
 
-    /// Makes what was written durable and completes the waiters. False when there is no more to come.
+    /// Makes the writes durable and completes the waiters. False at the end of the queue.
     fn settle(&mut self, turn: Turn) -> bool {
         if !turn.waiting.is_empty() || turn.last {
             self.attempt(Self::barrier);
@@ -281,7 +281,7 @@ impl WriteLoop {
             self.pending.entries.push((record.at.index, frame.into()));
         }
         self.tip.next = next;
-        // In the same atomic batch as the entries: what lies beyond this mark was never acknowledged.
+        // In the same atomic batch as the entries: anything beyond this mark was never acknowledged.
         let last = Some((last.at, self.tip.link));
         self.pending.slots.push((Slot::Next, frame::encode_next(next, last).into()));
         self.pending.entries[before..].iter().map(|(_, bytes)| bytes.len()).sum()
@@ -295,7 +295,7 @@ impl WriteLoop {
         self.write(batch)
     }
 
-    /// Every batch goes through here: it gets its number in the same atomic step.
+    /// All batches are written here: each gets its number in the same atomic step.
     fn write(&mut self, mut batch: Batch) -> io::Result<()> {
         self.tip.step += 1;
         batch.slots.push((Slot::Step, frame::encode_step(self.tip.step).into()));
@@ -320,7 +320,7 @@ impl WriteLoop {
 
     fn truncate(&mut self, first: u64, next: u64) -> io::Result<()> {
         self.hand_over()?;
-        // What is appended next follows the entry before, or what was purged.
+        // The next append follows the entry before, or the purged position.
         let before = first.checked_sub(1).map(|before| self.link_of(before)).transpose()?.flatten();
         (self.tip.next, self.tip.link) = (first, before.unwrap_or(self.tip.base));
         let mut next = next;
@@ -342,7 +342,7 @@ impl WriteLoop {
             let missing = || io::Error::new(io::ErrorKind::InvalidData, format!("entry {} is missing", through.index));
             self.tip.base = self.link_of(through.index)?.ok_or_else(missing)?;
         } else {
-            // Beyond the last entry, where a snapshot came, the chain begins anew.
+            // Beyond the last entry, after a snapshot, the chain starts anew.
             let next = through.index.saturating_add(1);
             self.tip = Tip { next, link: Link::default(), base: Link::default(), ..self.tip };
         }
@@ -371,7 +371,7 @@ mod tests {
     use crate::log::memory::MemoryEngine;
     use crate::record::Body;
 
-    /// Notes what happens and fails its barrier when told.
+    /// Records its calls, and fails its barrier on request.
     #[derive(Debug, Default)]
     struct Witness {
         inner: MemoryEngine,

@@ -4,7 +4,7 @@
 //! 0..8 magic  8..12 version  12..16 zero  16..24 body length  24..56 BLAKE3 of the body  56.. body (rkyv)
 //! ```
 //!
-//! The body is looked at only after its hash was checked, and then only through a validating reader.
+//! The body is parsed only after its hash was checked, and then only by a validating reader.
 
 use bytes::Bytes;
 use rkyv::rancor;
@@ -19,7 +19,7 @@ const HEADER_BYTES: usize = 56;
 const LENGTH_AT: usize = 16;
 const HASH_AT: usize = 24;
 
-/// A snapshot taken apart.
+/// A decoded snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Image {
     /// Everything up to here is in the state.
@@ -85,7 +85,7 @@ fn at_most(what: &'static str, got: usize, max: usize) -> Result<(), ImageError>
     if got > max { Err(ImageError::TooLarge { what, got, max }) } else { Ok(()) }
 }
 
-/// Lays out a snapshot of `cluster`.
+/// Encodes a snapshot of `cluster`.
 pub(crate) fn encode(image: Image, cluster: &str) -> Result<Bytes, ImageError> {
     at_most("length of the state", image.state.len(), SNAPSHOT_STATE_BYTES_MAX)?;
     let body = Body {
@@ -107,7 +107,7 @@ pub(crate) fn encode(image: Image, cluster: &str) -> Result<Bytes, ImageError> {
     Ok(bytes.into())
 }
 
-/// Verifies a snapshot of `cluster` and takes it apart.
+/// Verifies and decodes a snapshot of `cluster`.
 pub(crate) fn decode(bytes: &[u8], cluster: &str) -> Result<Image, ImageError> {
     at_most("length of a snapshot", bytes.len(), SNAPSHOT_IMAGE_BYTES_MAX)?;
     if bytes.len() < HEADER_BYTES {
@@ -154,7 +154,7 @@ pub(crate) fn decode(bytes: &[u8], cluster: &str) -> Result<Image, ImageError> {
     })
 }
 
-/// The bytes with the length and the hash that their body should have, so that the body is what is tested.
+/// Corrects length and hash in the header, so that the test reaches the body.
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) fn with_own_hash(mut bytes: Vec<u8>) -> Vec<u8> {
     if let Some((header, body)) = bytes.split_first_chunk_mut::<HEADER_BYTES>() {
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Bytes on the disks of everybody who runs this version. Who writes anything else raises it.
+    /// These bytes are on the disks of all users of this version. A change of layout needs a new version.
     #[test]
     fn what_version_1_wrote_is_written_so_and_read() {
         assert_eq!(VERSION, 1, "the bytes below are of version 1");

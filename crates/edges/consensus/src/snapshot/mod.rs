@@ -1,4 +1,4 @@
-//! The whole state as a file: how it is laid out, and where it is kept.
+//! Snapshots of the whole state: their layout and their files.
 
 pub(crate) mod image;
 pub(crate) mod shelf;

@@ -54,7 +54,7 @@ impl Shelf {
         &self.cluster
     }
 
-    /// Stores an image that covers everything up to `at`; durable when this returns. Older ones than the last two go.
+    /// Stores an image that covers everything up to `at`; durable on return. Keeps the last two.
     pub(crate) fn put(&self, at: Option<Position>, bytes: &[u8]) -> io::Result<()> {
         let place = at.map_or_else(|| "empty".to_owned(), |at| format!("{:020}-{}-{}", at.index, at.term, at.node));
         let finished = self.dir.join(format!("{place}{SUFFIX}"));
@@ -79,8 +79,8 @@ impl Shelf {
         File::open(&self.dir)?.sync_all()
     }
 
-    /// The newest snapshot that verifies. Damaged ones are reported and passed over; whether the log still reaches back
-    /// to what is left is for the caller to check.
+    /// The newest snapshot that verifies. Damaged ones are reported and skipped; the caller must check that the log
+    /// still reaches back to the result.
     pub(crate) fn newest(&self) -> io::Result<Option<(Image, Bytes)>> {
         for path in self.newest_first()? {
             let length = fs::metadata(&path)?.len();

@@ -1,8 +1,8 @@
-//! When a slow write becomes a stall, and what follows; pure.
+//! Decides when a slow write is a stall, and how to react. A pure value.
 
 use std::time::{Duration, Instant};
 
-/// What to do now.
+/// The reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     /// Ask the most advanced follower to take over, while entries still reach it.
@@ -10,21 +10,20 @@ pub(super) enum Order {
         /// How long the write has been waiting.
         waited: Duration,
     },
-    /// Send nothing as a leader any more: the hand-over did not come about, so the others have to elect.
+    /// Send nothing as a leader any more: the hand-over failed, so the others have to elect.
     FallSilent,
     /// The disk is back: behave as usual.
     Resume {
-        /// How long it was away.
+        /// Duration of the stall.
         stalled: Duration,
     },
 }
 
-/// While it is known what to wait for, or something is wrong, it is looked this often within the limit: what happens is
-/// noticed at most a twelfth of it late.
+/// Looks per limit while a write waits or a stall lasts: an event is noticed at most a twelfth of the limit late.
 const LOOKS_PER_LIMIT: u32 = 12;
 
-/// The longest pause is a part of the limit. A write says when it began: one that begins just after a look is seen by
-/// the next one, and looked at again exactly when it is a stall.
+/// The longest pause is the limit divided by this. A write records when it began: one that begins just after a look is
+/// seen by the next one, and looked at again exactly when it becomes a stall.
 const LONGEST_PAUSE_PART: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,12 +42,12 @@ pub(super) struct StallDecision {
 }
 
 impl StallDecision {
-    /// A write that takes longer than `limit` is a stall; a hand-over gets `patience`.
+    /// A write longer than `limit` is a stall; a hand-over gets `patience`.
     pub(super) fn new(limit: Duration, patience: Duration) -> Self {
         Self { limit, patience, phase: Phase::Well }
     }
 
-    /// How long after a look at `now` that found a write waiting since then the next one is to be.
+    /// The pause after a look at `now` that found a write waiting since then.
     pub(super) fn pause(&self, now: Instant, busy_since: Option<Instant>) -> Duration {
         let (shortest, longest) = (self.limit / LOOKS_PER_LIMIT, self.limit / LONGEST_PAUSE_PART);
         match (self.phase, busy_since) {
@@ -58,7 +57,7 @@ impl StallDecision {
         }
     }
 
-    /// Takes since when the present write has been waiting, if there is one. At most one order per call.
+    /// Takes the start of the waiting write, if there is one. At most one order per call.
     pub(super) fn step(&mut self, now: Instant, busy_since: Option<Instant>) -> Option<Order> {
         let waited = busy_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         match self.phase {
@@ -67,7 +66,7 @@ impl StallDecision {
                 self.phase = Phase::HandingOver { since: now - waited };
                 Some(Order::HandOver { waited })
             }
-            // Another write is waiting now, or none: the one that stalled has come back.
+            // Another write is waiting now, or none: the stalled one has ended.
             Phase::HandingOver { since } | Phase::Silent { since } if waited < self.limit => {
                 self.phase = Phase::Well;
                 Some(Order::Resume { stalled: now.saturating_duration_since(since) })

@@ -1,4 +1,4 @@
-//! The thread that looks, and what it does about a stall.
+//! The stall watch: a thread, and its reactions.
 
 use std::io;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::machine::Machine;
 use crate::raft_types::TypeConfig;
 use crate::timing::Timing;
 
-/// Watches the writer of one replica from a thread of its own, which no stuck task can hold up. Ends when dropped.
+/// Watches the writer of one replica from its own thread, which no stuck task can delay. Ends when dropped.
 #[derive(Debug)]
 pub(crate) struct StallWatch {
     _ends_when_dropped: mpsc::Sender<()>,
 }
 
 impl StallWatch {
-    /// Starts the thread. `silent` is told when this replica must not act as a leader, and when it may again.
+    /// Starts the thread. `silent` is set while this replica must not act as a leader.
     pub(crate) fn start(
         pulse: Arc<Pulse>,
         timing: &Timing,
@@ -45,7 +45,7 @@ impl StallWatch {
                         tracing::error!(?waited, "disk does not answer; handing over if this node leads");
                         runtime.spawn(hand_over(raft.clone(), patience));
                     }
-                    // Where nobody else votes there is nobody to make room for.
+                    // Without other voters there is no successor.
                     Some(Order::FallSilent) if has_other_voters(&raft) => {
                         tracing::error!("disk still does not answer; keeping quiet so that others can elect");
                         silent.send_replace(true);
@@ -70,7 +70,7 @@ fn has_other_voters(raft: &Raft<TypeConfig, Machine>) -> bool {
     metrics.membership_config.voter_ids().any(|voter| voter != metrics.id)
 }
 
-/// Asks the follower that has most of the log to campaign at once. Does nothing on a follower or in a group of one.
+/// Asks the follower with the longest log to campaign at once. Does nothing on a follower or in a group of one.
 async fn hand_over(raft: Raft<TypeConfig, Machine>, patience: Duration) {
     let successor = {
         let metrics = raft.metrics();

@@ -1,12 +1,12 @@
-//! What a leader was told to be durable at another replica. It says so with each append: a replica that has less holds
-//! an older copy of its disk, or a disk that lied, and what it forgot may have made a quorum.
+//! The position that each other replica has acknowledged to this leader. Every append carries it: a replica that has
+//! less holds an older copy of its disk, or its disk lied, and entries that a quorum held may be lost.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::record::{Ballot, Position};
 
-/// The last entry that a replica acknowledged, and the term of ours in which it did. No later leader may count on it:
-/// what no quorum holds is cut by the next one.
+/// The last entry that a replica acknowledged, with the leader's term at that time. It is void for later leaders,
+/// which may cut entries that no quorum holds.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledged(Mutex<Option<(u64, Position)>>);
 
@@ -19,22 +19,22 @@ impl Acknowledged {
         }
     }
 
-    /// What was acknowledged in that term.
+    /// The acknowledged position of that term.
     pub(crate) fn in_term(&self, term: u64) -> Option<Position> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).filter(|known| known.0 == term).map(|known| known.1)
     }
 }
 
-/// Whether a replica with this vote and this last entry has forgotten what the leader by `vote` was told by it. Who
-/// votes for somebody later by now may have cut it.
+/// Whether a replica with this vote and this last entry has lost what it acknowledged to the leader with `vote`. A
+/// replica that has voted for a later leader may have cut the entry.
 pub(crate) fn has_forgotten(
     (own_vote, last): (Option<Ballot>, Option<Position>),
     vote: Ballot,
     acknowledged: Option<Position>,
 ) -> bool {
     let rank = |ballot: Ballot| (ballot.term, ballot.node);
-    // Positions grow along a log, by term and then by index, and a leader's entries come in their order: who has a
-    // later one has this one.
+    // Positions grow along a log, by term and then by index, and a leader's entries arrive in order: a replica with a
+    // later entry has this one.
     own_vote.is_none_or(|own| rank(own) <= rank(vote)) && acknowledged.is_some_and(|at| last < Some(at))
 }
 

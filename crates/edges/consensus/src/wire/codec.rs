@@ -1,4 +1,4 @@
-//! Between messages and our words; everything a peer sends is checked here before it reaches the Raft core.
+//! Converts between messages and our types; checks everything from a peer before it reaches the Raft core.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,12 +45,12 @@ impl From<pb::RaftVote> for Ballot {
     }
 }
 
-/// A vote that has to be there.
+/// A vote that must be present.
 pub(crate) fn ballot(vote: Option<pb::RaftVote>) -> Result<Ballot, Malformed> {
     vote.map(Ballot::from).ok_or(Malformed::Missing("vote"))
 }
 
-/// A vote that has to be there and to be a leader's or a candidate's.
+/// A vote that must be present, and must be a leader's or a candidate's as `committed` says.
 pub(crate) fn ballot_of(vote: Option<pb::RaftVote>, committed: bool) -> Result<Ballot, Malformed> {
     let name = |committed| if committed { "committed" } else { "a candidate's" };
     match ballot(vote)? {
@@ -130,7 +130,7 @@ impl TryFrom<pb::RaftEntry> for Record {
     }
 }
 
-/// Entries that follow `previous` without a gap: the Raft core takes this for granted.
+/// Entries that follow `previous` without a gap, which the Raft core assumes.
 pub(crate) fn records(previous: Option<Position>, entries: Vec<pb::RaftEntry>) -> Result<Vec<Record>, Malformed> {
     let mut before = previous.map(|at| at.index);
     let mut records = Vec::with_capacity(entries.len());

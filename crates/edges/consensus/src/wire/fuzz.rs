@@ -1,4 +1,4 @@
-//! What other replicas send, as functions that take any bytes: for the fuzz targets, which run them as a replica would.
+//! The parsers of other replicas' messages as functions of arbitrary bytes: for the fuzz targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,17 +16,17 @@ use crate::record::{Ballot, Body, Members, Position, Record};
 use crate::snapshot::image::{self, Image};
 use crate::timing::Timing;
 
-/// The kinds of messages: what a first byte says, modulo this.
+/// The number of kinds of messages: the first byte modulo this selects one.
 const KINDS: u8 = 7;
-/// An append to which envelope and vote are given, so that its entries are tested and not who sent them.
+/// An append with given envelope and vote, so that its entries are tested and not its sender.
 const ENTRIES: u8 = 6;
 
-/// Who is spoken to.
+/// The receiver.
 fn me() -> Addressing {
     Addressing { cluster: "blue".into(), node: 1 }
 }
 
-/// A request or an answer between replicas: the first byte says which message it is taken for. Whether it was taken.
+/// Parses a request or an answer between replicas; the first byte selects its kind. Returns whether it was accepted.
 ///
 /// # Panics
 /// For a defect only.
@@ -60,7 +60,7 @@ fn append(mut request: pb::RaftAppendRequest) -> Option<()> {
     let vote = intake::leaders_vote(from, request.vote).ok()?;
     assert!(vote.committed && vote.node == from, "{vote:?}");
 
-    // Its numbers say how old it is, whatever they are.
+    // Its numbers, whatever they are, determine its age.
     let (received, leader, arrived) = (Received::new(&Timing::lan()), (from, vote.term), Instant::now());
     assert!(received.is_recent(arrived, leader, request.answered), "nothing was answered before");
     received.answered(arrived, leader, request.number);
@@ -97,8 +97,8 @@ fn transfer(bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// A snapshot: after an even byte as its image, with its length and its hash made right; after an odd one as the parts
-/// that travel, each behind its length. Whether it was taken.
+/// Parses a snapshot: after an even byte as an image, with length and hash corrected; after an odd one as the parts in
+/// transit, each with its length in front. Returns whether it was accepted.
 ///
 /// # Panics
 /// For a defect only.
@@ -136,7 +136,7 @@ fn parts(mut bytes: &[u8]) -> Option<()> {
     an_image(taken.snapshot.to_vec())
 }
 
-/// Messages that are taken, one of each kind at least.
+/// Valid messages, at least one of each kind.
 #[must_use]
 pub fn raft_message_seeds() -> Vec<Vec<u8>> {
     use pb::{raft_append_response as appended, raft_transfer_response as transferred};
@@ -195,7 +195,7 @@ pub fn raft_message_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Snapshots that are taken: as images, and as parts.
+/// Valid snapshots: as images, and as parts.
 #[must_use]
 pub fn raft_snapshot_seeds() -> Vec<Vec<u8>> {
     use pb::raft_snapshot_part::Part;

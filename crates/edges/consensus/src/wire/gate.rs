@@ -1,23 +1,23 @@
-//! Keeps a leader that lost its quorum quiet, so that those it still reaches can elect another.
+//! Silences a leader that has lost its quorum, so that the followers it still reaches can elect another.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// Closes all log and snapshot traffic of a leader by the same slots as the library's heartbeats.
+/// Closes all log and snapshot traffic of such a leader in the same time slots as the library's heartbeats.
 ///
-/// A follower that still hears a leader does not vote for another. The library silences heartbeats of a leader without
-/// a quorum for phases of `probe`, but not replication retries and snapshots; with entries pending and a partition that
-/// cuts one way, those alone would keep the deadlock. From the last time a quorum acknowledged, plus the lease, even
-/// slots of length `probe` are closed and odd ones open.
+/// A follower that still hears a leader does not vote for another. For a leader without a quorum the library silences
+/// heartbeats in phases of `probe`, but not replication retries and snapshots; with entries pending and a one-way
+/// partition, those alone would keep the deadlock. Counted from the last acknowledgement by a quorum plus the lease,
+/// even slots of length `probe` are closed and odd ones open.
 ///
-/// A leader whose disk hangs is silent altogether, heartbeats included.
+/// A leader whose disk hangs sends nothing at all, heartbeats included.
 #[derive(Debug)]
 pub(crate) struct Gate {
     lease: Duration,
     probe: Duration,
-    /// Since when the leader is without an acknowledgement; `None` for followers and for a group of one voter.
+    /// Since when the leader has had no acknowledgement; `None` for followers and for a group of one voter.
     since: Mutex<Option<Instant>>,
     /// Whether the disk hangs.
     stalled: watch::Receiver<bool>,
@@ -28,17 +28,17 @@ impl Gate {
         Self { lease, probe, since: Mutex::new(None), stalled }
     }
 
-    /// Whether the disk hangs, so that nothing may go out that keeps followers loyal.
+    /// Whether the disk hangs, so that nothing may be sent that keeps followers loyal.
     pub(crate) fn is_stalled(&self) -> bool {
         *self.stalled.borrow()
     }
 
-    /// Takes the instant of the last acknowledgement by a quorum, or of becoming leader.
+    /// Sets the time of the last acknowledgement by a quorum, or of becoming leader.
     pub(crate) fn note(&self, since: Option<Instant>) {
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// Whether log and snapshot traffic may go out.
+    /// Whether log and snapshot traffic may be sent.
     pub(crate) fn is_open(&self, now: Instant) -> bool {
         #[cfg(feature = "planted-faults")]
         if crate::planted::is(crate::planted::Bug::NoQuorumGate) {

@@ -1,4 +1,4 @@
-//! A group over real gRPC in which what replicas answer to a leader can be held back.
+//! A group over real gRPC in which replicas' answers to a leader can be held back.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use super::pb::{self, raft_append_response::Outcome, raft_server::Raft, raft_ser
 use crate::limits::APPENDS_UNANSWERED_MAX;
 use crate::{ControlGroup, Engine, GroupConfig, Leadership, OnDiskError, StateMachine, Timing};
 
-/// Messages in a row that are not believed, before what became of them is looked at.
+/// Consecutive stale messages before the result is checked.
 const STALE_IN_A_ROW: u64 = 5;
 
 /// The commands that were applied.
@@ -48,12 +48,12 @@ impl StateMachine for Applied {
     }
 }
 
-/// The service as it is, whose answers to appends of one leader wait.
+/// The real service, but with held-back answers to appends of one leader.
 struct Held {
     service: RaftService,
-    /// Whose.
+    /// That leader.
     held: watch::Receiver<Option<NodeId>>,
-    /// Appends that were under way for too long, so far.
+    /// Stale appends so far.
     stale: watch::Sender<u64>,
 }
 
@@ -83,7 +83,7 @@ impl Raft for Held {
                 answer
             }
         });
-        // Held back, and not stopped: what comes after them is taken all the same.
+        // Answers are delayed, not stopped: later appends are accepted all the same.
         Ok(Response::new(Box::pin(answers.buffered(APPENDS_UNANSWERED_MAX))))
     }
 
@@ -113,7 +113,7 @@ impl Raft for Held {
 struct Replica {
     group: ControlGroup,
     applied: Applied,
-    /// Whose appends it answers to nobody's ears.
+    /// The leader whose answers are held back.
     hold: watch::Sender<Option<NodeId>>,
     stale: watch::Receiver<u64>,
     server: JoinHandle<()>,
@@ -159,7 +159,7 @@ impl Group {
         Self { replicas, _dirs: dirs }
     }
 
-    /// Who leads with a quorum, and in which term.
+    /// The leader with a quorum, and its term.
     async fn leader(&self) -> (NodeId, u64) {
         until("a leader with a quorum", || async {
             let (node, replica) = self.replicas.iter().find(|(_, replica)| replica.leadership().is_leader)?;
@@ -177,7 +177,7 @@ impl Group {
     }
 }
 
-/// Waits for `count` more messages that a follower does not believe; or until somebody else leads.
+/// Waits for `count` more messages that a follower considers stale, or until another replica leads.
 async fn stale_again(group: &Group, follower: &Replica, leader: (NodeId, u64), count: u64) {
     let expected = *follower.stale.borrow() + count;
     until("messages that are not believed, or another leader", || async {
@@ -186,9 +186,9 @@ async fn stale_again(group: &Group, follower: &Replica, leader: (NodeId, u64), c
     .await;
 }
 
-/// One follower's answers are lost. Its leader keeps the quorum that it has with the other one, so nothing but the
-/// numbers of the messages tells the follower. Returns that one; none if another leader was elected meanwhile, which a
-/// busy machine may bring about.
+/// One follower's answers are lost. The leader keeps its quorum with the other one, so only the numbers of the
+/// messages tell the follower. Returns that follower; none if another leader was elected meanwhile, which may happen
+/// on a busy machine.
 async fn not_believed_by_one(group: &Group, command: &str) -> Option<NodeId> {
     let leader = group.leader().await;
     let (&id, follower) = group.replicas.iter().find(|(node, _)| **node != leader.0).expect("a follower");
@@ -214,11 +214,11 @@ async fn a_leader_that_hears_no_answers_is_not_believed() {
             break (follower, command);
         }
     };
-    // Answers get through again, and with them comes what was missed.
+    // Answers get through again, and the follower catches up.
     let follower = &group.replicas[&follower];
     until("it is believed again", || async { follower.applied.has(&command).then_some(()) }).await;
 
-    // Nobody's answers get through, and an entry waits to be agreed.
+    // No answers get through, and an entry waits for its commit.
     let (leader, term) = group.leader().await;
     for replica in group.replicas.values() {
         replica.hold.send_replace(Some(leader));

@@ -1,5 +1,5 @@
-//! What another replica asks, checked and put into the core's words. Pure: who it may be and when it came is the
-//! service's.
+//! Checks another replica's requests and converts them to the core's types. Pure: authentication and time of arrival
+//! are the service's business.
 
 use bytes::BytesMut;
 use openraft::Snapshot;
@@ -19,7 +19,7 @@ fn refuse(error: Malformed) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-/// Who speaks, if it means this replica of this cluster in this release's words.
+/// The sender, if the message is for this replica of this cluster and in this release's format.
 pub(super) fn meant_for(me: &Addressing, envelope: Option<pb::RaftEnvelope>) -> Result<u64, Status> {
     let envelope = envelope.ok_or_else(|| refuse(Malformed::Missing("envelope")))?;
     if envelope.format != WIRE_FORMAT {
@@ -43,13 +43,13 @@ pub(super) fn meant_for(me: &Addressing, envelope: Option<pb::RaftEnvelope>) -> 
     Ok(envelope.from)
 }
 
-/// The vote by which `from` leads.
+/// The vote that makes `from` leader.
 pub(super) fn leaders_vote(from: u64, vote: Option<pb::RaftVote>) -> Result<Ballot, Status> {
     let vote = codec::ballot_of(vote, true).map_err(refuse)?;
     speaks_for_itself(from, vote)
 }
 
-/// A node asks and leads in its own name only.
+/// A node requests and leads under its own id only.
 fn speaks_for_itself(from: u64, vote: Ballot) -> Result<Ballot, Status> {
     if vote.node == from {
         Ok(vote)
@@ -58,7 +58,7 @@ fn speaks_for_itself(from: u64, vote: Ballot) -> Result<Ballot, Status> {
     }
 }
 
-/// Entries, or none, of who leads by `vote`.
+/// The append, possibly without entries, of the leader with `vote`.
 pub(super) fn append(vote: Ballot, request: pb::RaftAppendRequest) -> Result<AppendEntriesRequest<TypeConfig>, Status> {
     let previous = request.previous.map(Position::from);
     let records = codec::records(previous, request.entries).map_err(refuse)?;
@@ -71,7 +71,7 @@ pub(super) fn append(vote: Ballot, request: pb::RaftAppendRequest) -> Result<App
     })
 }
 
-/// What a candidate asks.
+/// A candidate's request.
 pub(super) fn vote(from: u64, request: &pb::RaftVoteRequest) -> Result<VoteRequest<TypeConfig>, Status> {
     let vote = codec::ballot_of(request.vote, false).map_err(refuse)?;
     let vote = speaks_for_itself(from, vote)?;
@@ -81,7 +81,7 @@ pub(super) fn vote(from: u64, request: &pb::RaftVoteRequest) -> Result<VoteReque
     Ok(rpc)
 }
 
-/// What a leader says of who shall follow it.
+/// A leader's request to a successor.
 pub(super) fn transfer(
     from: u64,
     request: &pb::RaftTransferRequest,
@@ -91,7 +91,7 @@ pub(super) fn transfer(
     Ok(TransferLeaderRequest::new(vote.into(), request.successor, last_log))
 }
 
-/// The header that a snapshot begins with.
+/// The header at the beginning of a snapshot.
 pub(super) fn snapshot_header(first: Option<pb::RaftSnapshotPart>) -> Result<pb::RaftSnapshotHeader, Status> {
     match first.and_then(|first| first.part) {
         Some(pb::raft_snapshot_part::Part::Header(header)) => Ok(header),
@@ -107,14 +107,14 @@ pub(super) struct SnapshotIntake {
 }
 
 impl SnapshotIntake {
-    /// One that is announced to have so many bytes.
+    /// A snapshot with this announced length in bytes.
     pub(super) fn new(length: u64) -> Result<Self, Status> {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > SNAPSHOT_IMAGE_BYTES_MAX {
             let max = SNAPSHOT_IMAGE_BYTES_MAX;
             return Err(refuse(Malformed::TooMany { what: "length of a snapshot", got: length, max }));
         }
-        // Room is made for what comes, not for what is announced.
+        // Memory is allocated for what arrives, not for what is announced.
         Ok(Self { length, bytes: BytesMut::new() })
     }
 
@@ -131,7 +131,7 @@ impl SnapshotIntake {
         Ok(())
     }
 
-    /// All chunks are here. Verified now, so that a damaged image is the sender's error and never the core's.
+    /// All chunks have arrived. Verified here, so that a damaged image is the sender's error and never the core's.
     pub(super) fn end(self, cluster: &str) -> Result<SnapshotOf, Status> {
         let snapshot = self.bytes.freeze();
         let image = image::decode(&snapshot, cluster).map_err(|error| Status::data_loss(error.to_string()))?;

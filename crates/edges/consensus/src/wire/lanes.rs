@@ -15,7 +15,7 @@ use crate::limits::WIRE_FORMAT;
 use crate::raft_types::TypeConfig;
 use crate::timing::Timing;
 
-/// What a node says of itself in every request.
+/// The identity that a node puts into every request.
 #[derive(Debug, Clone)]
 pub(crate) struct Addressing {
     pub(crate) cluster: String,
@@ -28,13 +28,13 @@ impl Addressing {
     }
 }
 
-/// Who is reached where, and for what.
+/// Target, address and kind of traffic of a connection.
 type Lane = (u64, String, Traffic);
 
-/// One connection per peer and kind of traffic, dialled when first used and shared by everything that talks to it.
+/// One connection per peer and kind of traffic, dialled at first use and shared.
 ///
-/// Heartbeats have their own, so that neither a batch of entries nor a snapshot in front of them makes a healthy leader
-/// look dead.
+/// Heartbeats have their own, so that neither a batch of entries nor a snapshot in front of them makes a healthy
+/// leader look dead.
 #[derive(Debug, Clone)]
 pub(crate) struct Lanes {
     me: Addressing,
@@ -42,7 +42,7 @@ pub(crate) struct Lanes {
     timing: Timing,
     gate: Arc<Gate>,
     clients: Arc<Mutex<HashMap<Lane, PeerClient>>>,
-    /// By target, whatever leads there and for whatever term.
+    /// By target, for all terms.
     sent: Arc<Mutex<HashMap<u64, Arc<Sent>>>>,
 }
 
@@ -62,7 +62,7 @@ impl Lanes {
         if let Some(client) = clients.get(&key) {
             return Ok(client.clone());
         }
-        // A member that moved leaves its old connection behind; it goes with the new one's arrival.
+        // A member that moved leaves its old connection behind; it is dropped when the new one is made.
         clients.retain(|(node, _, lane), _| (*node, *lane) != (target, traffic));
         let channel = self
             .net
@@ -74,7 +74,7 @@ impl Lanes {
     }
 }
 
-/// tonic has no deadline of its own anywhere: a black-holed peer would hold a call for ever.
+/// tonic sets no deadlines by itself: a black-holed peer would block a call for ever.
 fn endpoint(address: &str, timing: &Timing, traffic: Traffic) -> Result<Endpoint, String> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|error| format!("member address \"{address}\" is not host:port: {error}"))?;

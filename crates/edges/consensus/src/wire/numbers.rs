@@ -1,4 +1,4 @@
-//! Numbers of appends: by them a receiver tells how old one is that arrives.
+//! Numbers of appends: they let a receiver detect old messages.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crate::limits::MEMBERS_MAX;
 use crate::round_trip::RoundTrip;
 use crate::timing::Timing;
 
-/// What was sent to one replica, over all connections to it.
+/// Messages sent to one replica, over all connections to it.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
     last: AtomicU64,
@@ -19,37 +19,36 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// The number of the next message, and the largest one that was answered.
+    /// The number of the next message, and the largest number that was answered.
     pub(crate) fn next(&self) -> (u64, u64) {
         let answered = self.answered.load(Ordering::Relaxed);
         (self.last.fetch_add(1, Ordering::Relaxed) + 1, answered)
     }
 
-    /// The message of that number was answered, whatever the answer is.
+    /// The message with this number was answered, whatever the answer.
     pub(crate) fn answered(&self, number: u64) {
         self.answered.fetch_max(number, Ordering::Relaxed);
     }
 }
 
-/// What leaders have sent here. Over a link that hardly moves heartbeats arrive that were sent long ago; taken for
-/// signs of life they would keep this node loyal for as long as the link has some left, whatever has become of who sent
-/// them.
+/// Messages from leaders. Over a very slow link heartbeats arrive long after they were sent. Counted as signs of life
+/// they would keep this node loyal while the link has some left, even if the sender is long gone.
 #[derive(Debug)]
 pub(crate) struct Received {
     patience: Duration,
-    /// By the sender: the term in which it leads, and what it knows of its answers. In each term it may be another
-    /// process.
+    /// By sender: the term in which it leads, and its unconfirmed answers. In each term it may be another process.
     senders: Mutex<HashMap<u64, (u64, RoundTrip)>>,
 }
 
 impl Received {
     pub(crate) fn new(timing: &Timing) -> Self {
-        // Whoever is silent for so long is replaced: a pause that costs no leadership makes no message stale either.
+        // A leader that is silent for this long is replaced; so a pause that costs no leadership makes no message
+        // stale either.
         Self { patience: timing.election_max * 2, senders: Mutex::default() }
     }
 
-    /// Whether a message was sent lately by the leader of `term`, which had the answer to the one of number `echoed`
-    /// last.
+    /// Whether a message from the leader of `term` was sent recently, if the last answer that it had received was the
+    /// one to number `echoed`.
     pub(crate) fn is_recent(&self, now: Instant, (from, term): (u64, u64), echoed: u64) -> bool {
         #[cfg(feature = "planted-faults")]
         if crate::planted::is(crate::planted::Bug::OldAppendsBelieved) {
@@ -62,12 +61,12 @@ impl Received {
                 forget_the_oldest(&mut senders, from);
             }
         }
-        // One of an older term is the core's to refuse.
+        // A message of an older term is left for the core to refuse.
         let leads = senders.get_mut(&from).filter(|(known, _)| *known == term);
         leads.is_none_or(|(_, trip)| trip.is_recent(now, echoed))
     }
 
-    /// The message of that number is answered now.
+    /// The message with this number is answered now.
     pub(crate) fn answered(&self, now: Instant, (from, term): (u64, u64), number: u64) {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, trip)) = senders.get_mut(&from)
@@ -79,8 +78,8 @@ impl Received {
     }
 }
 
-/// Replicas come and go, and their ids are never used again. The lowest term is that of the leader who will be heard of
-/// least likely; among equals `newest` stays.
+/// Replicas come and go, and their ids are never reused. The sender with the lowest term is the least likely to lead
+/// again; among equals `newest` stays.
 fn forget_the_oldest(senders: &mut HashMap<u64, (u64, RoundTrip)>, newest: u64) {
     let oldest = senders.iter().min_by_key(|&(&from, &(term, _))| (term, from == newest, from));
     if let Some(oldest) = oldest.map(|(&from, _)| from) {
@@ -94,8 +93,8 @@ mod tests {
 
     const LEADER: u64 = 1;
 
-    /// Two seconds of heartbeats that take `under_way` each way: when each arrived, and whether it was taken for a sign
-    /// of life.
+    /// Two seconds of heartbeats with this delay each way: when each arrived, and whether it counted as a sign of
+    /// life.
     fn arrived(under_way: impl Fn(u64) -> u64) -> Vec<(u64, bool)> {
         let (sent, received, start) = (Sent::default(), Received::new(&Timing::lan()), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
@@ -122,7 +121,7 @@ mod tests {
     fn heartbeats_over_a_link_that_moves_are_signs_of_life_and_those_of_one_that_hardly_does_are_not() {
         let taken = |arrived: &[(u64, bool)]| arrived.iter().filter(|(_, recent)| *recent).count();
         assert_eq!(taken(&arrived(|_| 5)), 100, "far away");
-        // A quarter of what is sent gets through.
+        // A quarter of the traffic gets through.
         let dripping = arrived(|ms| 3 * ms);
         let (last, last_taken) = (dripping.last().unwrap().0, dripping.iter().rfind(|(_, recent)| *recent).unwrap().0);
         assert!(last_taken < 400 && last > 1_900, "believed, they would keep a follower loyal: {dripping:?}");

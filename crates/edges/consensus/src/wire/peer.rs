@@ -26,7 +26,7 @@ use crate::raft_types::{LeaderIdOf, TypeConfig, VoteOf};
 use crate::record::{Ballot, Position, Record};
 use crate::timing::Timing;
 
-/// What a connection carries.
+/// The traffic of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Traffic {
     /// Entries, votes and transfers.
@@ -40,7 +40,7 @@ pub(crate) enum Traffic {
 pub(crate) struct Peer {
     me: Addressing,
     target: u64,
-    /// Or why there is none.
+    /// The client, or why there is none.
     client: Result<PeerClient, String>,
     traffic: Traffic,
     timing: Timing,
@@ -105,7 +105,7 @@ impl Peer {
         }
     }
 
-    /// Waits for an answer until `limit`; says what went wrong in the library's words.
+    /// Waits for an answer until `limit`; converts errors to the library's type.
     async fn call<T>(
         &self,
         action: RPCTypes,
@@ -132,7 +132,7 @@ impl Peer {
         }
     }
 
-    /// The library budgets a vote by the shortest election timeout; ours may be shorter, never longer.
+    /// The library limits a vote by the shortest election timeout; our limit may be shorter, never longer.
     fn limit(&self, option: &RPCOption) -> Duration {
         option.soft_ttl().min(self.timing.rpc_timeout)
     }
@@ -171,7 +171,7 @@ pub(super) fn append_response(response: pb::RaftAppendResponse) -> Result<Append
         }
         Outcome::Conflict(_) => Ok(AppendEntriesResponse::Conflict),
         Outcome::HigherVote(vote) => Ok(AppendEntriesResponse::HigherVote(Ballot::from(vote).into())),
-        // The next one knows of this answer, and is sent at once.
+        // The next message confirms this answer, and is sent at once.
         Outcome::Stale(_) => {
             Err(RPCError::Network(NetworkError::from_string("the request was under way for too long")))
         }
@@ -204,14 +204,14 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         rpc: AppendEntriesRequest<TypeConfig>,
         _option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, Failure> {
-        // The library's budget for both kinds is one heartbeat interval, which a follower's fsync alone can take. For
-        // entries ours counts; heartbeats it gives up, but an answer that comes later, within ours, says all the same
-        // that the link moves: the stream reads it.
+        // The library's limit for appends is one heartbeat interval, which a follower's fsync alone can take. For
+        // entries our limit applies. For heartbeats the library gives up, but the stream still reads a later answer
+        // within our limit, which shows that the link works.
         self.pass_gate()?;
         let client = self.client.as_ref().map_err(unreachable)?;
         let (vote, last) = (Ballot::from(rpc.vote), rpc.entries.last().map(|entry| Position::from(entry.log_id)));
         let request = pb::RaftAppendRequest {
-            // The stream counts.
+            // Set by the stream.
             number: 0,
             answered: 0,
             acknowledged: None,
@@ -299,7 +299,7 @@ fn snapshot_parts(envelope: Option<pb::RaftEnvelope>, vote: Ballot, image: Bytes
     let mut parts = vec![pb::RaftSnapshotPart { part: Some(Part::Header(header)) }];
     let mut rest = image;
     while !rest.is_empty() {
-        // Slices of the same allocation: nothing is copied before the socket.
+        // Slices of the same allocation: no copy before the socket.
         let chunk = rest.split_to(rest.len().min(SNAPSHOT_CHUNK_BYTES));
         parts.push(pb::RaftSnapshotPart { part: Some(Part::Chunk(chunk)) });
     }
@@ -317,7 +317,8 @@ mod tests {
         Peer::new(me, target, Err("not connected".into()), Traffic::Log, Timing::lan(), Arc::new(gate))
     }
 
-    /// A hand-over goes to every voter; one that took it as meant for itself would campaign against the successor.
+    /// A hand-over request goes to every voter; a voter that considers itself the target would campaign against the
+    /// successor.
     #[test]
     fn a_hand_over_names_the_successor_whoever_is_told() {
         let vote = Ballot { term: 3, node: 1, committed: true };

@@ -1,4 +1,4 @@
-//! The server side: checks who is meant, checks what is said, hands it to the Raft core.
+//! The server side: checks addressee and content, and passes messages to the Raft core.
 
 use std::fmt;
 use std::pin::Pin;
@@ -60,7 +60,7 @@ impl RaftService {
         Self { me: Arc::new(me), raft, participation, received, heard, removed, leadership }
     }
 
-    /// Only this cluster's members may speak, and only to whom they mean.
+    /// Accepts only members of this cluster, and only messages addressed to this node.
     fn admit(&self, peer: &PeerInfo, envelope: Option<pb::RaftEnvelope>) -> Result<u64, Status> {
         let from = intake::meant_for(&self.me, envelope)?;
         if !peer.may_be(Role::Scheduler, &from.to_string()) {
@@ -78,7 +78,7 @@ impl RaftService {
         Ok(from)
     }
 
-    /// Answers to what one peer sends, in order, until this replica stops: a server that drains waits for its streams.
+    /// Answers to one peer's messages, in order, until this replica stops: a draining server waits for its streams.
     pub(super) fn answers(
         &self,
         peer: PeerInfo,
@@ -91,7 +91,7 @@ impl RaftService {
             let here = Arc::clone(&here);
             async move { here.0.append(&here.1, request?).await }
         });
-        // Each goes to the core as it arrives; only the answers wait for each other.
+        // Each message goes to the core on arrival; only the answers wait for each other.
         answers.buffered(APPENDS_UNANSWERED_MAX).take_until(stopped)
     }
 
@@ -227,7 +227,7 @@ mod tests {
     use crate::snapshot::image::{self, Image};
     use crate::{ControlGroup, Engine, GroupConfig, OnDiskError, StateMachine};
 
-    /// Would panic if the core ever saw what it is sent.
+    /// Panics if a message reaches the core.
     struct Untouchable;
 
     impl StateMachine for Untouchable {
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// A group of one, over plaintext, that refuses whoever is in `removed`.
+    /// A group of one, over plaintext, that refuses the nodes in `removed`.
     async fn served(
         removed: impl Fn(NodeId) -> bool + Send + Sync + 'static,
     ) -> (ControlGroup, RaftClient<tonic::transport::Channel>, impl FnOnce(), tempfile::TempDir) {
@@ -268,7 +268,7 @@ mod tests {
         pb::RaftAppendRequest { envelope: Some(envelope()), vote: Some(vote.into()), number, ..Default::default() }
     }
 
-    /// What a stream answers to these requests, and how it ends.
+    /// The stream's answers to these requests, and how it ends.
     async fn replicated(
         client: &mut RaftClient<tonic::transport::Channel>,
         requests: Vec<pb::RaftAppendRequest>,
@@ -327,7 +327,7 @@ mod tests {
         end();
     }
 
-    /// Who may call is looked at when a stream opens; who was removed since has it open.
+    /// Callers are checked when a stream opens; a replica that was removed later has its stream open.
     #[tokio::test]
     async fn a_replica_that_is_removed_is_refused_over_the_stream_that_it_has() {
         let removed = Arc::new(AtomicBool::new(false));
@@ -361,8 +361,8 @@ mod tests {
         end();
     }
 
-    /// Until there were formats the cluster's name stood elsewhere: each side finds that the other is of another
-    /// release.
+    /// Before formats were numbered, the cluster's name was in another field: each side finds that the other is of
+    /// another release.
     #[test]
     fn formats_of_different_releases_refuse_each_other() {
         #[derive(Clone, PartialEq, prost::Message)]

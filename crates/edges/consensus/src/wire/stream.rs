@@ -1,4 +1,4 @@
-//! Appends to one replica over one connection: a call that stays, instead of one for each.
+//! Appends to one replica over one connection: one long-lived call instead of one per append.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,25 +16,25 @@ use super::pb::{self, raft_client::RaftClient};
 use crate::limits::APPENDS_UNANSWERED_MAX;
 use crate::record::Position;
 
-/// What became of an append.
+/// The result of an append.
 pub(crate) type Answer = Result<pb::RaftAppendResponse, Status>;
 
-/// Sends appends, and matches what is answered.
+/// Sends appends, and matches the answers.
 ///
-/// A call of its own for each heartbeat costs its headers, its deadline and its tasks at both ends, a hundred times a
-/// second. So the call is made once, and made again after whatever ends it: a refusal, a lost connection, an answer to
-/// nothing that was asked, or an append that nobody has answered within the deadline of calls. Whatever was still on
-/// its way is then given up with the stream, as it is with a call.
+/// A call per heartbeat costs headers, a deadline and tasks at both ends, a hundred times a second. So one call stays
+/// open. It is replaced when it ends: after a refusal, a lost connection, an answer that matches no request, or an
+/// append without an answer within the calls' deadline. Appends in flight are then abandoned with it, as in single
+/// calls.
 #[derive(Debug)]
 pub(crate) struct AppendStream {
     client: RaftClient<Channel>,
-    /// For how long an append may be unanswered.
+    /// How long an append may be unanswered.
     limit: Duration,
     sent: Arc<Sent>,
     open: Mutex<Option<Open>>,
 }
 
-/// A call under way; dropped it is given up.
+/// An open call; dropping it cancels it.
 #[derive(Debug)]
 struct Open {
     requests: mpsc::Sender<pb::RaftAppendRequest>,
@@ -53,13 +53,13 @@ impl AppendStream {
         Self { client, limit, sent, open: Mutex::default() }
     }
 
-    /// Sends an append, which gets its number here. The answer comes later, or the receiver closes: then the call has
+    /// Sends an append, which gets its number here. The answer comes later; a closed receiver means that the call has
     /// ended.
     pub(crate) fn send(&self, mut request: pb::RaftAppendRequest) -> oneshot::Receiver<Answer> {
         let now = Instant::now();
         let (answer, answered) = oneshot::channel();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        // In the order of their numbers: nobody else sends meanwhile.
+        // In the order of the numbers: no other task sends meanwhile.
         (request.number, request.answered) = self.sent.next();
         let acknowledged = request.vote.and_then(|vote| self.sent.acknowledged.in_term(vote.term));
         request.acknowledged = acknowledged.map(Into::into);
@@ -73,13 +73,14 @@ impl AppendStream {
             let _ = lock(&call.unanswered).ask(waiting, self.limit);
         }
         if let Some(open) = open.as_ref() {
-            // There is room: no more are on their way than are unanswered. A call that ends tells those who wait.
+            // There is room: the queue holds at most the unanswered appends. If the call has ended, its waiters are
+            // notified.
             let _ = open.requests.try_send(request);
         }
         answered
     }
 
-    /// The receiver has told this node, as leader of `term`, that the entry is durable there.
+    /// The receiver has reported to this node, as leader of `term`, that the entry is durable there.
     pub(crate) fn acknowledged(&self, term: u64, at: Position) {
         self.sent.acknowledged.note(term, at);
     }
@@ -105,8 +106,8 @@ fn lock(unanswered: &Mutex<Unanswered>) -> MutexGuard<'_, Unanswered> {
     unanswered.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads answers until the call ends, and says why it did. One that comes after its deadline counts for nothing: over a
-/// link that takes so long nobody agrees, and who is told of such answers would stay loyal all the same.
+/// Reads answers until the call ends, and returns the reason. Answers after their deadline are ignored: over such a
+/// slow link no entry is committed, and a leader that counted them would still keep its followers loyal.
 async fn read(
     mut answers: Streaming<pb::RaftAppendResponse>,
     asked: &Mutex<Unanswered>,
@@ -128,7 +129,7 @@ async fn read(
     }
 }
 
-/// Appends of one call that were sent and not answered, in order.
+/// Unanswered appends of one call, in order.
 #[derive(Debug, Default)]
 struct Unanswered {
     waiting: VecDeque<Waiting>,
@@ -143,10 +144,11 @@ struct Waiting {
 }
 
 impl Unanswered {
-    /// One more is sent, if the call goes on and moves.
+    /// Registers one more append, if the call is usable.
     ///
     /// # Errors
-    /// Gives it back: the call has ended, or the oldest is unanswered for longer than `limit`, or too many are.
+    /// Returns the append: the call has ended, its oldest append has been unanswered for longer than `limit`, or too
+    /// many are unanswered.
     fn ask(&mut self, append: Waiting, limit: Duration) -> Result<(), Waiting> {
         let overdue = |oldest: &Waiting| append.since.saturating_duration_since(oldest.since) > limit;
         if self.ended || self.waiting.len() >= APPENDS_UNANSWERED_MAX || self.waiting.front().is_some_and(overdue) {
@@ -159,19 +161,19 @@ impl Unanswered {
     /// Takes an answer. Returns when the append was sent.
     ///
     /// # Errors
-    /// It is not one to the oldest append without one.
+    /// It does not answer the oldest unanswered append.
     fn answered(&mut self, answer: pb::RaftAppendResponse) -> Result<Instant, Status> {
         let expected = self.waiting.front().map(|oldest| oldest.number);
         let Some(oldest) = self.waiting.pop_front().filter(|oldest| oldest.number == answer.number) else {
             let got = answer.number;
             return Err(Status::data_loss(format!("answer to request {got}, expected one to {expected:?}")));
         };
-        // Whoever asked may have given up: heartbeats do after one heartbeat.
+        // The waiter may have given up: heartbeats do after one interval.
         let _ = oldest.answer.send(Ok(answer));
         Ok(oldest.since)
     }
 
-    /// Nothing is answered any more.
+    /// Ends the call: no more answers will come.
     fn end(&mut self, why: &Status) {
         self.ended = true;
         for waiting in self.waiting.drain(..) {
@@ -251,8 +253,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes back, and in whatever order: nobody gets the answer to what another asked, each gets one at
-        /// most, and no more wait than may.
+        /// Whatever answers come, in whatever order: no request gets another's answer, each gets at most one, and the
+        /// number of waiting requests stays within the limit.
         #[test]
         fn nobody_gets_the_answer_to_anything_else(steps in prop::collection::vec((any::<bool>(), 0_u64..12), 1..80)) {
             let (mut asked, start, mut receivers) = (Unanswered::default(), Instant::now(), Vec::new());

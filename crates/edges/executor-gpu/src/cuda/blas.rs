@@ -1,7 +1,7 @@
-//! Products of square matrices by cuBLASLt: everything that does not change from one to the next is made once.
+//! Products of square matrices with cuBLASLt; everything that stays the same between products is set up once.
 //!
-//! The crate's own handle makes descriptions anew and asks for a kernel for each product, and panics where there is no
-//! memory for its workspace or the library cannot let go of it. So its thinner layer is used here.
+//! cudarc's own handle creates descriptors and selects a kernel for each product, and panics if there is no memory for
+//! its workspace or the library cannot release it. So its lower layer is used here.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::overlap::{DeviceError, Lane};
 /// As NVIDIA advises for Hopper and later; older ones are advised less (cuBLAS, "cublasSetWorkspace").
 const WORKSPACE_BYTES: usize = 32 << 20;
 
-/// cuBLASLt, opened for one GPU's lane of computations.
+/// cuBLASLt, opened for one GPU's compute lane.
 pub(super) struct Blas {
     /// Lets go of the library before the workspace. (Fields are dropped in their order.)
     handle: Handle,
@@ -25,13 +25,13 @@ pub(super) struct Blas {
     lane: Arc<CudaStream>,
 }
 
-/// How matrices of so many rows are multiplied.
+/// How matrices with this many rows are multiplied.
 pub(super) struct Square {
     layout: Layout,
     algorithm: sys::cublasLtMatmulAlgo_t,
 }
 
-/// Something of cuBLASLt's that has to be given back. A library that refuses that is told of, and not worth a panic.
+/// An object of cuBLASLt that must be released. An error of its release is logged, and not worth a panic.
 macro_rules! owned {
     ($name:ident, $raw:ty, $destroy:path) => {
         struct $name($raw);

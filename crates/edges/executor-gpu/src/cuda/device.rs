@@ -1,4 +1,4 @@
-//! The port of the overlap on a GPU: streams are lanes, CUDA's events are events.
+//! The overlap's device port on a GPU: lanes are CUDA streams.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::errors::device_error;
 use super::pinned::PinnedBuffer;
 use crate::overlap::{Device, DeviceError, Event, Extent, Lane, SLOTS, Span, Spans};
 
-/// Tensors begin at multiples of this: as the driver's own allocations, which is more than any kernel asks for.
+/// Tensors begin at multiples of this: like the driver's own allocations, and more than any kernel requires.
 pub(super) const ALIGNMENT: usize = 256;
 
 /// What runs on a device, and its device memory.
@@ -75,12 +75,12 @@ impl Tensors {
     }
 }
 
-/// The host's memory and the events of a slot.
+/// The host memory and the events of a slot.
 #[derive(Debug)]
 struct Slot {
     inputs: PinnedBuffer,
     outputs: PinnedBuffer,
-    /// By lane: when its work began, and when it was done, which is the event of the overlap.
+    /// By lane: start and end of its work; the end is the event of the overlap.
     began: [CudaEvent; 3],
     done: [CudaEvent; 3],
 }
@@ -94,12 +94,12 @@ pub struct CudaDevice<P> {
     inputs: Tensors,
     outputs: Tensors,
     slots: [Slot; SLOTS],
-    /// From which spans are counted.
+    /// The origin of spans.
     zero: CudaEvent,
 }
 
 impl<P: Program> CudaDevice<P> {
-    /// Takes host memory and events for a program whose tensors have so many bytes per item.
+    /// Allocates host memory and events for a program with these bytes per item and tensor.
     pub(super) fn new(
         cuda: &Cuda,
         program: P,
@@ -215,7 +215,7 @@ impl<P: Program> Device for CudaDevice<P> {
 
     fn is_reached(&mut self, event: Event) -> Result<bool, DeviceError> {
         self.cuda.context().bind_to_thread().map_err(device_error)?;
-        // cudarc's own call takes an error for "not yet", and would wait for ever.
+        // cudarc's own call treats an error as "not yet", and would wait for ever.
         // SAFETY: the event lives in `self`.
         match unsafe { result::event::query(self.event(event).cu_event()) } {
             Ok(()) => Ok(true),
@@ -245,8 +245,8 @@ impl<P: Program> Device for CudaDevice<P> {
     }
 }
 
-/// Milliseconds between two events, once both are reached. cudarc's own call wants an entry of the driver that those
-/// for CUDA before 12.8 lack, and panics without it; this takes the one that there is.
+/// Milliseconds between two events that have been reached. cudarc's own call needs a driver entry that drivers before
+/// CUDA 12.8 lack, and panics without it; this uses whichever entry exists.
 fn elapsed_ms(from: &CudaEvent, to: &CudaEvent) -> Result<f32, DeviceError> {
     type ElapsedTime = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> CUresult;
     const NAMES: [&str; 2] = ["cuEventElapsedTime", "cuEventElapsedTime_v2"];

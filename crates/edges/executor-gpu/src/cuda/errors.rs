@@ -1,4 +1,4 @@
-//! What can go wrong with GPUs, in words.
+//! Errors of GPUs.
 
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;

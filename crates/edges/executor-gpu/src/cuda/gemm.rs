@@ -1,4 +1,4 @@
-//! Chains of matrix products by cuBLASLt, as long as a profile says.
+//! Chains of matrix products with cuBLASLt that take as long as a profile says.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,16 +16,15 @@ use crate::gemm::{Calibration, Chain, LINK_SIZES, Step, TOLERANCE, Trial};
 use crate::overlap::{Device, DeviceError, Lane, SLOTS};
 use crate::staged_model::{Answers, StagedModel, Turn};
 
-/// Runs of each trial that count, and those before them that do not: the first of a size makes cuBLASLt choose a
-/// kernel.
+/// Counted runs of each trial, and warm-up runs before them: the first run of a size makes cuBLASLt choose a kernel.
 const RUNS: usize = 5;
 const WARMUP_RUNS: usize = 2;
 
-/// A GPU that takes ℓ(b) by multiplying matrices, and answers with checksums of what it was given: as an emulated one
-/// does, but with real copies and a real queue.
+/// A GPU that takes ℓ(b) by multiplying matrices, and answers with checksums of its inputs: like an emulated one, but
+/// with real copies and a real queue.
 pub type GemmModel = StagedModel<CudaDevice<GemmProgram>>;
 
-/// The matrices of all links, and what multiplies them.
+/// The matrices of all links, and their multiplication.
 pub(super) struct Products {
     blas: Blas,
     /// By place in [`LINK_SIZES`].
@@ -35,10 +34,10 @@ pub(super) struct Products {
 struct Matrices {
     square: Square,
     weights: CudaSlice<f32>,
-    /// Every link multiplies these. Chains that went on from the result of the last one would leave the range of
-    /// numbers within days, and products of infinities need not take as long as those of numbers.
+    /// Every link multiplies these. Feeding each result into the next product would leave the range of numbers within
+    /// days, and products of infinities may take a different time.
     given: CudaSlice<f32>,
-    /// Every link writes these. Links do not overlap: a lane does one thing after the other.
+    /// Every link writes these. Links do not overlap: a lane is serial.
     result: CudaSlice<f32>,
 }
 
@@ -48,7 +47,7 @@ pub struct GemmProgram {
     products: Arc<Mutex<Products>>,
     /// The first one is for one item.
     chains: Vec<Chain>,
-    /// Instead of the chains, while they are looked for.
+    /// Replaces the chains during calibration.
     trial: Option<Chain>,
     tensors: Tensors,
     /// Inputs and outputs of each slot.
@@ -143,8 +142,8 @@ fn address(memory: &CudaSlice<u8>, lane: &Arc<CudaStream>) -> u64 {
 }
 
 impl Cuda {
-    /// A model that takes ℓ(b) in these lanes, to within 3 %: finds the chains by running them. That takes the GPU some
-    /// seconds.
+    /// A model that takes ℓ(b) in these lanes, to within 3 %. Finds the chains by running them, which takes the GPU
+    /// some seconds.
     ///
     /// # Errors
     /// If cuBLASLt is not there, the device refuses, or the profile cannot be kept.
@@ -161,8 +160,7 @@ impl Cuda {
         Ok(model)
     }
 
-    /// A model that multiplies the chains that it is given, the first one for a batch of one item; they are not
-    /// measured.
+    /// A model with given chains, the first one for a batch of one item; they are not measured.
     ///
     /// # Errors
     /// If cuBLASLt is not there, or the device refuses.
@@ -197,8 +195,8 @@ fn calibrate(model: &mut GemmModel, profile: &LatencyProfile, turn: Turn<'_>) ->
     }
 }
 
-/// The median time of a batch, from its launch to its answers: its inputs are on the device by then, as they are when
-/// batches follow each other.
+/// The median time of a batch, from its launch to its answers: its inputs are on the device already, as in a series of
+/// batches.
 fn time(model: &mut GemmModel, trial: Trial, turn: Turn<'_>) -> Result<Nanos, DeviceError> {
     let failed = |error: ExecuteError| DeviceError::Failed(error.to_string());
     let inputs: Vec<Vec<u8>> = model.signature().inputs.iter().map(|spec| vec![1; spec.item_bytes()]).collect();

@@ -30,11 +30,11 @@ pub use gemm::GemmModel;
 pub use onnx::{OnnxOnCuda, cuda_provider_is_there};
 pub use pinned::PinnedPool;
 
-/// The oldest major number of CUDA that a driver must speak: that of the oldest cuBLASLt and ONNX Runtime that are
-/// taken.
+/// The oldest major version of CUDA that a driver must support: that of the oldest supported cuBLASLt and ONNX
+/// Runtime.
 const DRIVER_MAJOR_MIN: i32 = 12;
 
-/// One GPU, opened, and lanes of it. Clones are the same GPU and the same lanes.
+/// An open GPU, and lanes of it. Clones share the GPU and the lanes.
 #[derive(Clone)]
 pub struct Cuda {
     gpu: Arc<Gpu>,
@@ -85,8 +85,7 @@ impl Cuda {
         Ok(Self { gpu: Arc::new(Gpu { context, ordinal, name, driver, pinned }), lanes })
     }
 
-    /// The same GPU with lanes that nobody else uses: what is done there stands in no other's way but that it takes a
-    /// part of the GPU.
+    /// The same GPU with separate lanes: their work delays other lanes only by sharing the GPU.
     ///
     /// # Errors
     /// If the device refuses.
@@ -113,7 +112,7 @@ impl Cuda {
         self.gpu.driver
     }
 
-    /// Bytes of its memory in use, by whomever, and in all.
+    /// Bytes of its memory in use by all processes, and in total.
     ///
     /// # Errors
     /// If it does not answer.
@@ -122,14 +121,13 @@ impl Cuda {
         Ok(((all - free) as u64, all as u64))
     }
 
-    /// Bytes in use once everything that was given back is counted as that: the driver keeps what is given back in a
-    /// lane until the lane is waited for.
+    /// Bytes in use after pending releases: the driver keeps freed memory in a lane until the lane is synchronized.
     fn used_by_now(&self) -> Result<u64, DeviceError> {
         self.lane(Lane::Compute).synchronize().map_err(device_error)?;
         Ok(self.memory()?.0)
     }
 
-    /// Whose failure it is that a library speaks of: after one of the device's every call of the driver fails.
+    /// Attributes a library's error: after a failure of the device every call of the driver fails.
     fn blame(&self, words: String) -> DeviceError {
         match self.memory() {
             Err(DeviceError::Lost(driver)) => DeviceError::Lost(format!("{words}: {driver}")),
@@ -149,7 +147,7 @@ impl Cuda {
         &self.gpu.pinned
     }
 
-    /// Waits until these lanes are empty. After a failure the driver says so at once.
+    /// Waits until these lanes are empty. After a failure the driver returns at once.
     fn settle(&self) {
         for lane in Lane::ALL {
             if let Err(error) = self.lane(lane).synchronize() {

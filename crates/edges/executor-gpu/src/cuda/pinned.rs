@@ -1,4 +1,4 @@
-//! Host memory that devices copy from and to by themselves: pages that stay where they are.
+//! Pinned host memory, which devices can copy from and to by themselves.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,11 +10,11 @@ use cudarc::driver::{CudaContext, result, sys};
 use super::errors::device_error;
 use crate::overlap::DeviceError;
 
-/// Buffers are multiples of this: a model that comes back, or another one of about its size, finds one that is free.
+/// Buffers are multiples of this: a model that is loaded again, or another of similar size, finds a free one.
 const GRAIN: usize = 1 << 20;
 
-/// The pinned memory of one process, for all its GPUs. Taking pages from the system takes milliseconds, so what is
-/// given back is kept for the next model.
+/// The pinned memory of one process, for all its GPUs. Allocating pages takes milliseconds, so freed buffers are kept
+/// for the next model.
 #[derive(Clone)]
 pub struct PinnedPool(Arc<Shared>);
 
@@ -25,7 +25,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Taken from the system, whether somebody has it or not.
+    /// Allocated from the system, in use or free.
     bytes: u64,
     /// By length.
     free: BTreeMap<usize, Vec<Block>>,
@@ -35,7 +35,7 @@ struct State {
 struct Block {
     at: NonNull<u8>,
     bytes: usize,
-    /// Whose driver has to free it.
+    /// The context that has to free it.
     context: Arc<CudaContext>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct PinnedBuffer {
 }
 
 impl PinnedPool {
-    /// An empty pool that takes at most so many bytes from the system.
+    /// An empty pool that allocates at most this many bytes.
     #[must_use]
     pub fn new(bytes_max: u64) -> Self {
         Self(Arc::new(Shared { bytes_max, state: Mutex::default() }))
@@ -74,7 +74,7 @@ impl PinnedPool {
         self.0.lock().bytes
     }
 
-    /// A buffer of at least so many bytes, zeroed when it is new.
+    /// A buffer of at least this many bytes, zeroed when it is new.
     pub(super) fn take(&self, context: &Arc<CudaContext>, bytes: usize) -> Result<PinnedBuffer, DeviceError> {
         let bytes = bytes.max(1).next_multiple_of(GRAIN);
         let pool = Arc::clone(&self.0);
@@ -83,7 +83,7 @@ impl PinnedPool {
             return Ok(PinnedBuffer { pool, block: Some(block) });
         }
         if state.bytes + bytes as u64 > self.0.bytes_max {
-            // What nobody has makes room.
+            // Frees unused buffers to make room.
             let given_back = std::mem::take(&mut state.free);
             state.bytes -= given_back.iter().map(|(bytes, blocks)| (bytes * blocks.len()) as u64).sum::<u64>();
         }

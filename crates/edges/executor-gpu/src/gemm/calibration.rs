@@ -1,20 +1,20 @@
-//! What to measure, and which chain follows for each batch size.
+//! Decides what to measure, and derives a chain for each batch size.
 
 use symphony_types::{LatencyProfile, Nanos};
 
 use super::chain::{Chain, LINK_SIZES, LINKS_MAX};
 
-/// How far from ℓ(b) a chain may be, as a share of ℓ(b).
+/// The permitted deviation of a chain from ℓ(b), as a share of ℓ(b).
 pub const TOLERANCE: f64 = 0.03;
-/// Corrections of one batch size's chain. Each takes away most of what is left of the error; a clock that changes wants
-/// more than one.
+/// Corrections of one batch size's chain. Each removes most of the remaining error; changing clocks need more than
+/// one.
 const CORRECTIONS_MAX: u32 = 6;
 /// Links of the two measurements of one size: their difference is the links' alone. More of the smaller ones, so that
 /// it is a millisecond and more on an H100 for each: what a host is late by is some tens of microseconds.
 const FEW: u32 = 4;
 const MANY: [u32; LINK_SIZES.len()] = [20, 40, 80, 160, 320];
 
-/// Something to measure: how long a batch of so many items takes with this chain, its copies included.
+/// A measurement to make: the duration of a batch of this many items with this chain, copies included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
     /// Items in the batch.
@@ -23,7 +23,7 @@ pub struct Trial {
     pub chain: Chain,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Measure this, and say how long it took.
@@ -50,7 +50,7 @@ pub enum CalibrationError {
         /// Time of the shorter chain.
         few_ms: f64,
     },
-    /// No work is too much.
+    /// Even a batch without work takes too long.
     #[error(
         "ℓ({batch}) is {wanted_ms} ms, and a batch of {batch} takes {least_ms} ms on this device with nothing to compute"
     )]
@@ -70,7 +70,7 @@ pub enum CalibrationError {
         /// What the profile says.
         wanted_ms: f64,
     },
-    /// The measurements do not come near enough.
+    /// The measurements do not come close enough.
     #[error(
         "ℓ({batch}) is {wanted_ms} ms, and the nearest chain, {chain}, took {took_ms} ms after {CORRECTIONS_MAX} corrections; a \
          tolerance of {tolerance} % was asked for"
@@ -89,28 +89,28 @@ pub enum CalibrationError {
     },
 }
 
-/// Where it is.
+/// The progress of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// The links of a size, by its place; how long the few took, once that is known.
+    /// The links of a size, by its index; the time of the few links, once known.
     Link(usize, Option<Nanos>),
-    /// A batch of no work with so many items: what copies and launch take.
+    /// A batch of this many items: first without work, to measure copies and launch.
     Batch { batch: u32, aim: Aim },
 }
 
-/// How a batch's chain is looked for.
+/// The search for a batch's chain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Aim {
-    /// Not measured yet with nothing to do.
+    /// Not yet measured without work.
     Nothing,
-    /// With so much work.
+    /// With this much work.
     Work { work: Nanos, least: Nanos, correction: u32 },
 }
 
-/// Finds for each batch size of a profile a chain that takes as long as the profile says, within a tolerance.
+/// Finds, for each batch size of a profile, a chain that takes as long as the profile says, within a tolerance.
 ///
-/// First the cost of a link of each size, as the difference of two chains; then for each batch size what is left for
-/// work after copies and launch, the chain nearest to that by the links' costs, and corrections by what it took.
+/// First it measures the cost of a link of each size, as the difference of two chains. Then for each batch size it
+/// subtracts copies and launch from ℓ(b), takes the chain with the closest cost, and corrects it by measurements.
 #[derive(Clone, Debug)]
 pub struct Calibration {
     profile: LatencyProfile,
@@ -129,7 +129,7 @@ impl Calibration {
         Self { profile, tolerance, cost, phase: Phase::Link(0, None), asked: None, chains: Vec::new() }
     }
 
-    /// What is next, after the last measurement took so long; its first call is told none.
+    /// The next step after the last measurement took this long; the first call passes none.
     ///
     /// # Errors
     /// If the device cannot keep the profile, or the measurements contradict each other.
@@ -199,8 +199,7 @@ impl Calibration {
                     let (took_ms, tolerance) = (took.as_millis_f64(), self.tolerance * 100.0);
                     return Err(CalibrationError::Missed { batch, wanted_ms, took_ms, chain, tolerance });
                 }
-                // As much work more or less as time was missing, by what the work of this chain really took for each
-                // unit.
+                // Changes the work by the missing time, scaled by the chain's measured time per unit of work.
                 let (did, should) = (took.saturating_sub(least), wanted.saturating_sub(least));
                 let share = should.get() as f64 / did.get().max(1) as f64;
                 (Nanos::new((work.get() as f64 * share.clamp(0.25, 4.0)) as u64), least, correction + 1)

@@ -23,8 +23,8 @@ impl Chain {
         chain
     }
 
-    /// The chain whose links, which cost `cost` each, take nearest to `work`: as many as fit of each size, and of the
-    /// smallest one more if that is nearer.
+    /// The chain closest to `work`, for links that cost `cost` each: as many as fit of each size from the largest on,
+    /// and one more of the smallest if that is closer.
     #[must_use]
     pub fn nearest(work: Nanos, cost: &[Nanos; LINK_SIZES.len()]) -> Self {
         let mut left = work.get();

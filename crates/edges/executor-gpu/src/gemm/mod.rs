@@ -1,6 +1,6 @@
 //! Work for a GPU that takes as long as a profile says: chains of matrix products, sized by measurement.
 //!
-//! [`Calibration`] decides what to measure and what follows from it; it measures nothing itself, so the same
+//! [`Calibration`] decides what to measure and derives the chains; it measures nothing itself, so the same
 //! measurements give the same chains.
 
 mod calibration;

@@ -1,4 +1,4 @@
-//! The port: what the overlap asks of a device.
+//! The port between the overlap and a device.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use super::{Event, Lane};
 
 /// A device with [`super::SLOTS`] sets of buffers and three lanes, for one model.
 ///
-/// What is enqueued in a lane is done later, in the lane's order. Whoever calls it keeps the order that
-/// [`super::Overlap`] decides.
+/// Work enqueued in a lane runs later, in the lane's order. The caller keeps the order that [`super::Overlap`]
+/// decides.
 pub trait Device: Send + fmt::Debug {
     /// Writes the inputs of a batch to the host's memory of the slot, one buffer per input of the model; the last item
     /// again until there are as many as `extent` says.
@@ -27,7 +27,7 @@ pub trait Device: Send + fmt::Debug {
     /// Enqueues the batch.
     ///
     /// # Errors
-    /// If the device, or what runs on it, refuses.
+    /// If it, or the running program, refuses.
     fn compute(&mut self, slot: usize, extent: Extent) -> Result<(), DeviceError>;
 
     /// Enqueues the copy of outputs to the host.
@@ -36,7 +36,7 @@ pub trait Device: Send + fmt::Debug {
     /// If the device refuses.
     fn copy_out(&mut self, slot: usize, extent: Extent) -> Result<(), DeviceError>;
 
-    /// Gives the outputs of a batch that has ended, one buffer per output, without what was filled up.
+    /// Returns the outputs of a batch that has ended, one buffer per output, without padding.
     ///
     /// # Errors
     /// If the host's memory cannot be read.
@@ -66,8 +66,8 @@ pub trait Device: Send + fmt::Debug {
     /// If something that was enqueued before has failed.
     fn is_reached(&mut self, event: Event) -> Result<bool, DeviceError>;
 
-    /// From when to when the last batch of a slot, which has ended, was copied and computed. Its copy is the next one's
-    /// if that has been staged in the slot already.
+    /// The spans of a slot's last batch, which has ended. Its input copy is the next batch's if that one has been
+    /// staged in the slot already.
     ///
     /// # Errors
     /// If the device cannot tell.
@@ -79,24 +79,23 @@ pub trait Device: Send + fmt::Debug {
     /// If the device refuses.
     fn count_from_now(&mut self) -> Result<(), DeviceError>;
 
-    /// Waits for whatever is under way, as well as it can after a failure: buffers are used anew then.
+    /// Waits for all work in progress, as far as possible after a failure: the buffers are reused then.
     fn settle(&mut self);
 
-    /// Bytes of the device's memory that this process, and whoever else is on the device, uses now; none if it cannot
-    /// tell.
+    /// Bytes of the device's memory in use now, by this and all other processes; none if unknown.
     fn used_bytes(&self) -> Option<u64>;
 }
 
-/// How large a batch is.
+/// The size of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Items that were asked for.
+    /// Items requested.
     pub items: u32,
-    /// Items that are run: not fewer.
+    /// Items run, with padding.
     pub filled: u32,
 }
 
-/// A stretch of time on a device, from a beginning of its own.
+/// A time span on a device, relative to the device's own origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// When it began.
@@ -124,16 +123,16 @@ impl Span {
     }
 }
 
-/// What went wrong on a device. It is the batch's end, never the process's.
+/// A device error. It ends the batch, never the process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// It has not the memory.
+    /// Out of memory.
     #[error("out of memory on the device: {0}")]
     OutOfMemory(String),
-    /// It does not answer any more, or will fail whatever comes next: the process has to be started anew.
+    /// The device does not answer, or is permanently failed: the process has to be restarted.
     #[error("the device is lost: {0}; restart the backend, and look at the driver's messages if it is lost again")]
     Lost(String),
-    /// What ran on it failed.
+    /// The computation failed.
     #[error("{0}")]
     Failed(String),
 }

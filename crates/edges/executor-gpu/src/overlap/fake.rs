@@ -1,5 +1,5 @@
-//! A device in this process, for tests on machines without one: real bytes, virtual time, and lanes that do their work
-//! as late and in as odd an order as their events allow. Its model gives back what it was given.
+//! A fake device for tests on machines without one: real bytes, virtual time, and lanes that run their work as late
+//! and in as odd an order as their events permit. Its model returns its inputs.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use symphony_types::Nanos;
 use super::{Device, DeviceError, Event, Extent, Lane, SLOTS, Span, Spans};
 
 const MARKS: usize = 3;
-/// Steps that a wait may take. A lane holds a few operations per slot, so nothing that is sound takes so many.
+/// Steps that a wait may take. A lane holds a few operations per slot, so a correct order takes fewer.
 const STEPS_MAX: usize = 10_000;
 
 /// How fast the device is.
@@ -28,7 +28,7 @@ impl Default for FakePace {
     }
 }
 
-/// A fault that the device has once.
+/// A fault that occurs once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FakeFault {
     /// The enqueuing of that many computations from now, 0 the next, is refused.
@@ -70,10 +70,10 @@ pub struct FakeDevice {
     pace: FakePace,
     slots: [Slot; SLOTS],
     lanes: [VecDeque<Operation>; 3],
-    /// When each lane has done what it did so far.
+    /// The time up to which each lane has worked.
     lane_at: [Nanos; 3],
     host_at: Nanos,
-    /// How often each event was recorded by the host, reached by its lane, and when last.
+    /// How often each event was recorded by the host and reached by its lane, and its last time.
     recorded: [[u64; SLOTS]; MARKS],
     reached: [[u64; SLOTS]; MARKS],
     reached_at: [[Nanos; SLOTS]; MARKS],
@@ -82,8 +82,8 @@ pub struct FakeDevice {
 }
 
 impl FakeDevice {
-    /// A device for a model with inputs of so many bytes per item; `seed` decides which lane does its work first when
-    /// several can.
+    /// A device for a model whose inputs have these bytes per item; `seed` decides which lane works first when several
+    /// can.
     #[must_use]
     pub fn new(item_bytes: &[usize], pace: FakePace, seed: u64) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl FakeDevice {
             reached: Default::default(),
             reached_at: [[Nanos::ZERO; SLOTS]; MARKS],
             faults: Vec::new(),
-            // A generator of zeros gives zeros only.
+            // A generator with state zero yields only zeros.
             dice: seed | 1 << 63,
         }
     }
@@ -134,7 +134,7 @@ impl FakeDevice {
         self.lanes[lane as usize].push_back(Operation::Do(work, slot, extent, at));
     }
 
-    /// One operation of some lane that can go on; false if none can.
+    /// Runs one operation of a lane that can go on; false if none can.
     fn turn(&mut self) -> bool {
         let can = |operation: &Operation| match *operation {
             Operation::Wait(event, record) => self.reached[event.mark as usize][event.slot] >= record,

@@ -1,9 +1,9 @@
-//! Which buffers a batch uses on a device, and what waits for what, so that the next batch's inputs travel while this
-//! one is computed.
+//! Decides which buffers a batch uses on a device, and the order of copies and computations, so that the next batch's
+//! inputs are copied while this one is computed.
 //!
 //! A device works in three lanes, each in its own order: inputs come in, batches are computed, outputs go out.
-//! [`Overlap`] decides and does nothing: it turns the three wishes of a host (stage, launch, finish) into commands. It
-//! has [`SLOTS`] sets of buffers and gives the batches to them in turn:
+//! [`Overlap`] only decides: it turns the three requests of a host (stage, launch, finish) into commands. It has
+//! [`SLOTS`] sets of buffers, and batches use them in turn:
 //!
 //! ```text
 //! host     fill 0 │ fill 1        │ drain 0, fill 0 …
@@ -22,11 +22,11 @@ pub use fake::{FakeDevice, FakeFault, FakePace};
 pub use order_check::OrderCheck;
 pub use pipeline::{Pipeline, Trouble};
 
-/// Sets of buffers: one batch is computed, the next one's inputs travel. A third would only hold what the scheduler
-/// could still reorder (the backend takes two plans per GPU, for the same reason).
+/// Sets of buffers: one batch is computed while the next one's inputs are copied. A third would only hold a batch that
+/// the scheduler could still reorder (for the same reason the backend takes two plans per GPU).
 pub const SLOTS: usize = 2;
 
-/// What works in order by itself, beside the others; on CUDA a stream.
+/// A serial queue of work, parallel to the others; on CUDA a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// Inputs from the host to the device.
@@ -42,27 +42,27 @@ impl Lane {
     pub const ALL: [Self; 3] = [Self::In, Self::Compute, Self::Out];
 }
 
-/// What has happened when an event is reached.
+/// The meaning of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The inputs are on the device.
     Arrived,
-    /// The batch is computed: its inputs are not needed any more.
+    /// The batch is computed: its inputs may be overwritten.
     Computed,
     /// The outputs are at the host.
     Left,
 }
 
-/// An event of a slot. It is recorded anew by each batch of the slot; whoever waits means the record before his wait.
+/// An event of a slot. Each batch of the slot records it anew; a wait refers to the last record before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What has happened.
+    /// Its meaning.
     pub mark: Mark,
-    /// The set of buffers that it happened to.
+    /// Its set of buffers.
     pub slot: usize,
 }
 
-/// One step of the work of a slot. Those with a lane are enqueued there and done later; the host does the others at
+/// One step of the work of a slot. Steps with a lane are enqueued there and run later; the host runs the others at
 /// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -74,37 +74,37 @@ pub enum Command {
     Compute(usize),
     /// `Out`: from the device's memory to the host's.
     CopyOut(usize),
-    /// The host takes the outputs out of its memory.
+    /// The host reads the outputs from its memory.
     Drain(usize),
-    /// The event is reached when everything before it in the lane is done.
+    /// The event is reached when all earlier work of the lane is done.
     Record(Lane, Event),
-    /// What comes after it in the lane waits for the event.
+    /// Later work of the lane waits for the event.
     Wait(Lane, Event),
     /// The host waits for the event.
     HostWait(Event),
 }
 
-/// What a host wishes.
+/// A request of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// To begin with the next batch: its inputs may travel.
+    /// Begin the next batch: its inputs may be copied.
     Stage,
-    /// To compute the batch that was staged first of those that were not launched.
+    /// Compute the oldest staged batch.
     Launch,
-    /// To wait for the batch that was launched first of those that were not finished, and have its outputs.
+    /// Wait for the oldest launched batch, and return its outputs.
     Finish,
 }
 
-/// Why a wish has to wait. Nothing has changed then.
+/// Why a request has to wait. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotNow {
-    /// All inputs' buffers belong to batches that were not launched.
+    /// All input buffers belong to batches that were not launched.
     #[error("{SLOTS} batches are staged; launch one first")]
     NoRoom,
     /// No batch is staged.
     #[error("no batch is staged")]
     NothingStaged,
-    /// All outputs' buffers belong to batches that were not finished.
+    /// All output buffers belong to batches that were not finished.
     #[error("{SLOTS} batches were launched and not finished; finish one first")]
     OutputsTaken,
     /// No batch was launched.
@@ -112,10 +112,10 @@ pub enum NotNow {
     NothingLaunched,
 }
 
-/// Decides what is done in which order. Batches go in the order in which they were staged.
+/// Decides the order of all work. Batches run in the order in which they were staged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overlap {
-    /// Batches so far that were staged, of these launched, and of these finished.
+    /// The numbers of batches staged, launched and finished so far.
     staged: u64,
     launched: u64,
     finished: u64,
@@ -140,10 +140,10 @@ impl Overlap {
         if self.running() == 0 { None } else { Some(slot(self.finished)) }
     }
 
-    /// Appends what fulfils the wish, and says for which slot.
+    /// Appends the commands for the request, and returns its slot.
     ///
     /// # Errors
-    /// If something else has to come first.
+    /// If another request has to come first.
     pub fn step(&mut self, wish: Wish, commands: &mut Vec<Command>) -> Result<usize, NotNow> {
         match wish {
             Wish::Stage => self.stage(commands),
@@ -158,8 +158,8 @@ impl Overlap {
         }
         let slot = slot(self.staged);
         if self.staged >= SLOTS as u64 {
-            // The batch before in this slot was launched, or there would be no room; it need not have ended. The host
-            // overwrites what its copy reads, and the copy overwrites what its computation reads.
+            // The slot's previous batch was launched, or there would be no room, but it may still run: the host
+            // overwrites the source of its copy, and the copy overwrites the input of its computation.
             commands.push(Command::HostWait(Event { mark: Mark::Arrived, slot }));
             commands.push(Command::Wait(Lane::In, Event { mark: Mark::Computed, slot }));
         }
@@ -174,8 +174,7 @@ impl Overlap {
         if self.waiting() == 0 {
             return Err(NotNow::NothingStaged);
         }
-        // The outputs of the batch before in this slot are out of both memories when it has finished: no event is
-        // needed.
+        // The slot's previous batch is finished, so its outputs have left both memories: no event is needed.
         if self.running() == SLOTS {
             return Err(NotNow::OutputsTaken);
         }

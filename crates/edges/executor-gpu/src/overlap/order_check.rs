@@ -1,16 +1,16 @@
-//! The predicates of invariants D1 and D2: finds commands of which two use a buffer at the same time, or that bring a
-//! batch another one's inputs or outputs.
+//! The predicates of invariants D1 and D2: they find commands that use a buffer at the same time, or that mix up the
+//! inputs or outputs of two batches.
 
 use symphony_types::Invariant;
 
 use super::{Command, Event, Lane, Mark, SLOTS};
 
-/// Those who act: three lanes and the host.
+/// The actors: three lanes and the host.
 const ACTORS: usize = 4;
 const HOST: usize = 3;
 const MARKS: usize = 3;
 
-/// What each actor had done at some point, as far as somebody knows for certain.
+/// The progress of each actor that is known for certain at some point.
 type Known = [u64; ACTORS];
 
 /// A memory of a slot.
@@ -24,22 +24,22 @@ enum Memory {
 
 const MEMORIES: usize = 4;
 
-/// How a memory was used last.
+/// The last uses of a memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Uses {
-    /// Who wrote it, and as which of his deeds.
+    /// The actor that wrote it, and the number of that operation.
     write: Option<(usize, u64)>,
-    /// For each actor the last of his deeds that read it.
+    /// For each actor, its last operation that read it.
     reads: Known,
-    /// Whose numbers are there.
+    /// The batch whose data it holds.
     batch: Option<u64>,
 }
 
-/// Watches the commands of one [`super::Overlap`] in their order, and says which invariant one breaks.
+/// Checks the commands of one [`super::Overlap`] in their order, and reports the broken invariant.
 ///
-/// Each lane may do its work at any time after it was enqueued: two uses of a memory are in order only if one lane does
-/// both, or an event that was waited for lies between them. (Vector clocks: Mattern, "Virtual Time and Global States of
-/// Distributed Systems", 1988.)
+/// Each lane may run its work at any time after it was enqueued: two uses of a memory are ordered only if they are in
+/// the same lane, or if a wait for an event lies between them. (Vector clocks: Mattern, "Virtual Time and Global
+/// States of Distributed Systems", 1988.)
 #[derive(Clone, Debug, Default)]
 pub struct OrderCheck {
     actors: [Known; ACTORS],
@@ -50,11 +50,11 @@ pub struct OrderCheck {
 }
 
 impl OrderCheck {
-    /// Notes a command, and says what it breaks.
+    /// Checks a command.
     ///
     /// # Errors
-    /// D1 if a memory is used while an earlier use of it may still go on, or an event is waited for that nobody
-    /// recorded; D2 if the outputs are not those of the batch whose turn it is.
+    /// D1 if a memory is used while an earlier use of it may still be in progress, or if a wait refers to an event
+    /// that was never recorded; D2 if the outputs are not those of the batch that is next.
     pub fn note(&mut self, command: Command) -> Result<(), (Invariant, String)> {
         match command {
             Command::Fill(slot) => {
@@ -76,8 +76,8 @@ impl OrderCheck {
         }
     }
 
-    /// One more deed of an actor, and what he knows then. A lane knows what the host had done when it enqueued the
-    /// deed.
+    /// Counts one more operation of an actor, with the progress it knows. A lane knows the host's progress at the time
+    /// of the enqueuing.
     fn acts(&mut self, actor: usize) -> Known {
         let host = self.actors[HOST];
         let known = &mut self.actors[actor];
@@ -160,7 +160,7 @@ mod tests {
     use super::super::{Overlap, Wish};
     use super::*;
 
-    /// The commands of a busy while: as many wishes as have room, in this order, and then everything is finished.
+    /// The commands of a busy period: as many requests as have room, in this order, and then all batches are finished.
     fn commands(wishes: &[Wish]) -> Vec<Command> {
         let (mut overlap, mut commands) = (Overlap::default(), Vec::new());
         for &wish in wishes {
@@ -179,7 +179,7 @@ mod tests {
         commands.iter().find_map(|&command| check.note(command).err())
     }
 
-    /// As deep as the slots allow: every buffer is used again while the batch before may still run.
+    /// As deep as the slots permit: every buffer is reused while the previous batch may still run.
     const BUSY: [Wish; 10] = {
         use Wish::{Finish, Launch, Stage};
         [Stage, Launch, Stage, Launch, Stage, Finish, Launch, Stage, Finish, Launch]
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(invariant, Invariant::D1);
         assert_eq!(words, "HostInputs of slot 0 is written while it may still be read");
 
-        // The copy overwrites inputs that are being computed.
+        // The copy overwrites inputs while they are computed.
         let mut early = whole.clone();
         early.remove(find(|c| matches!(c, Command::Wait(Lane::In, _))));
         assert_eq!(broken(&early).unwrap().1, "DeviceInputs of slot 0 is written while it may still be read");
@@ -230,7 +230,7 @@ mod tests {
         crossed[at] = Command::Wait(Lane::Compute, Event { mark: Mark::Arrived, slot: 1 });
         assert!(broken(&crossed).unwrap().1.contains("nobody recorded it"));
 
-        // A batch is answered with what another one's outputs were.
+        // A batch is answered with another batch's outputs.
         let mut swapped = whole;
         for command in &mut swapped {
             if let Command::Drain(slot) | Command::HostWait(Event { mark: Mark::Left, slot }) = command {

@@ -1,16 +1,16 @@
-//! Does on a device what the overlap decides, and watches that it is in order.
+//! Executes the overlap's commands on a device, and checks their order.
 
 use symphony_telemetry::violated;
 
 use super::{Command, Device, DeviceError, Event, Extent, Mark, NotNow, OrderCheck, Overlap, SLOTS, Spans, Wish};
 
-/// Batches whose spans are kept until they are taken.
+/// The most batches whose spans are kept.
 const SPANS_MAX: usize = 4096;
 
-/// Why a batch did not come through.
+/// Why a batch failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
-    /// Something else has to come first; nothing has changed.
+    /// Another request has to come first; nothing has changed.
     #[error(transparent)]
     NotNow(#[from] NotNow),
     /// The device refused or failed.
@@ -24,17 +24,17 @@ pub struct Pipeline<D> {
     overlap: Overlap,
     device: D,
     check: OrderCheck,
-    /// By slot, of the batch that was staged last, and of the one that was launched last: the next one may be staged
+    /// By slot: the sizes of the last staged batch and of the last launched one, since the next one may be staged
     /// before a batch has left.
     staged: [Extent; SLOTS],
     launched: [Extent; SLOTS],
     commands: Vec<Command>,
-    /// None if nobody wants them.
+    /// None unless spans are kept.
     spans: Option<Vec<(Extent, Spans)>>,
 }
 
 impl<D: Device> Pipeline<D> {
-    /// Nothing is under way on the device.
+    /// No work is in progress on the device.
     pub fn new(device: D) -> Self {
         let none = [Extent { items: 0, filled: 0 }; SLOTS];
         Self {
@@ -63,12 +63,12 @@ impl<D: Device> Pipeline<D> {
         &self.device
     }
 
-    /// The device. Nothing may be enqueued that the pipeline does not know of.
+    /// The device. The caller must not enqueue work behind the pipeline's back.
     pub const fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }
 
-    /// Begins to bring a batch's inputs to the device.
+    /// Starts copying a batch's inputs to the device.
     ///
     /// # Errors
     /// If there is no room, or the device refuses. Batches that were staged or launched before are still there.
@@ -76,25 +76,25 @@ impl<D: Device> Pipeline<D> {
         let before = (self.overlap, self.check.clone());
         let staged = self.follow(Wish::Stage, Some(extent), inputs, &mut Vec::new());
         if matches!(staged, Err(Trouble::Device(_))) {
-            // The batch never was. Those before it go on; what half of it is enqueued ends first.
+            // The batch is dropped. Earlier batches go on; its enqueued part ends first.
             self.device.settle();
             (self.overlap, self.check) = before;
         }
         staged
     }
 
-    /// Begins the batch that was staged first.
+    /// Starts the oldest staged batch.
     ///
     /// # Errors
-    /// If none is staged, too many run, or the device refuses: then all batches that were staged or launched are gone.
+    /// If none is staged, too many run, or the device refuses: then all staged and launched batches are lost.
     pub fn launch(&mut self) -> Result<(), Trouble> {
         self.follow(Wish::Launch, None, &[], &mut Vec::new())
     }
 
-    /// Whether the batch that was launched first has ended; true if none was.
+    /// Whether the oldest launched batch has ended; true if none was launched.
     ///
     /// # Errors
-    /// If it has failed: then all batches that were staged or launched are gone.
+    /// If it has failed: then all staged and launched batches are lost.
     pub fn is_done(&mut self) -> Result<bool, Trouble> {
         let Some(slot) = self.overlap.ends_next() else { return Ok(true) };
         match self.device.is_reached(Event { mark: Mark::Left, slot }) {
@@ -106,10 +106,10 @@ impl<D: Device> Pipeline<D> {
         }
     }
 
-    /// Waits for the batch that was launched first, and gives its outputs.
+    /// Waits for the oldest launched batch, and returns its outputs.
     ///
     /// # Errors
-    /// If none was launched, or it has failed: then all batches that were staged or launched are gone.
+    /// If none was launched, or it has failed: then all staged and launched batches are lost.
     pub fn finish(&mut self, outputs: &mut Vec<Vec<u8>>) -> Result<(), Trouble> {
         self.follow(Wish::Finish, None, &[], outputs)
     }
@@ -180,7 +180,7 @@ impl<D: Device> Pipeline<D> {
         }
     }
 
-    /// After a failure nobody knows what is under way. Everything ends, and the next batch begins anew.
+    /// After a failure the state of the device is unknown. All work ends, and the next batch starts afresh.
     pub fn abandon(&mut self) {
         self.device.settle();
         self.overlap = Overlap::default();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of wishes and of the lanes, each batch has its own answer.
+        /// Whatever the order of requests and of lanes, each batch gets its own answer.
         #[test]
         fn every_batch_is_answered_with_its_own_inputs(
             seed in any::<u64>(),
@@ -266,7 +266,7 @@ mod tests {
             assert_eq!(next.copy_in.shared_with(this.compute), copy, "all of it: {this:?} {next:?}");
             assert!(next.compute.from >= next.copy_in.until && next.compute.from >= this.compute.until);
         }
-        // One after the other they would take the copies' time as well.
+        // In sequence they would take the copies' time as well.
         let compute = Nanos::from_micros(900).get() * BATCHES;
         let copies = spans.iter().map(|(_, s)| s.copy_in.until.get() - s.copy_in.from.get()).sum::<u64>();
         let alone = compute + 2 * copies;

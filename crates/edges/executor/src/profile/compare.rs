@@ -1,4 +1,4 @@
-//! What changed from one profile to another.
+//! The differences between two profiles.
 
 use symphony_types::Nanos;
 

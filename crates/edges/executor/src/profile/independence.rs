@@ -1,4 +1,4 @@
-//! Whether an item's answer depends on who else is in its batch.
+//! Checks that an item's answer does not depend on the other items of its batch.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ const TOLERANCE: f64 = 1e-3;
 /// The same for numbers of half precision: ten steps of theirs at 1, for sums may be kept in half precision as well.
 const HALF_TOLERANCE: f64 = 1e-2;
 
-/// An item that was answered otherwise among others than alone.
+/// An item whose answer in a batch differs from its answer alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dependence {
     /// The output's name.
@@ -34,10 +34,11 @@ impl fmt::Display for Dependence {
     }
 }
 
-/// At each of these sizes, ascending, from the largest on: runs the first, the middle and the last item of a batch
-/// alone, and compares.
+/// For each of these sizes, from the largest on: runs the first, the middle and the last item of a batch alone, and
+/// compares.
 ///
-/// The items differ, or a model that mixes them would not be found. One that refuses such whole numbers is given zeros.
+/// The items differ, since identical ones would hide a model that mixes them. A model that rejects such whole numbers
+/// gets zeros.
 ///
 /// # Errors
 /// The size that the model refuses however, and why.

@@ -1,4 +1,4 @@
-//! What models are given while they are measured.
+//! Inputs for models under measurement.
 
 use half::f16;
 use symphony_types::{DataType, TensorSpec};

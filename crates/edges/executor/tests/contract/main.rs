@@ -1,4 +1,4 @@
-//! What every executor promises, run against each of them.
+//! The contract of executors, run against each of them.
 
 use symphony_executor::{EmulatedExecutor, OnnxExecutor, OnnxOptions, default_signature, digits, load_runtime};
 use symphony_testkit::needed;

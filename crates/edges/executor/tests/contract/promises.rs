@@ -1,4 +1,4 @@
-//! The promises of the port. `symphony-executor-gpu` has its executors keep the same ones.
+//! The promises of the port. `symphony-executor-gpu` runs them against its executors too.
 
 use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor};
 use symphony_types::DataType;

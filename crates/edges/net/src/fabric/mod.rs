@@ -1,6 +1,5 @@
-//! A network beside the connections: two processes that have a connection may have a stream each way there. What it is,
-//! and how its ends find each other, is for whoever implements it: devices for RDMA, and tests; what they tell each
-//! other goes over the connection.
+//! The port of a fabric: a network beside TCP, over which two connected processes may have a stream each way.
+//! Implemented by RDMA devices, and by tests. The ends exchange their addresses over the connection.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 #[cfg(feature = "rdma")]
 mod rdma;
 
-/// What a program says that was built without RDMA.
+/// The error of a program that was built without RDMA.
 pub const RDMA_NOT_BUILT: &str =
     "this program was built without it; build it with --features rdma (see crates/edges/rdma)";
 
@@ -32,38 +31,38 @@ pub fn rdma_fabric(device: Option<&str>) -> Result<Arc<dyn Fabric>, String> {
 
 /// Makes streams to other hosts. One for each process.
 pub trait Fabric: Debug + Send + Sync {
-    /// One end of a pair of streams. May block for as long as the system takes.
+    /// Makes one end of a pair of streams. May block as long as the system takes.
     ///
     /// # Errors
-    /// Why there can be none.
+    /// Why that is impossible.
     fn begin(&self) -> Result<Box<dyn FabricEnd>, String>;
 }
 
-/// An end that has not heard of the other one yet.
+/// An end that does not know its peer yet.
 pub trait FabricEnd: Send {
-    /// How the other end finds this one.
+    /// The address of this end, for the peer.
     fn endpoint(&self) -> Endpoint;
 
-    /// Connects to the other end, which has to do the same. That it is there is not known before it was
-    /// [proved](FabricWriter::prove). May block for as long as the system takes.
+    /// Connects to the peer's end, which must do the same. That the peer is reachable is only known after
+    /// [`prove`](FabricWriter::prove). May block as long as the system takes.
     ///
     /// # Errors
-    /// If there can be no such end.
+    /// If the address is invalid or unsupported.
     fn join(self: Box<Self>, peer: Endpoint) -> Result<FabricStreams, String>;
 }
 
 /// Both directions.
 pub type FabricStreams = (Box<dyn FabricReader>, Box<dyn FabricWriter>);
 
-/// What the other process writes. Nothing ends it where that is gone without a word: the connection tells.
+/// Reads what the peer writes. A peer that vanishes does not end the stream; the connection shows it.
 pub trait FabricReader: AsyncRead + Debug + Send + Sync + Unpin {
-    /// The connection says that the other end is gone, and everything that came was read.
+    /// The connection has ended, and everything that arrived was read.
     fn gone(&mut self);
 }
 
-/// What the other process reads.
+/// Writes to the peer.
 pub trait FabricWriter: AsyncWrite + Debug + Send + Sync + Unpin {
-    /// Finds out whether the other end can be reached, and answers. The caller bounds the time.
+    /// Checks that the peer can be reached and answers. The caller bounds the time.
     ///
     /// # Errors
     /// Why it cannot.

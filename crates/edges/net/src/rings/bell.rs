@@ -1,7 +1,7 @@
-//! What wakes the other end of a pair of rings: a byte over the socket by which they were handed over.
+//! Wakes the peer of a pair of rings: by a byte over the socket that handed them over.
 //!
-//! Not an eventfd: its file is shared, so the other end could make it block, or fill it. Each end of a socket is its
-//! own.
+//! Not an eventfd: its file is shared, so the peer could make it block, or fill it. Each end of a socket belongs to
+//! one process.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,27 +12,27 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use tokio::net::UnixStream;
 
-/// Each end is rung for bytes and for room, once until it has heard that, and perhaps once more meanwhile. So many at
-/// once are no bell.
+/// Each direction is woken for bytes and for room, once until it reacts, and possibly once more meanwhile. A peer that
+/// sends this many at once is broken.
 const RINGS_AT_ONCE_MAX: usize = 64;
 
-/// Which of the two ends of this process listens.
+/// The direction of this process that waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Side {
     Reader,
     Writer,
 }
 
-/// A bell; both ends of this process listen to it.
+/// A bell, shared by both directions of this process.
 #[derive(Debug)]
 pub(super) struct Bell {
     socket: Arc<UnixStream>,
     listeners: Arc<Listeners>,
-    /// The same for both, since the socket remembers one only.
+    /// One waker for both directions, since the socket remembers only one.
     both: Waker,
-    /// How often rings were taken off the socket: either side takes those of both.
+    /// How often bytes were read from the socket: either direction reads those of both.
     heard: AtomicU64,
-    /// The other end is to be rung, and the socket took nothing.
+    /// The peer must be woken, and the socket was full.
     owed: AtomicBool,
 }
 
@@ -72,9 +72,8 @@ impl Bell {
         Self { socket, both, listeners, heard: AtomicU64::new(0), owed: AtomicBool::new(false) }
     }
 
-    /// Wakes the other end. The system is asked, and not what the runtime remembers of the socket: that may be older. A
-    /// socket that takes nothing may be empty all the same, since what was read of it is given back later: then the
-    /// ring is [owed](Self::poll_owed).
+    /// Wakes the peer. Asks the system and not the runtime's readiness, which may be outdated. A socket may refuse a
+    /// byte although it is empty, since space is returned late: then the wake-up is [owed](Self::poll_owed).
     pub(super) fn ring(&self) -> io::Result<()> {
         match send(&self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(_) => Ok(()),
@@ -86,10 +85,10 @@ impl Bell {
         }
     }
 
-    /// Rings if that is owed, as soon as the socket takes it.
+    /// Sends an owed wake-up as soon as the socket accepts it.
     ///
     /// # Errors
-    /// If the other end is gone.
+    /// If the peer is gone.
     pub(super) fn poll_owed(&self, cx: &Context<'_>, side: Side) -> Poll<io::Result<()>> {
         if !self.owed.load(Ordering::Acquire) {
             return Poll::Ready(Ok(()));
@@ -110,15 +109,15 @@ impl Bell {
         }
     }
 
-    /// Waits to be rung, or not: whoever hears it says so
-    /// ([`RingReceiver::heard`](symphony_shared_memory::RingReceiver::heard)) and looks again at what it waits for.
-    /// `heard` is what this side knows of that, 0 at first.
+    /// Waits for a wake-up, possibly a spurious one: the caller then calls
+    /// [`RingReceiver::heard`](symphony_shared_memory::RingReceiver::heard) and checks its condition again. `heard` is
+    /// this direction's count of wake-ups, 0 at first.
     ///
     /// # Errors
-    /// If the other end is gone.
+    /// If the peer is gone.
     pub(super) fn poll_rung(&self, cx: &Context<'_>, side: Side, heard: &mut u64) -> Poll<io::Result<()>> {
         self.listeners.set(side, cx.waker());
-        // The other side may have taken this one's rings: before it was known that this one listens, or it wakes it.
+        // The other direction may have read this one's bytes: before this one was waiting, or it wakes this one.
         let all = self.heard.load(Ordering::Acquire);
         if std::mem::replace(heard, all) != all {
             return Poll::Ready(Ok(()));
@@ -134,12 +133,12 @@ impl Bell {
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the peer rings for nothing")));
                 }
                 Ok(_) => {
-                    // The byte may have been the other side's.
+                    // The byte may have been for the other direction.
                     *heard = self.heard.fetch_add(1, Ordering::AcqRel) + 1;
                     self.listeners.wake_other(side);
                     return Poll::Ready(Ok(()));
                 }
-                // It was not ready after all.
+                // A false readiness.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }

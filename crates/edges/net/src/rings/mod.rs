@@ -1,9 +1,9 @@
-//! Rings: a faster way between two processes of one host that have a connection already.
+//! Rings in shared memory: a faster path between two connected processes of one host.
 //!
-//! Whoever accepted the connection offers the name of a socket that exists on its host only, and a secret for one use.
-//! Over the socket memory changes hands ([`handover`]), and it stays as the [bell](bell::Bell): a byte there wakes who
-//! sleeps, its end tells that the other process is gone. What is told over the connection, and by whom, is for the
-//! caller.
+//! The process that accepted the connection offers the name of a socket, which exists on its host only, and a one-time
+//! secret. The memory is exchanged over this socket ([`handover`]), which then serves as the [bell](bell::Bell): a
+//! byte wakes a sleeping peer, and its end shows that the peer is gone. Messages over the connection are the caller's
+//! business.
 
 mod bell;
 mod stream;
@@ -24,28 +24,29 @@ use tokio::task::AbortHandle;
 use crate::handover::{self, SECRET_BYTES};
 use stream::{Road, ring_streams};
 
-/// Bytes of one ring: a millisecond of frames at a hundred megabytes per second. What does not fit waits in the
-/// writer's queue, as it does for a socket.
+/// Bytes of one ring: a millisecond of frames at a hundred megabytes per second. Frames that do not fit wait in the
+/// writer's queue, as with a socket.
 pub const RING_BYTES: usize = 128 << 10;
 
-/// Pairs of rings of one process, so that what it writes takes 128 MiB at most. Further connections stay what they are.
+/// The most pairs of rings of one process, so that the rings it writes take at most 128 MiB. Further connections stay
+/// on TCP.
 pub const RINGS_MAX: usize = 1024;
 
-/// How long the memory may take to change hands: everything is on one host.
+/// Limit for the exchange of memory: both processes are on one host.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Handovers at a time; further callers wait.
+/// The most concurrent exchanges; further callers wait.
 const HANDOVERS_MAX: usize = 64;
-/// After a failed accept, most likely for want of file descriptors, this long is waited.
+/// Pause after a failed accept, which is probably due to a lack of file descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// Both directions of a pair of rings.
 pub type RingStreams = (RingReader, RingWriter);
 
-/// Where one process finds another's rings, and what lets it in.
+/// The location of another process's rings, and the secret for them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RingOffer {
-    /// Name of a socket, which exists on one host only.
+    /// Name of a socket that exists on one host only.
     pub name: String,
     /// Good for one use.
     pub secret: [u8; SECRET_BYTES],
@@ -57,16 +58,16 @@ impl std::fmt::Debug for RingOffer {
     }
 }
 
-/// The rings of one process. A handle; with the last one its socket is closed.
+/// The rings of one process. A handle; the socket is closed with the last one.
 #[derive(Clone, Debug)]
 pub struct Rings(Arc<Desk>);
 
 #[derive(Debug)]
 struct Desk {
     name: String,
-    /// How long a reader that finds nothing looks again and again before it sleeps.
+    /// How long a reader polls an empty ring before it sleeps.
     spin: Duration,
-    /// Who was made an offer and has not come yet.
+    /// Open offers.
     offered: Mutex<HashMap<[u8; SECRET_BYTES], oneshot::Sender<RingStreams>>>,
     places: Arc<Semaphore>,
     rung: Arc<AtomicU64>,
@@ -75,7 +76,7 @@ struct Desk {
 
 type Ends = (RingSender, RingReceiver);
 
-/// An offer that was made; forgotten when this is dropped.
+/// An offer; withdrawn when dropped.
 #[derive(Debug)]
 pub struct RingAdmission {
     desk: Arc<Desk>,
@@ -84,11 +85,11 @@ pub struct RingAdmission {
 }
 
 impl Rings {
-    /// For one process. A reader that finds nothing looks for `spin` before it sleeps. Must be called inside a tokio
+    /// Rings for one process. A reader polls an empty ring for `spin` before it sleeps. Must be called inside a tokio
     /// runtime.
     ///
     /// # Errors
-    /// If the system has no memory that can be shared and sealed, or no such socket.
+    /// If the system lacks shareable, sealed memory or such a socket.
     pub fn start(spin: Duration) -> io::Result<Self> {
         RingMemory::create(RING_BYTES)?;
         let name = handover::fresh_name();
@@ -109,10 +110,10 @@ impl Rings {
         (RingOffer { name: self.0.name.clone(), secret }, RingAdmission { desk: Arc::clone(&self.0), secret, comes })
     }
 
-    /// Takes up an offer.
+    /// Accepts an offer.
     ///
     /// # Errors
-    /// Why there are no rings between the two.
+    /// Why there are no rings between the two processes.
     pub async fn join(&self, offer: &RingOffer) -> Result<RingStreams, String> {
         let place = self.0.place()?;
         let mine = RingMemory::create(RING_BYTES).map_err(|error| format!("no shared memory: {error}"))?;
@@ -125,7 +126,7 @@ impl Rings {
         Ok(self.0.streams(ends, Arc::new(socket), place))
     }
 
-    /// How often this process woke others that slept.
+    /// How often this process woke sleeping peers.
     #[must_use]
     pub fn rung(&self) -> u64 {
         self.0.rung.load(Ordering::Relaxed)
@@ -155,7 +156,7 @@ impl Desk {
         let ends = mine.join(theirs).map_err(|error| error.to_string())?;
         let socket = Arc::new(socket);
         let streams = self.streams(ends, Arc::clone(&socket), place);
-        // Before the other end hears of it, so that whatever it says afterwards finds its rings here.
+        // Before the answer, so that whatever the peer sends afterwards finds its rings here.
         come.send(streams).map_err(|_| "its connection has ended")?;
         handover::grant(&socket, std::os::fd::AsFd::as_fd(&granted)).await.map_err(|error| error.to_string())
     }
@@ -182,7 +183,7 @@ async fn accept(desk: Weak<Desk>, listener: UnixListener) {
         tokio::spawn(async move {
             match tokio::time::timeout(HANDOVER_TIMEOUT, desk.hand_over(socket)).await {
                 Ok(Ok(())) => {}
-                // Any user of the host may call, and as often as it likes. Who is turned away says so itself.
+                // Any user of the host may call, as often as it likes; so a refusal is not a warning.
                 Ok(Err(reason)) => tracing::debug!(%reason, "no rings handed over"),
                 Err(_) => tracing::debug!("no rings handed over: the caller is too slow"),
             }
@@ -192,7 +193,7 @@ async fn accept(desk: Weak<Desk>, listener: UnixListener) {
 }
 
 impl RingAdmission {
-    /// The rings, if the other end has come for them.
+    /// The rings, if the peer has accepted the offer.
     pub fn streams(&mut self) -> Option<RingStreams> {
         self.comes.try_recv().ok()
     }

@@ -1,4 +1,4 @@
-//! The two directions of a pair of rings, as any other stream.
+//! The two directions of a pair of rings, as ordinary streams.
 
 use std::io;
 use std::pin::Pin;
@@ -14,13 +14,13 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::bell::{Bell, Side};
 
-/// What both directions of a pair share.
+/// Shared by both directions of a pair.
 #[derive(Debug)]
 pub(super) struct Road {
     bell: Bell,
-    /// The other end is gone, or is no more believed.
+    /// The peer is gone, or no longer trusted.
     gone: AtomicBool,
-    /// How often this process rang anybody.
+    /// How often this process woke peers.
     rung: Arc<AtomicU64>,
     _place: OwnedSemaphorePermit,
 }
@@ -43,7 +43,7 @@ impl Road {
         self.bell.poll_rung(cx, side, heard).map(|rung| self.look(rung))
     }
 
-    /// Rings if that is owed.
+    /// Sends an owed wake-up.
     fn poll_owed(&self, cx: &Context<'_>, side: Side) -> Poll<()> {
         self.bell.poll_owed(cx, side).map(|rung| self.look(rung))
     }
@@ -69,19 +69,19 @@ pub(super) fn ring_streams(
     (reader, RingWriter { sender, road, heard: 0, ended: false })
 }
 
-/// What the other process writes. It ends when that ends, or is gone: everything it had written comes before.
+/// Reads what the peer writes. It ends after the last bytes when the peer has finished or is gone.
 #[derive(Debug)]
 pub struct RingReader {
     receiver: RingReceiver,
     road: Arc<Road>,
     heard: u64,
     spin: Duration,
-    /// Until then it looks again and again.
+    /// It polls until then.
     spins_until: Option<Instant>,
 }
 
 impl RingReader {
-    /// Whether it is too early to sleep; then it is polled again at once, after whatever else is to be done.
+    /// Whether it is too early to sleep; then it is polled again at once, after other tasks.
     fn spins(&mut self, cx: &Context<'_>) -> bool {
         if self.spin.is_zero() {
             return false;
@@ -99,7 +99,7 @@ impl AsyncRead for RingReader {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         loop {
-            // Before it is looked what there is: of who is gone nothing more comes.
+            // Read before the ring is checked: a peer that is gone writes nothing more.
             let gone = this.road.is_gone();
             match this.receiver.available().map_err(lie)? {
                 Available::End => return Poll::Ready(Ok(())),
@@ -118,7 +118,7 @@ impl AsyncRead for RingReader {
                 return Poll::Pending;
             }
             if this.receiver.sleeps().map_err(lie)? {
-                // For room that was made: what is owed is rung when the socket takes it, while this side waits.
+                // For freed room: an owed wake-up is sent when the socket accepts it, while this side waits.
                 let _ = this.road.poll_owed(cx, Side::Reader);
                 ready!(this.road.poll_rung(cx, Side::Reader, &mut this.heard));
                 this.receiver.heard();
@@ -127,7 +127,7 @@ impl AsyncRead for RingReader {
     }
 }
 
-/// What the other process reads.
+/// Writes to the peer.
 #[derive(Debug)]
 pub struct RingWriter {
     sender: RingSender,
@@ -156,7 +156,7 @@ impl AsyncWrite for RingWriter {
         }
     }
 
-    /// What was written is there; this waits until whoever sleeps is rung.
+    /// The bytes are visible at once; this waits until a sleeping peer is woken.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.road.poll_owed(cx, Side::Writer).map(Ok)
     }
@@ -177,7 +177,7 @@ impl RingWriter {
 }
 
 impl Drop for RingWriter {
-    /// As with a socket: who reads is told.
+    /// As with a socket, the reader is notified.
     fn drop(&mut self) {
         self.end();
     }

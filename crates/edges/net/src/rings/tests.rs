@@ -8,7 +8,7 @@ use super::*;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// What one process has and what the other has.
+/// The streams of both processes.
 async fn two(spin: Duration) -> (RingStreams, RingStreams) {
     let (accepts, dials) = (Rings::start(spin).unwrap(), Rings::start(spin).unwrap());
     let (offer, mut admission) = accepts.offer();
@@ -130,7 +130,7 @@ async fn who_hands_over_something_else_gets_nothing() {
         let (good, mut admission) = accepts.offer();
         assert!(handover::ask(&good.name, &good.secret, lie.as_fd()).await.is_err());
         assert!(admission.streams().is_none());
-        // And the other way.
+        // The other way round.
         let name = handover::fresh_name();
         let listener = handover::listen(&name).unwrap();
         let offer = RingOffer { name, ..good };
@@ -157,7 +157,7 @@ async fn a_peer_that_rings_without_end_is_gone() {
     assert!(writer.write_all(b"anything").await.is_err());
 }
 
-/// A socket that takes no ring now, for whatever reason, takes it later: whoever sleeps is woken all the same.
+/// If a socket refuses a wake-up now, for whatever reason, the sleeping peer is woken later.
 #[tokio::test]
 async fn a_ring_that_the_socket_does_not_take_is_made_up_for() {
     let rings = Rings::start(Duration::ZERO).unwrap();
@@ -167,7 +167,7 @@ async fn a_ring_that_the_socket_does_not_take_is_made_up_for() {
     let (_reader, mut writer) = admission.streams().unwrap();
     let (_sender, mut receiver) = mine.join(theirs).unwrap();
     let (mut into, mut unheard) = ([0; 8], [0; 4096]);
-    // Somebody who says each time that it has heard, and has not: its rings gather until the socket is full.
+    // A faulty peer that claims to have reacted and has not: its wake-ups pile up until the socket is full.
     for _ in 0..2000 {
         assert!(receiver.sleeps().unwrap());
         writer.write_all(b"frame").await.unwrap();

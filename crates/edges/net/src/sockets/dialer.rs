@@ -38,7 +38,7 @@ impl Dialer {
     /// Connects to `host:port`. The caller bounds the time.
     ///
     /// # Errors
-    /// If nobody answers.
+    /// If there is no answer.
     pub async fn dial(&self, addr: &str) -> io::Result<Stream> {
         match &self.simulated {
             None => {

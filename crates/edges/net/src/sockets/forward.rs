@@ -1,4 +1,4 @@
-//! Reading and writing of a stream that is one of several.
+//! Forwards reads and writes of a stream that is an enum of several.
 
 /// Implements `tokio::io::AsyncRead` for a type whose field is an enum with a stream in each of the named variants.
 macro_rules! forward_read {
@@ -17,7 +17,7 @@ macro_rules! forward_read {
     };
 }
 
-/// Implements `tokio::io::AsyncWrite` likewise.
+/// Implements `tokio::io::AsyncWrite` in the same way.
 macro_rules! forward_write {
     ($type:ty, $field:tt, $side:ident { $($variant:ident),+ }) => {
         impl ::tokio::io::AsyncWrite for $type {

@@ -1,4 +1,4 @@
-//! A port where connections come in.
+//! A listening port.
 
 use std::fmt;
 use std::io;
@@ -11,13 +11,13 @@ use super::stream::{Socket, Stream};
 
 /// A simulated port.
 pub trait Port: fmt::Debug + Send + Sync {
-    /// The next connection, and who is at its other end.
+    /// The next connection, and its peer's address.
     fn accept(&self) -> BoxFuture<'_, io::Result<(Box<dyn Socket>, SocketAddr)>>;
 
     /// Where it listens.
     ///
     /// # Errors
-    /// As the simulation has it.
+    /// The simulation's error.
     fn local_addr(&self) -> io::Result<SocketAddr>;
 }
 
@@ -40,7 +40,7 @@ impl Listener {
     /// The next connection.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub async fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(listener) => listener.accept().await.map(|(stream, peer)| Stream::tcp(stream, peer)),
@@ -51,7 +51,7 @@ impl Listener {
     /// Where it listens.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Tcp(listener) => listener.local_addr(),

@@ -1,6 +1,6 @@
-//! Sockets as the processes of a cluster use them: the machine's TCP, or those of a simulation.
+//! Sockets of a cluster's processes: the machine's TCP, or those of a simulation.
 //!
-//! Which one is decided once, where a process is put together, by the value that is handed down. See
+//! The choice is made once, where a process is assembled, by the value passed down. See
 //! docs/adr/0013-deterministic-simulation.md.
 
 mod dialer;

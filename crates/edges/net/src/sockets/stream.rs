@@ -14,7 +14,7 @@ pub trait Socket: AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin> Socket for S {}
 
-/// A connection; TCP costs no more than TCP.
+/// A connection; the enum adds no cost to TCP.
 #[derive(Debug)]
 pub struct Stream {
     kind: Kind,
@@ -37,7 +37,7 @@ impl From<TcpStream> for Stream {
 
 impl Stream {
     pub(crate) fn tcp(stream: TcpStream, peer: SocketAddr) -> Self {
-        // Fails only where the peer has gone already, which the first read will tell.
+        // Fails only if the peer has gone already, which the first read will show.
         let _ = stream.set_nodelay(true);
         Self { kind: Kind::Tcp(stream), peer }
     }
@@ -46,7 +46,7 @@ impl Stream {
         Self { kind: Kind::Simulated(socket), peer }
     }
 
-    /// Who is at the other end.
+    /// The address of the peer.
     #[must_use]
     pub const fn peer(&self) -> SocketAddr {
         self.peer
@@ -68,7 +68,7 @@ impl Stream {
     }
 }
 
-/// The direction in which bytes come.
+/// The read half.
 #[derive(Debug)]
 pub struct ReadHalf(ReadSide);
 
@@ -78,7 +78,7 @@ enum ReadSide {
     Simulated(tokio::io::ReadHalf<Box<dyn Socket>>),
 }
 
-/// The direction in which bytes go.
+/// The write half.
 #[derive(Debug)]
 pub struct WriteHalf(WriteSide);
 

@@ -1,4 +1,4 @@
-//! How many GPUs a sub-cluster should have, and which of them or of its profiles are off.
+//! Advice on numbers of GPUs, slow GPUs, and drifting profiles.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub struct AdviceView {
 pub struct KindAdviceView {
     /// The kind.
     pub kind: String,
-    /// So many.
+    /// The advised number.
     pub target: u32,
     /// Those that may go now, the highest ids.
     pub release: Vec<GpuId>,
@@ -42,11 +42,11 @@ pub struct KindAdviceView {
 pub struct SlowGpuView {
     /// Which.
     pub gpu: GpuId,
-    /// How many times as long as usual its batches took, those that failed left out.
+    /// Duration of its batches relative to the expected one, without failed batches.
     pub slowdown: f64,
     /// How many of the last failed.
     pub failed: u32,
-    /// How long it stays set aside, in milliseconds; none if it is lost: until its backend begins a new life.
+    /// Remaining quarantine in milliseconds; none if the GPU is lost until its backend restarts.
     pub quarantined_ms: Option<u64>,
 }
 
@@ -72,6 +72,6 @@ pub struct DriftView {
     pub model: ModelId,
     /// On GPUs of this kind.
     pub kind: String,
-    /// So many times as long as its profile says, in the median.
+    /// Median ratio of measured to profiled latency.
     pub factor: f64,
 }

@@ -10,7 +10,7 @@ use crate::plan::BackendMoveView;
 pub struct BackendView {
     /// Its name.
     pub name: String,
-    /// Its life.
+    /// Its boot id.
     pub boot: BootId,
     /// Not declared down.
     pub up: bool,
@@ -22,7 +22,7 @@ pub struct BackendView {
     pub executor: String,
     /// Its GPUs.
     pub gpus: Vec<GpuView>,
-    /// What it is there for.
+    /// Its duty: serve, cordoned or draining.
     pub duty: Duty,
     /// It takes nothing new and has nothing left to finish.
     pub drained: bool,

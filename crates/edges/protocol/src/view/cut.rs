@@ -1,6 +1,6 @@
-//! Views cut to what somebody needs. In a cluster of a thousand sub-clusters a whole view is some hundreds of
-//! kilobytes, of which a backend or a lead reads a thousandth: both get views of their own size, and hear of changes in
-//! them only.
+//! Views cut to the needs of one reader. In a cluster of a thousand sub-clusters a whole view has some hundreds of
+//! kilobytes, of which a backend or a lead needs a thousandth: both get views of their own size, and updates only when
+//! their part changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -16,7 +16,7 @@ use crate::control as pb;
 pub struct BackendScope {
     /// The backend.
     pub backend: BackendId,
-    /// Its sub-cluster by its registration: what a backend goes by while a view does not know this life of it.
+    /// Its sub-cluster at registration: used while a view does not contain this boot of the backend.
     pub subcluster: SubclusterId,
 }
 
@@ -90,9 +90,8 @@ impl SortedView {
         ids.filter_map(|id| Some((*id, self.whole.models.get(id)?)))
     }
 
-    /// What a backend needs: itself, the sub-clusters that may have it (by its registration, by its binding, and the
-    /// one to which it is on its way) with their models and what it said of them itself, the replicas, and the
-    /// frontends.
+    /// The part for a backend: itself, the sub-clusters that may use it (by registration, by assignment, and as
+    /// destination of a move) with their models and its own reports on them, the replicas, and the frontends.
     #[must_use]
     pub fn for_backend(&self, scope: BackendScope) -> View {
         let itself = self.whole.backends.get(&scope.backend);
@@ -131,7 +130,7 @@ impl SortedView {
 }
 
 impl View {
-    /// Whether two views differ in nothing but their age and who answers.
+    /// Whether two views differ only in their age and in the answering replica.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
         // Taken apart by name, so that nothing new is forgotten here.

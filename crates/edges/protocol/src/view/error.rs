@@ -1,9 +1,9 @@
-//! Why a protobuf message is no view or no model.
+//! Why a protobuf message is not a valid view or model.
 
 use symphony_policy::PolicyError;
 use symphony_types::{NoOperationId, ProfileError, RequestValue, UnknownDataType};
 
-/// Why a protobuf message is no view or no model.
+/// Why a protobuf message is not a valid view or model.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ViewError {
     /// A part that must be there is not.
@@ -21,7 +21,7 @@ pub enum ViewError {
         model: String,
         /// The GPU kind.
         kind: String,
-        /// What is wrong.
+        /// The defect.
         source: ProfileError,
     },
     /// What frontends are to do with its inputs and outputs has no meaning.
@@ -31,7 +31,7 @@ pub enum ViewError {
         model: String,
         /// What has none.
         key: &'static str,
-        /// What was expected.
+        /// The expected value.
         reason: String,
     },
     /// Its policy is none that a cluster takes.
@@ -39,7 +39,7 @@ pub enum ViewError {
     Policy {
         /// The model.
         model: String,
-        /// What is wrong.
+        /// The defect.
         source: PolicyError,
     },
     /// What its requests are worth is out of bounds.
@@ -59,7 +59,7 @@ pub enum ViewError {
     Operation {
         /// Its place in the log.
         index: u64,
-        /// What is wrong.
+        /// The defect.
         source: NoOperationId,
     },
     /// A tensor's type is not known.
@@ -69,7 +69,7 @@ pub enum ViewError {
         model: String,
         /// The tensor.
         tensor: String,
-        /// What is wrong.
+        /// The defect.
         source: UnknownDataType,
     },
 }

@@ -1,4 +1,4 @@
-//! The control group: who leads it, who votes, and how far each has applied the log.
+//! The control group: leader, voters, and how far each replica has applied the log.
 
 /// A replica in the control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub struct GroupMemberView {
     pub control_addr: String,
     /// Its part.
     pub role: GroupRole,
-    /// How far it has applied the log, by its last beat; 0 if it was never heard of.
+    /// How far it has applied the log, by its last heartbeat; 0 if there was none.
     pub applied_index: u64,
     /// Entries that it has still to apply.
     pub lag: u64,

@@ -1,10 +1,10 @@
-//! What a lead has had to do, by model and by GPU.
+//! The load of a lead, by model and by GPU.
 
 use std::collections::BTreeMap;
 
 use symphony_types::{GpuId, ModelId, Nanos, Token};
 
-/// What a lead has had to do since it began, by its last report.
+/// The load of a lead since it began, by its last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadView {
     /// The lead: under another token everything is counted anew.

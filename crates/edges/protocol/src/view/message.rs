@@ -1,4 +1,4 @@
-//! The protobuf messages of a view, from and to its types.
+//! Converts the protobuf messages of a view from and to its types.
 
 use std::collections::BTreeMap;
 
@@ -236,7 +236,7 @@ impl TryFrom<pb::Operation> for OperationView {
 }
 
 impl From<&pb::SubclusterLoad> for LoadView {
-    /// A lead's report, as it comes.
+    /// From a lead's report.
     fn from(load: &pb::SubclusterLoad) -> Self {
         let models = load.models.iter().map(|m| {
             let pb::ModelLoad { model, arrived_items, dropped, executed, queued } = *m;

@@ -1,4 +1,4 @@
-//! A model: where it is served, and which backends hold it.
+//! A model in a view: where it is served, and which backends hold it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::plan::ModelMoveView;
 /// A model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelView {
-    /// What was asked for.
+    /// The specification.
     pub spec: ModelSpec,
     /// Where new requests for it go.
     pub subcluster: SubclusterId,
@@ -21,10 +21,10 @@ pub struct ModelView {
     pub replicas: BTreeMap<BackendId, ReplicaView>,
 }
 
-/// One backend's word on one model.
+/// One backend's report on one model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicaView {
-    /// The backend's life.
+    /// The backend's boot id.
     pub boot: BootId,
     /// Loaded, or why not.
     pub state: Result<(), String>,
@@ -37,7 +37,7 @@ pub enum Readiness {
     Ready,
     /// A backend could not load it, for this reason.
     Failed(String),
-    /// Nobody is there who would load or run it.
+    /// No GPU can load or run it.
     NoGpu(NoGpu),
     /// A backend that takes work is to load it.
     Loading,
@@ -55,7 +55,7 @@ pub enum NoGpu {
 }
 
 impl NoGpu {
-    /// In words, which name nothing of the cluster: clients read them.
+    /// As text for clients, without names of the cluster's parts.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {

@@ -5,7 +5,7 @@ use symphony_types::{BootId, Duty};
 /// A scheduler replica.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
-    /// Its life; none before it registered.
+    /// Its boot id; none before its registration.
     pub boot: Option<BootId>,
     /// Not declared down.
     pub up: bool,
@@ -15,6 +15,6 @@ pub struct NodeView {
     pub dispatch_addr: String,
     /// `host:port` where it takes beats while it leads the control group.
     pub beat_addr: String,
-    /// What it is there for.
+    /// Its duty: serve, cordoned or draining.
     pub duty: Duty,
 }

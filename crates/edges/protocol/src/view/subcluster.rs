@@ -1,4 +1,4 @@
-//! A sub-cluster: who leads it, and who may lead it next.
+//! A sub-cluster in a view: its leader, and the possible next ones.
 
 use symphony_types::{BootId, NodeId, Token};
 
@@ -9,13 +9,13 @@ use super::{AdviceView, LoadView};
 pub struct SubclusterView {
     /// Its name.
     pub name: String,
-    /// The replica that leads it and the life that was assigned.
+    /// The replica that leads it, and its boot id at the assignment.
     pub leader: Option<(NodeId, BootId)>,
     /// Log index of that assignment.
     pub token: Token,
-    /// Who may lead next.
+    /// The replicas that may lead next.
     pub standbys: Vec<NodeId>,
-    /// Who gets ready to lead next, by a planned hand-over that has begun.
+    /// The replica that prepares to lead, in a planned hand-over that has begun.
     pub successor: Option<SuccessorView>,
     /// How many GPUs it should have; in linearizable answers only, once its lead has reported.
     pub advice: Option<AdviceView>,
@@ -23,12 +23,12 @@ pub struct SubclusterView {
     pub load: Option<LoadView>,
 }
 
-/// A life of a replica that gets ready to lead a sub-cluster.
+/// The replica that prepares to lead a sub-cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuccessorView {
     /// The replica.
     pub node: NodeId,
-    /// Its life.
+    /// Its boot id.
     pub boot: BootId,
     /// Log index at which the hand-over began.
     pub since: u64,

@@ -1,4 +1,4 @@
-//! Views over the wire, and who holds and serves which model.
+//! Views over the wire, and which backends hold and serve which model.
 
 use symphony_types::{
     BootId, DataType, Duty, GpuId, LatencyProfile, Nanos, OperationId, RequestValue, Signature, TensorSpec,

@@ -1,4 +1,4 @@
-//! Executors that do what a test says, on the port of all executors.
+//! Fake executors with behaviour set by the test, on the port of all executors.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use symphony_types::Signature;
 
 use super::scene::emulated;
 
-/// An emulated GPU that a test meddles with.
+/// An emulated GPU with a test's interference.
 #[derive(Debug)]
 pub(super) struct Meddled<M> {
-    /// It goes first.
+    /// It runs first.
     with: M,
     executor: Box<dyn ModelExecutor>,
 }
 
-/// What a test does with it.
+/// A test's interference.
 pub(super) trait Meddles: Send + fmt::Debug {
     fn run(
         &mut self,
@@ -51,7 +51,7 @@ impl<M: Meddles> ModelExecutor for Meddled<M> {
     }
 }
 
-/// What takes and gives what an emulated GPU does, and is run in steps only.
+/// Accepts and returns what an emulated GPU does, and runs in steps only.
 #[derive(Debug)]
 pub(super) struct InSteps<S> {
     like: Box<dyn ModelExecutor>,

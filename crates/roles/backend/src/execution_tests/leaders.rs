@@ -28,18 +28,18 @@ async fn a_leader_hears_how_long_inputs_take_with_its_seal_and_when_that_has_cha
     scene.own(7, input(1, 1));
     scene.execute(&leader, plan(1, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
     leader.done().await;
-    // It was told just now, and hears of the change in a moment, although no other plan comes.
+    // It was just told; it learns of the change soon, although no other plan comes.
     take(&scene, 300);
     scene.execute(&leader, plan(2, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
     assert_eq!(leader.done().await.sequence, 2);
     assert_eq!(leader.next().await, told(300));
-    // Of what has not changed it never hears again.
+    // An unchanged delay is not sent again.
     for sequence in 3..=12 {
         scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
         leader.done().await;
         tokio::time::sleep(DELAY_TOLD_EVERY / 8).await;
     }
-    // A new leader knows at once.
+    // A new leader is told at once.
     let (mut next, _) = scene.sealed().await;
     assert_eq!(next.next().await, told(300));
 }
@@ -61,7 +61,7 @@ async fn what_does_not_match_the_promise_is_refused_with_the_reason() {
     assert_eq!(leader.refusal().await, (1, Refusal::WrongBoot { boot: BOOT }));
     scene.execute(&leader, now(2));
     assert_eq!(leader.refusal().await, (2, Refusal::OutOfSequence { expected: 1 }));
-    // A model that is not there takes its turn: the next plan is the second.
+    // A plan for an unknown model counts too: the next plan is the second.
     scene.execute(&leader, Execute { model: ModelId::new(2), ..now(1) });
     assert_eq!(leader.refusal().await, (1, Refusal::ModelNotReady));
     // Two may wait, the third may not.
@@ -77,7 +77,7 @@ async fn what_does_not_match_the_promise_is_refused_with_the_reason() {
     scene.say(&stranger, seal.clone());
     scene.execute(&leader, Execute { model: ModelId::new(2), ..now(4) });
     assert_eq!(leader.refusal().await, (4, Refusal::ModelNotReady), "the promise stands");
-    // Once the backend is on its way there, its leader's token is the younger one.
+    // Once the backend moves there, the token of that sub-cluster's leader is larger.
     scene.inputs.send(Input::Homes(vec![SUBCLUSTER, other])).ok().unwrap();
     let successor = scene.linked().await;
     scene.say(&successor, seal);
@@ -108,7 +108,7 @@ async fn a_leader_that_comes_again_is_answered_once_inputs_are_within_reach_and_
     let (mut former, _) = scene.sealed().await;
     scene.say(&former, seal(TOKEN));
     assert!(matches!(former.next().await, FromBackend::Sealed { .. }), "its connection has not ended");
-    // The first of two that come again does not wait for its answer.
+    // Of two connections that come again, the first does not wait for its answer.
     let (gone, mut again) = (scene.linked().await, scene.linked().await);
     scene.say(&gone, seal(TOKEN));
     scene.say(&again, seal(TOKEN));
@@ -133,7 +133,7 @@ async fn a_new_leader_is_told_what_has_just_ended() {
     let (mut former, _) = scene.sealed().await;
     scene.execute(&former, plan(1, Duration::ZERO, &[request(FRONTEND, 1, 1)]));
     assert_eq!(former.done().await.sequence, 1);
-    // Its result may not have reached anybody: announced again, it is not to run again.
+    // Its result may be lost: announced again, it must not run again.
     let mut next = scene.linked().await;
     scene.say(&next, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, Token::new(20))] });
     let FromBackend::Sealed { finished, gpus, .. } = next.next().await else { panic!("no seal") };
@@ -147,7 +147,7 @@ async fn a_new_leader_is_told_how_much_longer_than_predicted_plans_took() {
     let (mut former, _) = scene.sealed().await;
     scene.execute(&former, plan(1, Duration::ZERO, &[request(FRONTEND, 1, 1)]));
     let done = former.done().await;
-    // What failed says nothing of how long a batch takes.
+    // A failed batch says nothing about latency.
     scene.execute(&former, plan(2, Duration::ZERO, &[request(FRONTEND, 2, 1)]));
     assert_eq!(former.done().await.failed, [(request(FRONTEND, 2, 1).id, FailReason::PayloadLost)]);
     let mut leader = scene.linked().await;
@@ -167,13 +167,13 @@ async fn it_is_idle_once_no_more_plans_come_and_the_last_one_has_run() {
     scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
     assert!(scene.result().await.1.is_ok(), "what was sent before runs");
     soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
-    // It is used again, and no plan has come yet.
+    // It is in use again, before any plan.
     scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
     soon(scene.idle.wait_for(|idle| !idle)).await.unwrap();
     scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
     soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
 
-    // Another leader, which has not said so: it may send plans.
+    // Another leader, which has not said that no plans come: it may send some.
     let (next, _) = scene.sealed().await;
     soon(scene.idle.wait_for(|idle| !idle)).await.unwrap();
     scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
@@ -218,7 +218,7 @@ async fn the_journal_has_every_promise_plan_and_execution_in_order() {
     else {
         panic!("{records:?}");
     };
-    // ℓ(1) is 5 ms, counted from a planned start that the clock may have missed by some microseconds.
+    // ℓ(1) is 5 ms, counted from the planned start; the clock may be off by some microseconds.
     assert!(at_ns <= start_ns && *end_ns >= start_ns + 4_000_000, "the batch took its profile's time: {records:?}");
     assert_eq!(*requests, [(FRONTEND.get(), 1, 7)], "the request without an input was not executed");
 }

@@ -106,8 +106,8 @@ async fn the_end_of_a_plan_behind_a_late_one_is_told_from_now() {
     assert_eq!((done.sequence, done.free_in), (1, 5_000_000));
 }
 
-/// Otherwise each batch with a request of a frontend that backends cannot reach starts 100 ms late for all the others in it, as long as
-/// that lasts.
+/// Otherwise, while a frontend is unreachable for backends, each batch with one of its requests starts 100 ms late for
+/// all others in it.
 #[tokio::test]
 async fn a_frontend_that_was_waited_for_in_vain_is_not_waited_for_again_until_an_input_of_it_comes() {
     const LATE_MAX_NS: u64 = 100_000_000;
@@ -120,7 +120,7 @@ async fn a_frontend_that_was_waited_for_in_vain_is_not_waited_for_again_until_an
     let done = leader.done().await;
     assert!(done.start_late >= LATE_MAX_NS && done.failed == lost, "{done:?}");
 
-    // A machine that stands still starts late as well, but not each time.
+    // A stalled machine starts late as well, but not each time.
     let mut soonest = u64::MAX;
     for sequence in 2..10 {
         scene.execute(&leader, plan(sequence, Duration::from_millis(5), &requests));
@@ -130,7 +130,7 @@ async fn a_frontend_that_was_waited_for_in_vain_is_not_waited_for_again_until_an
     }
     assert!(soonest < LATE_MAX_NS / 2, "{soonest} ns");
 
-    // What it was asked for before comes, and it is waited for again.
+    // An earlier request's input arrives, and the frontend is waited for again.
     scene.frontends.silence.send_replace(false);
     scene.execute(&leader, plan(10, Duration::from_millis(50), &requests));
     assert_eq!(leader.done().await.failed, []);

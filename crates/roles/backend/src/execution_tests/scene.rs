@@ -26,7 +26,7 @@ pub(super) const GPU: GpuId = GpuId::new(9);
 pub(super) const TOKEN: Token = Token::new(11);
 pub(super) const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 pub(super) const MODEL: ModelId = ModelId::new(1);
-/// Frontends: one that answers, and one that does not until it is told to.
+/// Frontends: one that answers, and one that is silent until told otherwise.
 pub(super) const FRONTEND: FrontendId = FrontendId::new(1);
 pub(super) const SILENT: FrontendId = FrontendId::new(2);
 /// Bytes of one item's input in the default signature.
@@ -37,9 +37,9 @@ pub(super) struct Frontends {
     inputs: Mutex<HashMap<u64, Bytes>>,
     results: mpsc::UnboundedSender<(FrontendId, ResultToFrontend)>,
     pub(super) delay: Mutex<Option<PayloadDelay>>,
-    /// Whether the silent one still is.
+    /// Whether the silent frontend is silent.
     pub(super) silence: watch::Sender<bool>,
-    /// Whether inputs are within reach.
+    /// Whether the frontends are connected.
     pub(super) ready: watch::Sender<bool>,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Scene {
     pub(super) idle: watch::Receiver<bool>,
     /// Whether its only GPU is lost.
     pub(super) lost: watch::Receiver<bool>,
-    /// The time that the GPU has besides its plans.
+    /// The gaps between the GPU's plans.
     pub(super) time: Arc<GpuTime>,
     connections: u64,
 }
@@ -143,7 +143,7 @@ impl Scene {
         self.frontends.inputs.lock().unwrap().insert(sequence, input);
     }
 
-    /// A leader that has linked.
+    /// A linked leader.
     pub(super) async fn linked(&mut self) -> Leader {
         self.connections += 1;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -159,7 +159,7 @@ impl Scene {
         leader
     }
 
-    /// A leader that has sealed the GPU, and what it was told.
+    /// A leader that has sealed the GPU, and the answer to its seal.
     pub(super) async fn sealed(&mut self) -> (Leader, SealedGpu) {
         let mut leader = self.linked().await;
         self.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });

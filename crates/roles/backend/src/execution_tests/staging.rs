@@ -1,4 +1,4 @@
-//! Executors that are run in steps: when the next plan is staged.
+//! Executors that run in steps: when the next plan is staged.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use symphony_executor::{BatchInputs, ExecuteError, StagedExecutor, item_checksum
 use super::fakes::InSteps;
 use super::scene::{FRONTEND, ITEM_BYTES, Scene, answer, input, plan, request};
 
-/// Writes down what is done with it, and says that a batch has ended only when the next one is staged.
+/// Records its calls, and reports the end of a batch only after the next one is staged.
 #[derive(Debug)]
 struct Steps {
     done: Arc<Mutex<Vec<String>>>,
     staged: Vec<(u32, Vec<u8>)>,
     launched: Option<(u32, Vec<u8>)>,
     stages: u32,
-    /// Whether staging the second batch fails the first time.
+    /// Whether the first attempt to stage the second batch fails.
     refuses: bool,
 }
 

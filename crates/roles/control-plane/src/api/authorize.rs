@@ -1,4 +1,4 @@
-//! Who may call what on the control port. What is not in the table is denied to everybody.
+//! The roles that may call each method of the control port. A method that is not in the table is denied to all.
 
 use std::task::{Context, Poll};
 
@@ -11,15 +11,15 @@ use tower::{Layer, Service};
 
 use crate::group::host::SharedState;
 
-/// Scheduler replicas among themselves.
+/// Calls between scheduler replicas.
 const REPLICAS: &[Role] = &[Role::Scheduler];
-/// Whoever belongs to the cluster or looks after it.
+/// Every role with a certificate of the cluster.
 const EVERYBODY: &[Role] = &Role::ALL;
-/// Who changes what the cluster does.
+/// Roles that may change the cluster.
 const OPERATORS: &[Role] = &[Role::Operator];
-/// Who decides which models the cluster holds.
+/// Roles that may load and unload models.
 const LOADERS: &[Role] = &[Role::Operator, Role::Federation];
-/// Who may see single requests and decisions.
+/// Roles that may see single requests and decisions.
 const PEOPLE: &[Role] = &[Role::Operator, Role::Viewer];
 
 /// The roles that may call a method, by its path.
@@ -32,14 +32,15 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
     }
     if let Some(method) = path.strip_prefix("/externalscaler.ExternalScaler/") {
         return match method {
-            // Replicas pass on what they are asked.
+            // Replicas forward the calls that they receive.
             "GetMetrics" => &[Role::Operator, Role::Viewer, Role::Scheduler],
             "IsActive" | "StreamIsActive" | "GetMetricSpec" => PEOPLE,
             _ => &[],
         };
     }
     match path.strip_prefix("/symphony.v1.Control/").unwrap_or_default() {
-        // What they carry names who asked, as the replica that was called saw it: nobody else is believed.
+        // These carry the name of the original caller, as the called replica saw it: only replicas are trusted with
+        // that.
         "Forward" | "ForwardChange" | "ReportLoad" => REPLICAS,
         "ReportBackendDown" => &[Role::Scheduler, Role::Backend],
         "Leave" => &[Role::Scheduler, Role::Backend, Role::Frontend],
@@ -49,7 +50,7 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         "RegisterFrontend" => &[Role::Frontend],
         "LoadModel" | "UnloadModel" => LOADERS,
         "SetDuty" | "ChangeReplicas" | "RemoveFrontend" | "ProposePlan" | "JudgePlan" => OPERATORS,
-        // The replica that was asked passes it on to the Raft leader.
+        // A replica forwards this call to the Raft leader.
         "PlanEpoch" => &[Role::Operator, Role::Scheduler],
         "Explain" => PEOPLE,
         _ => &[],
@@ -59,7 +60,7 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
 /// Puts [`Authorize`] in front of a service.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthorizeLayer {
-    /// Knows which replicas were removed.
+    /// Knows the removed replicas.
     pub(crate) state: SharedState,
 }
 
@@ -71,7 +72,7 @@ impl<S> Layer<S> for AuthorizeLayer {
     }
 }
 
-/// Turns away callers whose role does not allow the call, and replicas that were removed.
+/// Refuses callers whose role does not allow the call, and removed replicas.
 #[derive(Clone, Debug)]
 pub(crate) struct Authorize<S> {
     inner: S,
@@ -103,7 +104,7 @@ where
 fn check(peer: Option<&PeerInfo>, path: &str, removed: impl Fn(NodeId) -> bool) -> Result<(), Status> {
     let Some(peer) = peer else { return Err(Status::unauthenticated("nobody looked who is calling")) };
     let allowed = allowed(path);
-    // What everybody may ask tells it that it was removed.
+    // A removed replica may still call the methods that are open to all: they tell it that it was removed.
     if allowed != EVERYBODY
         && let Some(node) = replica(peer).filter(|node| removed(*node))
     {
@@ -121,7 +122,7 @@ fn check(peer: Option<&PeerInfo>, path: &str, removed: impl Fn(NodeId) -> bool) 
     Err(Status::permission_denied(format!("{peer} may not call {path}; that is for {}", roles.join(" or "))))
 }
 
-/// The replica that calls, by its certificate.
+/// The calling replica, by its certificate.
 fn replica(peer: &PeerInfo) -> Option<NodeId> {
     let identity = peer.identity.as_ref().filter(|identity| identity.role == Role::Scheduler)?;
     identity.name.parse().ok().map(NodeId::new)

@@ -1,4 +1,4 @@
-//! Requests of the control surface as commands.
+//! Translates requests of the control port into commands.
 
 use symphony_cluster_state::{
     Action, BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, ModelSpec, Moved,
@@ -51,8 +51,8 @@ pub(crate) fn load_model(spec: Option<pb::ModelSpec>) -> Result<ModelSpec, Statu
     ModelSpec::try_from(spec).map_err(|error| Status::invalid_argument(format!("spec: {error}")))
 }
 
-/// Why requests of the model that ask for no more than its SLO cannot be answered in time, if they cannot: one item
-/// alone on an idle GPU takes longer, with what every request takes besides.
+/// An explanation if a request with the model's SLO as deadline can never be answered in time: even one item alone on
+/// an idle GPU takes longer, with the delays of every request. None if it can.
 pub(crate) fn too_short_slo(spec: &ModelSpec, delays: Nanos) -> Option<String> {
     let alone = spec.profiles.values().filter_map(|profile| profile.latency_ns.first()).min()?;
     let (slo, alone) = (spec.slo(), Nanos::new(*alone));
@@ -111,7 +111,7 @@ pub(crate) fn propose_plan(request: &pb::ProposePlanRequest, load_bytes_per_s: u
     }))
 }
 
-/// The beginning of a long error is better than a refusal to hear it.
+/// The beginning of a long error is better than a refused report.
 fn cut(mut error: String) -> String {
     error.truncate(error.floor_char_boundary(ERROR_BYTES_MAX));
     error

@@ -1,4 +1,4 @@
-//! The port to whoever remembers decisions on this replica, and its answers as messages.
+//! The port to the flight recorders of this replica, and its answers as messages.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,16 +8,16 @@ use symphony_protocol::control::explain_request::Question as Asked;
 use symphony_types::{BootId, FrontendId, ModelId, RequestId};
 use tonic::Status;
 
-/// Remembers decisions. May block for milliseconds.
+/// A source of explanations. May block for milliseconds.
 pub trait Remembers: std::fmt::Debug + Send + Sync + 'static {
-    /// What is known, in the order of the decisions.
+    /// The matching records, in the order of the decisions.
     fn explain(&self, question: &Question) -> Vec<Explanation>;
 }
 
-/// Set once the dispatch runtime runs, which needs the control plane first.
+/// Set once the dispatch runtime runs; that runtime in turn needs the control plane first.
 pub(crate) type Memory = Arc<OnceLock<Arc<dyn Remembers>>>;
 
-/// Answers a call out of this replica's memory.
+/// Answers a call from this replica's records.
 pub(crate) async fn answer(memory: &Memory, request: pb::ExplainRequest) -> Result<pb::ExplainReply, Status> {
     let question = question(request)?;
     let Some(memory) = memory.get().cloned() else { return Ok(pb::ExplainReply::default()) };

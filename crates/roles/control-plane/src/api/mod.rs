@@ -1,4 +1,4 @@
-//! The control port: who may call what, `symphony.v1.Control` as any replica serves it, and the view that it hands out.
+//! The control port: authorization, `symphony.v1.Control` as any replica serves it, and the published view.
 
 pub(crate) mod authorize;
 pub(crate) mod convert;

@@ -1,4 +1,4 @@
-//! Operators' calls as operations: which one, by whom, when.
+//! Turns operators' calls into operations: action, actor, id and time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,17 +10,17 @@ use tonic::Status;
 
 use crate::config::WallClock;
 
-/// The actor on a port that asks nobody for a certificate.
+/// The actor on a port that requires no certificates.
 const INSECURE: &str = "insecure";
 
-/// Holds what another replica carries here against who carries it: without certificates nobody knows who asked.
+/// Checks a forwarded command against the certificate of its sender; without certificates the actor is unknown.
 pub(crate) fn believe(peer: &PeerInfo, command: &mut Command) {
     if let (None, Command::Operate(operation)) = (&peer.identity, command) {
         INSECURE.clone_into(&mut operation.actor);
     }
 }
 
-/// Who asks for something, under which id, and when.
+/// The actor, id and time of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
     pub(crate) id: OperationId,
@@ -42,17 +42,17 @@ impl Operations {
         Self { boot, made: Arc::default(), wall_clock }
     }
 
-    /// What somebody asks this replica for. Who that is says the certificate of the connection; nothing in the message
-    /// does.
+    /// An operation that a client asks this replica for. The actor comes from the certificate of the connection, never
+    /// from the message.
     ///
     /// # Errors
-    /// If the id is none. An empty one is: then this replica makes one.
+    /// If the id is malformed. For an empty id this replica makes one.
     pub(crate) fn asked(&self, peer: &PeerInfo, id: &str, action: Action) -> Result<Operation, Status> {
         let Asker { id, actor, at_unix_ms } = self.asker(peer, id)?;
         Ok(Operation { id, actor, at_unix_ms, avoid: None, action })
     }
 
-    /// Who asks, as the certificate of the connection says.
+    /// The actor, as the certificate of the connection says.
     ///
     /// # Errors
     /// As [`asked`](Self::asked).
@@ -68,7 +68,7 @@ impl Operations {
         Ok(Asker { id, actor, at_unix_ms: (self.wall_clock)() })
     }
 
-    /// Who asked another replica, by its word: only replicas may give it, and without certificates nobody knows.
+    /// The actor that another replica names. Only replicas may do so; without certificates the actor is unknown.
     ///
     /// # Errors
     /// As [`asked`](Self::asked).
@@ -80,14 +80,13 @@ impl Operations {
         }
     }
 
-    /// A step on the way to what was asked for, in the name of who asked.
+    /// One step of an operation, under the same actor.
     pub(crate) fn step(&self, of: &Operation, action: Action) -> Operation {
         let (actor, at_unix_ms) = (of.actor.clone(), (self.wall_clock)());
         Operation { id: self.fresh_id(), actor, at_unix_ms, avoid: None, action }
     }
 
-    /// The random number of this life and a count: as rare as 128 random bits, and the same in every run of a
-    /// simulation.
+    /// The random number of this boot, and a count: as unique as 128 random bits, and deterministic in a simulation.
     fn fresh_id(&self) -> OperationId {
         let count = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         OperationId::new(u128::from(self.boot.get()) << 64 | u128::from(count))

@@ -1,4 +1,4 @@
-//! Publishes the view after every change. Whoever reads slowly sees the latest, not all.
+//! Publishes the view after every change. A slow reader skips to the latest one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -26,9 +26,9 @@ pub(crate) struct Viewer {
     pub(crate) state: SharedState,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) group: ControlGroup,
-    /// What the leads have had to do, as this replica knows it while it leads the group.
+    /// The leads' reports of their load; complete only while this replica leads the group.
     pub(crate) reported: Arc<Mutex<Reported>>,
-    /// Which frontends watch this replica.
+    /// The frontends that watch this replica.
     pub(crate) signs: FrontendPresence,
     /// How far each replica has applied the log, by its heartbeats.
     pub(crate) progress: Arc<Mutex<Progress>>,
@@ -45,7 +45,7 @@ impl Viewer {
         view::view(&self.state.read(), &self.cluster, self.node, leader, operations_max)
     }
 
-    /// The same with all operations and plans that are kept: for who asks once.
+    /// The view with all operations and plans that are kept: for single reads.
     pub(crate) fn whole(&self) -> View {
         let mut view = self.with_operations(OPERATIONS_KEPT);
         let state = self.state.read();
@@ -53,9 +53,8 @@ impl Viewer {
         view
     }
 
-    /// The same with what only the leader of the control group knows, if this replica is: what it advises, what leads
-    /// have had to do, which GPUs they set aside, which frontends are silent, who belongs to the group, and how far
-    /// they are.
+    /// The view with what only the Raft leader knows, if this replica is it: advice, loads of leads, quarantined GPUs,
+    /// silent frontends, members of the group, and how far they have applied the log.
     pub(crate) fn view_with_group(&self) -> View {
         let mut view = self.whole();
         if !self.leadership.borrow().is_leader {
@@ -90,7 +89,7 @@ impl Viewer {
     }
 }
 
-/// Where views are published: as they are, and sorted for those who cut theirs from it.
+/// The published views: plain, and sorted for the readers that cut their part from it.
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) views: watch::Sender<Arc<View>>,
@@ -105,8 +104,9 @@ impl Published {
     }
 }
 
-/// Publishes until stopped. Many commands applied at once, as after a restart, make one view. The end of the Raft core
-/// ends the replica: its view would be true no more, and it would never hear that somebody else leads what it led.
+/// Publishes until stopped. Many commands applied at once, as after a restart, make one view. When the Raft core ends,
+/// the replica ends too: its view would become stale, and it would never learn that another replica has taken over its
+/// leads.
 pub(crate) async fn run(
     mut viewer: Viewer,
     mut applied: watch::Receiver<u64>,
@@ -123,7 +123,7 @@ pub(crate) async fn run(
             metrics.replicas_not_applying.set(0);
         }
         published.publish(viewer.view());
-        // Walks the whole state: after what may be many commands, and after those who wait for the view have it.
+        // Walks the whole state: once for any number of commands, and after the waiting readers have the view.
         if let Err(violation) = check(&viewer.state.read()) {
             symphony_telemetry::violated(violation.invariant, &violation.what);
         }
@@ -133,7 +133,7 @@ pub(crate) async fn run(
             () = stop.cancelled() => return,
         };
         if !more {
-            // What is stopped may end before it is read that it was stopped.
+            // At a stop, the core may end before this task reads the stop.
             if !stop.is_cancelled() {
                 fatal.send_replace(Some(Fatal("the Raft core has ended; the lines before this one say why".into())));
             }

@@ -17,35 +17,35 @@ use crate::api::service::ControlService;
 use crate::group::host::SharedState;
 use crate::planning::ScalerService;
 
-/// Calls at a time on one connection; a process has a handful.
+/// Concurrent calls on one connection; a process needs a handful.
 const STREAMS_PER_CONNECTION_MAX: u32 = 256;
 
 /// Bytes of a call's headers.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 
-/// A silent connection is asked this often whether it is alive, and closed if it does not say so in
-/// [`KEEP_ALIVE_ANSWERED_WITHIN`]. It frees the place of a watcher whose host has vanished, no more: watchers ask by
-/// themselves, every ten seconds, and a thousand of them cost as much again if they are asked as often.
+/// A silent connection is pinged this often, and closed without an answer within [`KEEP_ALIVE_ANSWERED_WITHIN`]. This
+/// only frees the place of a watcher whose host has vanished. Watchers ping by themselves, every ten seconds; pinging
+/// a thousand of them as often would double that cost.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
-/// One that does not answer for so long is not.
+/// How long the answer to a ping may take.
 const KEEP_ALIVE_ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Bytes of a request: a model with every profile takes about as much in protobuf as in the log.
 const REQUEST_BYTES_MAX: usize = 2 * COMMAND_BYTES_MAX;
 
-/// Bytes of a question about how many GPUs there should be.
+/// Bytes of a request of an autoscaler.
 const SCALER_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of a view.
 const VIEW_BYTES_MAX: usize = 64 << 20;
 
-/// Connections at a time: one of each backend and frontend, eight of each replica (three lanes of Raft and commands,
-/// and those that are given up), and some of operators.
+/// Concurrent connections: one of each backend and frontend, eight of each replica (three lanes of Raft and commands,
+/// and those being given up), and some of operators.
 const CONNECTIONS_MAX: usize = BACKENDS_MAX + FRONTENDS_MAX + 8 * NODES_MAX + 128;
 
 const CONTROL: Port = Port::new("scheduler.control", &Role::ALL, CONNECTIONS_MAX);
 
-/// Serves until stopped; calls under way are then given up with their connections.
+/// Serves until stopped; then calls in progress are aborted with their connections.
 pub(crate) fn serve(
     listener: Listener,
     net: Net,

@@ -41,16 +41,16 @@ pub(crate) struct ControlService {
     pub(crate) operations: Operations,
     pub(crate) viewer: Viewer,
     pub(crate) views: watch::Receiver<Arc<View>>,
-    /// The same, for watches of what they cut from it.
+    /// The same views, for watches that cut a part from them.
     pub(crate) sorted: watch::Receiver<Arc<SortedView>>,
     pub(crate) memory: Memory,
     pub(crate) reported: Arc<Mutex<Reported>>,
     pub(crate) epochs: mpsc::Sender<Ask>,
-    /// What a backend loads per second, for the plans of operators.
+    /// How many bytes a backend loads per second, for plans that operators ask for.
     pub(crate) load_bytes_per_s: u64,
-    /// What every request takes besides its batch.
+    /// Delays of every request besides its batch.
     pub(crate) request_delays: Nanos,
-    /// Which frontends watch here.
+    /// The frontends that watch this replica.
     pub(crate) signs: FrontendPresence,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
@@ -61,11 +61,11 @@ impl ControlService {
         Ok(self.proposer.propose(&command).await?)
     }
 
-    /// Whether the caller is the process that it speaks for.
+    /// Whether the caller is the member that it speaks for.
     fn speaks_for<T>(&self, request: &Request<T>, member: Member) -> Result<(), Status> {
         let peer = PeerInfo::of(request)?;
         let state = self.viewer.state.read();
-        // Another replica may know it already.
+        // Another replica may know the member already.
         let unknown = || Status::unavailable(format!("{member} is not known here yet"));
         match member {
             Member::Scheduler(id) => answers_to(&peer, Role::Scheduler, &id.get().to_string()),
@@ -80,13 +80,13 @@ impl ControlService {
         }
     }
 
-    /// Has the cluster agree on what the caller asks for.
+    /// Has the cluster agree on the caller's action.
     async fn operate<T>(&self, request: &Request<T>, id: &str, action: Action) -> Result<Reply, Status> {
         let operation = self.operations.asked(&PeerInfo::of(request)?, id, action)?;
         Ok(self.propose(Command::Operate(operation)).await?.reply)
     }
 
-    /// Changes the control group if this replica leads it. A caller that goes away does not interrupt it half-way.
+    /// Changes the control group if this replica leads it. A caller that disconnects does not interrupt the change.
     async fn change_here(&self, operation: Operation) -> Result<Response<pb::ChangeReplicasReply>, Attempt> {
         let membership = self.membership.clone();
         let change = tokio::spawn(async move { membership.change(&operation).await });
@@ -94,7 +94,7 @@ impl ControlService {
         Ok(Response::new(pb::ChangeReplicasReply { voters: voters.into_iter().map(NodeId::get).collect() }))
     }
 
-    /// A command that another replica carries here.
+    /// A command forwarded by another replica.
     fn carried(&self, request: &Request<pb::ForwardRequest>) -> Result<Command, Status> {
         let (peer, request) = (PeerInfo::of(request)?, request.get_ref());
         if request.cluster != *self.cluster {
@@ -110,7 +110,8 @@ impl ControlService {
     }
 }
 
-/// Whether the caller is who it says. Roles alone would let one stolen certificate speak for all of its role.
+/// Whether the caller has the role and the name that it claims. With roles alone, one stolen certificate could speak
+/// for every process of its role.
 fn answers_to(peer: &PeerInfo, role: Role, name: &str) -> Result<(), Status> {
     if peer.may_be(role, name) {
         Ok(())
@@ -119,14 +120,14 @@ fn answers_to(peer: &PeerInfo, role: Role, name: &str) -> Result<(), Status> {
     }
 }
 
-/// An answer of another kind than the command's, which only replicas of different releases can cause.
+/// The answer to a reply of the wrong kind, which only a mix of releases can cause.
 fn surprised(reply: &Reply) -> Status {
     Status::internal(format!("the cluster answered {reply:?} to another question: run one release on every replica"))
 }
 
-/// What a leader answered to this replica that passed on what somebody else asked. Who asked was let in here: if the
-/// leader denies the call it means this replica, which was removed and does not know it yet, and another one can be
-/// asked.
+/// A leader's error, as the answer to a client whose call this replica forwarded. The client was authorized here; if
+/// the leader denies the call it means this replica, which was removed and does not know it yet. The client should try
+/// another replica.
 fn of_this_replica(leader: NodeId, status: Status) -> Status {
     match status.code() {
         Code::PermissionDenied => Status::unavailable(format!("{leader}: {}; ask another replica", status.message())),
@@ -147,7 +148,7 @@ impl Control for ControlService {
             request.get_ref().frontend.filter(|_| is_frontend).map(|life| {
                 self.signs.begin(Instant::now(), (FrontendId::new(life.frontend), BootId::new(life.boot_id)))
             });
-        // One slot, latest wins: a slow watcher costs no memory and misses nothing but what is out of date.
+        // One slot that keeps the latest view: a slow watcher costs no memory, and misses only outdated views.
         let cut =
             request.get_ref().backend.map(|scope| CutWatch::begin(self.sorted.clone(), BackendScope::from(scope)));
         let views = match cut {
@@ -237,7 +238,7 @@ impl Control for ControlService {
         &self,
         request: Request<pb::ReportBackendDownRequest>,
     ) -> Result<Response<pb::ReportBackendDownReply>, Status> {
-        // Replicas judge backends, and nobody else but the backend itself.
+        // Only replicas report on backends, and each backend on itself.
         if !PeerInfo::of(&request)?.has_role(&[Role::Scheduler]) {
             self.speaks_for(&request, Member::Backend(BackendId::new(request.get_ref().backend)))?;
         }
@@ -317,7 +318,7 @@ impl Control for ControlService {
 
     async fn plan_epoch(&self, request: Request<pb::PlanEpochRequest>) -> Result<Response<pb::PlanEpochReply>, Status> {
         let peer = PeerInfo::of(&request)?;
-        // A replica that is called by another one believes whom that one names; nobody else may name anybody.
+        // A replica that is called by another replica trusts the actor that it names; no other caller may name one.
         let forwarded = request.metadata().contains_key(FORWARDED)
             && peer.identity.as_ref().is_none_or(|identity| identity.role == Role::Scheduler);
         let pb::PlanEpochRequest { adopt, operation_id, actor } = request.into_inner();
@@ -380,7 +381,7 @@ impl Control for ControlService {
             Ok(Accepted { index, reply }) => {
                 Ok(Response::new(pb::ForwardReply { index, response: encode_outcome(&Ok(reply)) }))
             }
-            // The refusal travels whole, so that the replica that was asked can answer with it.
+            // The refusal is forwarded whole, so that the replica in between can answer with it.
             Err(Attempt::Never(CallError::Refused(refusal))) => Ok(Response::new(refused(refusal))),
             Err(Attempt::Never(error)) => Err(error.into()),
             Err(Attempt::Again(reason)) => Err(Status::unavailable(reason)),

@@ -1,4 +1,4 @@
-//! The cluster state in the words that everybody routes by.
+//! The cluster state as a view, the form in which all processes watch it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use symphony_types::{GpuId, LatencyProfile, ModelId, Nanos, NodeId};
 
 use crate::planning::SubclusterAdvice;
 
-/// The view that replica `replica` gives of the state, with the last operations.
+/// Replica `replica`'s view of the state, with the last operations.
 pub(crate) fn view(
     state: &ClusterState,
     cluster: &str,
@@ -149,7 +149,7 @@ pub(crate) fn advice(advised: &SubclusterAdvice) -> AdviceView {
     }
 }
 
-/// A GPU that is set aside.
+/// A quarantined GPU.
 pub(crate) fn slow(gpu: &pb::GpuLoad) -> SlowGpuView {
     let quarantined_ms = (!gpu.lost).then_some(gpu.quarantined_ms);
     SlowGpuView { gpu: GpuId::new(gpu.gpu), slowdown: gpu.slowdown, failed: gpu.failed, quarantined_ms }
@@ -164,7 +164,7 @@ const fn move_cost(cost: state::MoveCost) -> MoveCostView {
     MoveCostView { bytes, backend_bytes, backend_ms, gpu_bytes }
 }
 
-/// Who or what ended a plan before it ran; empty of one that was not dropped, or if the operation is not remembered.
+/// What ended a plan before it ran; empty if the plan was not dropped, or if the operation is no longer remembered.
 fn dropped(state: &ClusterState, plan: &state::Plan) -> String {
     if plan.status != state::PlanStatus::Dropped {
         return String::new();
@@ -173,13 +173,13 @@ fn dropped(state: &ClusterState, plan: &state::Plan) -> String {
     if let Some(refused) = operations.iter().rev().find(|kept| kept.what == refusal && kept.outcome.is_ok()) {
         return format!("refused by {}", refused.actor);
     }
-    // A younger plan ends every one that waits, so it was the next; unless the refusal is forgotten.
+    // A newer plan ends every waiting plan, so the next one did; unless the refusal is forgotten.
     let remembered = operations.len() < OPERATIONS_KEPT || operations.first().is_some_and(|kept| kept.index <= plan.id);
     let next = state.plans().iter().find(|other| other.id > plan.id).filter(|_| remembered);
     next.map(|next| format!("plan {} took its place", next.id)).unwrap_or_default()
 }
 
-/// A plan for operators.
+/// A partition plan for operators.
 pub(crate) fn plan(state: &ClusterState, plan: &state::Plan) -> PlanView {
     let status = match plan.status {
         state::PlanStatus::Proposed => PlanStatus::Proposed,
@@ -217,8 +217,8 @@ pub(crate) fn plan(state: &ClusterState, plan: &state::Plan) -> PlanView {
 fn spec(spec: &state::ModelSpec) -> ModelSpec {
     let profiles = spec.profiles.iter().filter_map(|(kind, profile)| {
         let table: Vec<_> = profile.latency_ns.iter().map(|&ns| Nanos::new(ns)).collect();
-        // The state holds no other profiles; should it, then the model is worse off without one than the cluster
-        // would be without its control plane.
+        // The state holds only valid profiles. Should it hold another, losing one model's profile is better than
+        // losing the control plane.
         let latency = LatencyProfile::from_table(&table)
             .inspect_err(|error| tracing::error!(model = spec.name, kind, %error, "the state holds a bad profile"))
             .ok()?;

@@ -1,4 +1,4 @@
-//! Open watches: of whole views, and of views that are cut to what a backend needs.
+//! Open watches: of whole views, and of views cut to one backend's needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Status;
 
-/// Watches open at a time: all backends and frontends that a cluster may have, and some operators.
+/// Open watches: all backends and frontends of a cluster, and some operators.
 const WATCHERS_MAX: i64 = 8192 + 64;
-/// How long a cut view in which nothing has changed may wait before it is sent again with its new age. Not for ever: a
-/// watcher keeps the newest view of any replica, and one that died may have shown it a change that was undone before
-/// another replica could.
+/// How long an unchanged cut view may wait before it is sent again with its new age. Finite, because a watcher keeps
+/// the newest view of any replica: a replica that died may have shown it a change that was undone before another
+/// replica could show it.
 const UNCHANGED_AFTER: Duration = Duration::from_secs(1);
 
 /// Counts a watch while it is open.
@@ -37,7 +37,7 @@ impl Drop for Watching {
     }
 }
 
-/// What one backend is told.
+/// The watch of one backend.
 pub(crate) struct CutWatch {
     views: watch::Receiver<Arc<SortedView>>,
     scope: BackendScope,
@@ -49,8 +49,8 @@ impl CutWatch {
         Self { views, scope, told: None }
     }
 
-    /// The next view to send: at once if something in it is new, a while after it became newer if nothing is. None once
-    /// nobody publishes any more.
+    /// The next view to send: at once if its content is new, after [`UNCHANGED_AFTER`] if only its index is. None once
+    /// the publisher has ended.
     pub(crate) async fn next(&mut self) -> Option<View> {
         let mut due = None;
         loop {
@@ -121,8 +121,8 @@ mod tests {
         assert_eq!(watch.next().await, None);
     }
 
-    /// A replica shows a change and dies; another one has passed over it, since it was undone meanwhile. Whoever
-    /// watches both must not stay with the change.
+    /// A replica shows a change and dies; another replica skips the change, since it was undone meanwhile. A watcher
+    /// of both must not keep the change.
     #[tokio::test(start_paused = true)]
     async fn a_change_that_was_undone_is_forgotten_by_who_heard_of_it_elsewhere() {
         let (publish, views) = watch::channel(view(5, [1, 1]));

@@ -1,4 +1,4 @@
-//! Where the other replicas take heartbeats.
+//! The heartbeat addresses of the other replicas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -13,17 +13,17 @@ use symphony_types::NodeId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// How often names are looked up again: a replica that moves to another address takes longer than that.
+/// How often names are resolved again: moving a replica to another address takes longer.
 const RESOLVE_EVERY: Duration = Duration::from_secs(2);
 
-/// The heartbeat addresses of replicas: what they registered, else what the configuration says, which is all there is
-/// before anybody registered.
+/// The heartbeat addresses of replicas: as registered, or else as configured, which is all that is known before the
+/// first registration.
 #[derive(Clone, Debug)]
 pub(crate) struct HeartbeatAddresses {
     configured: Arc<BTreeMap<NodeId, String>>,
     views: watch::Receiver<Arc<View>>,
-    /// What the resolver last said of names. Whoever heartbeats reads it here: a resolver may take seconds, and a
-    /// replica that does not heartbeat for as long is taken for dead.
+    /// Resolved names. The sender reads them here, because a resolver may take seconds, and a replica without
+    /// heartbeats for so long is taken for dead.
     resolved: Arc<Mutex<BTreeMap<String, Vec<SocketAddr>>>>,
 }
 
@@ -37,7 +37,7 @@ impl HeartbeatAddresses {
         registered.or_else(|| self.configured.get(&node).cloned())
     }
 
-    /// Where `addr` (`host:port`) is, as last known; nowhere if its name has not been resolved yet. Never waits.
+    /// The last known sockets of `addr` (`host:port`); empty if its name is not resolved yet. Never waits.
     pub(crate) fn sockets(&self, addr: &str) -> Vec<SocketAddr> {
         match addr.parse() {
             Ok(socket) => vec![socket],
@@ -45,8 +45,8 @@ impl HeartbeatAddresses {
         }
     }
 
-    /// Looks names up until stopped: new ones at once, all of them again after a while. One that cannot be resolved
-    /// keeps what is known of it. At most one look-up of each is under way.
+    /// Resolves names until stopped: new ones at once, all of them again after [`RESOLVE_EVERY`]. A failed look-up
+    /// keeps the last result. At most one look-up per name is in progress.
     pub(crate) async fn keep_resolved(self, net: Net, stop: CancellationToken) {
         let mut views = self.views.clone();
         let mut every = tokio::time::interval(RESOLVE_EVERY);
@@ -72,7 +72,7 @@ impl HeartbeatAddresses {
         }
     }
 
-    /// What of the others' addresses only a resolver understands.
+    /// The names among the other replicas' addresses.
     fn names(&self, net: &Net) -> BTreeSet<String> {
         let registered: Vec<_> = self.views.borrow().nodes.values().map(|node| node.beat_addr.clone()).collect();
         let addrs = registered.iter().chain(self.configured.values()).filter(|addr| !addr.is_empty());

@@ -1,15 +1,16 @@
-//! How long this replica has been without the control group. A pure value; the heartbeat sender keeps it.
+//! How long this replica has had no contact with the control group. A pure value, kept by the heartbeat sender.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Heartbeats whose acknowledgement is waited for: a bound of seconds at a heartbeat of milliseconds.
+/// Heartbeats that wait for an acknowledgement: at an interval of milliseconds, a bound of seconds.
 const UNACKNOWLEDGED_MAX: usize = 1024;
 
-/// When the control group was last known to have a leader with a quorum. Counted from when a heartbeat was *sent*, so
-/// that an acknowledgement that was long under way is worth as little as it should be.
+/// When the control group was last known to have a leader with a quorum. Counted from when the acknowledged heartbeat
+/// was *sent*, so that a slow acknowledgement gains no time.
 ///
-/// It decides no safety (tokens do): a leader of sub-clusters that nobody can replace or stop shall not go on for ever.
+/// Safety does not depend on it (tokens ensure that). It stops a leader of sub-clusters that cannot be replaced or
+/// told to stop.
 #[derive(Debug)]
 pub(crate) struct Contact {
     bound: Duration,
@@ -23,7 +24,7 @@ impl Contact {
         Self { bound, confirmed: now, sent: VecDeque::new(), next: 1 }
     }
 
-    /// Numbers a heartbeat that is sent now.
+    /// Numbers a heartbeat sent now.
     pub(crate) fn beat(&mut self, now: Instant) -> u64 {
         let sequence = self.next;
         self.next += 1;
@@ -34,7 +35,7 @@ impl Contact {
         sequence
     }
 
-    /// A leader with a quorum has heard the heartbeat of that number. When that was sent, if it is known.
+    /// A leader with a quorum has acknowledged this heartbeat. Returns when it was sent, if known.
     pub(crate) fn acknowledged(&mut self, sequence: u64) -> Option<Instant> {
         while let Some(&(number, at)) = self.sent.front()
             && number <= sequence
@@ -48,7 +49,7 @@ impl Contact {
         None
     }
 
-    /// The control group had a leader with a quorum at that time.
+    /// Records that the control group had a leader with a quorum at that time.
     pub(crate) fn confirmed(&mut self, at: Instant) {
         self.confirmed = self.confirmed.max(at);
     }
@@ -58,7 +59,7 @@ impl Contact {
         self.within(now, self.bound)
     }
 
-    /// Whether it was known to have one within this time.
+    /// Whether a leader with a quorum was confirmed within this time.
     pub(crate) fn within(&self, now: Instant, time: Duration) -> bool {
         now.saturating_duration_since(self.confirmed) <= time
     }

@@ -1,4 +1,4 @@
-//! Who is dead? A pure judge: time and inputs come in, actions go out.
+//! Decides which replicas are dead. A pure value: time and inputs come in, actions go out.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,21 +7,22 @@ use symphony_types::{BootId, NodeId};
 
 use crate::config::Liveness;
 
-/// A replica that was declared down and is still up in the state is declared again after this: the proposal was lost.
+/// A replica that was declared down and is still up in the state is declared again after this time: the proposal was
+/// lost.
 const DECLARE_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
-/// What the detector hears.
+/// The detector's inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     /// A sign of life.
     Heartbeat { node: NodeId, boot: BootId },
     /// A replica's connection ended.
     Lost { node: NodeId, boot: BootId },
-    /// Nobody listens any more where that replica did.
+    /// The replica's heartbeat port refused a connection.
     Refused { node: NodeId, boot: BootId },
 }
 
-/// What the detector wants done.
+/// The detector's actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Dial the replica's heartbeat port: a process that is gone refuses within a millisecond.
@@ -33,23 +34,24 @@ pub(crate) enum Action {
 #[derive(Clone, Copy, Debug)]
 struct Watched {
     boot: BootId,
-    /// The last sign of life, or when its absence began to count.
+    /// Time of the last sign of life, or the start of the wait for one.
     heard: Instant,
     /// How long it may be silent.
     patience: Duration,
-    /// Its connection ended after the last sign of life.
+    /// Its connection has ended since the last sign of life.
     lost: bool,
-    /// When it was declared down last.
+    /// When it was last declared down.
     declared: Option<Instant>,
 }
 
-/// Judges the other replicas while this one leads the control group. Wrong suspicions cost a hand-over, never safety.
+/// Watches the other replicas while this one leads the control group. A wrong suspicion costs a hand-over, never
+/// safety.
 #[derive(Debug)]
 pub(crate) struct Detector {
     me: NodeId,
     limits: Liveness,
     leading: bool,
-    /// Whom this replica followed last.
+    /// The last Raft leader that this replica followed.
     followed: Option<NodeId>,
     watched: BTreeMap<NodeId, Watched>,
 }
@@ -59,7 +61,7 @@ impl Detector {
         Self { me, limits, leading: false, followed: None, watched: BTreeMap::new() }
     }
 
-    /// Takes the replicas that the state shows as up. One that was not among them, or not in this life, starts afresh.
+    /// Sets the replicas that are up in the state. A new replica, or a new boot, starts with a full grace period.
     pub(crate) fn members(&mut self, now: Instant, up: impl Iterator<Item = (NodeId, BootId)>) {
         let before = std::mem::take(&mut self.watched);
         for (node, boot) in up.filter(|(node, _)| *node != self.me) {
@@ -69,8 +71,8 @@ impl Detector {
         }
     }
 
-    /// Takes who leads the control group. A new leader gives everybody a fresh grace, and its predecessor, whose
-    /// silence made the others elect, a shorter one.
+    /// Sets the Raft leader. A new leader gives all replicas a fresh grace period, and a shorter one to its
+    /// predecessor, whose silence caused the election.
     pub(crate) fn leader(&mut self, now: Instant, leader: Option<NodeId>, out: &mut Vec<Action>) {
         let leads = leader == Some(self.me);
         if leads && !self.leading {
@@ -90,22 +92,22 @@ impl Detector {
         }
     }
 
-    /// Trusts none of its suspicions: nobody was silent, this replica was not listening.
+    /// Discards all suspicions: this replica was paused, so the silence was its own.
     pub(crate) fn forgive(&mut self, now: Instant) {
         for watched in self.watched.values_mut() {
             *watched = Watched { heard: now, lost: false, declared: None, ..*watched };
         }
     }
 
-    /// Takes what was heard at `now`, or a moment ago.
+    /// Handles an input that was received at `now` or slightly earlier.
     pub(crate) fn step(&mut self, now: Instant, input: Input, out: &mut Vec<Action>) {
         let (Input::Heartbeat { node, boot } | Input::Lost { node, boot } | Input::Refused { node, boot }) = input;
         let suspicion = self.limits.suspicion;
-        // Other lives than the one that the state knows are either over, or not registered yet.
+        // Another boot than the one in the state is either over or not registered yet.
         let Some(watched) = self.watched.get_mut(&node).filter(|w| w.boot == boot) else { return };
         match input {
-            // It may have waited to be looked at, and say nothing about what began since then: a shorter grace, a
-            // connection that is taken for lost.
+            // A heartbeat from the queue may be older than what began since (a shorter grace period, a connection
+            // taken for lost) and does not count against it.
             Input::Heartbeat { .. } if now < watched.heard => {}
             Input::Heartbeat { .. } => {
                 *watched = Watched { heard: now, patience: suspicion, lost: false, declared: None, ..*watched };
@@ -119,7 +121,7 @@ impl Detector {
         }
     }
 
-    /// Looks for those who have been silent for too long; to be called about once per heartbeat.
+    /// Looks for replicas that have been silent for too long; to be called about once per heartbeat interval.
     pub(crate) fn tick(&mut self, now: Instant, out: &mut Vec<Action>) {
         if !self.leading {
             return;
@@ -159,7 +161,7 @@ mod tests {
         Action::Declare { node, boot: boot(node) }
     }
 
-    /// A detector and a clock in milliseconds.
+    /// A detector with a clock in milliseconds.
     struct Scene {
         detector: Detector,
         start: Instant,
@@ -285,7 +287,7 @@ mod tests {
             let mut scene = Scene::new();
             scene.leader(0, Some(TWO));
             scene.leader(1_000, Some(ME));
-            // It was heard while this replica followed, and waited for the next look.
+            // It arrived while this replica followed, and waited in the queue.
             assert_eq!(scene.step(995, beat(TWO)), []);
             scene
         };

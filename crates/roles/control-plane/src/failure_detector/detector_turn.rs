@@ -1,4 +1,4 @@
-//! What happens around the detector in one turn, whoever waits between the turns.
+//! One turn of the detector with its inputs and effects, for threads and tasks alike.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::config::Liveness;
 use crate::failure_detector::{Action, Detector, Heard};
 use crate::metrics::Metrics;
 
-/// The detector with everything that it looks at.
+/// The detector and its sources.
 pub(crate) struct DetectorTurn {
     me: NodeId,
     detector: Detector,
@@ -36,22 +36,22 @@ impl DetectorTurn {
         Self { me, detector: Detector::new(me, limits), limits, views, leadership, metrics, due: now }
     }
 
-    /// When the next turn is due if nothing is heard before.
+    /// When the next turn is due without an input.
     pub(crate) const fn due(&self) -> Instant {
         self.due
     }
 
-    /// Whether anybody is to be judged here. If not, nothing is due before the leadership changes.
+    /// Whether this replica watches others. If not, no turn is due before the leadership changes.
     pub(crate) fn is_needed(&self) -> bool {
         self.leadership.borrow().leader == Some(self.me)
     }
 
-    /// The next turn is due now: nobody was to wait for the time that has passed.
+    /// Makes the next turn due now: the time before it does not count as a delay.
     pub(crate) const fn begin(&mut self, now: Instant) {
         self.due = now;
     }
 
-    /// One turn: what was heard, if anything.
+    /// One turn, with an input if there is one.
     pub(crate) fn turn(&mut self, now: Instant, heard: impl IntoIterator<Item = Heard>, actions: &mut Vec<Action>) {
         if now > self.due + self.limits.late {
             self.metrics.detector_late.inc();

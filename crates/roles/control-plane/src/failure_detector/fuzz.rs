@@ -1,5 +1,4 @@
-//! What arrives over lines between replicas, as a function that takes any bytes: for the fuzz target, which runs it as
-//! both ends would.
+//! The parsers of the heartbeat protocol's two ends, as a function of arbitrary bytes: for the fuzz target.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,8 +17,8 @@ use crate::group::checkpoints::{Checkpoint, Checkpoints};
 
 const CLUSTER: &str = "blue";
 
-/// What arrives over one line: after an even byte heartbeats, after an odd one acknowledgements. Whether all of it was
-/// taken.
+/// Parses a byte stream: after an even first byte as heartbeats, after an odd one as acknowledgements. Returns whether
+/// all of it was valid.
 ///
 /// # Panics
 /// For a defect only.
@@ -29,7 +28,7 @@ pub fn beats(bytes: &[u8]) -> bool {
     if which % 2 == 0 { hear(bytes) } else { acknowledge(bytes) }
 }
 
-/// As a leader of the control group does: until something is no heartbeat.
+/// The Raft leader's end: reads until something is not a heartbeat.
 fn hear(bytes: &[u8]) -> bool {
     let (cluster, start, answer) = (cluster_hash(CLUSTER), Instant::now(), Liveness::LAN.answer());
     let leads = Leadership { is_leader: true, alone: true, ..Leadership::default() };
@@ -56,7 +55,7 @@ fn hear(bytes: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// As a replica that heartbeats does: until something is no acknowledgement.
+/// The sending replica's end: reads until something is not an acknowledgement.
 fn acknowledge(bytes: &[u8]) -> bool {
     let (limits, now, cluster) = (Liveness::LAN, Instant::now(), cluster_hash(CLUSTER));
     let (_lead, leadership) = watch::channel(Leadership::default());
@@ -79,7 +78,7 @@ fn acknowledge(bytes: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// Lines that are taken whole.
+/// Valid streams.
 #[must_use]
 pub fn beats_seeds() -> Vec<Vec<u8>> {
     let cluster = cluster_hash(CLUSTER);

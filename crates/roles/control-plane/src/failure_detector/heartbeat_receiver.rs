@@ -1,4 +1,4 @@
-//! The threads that hear the other replicas' heartbeats.
+//! The threads that receive the other replicas' heartbeats.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,40 +23,41 @@ use crate::group::checkpoints::Checkpoints;
 /// The port's name in metrics.
 const PORT: &str = "scheduler.beat";
 
-/// Connections of replicas at a time: 64 of them, each with the one it is giving up and the one it is opening.
+/// Concurrent connections of replicas: 64 replicas, each with an old and a new one.
 pub(crate) const CONNECTIONS_MAX: usize = 128;
 
-/// Connections at a time of callers that have not shown who they are: twice as many as there are replicas, which all
-/// dial a new Raft leader at once. They are counted apart, so that strangers take no place from who is connected.
+/// Concurrent connections that have not authenticated: twice the number of replicas, which all dial a new Raft leader
+/// at once. Counted apart, so that strangers take no place from authenticated replicas.
 const HANDSHAKES_MAX: usize = 128;
 
-/// Of these so many from one address: replicas of a test cluster share one, a stranger must not take them all.
+/// The part of them from one address: replicas of a test cluster share one, but a stranger must not take all places.
 const HANDSHAKES_PER_PEER_MAX: usize = 16;
 
-/// A connection without a heartbeat for so long is of no use to anybody.
+/// A connection without a heartbeat for this long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
-/// An acknowledgement that does not fit the line at once is of no use later.
+/// An acknowledgement that cannot be sent at once is useless later.
 const ACK_WITHIN: Duration = Duration::from_millis(1);
 
-/// What a leader of the control group knows of those who heartbeat it.
+/// What the Raft leader knows of the sending replicas.
 #[derive(Clone, Debug)]
 pub(crate) struct HeartbeatReceiver {
     pub(crate) leadership: watch::Receiver<Leadership>,
-    /// For how long a quorum's last acknowledgement is worth one.
+    /// How long the last acknowledgement of a quorum counts.
     pub(crate) lease: Duration,
     pub(crate) group: Option<ControlGroup>,
     pub(crate) checkpoints: Checkpoints,
     /// How far this replica has applied the log.
     pub(crate) applied: watch::Receiver<u64>,
-    /// How far the others have.
+    /// How far the others have applied it.
     pub(crate) progress: Arc<Mutex<Progress>>,
-    /// Where it is shown how many do not apply.
+    /// The metric of the replicas that do not apply the log.
     pub(crate) not_applying: Gauge,
 }
 
 impl HeartbeatReceiver {
-    /// Takes a heartbeat, and says whether it is a sign of life: not of a replica that does not apply what is agreed.
+    /// Records a heartbeat. Returns whether it is a sign of life: one from a replica that does not apply the log is
+    /// not.
     pub(crate) fn note(&self, beat: &Heartbeat, now: Instant) -> bool {
         self.checkpoints.compare(beat.node, beat.checkpoint);
         let own = *self.applied.borrow();
@@ -66,7 +67,7 @@ impl HeartbeatReceiver {
         applies
     }
 
-    /// What to answer to it then: nothing unless this replica leads with a quorum.
+    /// The acknowledgement of a heartbeat: none unless this replica leads with a quorum.
     pub(crate) fn answer(&self, beat: &Heartbeat, now: Instant) -> Option<Ack> {
         let confirmed = self.leadership.borrow().confirmed(now)?;
         if now.saturating_duration_since(confirmed) > self.lease {
@@ -77,7 +78,7 @@ impl HeartbeatReceiver {
     }
 }
 
-/// Accepts heartbeats until told to stop, and hands them to the detector.
+/// Accepts heartbeats until stopped, and passes them to the detector.
 pub(crate) struct Listener {
     pub(crate) cluster: u64,
     pub(crate) listener: TcpListener,
@@ -85,13 +86,13 @@ pub(crate) struct Listener {
     pub(crate) inputs: Inputs,
     pub(crate) received: Counter,
     pub(crate) receiver: HeartbeatReceiver,
-    /// How long an answer may take on a line that moves.
+    /// How long the round trip may take on a usable connection.
     pub(crate) answer: Duration,
     pub(crate) stop: Arc<AtomicBool>,
 }
 
 impl Listener {
-    /// Runs on a thread of its own; a connection made after `stop` is set ends it.
+    /// Runs on its own thread; a connection made after `stop` is set ends it.
     pub(crate) fn run(self) {
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let waiting = Callers::new(CallerLimits { total: HANDSHAKES_MAX, per_address: HANDSHAKES_PER_PEER_MAX });
@@ -103,7 +104,7 @@ impl Listener {
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, most likely; without a pause this would spin.
+                    // Probably out of file descriptors; without a pause this would spin.
                     tracing::warn!(%error, "beat connection not accepted");
                     thread::sleep(Duration::from_millis(10));
                     continue;
@@ -135,7 +136,7 @@ impl Listener {
     }
 }
 
-/// Hears one connection.
+/// Reads one connection.
 struct Ear {
     cluster: u64,
     net: Net,
@@ -148,12 +149,12 @@ struct Ear {
 }
 
 impl Ear {
-    /// `waiting` is the place of a caller whose handshake is not done.
+    /// `waiting` is the place of a caller that has not authenticated.
     fn listen(&self, stream: TcpStream, waiting: CallerPlace) {
         lower_priority();
         let mut line = match self.net.accept_line(stream, &[Role::Scheduler]) {
             Ok(line) => line,
-            // Also whoever only asks whether the port is open.
+            // Also a probe that only checks whether the port is open.
             Err(error) => {
                 refused(PORT, Refusal::Stranger);
                 return tracing::debug!(%error, "beat connection turned away");
@@ -169,12 +170,12 @@ impl Ear {
         let ended = self.hear(&mut line, &mut heard);
         if let Some(Heartbeat { node, boot, .. }) = heard.filter(|_| !self.stop.load(Ordering::Relaxed)) {
             tracing::debug!(%node, reason = %ended, "beat connection ended");
-            // The detector lives as long as this process's control plane; without it nobody cares.
+            // The detector lives as long as the control plane; without it the input does not matter.
             let _ = self.inputs.tell(Instant::now(), Input::Lost { node, boot });
         }
     }
 
-    /// Hears until the connection ends, and says why it did.
+    /// Reads until the connection ends; returns the reason.
     fn hear(&self, line: &mut Line, heard: &mut Option<Heartbeat>) -> io::Error {
         let socket = line.socket();
         let set_up = socket
@@ -232,7 +233,7 @@ mod tests {
 
     const LEADING: Leadership = Leadership { leader: None, is_leader: true, term: 0, quorum_acked: None, alone: true };
 
-    /// A listener of a cluster's leader on a thread of its own.
+    /// The listener of a Raft leader, on its own thread.
     struct Scene {
         addr: SocketAddr,
         heard: Receiver<Heard>,
@@ -293,7 +294,7 @@ mod tests {
         let mut strangers = Vec::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         for _ in 0..CONNECTIONS_MAX + HANDSHAKES_MAX {
-            // Not the address that the replica calls from.
+            // An address other than the replica's.
             let socket = runtime.block_on(async {
                 let socket = tokio::net::TcpSocket::new_v4().unwrap();
                 socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
@@ -333,7 +334,7 @@ mod tests {
         line.read_exact(&mut bytes).unwrap();
         assert_eq!(Ack::decode(&bytes, cluster), Some(Ack { sequence: 7, member: true }));
         assert_eq!(progress.lock().unwrap().of(node), 5);
-        // It answers, and again; a heartbeat that knows of neither comes over a line that hardly moves.
+        // It answers twice; a heartbeat that echoes neither answer has come over a slow connection.
         thread::sleep(*answer + Duration::from_millis(5));
         for (echoed, recent) in [(0, false), (8, true)] {
             line.write_all(&Heartbeat { sequence: 8, echoed, ..beat }.encode(cluster)).unwrap();

@@ -1,4 +1,4 @@
-//! The thread that shows this replica to the Raft leader.
+//! The thread that sends this replica's heartbeats to the Raft leader.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -17,18 +17,18 @@ use crate::failure_detector::heartbeat_state::{Facts, HeartbeatState};
 use crate::failure_detector::message::ACK_BYTES;
 use crate::failure_detector::wait::wait_until;
 
-/// Who has nobody to heartbeat looks so much less often whether it is in contact: after as many heartbeats others would
-/// miss it. A new leader wakes it.
+/// A replica without a leader to send to checks its contact less often, by this factor: others would miss it after as
+/// many heartbeats. A new leader wakes it.
 const RESTING_BEATS: u32 = 5;
 
-/// Sends heartbeats until told to stop. It is a thread and not a task, because a busy runtime is not a dead replica.
+/// Sends heartbeats until stopped. A thread and not a task, because a busy runtime is not a dead replica.
 pub(crate) struct Sender {
     pub(crate) facts: Facts,
     pub(crate) net: Net,
     pub(crate) peers: HeartbeatAddresses,
     pub(crate) limits: Liveness,
     pub(crate) stop: Arc<AtomicBool>,
-    /// Rung when `stop` is set.
+    /// Notified when `stop` is set.
     pub(crate) told_to_stop: Arc<Notify>,
 }
 
@@ -48,7 +48,7 @@ impl Sender {
         let mut heartbeat_state = HeartbeatState::new(facts, next, limits);
         while !stop.load(Ordering::Relaxed) {
             let leader = heartbeat_state.turn(Instant::now());
-            // Who no longer leads needs no heartbeats; a closed line tells it nothing, because it does not listen.
+            // A former leader needs no heartbeats, and would not notice the closed connection: it no longer reads.
             line = line.filter(|line| Some(line.to) == leader);
             if let Some(leader) = leader {
                 let dialled = match line.take() {
@@ -73,7 +73,7 @@ impl Sender {
                 next = Instant::now();
                 continue;
             }
-            // A thread that was held up does not make up for the heartbeats it missed.
+            // A delayed thread does not make up for missed heartbeats.
             next = (next + limits.beat).max(Instant::now());
             thread::sleep(next.saturating_duration_since(Instant::now()).min(limits.beat));
         }
@@ -84,7 +84,7 @@ fn beat(mut line: ToLeader, heartbeat_state: &mut HeartbeatState) -> io::Result<
     while let Some(ack) = line.ack()? {
         heartbeat_state.acknowledged(&ack)?;
     }
-    // A line that does not take a heartbeat at once leads to nobody who listens.
+    // If the connection does not accept a heartbeat at once, the leader does not read.
     line.line.write_all(&heartbeat_state.beat(Instant::now())?)?;
     line.line.flush()?;
     Ok(line)
@@ -94,7 +94,7 @@ fn dial(net: &Net, peers: &HeartbeatAddresses, limits: &Liveness, to: NodeId) ->
     let addr = peers.of(to).ok_or_else(|| io::Error::other("no beat address is known"))?;
     let leader = Expected::named(Role::Scheduler, to.get().to_string());
     let line = net.dial_line(&peers.sockets(net.through(&addr)), &leader, limits.dial)?;
-    // Neither a leader that does not read nor one that says nothing may hold up the thread that finds its successor.
+    // A leader that does not read or does not answer must not delay this thread, which has to find its successor.
     line.socket().set_nonblocking(true)?;
     Ok(ToLeader { to, line, partial: Vec::with_capacity(ACK_BYTES) })
 }
@@ -118,7 +118,7 @@ impl ToLeader {
     }
 }
 
-/// Whether nobody listens at an address: the one answer that tells a dead process from a slow one.
+/// Whether an address refuses connections: the one answer that tells a dead process from a slow one.
 pub(crate) fn refuses(addr: &str, within: Duration) -> bool {
     let candidates: Vec<SocketAddr> = addr.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
     let refused = |candidate: &SocketAddr| {

@@ -1,4 +1,5 @@
-//! What this replica's heartbeats say, and what their acknowledgements mean; whoever sends and waits between the turns.
+//! The content of this replica's heartbeats and the meaning of their acknowledgements; sending and waiting are
+//! elsewhere.
 
 use std::io;
 use std::time::Instant;
@@ -13,18 +14,18 @@ use crate::failure_detector::message::{ACK_BYTES, Ack, HEARTBEAT_BYTES, Heartbea
 use crate::failure_detector::silence_switch::SilenceSwitch;
 use crate::group::checkpoints::Checkpoints;
 
-/// How this replica stands with the control group, as its heartbeats are answered.
+/// This replica's standing with the control group, by the answers to its heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ContactState {
-    /// A leader with a quorum was there lately: sub-clusters may be led.
+    /// A leader with a quorum has answered recently: sub-clusters may be led.
     pub(crate) in_contact: bool,
-    /// Such a leader has answered a heartbeat just now: it would not miss this replica if it watched it.
+    /// Such a leader has answered a heartbeat just now, so it would notice if this replica fell silent.
     pub(crate) heard: bool,
     /// The leader knows this replica as a member of the group.
     pub(crate) member: bool,
 }
 
-/// Who this replica is, and what it looks at.
+/// The identity of this replica, and its sources.
 pub(crate) struct Facts {
     pub(crate) cluster: u64,
     pub(crate) me: NodeId,
@@ -33,18 +34,18 @@ pub(crate) struct Facts {
     pub(crate) applied: watch::Receiver<u64>,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) standing: watch::Sender<ContactState>,
-    /// On when this replica should be taken for dead: no heartbeats then.
+    /// While it is on, no heartbeats are sent, so that this replica is taken for dead.
     pub(crate) silence_switch: SilenceSwitch,
 }
 
-/// Writes heartbeats, reads acknowledgements, and keeps the standing.
+/// Writes heartbeats, reads acknowledgements, and maintains the standing.
 pub(crate) struct HeartbeatState {
     facts: Facts,
     contact: Contact,
     limits: Liveness,
-    /// When the line was dialled, or the last heartbeat sent that was answered.
+    /// When the connection was dialled, or when the last answered heartbeat was sent.
     answered: Instant,
-    /// The newest heartbeat that was acknowledged.
+    /// The newest acknowledged heartbeat.
     echoed: u64,
 }
 
@@ -53,7 +54,7 @@ impl HeartbeatState {
         Self { facts, contact: Contact::new(now, limits.unconfirmed_max), limits, answered: now, echoed: 0 }
     }
 
-    /// Begins a turn: who is to hear a heartbeat, if anybody.
+    /// Begins a turn: the Raft leader to send a heartbeat to, if any.
     pub(crate) fn turn(&mut self, now: Instant) -> Option<NodeId> {
         let leadership = *self.facts.leadership.borrow();
         if let Some(at) = leadership.confirmed(now) {
@@ -63,19 +64,19 @@ impl HeartbeatState {
         leadership.leader.filter(|&leader| leader != self.facts.me && !self.facts.silence_switch.is_on())
     }
 
-    /// Whether nobody is to hear heartbeats before the leadership changes.
+    /// Whether no heartbeats are sent before the leadership changes.
     pub(crate) fn rests(&self) -> bool {
         self.facts.leadership.borrow().leader.is_none_or(|leader| leader == self.facts.me)
     }
 
-    /// Waits for another leadership; for ever if there will be none.
+    /// Waits for a change of leadership; for ever if there will be none.
     pub(crate) async fn led_otherwise(&mut self) {
         if self.facts.leadership.changed().await.is_err() {
             std::future::pending().await
         }
     }
 
-    /// There is a new line.
+    /// There is a new connection.
     pub(crate) const fn dialled(&mut self, now: Instant) {
         self.answered = now;
     }
@@ -83,8 +84,8 @@ impl HeartbeatState {
     /// The next heartbeat, sent now.
     ///
     /// # Errors
-    /// If the line has been silent for too long: packets that a partition took are sent again ever more rarely, and an
-    /// old line may stay silent for as long again as the partition lasted.
+    /// If the connection has been silent for too long. TCP retransmits with growing pauses: after a partition an old
+    /// connection may stay silent for as long again as the partition lasted.
     pub(crate) fn beat(&mut self, now: Instant) -> io::Result<[u8; HEARTBEAT_BYTES]> {
         if now.saturating_duration_since(self.answered) > self.limits.answer() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -95,14 +96,14 @@ impl HeartbeatState {
         Ok(Heartbeat { node, boot, applied, sequence, checkpoint, echoed: self.echoed }.encode(cluster))
     }
 
-    /// Takes an acknowledgement that has arrived.
+    /// Handles an acknowledgement.
     ///
     /// # Errors
-    /// If the bytes are none.
+    /// If the bytes are malformed.
     pub(crate) fn acknowledged(&mut self, bytes: &[u8; ACK_BYTES]) -> io::Result<()> {
         let ack = Ack::decode(bytes, self.facts.cluster).ok_or(io::ErrorKind::InvalidData)?;
         self.echoed = self.echoed.max(ack.sequence);
-        // What was long under way says how the line was: both ends give up one that hardly moves.
+        // A slow acknowledgement describes the past of the connection: both ends give up a slow one.
         if let Some(sent) = self.contact.acknowledged(ack.sequence) {
             self.answered = self.answered.max(sent);
         }
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(Heartbeat::decode(&heartbeat_state.beat(at).unwrap(), cluster).unwrap().echoed, sequence);
         heartbeat_state.end_turn(at);
         assert_eq!(*told.borrow(), ContactState { in_contact: true, heard: true, member: false });
-        // It counts from when the heartbeat was sent, however late the answer came.
+        // Contact counts from when the heartbeat was sent, however late the answer came.
         let late = start + limits.answer() + Duration::from_millis(1);
         heartbeat_state.end_turn(late);
         assert_eq!(*told.borrow(), ContactState { in_contact: true, heard: false, member: false });

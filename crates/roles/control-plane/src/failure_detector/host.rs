@@ -14,10 +14,10 @@ use crate::metrics::Metrics;
 use crate::plane::HeartbeatListener;
 use crate::vital::Vital;
 
-/// How long the heartbeat threads are waited for: a few heartbeats, and a dial that is under way.
+/// How long to wait for the heartbeat threads: a few heartbeats, and a dial in progress.
 const THREADS_END_WITHIN: Duration = Duration::from_millis(500);
 
-/// What shows this replica to the leader, and judges the others while it leads.
+/// Sends this replica's heartbeats to the Raft leader, and watches the others while this replica leads.
 #[derive(Debug)]
 pub(crate) enum Detection {
     Threads(LivenessThreads),
@@ -25,7 +25,7 @@ pub(crate) enum Detection {
 }
 
 impl Detection {
-    /// Starts it. What is declared arrives on the returned channel.
+    /// Starts it. Declared failures arrive on the returned channel.
     pub(crate) fn start(
         config: &ControlPlaneConfig,
         listener: HeartbeatListener,
@@ -46,7 +46,7 @@ impl Detection {
         }
     }
 
-    /// What makes this replica look dead as long as it is set.
+    /// While this is on, the replica looks dead to the others.
     pub(crate) fn silence_switch(&self) -> SilenceSwitch {
         match self {
             Self::Threads(threads) => threads.silence_switch(),
@@ -54,7 +54,7 @@ impl Detection {
         }
     }
 
-    /// The addresses whose names have to be resolved, if it cannot wait for that itself.
+    /// The addresses with names to resolve, if resolving needs a task of its own.
     pub(crate) fn to_resolve(&self) -> Option<HeartbeatAddresses> {
         match self {
             Self::Threads(threads) => Some(threads.peers()),
@@ -62,7 +62,7 @@ impl Detection {
         }
     }
 
-    /// Ends it and waits for it: a few heartbeats and a dial that is under way, and no longer.
+    /// Stops it and waits: at most a few heartbeats and a dial in progress.
     pub(crate) async fn shutdown(self) {
         match self {
             Self::Threads(mut threads) => {

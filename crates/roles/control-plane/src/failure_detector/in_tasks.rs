@@ -1,5 +1,5 @@
-//! Failure detection in tasks: the host of the detector in a simulation, where one thread does everything and time
-//! stands still while it does. The heartbeats and the verdict are those of the threads.
+//! Failure detection in tasks, for simulations: one thread does everything there, and time stands still while it runs.
+//! Heartbeats and detector are those of the threads.
 
 use std::io;
 
@@ -33,7 +33,7 @@ pub(crate) struct LivenessTasks {
     silence_switch: SilenceSwitch,
 }
 
-/// What all of them know.
+/// Shared by all tasks.
 #[derive(Clone)]
 struct Shared {
     cluster: u64,
@@ -46,7 +46,7 @@ struct Shared {
 }
 
 impl LivenessTasks {
-    /// Starts the sender, the listener and the detector. What is declared arrives on the returned channel.
+    /// Starts the sender, the listener and the detector. Declared failures arrive on the returned channel.
     pub(crate) fn start(
         config: &ControlPlaneConfig,
         listener: Listener,
@@ -128,7 +128,7 @@ async fn beat(
         }
     };
     let mut bytes = [0; ACK_BYTES];
-    // What has arrived; nothing is waited for.
+    // Reads what has arrived, without waiting.
     while let Some(read) = line.stream.read(&mut bytes[..ACK_BYTES - line.partial.len()]).now_or_never() {
         match read? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -153,7 +153,7 @@ async fn listen(shared: Shared, listener: Listener, inputs: mpsc::Sender<Input>)
     let mut ears = JoinSet::new();
     while let Some(stream) = incoming.next().await {
         ears.spawn(hear(shared.clone(), stream, inputs.clone()));
-        // Ears whose connection has ended are let go of here.
+        // Finished connection tasks are removed here.
         while ears.try_join_next().is_some() {}
     }
 }

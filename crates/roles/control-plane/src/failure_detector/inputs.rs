@@ -1,4 +1,4 @@
-//! What is heard, on its way to the detector.
+//! The queue of the detector's inputs.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -8,11 +8,11 @@ use tokio::sync::Notify;
 
 use crate::failure_detector::detector::Input;
 
-/// What was heard, and when.
+/// An input, and when it was received.
 pub(crate) type Heard = (Instant, Input);
 
-/// The way to a detector that looks by itself once per heartbeat: heartbeats wait for that, and only what it should act
-/// upon at once wakes its thread.
+/// The input queue of a detector that runs once per heartbeat interval. Heartbeats wait for the next run; only inputs
+/// that need action at once wake its thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs {
     queue: SyncSender<Heard>,
@@ -20,13 +20,13 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// A way with room for `max` inputs, and its other end.
+    /// A queue with room for `max` inputs, and its receiver.
     pub(crate) fn new(max: usize) -> (Self, Receiver<Heard>) {
         let (queue, heard) = sync_channel(max);
         (Self { queue, bell: Arc::default() }, heard)
     }
 
-    /// Hands over what was heard at that time. False if nobody judges any more.
+    /// Queues an input received at that time. False if the detector has ended.
     pub(crate) fn tell(&self, at: Instant, input: Input) -> bool {
         match self.queue.try_send((at, input)) {
             Ok(()) => {
@@ -35,7 +35,8 @@ impl Inputs {
                 }
                 true
             }
-            // It is full of heartbeats. Another one follows, and the end of a connection is followed by silence.
+            // The queue is full of heartbeats. Another heartbeat will follow; and silence will follow the end of a
+            // connection.
             Err(TrySendError::Full(_)) => {
                 self.ring();
                 true

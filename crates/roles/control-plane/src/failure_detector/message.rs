@@ -27,15 +27,15 @@ pub(crate) struct Heartbeat {
     pub(crate) boot: BootId,
     /// How far the replica has applied the log.
     pub(crate) applied: u64,
-    /// Counts the heartbeats of its life.
+    /// Counts the heartbeats of its boot.
     pub(crate) sequence: u64,
-    /// The newest hash of its state.
+    /// The newest checkpoint hash of its state.
     pub(crate) checkpoint: Checkpoint,
-    /// The newest of its heartbeats whose acknowledgement had arrived; 0: none.
+    /// The newest of its heartbeats whose acknowledgement has arrived; 0: none.
     pub(crate) echoed: u64,
 }
 
-/// A leader of the control group that has a quorum says that it heard a heartbeat.
+/// The acknowledgement of a heartbeat by a Raft leader with a quorum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ack {
     pub(crate) sequence: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Ack {
     pub(crate) member: bool,
 }
 
-/// The cluster's name in eight bytes (FNV-1a): a heartbeat that went astray is not taken for one of ours.
+/// The cluster's name in eight bytes (FNV-1a): a misdirected heartbeat of another cluster is recognized.
 pub(crate) fn cluster_hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
@@ -65,7 +65,7 @@ impl Heartbeat {
         bytes
     }
 
-    /// None if the bytes are no heartbeat of this cluster and release.
+    /// None if the bytes are not a heartbeat of this cluster and release.
     pub(crate) fn decode(bytes: &[u8; HEARTBEAT_BYTES], cluster: u64) -> Option<Self> {
         let ours = bytes[..4] == BEAT_MAGIC && bytes[4..6] == VERSION.to_le_bytes() && number(bytes, 8) == cluster;
         ours.then(|| Self {
@@ -90,7 +90,7 @@ impl Ack {
         bytes
     }
 
-    /// None if the bytes are no acknowledgement of this cluster and release.
+    /// None if the bytes are not an acknowledgement of this cluster and release.
     pub(crate) fn decode(bytes: &[u8; ACK_BYTES], cluster: u64) -> Option<Self> {
         let ours = bytes[..4] == ACK_MAGIC && bytes[4..6] == VERSION.to_le_bytes() && number(bytes, 8) == cluster;
         ours.then(|| Self { sequence: number(bytes, 16), member: bytes[6] & 1 == 1 })

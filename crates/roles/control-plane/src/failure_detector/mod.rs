@@ -1,5 +1,4 @@
-//! Notices which replicas are dead: heartbeats over plain TCP from threads of their own, and the detector that judges
-//! them.
+//! Detects dead replicas: heartbeats over plain TCP from threads of their own, and the detector that evaluates them.
 
 pub(crate) mod addresses;
 pub(crate) mod contact;

@@ -1,4 +1,4 @@
-//! Runs the heartbeat threads and the detector, and proposes what the detector declares.
+//! Runs the heartbeat threads and the detector, and proposes the declared failures.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,15 +27,15 @@ use crate::group::propose::{Attempt, Proposer};
 use crate::metrics::Metrics;
 use crate::vital::Vital;
 
-/// Inputs waiting for the detector: a heartbeat period of 64 replicas, twice over.
+/// Inputs waiting for the detector: two heartbeat intervals of 64 replicas.
 pub(crate) const INPUTS_MAX: usize = 128;
 
-/// Declarations waiting to be proposed: more than there are replicas.
+/// Declared failures waiting to be proposed: more than there are replicas.
 pub(crate) const DECLARATIONS_MAX: usize = 128;
 
-/// Probes at a time, one per replica; who is not probed is found by its silence.
+/// Concurrent probes, one per replica; a replica that is not probed is detected by its silence.
 const PROBES_MAX: usize = 64;
-/// How often a replica whose connection was lost is asked whether its port is closed.
+/// How often the port of a replica is probed after its connection was lost.
 pub(crate) const PROBE_ATTEMPTS: u32 = 3;
 
 /// The threads of one replica's failure detection.
@@ -52,7 +52,7 @@ pub(crate) struct LivenessThreads {
     told_to_stop: Arc<Notify>,
 }
 
-/// What the threads look at.
+/// Shared by the threads.
 #[derive(Clone, Debug)]
 pub(crate) struct DetectorContext {
     pub(crate) receiver: HeartbeatReceiver,
@@ -63,7 +63,7 @@ pub(crate) struct DetectorContext {
 }
 
 impl DetectorContext {
-    /// What this replica's heartbeats say.
+    /// The content of this replica's heartbeats.
     pub(crate) fn facts(
         &self,
         config: &ControlPlaneConfig,
@@ -84,7 +84,7 @@ impl DetectorContext {
 }
 
 impl LivenessThreads {
-    /// Starts the sender, the listener and the detector. What is declared arrives on the returned channel.
+    /// Starts the sender, the listener and the detector. Declared failures arrive on the returned channel.
     pub(crate) fn start(
         config: &ControlPlaneConfig,
         listener: TcpListener,
@@ -164,22 +164,22 @@ impl LivenessThreads {
         Ok(())
     }
 
-    /// What makes this replica look dead.
+    /// While this is on, the replica looks dead to the others.
     pub(crate) fn silence_switch(&self) -> SilenceSwitch {
         self.silence_switch.clone()
     }
 
-    /// Where the others take heartbeats; the threads know of names only what is resolved there.
+    /// The heartbeat addresses of the others; the threads use only names that are resolved there.
     pub(crate) fn peers(&self) -> HeartbeatAddresses {
         self.peers.clone()
     }
 
-    /// Ends the threads and waits for them: a few heartbeats at most.
+    /// Stops the threads and waits for them: a few heartbeats at most.
     pub(crate) fn shutdown(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.inputs.ring();
         self.told_to_stop.notify_one();
-        // The listener waits for a connection; this one tells it to look at `stop`.
+        // The listener waits for a connection; this one makes it check `stop`.
         let _ = TcpStream::connect_timeout(&self.beat_addr, Duration::from_millis(100));
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -189,7 +189,7 @@ impl LivenessThreads {
     }
 }
 
-/// The thread around the detector.
+/// The thread of the detector.
 struct Judge {
     net: Net,
     me: NodeId,
@@ -246,11 +246,11 @@ impl Judge {
                 let (inputs, probes) = (self.inputs.clone(), self.probes.clone());
                 let (within, pause) = (self.limits.dial, self.limits.beat);
                 let probe = move || {
-                    // A process that is killed closes its connections before its listeners, or after: a port that
-                    // still accepts says little, so it is asked again a heartbeat later.
+                    // A killed process may close its connections before its listeners: a port that still accepts
+                    // proves little, so it is probed again a heartbeat later.
                     for _ in 0..PROBE_ATTEMPTS {
                         if refuses(&addr, within) {
-                            // Without a detector nobody cares.
+                            // If the detector has ended, the input does not matter.
                             let _ = inputs.tell(Instant::now(), Input::Refused { node, boot });
                             break;
                         }
@@ -268,7 +268,7 @@ impl Judge {
     }
 }
 
-/// Hands a declaration over to be proposed.
+/// Queues a declared failure for the proposer.
 pub(crate) fn declare(me: NodeId, node: NodeId, boot: BootId, declare: &mpsc::Sender<Command>) {
     tracing::warn!(%node, %boot, "replica shows no sign of life; proposing that it is down");
     let command = Command::NodeDown { node, boot, avoid: Some(me) };
@@ -277,7 +277,7 @@ pub(crate) fn declare(me: NodeId, node: NodeId, boot: BootId, declare: &mpsc::Se
     }
 }
 
-/// Proposes what the detector declares, as long as this replica leads; otherwise somebody else judges.
+/// Proposes the declared failures while this replica leads; otherwise another replica watches.
 pub(crate) async fn propose_declared(mut declared: mpsc::Receiver<Command>, proposer: Proposer, metrics: Metrics) {
     while let Some(command) = declared.recv().await {
         match proposer.propose_here(&command).await {

@@ -1,16 +1,15 @@
-//! Whether replicas apply what is agreed. One that does not knows neither its sub-clusters nor its models, however
-//! alive it is.
+//! Whether replicas apply the log. A replica that does not, however alive, knows neither its sub-clusters nor its
+//! models.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use symphony_types::{BootId, NodeId};
 
-/// How long a replica may take to apply what the leader has applied: several times what a disk that hangs for a moment
-/// costs.
+/// How long a replica may take to apply what the leader has applied: several times the cost of a short disk stall.
 const APPLIES_WITHIN: Duration = Duration::from_secs(2);
 
-/// How far each replica has applied the log, as its heartbeats say. A pure value.
+/// How far each replica has applied the log, by its heartbeats. A pure value.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     nodes: BTreeMap<NodeId, Applied>,
@@ -21,16 +20,15 @@ struct Applied {
     boot: BootId,
     index: u64,
     heard: Instant,
-    /// What the leader had applied when this one had less, since when it owes that, and whether it was said that it is
-    /// late.
+    /// While it lags: the index that it has to reach, since when, and whether its lag was logged.
     owes: Option<(u64, Instant, bool)>,
 }
 
 impl Progress {
-    /// Takes a heartbeat to a leader that has applied `own`. Whether the replica applies what is agreed.
+    /// Records a heartbeat to a leader that has applied `own`. Returns whether the replica applies the log.
     pub(crate) fn note(&mut self, now: Instant, (node, boot): (NodeId, BootId), index: u64, own: u64) -> bool {
         let known = self.nodes.entry(node).or_insert(Applied { boot, index, heard: now, owes: None });
-        // While it was not there, or not heard, it could show nothing.
+        // While it was down or unheard, it could not show progress.
         if known.boot != boot || now.saturating_duration_since(known.heard) > APPLIES_WITHIN {
             known.owes = None;
         }
@@ -49,12 +47,12 @@ impl Progress {
         !late
     }
 
-    /// How many are late.
+    /// The number of lagging replicas.
     pub(crate) fn late(&self) -> usize {
         self.nodes.values().filter(|known| known.owes.is_some_and(|(.., told)| told)).count()
     }
 
-    /// How far a replica has applied the log; 0 if it was not heard.
+    /// How far a replica has applied the log; 0 if unknown.
     pub(crate) fn of(&self, node: NodeId) -> u64 {
         self.nodes.get(&node).map_or(0, |known| known.index)
     }

@@ -1,14 +1,14 @@
-//! Why this replica should be taken for dead.
+//! Makes this replica look dead on purpose.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// As long as there is a reason this replica looks dead to the others: for one that cannot even say that it is unwell.
+/// While there is a reason, this replica looks dead to the others: for faults that it cannot even report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SilenceSwitch(Arc<AtomicUsize>);
 
 impl SilenceSwitch {
-    /// One more reason, until the returned value is dropped.
+    /// Adds a reason, until the returned value is dropped.
     #[must_use]
     pub(crate) fn hold(&self) -> SilenceHold {
         self.0.fetch_add(1, Ordering::Relaxed);

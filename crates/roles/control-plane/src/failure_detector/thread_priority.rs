@@ -1,21 +1,20 @@
-//! Heartbeats go before everything else on a machine: they are due every few milliseconds, take microseconds, and a
-//! replica whose heartbeats wait for a core behind a thousand other threads is taken for dead.
+//! Gives heartbeat threads priority: heartbeats are due every few milliseconds and take microseconds, and a replica
+//! whose heartbeats wait for a core behind a thousand other threads is taken for dead.
 
 use std::sync::Once;
 
-/// What is added to the nice value that the process was started with.
+/// Added to the nice value that the process was started with.
 #[cfg(target_os = "linux")]
 const NICE: i32 = -10;
 
-/// There is none below it.
+/// The lowest nice value.
 #[cfg(target_os = "linux")]
 const NICE_LEAST: i32 = -20;
 
 static REFUSED: Once = Once::new();
 
-/// Raises the priority of the calling thread, and of those that it starts from now on. Where that is not allowed (it
-/// takes `CAP_SYS_NICE`, or a limit such as systemd's `LimitNICE`), heartbeats take their turns like everything else;
-/// said once.
+/// Raises the priority of the calling thread, and of threads that it starts later. Without permission (`CAP_SYS_NICE`,
+/// or a limit such as systemd's `LimitNICE`) heartbeats get no priority, and a log line says so once.
 pub(crate) fn raise() {
     if let Err(error) = raise_this_thread() {
         REFUSED.call_once(|| {
@@ -27,14 +26,14 @@ pub(crate) fn raise() {
     }
 }
 
-/// Takes back what the calling thread has inherited from one that was [raised](raise): whoever calls is a stranger
-/// until he has proved who he is, and must not have the cores before everybody else.
+/// Undoes what the calling thread has inherited from a [raised](raise) one: it serves a caller that has not
+/// authenticated yet, and that must not get cores before others.
 pub(crate) fn lower() {
-    // Nothing is there to be taken back where raising was refused; lowering is refused to nobody.
+    // If raising was refused there is nothing to undo; lowering is always allowed.
     let _ = lower_this_thread();
 }
 
-/// On Linux a nice value is a thread's own.
+/// On Linux each thread has its own nice value.
 #[cfg(target_os = "linux")]
 fn raise_this_thread() -> std::io::Result<()> {
     let me = Some(rustix::thread::gettid());
@@ -44,7 +43,7 @@ fn raise_this_thread() -> std::io::Result<()> {
 
 #[cfg(target_os = "linux")]
 fn lower_this_thread() -> std::io::Result<()> {
-    // The main thread keeps what the process was started with.
+    // The main thread keeps the nice value that the process was started with.
     let given = rustix::process::getpriority_process(Some(rustix::process::getpid()))?;
     Ok(rustix::process::setpriority_process(Some(rustix::thread::gettid()), given)?)
 }

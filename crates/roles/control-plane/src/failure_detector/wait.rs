@@ -1,4 +1,4 @@
-//! Waiting on a thread of one's own for what tasks tell.
+//! Waiting on a plain thread for values from tasks.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,8 +15,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits until `told` is ready, or until that time has come if one is given; what it gave, if it did. It must need no
-/// runtime: timers and sockets do, channels do not.
+/// Waits until `told` is ready, or until that time if there is one; returns the value, if there is one. The future
+/// must not need a runtime: timers and sockets do, channels do not.
 pub(crate) fn wait_until<T>(until: Option<Instant>, told: impl Future<Output = T>) -> Option<T> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let (mut told, mut context) = (pin!(told), Context::from_waker(&waker));

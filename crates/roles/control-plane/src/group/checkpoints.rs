@@ -1,4 +1,4 @@
-//! Hashes of the state at the same places of the log, so that replicas can compare them (invariant C6).
+//! Hashes of the state at fixed log indexes, so that replicas can compare them (invariant C6).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use symphony_cluster_state::ClusterState;
 use symphony_types::{Invariant, NodeId};
 
-/// Log indexes between two checkpoints. Hashing goes through the whole state, so not after every command.
+/// Log indexes between two checkpoints. Hashing walks the whole state, so it is not done after every command.
 const CHECKPOINT_EVERY: u64 = 16;
 
-/// Checkpoints remembered: a follower may lag by some of them.
+/// Checkpoints kept: a follower may lag by some of them.
 const CHECKPOINTS_MAX: usize = 64;
 
-/// A place of the log that is a multiple of [`CHECKPOINT_EVERY`], and the hash of the state after all commands before
-/// it.
+/// A log index that is a multiple of [`CHECKPOINT_EVERY`], and the hash of the state before its command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
     /// 0: none yet.
@@ -24,7 +23,7 @@ pub(crate) struct Checkpoint {
 #[derive(Debug, Default)]
 struct Kept {
     own: VecDeque<Checkpoint>,
-    /// What was compared last with each replica.
+    /// The last index compared with each replica.
     compared: BTreeMap<NodeId, u64>,
     /// Comparisons made and differences found.
     counts: (u64, u64),
@@ -35,7 +34,7 @@ struct Kept {
 pub(crate) struct Checkpoints(Arc<Mutex<Kept>>);
 
 impl Checkpoints {
-    /// To be called before the command at `index` is applied: the state is that of the checkpoint, if one is passed.
+    /// To be called before the command at `index` is applied. At a checkpoint it hashes the state.
     pub(crate) fn pass(&self, state: &ClusterState, index: u64) {
         let place = |index: u64| index / CHECKPOINT_EVERY * CHECKPOINT_EVERY;
         if place(index) <= place(state.applied_index()) {
@@ -54,7 +53,7 @@ impl Checkpoints {
         self.lock().own.back().copied().unwrap_or_default()
     }
 
-    /// Compares another replica's checkpoint with the own one of the same place, if there is one; once each.
+    /// Compares another replica's checkpoint with this replica's of the same index, if kept; each once.
     pub(crate) fn compare(&self, node: NodeId, theirs: Checkpoint) {
         let mut kept = self.lock();
         if kept.compared.get(&node).is_some_and(|&last| last >= theirs.index) {
@@ -99,7 +98,7 @@ mod tests {
         Command::RegisterFrontend(FrontendRegistration { name, boot, data_addr, console_addr })
     }
 
-    /// Registers frontends one after the other, with a look for a checkpoint before each.
+    /// Registers frontends one by one, with a checkpoint call before each.
     fn run(numbers: impl Iterator<Item = u64>) -> Checkpoints {
         let (mut state, checkpoints) = (ClusterState::default(), Checkpoints::default());
         for (index, number) in (1..).zip(numbers) {

@@ -1,4 +1,4 @@
-//! The number of a replica's disk. A disk that was emptied gets another one, and so shows that votes were forgotten.
+//! The number of a replica's disk. An emptied disk gets a new one, which shows that votes were lost.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 const FILE: &str = "disk-id";
 
-/// The number of the disk at `dir`; `fresh`, a number that nobody had, if the replica has nothing on it or it has none.
+/// The number of the disk at `dir`. It gets `fresh`, a unique number, if it has none or the replica has no data on it.
 ///
 /// # Errors
 /// If the file cannot be read or written.

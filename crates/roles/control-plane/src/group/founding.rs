@@ -1,5 +1,5 @@
-//! What a replica asks the others before it takes part. With nothing on its disk: may it found the control group? Only
-//! if nobody has one already. With a past: does anybody know of a later one?
+//! What a replica asks the others before it joins Raft. With an empty disk: may it found the control group? Only if no
+//! replica has one. With data: does another replica know of a later boot of it?
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,40 +17,40 @@ use crate::error::Fatal;
 use crate::group::lives::Lives;
 use crate::group::propose::Proposer;
 
-/// How long all other replicas are waited for where there is a group already; after that the answers of a majority,
-/// this replica included, are enough to join it. To found one takes them all: one that is down may hold the state of a
+/// How long to wait for all other replicas if a group exists. After that the answers of a majority, this replica
+/// included, are enough to join. Founding a group takes all answers: a replica that is down may hold the state of a
 /// group whose other disks are lost.
 const LOOK_AROUND_FOR: Duration = Duration::from_secs(1);
 
-/// How often a replica that waits for others says for which.
+/// How often a waiting replica logs which others it waits for.
 const SAY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// How long the others are waited for by a replica with a past. Those that are up answer at once; what those know that
-/// are not is told later, by the leader's appends and when this replica registers.
+/// How long a replica with data waits for the others. Live replicas answer at once; what the dead ones know comes
+/// later, with the leader's appends and at registration.
 const LOOK_BACK_FOR: Duration = Duration::from_millis(300);
 
-/// Between two looks at the others.
+/// Pause between two rounds of questions.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(25);
 
 /// How long one replica may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 
-/// What to do with an empty disk.
+/// The decision for an empty disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// All others have answered, and none has a group: found it.
+    /// All others have answered, and none has a group: found one.
     Found,
-    /// There is a group: its leader will reach this replica, or an operator will add it.
+    /// There is a group: its leader will contact this replica, or an operator will add it.
     Wait,
-    /// Not all have answered.
+    /// Answers are missing.
     LookAgain,
-    /// This replica had a part in the group once.
+    /// This replica was once a member of the group.
     Known,
-    /// And was removed from it.
+    /// This replica was a member and was removed.
     Removed,
 }
 
-/// Judges by what the others answered; `others` is how many there are.
+/// Decides by the answers; `others` is the number of other replicas.
 fn judge(me: NodeId, join: bool, answers: &BTreeMap<NodeId, View>, others: usize, out_of_patience: bool) -> Verdict {
     if answers.values().any(|view| view.nodes.contains_key(&me)) {
         return Verdict::Known;
@@ -66,7 +66,7 @@ fn judge(me: NodeId, join: bool, answers: &BTreeMap<NodeId, View>, others: usize
     if all { Verdict::Found } else { Verdict::LookAgain }
 }
 
-/// Founds the group unless somebody has one, and lets this replica answer the others once it may.
+/// Founds the group unless one exists, and answers the others' questions once it may.
 pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> Result<(), Fatal> {
     let me = config.node;
     let others: Vec<_> = config.replicas.keys().copied().filter(|&node| node != me).collect();
@@ -110,7 +110,7 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
     }
 }
 
-/// Says for whom a replica with an empty disk waits, and what to do about it.
+/// Logs which replicas a replica with an empty disk waits for, and what to do about it.
 fn say_who_is_missing(config: &ControlPlaneConfig, answers: &BTreeMap<NodeId, View>) {
     let (me, dir) = (config.node, config.data_dir.display());
     let missing = config.replicas.iter().filter(|&(node, _)| *node != me && !answers.contains_key(node));
@@ -128,7 +128,7 @@ fn say_who_is_missing(config: &ControlPlaneConfig, answers: &BTreeMap<NodeId, Vi
     }
 }
 
-/// Lets a replica with a past take part, unless another one knows of a life of it that its disk does not.
+/// Lets a replica with data join Raft, unless another replica knows of a boot of it that its disk does not.
 pub(crate) async fn rejoin(config: &ControlPlaneConfig, proposer: &Proposer, lives: &Lives) -> Result<(), Fatal> {
     let (group, give_up) = (proposer.group(), Instant::now() + LOOK_BACK_FOR);
     let answer = |node| async move {
@@ -151,7 +151,7 @@ pub(crate) async fn rejoin(config: &ControlPlaneConfig, proposer: &Proposer, liv
     Ok(())
 }
 
-/// Whether the view names a life of this replica that its disk does not know.
+/// Whether the view names a boot of this replica that its disk does not know.
 pub(crate) fn names_another(me: NodeId, lives: &Lives, view: &View) -> bool {
     #[cfg(feature = "planted-faults")]
     if symphony_consensus::planted::is(symphony_consensus::planted::Bug::LivesUnasked) {
@@ -161,7 +161,7 @@ pub(crate) fn names_another(me: NodeId, lives: &Lives, view: &View) -> bool {
     named.is_some_and(|boot| !lives.know(boot))
 }
 
-/// Whether that is a later life. Who has seen no more of the log than this replica can name earlier ones only.
+/// Whether that boot is a later one. A view no newer than this replica's log can only name earlier ones.
 fn is_behind(me: NodeId, lives: &Lives, last_index: u64, view: &View) -> bool {
     view.applied_index > last_index && names_another(me, lives, view)
 }

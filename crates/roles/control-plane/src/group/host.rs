@@ -9,13 +9,13 @@ use tokio::sync::watch;
 use crate::group::checkpoints::Checkpoints;
 use crate::metrics::Metrics;
 
-/// The state as this replica has applied it. The control group writes it; everybody else reads, briefly.
+/// The state as this replica has applied it. The control group writes it; others read it briefly.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedState(Arc<RwLock<ClusterState>>);
 
 impl SharedState {
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, ClusterState> {
-        // Applying leaves no half-done state behind even if it panicked in a debug build's check.
+        // A panic while applying (in a debug build's check) leaves no half-done change.
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -24,7 +24,7 @@ impl SharedState {
     }
 }
 
-/// Applies what the group has agreed on.
+/// Applies the committed commands.
 #[derive(Debug)]
 pub(crate) struct StateHost {
     state: SharedState,
@@ -50,8 +50,8 @@ impl StateHost {
 
 impl StateMachine for StateHost {
     fn apply(&mut self, index: u64, command: &[u8]) -> Result<Vec<u8>, String> {
-        // What is proposed is read first. Replicas that read it have applied it, and this one would differ from them
-        // without.
+        // A proposed command was decodable for its proposer. Replicas that can decode it have applied it; to skip it
+        // here would make this one diverge.
         let command = Command::decode(command)
             .map_err(|error| format!("{error}; run the release that wrote it, on every replica"))?;
         self.checkpoints.pass(&self.state.read(), index);

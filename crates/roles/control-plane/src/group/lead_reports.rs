@@ -1,4 +1,4 @@
-//! Hosts the [`LeadReporter`]: proposes what it says, and keeps this replica silent while it says so.
+//! Hosts the [`LeadReporter`]: proposes its reports, and stops this replica's heartbeats when it asks for that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) async fn run(
     let (ended, mut ends) = mpsc::unbounded_channel();
     let mut reporter = LeadReporter::new(me);
     let mut proposals: BTreeMap<u64, AbortHandle> = BTreeMap::new();
-    // While there is one, heartbeats are not sent.
+    // While this is held, no heartbeats are sent.
     let mut silent = Option::<SilenceHold>::None;
     let mut actions = Vec::new();
     loop {
@@ -49,7 +49,7 @@ pub(crate) async fn run(
                 LeadReportAction::Speak => drop(silent.take()),
                 LeadReportAction::Propose { number, command } => {
                     let (proposer, ended) = (proposer.clone(), ended.clone());
-                    // A task of its own: a proposal that finds no leader must not hold up the others.
+                    // In its own task: a proposal that finds no leader must not delay the others.
                     let task = tokio::spawn(async move {
                         let fate = match proposer.propose(&command).await {
                             Ok(_) => LeadReportInput::Settled(number),

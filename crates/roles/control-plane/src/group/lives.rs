@@ -1,5 +1,4 @@
-//! Which lives of this replica its disk knows. What is known of a later one elsewhere says that the disk is an older
-//! copy of itself.
+//! The boots of this replica that its disk knows. If others know a later one, the disk is an older copy of itself.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -10,12 +9,10 @@ use symphony_types::BootId;
 
 const FILE: &str = "lives";
 
-/// Lives that were begun since the last one that the cluster took in. A replica that starts so often in vain forgets
-/// the oldest.
+/// Boots since the last one that the cluster registered. A replica that fails to start more often forgets the oldest.
 const LIVES_MAX: usize = 1000;
 
-/// The life that its own log knows, and all that were begun since, the present one too; the latter are kept on the
-/// disk.
+/// The last boot in the replica's own log, and all later ones including the present; the latter are kept on the disk.
 #[derive(Debug)]
 pub(crate) struct Lives {
     dir: PathBuf,
@@ -23,8 +20,8 @@ pub(crate) struct Lives {
 }
 
 impl Lives {
-    /// Begins a life; durable when this returns, unless the disk is full: then the log will know of it if anybody does.
-    /// `logged` is the life that the replica's own log names last.
+    /// Begins a boot. It is durable on return, unless the disk is full; then the log will know of it, if the cluster
+    /// registers it. `logged` is the last boot that the replica's own log names.
     ///
     /// # Errors
     /// If the disk fails or holds something else.
@@ -42,12 +39,13 @@ impl Lives {
         Ok(Self { dir: dir.to_owned(), boots: Mutex::new(boots) })
     }
 
-    /// Whether the disk knows that life.
+    /// Whether the disk knows that boot.
     pub(crate) fn know(&self, boot: BootId) -> bool {
         self.boots().contains(&boot)
     }
 
-    /// The cluster has taken this life in, and the log says so: nobody who knows more will name an earlier one.
+    /// The log says that the cluster has registered this boot: no replica with more of the log will name an earlier
+    /// one.
     ///
     /// # Errors
     /// If the disk fails; then the record is longer than it has to be.
@@ -73,7 +71,7 @@ fn read(dir: &Path) -> io::Result<Vec<BootId>> {
     text.lines().map(|line| line.parse().map(BootId::new).map_err(|_| malformed(line))).collect()
 }
 
-/// Replaces the file; whole and durable when this returns.
+/// Replaces the file atomically; durable on return.
 fn write(dir: &Path, boots: &[BootId]) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let draft = dir.join(format!("{FILE}.new"));
@@ -100,7 +98,7 @@ mod tests {
         Lives::begin(dir.path(), false, boot(11), None).unwrap().taken_in(boot(11)).unwrap();
         fs::copy(dir.path().join(FILE), copy.path().join(FILE)).unwrap();
 
-        // Two that nobody can be sure to have been taken in, and one that was.
+        // Two boots that may have been registered, and one that was.
         for number in [12, 13] {
             Lives::begin(dir.path(), true, boot(number), Some(boot(11))).unwrap();
         }
@@ -119,7 +117,7 @@ mod tests {
         let lives = Lives::begin(dir.path(), true, boot(2), Some(boot(1))).unwrap();
         assert!(lives.know(boot(1)) && !lives.know(boot(7)));
         lives.taken_in(boot(2)).unwrap();
-        // That release ran again meanwhile.
+        // The older release ran again meanwhile.
         assert!(Lives::begin(dir.path(), true, boot(4), Some(boot(3))).unwrap().know(boot(3)));
         fs::write(dir.path().join(FILE), "12\nrubbish\n").unwrap();
         let error = Lives::begin(dir.path(), true, boot(5), None).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Who belongs to the control group: changes that operators ask for, and a replica that finds itself left out.
+//! Members of the control group: changes that operators ask for, and the end of a removed replica.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::group::propose::{Attempt, Proposer};
 
 /// How long a new replica may take to catch up.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(60);
-/// How long a replica that goes may take to hand over what it leads; then the rest is re-homed.
+/// How long a replica that leaves may take to hand over its leads; then the rest is re-homed.
 const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 /// How long a transfer of the group's leadership may take.
 const TRANSFER_WITHIN: Duration = Duration::from_secs(2);
-/// How long the votes may take to move, once enough of those that shall vote are up.
+/// How long the votes may take to move, once enough of the new voters are up.
 const MOVE_WITHIN: Duration = Duration::from_secs(10);
-/// How often it is looked whether what was asked for has happened.
+/// How often the progress of a change is checked.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// Carries out changes, one at a time.
+/// Carries out membership changes, one at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
     me: NodeId,
@@ -59,18 +59,18 @@ impl Membership {
         Self { me, proposer, state, operations, one_at_a_time: Arc::default() }
     }
 
-    /// Carries a change out, if this replica leads: new replicas follow before they vote, and votes move by joint
-    /// consensus. Returns the voters from then on. Repeating a change that was interrupted completes it; one that was
-    /// completed, under the same id, is not begun again.
+    /// Carries a change out if this replica leads: new replicas catch up before they vote, and votes move by joint
+    /// consensus. Returns the new voters. Repeating an interrupted change completes it; a completed change, under the
+    /// same id, is not repeated.
     pub(crate) async fn change(&self, operation: &Operation) -> Result<BTreeSet<NodeId>, Attempt> {
         let Action::ChangeReplicas { add, remove } = &operation.action else {
             return Err(refused(format!("to {} is no change of the control group", operation.action)));
         };
         let _alone = self.one_at_a_time.lock().await;
         let group = self.proposer.group();
-        // A leader that has just been elected may not have applied yet what others did before.
+        // A newly elected leader may not have applied earlier entries yet.
         group.read_index().await.map_err(|error| Attempt::Again(error.to_string()))?;
-        // Before anything changes: the operation itself is in the log only when all is done.
+        // Before any change: the operation itself enters the log only when all is done.
         if let Some(outcome) = self.state.read().answer_to(operation) {
             return outcome.map(|_| group.members().voters).map_err(|error| CallError::from(error).into());
         }
@@ -99,7 +99,7 @@ impl Membership {
         if let Some(node) = *remove {
             let known = {
                 let state = self.state.read();
-                // Interrupted between the two steps of a removal it is known to the state only.
+                // A removal that was interrupted between its two steps is visible in the state only.
                 state.nodes().contains_key(&node) || state.removed_nodes().contains(&node)
             };
             if !known && !before.addresses.contains_key(&node) {
@@ -116,8 +116,8 @@ impl Membership {
         if let Some(NewReplica { node, control_addr: addr }) = new {
             tracing::info!(%node, addr, "a replica comes: it catches up first");
             if before.addresses.get(node).is_some_and(|known| known != addr) {
-                // A learner that never answered, at an address given in error: the group keeps the first that it is
-                // told.
+                // A learner that never answered, perhaps at a wrong address: the group would keep the first address it
+                // was told.
                 group.remove_learners([*node].into()).await?;
             }
             match timeout(CATCH_UP_WITHIN, group.add_learner(*node, addr.clone())).await {
@@ -136,7 +136,7 @@ impl Membership {
         };
         let moved = self.move_votes(&before.voters, &voters, *remove).await;
         if let (Err(_), Some(former)) = (&moved, former) {
-            // It stays after all, and does what it did before.
+            // It stays after all, and continues as before.
             let _ = self.proposer.propose_here(&Command::Operate(self.operations.step(operation, former))).await;
         }
         moved?;
@@ -145,7 +145,8 @@ impl Membership {
         Ok(voters)
     }
 
-    /// Refuses voters of which no majority is up: from the change on nothing could be agreed, not even to undo it.
+    /// Refuses a set of voters without a live majority: after the change nothing could be committed, not even its
+    /// undoing.
     fn are_able(&self, voters: &BTreeSet<NodeId>, caught_up: Option<NodeId>) -> Result<(), Attempt> {
         let state = self.state.read();
         let up = |node: &NodeId| {
@@ -162,7 +163,7 @@ impl Membership {
         )))
     }
 
-    /// Makes these replicas the voters, and lets go of the one that leaves.
+    /// Makes these replicas the voters, and drops the one that leaves.
     async fn move_votes(
         &self,
         from: &BTreeSet<NodeId>,
@@ -185,7 +186,7 @@ impl Membership {
         }
     }
 
-    /// A leader that goes hands the group's leadership over first; the next leader carries the change out.
+    /// A leader that leaves first transfers the group's leadership; the next leader carries out the change.
     async fn give_leadership_away(&self, to: &BTreeSet<NodeId>) -> Attempt {
         match transfer_leadership(&self.proposer, &self.state, self.me, to).await {
             true => Attempt::Again("the control group's leadership was handed over".to_owned()),
@@ -193,7 +194,7 @@ impl Membership {
         }
     }
 
-    /// Lets a replica that goes hand over what it leads, if it is alive. Returns what would put its former duty back.
+    /// Lets a leaving replica, if alive, hand over its leads. Returns the action that restores its former duty.
     async fn drain(&self, node: NodeId, operation: &Operation) -> Result<Option<Action>, Attempt> {
         let member = Member::Scheduler(node);
         let former = match self.state.read().nodes().get(&node).map(|known| known.duty) {
@@ -218,8 +219,7 @@ impl Membership {
     }
 }
 
-/// Asks living voters, one after the other, to lead the control group instead of this replica. True once another one
-/// does.
+/// Asks live voters, one after the other, to lead the control group instead of this replica. True once one does.
 pub(crate) async fn transfer_leadership(
     proposer: &Proposer,
     state: &SharedState,
@@ -247,12 +247,12 @@ pub(crate) async fn transfer_leadership(
     false
 }
 
-/// How often a replica without contact looks whether it was removed.
+/// How often a replica without contact checks whether it was removed.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long one replica may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// Ends when the control group is found to exist without this replica, which had a part in it.
+/// Returns when the control group exists without this replica, a former member.
 pub(crate) async fn left_out(
     me: NodeId,
     proposer: Proposer,

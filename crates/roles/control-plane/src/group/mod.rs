@@ -1,4 +1,4 @@
-//! The control group: how a replica joins it, its state machine, its members, and how a command is agreed.
+//! The control group: joining, state machine, members, and proposals.
 
 pub(crate) mod checkpoints;
 pub(crate) mod disk;

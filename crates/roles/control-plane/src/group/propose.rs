@@ -1,4 +1,4 @@
-//! Getting a command agreed, whichever replica it was given to.
+//! Gets a command committed, whichever replica received it.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,40 +22,40 @@ use tonic::transport::{Channel, Endpoint};
 use crate::config::ControlPlaneConfig;
 use crate::error::{CallError, StartError};
 
-/// How long a command may look for a leader: more than the slowest election, less than what clients wait (2 s).
+/// How long a command may look for a leader: more than the slowest election, less than clients' timeout (2 s).
 pub(crate) const PROPOSE_WITHIN: Duration = Duration::from_millis(1_800);
 
-/// How long after a failed attempt the next one begins, unless the leadership changes before.
+/// Pause after a failed attempt; a change of leadership ends it.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 
 /// How long dialling another replica may take.
 const CONNECT_WITHIN: Duration = Duration::from_millis(250);
 
-/// A silent connection to another replica is asked this often whether it is alive, and given this long to say so.
+/// Interval and timeout of pings on a silent connection to another replica.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
 
 /// Largest view that a leader's answer to a forwarded read may be.
 const VIEW_BYTES_MAX: usize = 64 << 20;
 
-/// Metadata key that marks what another replica has forwarded already, so that two replicas that believe in each other
-/// do not pass a call back and forth.
+/// Metadata key of calls that another replica has forwarded, so that two replicas that each take the other for the
+/// leader do not pass a call back and forth.
 pub(crate) const FORWARDED: &str = "x-symphony-forwarded";
 
-/// A command that the cluster has agreed on and accepted.
+/// A command that was committed and accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// Its log index.
     pub index: u64,
-    /// What it gave.
+    /// The state's reply.
     pub reply: Reply,
 }
 
-/// Why one attempt came to nothing.
+/// Why an attempt failed.
 #[derive(Debug)]
 pub(crate) enum Attempt {
-    /// Another replica, or the same one a little later, may do better. The command may have been taken nevertheless.
+    /// Another replica, or the same one later, may succeed. The command may have been committed nevertheless.
     Again(String),
-    /// No attempt will.
+    /// No attempt will succeed.
     Never(CallError),
 }
 
@@ -65,22 +65,22 @@ impl From<CallError> for Attempt {
     }
 }
 
-/// Proposes commands here if this replica leads, else through the one that does.
+/// Proposes commands here if this replica leads, else through the leader.
 #[derive(Clone, Debug)]
 pub(crate) struct Proposer {
     cluster: Arc<str>,
     node: NodeId,
     group: ControlGroup,
     net: Net,
-    /// Control addresses of the replicas by the configuration, for those that the group does not know (yet).
+    /// Configured control addresses of the replicas, for those that the group does not know (yet).
     configured: Arc<BTreeMap<NodeId, String>>,
     channels: Arc<Mutex<BTreeMap<NodeId, (String, Channel)>>>,
-    /// Where the connections live, whoever calls first.
+    /// The runtime of the connections, whichever task calls first.
     runtime: Handle,
 }
 
 impl Proposer {
-    /// Connections are made in the runtime that this is called in.
+    /// Connections are made in the current runtime.
     pub(crate) fn new(config: &ControlPlaneConfig, group: ControlGroup) -> Result<Self, StartError> {
         let configured: BTreeMap<_, _> = config.replicas.iter().map(|(&n, addrs)| (n, addrs.control.clone())).collect();
         for (node, addr) in &configured {
@@ -97,7 +97,7 @@ impl Proposer {
         &self.group
     }
 
-    /// Who leads the control group, unless it is this replica.
+    /// The leader of the control group, unless it is this replica.
     pub(crate) fn leader_elsewhere(&self) -> Result<Option<NodeId>, Attempt> {
         let leadership = *self.group.leadership().borrow();
         match leadership.leader {
@@ -107,16 +107,16 @@ impl Proposer {
         }
     }
 
-    /// Every other replica that is known, by the group or by the configuration.
+    /// Every other replica known to the group or the configuration.
     pub(crate) fn others(&self) -> Vec<NodeId> {
         let members = self.group.members().addresses;
         let all: std::collections::BTreeSet<_> = members.keys().chain(self.configured.keys()).copied().collect();
         all.into_iter().filter(|node| *node != self.node).collect()
     }
 
-    /// Has the cluster agree on a command, for at most [`PROPOSE_WITHIN`]. A command whose fate is unknown is proposed
-    /// again: registrations and reports say how things are, and say it again with the same effect; of an operation the
-    /// state knows by its id whether it was done, and answers what it answered then.
+    /// Has the cluster agree on a command, for at most [`PROPOSE_WITHIN`]. A command with an unknown outcome is
+    /// proposed again: registrations and reports are idempotent, and the state remembers operations by id and repeats
+    /// its answer.
     pub(crate) async fn propose(&self, command: &Command) -> Result<Accepted, CallError> {
         command.validate()?;
         let mut patience = RetryBudget::new(&self.group);
@@ -136,7 +136,7 @@ impl Proposer {
 
     /// Proposes only if this replica leads.
     pub(crate) async fn propose_here(&self, command: &Command) -> Result<Accepted, Attempt> {
-        // Whoever proposes is the Raft leader, which should not lead sub-clusters as well.
+        // The proposer is the Raft leader, which should not lead sub-clusters as well.
         let bytes = command.clone().avoiding(self.node).encode().map_err(CallError::from)?;
         match self.group.propose(bytes).await {
             Ok(proposed) => accepted(proposed.index, &proposed.response),
@@ -158,8 +158,7 @@ impl Proposer {
         }
     }
 
-    /// Whether this replica has applied everything that was agreed before now; on another replica than the leader, the
-    /// leader's view instead.
+    /// Whether this replica has applied everything committed before now; on a follower, the leader's view instead.
     pub(crate) async fn linearize(&self, forwarded: bool) -> Result<Option<pb::ClusterView>, CallError> {
         let mut patience = RetryBudget::new(&self.group);
         loop {
@@ -190,12 +189,12 @@ impl Proposer {
         Ok(ControlClient::new(self.channel(node)?).max_encoding_message_size(2 * COMMAND_BYTES_MAX))
     }
 
-    /// A client of what another replica tells autoscalers.
+    /// A client of another replica's autoscaler service.
     pub(crate) fn scaler_client(&self, node: NodeId) -> Result<ExternalScalerClient<Channel>, Attempt> {
         Ok(ExternalScalerClient::new(self.channel(node)?))
     }
 
-    /// The connection to another replica, at the address that the group or else the configuration knows.
+    /// The connection to another replica, at the address known to the group or else configured.
     fn channel(&self, node: NodeId) -> Result<Channel, Attempt> {
         let known = self.group.members().addresses.remove(&node).or_else(|| self.configured.get(&node).cloned());
         let addr = known.ok_or_else(|| Attempt::Again(format!("the address of {node} is unknown")))?;
@@ -236,14 +235,14 @@ impl RetryBudget {
         Self { give_up, leadership: group.leadership(), last: "the attempt took too long".to_owned() }
     }
 
-    /// One attempt: what it gave, or none, a little later, if another one should be made.
+    /// Runs one attempt. Returns its result, or none after a pause if another attempt should be made.
     async fn spend_on<T>(&mut self, attempt: impl Future<Output = Result<T, Attempt>>) -> Result<Option<T>, CallError> {
         self.leadership.mark_unchanged();
         let ended = tokio::select! {
             biased;
             ended = timeout_at(self.give_up, attempt) => ended,
-            // Whoever is asked leads no longer, or somebody does by now. One that is cut off would be waited for until
-            // its connection is given up.
+            // The called replica no longer leads, or there is a leader by now. A leader that is cut off would block
+            // the call until its connection times out.
             changed = self.leadership.changed() => {
                 changed.map_err(|_| CallError::Stopped)?;
                 "the leadership changed meanwhile".clone_into(&mut self.last);
@@ -256,7 +255,7 @@ impl RetryBudget {
             Ok(Err(Attempt::Again(reason))) => self.last = reason,
             Err(_) => {}
         }
-        // A change of leadership ends the wait early; a closed watch says that this replica has stopped.
+        // A change of leadership ends the pause early; a closed watch means that this replica has stopped.
         let next = (Instant::now() + RETRY_AFTER).min(self.give_up);
         if let Ok(Err(_)) = timeout_at(next, self.leadership.changed()).await {
             return Err(CallError::Stopped);

@@ -17,44 +17,44 @@ use crate::group::lives::Lives;
 use crate::group::propose::Proposer;
 use crate::metrics::Metrics;
 
-/// How long after a failed registration the next one begins.
+/// Pause after a failed registration.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// How long after an accepted registration the view should show it.
+/// Limit from an accepted registration until the view shows it.
 const APPLIED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long a registration that was refused is held back: somebody has to look after it.
+/// Pause after a refused registration: an operator has to act.
 const REFUSED_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The wait before a replica that was declared down comes back: doubled each time, so that one that comes and goes does
-/// not move sub-clusters with it.
+/// Pause before a replica that was declared down registers again: doubled each time, so that a flapping replica does
+/// not move sub-clusters with every flap.
 const HOLD_DOWN_MIN: Duration = Duration::from_millis(100);
 const HOLD_DOWN_MAX: Duration = Duration::from_secs(10);
 
-/// The wait is halved for each such time that a replica stayed. Who does not even stay that long keeps away for longer
-/// and longer; who is struck every few seconds costs a take-over each time at most, and is worth more as a standby than
-/// away.
+/// The pause is halved for each period of this length that the replica stayed up. A replica that fails sooner stays
+/// away longer and longer; one that fails every few seconds costs at most a take-over each time, and is more useful as
+/// a standby than away.
 const STAY: Duration = Duration::from_secs(2);
 
-/// What a replica hears of itself.
+/// What a replica knows of itself.
 pub(crate) struct Heard {
     pub(crate) views: watch::Receiver<Arc<View>>,
     pub(crate) standing: watch::Receiver<ContactState>,
 }
 
-/// Who registers.
+/// The registering process.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     pub(crate) config: ControlPlaneConfig,
     pub(crate) lives: Arc<Lives>,
-    /// Whether what blocks may take a thread.
+    /// Whether blocking work may use a thread.
     pub(crate) on_threads: bool,
-    /// Whether the cluster had this very life once.
+    /// Whether the cluster has registered this boot before.
     pub(crate) was_taken_in: bool,
 }
 
 impl Life {
-    /// Notes on the disk that the cluster has taken this life in. Nobody waits for it.
+    /// Records on the disk that the cluster has registered this boot. Does not wait for the disk.
     fn taken_in(&mut self) {
         self.was_taken_in = true;
         let (lives, boot) = (Arc::clone(&self.lives), self.config.boot);
@@ -90,13 +90,13 @@ pub(crate) async fn run(
                 fatal.send_replace(Some(refusal));
                 return;
             }
-            // What was agreed is not applied here yet. Should the replica be declared down again before the view is
-            // read, then waiting for it to be up would take for ever.
+            // The committed registration is not applied here yet. If the replica is declared down again before the
+            // view is read, waiting for "up" would take for ever.
             let applied = timeout(APPLIED_WITHIN, views.wait_for(up)).await.map(|seen| seen.is_ok());
             match applied {
                 Ok(true) => life.taken_in(),
                 Ok(false) => return,
-                // Who applies nothing is not answered by the leader, and shall not come and go with each try.
+                // A replica that applies nothing gets no answer from the leader, and must not flap with each attempt.
                 Err(_) => {
                     tokio::time::sleep(hold_down.next(Duration::ZERO)).await;
                     if standing.wait_for(|standing| standing.heard).await.is_err() {
@@ -112,8 +112,8 @@ pub(crate) async fn run(
             let wait = hold_down.next(came.elapsed());
             tracing::warn!(?wait, "this replica was declared down; it registers again");
             tokio::time::sleep(wait).await;
-            // From the registration on it is missed if its heartbeats do not get through. After a partition other
-            // connections may be back before that of the heartbeats.
+            // From the registration on the detector misses its heartbeats. After a partition other connections may
+            // recover before the one of the heartbeats.
             if standing.wait_for(|standing| standing.heard).await.is_err() {
                 return;
             }
@@ -125,11 +125,11 @@ pub(crate) async fn run(
     }
 }
 
-/// Registers; an error if no attempt ever will.
+/// Registers; an error if no attempt can succeed.
 async fn register(registration: &Command, life: &Life, proposer: &Proposer, metrics: &Metrics) -> Result<(), Fatal> {
     loop {
         let registered = match proposer.linearize(false).await {
-            // By the leader's knowledge, which lacks nothing. A leader's own log lacks nothing either.
+            // By the leader's view, which is complete. A leader's own log is complete too.
             Ok(view) => {
                 let view = view.and_then(|view| View::try_from(view).ok());
                 if view.is_some_and(|view| names_another(life.config.node, &life.lives, &view)) {
@@ -164,10 +164,10 @@ async fn register(registration: &Command, life: &Life, proposer: &Proposer, metr
     }
 }
 
-/// The cluster has taken in a life of this replica that its disk does not know.
+/// The cluster has registered a boot of this replica that its disk does not know.
 fn replaced(life: &Life, proposer: &Proposer) -> Fatal {
     if life.was_taken_in {
-        // It came after this one, so the disk is not the older of the two.
+        // That boot is later, so this disk is not the older of the two.
         return Fatal(format!(
             "another process has registered as scheduler {}: two run with one id, perhaps over a copy of the disk. End one of them",
             life.config.node
@@ -184,7 +184,7 @@ struct HoldDown {
 }
 
 impl HoldDown {
-    /// After it had been up for `stayed`.
+    /// The pause after the replica had been up for `stayed`.
     fn next(&mut self, stayed: Duration) -> Duration {
         let stays = u32::try_from(stayed.as_secs() / STAY.as_secs()).unwrap_or(u32::MAX);
         let halved = |wait: Duration| wait / 2_u32.saturating_pow(stays);

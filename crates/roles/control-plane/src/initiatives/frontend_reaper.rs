@@ -1,5 +1,4 @@
-//! Which frontends are there, by their watches of this replica, and which are forgotten so that there is room for
-//! others.
+//! Tracks live frontends by their watches of this replica, and forgets long-silent ones to make room for others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,25 +9,24 @@ use symphony_types::{BootId, FrontendId, NodeId};
 
 use crate::initiatives::initiative::Initiative;
 
-/// Frontends from which on silent ones are forgotten. The rest is room for those that come while it is found out who is
-/// gone.
+/// The number of frontends from which on silent ones are forgotten. The remaining room is for newcomers until silence
+/// is established.
 const CROWD: usize = FRONTENDS_MAX / 4 * 3;
 
-/// How long a frontend must have been silent to be forgotten. Longer than any restart of a host takes: one that comes
-/// back after it was forgotten has to start anew, and the requests that it held fail.
+/// How long a frontend must have been silent to be forgotten. Longer than any restart of a host: a frontend that
+/// returns after it was forgotten has to start anew, and the requests that it held fail.
 const SILENT_LONG: Duration = Duration::from_secs(600);
 
 type Life = (FrontendId, BootId);
 
-/// The signs of life of frontends at this replica: a frontend watches every replica as long as it lives. Clones share
-/// them.
+/// The signs of life of frontends at this replica: a frontend watches every replica while it lives. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FrontendPresence(Arc<Mutex<Book>>);
 
 #[derive(Debug, Default)]
 struct Book {
-    /// Since when this replica has led the control group, if it does. Of what was before, it says nothing: a leader
-    /// that was cut off saw nobody.
+    /// Since when this replica has led the control group, if it does. It knows nothing of the time before: a leader
+    /// that was cut off saw no frontends.
     leads_since: Option<Instant>,
     lives: BTreeMap<Life, Watches>,
 }
@@ -36,7 +34,7 @@ struct Book {
 #[derive(Debug)]
 struct Watches {
     open: u32,
-    /// When the last one ended; of a life that never had one, when it was first heard of.
+    /// When the last watch ended; for a boot without a watch, when it was first seen.
     quiet_since: Instant,
 }
 
@@ -45,14 +43,14 @@ impl FrontendPresence {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A frontend watches, until the returned value is dropped.
+    /// Counts a watch of a frontend, until the returned value is dropped.
     pub(crate) fn begin(&self, now: Instant, life: Life) -> Sign {
         self.book().lives.entry(life).or_insert(Watches { open: 0, quiet_since: now }).open += 1;
         Sign { signs: self.clone(), life }
     }
 
-    /// How long the life has shown no sign, zero while it does; none while this replica does not lead the
-    /// control group, or has not heard of the life yet.
+    /// How long the boot has shown no sign of life, zero while it watches; none while this replica does not lead the
+    /// control group, or does not know the boot yet.
     pub(crate) fn silent(&self, now: Instant, life: Life) -> Option<Duration> {
         self.book().silent(now, life)
     }
@@ -84,7 +82,7 @@ impl Drop for Sign {
     }
 }
 
-/// Forgets the frontends that are silent for longest, when there are so many that new ones would soon be refused.
+/// Forgets the longest-silent frontends when there are so many that new ones would soon be refused.
 #[derive(Debug)]
 pub(crate) struct FrontendReaper {
     signs: FrontendPresence,
@@ -101,7 +99,7 @@ impl Initiative for FrontendReaper {
     fn step(&mut self, now: Instant, state: &ClusterState, me: Option<NodeId>) -> Option<Command> {
         let mut book = self.signs.book();
         let lives = |id: &FrontendId, boot| state.frontends().get(id).is_some_and(|known| known.boot == boot);
-        // One that is not known yet has its watch open.
+        // A boot that is not registered yet may have an open watch.
         book.lives.retain(|(id, boot), watches| watches.open > 0 || lives(id, *boot));
         for (&id, known) in state.frontends() {
             book.lives.entry((id, known.boot)).or_insert(Watches { open: 0, quiet_since: now });
@@ -136,7 +134,7 @@ mod tests {
     }
 
     impl Scene {
-        /// With so many frontends it is crowded.
+        /// Starts to forget from this number of frontends on.
         fn new(crowd: usize) -> Self {
             let signs = FrontendPresence::default();
             let frontend_reaper = FrontendReaper { signs: signs.clone(), crowd };
@@ -172,7 +170,7 @@ mod tests {
         let lives = [scene.registers(1, 10), scene.registers(2, 20), scene.registers(3, 30)];
         let there = scene.signs.begin(scene.start, lives[0]);
         assert_eq!(scene.step(Duration::ZERO, Some(ME)), None);
-        // It ends by the clock of the machine, which is at the start of the scene for all that matters here.
+        // The watch ends by the machine's clock, which is close enough to the scene's start.
         drop(scene.signs.begin(scene.start, lives[2]));
         let soon = SILENT_LONG - Duration::from_secs(1);
         assert_eq!(scene.step(soon, Some(ME)), None, "they may come back");
@@ -207,7 +205,7 @@ mod tests {
         drop(watch);
         assert_eq!(scene.step(late * 2, None), None);
         assert_eq!(scene.step(late * 2, Some(ME)), None, "it was another one meanwhile that saw them");
-        // What is known of lives that are no more is not kept.
+        // Signs of former boots are not kept.
         scene.apply(&Command::ForgetFrontend { frontend: life.0, boot: life.1 });
         scene.step(late * 2, Some(ME));
         assert!(scene.signs.book().lives.is_empty());

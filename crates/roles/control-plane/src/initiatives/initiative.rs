@@ -1,4 +1,4 @@
-//! What the leader of the control group proposes of its own accord.
+//! The framework of what the leader of the control group proposes of its own accord.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use crate::error::CallError;
 use crate::group::host::SharedState;
 use crate::group::propose::{Attempt, Proposer};
 
-/// Decides what is to be proposed next. A pure value: time and state are given.
+/// Decides what to propose next. A pure value: time and state are given.
 pub(crate) trait Initiative: fmt::Debug + Send + 'static {
-    /// The next thing to propose. `me` is this replica while it leads the control group; who does not proposes nothing,
-    /// and starts afresh.
+    /// The next proposal. `me` is this replica while it leads the control group; otherwise the initiative proposes
+    /// nothing and resets.
     fn step(&mut self, now: Instant, state: &ClusterState, me: Option<NodeId>) -> Option<Command>;
 }
 
-/// How often it is looked when nothing changes, for what only time decides: seconds. A look goes through all
+/// Check interval when nothing changes, for decisions that depend on time only (seconds). A check walks all
 /// sub-clusters, backends and models.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Proposes what is decided, as long as this replica leads.
+/// Makes the proposals while this replica leads.
 pub(crate) async fn run(
     mut initiative: impl Initiative,
     me: NodeId,

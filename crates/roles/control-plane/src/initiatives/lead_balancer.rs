@@ -1,4 +1,4 @@
-//! Plans the moves of leadership that somebody asked for, or that spread the load. A pure value beside the Raft leader.
+//! Plans hand-overs that operators asked for, or that spread the load. A pure value beside the Raft leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -8,27 +8,26 @@ use symphony_types::{BootId, NodeId, SubclusterId};
 
 use crate::initiatives::initiative::Initiative;
 
-/// Hand-overs off draining replicas that are under way at a time. Each costs the successor a dial and a seal per
-/// backend.
+/// Concurrent hand-overs off draining replicas. Each costs the successor a dial and a seal per backend.
 const DRAINS_MAX: usize = 16;
 
-/// How long a successor may take to get ready; then somebody else is asked.
+/// How long a successor may take to get ready; then another replica is asked.
 const READY_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long a replica that did not get ready is asked for nothing.
+/// How long a replica that did not get ready is not asked again.
 const SHUNNED_FOR: Duration = Duration::from_secs(10);
 
-/// How long the replicas and the Raft leader must have stayed the same before the load is spread: leaders that move
-/// with every tremor serve worse than a load that is a little uneven.
+/// How long the replicas and the Raft leader must be unchanged before the load is spread: frequent moves of leaders
+/// serve worse than a slightly uneven load.
 const CALM: Duration = Duration::from_secs(5);
 
 /// Decides which hand-over begins next, and which one is given up.
 #[derive(Debug, Default)]
 pub(crate) struct LeadBalancer {
-    /// Hand-overs under way: who was asked, and since when it is known here.
+    /// Hand-overs in progress: the replica that was asked, and since when.
     pending: BTreeMap<(SubclusterId, u64), (NodeId, Instant)>,
     shunned: BTreeMap<NodeId, Instant>,
-    /// The lives that may lead, and since when they have been the same under this Raft leader.
+    /// The boots that may lead, and since when they have been the same under this Raft leader.
     shape: Option<(BTreeSet<(NodeId, BootId)>, Instant)>,
 }
 
@@ -146,7 +145,7 @@ mod tests {
             self.lead_balancer.step(self.start + Duration::from_millis(ms), &self.state, Some(ME))
         }
 
-        /// Applies what the lead balancer wants until it wants nothing, and tells who is asked.
+        /// Applies the proposals of the lead balancer until there are none, and returns the replicas that were asked.
         fn asked(&mut self, ms: u64) -> Vec<u64> {
             let mut asked = Vec::new();
             while let Some(command) = self.step(ms) {

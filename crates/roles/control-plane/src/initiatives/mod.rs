@@ -1,4 +1,4 @@
-//! What the leader of the control group proposes of its own accord.
+//! Proposals that the leader of the control group makes of its own accord.
 
 pub(crate) mod frontend_reaper;
 pub(crate) mod initiative;

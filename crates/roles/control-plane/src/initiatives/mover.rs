@@ -1,6 +1,6 @@
-//! Ends the moves of models and backends whose time has come. A pure value beside the Raft leader, as the
-//! [`LeadBalancer`](crate::initiatives::lead_balancer) is: the state says which steps are done, and only how long they
-//! have been so is known here.
+//! Ends the moves of models and backends when their time has come. A pure value beside the Raft leader, like the
+//! [`LeadBalancer`](crate::initiatives::lead_balancer): the state holds the finished steps, and this value how long
+//! ago they finished.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,20 +10,21 @@ use symphony_types::NodeId;
 
 use crate::initiatives::initiative::Initiative;
 
-/// How long the old sub-cluster of a moved model still serves it, beside the model's SLO: what came before the move has
-/// its outcome by then, and every view that is not older than the contact with the control group names the new one.
+/// How long the old sub-cluster of a moved model still serves it, in addition to the model's SLO. By then requests
+/// from before the move have their outcomes, and every view that is not older than the contact with the control group
+/// names the new sub-cluster.
 const LEFT_AFTER: Duration = Duration::from_secs(2);
 
-/// No more of an SLO is waited for; frontends hold no request for longer.
+/// Upper bound for the SLO in that sum; frontends hold no request longer.
 const SLO_COUNTED_MAX: Duration = Duration::from_hours(1);
 
-/// How long models may take to load where they are going. A file of tens of gigabytes over a slow link takes minutes.
+/// How long models may take to load at their destination. A file of tens of gigabytes over a slow link takes minutes.
 const LOADED_WITHIN: Duration = Duration::from_mins(10);
 
-/// How long a backend that gets no more plans may take to finish those that it has.
+/// How long a retired backend may take to finish its plans.
 const RETIRED_WITHIN: Duration = Duration::from_mins(1);
 
-/// How far a move has come, as far as time counts.
+/// The phase of a move, as far as time limits depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Loading,
@@ -31,16 +32,15 @@ enum Phase {
     Switched,
 }
 
-/// Decides which move is to be ended, and how.
+/// Decides which move to end, and how.
 #[derive(Debug, Default)]
 pub(crate) struct Mover {
-    /// Moves under way in their phases, since when they are known here to be there.
+    /// Moves in progress with their phases, and since when each is known here.
     known: BTreeMap<(Moved, u64, Phase), Instant>,
 }
 
 impl Initiative for Mover {
-    /// A new leader of the control group counts from when it began: a move takes longer through an election, and no
-    /// harm comes of that.
+    /// A new leader of the control group counts from its own start: an election prolongs moves, which is harmless.
     fn step(&mut self, now: Instant, state: &ClusterState, me: Option<NodeId>) -> Option<Command> {
         let before = std::mem::take(&mut self.known);
         me?;

@@ -1,5 +1,5 @@
-//! `externalscaler.ExternalScaler`: the advice as KEDA asks for it, at any replica (docs/operating/autoscaling.md).
-//! Advice goes by the demand, and so does what KEDA is told.
+//! `externalscaler.ExternalScaler`: KEDA's interface to the advice, served by any replica
+//! (docs/operating/autoscaling.md). Like the advice, its answers are computed from the demand.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -19,11 +19,11 @@ use crate::group::host::SharedState;
 use crate::group::propose::{FORWARDED, Proposer};
 use crate::planning::reported::Reported;
 
-/// How often a stream looks whether its answer has changed.
+/// How often a stream checks whether its answer has changed.
 const STREAM_EVERY: Duration = Duration::from_secs(1);
-/// Words of a trigger's settings are names; longer ones are somebody's mistake.
+/// Values of a trigger's settings are names; longer ones are a mistake.
 const METADATA_BYTES_MAX: usize = 256;
-/// GPUs of one replica.
+/// GPUs of one Kubernetes replica.
 const GPUS_PER_REPLICA_MAX: u32 = 64;
 
 /// Answers KEDA.
@@ -35,7 +35,7 @@ pub(crate) struct ScalerService {
     pub(crate) stop: CancellationToken,
 }
 
-/// What a trigger's settings ask about.
+/// The subject of a trigger's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Asked {
     subcluster: String,
@@ -63,7 +63,7 @@ impl Asked {
         Ok(Self { subcluster: subcluster.clone(), kind, gpus_per_replica })
     }
 
-    /// The name of the one metric there is for it.
+    /// The name of its one metric.
     fn metric_name(&self) -> String {
         let kind = self.kind.as_ref().map(|kind| format!("-{kind}")).unwrap_or_default();
         format!("symphony-gpus-{}{kind}", self.subcluster)
@@ -95,7 +95,7 @@ impl ScalerService {
         })
     }
 
-    /// What the Raft leader says, whoever that is.
+    /// The Raft leader's answer, whichever replica that is.
     async fn ask(
         &self,
         asked: Asked,
@@ -144,7 +144,7 @@ impl ExternalScaler for ScalerService {
             async move { service.ask(asked, Some(reference), false).await.ok().map(|metric| metric.active) }
         });
         let changes = answers.filter_map(move |active| {
-            // What cannot be asked has not changed.
+            // An answer that is not available has not changed.
             let news = active.filter(|_| active != last);
             last = active.or(last);
             futures::future::ready(news.map(|result| Ok(pb::IsActiveResponse { result })))

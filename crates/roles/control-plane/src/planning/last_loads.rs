@@ -1,4 +1,4 @@
-//! What each lead last said it has had to do: for operators who watch (`symphony top`).
+//! The last reported load of each lead: for operators who watch (`symphony top`).
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,30 +8,30 @@ use symphony_protocol::control as pb;
 use symphony_protocol::view::LoadView;
 use symphony_types::{Nanos, SubclusterId};
 
-/// The last report of every lead: one for each sub-cluster, with the models and GPUs that it has.
+/// The last report of every lead: one per sub-cluster, with its models and GPUs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastLoads {
     leads: BTreeMap<SubclusterId, (Instant, LoadView)>,
 }
 
 impl LastLoads {
-    /// A lead's word; those of leads before the last are not for here.
+    /// Takes a lead's report; reports of earlier leads are ignored.
     pub(crate) fn take(&mut self, now: Instant, load: &pb::SubclusterLoad) {
         self.leads.insert(SubclusterId::new(load.subcluster), (now, load.into()));
     }
 
-    /// What was said of a sub-cluster, and how long ago.
+    /// The last report on a sub-cluster, and its age.
     pub(crate) fn of(&self, subcluster: SubclusterId, now: Instant) -> Option<LoadView> {
         let (at, said) = self.leads.get(&subcluster)?;
         Some(LoadView { age: Nanos::from(now.saturating_duration_since(*at)), ..said.clone() })
     }
 
-    /// Forgets sub-clusters that are not there any more.
+    /// Forgets sub-clusters that no longer exist.
     pub(crate) fn forget_gone(&mut self, state: &ClusterState) {
         self.leads.retain(|id, _| state.subclusters().contains_key(id));
     }
 
-    /// Forgets all: somebody else leads the group.
+    /// Forgets all: another replica leads the group.
     pub(crate) fn clear(&mut self) {
         self.leads.clear();
     }

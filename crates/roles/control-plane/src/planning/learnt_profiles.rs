@@ -1,5 +1,4 @@
-//! What leads have learnt of profiles, as they report it to the Raft leader. Never in the log: leads say it again every
-//! second.
+//! Profile corrections, as leads report them to the Raft leader. Not in the log: leads repeat them every second.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +7,21 @@ use symphony_controllers::{Learnt, Stretch, StretchError, Words};
 use symphony_protocol::control as pb;
 use symphony_types::{LatencyProfile, ModelId, PROFILE_BATCH_MAX, SubclusterId};
 
-/// Corrected profiles in one report. With 16 points of ten bytes, a kind's name of 128 and a few more that is two and a
-/// half of the four megabytes that a message may have.
+/// Corrected profiles in one report. With 16 points of ten bytes, a kind's name of 128 bytes and a few more, they take
+/// 2.5 of the 4 MB that a message may have.
 pub(crate) const LEARNT_MAX: usize = 8192;
 
-/// Corrections by model and GPU kind. One outlives the lead that made it, since the next one begins with the given
-/// profile: it stands until somebody who measured batches as large says otherwise, also that the given profile is
-/// right, or the model is gone. At most [`PROFILE_KINDS_MAX`] for each model of the cluster.
+/// Corrections by model and GPU kind. A correction outlives its lead, because the next lead begins with the given
+/// profile. It stands until the model is gone, or until a lead that measured batches as large reports another value
+/// (possibly that the given profile is right). At most [`PROFILE_KINDS_MAX`] for each model of the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LearntProfiles {
     words: BTreeMap<ModelId, BTreeMap<String, Words>>,
 }
 
 impl LearntProfiles {
-    /// A lead's word on the models that it serves; what concerns others, or kinds without a given profile, changes
-    /// nothing.
+    /// Takes a lead's report on the models that it serves; entries for other models, or for kinds without a given
+    /// profile, are ignored.
     pub(crate) fn take(&mut self, state: &ClusterState, load: &pb::SubclusterLoad) {
         for learnt in &load.learnt {
             let id = ModelId::new(learnt.model);
@@ -42,12 +41,12 @@ impl LearntProfiles {
         }
     }
 
-    /// Forgets models that are gone: once for each report, which may be of a thousand leads.
+    /// Forgets models that are gone: once per report, which may cover a thousand leads.
     pub(crate) fn forget_gone(&mut self, state: &ClusterState) {
         self.words.retain(|model, _| state.models().contains_key(model));
     }
 
-    /// The profile as it is measured; the given one where nothing is learnt.
+    /// The measured profile; the given one where there is no correction.
     pub(crate) fn measured(&self, model: ModelId, kind: &str, given: LatencyProfile) -> LatencyProfile {
         match self.words.get(&model).and_then(|by_kind| by_kind.get(kind)) {
             Some(words) => words.over(&given),
@@ -55,38 +54,38 @@ impl LearntProfiles {
         }
     }
 
-    /// How many times as long as given batches of a model take at the most, on any kind of GPU.
+    /// The largest ratio of measured to given latency of a model, over all kinds of GPU.
     pub(crate) fn largest(&self, model: ModelId) -> f64 {
         let by_kind = self.words.get(&model).into_iter().flatten();
         by_kind.map(|(_, words)| words.largest()).reduce(f64::max).unwrap_or(1.0)
     }
 
-    /// Corrections that are known.
+    /// The number of corrections.
     pub(crate) fn count(&self) -> usize {
         self.words.values().map(BTreeMap::len).sum()
     }
 
-    /// Forgets all: somebody else leads the group.
+    /// Forgets all: another replica leads the group.
     pub(crate) fn clear(&mut self) {
         self.words.clear();
     }
 }
 
-/// Why a message is no word.
+/// Why a reported correction is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum WordError {
-    /// Its points make no stretch.
+    /// Its points do not form a valid curve.
     #[error(transparent)]
     Stretch(#[from] StretchError),
-    /// Nobody can have measured such a batch.
+    /// The batch size cannot have been measured.
     #[error("largest measured batch size {0}; expected 1 to {PROFILE_BATCH_MAX}")]
     MeasuredMax(u32),
 }
 
-/// What a message says.
+/// Decodes a reported correction.
 ///
 /// # Errors
-/// If it is no stretch, or says of no batch size that it was measured.
+/// If its points are invalid, or its largest measured batch size is.
 pub(crate) fn word(learnt: &pb::LearntProfile) -> Result<Learnt, WordError> {
     let points = learnt.points.iter().map(|point| (point.batch, f64::from(point.factor)));
     let stretch = Stretch::from_points(points.collect())?;
@@ -115,7 +114,7 @@ mod tests {
         profiles.take(&state, &load(1, vec![learnt(1, "gpu", 2.0)]));
         assert_eq!((of(&profiles), profiles.largest(model), profiles.count()), (12.0, 2.0, 1));
 
-        // A new lead has learnt nothing yet; another sub-cluster, another kind and nonsense have nothing to say.
+        // A new lead has learnt nothing yet; other sub-clusters, other kinds and invalid reports are ignored.
         let nonsense = pb::LearntProfile { points: vec![], ..learnt(1, "gpu", 1.0) };
         let unmeasured = |measured_max| pb::LearntProfile { measured_max, ..learnt(1, "gpu", 1.0) };
         for ignored in [

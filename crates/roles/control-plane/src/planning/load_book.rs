@@ -1,5 +1,5 @@
-//! What the leads have had to do lately, as they report it to the Raft leader. Never in the log: a new leader of the
-//! group hears it anew within seconds.
+//! The recent load of the leads, as they report it to the Raft leader. Not in the log: a new Raft leader gets it again
+//! within seconds.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use symphony_cluster_state::ClusterState;
 use symphony_protocol::control as pb;
 use symphony_types::{ModelId, SubclusterId, Token};
 
-/// A lead that has not reported for so long is not counted any more.
+/// A lead without a report for this long does not count.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 
-/// A count that only grows, and the average rate at which it did.
+/// A counter, and its average rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct Meter {
     count: u64,
@@ -19,7 +19,7 @@ struct Meter {
 }
 
 impl Meter {
-    /// `weight` of the newest span, from 0 to 1.
+    /// Takes a new count; `weight` of the newest span, from 0 to 1.
     fn take(&mut self, count: u64, span_s: f64, weight: f64) {
         let rate = count.saturating_sub(self.count) as f64 / span_s;
         self.per_second = Some(self.per_second.map_or(rate, |before| before + weight * (rate - before)));
@@ -50,7 +50,7 @@ impl LoadBook {
         Self { over, leads: BTreeMap::new() }
     }
 
-    /// A replica's word on what it leads. False for one of an earlier lead than the last, which changes nothing.
+    /// Takes a replica's report on its lead. False, and without effect, for a lead before the last one.
     pub(crate) fn take(&mut self, now: Instant, load: &pb::SubclusterLoad) -> bool {
         let (id, token) = (SubclusterId::new(load.subcluster), Token::new(load.token));
         if self.leads.get(&id).is_some_and(|lead| lead.token > token) {
@@ -58,7 +58,7 @@ impl LoadBook {
         }
         let fresh = || Lead { token, since: now, reported: now, arrived: BTreeMap::new() };
         let lead = self.leads.entry(id).or_insert_with(fresh);
-        // A new lead counts anew; what is known of the rates stays.
+        // A new lead counts from zero; the known rates stay.
         let anew = std::mem::replace(&mut lead.token, token) != token;
         let span = now.saturating_duration_since(lead.reported);
         let known: BTreeMap<_, _> = load.models.iter().map(|m| (ModelId::new(m.model), m.arrived_items)).collect();
@@ -76,21 +76,21 @@ impl LoadBook {
         true
     }
 
-    /// Items per second of every model, where it is served; none until every lead with models has reported for about as
-    /// long as rates are averages over.
+    /// Items per second of every model, where it is served; none until every lead with models has reported for about
+    /// the averaging time.
     pub(crate) fn rates(&self, now: Instant, state: &ClusterState) -> Option<BTreeMap<ModelId, f64>> {
         let rate = |(&id, model): (&ModelId, &symphony_cluster_state::Model)| {
             let lead = self.leads.get(&model.subcluster)?;
             let (silent, known) =
                 (now.saturating_duration_since(lead.reported), lead.reported.duration_since(lead.since));
             let counts = silent < SILENT_AFTER && known >= self.over;
-            // One that is new there has no rate yet.
+            // A model that is new there has no rate yet.
             counts.then(|| (id, lead.arrived.get(&id).and_then(|meter| meter.per_second).unwrap_or(0.0)))
         };
         state.models().iter().map(rate).collect()
     }
 
-    /// Forgets all: somebody else leads the group.
+    /// Forgets all: another replica leads the group.
     pub(crate) fn clear(&mut self) {
         self.leads.clear();
     }
@@ -112,7 +112,7 @@ mod tests {
         pb::SubclusterLoad { subcluster, token, models: models.collect(), ..Default::default() }
     }
 
-    /// Reports every second, at these rates.
+    /// Reports every second with these rates.
     fn reports(book: &mut LoadBook, start: Instant, seconds: std::ops::Range<u64>, token: u64, rates: &[(u32, u64)]) {
         for second in seconds.clone() {
             let counts: Vec<_> = rates.iter().map(|&(m, rate)| (m, rate * (second - seconds.start))).collect();
@@ -137,7 +137,7 @@ mod tests {
         let mut book = LoadBook::new(Duration::from_secs(5));
         reports(&mut book, start, 0..20, 9, &[(1, 100)]);
         assert_eq!(rate(&book, 20), Some(100.0));
-        // The next leader counts from nothing.
+        // The next leader counts from zero.
         reports(&mut book, start, 20..22, 12, &[(1, 100)]);
         assert_eq!(rate(&book, 22), Some(100.0));
         assert!(!book.take(at(22), &report(LEFT, 9, &[(1, 50)])));

@@ -1,4 +1,4 @@
-//! The way of a replica's loads to the Raft leader.
+//! Sends a replica's loads to the Raft leader.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::planning::learnt_profiles::LEARNT_MAX;
 use crate::planning::reported::Reported;
 use crate::planning::unsaid::Unsaid;
 
-/// How long a report may take: the next one says more.
+/// How long a report may take: the next one supersedes it.
 const REPORT_WITHIN: Duration = Duration::from_millis(500);
 
-/// Tells the Raft leader what this replica's leads have had to do.
+/// Reports the load of this replica's leads to the Raft leader.
 #[derive(Clone, Debug)]
 pub struct LoadReports {
     pub(crate) unsaid: Unsaid,
@@ -24,8 +24,8 @@ pub struct LoadReports {
 }
 
 impl LoadReports {
-    /// Reports, or not: without a leader of the group nobody plans anything, and a lost report is made up for by the
-    /// next.
+    /// Makes one attempt to report. Without a Raft leader there is no planning, and the next report makes up for a
+    /// lost one.
     pub async fn report(&mut self, mut subclusters: Vec<pb::SubclusterLoad>) {
         leave_out(&mut subclusters, LEARNT_MAX);
         let leader = match self.proposer.leader_elsewhere() {
@@ -52,8 +52,8 @@ impl LoadReports {
     }
 }
 
-/// Leaves out what is learnt beyond so many profiles: more would not be heard at all. First those that were found to be
-/// as they were given, which is what is planned by where nobody has said otherwise.
+/// Leaves out learnt profiles beyond `most`: a larger message would be rejected whole. First go those equal to the
+/// given profile, which is the default anyway.
 fn leave_out(subclusters: &mut [pb::SubclusterLoad], most: usize) {
     let is_as_given = |learnt: &pb::LearntProfile| learnt.points.iter().all(|point| point.factor == 1.0);
     let all = subclusters.iter().flat_map(|load| &load.learnt);

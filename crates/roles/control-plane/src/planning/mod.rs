@@ -1,5 +1,5 @@
-//! The epoch loop of the Raft leader: what the leads have to do, a better plan for it, and its proposal
-//! (docs/concepts/epoch-path.md); and how many GPUs they should have (docs/operating/autoscaling.md).
+//! The epoch loop of the Raft leader: measured loads, a better partition plan for them, and its proposal
+//! (docs/concepts/epoch-path.md). Also the advice on numbers of GPUs (docs/operating/autoscaling.md).
 
 pub(crate) mod external_scaler;
 pub(crate) mod last_loads;

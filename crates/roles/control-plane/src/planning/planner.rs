@@ -1,4 +1,4 @@
-//! Looks for a better plan while this replica leads the control group, and proposes it.
+//! Looks for a better partition plan while this replica leads the control group, and proposes it.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,17 +23,17 @@ use crate::planning::reported::{Measured, Reported};
 use crate::planning::settings::{EpochMode, EpochSettings};
 use crate::planning::solver::Solver;
 
-/// How often it is looked whether an epoch should begin.
+/// How often to check whether an epoch should begin.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// An operator's wish for an epoch now.
+/// An operator's request for an epoch now.
 #[derive(Debug)]
 pub(crate) struct Ask {
-    /// Whether its plan is adopted.
+    /// Whether to adopt its plan.
     pub(crate) adopt: bool,
-    /// In whose name.
+    /// The operator that asks.
     pub(crate) asker: Asker,
-    /// Where the outcome goes.
+    /// The receiver of the outcome.
     pub(crate) answer: oneshot::Sender<Result<String, String>>,
 }
 
@@ -88,7 +88,7 @@ impl Planner {
                 let _ = answer.send(outcome);
                 continue;
             }
-            // Who restarts is back in a moment: only a change that holds is one.
+            // A restarting process is back soon: only a lasting change counts.
             let held = members.look(time(now), membership);
             let (Some(measured), false, true) = (measured, busy, self.settings.mode != EpochMode::Off) else {
                 continue;
@@ -108,7 +108,7 @@ impl Planner {
         }
     }
 
-    /// Solves and proposes, in an operator's name if one asked. Whatever goes wrong, the plan in force stays.
+    /// Solves and proposes, under an operator's name if one asked. On any failure the plan in force stays.
     async fn epoch(
         &mut self,
         why: &Why,
@@ -140,7 +140,7 @@ impl Planner {
         {
             return Ok(format!("plan {plan} is the same and {}{names}", waits(plan)));
         }
-        // What only names models asks for nobody's approval.
+        // A plan without moves needs no approval.
         let adopt = adopt || nothing;
         let proposal = PlanProposal {
             epoch,
@@ -169,7 +169,7 @@ impl Planner {
         }
     }
 
-    /// The plan with these moves that waits for approval.
+    /// The waiting plan with the same moves.
     fn waits_already(&self, moves: &[WantedMove]) -> Option<u64> {
         let state = self.state.read();
         let last = state.plans().last().filter(|plan| plan.status == PlanStatus::Proposed)?;
@@ -184,24 +184,24 @@ impl Planner {
     }
 }
 
-/// What to say of a plan that runs when somebody says so.
+/// The answer for a plan that waits for approval.
 fn waits(plan: u64) -> String {
     format!("waits for approval: `symphony plan approve {plan}`")
 }
 
-/// What to add to an answer about models that fit nowhere.
+/// The part of an answer about models that fit nowhere.
 fn named(state: &ClusterState, left_alone: &[LeftAlone]) -> String {
     let name = |id: ModelId| state.models().get(&id).map_or_else(|| id.to_string(), |model| model.spec.name.clone());
     let each: Vec<_> = left_alone.iter().map(|left| format!("{} stays: {}", name(left.model), left.reason)).collect();
     if each.is_empty() { String::new() } else { format!("; {}", each.join("; ")) }
 }
 
-/// Whether moves of an earlier plan are not over.
+/// Whether moves of an earlier plan are still in progress.
 fn busy(state: &ClusterState) -> bool {
     state.moves_under_way() > 0 || state.plans().iter().any(|plan| plan.status == PlanStatus::Running)
 }
 
-/// A number that changes when models, sub-clusters or backends that take work come or go.
+/// A fingerprint of the models, sub-clusters and backends that take work.
 fn membership(state: &ClusterState) -> u64 {
     let mut hasher = DefaultHasher::new();
     state.models().keys().for_each(|id| id.get().hash(&mut hasher));

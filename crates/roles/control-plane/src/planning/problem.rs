@@ -1,4 +1,4 @@
-//! The cluster as a problem for the partitioner, and its plan as moves.
+//! Translates the cluster into a problem for the partitioner, and its solution into moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +13,9 @@ use symphony_types::{BackendId, LatencyProfile, ModelId, Nanos, SubclusterId};
 use crate::planning::reported::Measured;
 use crate::planning::settings::EpochSettings;
 
-/// What stands for memory without a limit to tell.
+/// Stands for unlimited or unknown memory.
 const NO_LIMIT_BYTES: u64 = 1 << 40;
-/// What moving a model costs beside its bytes, which are the unit: seconds of attention that even a small one takes.
+/// The fixed cost of a move, in bytes like its main cost: even a small model takes seconds of an operator's attention.
 const MOVE_BYTES_LEAST: u64 = 1 << 20;
 
 /// The cluster as a problem, and the plan that is in force.
@@ -26,23 +26,23 @@ pub(crate) struct Posed {
     pub(crate) in_force: Plan,
     parts: Vec<SubclusterId>,
     models: BTreeMap<String, ModelId>,
-    /// By unit.
+    /// The backend of each unit.
     backends: Vec<BackendId>,
 }
 
-/// What an epoch found.
+/// The result of an epoch.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) change: Change,
-    /// Models first, then backends: at most as many as a plan may have, the others are left to the next epoch.
+    /// Models first, then backends; at most the limit of a plan, the rest is left to the next epoch.
     pub(crate) moves: Vec<WantedMove>,
-    /// Models that can be nowhere, and why.
+    /// Models that fit nowhere, and why.
     pub(crate) left_alone: Vec<LeftAlone>,
 }
 
-/// Poses the problem: sub-clusters with a backend that takes work are the parts, their models are to be divided and
-/// their backends to be distributed. A model has to fit every backend that belongs there, also those that are down or
-/// cordoned, as it has when it moves. Batches take as long as was measured. None if there is nothing to divide.
+/// Poses the problem. The parts are the sub-clusters with a backend that takes work; their models are divided and
+/// their backends distributed. A model has to fit every backend of its part, also those that are down or cordoned,
+/// just as when it moves. Batch latencies are the measured ones. None if there is nothing to divide.
 pub(crate) fn pose(state: &ClusterState, measured: &Measured, settings: &EpochSettings) -> Option<Posed> {
     let works = |b: &Backend| b.up() && b.duty().takes_work() && b.moving.is_none();
     let parts: Vec<SubclusterId> = {
@@ -54,7 +54,7 @@ pub(crate) fn pose(state: &ClusterState, measured: &Measured, settings: &EpochSe
     if parts.len() < 2 || models.is_empty() {
         return None;
     }
-    // One that is on its way counts where it was and where it is going.
+    // A moving backend or model counts at its origin and at its destination.
     let homes = |b: &Backend| [Some(b.subcluster), b.moving.map(|moving| moving.to)].into_iter().flatten();
     let at_home: Vec<(BackendId, &Backend, usize)> = state
         .backends()
@@ -128,10 +128,10 @@ pub(crate) fn pose(state: &ClusterState, measured: &Measured, settings: &EpochSe
 }
 
 impl Posed {
-    /// What leads from the plan in force to what was found.
+    /// The moves from the plan in force to the solution.
     ///
     /// # Errors
-    /// If what was found breaks a limit, which is a defect of the solver.
+    /// If the solution breaks a limit, which is a defect of the solver.
     pub(crate) fn found(&self, arranged: &Arranged) -> Result<Found, String> {
         if let Some(violation) = arranged.verify(&self.units, &self.in_force).first() {
             return Err(format!("the solver's plan breaks a limit, which is a defect: {violation}"));
@@ -170,7 +170,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A lead's word: all batches of the model take so many times as long as given.
+    /// A lead's report: all batches of the model take `factor` times as long as given.
     pub(crate) fn learnt(model: u32, kind: &str, factor: f32) -> pb::LearntProfile {
         let points = vec![pb::StretchPoint { batch: 1, factor }];
         pb::LearntProfile { model, gpu_kind: kind.to_owned(), points, measured_max: 8 }
@@ -256,7 +256,7 @@ pub(crate) mod tests {
         for (name, subcluster) in [("hot", "left"), ("a", "right"), ("slow", "right")] {
             loaded(&mut state, name, subcluster);
         }
-        // Of batches of eight in 13 ms a GPU runs 615 items in a second.
+        // With batches of eight in 13 ms a GPU runs 615 items per second.
         let mut rates = rates(&[1400.0, 10.0, 10.0]);
         let found = planned(&pose(&state, &rates, &EpochSettings::default()).unwrap());
         let (left, right) = (SubclusterId::new(1), SubclusterId::new(2));
@@ -277,7 +277,7 @@ pub(crate) mod tests {
         for (name, subcluster) in [("slow", "left"), ("a", "right")] {
             loaded(&mut state, name, subcluster);
         }
-        // By its given profile a GPU runs 615 items in a second: 700 are little for two.
+        // By its given profile a GPU runs 615 items per second: 700 are few for two GPUs.
         let mut measured = rates(&[700.0, 10.0]);
         let planned = |measured: &Measured| planned(&pose(&state, measured, &EpochSettings::default()).unwrap()).moves;
         assert_eq!(planned(&measured), []);

@@ -1,4 +1,4 @@
-//! Everything that the Raft leader makes of the leads' reports.
+//! Everything that the Raft leader derives from the leads' reports.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::planning::scaling::Scaling;
 use crate::planning::set_aside::SetAside;
 use crate::planning::settings::EpochSettings;
 
-/// What the leads have had to do, what they have learnt, and how many GPUs they should have.
+/// The loads of the leads, their profile corrections, and the advice on numbers of GPUs.
 #[derive(Debug)]
 pub(crate) struct Reported {
     book: LoadBook,
@@ -24,18 +24,18 @@ pub(crate) struct Reported {
     pub(crate) last: LastLoads,
 }
 
-/// What an epoch is planned by.
+/// The measured input of an epoch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measured {
     /// Items per second of every model.
     pub(crate) rates: BTreeMap<ModelId, f64>,
-    /// How long batches take, as far as that is not what the given profiles say.
+    /// Batch latencies, where they differ from the given profiles.
     pub(crate) profiles: LearntProfiles,
 }
 
 impl Measured {
-    /// What the models have to do, in items per second times by how much longer than given they take: a model that
-    /// becomes slow needs as much more of GPUs as one that is asked for more.
+    /// The work of each model: items per second times the ratio of measured to given latency. A model that becomes
+    /// slower needs as many more GPUs as one with more requests.
     pub(crate) fn work(&self) -> BTreeMap<ModelId, f64> {
         self.rates.iter().map(|(&model, rate)| (model, rate * self.profiles.largest(model))).collect()
     }
@@ -52,7 +52,7 @@ impl Reported {
         }
     }
 
-    /// Takes what one replica says of its leads.
+    /// Takes one replica's report on its leads.
     pub(crate) fn take(&mut self, now: Instant, state: &ClusterState, subclusters: &[pb::SubclusterLoad]) {
         self.learnt.forget_gone(state);
         self.last.forget_gone(state);
@@ -66,13 +66,13 @@ impl Reported {
         self.scaling.take(now, state, subclusters);
     }
 
-    /// What an epoch would be planned by; none before the rates are known.
+    /// The input of an epoch; none before the rates are known.
     pub(crate) fn measured(&self, now: Instant, state: &ClusterState) -> Option<Measured> {
         let rates = self.book.rates(now, state)?;
         Some(Measured { rates, profiles: self.learnt.clone() })
     }
 
-    /// Forgets all: somebody else leads the group.
+    /// Forgets all: another replica leads the group.
     pub(crate) fn clear(&mut self) {
         self.book.clear();
         self.learnt.clear();
@@ -93,8 +93,8 @@ mod tests {
 
     const SLOW: ModelId = ModelId::new(1);
 
-    /// What a lead learns of the first model if it runs batches of this size, and they take so many times as long as
-    /// given, in the words that travel.
+    /// The report of a lead that runs batches of this size of the first model, which take `factor` times as long as
+    /// given.
     fn learns(given: &LatencyProfile, items: u32, factor: f64) -> Vec<pb::LearntProfile> {
         let settings = LearningSettings { profiles: Some(OnlineProfileSettings::default()), stragglers: None };
         let (mut learner, mut now) = (Learner::new(settings), Time::ZERO);
@@ -114,7 +114,7 @@ mod tests {
         said.collect()
     }
 
-    /// A cluster in which the first model is planned by what its leads report.
+    /// A cluster whose first model is planned by its leads' reports.
     struct Scene {
         state: ClusterState,
         settings: EpochSettings,
@@ -131,9 +131,9 @@ mod tests {
             Self { state, start: Instant::now(), reported: Reported::new(&settings), settings }
         }
 
-        /// The profile that is planned with after the lead under this token has said so.
+        /// The profile used for planning after this report of the lead under this token.
         fn after(&mut self, token: u64, learnt: &[pb::LearntProfile]) -> LatencyProfile {
-            // One report begins the rates, and one knows them.
+            // The first report begins the rates, the second one completes them.
             for at in [self.start, self.start + self.settings.rate_over] {
                 let load = |subcluster, learnt| {
                     let models = vec![pb::ModelLoad { model: subcluster, ..Default::default() }];
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// How many times as long as given a batch is planned to take, to one part in a hundred.
+    /// The ratio of planned to given latency, to one part in a hundred.
     fn factor(planned: &LatencyProfile, given: &LatencyProfile, batch: u32) -> f64 {
         (100.0 * planned.latency(batch).get() as f64 / given.latency(batch).get() as f64).round() / 100.0
     }

@@ -1,5 +1,5 @@
-//! How many GPUs each sub-cluster should have, from what its lead reports: the autoscaler's host. Soft, beside the Raft
-//! leader: advice is a level, and a new leader comes to the same one.
+//! How many GPUs each sub-cluster should have, from its lead's reports: the host of the autoscaler. Kept in the Raft
+//! leader's memory only: advice is a level, and a new leader arrives at the same one.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,35 +12,34 @@ use symphony_types::{GpuId, LatencyProfile, Nanos, SubclusterId, Time, Token};
 use crate::planning::scaling_settings::ScalingSettings;
 use crate::planning::unsaid::UNCHANGED_AFTER;
 
-/// How far apart a lead's reports may be: one in which nothing is new waits for [`UNCHANGED_AFTER`].
+/// The longest distance of a lead's reports: an unchanged one waits for [`UNCHANGED_AFTER`].
 const REPORT_PAUSE_MAX: Duration = UNCHANGED_AFTER.saturating_add(Duration::from_secs(2));
 
-/// What a sub-cluster is advised.
+/// The advice for a sub-cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SubclusterAdvice {
     /// Its GPU kinds, in the order of the advice.
     pub(crate) kinds: Vec<String>,
-    /// What to do about each. GPUs that are set aside are there and do nothing: as many more are wanted.
+    /// The advice per kind. Quarantined GPUs exist but do no work: the advice replaces each of them.
     pub(crate) advice: Advice,
-    /// What the advice goes by, and what was measured beside it.
+    /// The measured use of GPUs: what the advice is based on, and what was measured beside it.
     pub(crate) gpu_use: GpuUse,
-    /// GPUs that are set aside, as the lead tells it.
+    /// Quarantined GPUs, as the lead reports them.
     pub(crate) slow: Vec<pb::GpuLoad>,
-    /// Models whose batches are off their profiles.
+    /// Models whose batches deviate from their profiles.
     pub(crate) drifts: Vec<pb::Drift>,
 }
 
-/// How many GPUs were in use, in the mean between a lead's last two reports; those that are set aside left out.
+/// GPUs in use, averaged between a lead's last two reports; without quarantined GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct GpuUse {
-    /// By the batches that ran.
+    /// GPUs kept busy by the batches that ran.
     pub(crate) busy: f64,
-    /// By the demand: as many as deferred batches of all that was asked would have kept busy. None from a release that
-    /// does not measure it.
+    /// GPUs that deferred batches of all requests would have kept busy. None from a release that does not measure it.
     pub(crate) demand: Option<f64>,
 }
 
-/// One sub-cluster's autoscaler and what it saw last.
+/// One sub-cluster's autoscaler and its last inputs.
 #[derive(Debug)]
 struct Scaled {
     scaler: Autoscaler,
@@ -54,12 +53,11 @@ struct Scaled {
     demand_ns: Option<u64>,
     gpu_use: GpuUse,
     advice: Option<Advice>,
-    /// When GPUs were last named that may go. The autoscaler says so once, and again after a pause; in between it
-    /// stands.
+    /// When the autoscaler last released GPUs. It says so once, and again after a pause; in between the advice stands.
     released: Option<Instant>,
-    /// By kind, how many there should be, and when GPUs were last asked for; none where none is on its way.
+    /// By kind: the wanted number of GPUs, and when more were last asked for; none if none are on order.
     asked: Vec<Option<(u32, Instant)>>,
-    /// By kind, how many are set aside.
+    /// Quarantined GPUs by kind.
     out: Vec<u32>,
     slow: Vec<pb::GpuLoad>,
     drifts: Vec<pb::Drift>,
@@ -78,7 +76,7 @@ impl Scaling {
         Self { settings, began: Instant::now(), subclusters: BTreeMap::new() }
     }
 
-    /// Takes reports of leads. What came before the first one of a lead is not known, and counts for nothing.
+    /// Takes reports of leads. Nothing is known of the time before a lead's first report, and it does not count.
     pub(crate) fn take(&mut self, now: Instant, state: &ClusterState, loads: &[pb::SubclusterLoad]) {
         let mut serving = gpus(state);
         for load in loads {
@@ -91,7 +89,7 @@ impl Scaling {
         let (id, token) = (SubclusterId::new(load.subcluster), Token::new(load.token));
         let slow: Vec<_> = load.gpus.iter().filter(|gpu| gpu.slowdown > 0.0).cloned().collect();
         let kinds: Vec<String> = serving.keys().map(|kind| (*kind).to_owned()).collect();
-        // What is set aside is no capacity, and does not idle either.
+        // Quarantined GPUs are no capacity, and do not count as idle either.
         let out = serving.values_mut().map(|gpus| {
             let before = gpus.len();
             gpus.retain(|gpu| !slow.iter().any(|slow| slow.gpu == gpu.get()));
@@ -145,8 +143,7 @@ impl Scaling {
         if same && !span.is_zero() {
             let length = Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
             let order_stands = self.settings.order_stands;
-            // Batches that start early keep GPUs busy that are not needed: what is needed is the demand, and each GPU
-            // takes its part of it.
+            // Early batches keep more GPUs busy than are needed. The need is the demand, shared equally by the GPUs.
             let there = serving.values().map(Vec::len).sum::<usize>().max(1) as u64;
             let demand = demand_ns.zip(scaled.demand_ns).map(|(now, before)| now.saturating_sub(before));
             let spent = |gpu: &GpuId| {
@@ -182,7 +179,7 @@ impl Scaling {
         (scaled.busy_ns, scaled.demand_ns) = (busy_ns, demand_ns);
     }
 
-    /// What is advised now; none before a lead has reported twice.
+    /// The current advice; none before a lead's second report.
     pub(crate) fn advice(&self, subcluster: SubclusterId) -> Option<SubclusterAdvice> {
         let scaled = self.subclusters.get(&subcluster)?;
         let mut advice = scaled.advice.clone()?;
@@ -193,7 +190,7 @@ impl Scaling {
         Some(SubclusterAdvice { kinds: scaled.kinds.clone(), advice, gpu_use, slow, drifts })
     }
 
-    /// All that is advised now, by the names of sub-clusters, with the GPUs of each kind that take plans.
+    /// All current advice, by name of the sub-cluster, with the GPUs of each kind that take plans.
     pub(crate) fn all<'a>(&self, state: &'a ClusterState) -> Vec<(&'a str, SubclusterAdvice, Vec<usize>)> {
         let serving = gpus(state);
         let advised = state.subclusters().iter().filter_map(|(id, subcluster)| {
@@ -205,20 +202,20 @@ impl Scaling {
         advised.collect()
     }
 
-    /// Forgets all: somebody else leads the group.
+    /// Forgets all: another replica leads the group.
     pub(crate) fn clear(&mut self) {
         self.subclusters.clear();
     }
 }
 
-/// GPUs that were asked for, and neither are there nor are waited for in vain.
+/// GPUs on order: asked for, not there yet, and not overdue.
 fn ordered(now: Instant, order_stands: Duration, asked: Option<(u32, Instant)>, serving: usize) -> u32 {
     let standing = asked.filter(|&(_, at)| now.saturating_duration_since(at) <= order_stands);
     standing.map_or(0, |(target, _)| target.saturating_sub(u32::try_from(serving).unwrap_or(u32::MAX)))
 }
 
 impl Scaled {
-    /// Remembers what is asked for, so that it is not taken back while it comes, nor asked for twice.
+    /// Remembers what was asked for, so that it is neither taken back nor asked for again while it arrives.
     fn ask(&mut self, now: Instant, next: &Advice, serving: &ByKind<'_>) {
         for ((asked, kind), gpus) in self.asked.iter_mut().zip(&next.kinds).zip(serving.values()) {
             let since = asked.map_or(now, |(_, since)| if kind.add > 0 { now } else { since });
@@ -226,8 +223,8 @@ impl Scaled {
         }
     }
 
-    /// Advice is a level to those who read it: what may go may go until somebody says otherwise, it is gone, or the
-    /// autoscaler has had its next chance to repeat it.
+    /// To its readers advice is a level: GPUs may go until the advice changes, they are gone, or the autoscaler has
+    /// had its next chance to repeat it.
     fn hear(&mut self, now: Instant, next: Advice, serving: &ByKind<'_>) {
         if next.releases() {
             self.released = Some(now);
@@ -263,8 +260,8 @@ fn gpus(state: &ClusterState) -> BTreeMap<SubclusterId, ByKind<'_>> {
     all
 }
 
-/// Requests per second of a GPU of the kind with the models of the sub-cluster, each alone with batches that leave half
-/// the SLO for gathering, on average. One if none has a profile for it.
+/// Average requests per second of a GPU of this kind over the models of the sub-cluster, each alone with batches that
+/// leave half the SLO for gathering. One if none has a profile for it.
 fn capacity(state: &ClusterState, subcluster: SubclusterId, kind: &str) -> f64 {
     let rates: Vec<f64> = state
         .models_of(subcluster)
@@ -310,7 +307,7 @@ mod tests {
             Self { state, scaling, start: Instant::now(), load, seconds: 0 }
         }
 
-        /// Seconds in which so many requests were run and given up, and each GPU was busy for this share.
+        /// Seconds with these numbers of completed and lost requests, and each GPU busy for this share.
         fn pass(&mut self, seconds: u64, good: u64, bad: u64, busy: [f64; 2]) {
             for _ in 0..seconds {
                 self.seconds += 1;
@@ -334,7 +331,7 @@ mod tests {
         let advised = |demand: Option<u64>| {
             let mut scene = Scene::new();
             for second in 0..20 {
-                // Both GPUs are busy all the time; deferred batches would take half of one.
+                // Both GPUs are busy all the time; deferred batches would need half of one.
                 scene.load.demand_ns = demand.map(|per_second| second * per_second);
                 scene.pass(1, 100, 0, [1.0, 1.0]);
             }
@@ -375,7 +372,7 @@ mod tests {
         scene.pass(10, 1000, 1000, [1.0, 1.0]);
         let target = scene.advice().kinds[0].target;
         assert!(target > 2);
-        // A lull: nothing is lost, and a tenth idles. Who brings them must not be told to stop.
+        // A lull: nothing is lost, and a tenth of the capacity idles. GPUs on order must not be cancelled.
         scene.pass(20, 1000, 0, [0.9, 0.9]);
         assert_eq!(scene.advice().kinds[0].target, target);
         scene.pass(60, 1000, 0, [0.9, 0.9]);
@@ -388,7 +385,7 @@ mod tests {
         scene.pass(10, 90, 0, [0.9, 0.9]);
         assert_eq!(scene.advice().kinds[0].target, 2);
         scene.load.gpus[1].slowdown = 2.0;
-        // One does everything that is done: half of it is lost.
+        // One GPU does all the work: half of it is lost.
         scene.pass(10, 50, 50, [1.0, 0.0]);
         let advised = scene.scaling.advice(POOL).unwrap();
         assert_eq!(advised.advice.reason, Reason::BadRate, "the one that is set aside does not idle");

@@ -1,4 +1,4 @@
-//! What autoscaling advises, as metrics of the Raft leader. Other replicas know of no advice and show none.
+//! The autoscaling advice as metrics of the Raft leader. Other replicas have no advice and show none.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,7 +40,7 @@ const REASON: MetricName = MetricName {
 /// Every metric of the advice.
 pub const SCALING_METRIC_NAMES: [MetricName; 5] = [WANTED, THERE, RELEASABLE, DEMANDED, REASON];
 
-/// What is shown of the advice for a kind of which so many GPUs are there.
+/// The value shown for a kind with this many GPUs.
 type Value = fn(&KindAdvice, usize) -> usize;
 
 /// Reads the advice at each scrape.
@@ -70,7 +70,7 @@ impl Collector for ScalingCollector {
         }
         let mut family = encoder.encode_descriptor(DEMANDED.bare(), DEMANDED.help, None, MetricType::Gauge)?;
         for (subcluster, advised, _) in &advised {
-            // What a lead does not measure is no series.
+            // A value that a lead does not measure has no series.
             let Some(demand) = advised.gpu_use.demand else { continue };
             ConstGauge::new(demand).encode(family.encode_family(&[("subcluster", *subcluster)])?)?;
         }
@@ -112,7 +112,7 @@ mod tests {
         registry.collect(ScalingCollector { state: state.clone(), reported: Arc::clone(&reported) });
         assert!(!registry.encode().contains("subcluster="), "nobody has reported");
 
-        // Half of the requests are lost, and no GPU idles: deferred batches of all of them would keep four busy.
+        // Half of the requests are lost and no GPU idles: deferred batches of all requests would keep four GPUs busy.
         let start = Instant::now();
         for second in 0..10 {
             let model = pb::ModelLoad { model: 1, executed: 100 * second, dropped: 100 * second, ..Default::default() };

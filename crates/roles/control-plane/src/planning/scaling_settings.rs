@@ -1,24 +1,24 @@
-//! What the autoscalers of all sub-clusters hold to.
+//! Settings of the autoscalers of all sub-clusters.
 
 use std::time::Duration;
 
 use symphony_controllers::{AutoscalerSettings, KindSettings};
 
-/// The law with its damping, and the limits of every sub-cluster.
+/// The control law with its damping, and the limits of every sub-cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalingSettings {
     /// The fewest GPUs of each kind that a sub-cluster is advised to have.
     pub gpus_min: u32,
-    /// The most.
+    /// The most GPUs of each kind.
     pub gpus_max: u32,
-    /// GPUs that were asked for are counted on for so long: what brings them takes its time.
+    /// How long GPUs on order count: the time that provisioning may take.
     pub order_stands: Duration,
-    /// The law; its kinds are those of the sub-cluster at hand.
+    /// The control law; its kinds are replaced by those of the sub-cluster.
     pub law: AutoscalerSettings,
 }
 
 impl ScalingSettings {
-    /// The law for a sub-cluster with GPUs that do so much each, by kind.
+    /// The control law for a sub-cluster with these capacities per GPU, by kind.
     pub(crate) fn of_kinds(&self, capacities: impl Iterator<Item = f64>) -> AutoscalerSettings {
         let (min, max) = (self.gpus_min, self.gpus_max);
         let kinds = capacities.map(|capacity| KindSettings { min, max, capacity }).collect();

@@ -1,5 +1,5 @@
-//! Which GPUs leads have set aside, why, and when that began and ended: what operators read among the events. Never in
-//! the log, as what leads learn is not (docs/adr/0019): a new leader of the group begins to tell anew.
+//! Which GPUs leads have quarantined, why, from when and until when: events for operators. Like all that leads learn
+//! it is not in the log (docs/adr/0019): a new leader of the group starts afresh.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,11 +10,11 @@ use symphony_types::{GpuId, SubclusterId, Token};
 
 use crate::api::view;
 
-/// What one lead said last.
+/// The last report of one lead.
 #[derive(Clone, Debug)]
 struct Said {
     token: Token,
-    /// GPUs that are set aside.
+    /// Quarantined GPUs.
     aside: Vec<SlowGpuView>,
 }
 
@@ -22,12 +22,12 @@ struct Said {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SetAside {
     leads: BTreeMap<SubclusterId, Said>,
-    /// What happened, and the log index that was applied then; newest last.
+    /// Events with the applied log index at that time; newest last.
     notes: VecDeque<(u64, String)>,
 }
 
 impl SetAside {
-    /// A lead's word; those of leads before the last are not for here.
+    /// Takes a lead's report; reports of earlier leads are ignored.
     pub(crate) fn take(&mut self, state: &ClusterState, load: &pb::SubclusterLoad) {
         let (id, token) = (SubclusterId::new(load.subcluster), Token::new(load.token));
         let Some(subcluster) = state.subclusters().get(&id) else { return };
@@ -55,12 +55,12 @@ impl SetAside {
         }
     }
 
-    /// Log indexes and sentences, in order.
+    /// Log indexes and texts, in order.
     pub(crate) fn notes(&self) -> impl Iterator<Item = (u64, String)> + '_ {
         self.notes.iter().cloned()
     }
 
-    /// Forgets all: somebody else leads the group.
+    /// Forgets all: another replica leads the group.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

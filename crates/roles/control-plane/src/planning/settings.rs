@@ -1,4 +1,4 @@
-//! What the epoch loop holds to.
+//! Settings of the epoch loop.
 
 use std::time::Duration;
 
@@ -7,33 +7,33 @@ use crate::planning::scaling_settings::ScalingSettings;
 /// What the loop does with a better plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EpochMode {
-    /// Nothing: it does not look for one.
+    /// It does not look for one.
     Off,
-    /// It proposes it, for an operator to approve.
+    /// It proposes the plan, for an operator to approve.
     #[default]
     Propose,
-    /// It adopts it.
+    /// It adopts the plan.
     Adopt,
 }
 
-/// What the epoch loop holds to.
+/// Settings of the epoch loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EpochSettings {
-    /// What it does with a better plan.
+    /// What to do with a better plan.
     pub mode: EpochMode,
-    /// When it looks for one.
+    /// When to look for one.
     pub trigger: symphony_controllers::TriggerSettings,
-    /// Rates are averages over about this long: what came before counts less and less.
+    /// Averaging time of rates; older values count less and less.
     pub rate_over: Duration,
     /// R_max of seed 000, equation 5: requests per second that a sub-cluster can decide.
     pub subcluster_rate_max_rps: f64,
-    /// C_max of seed 000, equation 11: bytes of models that one plan may move; no limit if none.
+    /// C_max of seed 000, equation 11: bytes of models that one plan may move; none for no limit.
     pub moved_bytes_max: Option<u64>,
-    /// What a backend loads per second, in bytes: by it the plan tells how long its moves take.
+    /// What a backend loads per second, in bytes; used to estimate how long a plan's moves take.
     pub load_bytes_per_s: u64,
     /// How long one search may take.
     pub solve_within: Duration,
-    /// How many GPUs sub-clusters are advised to have.
+    /// Limits of the advice on numbers of GPUs.
     pub scaling: ScalingSettings,
 }
 

@@ -1,4 +1,4 @@
-//! Runs the partitioner on a thread of its own. Whatever becomes of it, the replica goes on.
+//! Runs the partitioner on a thread of its own. Whatever happens to that thread, the replica goes on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::planning::problem::Posed;
 
-/// How long after its time a search may still take before it is given up: it looks at the clock now and then only.
+/// How long after its deadline a search may still run before it is given up: it reads the clock only now and then.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Finds an arrangement within a time.
@@ -19,7 +19,7 @@ type Search = dyn Fn(&Posed, Duration) -> Result<Arranged, String> + Send + Sync
 pub(crate) struct Solver {
     search: Arc<Search>,
     grace: Duration,
-    /// One that was given up and has not ended: it cannot be stopped from outside.
+    /// A search that was given up and still runs: it cannot be stopped from outside.
     lost: Option<JoinHandle<()>>,
 }
 
@@ -36,10 +36,10 @@ impl fmt::Debug for Solver {
 }
 
 impl Solver {
-    /// Searches for about so long.
+    /// Searches for about this long.
     ///
     /// # Errors
-    /// In words: there is no plan, the search crashed, or it did not end.
+    /// A text: there is no plan, the search crashed, or it did not end.
     pub(crate) async fn run(&mut self, posed: Posed, within: Duration) -> Result<(Posed, Arranged), String> {
         if self.lost.as_ref().is_some_and(|lost| !lost.is_finished()) {
             return Err("an earlier search has not ended yet".to_owned());
@@ -52,7 +52,7 @@ impl Solver {
         });
         match tokio::time::timeout(within.saturating_add(self.grace), finds).await {
             Ok(Ok((posed, outcome))) => outcome.map(|arranged| (posed, arranged)),
-            // The sender is gone without a word.
+            // The search ended without a result.
             Ok(Err(_)) => Err(match searching.await {
                 Err(error) => format!("the solver ended early: {error}"),
                 Ok(()) => "the solver ended early".to_owned(),
@@ -89,7 +89,7 @@ mod tests {
         pose(&state, &rates(&[100.0; 4]), &EpochSettings::default()).unwrap()
     }
 
-    /// For what ends: the words of a panic alone can take seconds on a busy machine.
+    /// Limit for what must end: printing a panic message can take seconds on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     fn solver(search: impl Fn(&Posed, Duration) -> Result<Arranged, String> + Send + Sync + 'static) -> Solver {

@@ -1,4 +1,4 @@
-//! What of a replica's loads the Raft leader has not heard yet.
+//! Which of a replica's loads the Raft leader has not seen yet.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use symphony_protocol::control as pb;
 use symphony_types::NodeId;
 
-/// How long a load in which nothing is new may go unsaid. Of a thousand leads most are idle: saying so of each every
+/// How long an unchanged load may go unreported. Most of a thousand leads are idle: reporting each of them every
 /// second would cost both ends a hundredth of a core.
 pub(crate) const UNCHANGED_AFTER: Duration = Duration::from_secs(4);
 
-/// What was said, to whom and when.
+/// What was reported, to which leader and when.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unsaid {
     to: Option<NodeId>,
@@ -18,7 +18,8 @@ pub(crate) struct Unsaid {
 }
 
 impl Unsaid {
-    /// What is to be said to `leader` now: what it has not heard, or not for [`UNCHANGED_AFTER`]. Counts as said.
+    /// The loads to report to `leader` now: changed ones, and those not reported for [`UNCHANGED_AFTER`]. They count
+    /// as reported.
     pub(crate) fn take(
         &mut self,
         now: Instant,
@@ -40,7 +41,7 @@ impl Unsaid {
         loads
     }
 
-    /// Nobody is known to have heard what was said last.
+    /// Forgets all reports: the last ones may not have arrived.
     pub(crate) fn forget(&mut self) {
         self.said.clear();
     }

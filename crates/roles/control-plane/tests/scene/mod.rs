@@ -1,4 +1,4 @@
-//! Replicas in one process on loopback, each with its own directory, and the words the stories are told in.
+//! Replicas in one process on loopback, each with its own directory, and the steps of the tests' stories.
 #![allow(dead_code, unreachable_pub)] // Each test program uses its part.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +19,10 @@ use tonic::{Code, Status};
 
 pub const CLUSTER: &str = "test";
 
-/// Everything waited for here happens within a second or two; a machine that builds something else meanwhile needs
-/// more.
+/// Everything awaited here takes a second or two; a machine that compiles at the same time needs more.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Nobody is taken for dead because the machine is slow: for stories in which only what is shut down dies.
+/// No replica is taken for dead because the machine is slow: for stories in which only stopped replicas die.
 pub fn steady() -> Timing {
     let ms = Duration::from_millis;
     let group = symphony_consensus::Timing {
@@ -60,7 +59,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts replicas 1..=count, each in the life of its number times ten.
+    /// Starts replicas 1..=count; the boot id of each is ten times its number.
     pub async fn start(count: u64, timing: Timing) -> Self {
         let mut bound = Vec::new();
         let mut addrs = BTreeMap::new();
@@ -83,7 +82,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts a replica that is not (yet) a member, and tells where it is reached.
+    /// Starts a replica that is not (yet) a member, and returns its address.
     pub async fn start_joining(&mut self, id: u64) -> String {
         let control = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let beat = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -99,7 +98,7 @@ impl Cluster {
         std::fs::remove_dir_all(self.dir.path().join(format!("node-{id}"))).unwrap();
     }
 
-    /// Why a replica ended by itself, once it has.
+    /// Waits until a replica ends by itself, and returns the reason.
     pub async fn ends(&self, id: u64) -> String {
         let mut ends = self.running[&id].ends();
         let ended = tokio::time::timeout(PATIENCE, ends.wait_for(Option::is_some)).await;
@@ -137,7 +136,7 @@ impl Cluster {
         self.running.insert(id, ControlPlane::start(config, listeners).await.unwrap());
     }
 
-    /// Stops a replica as a crash would: it says goodbye to nobody.
+    /// Stops a replica like a crash, without any goodbye.
     pub async fn stop(&mut self, id: u64) {
         self.running.remove(&id).unwrap().shutdown().await;
     }
@@ -163,14 +162,14 @@ impl Cluster {
         }
     }
 
-    /// Waits until every running replica sees it.
+    /// Waits until the condition holds in the view of every running replica.
     pub async fn all_see(&self, what: &str, is_so: impl Fn(&View) -> bool) {
         for &id in self.running.keys() {
             self.sees(id, what, &is_so).await;
         }
     }
 
-    /// Waits until all replicas are registered and follow the same leader, and tells which.
+    /// Waits until all replicas are registered and follow the same leader; returns the leader.
     pub async fn settled(&self) -> u64 {
         let count = self.running.len();
         self.all_see("all running replicas up under one leader", |view| {
@@ -193,7 +192,7 @@ impl Cluster {
     }
 }
 
-/// Repeats a call while there is no leader to take it.
+/// Repeats a call until a leader accepts it.
 pub async fn patiently<T>(call: impl AsyncFn() -> Result<tonic::Response<T>, Status>) -> T {
     let give_up = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -240,7 +239,7 @@ pub fn model(name: &str, subcluster: &str) -> pb::ModelSpec {
     }
 }
 
-/// Leader, its life, and token of the sub-cluster of that name.
+/// Leader, its boot, and token of the sub-cluster with that name.
 pub fn leadership(view: &View, name: &str) -> Option<(u64, u64, u64)> {
     let subcluster = view.subclusters.values().find(|s| s.name == name)?;
     let (node, boot) = subcluster.leader?;

@@ -1,4 +1,4 @@
-//! What this node leads, and what frontends are told that ask for it.
+//! The sub-clusters that this node leads, and its answer to frontends that look for a leader.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,8 +10,8 @@ use tokio::sync::watch;
 
 use crate::lead::subcluster::LedSubcluster;
 
-/// How long a frontend that knows of a newer assignment than this node waits for it here: less than it waits for a
-/// welcome.
+/// How long a frontend with a newer assignment than this node's waits here for the node to catch up. Shorter than the
+/// frontend's timeout for a welcome.
 const HELLO_HELD_FOR: Duration = Duration::from_millis(200);
 
 pub(crate) type LedBySubcluster = HashMap<SubclusterId, Arc<LedSubcluster>>;
@@ -22,20 +22,20 @@ pub(crate) struct Leads {
     pub(crate) me: (NodeId, BootId),
     pub(crate) led: RwLock<LedBySubcluster>,
     pub(crate) view: watch::Receiver<Arc<View>>,
-    /// Whether this node may lead: it has been in contact with the control group lately.
+    /// Whether this node may lead: it has been in contact with the control group recently.
     pub(crate) contact: watch::Receiver<bool>,
-    /// Counts the changes of `led`.
+    /// The number of changes of `led`.
     pub(crate) changes: watch::Sender<u64>,
 }
 
-/// What a frontend is told.
+/// The answer to a frontend.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// Here it is led.
+    /// This node leads the sub-cluster.
     Leads(Arc<LedSubcluster>),
-    /// Somebody else leads, or nobody under that token; the token that is known.
+    /// Another node leads, or no node does under the requested token; carries the newest token known here.
     NotLeader(Token),
-    /// This node has lost the control group: it may not lead, and does not know who does.
+    /// This node has lost contact with the control group: it may not lead, and does not know the leader.
     Suspended,
 }
 
@@ -48,13 +48,13 @@ impl Leads {
         self.led.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that are led now.
+    /// The current leads.
     pub(crate) fn living(&self) -> Vec<(SubclusterId, Arc<LedSubcluster>)> {
         let led = self.read();
         led.iter().filter(|(_, lead)| !lead.ended.is_cancelled()).map(|(&id, lead)| (id, Arc::clone(lead))).collect()
     }
 
-    /// Those that are led now and that `wanted` names.
+    /// The current leads that `wanted` accepts.
     pub(crate) fn of(&self, wanted: impl Fn(&LedSubcluster) -> bool) -> Vec<Arc<LedSubcluster>> {
         let led = self.read();
         led.values().filter(|lead| wanted(lead) && !lead.ended.is_cancelled()).cloned().collect()
@@ -85,7 +85,7 @@ impl Leads {
         }
     }
 
-    /// The answer to a frontend; waits for an assignment that is on its way here, a moment.
+    /// The answer to a frontend. Waits up to [`HELLO_HELD_FOR`] for an assignment that is still on its way here.
     pub(crate) async fn ask(&self, subcluster: SubclusterId, token: Token) -> Answer {
         let (mut view, mut changes) = (self.view.clone(), self.changes.subscribe());
         let answered = async {

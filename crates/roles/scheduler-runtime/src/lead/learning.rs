@@ -9,36 +9,36 @@ use crate::lead::leads::Leads;
 use crate::workers::corrections::correct;
 use crate::workers::of_subcluster::Workers;
 
-/// How often the ends of batches are collected. In between,
+/// How often ended batches are collected. In between, up to
 /// [`RUNS_WAITING_MAX`](crate::workers::of_subcluster::RUNS_WAITING_MAX) of them wait.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);
-/// Every so many times leads are looked at in which nothing has ended, too: a GPU's time out may be over, a profile
-/// due.
+/// Every fifth round also visits idle leads: a quarantine may be over there, or a profile due.
 const COLLECTIONS_PER_LOOK: u64 = 5;
 
-/// Learns until the runtime ends.
+/// Runs the learners until the runtime ends.
 pub(crate) async fn learn(leads: Arc<Leads>, ended: CancellationToken) {
     let mut ticks = tokio::time::interval(COLLECT_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut rounds = 0_u64..;
     while let (Some(_), Some(round)) = (ended.run_until_cancelled(ticks.tick()).await, rounds.next()) {
-        // Of a thousand leads in which nothing happens this touches as little as can be.
+        // With a thousand idle leads, a round touches as few of them as possible.
         for lead in leads.of(|lead| round.is_multiple_of(COLLECTIONS_PER_LOOK) || lead.workers.has_runs()) {
             collect(&lead.workers);
         }
     }
 }
 
-/// Takes what has ended, and has it corrected what must be.
+/// Collects the ended batches of a lead, and applies the corrections that follow.
 fn collect(workers: &Workers) {
     let Some(runs) = &workers.runs else { return };
     let now = workers.clock.now();
     let mut learner = workers.learner.lock().unwrap_or_else(PoisonError::into_inner);
-    // As many as there is room for: workers that are faster than this do not hold it up.
+    // At most the queue's capacity: workers that fill it faster than this loop drains it do not keep the loop busy for
+    // ever.
     let ended = (0..runs.capacity()).map_while(|_| runs.pop());
     let mut corrections: Vec<_> = ended.filter_map(|run| learner.ran(now, run)).collect();
     corrections.extend(learner.look(now));
-    // Under the lock: what the lead says of a GPU that goes meanwhile comes after it.
+    // Still under the lock: if the lead reports a lost GPU meanwhile, its report comes after these corrections.
     correct(workers, corrections);
     drop(learner);
 }

@@ -1,5 +1,5 @@
-//! Whether a lead still reaches those it leads for. Beats may get through where nothing else moves: then the replica
-//! lives, and nobody would replace it.
+//! Detects a lead whose links are stuck. Heartbeats may get through where nothing else does: the replica then counts
+//! as alive, and without this check no replica would take its leads over.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -9,23 +9,24 @@ use std::time::{Duration, Instant};
 use symphony_transport::{Asker, EchoTimes, Movement};
 use tokio::sync::{Notify, watch};
 
-/// Pause between two questions on a link in use: a fraction of what makes it stuck, and few bytes beside its plans.
+/// Pause between two echo requests on a busy link: a fraction of the time after which it is stuck, and few bytes
+/// beside its plans.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// The longest pause on a link that is not in use; the next message on it ends the pause. A thousand leads ask two
-/// hundred times a second over their idle links; asking every two seconds would cost 2 % of a core.
+/// The longest pause between echo requests on an idle link; the next message on it ends the pause. A thousand leads
+/// send two hundred requests a second over their idle links. A pause of two seconds would cost 2 % of a core.
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(10);
-/// A link is stuck when an answer takes so many times what makes a decision thread stuck: 300 ms (`lan`) or 1.5 s
+/// A link is stuck when an answer takes this many times the limit for a stuck decision thread: 300 ms (`lan`) or 1.5 s
 /// (`relaxed`).
 const STUCK_TIMES: u32 = 3;
 
-/// So many links must be stuck: of one nobody can tell which end is ill.
+/// The least number of stuck links that count: with one link, either end may be at fault.
 const STUCK_LINKS_MIN: usize = 2;
 
-/// A lead is not given up for its links before it has lasted this long, and then no more often than that. Where the
-/// whole network is ill, sub-clusters move at this distance and no faster.
+/// A lead is not given up for its links before it has lasted this long, and a replica gives up leads no more often
+/// than that. If the whole network fails, sub-clusters change leaders at this distance and no faster.
 const KEPT_FOR_MIN: Duration = Duration::from_secs(3);
 
-/// How the links of a lead are asked whether they move; `origin` is the same for all leads.
+/// The times of the echo requests on a lead's links; `origin` is the same for all leads.
 pub(crate) fn echo_times(origin: Instant, stuck_after: Duration) -> EchoTimes {
     let stuck_after = stuck_after * STUCK_TIMES;
     EchoTimes {
@@ -33,7 +34,7 @@ pub(crate) fn echo_times(origin: Instant, stuck_after: Duration) -> EchoTimes {
         ask_again_after: ASK_AGAIN_AFTER,
         ask_again_max: ASK_AGAIN_MAX,
         stuck_after,
-        // Who looks that late was paused, and perhaps everybody with it.
+        // A check that comes this late means that this process was paused, and perhaps the others too.
         late: stuck_after / 4,
     }
 }
@@ -42,7 +43,7 @@ pub(crate) fn echo_times(origin: Instant, stuck_after: Duration) -> EchoTimes {
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     links: Mutex<Links>,
-    /// Rung when a link gets stuck.
+    /// Notified when a link gets stuck.
     got_stuck: Notify,
 }
 
@@ -59,7 +60,7 @@ struct Followed {
 }
 
 impl Reach {
-    /// Keeps what is known of a link up to date, as long as the future is polled.
+    /// Tracks the state of a link while the future is polled.
     pub(crate) async fn follow(&self, (mut movement, asker): (watch::Receiver<Movement>, Asker)) -> Infallible {
         let place = self.place(Followed { movement: *movement.borrow(), asker });
         loop {
@@ -70,7 +71,7 @@ impl Reach {
         }
     }
 
-    /// Counts one more link as stuck, as long as the place is held.
+    /// Counts one more link as stuck until the returned place is dropped.
     pub(crate) fn hold_stuck(&self) -> Place<'_> {
         let place = self.place(Followed { movement: Movement::Stuck, asker: Asker::default() });
         place.moves(Movement::Stuck);
@@ -85,7 +86,7 @@ impl Reach {
         Place { reach: self, number }
     }
 
-    /// Returns when a link has got stuck, or at `look_at`.
+    /// Returns when a link has become stuck, or at `look_at`.
     pub(crate) async fn changed(&self, look_at: Option<Instant>) {
         let then = async {
             match look_at {
@@ -99,10 +100,10 @@ impl Reach {
         }
     }
 
-    /// Whether the lead should be somebody else's: most of the links that once moved are stuck.
+    /// Whether another replica should lead: most of the links that once answered are stuck.
     ///
-    /// A link that never moved says nothing: where the network is ill as a whole, a successor's links never move, and
-    /// it keeps what it was given.
+    /// A link that never answered does not count. If the whole network fails, a successor's links never answer, and
+    /// the successor keeps its leads.
     pub(crate) fn is_cut_off(&self) -> bool {
         let links = self.links();
         let count = |wanted| links.movements.values().filter(|link| link.movement == wanted).count();
@@ -115,7 +116,7 @@ impl Reach {
     }
 }
 
-/// When a lead is given up for its links. A pure value.
+/// Decides when a lead is given up for its links. A pure value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tenure {
     kept_until: Instant,
@@ -127,12 +128,12 @@ impl Tenure {
         Self { kept_until: now + KEPT_FOR_MIN, look_at: None }
     }
 
-    /// When to [look](Self::look) again though nothing changes.
+    /// When to [look](Self::look) again even if nothing changes.
     pub(crate) const fn look_at(&self) -> Option<Instant> {
         self.look_at
     }
 
-    /// Whether it is to be given up now. Without heirs that would only interrupt it.
+    /// Whether to give the lead up now. Without other replicas to take over, that would only interrupt it.
     pub(crate) fn look(&mut self, now: Instant, is_cut_off: bool, has_heirs: bool) -> bool {
         if !is_cut_off {
             self.look_at = None;
@@ -147,7 +148,7 @@ impl Tenure {
     }
 }
 
-/// A link in the list, for as long as it is held.
+/// A link in the list, while this value lives.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
     reach: &'a Reach,
@@ -161,7 +162,7 @@ impl Place<'_> {
             link.movement = movement;
         }
         if movement == Movement::Stuck {
-            // What is known of links that rest may be seconds old, and would speak for this lead.
+            // The state of an idle link may be seconds old, and would count in favour of this lead.
             links.movements.values().for_each(|link| link.asker.ask_soon());
             self.reach.got_stuck.notify_one();
         }
@@ -244,12 +245,12 @@ mod tests {
         assert!(!reach.is_cut_off() && reach.links().movements.is_empty(), "they have ended");
     }
 
-    /// Both rest for hours after their first answers; then nobody answers any more, and only one of them is used.
+    /// Both links are idle for hours after their first answers; then the peers stop answering, and only one link is in
+    /// use.
     #[tokio::test]
     async fn links_that_rest_are_asked_when_another_one_gets_stuck() {
         let ms = Duration::from_millis;
-        // The moments at which links that rest are asked lie a hundredth of the longest pause apart: ten hours, which
-        // is never.
+        // Idle links are asked at moments a hundredth of the longest pause apart. With ten hours, that is never.
         let (origin, never) = (Instant::now(), Duration::from_secs(1000 * 3600));
         let times =
             EchoTimes { origin, ask_again_after: ms(1), ask_again_max: never, stuck_after: ms(500), late: never };
@@ -282,7 +283,7 @@ mod tests {
 
     type Ends = (LinkSender<ToBackend>, LinkReceiver<FromBackend>, LinkSender<FromBackend>, LinkReceiver<ToBackend>);
 
-    /// Both ends of a link, the one that is watched first.
+    /// Both ends of a link, the watched end first.
     async fn linked() -> Ends {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (net, addr) = (Net::plaintext(), listener.local_addr().unwrap().to_string());

@@ -1,27 +1,27 @@
-//! How long a sub-cluster waits for its next leader when leads of it panic or hang one after the other. A pure value.
+//! How long a sub-cluster waits for its next leader after repeated panics or hangs of its leads. A pure value.
 
 use std::collections::HashMap;
 
 use symphony_types::{Nanos, SubclusterId, Time, Token};
 
-/// What a lead was given up for.
+/// Why a lead was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ill {
-    /// A turn of it panicked. That costs a hand-over.
+    /// One of its turns panicked. The cost is one hand-over.
     Panicked,
-    /// Its thread hung in a turn of it. That costs the neighbours a hand-over each, and leaves a thread behind, which
-    /// may turn for ever.
+    /// One of its turns hung the thread. The cost is a hand-over for each lead on that thread, and a lost thread that
+    /// may spin for ever.
     Hung,
 }
 
-/// Pause after the second time; it doubles with each further one.
+/// Pause after the second failure; it doubles with each further one.
 const PAUSE_MIN: Nanos = Nanos::from_millis(250);
 
 impl Ill {
-    /// Longest pause: a sub-cluster that is ill wherever it goes changes hands so often and no more. For panics it is
-    /// long against a take-over, so that the log and the other leads of its leaders hardly notice, and short against an
-    /// operator who mends it. For hangs it is long against what neighbours notice: two a minute at most, of a replica
-    /// that leads hundreds.
+    /// Longest pause: a sub-cluster that fails on every replica changes leaders at this rate and no faster. For panics
+    /// the pause is long against a take-over, which keeps the load on the log and on other leads low, and short
+    /// against an operator's repair. For hangs it bounds the disturbance of the neighbours: at most two hangs a
+    /// minute, on a replica that leads hundreds of sub-clusters.
     const fn pause_max(self) -> Nanos {
         match self {
             Self::Panicked => Nanos::from_millis(2_000),
@@ -29,8 +29,9 @@ impl Ill {
         }
     }
 
-    /// It is forgotten after this. Leads that fall ill more rarely are handed on at once. Longer than it takes to go
-    /// round three replicas with the longest pause at each: else it would be forgotten on the way.
+    /// A failure is forgotten after this time; a lead that fails more rarely is handed over at once. Longer than a
+    /// round over three replicas with the longest pause at each, since otherwise a failure would be forgotten during
+    /// the round.
     const fn remembered_for(self) -> Nanos {
         match self {
             Self::Panicked => Nanos::from_millis(10_000),
@@ -39,11 +40,11 @@ impl Ill {
     }
 }
 
-/// The panics and hangs of this replica's leads that are remembered.
+/// The recent panics and hangs of this replica's leads.
 ///
-/// What makes a lead ill may go with it from replica to replica: a model, a view, requests of which there are always
-/// new ones. Each replica lets a sub-cluster wait that it has given up before, so that nobody has to be told of what
-/// happened at the others.
+/// The cause of a failure may follow the lead from replica to replica: a model, a view, a steady stream of bad
+/// requests. Each replica delays a sub-cluster that it has given up before, so replicas need not tell each other about
+/// failures.
 #[derive(Debug, Default)]
 pub(crate) struct Relapses(HashMap<SubclusterId, Last>);
 
@@ -55,13 +56,13 @@ struct Last {
 }
 
 impl Relapses {
-    /// A lead has fallen ill. Returns how long to wait before somebody else is asked to lead; nothing the first time.
+    /// Records a failure of a lead. Returns how long to wait before another replica leads; zero the first time.
     pub(crate) fn note(&mut self, now: Time, subcluster: SubclusterId, token: Token, ill: Ill) -> Nanos {
         self.0.retain(|_, last| now < last.until);
         let before = self.0.get(&subcluster);
         let pause = match before {
             None => Nanos::ZERO,
-            // Another group of a lead that was given up already.
+            // Another worker group of a lead that was given up already.
             Some(last) if last.token == token => return last.pause,
             Some(last) => (last.pause + last.pause).clamp(PAUSE_MIN, ill.pause_max()),
         };

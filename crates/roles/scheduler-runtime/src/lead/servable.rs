@@ -4,25 +4,25 @@ use std::collections::BTreeSet;
 
 use symphony_types::ModelId;
 
-/// A linked backend as this choice sees it.
+/// What this choice needs to know of a linked backend.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holder {
-    /// Its GPUs are given to models.
+    /// Its GPUs run batches of this lead.
     pub(crate) in_use: bool,
-    /// It may be given something new: it is neither cordoned nor drained.
+    /// It accepts new work: it is neither cordoned nor drained.
     pub(crate) takes_work: bool,
-    /// The models it has ready.
+    /// The models that it has loaded.
     pub(crate) holds: BTreeSet<ModelId>,
 }
 
 /// Those of the `waiting` models that can be served besides `served`.
 ///
-/// Every backend in use must hold a model, and at least one backend must hold it together with everything else that is
-/// served. Without the second rule a lead that has no backend in use yet, which is every lead after a take-over, would
-/// serve models that nobody has, and then no backend would ever hold all that is served.
+/// Two rules. (1) Every backend in use holds the model. (2) At least one backend holds it together with all served
+/// models. After a take-over no backend is in use yet, and rule 1 is empty; without rule 2 a lead would then serve
+/// models that no backend has, and no backend would ever hold all served models.
 ///
-/// Backends that take no work have no say while others do: a model that only they have would be served by nobody, and
-/// keep those that lack it out of use.
+/// Backends that take no work count only if no other backend takes work: a model that only they hold could not be
+/// served, and would keep the backends without it out of use.
 pub(crate) fn servable(
     served: &BTreeSet<ModelId>,
     waiting: impl IntoIterator<Item = ModelId>,
@@ -93,7 +93,7 @@ mod tests {
     fn a_backend_that_is_drained_keeps_no_other_out_of_use() {
         // A take-over while the second backend loads model 2, which only the drained one has.
         assert_eq!(chosen(&[], &[1, 2], &[drained(false, &[1, 2]), holder(false, &[1])]), [1]);
-        // Nor does a model wait for it.
+        // Nor does a model wait for a drained backend.
         assert_eq!(chosen(&[1], &[2], &[drained(true, &[1]), holder(true, &[1, 2])]), [2]);
     }
 

@@ -1,4 +1,4 @@
-//! A sub-cluster that this node is to lead next: its backends are dialled while another one still leads.
+//! A sub-cluster that this node will lead next: its backends are dialled while another node still leads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,13 +16,13 @@ use tokio::task::JoinHandle;
 /// Pause before a backend that could not be reached is dialled again.
 const DIAL_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// A connection to a backend on which nothing has been said yet.
+/// A connection to a backend before any message.
 pub(crate) type Dialled = (LinkSender<ToBackend>, LinkReceiver<FromBackend>);
 
-/// Connections by life of a backend.
+/// Connections by boot of a backend.
 pub(crate) type DialledLinks = HashMap<(BackendId, BootId), Dialled>;
 
-/// A hand-over to this node that is under way. Dropping it lets go of the connections.
+/// A hand-over to this node that is under way. Dropping it closes the connections.
 #[derive(Debug)]
 pub(crate) struct Standby {
     since: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Standby {
 }
 
 impl Standby {
-    /// Dials every backend of the sub-cluster, and reports when all of them are there.
+    /// Dials every backend of the sub-cluster, and reports when all connections are up.
     pub(crate) fn start(
         net: Net,
         subcluster: SubclusterId,
@@ -44,12 +44,12 @@ impl Standby {
         Self { since, links, task }
     }
 
-    /// Where the hand-over began.
+    /// The log index at which the hand-over began.
     pub(crate) const fn since(&self) -> u64 {
         self.since
     }
 
-    /// The connections, for the lead that begins.
+    /// Takes the connections, for the lead that begins.
     pub(crate) fn take(&self) -> DialledLinks {
         std::mem::take(&mut self.links.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -71,7 +71,7 @@ async fn dial_all(
 ) {
     tracing::info!(%subcluster, since, "gets ready to lead");
     loop {
-        // A backend that is declared down meanwhile is waited for no longer.
+        // A backend that is declared down meanwhile is no longer waited for.
         let current = Arc::clone(&view.borrow());
         let wanted: Vec<_> = {
             let links = links.lock().unwrap_or_else(PoisonError::into_inner);

@@ -30,38 +30,38 @@ use crate::workers::of_subcluster::{DecisionConfig, Workers};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
 use symphony_controllers::{Learner, LearningSettings};
 
-/// How long the view may take to explain why a backend obeys somebody else: that it belongs to another sub-cluster by
-/// now. After that the lead itself is over.
+/// How long the lead waits for the view to explain a fence: a backend that obeys another leader should have moved to
+/// another sub-cluster. Without that explanation the lead itself is over.
 const FENCED_EXPLAINED_WITHIN: Duration = Duration::from_millis(100);
-/// The most requests that wait for one model.
+/// The most waiting requests of one model.
 const MODEL_REQUESTS_MAX: usize = 1 << 16;
 
-/// What a node needs to know to lead.
+/// What a node needs in order to lead.
 #[derive(Clone, Debug)]
 pub struct LeadConfig {
     /// This replica.
     pub node: NodeId,
-    /// Its life.
+    /// Its boot id.
     pub boot: BootId,
-    /// How backends are reached, and who may call.
+    /// The network to backends, and the admission of callers.
     pub net: Net,
-    /// Delays on the way to the GPU and back; what inputs take is said below.
+    /// Delays to the GPU and back, without those of inputs (`data_delays`).
     pub delays: Delays,
-    /// How long inputs take: what is set, or within which limits measurements count.
+    /// How long inputs take to arrive: a fixed time, or the limits for measured times.
     pub data_delays: DataDelaySettings,
-    /// Model threads of each lead, beside a rank thread of its own; 0 lets all leads share `decision_threads`.
+    /// Model threads of each lead, beside its own rank thread; 0 lets all leads share `decision_threads`.
     pub model_threads: u32,
-    /// Decision threads that leads share; 0 for as many as there are cores, at most eight.
+    /// Decision threads that leads share; 0 for one per core, at most eight.
     pub decision_threads: u32,
     /// How the threads wait.
     pub threads: ThreadPolicy,
-    /// Where decisions are recorded; nowhere if not given.
+    /// Where decisions are recorded, if at all.
     pub tapes: Option<Tapes>,
-    /// A decision thread that is busy with one thing for longer hangs.
+    /// A decision thread that spends more than this on one turn counts as hung.
     pub stuck_after: Duration,
-    /// What leads learn from the ends of batches.
+    /// What leads learn from ended batches.
     pub learning: LearningSettings,
-    /// Names of sub-clusters whose owners want whole GPUs idle, at the price of latency.
+    /// Names of sub-clusters that consolidate: they keep whole GPUs idle, at the price of latency.
     pub consolidate: Vec<String>,
     /// How long re-driven requests wait for backends that have not answered the seal:
     /// [`REDRIVE_WAIT`](crate::REDRIVE_WAIT).
@@ -69,7 +69,7 @@ pub struct LeadConfig {
 }
 
 impl LeadConfig {
-    /// How its leads decide.
+    /// The configuration of this node's decisions.
     pub(crate) fn decisions(&self) -> DecisionConfig {
         DecisionConfig {
             model_threads: self.model_threads,
@@ -90,15 +90,15 @@ pub(crate) struct LedSubcluster {
     /// Whether its links move.
     pub(crate) reach: Arc<Reach>,
     pub(crate) echo: EchoTimes,
-    /// What it goes by: views cut to this sub-cluster.
+    /// The lead's input: views cut to this sub-cluster.
     pub(crate) view: watch::Sender<Arc<View>>,
-    /// Set when the lead ends, whoever ends it.
+    /// Cancelled when the lead ends, for whatever reason.
     pub(crate) ended: CancellationToken,
 }
 
 impl LedSubcluster {
-    /// Slots the workers and starts the task that follows `view`, which is cut to the sub-cluster, and those that it is
-    /// told of later. `dialled` are connections made before.
+    /// Installs the workers, and starts the task that follows `view` (cut to the sub-cluster) and its later versions.
+    /// `dialled` are connections that were made in advance.
     pub(crate) fn start(
         config: &LeadConfig,
         threads: &DecisionThreads,
@@ -143,7 +143,7 @@ impl LedSubcluster {
         Ok(Self { token, workers, reach, echo, view, ended })
     }
 
-    /// Shows the lead a newer view, cut to its sub-cluster. It wakes if something in it has changed.
+    /// Passes a newer view, cut to this sub-cluster, to the lead. The lead wakes if anything in it has changed.
     pub(crate) fn tell(&self, view: View) {
         self.view.send_if_modified(|known| {
             let changed = !known.says_the_same(&view);
@@ -154,10 +154,10 @@ impl LedSubcluster {
         });
     }
 
-    /// Ends the lead. What still waits is announced to the next leader by its frontends.
+    /// Ends the lead. Frontends announce the waiting requests to the next leader.
     pub(crate) fn end(&self) {
         self.ended.cancel();
-        // The workers hold the links: they must go with the lead, whoever ends it.
+        // The workers hold the links, which must end with the lead.
         self.workers.stop();
     }
 }
@@ -176,7 +176,7 @@ struct LinkedBackend {
 }
 
 impl LinkedBackend {
-    /// Under which its GPUs are sealed.
+    /// The token that seals the lead's GPUs.
     fn token(&self) -> Token {
         self.gpus.iter().map(|gpu| gpu.token).max().unwrap_or_default()
     }
@@ -195,11 +195,11 @@ impl LinkedBackend {
     }
 }
 
-/// What is planned by a model's inputs.
+/// A model's input delays.
 struct Inputs {
     item_bytes: u64,
     slo: Nanos,
-    /// What the model was told last.
+    /// The delay that the model was last told.
     told: DataDelay,
 }
 
@@ -212,28 +212,28 @@ struct Lead {
     token: Token,
     workers: Arc<Workers>,
     gpu_ordinals: HashMap<GpuId, u32>,
-    /// Ordinals of the models that are served.
+    /// Ordinals of the served models.
     models: HashMap<ModelId, u32>,
-    /// Models served so far, those that have left included.
+    /// Models served so far, including former ones.
     models_ever: u32,
-    /// Connections that were made before the lead began, until they are used.
+    /// Connections made before the lead began and not yet used.
     dialled: DialledLinks,
     backends: BTreeMap<BackendId, LinkedBackend>,
-    /// What they have measured.
+    /// Delays measured by the backends.
     data_delays: DataDelays,
-    /// The inputs of models that are served.
+    /// Input delays of the served models.
     inputs: HashMap<ModelId, Inputs>,
-    /// GPU kinds by class, in the order in which they came up. A kind keeps its class for as long as the lead lasts:
+    /// GPU kinds by class, in the order of their first appearance. A kind keeps its class until the lead ends, since
     /// plans and grants under way name it.
     kinds: Vec<String>,
-    /// The classes that models were told of last.
+    /// The classes that models were last told.
     classes: GpuClasses,
-    /// Whether models were told last that no backend takes work.
+    /// Whether models were last told that no backend takes work.
     all_drained: bool,
-    /// Backends that are left alone since their GPUs are of one kind too many.
+    /// Backends that are not used because their GPUs are of one kind too many.
     left_alone: BTreeSet<BackendId>,
     sealed: BTreeSet<BackendId>,
-    /// Backends that obey somebody else than whoever linked them under this token, and when they said so.
+    /// Backends that obey another leader, by the token under which they were linked, and when they said so.
     fenced: BTreeMap<(BackendId, Token), Instant>,
     recovered: bool,
 }
@@ -251,7 +251,7 @@ impl Lead {
         let mut tenure = Tenure::begin(now());
         loop {
             let current = Arc::clone(&view.borrow_and_update());
-            // A newer assignment is somebody else's: what is new in its view is not for this lead any more.
+            // A newer assignment is another lead's: the news in its view is not for this one.
             if current.subclusters.get(&self.id).is_none_or(|s| s.token <= self.token) {
                 self.follow(&current, &events_in);
                 self.check_recovered();
@@ -267,11 +267,12 @@ impl Lead {
             tokio::select! {
                 () = ended.cancelled() => break,
                 () = tokio::time::sleep_until(unexplained.unwrap_or_else(now).into()), if unexplained.is_some() => {
-                    // Usually somebody else leads by now, and this is refused. If nobody does, somebody shall.
+                    // Usually another replica leads by now, and this report is refused. If none does, one must be
+                    // chosen.
                     let _ = reports.send(LeadReport::CutOff { subcluster: self.id, token: self.token });
                     break;
                 }
-                // A backend that reads nothing has nothing to say.
+                // A backend that does not read cannot answer either.
                 () = tokio::time::sleep(forgets_in.unwrap_or_default().into()), if forgets_in.is_some() => {}
                 changed = view.changed() => if changed.is_err() { break },
                 () = reach.changed(look_at) => {
@@ -290,15 +291,15 @@ impl Lead {
                         }
                     }
                     None => break,
-                    // What a backend has said that is gone by now, or in an earlier life, counts no more.
+                    // A report of a backend that has left, or of its earlier boot, no longer counts.
                     Some(LinkEvent::PayloadDelay(backend, boot, delay)) => {
                         let lives = self.backends.get(&backend).is_some_and(|linked| linked.boot == boot);
                         if lives && self.data_delays.note(self.workers.clock.now(), backend, delay) {
                             self.tell_data_delays();
                         }
                     }
-                    // Cut off itself, it can tell nothing of the others: whoever leads next can. The link says it
-                    // again.
+                    // A lead that is cut off cannot judge other processes; the next leader can. The link repeats the
+                    // report.
                     Some(LinkEvent::Down(..)) if has_heirs && reach.is_cut_off() => {}
                     Some(LinkEvent::Down(backend, boot)) => {
                         let _ = reports.send(LeadReport::BackendDown(backend, boot));
@@ -317,8 +318,7 @@ impl Lead {
     fn follow(&mut self, view: &View, events: &mpsc::UnboundedSender<LinkEvent>) {
         self.follow_backends(view, events);
         self.follow_models(view);
-        // A backend may be used once it holds everything that is served, with profiles for its GPUs, and as long as it
-        // takes work.
+        // A backend may be used while it takes work, holds every served model, and has profiles for its GPUs.
         let usage = |id: BackendId, backend: &LinkedBackend| {
             let now = *backend.usage.borrow();
             match (takes_work(view, id), self.holds_all(view, id, backend)) {
@@ -329,7 +329,7 @@ impl Lead {
             }
         };
         let usages: Vec<_> = self.backends.iter().map(|(&id, backend)| (id, usage(id, backend))).collect();
-        // Models hear of its kinds of GPUs before one of them can be granted.
+        // Models learn of a backend's kinds of GPUs before one of them can be granted.
         let in_use = usages.iter().filter(|(_, usage)| *usage == Usage::Use);
         self.tell_classes(in_use.flat_map(|(id, _)| self.backends[id].classes()).collect());
         let all_drained = !usages.is_empty() && usages.iter().all(|(_, usage)| *usage == Usage::Retire);
@@ -366,7 +366,8 @@ impl Lead {
                     self.tell_data_delays();
                 }
                 for gpu in &linked.gpus {
-                    // Under the lock, as whoever else tells the workers does: the last word on a GPU is the newest.
+                    // Under the lock, as for everybody that tells the workers of corrections: the last message about a
+                    // GPU is the newest.
                     let mut learner = self.learner();
                     correct(&self.workers, learner.remove_gpu(gpu.ordinal));
                 }
@@ -379,7 +380,8 @@ impl Lead {
         }
     }
 
-    /// The class of a GPU kind; none if there are too many. Models that are served learn their profiles for a new one.
+    /// The class of a GPU kind; none if there are too many kinds. A new class is announced, with profiles, to the
+    /// served models.
     fn class_of(&mut self, view: &View, kind: &str) -> Option<GpuClass> {
         if let Some(known) = self.kinds.iter().position(|known| known == kind) {
             return GpuClass::new(known);
@@ -397,7 +399,7 @@ impl Lead {
         Some(class)
     }
 
-    /// Tells models the classes of GPUs in use, or of all that are linked while none is.
+    /// Tells models the classes of GPUs in use, or of all linked GPUs while none is in use.
     fn tell_classes(&mut self, in_use: GpuClasses) {
         let linked = || self.backends.values().flat_map(LinkedBackend::classes).collect();
         let classes = if in_use == GpuClasses::NONE { linked() } else { in_use };
@@ -407,7 +409,7 @@ impl Lead {
         }
     }
 
-    /// Tells models for which it has changed how long inputs take.
+    /// Tells models their input delays where these have changed.
     fn tell_data_delays(&mut self) {
         *self.workers.payload_delay.lock().unwrap_or_else(PoisonError::into_inner) = self.data_delays.longest();
         for (&model, inputs) in &mut self.inputs {
@@ -496,8 +498,7 @@ impl Lead {
         // The ordinal tells the rank worker which model worker serves the model.
         let workers = self.workers.models.len() as u32;
         let taken: BTreeSet<_> = self.models.values().copied().collect();
-        // An ordinal rests as long as possible before it is given again: offers and grants of its former model may
-        // still be under way.
+        // A free ordinal is reused as late as possible: offers and grants of its former model may still be under way.
         let places = SUBCLUSTER_MODELS_MAX as u32 / workers;
         let mut ordinals =
             (0..places).map(|k| self.models_ever.wrapping_add(k) % places * workers + id.get() % workers);
@@ -534,7 +535,7 @@ impl Lead {
         self.workers.learner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The profiles of the GPU kinds that were ever at hand; none unless there is one for each that is now.
+    /// The model's profiles on all GPU kinds seen so far; none unless every kind that is linked now has one.
     fn profiles(&self, model: &ModelView) -> Option<ClassProfiles> {
         let of_class =
             |class: GpuClass| Some((class, model.spec.profiles.get(self.kinds.get(class.index())?)?.latency.clone()));

@@ -30,31 +30,30 @@ const REPORT_DOWN_AFTER: Duration = Duration::from_millis(500);
 /// How long a backend may take to answer the hello and the seal.
 const SEAL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long the first answer to whether the link moves may take: a lead may begin with a thousand links, and everybody
-/// is busy then.
+/// How long the first echo answer may take: a lead may begin with a thousand links, while all processes are busy.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// A GPU of the backend as the leader knows it.
+/// A GPU of the backend, as the leader knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkedGpu {
     pub(crate) gpu: GpuId,
     pub(crate) class: GpuClass,
     pub(crate) token: Token,
     pub(crate) ordinal: u32,
-    /// What it has to do.
+    /// Its load counts.
     pub(crate) counts: Arc<GpuCounts>,
 }
 
-/// What the lead wants to know of a link.
+/// What a link reports to its lead.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
     /// The backend has promised our tokens.
     Sealed(BackendId),
-    /// The backend has promised a higher token: somebody else leads, or it belongs to another sub-cluster.
+    /// The backend has promised a higher token: another replica leads, or the backend belongs to another sub-cluster.
     Fenced(BackendId),
-    /// The backend has measured how long inputs take to come.
+    /// The backend has measured how long inputs take to arrive.
     PayloadDelay(BackendId, BootId, PayloadDelay),
-    /// The backend cannot be reached.
+    /// The backend is unreachable.
     Down(BackendId, BootId),
 }
 
@@ -72,40 +71,41 @@ pub(crate) struct BackendLink {
     pub(crate) gpus: Vec<LinkedGpu>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) events: mpsc::UnboundedSender<LinkEvent>,
-    /// What its GPUs are for.
+    /// The intended usage of its GPUs.
     pub(crate) usage: watch::Receiver<Usage>,
     /// A connection that was made before the lead began.
     pub(crate) dialled: Option<Dialled>,
-    /// Where it is told whether the link moves, and how that is found out.
+    /// Where the link reports that it is stuck, and the clock of its echo requests.
     pub(crate) reach: Arc<Reach>,
     pub(crate) echo: EchoTimes,
 }
 
-/// What the GPUs of a sealed backend are for.
+/// How the GPUs of a sealed backend are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usage {
-    /// Nothing yet: the backend does not hold every model that is served.
+    /// Not yet: the backend does not hold every served model.
     Hold,
-    /// Plans.
+    /// They run plans.
     Use,
-    /// Nothing any more: what was sent is finished, and the backend is told that no more comes.
+    /// No longer: plans that were sent finish, and the backend is told that no more come.
     Retire,
 }
 
-/// How far a link has come with that.
+/// How far a link has followed its usage.
 enum Phase {
-    /// Sealed and never used: when that was told, how the GPUs were, and whether the backend knows that no plan comes.
+    /// Sealed and never used: when the seal was answered, the states of the GPUs, and whether the backend knows that
+    /// no plan comes.
     Sealed(symphony_types::Time, Vec<SealedGpu>, bool),
     /// In use.
     Used,
-    /// So many GPUs are still out with a model.
+    /// This many GPUs are still granted to a model.
     Retiring(usize),
-    /// In use no more, and the backend knows.
+    /// No longer in use, and the backend knows.
     Retired,
 }
 
-/// GPUs that may be in use over one connection. Takes them back when the connection ends, also when its task is
-/// aborted: told by anybody else, the loss could come before the use.
+/// The GPUs in use over one connection. Dropping this takes them back, also when the link's task is aborted. Reported
+/// by another task, the loss could arrive before the use.
 struct InUse {
     workers: Arc<Workers>,
     gpus: Vec<LinkedGpu>,
@@ -124,9 +124,9 @@ impl Drop for InUse {
 
 /// Why a link ended.
 enum End {
-    /// The connection, or the peer's manners; try again.
+    /// The connection failed, or the peer broke the protocol; try again.
     Lost(String),
-    /// Somebody else leads; never again.
+    /// Another replica leads; never try again.
     Fenced,
 }
 
@@ -135,15 +135,15 @@ impl BackendLink {
     pub(crate) async fn run(mut self) {
         let reach = Arc::clone(&self.reach);
         let mut last_seen = Instant::now();
-        // A link that ended because it was stuck counts as stuck until the backend has sealed again: the other links of
-        // a lead that is cut off get stuck a little later, and together they say so.
+        // A link that ended because it was stuck counts as stuck until the backend has sealed again: the other links
+        // of a lead that is cut off get stuck a little later, and only together are they enough.
         let mut held = None;
         let expected = Expected::named(Role::Backend, &self.name);
         loop {
             let connected = match self.dialled.take() {
                 Some(dialled) => Ok(dialled),
                 None => {
-                    // What this process had to wait for itself is not the backend's silence.
+                    // Delays inside this process do not count as the backend's silence.
                     let asked = Instant::now();
                     let turn = self.net.turn().await;
                     last_seen += asked.elapsed();
@@ -163,7 +163,7 @@ impl BackendLink {
                 End::Lost(reason) => tracing::debug!(backend = %self.backend, %reason, "execute link lost"),
             }
             if last_seen.elapsed() > REPORT_DOWN_AFTER {
-                // A report may get lost where the control group is in trouble too, so it is repeated at this pace.
+                // The report may be lost if the control group is in trouble too, so it is repeated at this pace.
                 last_seen = Instant::now();
                 tracing::warn!(backend = %self.backend, "backend unreachable");
                 let _ = self.events.send(LinkEvent::Down(self.backend, self.boot));
@@ -172,7 +172,7 @@ impl BackendLink {
         }
     }
 
-    /// One connection, from the seal to its end.
+    /// One connection, from its seal to its end.
     async fn serve<'a>(
         &mut self,
         sender: LinkSender<ToBackend>,
@@ -191,7 +191,7 @@ impl BackendLink {
         *held = None;
         let (movement, asker) = receiver.watch(self.echo);
         let stuck_after = self.echo.stuck_after;
-        // A process that is stopped, or a host that is cut off, ends no connection. What has arrived is heard first.
+        // A stopped process or a host without network does not close its connections. What has arrived is read first.
         let end = tokio::select! {
             biased;
             end = self.give_orders(&sender, &mut receiver, in_use.seal, sealed) => end,
@@ -207,7 +207,7 @@ impl BackendLink {
         end
     }
 
-    /// Lets its GPUs have plans while they are of use, and hears what became of them.
+    /// Offers the GPUs for plans according to their usage, and reads the reports.
     async fn give_orders(
         &mut self,
         sender: &LinkSender<ToBackend>,
@@ -220,8 +220,8 @@ impl BackendLink {
         let mut round = 0;
         loop {
             let usage = *self.usage.borrow_and_update();
-            // Whoever was told that no plan comes hears before the first one that this is over: only then is it not
-            // done with what has not reached it yet. The same seal again says so, and changes nothing else.
+            // A backend that was told that no plan comes must hear that this is over before the first plan. Until then
+            // it considers lost what has not reached it. Repeating the same seal says so, and changes nothing else.
             if usage == Usage::Use
                 && matches!(phase, Phase::Sealed(.., true) | Phase::Retired)
                 && let Err(error) = self.ask_seal(sender)
@@ -239,8 +239,8 @@ impl BackendLink {
                     }
                     Phase::Used
                 }
-                // To hold what was in use: the lead has retired it meanwhile and would have it again, once it holds
-                // everything. The backend need not hear of that.
+                // From use back to hold: the lead has retired the backend meanwhile, and would use it again once it
+                // holds every model. The backend need not know.
                 (Usage::Hold | Usage::Retire, Phase::Used) => {
                     round += 1;
                     for gpu in &self.gpus {
@@ -290,7 +290,7 @@ impl BackendLink {
         sender.send(ToBackend::Seal { subcluster: self.subcluster, gpus })
     }
 
-    /// Asks for the promise; returns the GPUs' states and when they were told.
+    /// Asks for the promise; returns the states of the GPUs and when the answer came.
     async fn seal(
         &self,
         sender: &LinkSender<ToBackend>,
@@ -379,7 +379,7 @@ impl BackendLink {
                     self.workers.of_model(model.get()).push(ModelMessage::Refused { plan });
                 }
                 if refusal != Refusal::ModelNotReady {
-                    // Leader and backend disagree about the GPU: a new seal starts both from the same page.
+                    // Leader and backend disagree about the GPU: a new seal resets both to the same state.
                     return Err(End::Lost(format!("plan {sequence} on {gpu} refused: {refusal:?}")));
                 }
             }
@@ -393,8 +393,8 @@ impl BackendLink {
     }
 }
 
-/// Resolves when the other end answers no more, never if the link ends before. One late answer is that of a busy
-/// machine: it has to be stuck for twice as long.
+/// Resolves when the peer stops answering; never if the link ends first. One late answer may come from a busy machine:
+/// the link must be stuck for twice the limit.
 async fn hangs(mut movement: watch::Receiver<Movement>, stuck_after: Duration) {
     let first = movement.wait_for(|movement| *movement != Movement::Unknown);
     if tokio::time::timeout(FIRST_ANSWER_WITHIN, first).await.is_err() {
@@ -406,11 +406,11 @@ async fn hangs(mut movement: watch::Receiver<Movement>, stuck_after: Duration) {
             return;
         }
     }
-    // Nobody says any more; the link ends.
+    // The sender is gone: the link ends.
     std::future::pending().await
 }
 
-/// What a former lead would have told of these plans.
+/// The overrun that a former lead would have reported for these plans.
 fn overrun_of(plans: &[EndedPlan]) -> Account {
     let mut meter = LatenessMeter::default();
     for plan in plans {

@@ -1,4 +1,4 @@
-//! The leader's side of the dispatch link: frontends come in, each for one sub-cluster under one token.
+//! The leader's side of the dispatch link: each frontend connects for one sub-cluster under one token.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ pub(crate) async fn accept_frontends(mut incoming: Incoming, leads: Arc<Leads>, 
     }
 }
 
-/// Whether the peer is the frontend it says. One that this replica has not heard of yet asks again in a moment.
+/// Whether the peer is the frontend that it claims to be. A frontend that this replica does not know yet retries
+/// shortly.
 fn is(peer: &PeerInfo, view: &View, frontend: FrontendId) -> bool {
     let name = view.frontends.get(&frontend).map_or("", |frontend| frontend.name.as_str());
     peer.may_be(Role::Frontend, name)
@@ -67,8 +68,7 @@ async fn serve(connection: Connection, leads: Arc<Leads>) {
     let watched = receiver.watch(lead.echo);
     let link = FrontendLink { peer, token, lead: Arc::clone(&lead), sender };
     tokio::select! {
-        // Copies of the sender may wait in the inbox of a worker that has stopped; the frontend shall know all the
-        // same.
+        // Copies of the sender may remain in the inbox of a stopped worker; the frontend must learn of the end anyway.
         () = lead.ended.cancelled() => {
             if lead.workers.have_failed() {
                 let _ = link.sender.send(ToFrontend::Panicked);
@@ -106,8 +106,8 @@ impl FrontendLink {
                 ToLeader::Submit { token, requests } if token == self.token => self.submit(requests, false),
                 ToLeader::Redrive { token, requests, .. } if token == self.token => self.submit(requests, true),
                 ToLeader::Cancel { requests } => {
-                    // With the link everything of this frontend goes, what it cancels with it; the rest it announces
-                    // again.
+                    // The end of the link withdraws everything of this frontend, the cancelled requests included; it
+                    // announces the rest again.
                     if !self.cancel(requests) {
                         return tracing::warn!(frontend = %self.peer.frontend, "cancels come faster than they are taken");
                     }
@@ -153,7 +153,7 @@ impl FrontendLink {
     }
 }
 
-/// Divides what a frame brought among `workers` workers by the model it is about. With one worker nothing is moved.
+/// Divides a frame's entries among `workers` workers by model. With one worker nothing is moved.
 fn shares<T>(all: Vec<T>, workers: usize, model: impl Fn(&T) -> u32) -> impl Iterator<Item = Vec<T>> {
     let mut shares: Vec<Vec<T>> = Vec::with_capacity(workers);
     if workers == 1 {

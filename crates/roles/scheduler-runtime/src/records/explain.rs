@@ -1,4 +1,4 @@
-//! Answers what the workers of a sub-cluster remember.
+//! Answers questions from the workers' flight recorders.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -46,7 +46,7 @@ impl Names for ViewNames<'_> {
     }
 }
 
-/// What the workers remember, in the order of the decisions.
+/// The matching records of all workers, in the order of the decisions.
 pub(crate) fn explain(workers: &Workers, view: &View, question: &Question) -> Vec<Explanation> {
     let found = workers.recorders.iter().flat_map(|recorder| match *question {
         Question::Request(id) => read(recorder, |recorder| recorder.find(id)),

@@ -1,4 +1,4 @@
-//! What is remembered of decisions: tapes, and notes for explanations.
+//! Records of decisions: tapes, and notes for explanations.
 
 pub(crate) mod explain;
 pub(crate) mod recorder_queue;

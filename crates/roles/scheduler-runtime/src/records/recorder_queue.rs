@@ -1,29 +1,29 @@
-//! What a model worker notes down for explanations: collected while it decides, put into its recorder when everything
-//! is sent.
+//! A model worker's notes for explanations: collected while it decides, and moved to its recorder after everything is
+//! sent.
 
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use symphony_explain::{BatchEnd, BatchRecord, DropRecord, FlightRecorder};
 use symphony_scheduler::Request;
 
-/// Notes of one kind that wait for the recorder at most. Reading a whole recorder takes about a millisecond; a model
-/// thread decides fewer than 4096 batches or drops in that time, and what it has no place for is counted instead.
+/// The most notes of one kind that wait for the recorder. Reading a whole recorder takes about a millisecond, in which
+/// a model thread decides fewer than 4096 batches or drops; further notes are counted instead.
 const NOTES_MAX: usize = 4096;
 
-/// A recorder that a worker writes to and others read.
+/// A recorder with one writing worker and other readers.
 pub(crate) type SharedRecorder = Arc<Mutex<FlightRecorder>>;
 
 /// A worker's end of its recorder. The worker never waits for a reader: notes stay until the recorder is free.
 #[derive(Debug, Default)]
 pub(crate) struct RecorderQueue {
-    /// None where nothing is recorded.
+    /// None if nothing is recorded.
     recorder: Option<SharedRecorder>,
     batches: Vec<BatchRecord>,
-    /// The requests of `batches`, one after another.
+    /// The requests of all `batches`, concatenated.
     requests: Vec<Request>,
     ends: Vec<(u64, BatchEnd)>,
     drops: Vec<DropRecord>,
-    /// The number that the next batch gets in the recorder.
+    /// The number of the next batch in the recorder.
     next: u64,
 }
 
@@ -32,7 +32,7 @@ impl RecorderQueue {
         Self { recorder, ..Self::default() }
     }
 
-    /// Notes a batch. Its number; none if it is not recorded.
+    /// Notes a batch. Returns its number; none if it is not recorded.
     pub(crate) fn batch(&mut self, record: BatchRecord, requests: &[Request]) -> Option<u64> {
         if self.recorder.is_none() || self.batches.len() >= NOTES_MAX {
             return None;
@@ -43,7 +43,7 @@ impl RecorderQueue {
         Some(self.next - 1)
     }
 
-    /// Notes how a batch ended. False if there is no place for it.
+    /// Notes how a batch ended. False if there is no room.
     pub(crate) fn ended(&mut self, number: Option<u64>, end: BatchEnd) -> bool {
         let Some(number) = number else { return true };
         let fits = self.ends.len() < NOTES_MAX;
@@ -53,7 +53,7 @@ impl RecorderQueue {
         fits
     }
 
-    /// Notes a drop. False if there is no place for it.
+    /// Notes a drop. False if there is no room.
     pub(crate) fn dropped(&mut self, record: DropRecord) -> bool {
         if self.recorder.is_none() {
             return true;
@@ -70,7 +70,7 @@ impl RecorderQueue {
         self.recorder.is_some()
     }
 
-    /// Hands the notes to the recorder, unless somebody reads it just now.
+    /// Moves the notes to the recorder, unless a reader holds it.
     pub(crate) fn hand_over(&mut self) {
         if self.batches.is_empty() && self.ends.is_empty() && self.drops.is_empty() {
             return;
@@ -98,7 +98,7 @@ impl RecorderQueue {
     }
 }
 
-/// Reads a recorder; its worker goes on meanwhile.
+/// Reads a recorder while its worker continues.
 pub(crate) fn read<T>(recorder: &SharedRecorder, read: impl FnOnce(&FlightRecorder) -> T) -> T {
     read(&recorder.lock().unwrap_or_else(PoisonError::into_inner))
 }

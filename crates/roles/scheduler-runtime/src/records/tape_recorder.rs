@@ -1,4 +1,4 @@
-//! The recorder of one worker: appends what was decided to a chunk, and never waits.
+//! The recorder of one worker: appends decisions to a chunk, and never waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use crate::records::tape_writer::{CHUNK_BYTES, WriterEnd};
 use crate::workers::counters::count;
 use crate::workers::worker_metrics::WorkerMetrics;
 
-/// A chunk is handed over with the first decision after this time, so that little is lost if the process is killed.
+/// A chunk is handed over with the first decision after this time, to bound the loss if the process is killed.
 const HANDED_OVER_WITHIN: Nanos = Nanos::from_millis(100);
-/// How long the end of a lead waits for a disk that stands still; nothing is decided any more.
+/// How long the end of a lead waits for a stalled disk; no decisions wait then.
 const LAST_CHUNK_WITHIN: Duration = Duration::from_secs(1);
-/// Room in a chunk for the record that fills it; more is allocated if it is larger.
+/// Room for the record that fills a chunk; a larger record makes the chunk grow.
 const LAST_RECORD_BYTES: usize = 16 << 10;
 /// The objects of a rank worker's tape.
 const RANKER: u32 = 0;
 const POOL: u32 = 1;
-/// Chunks made ahead, so that few are made while others decide.
+/// Chunks allocated in advance, so that few are allocated while decisions run.
 const CHUNKS_AHEAD: usize = 4;
 
-/// Records if it was told to; else it does nothing, at the price of one comparison.
+/// Records if switched on; else each call costs one comparison.
 #[derive(Debug, Default)]
 pub(crate) struct TapeRecorder(Option<Box<Recording>>);
 
@@ -46,27 +46,27 @@ impl TapeRecorder {
         Self(Some(Box::new(Recording { writer, chunk, spare, bytes_max, handed_over: Time::ZERO, metrics })))
     }
 
-    /// A queue begins.
+    /// A queue is created.
     pub(crate) fn model(&mut self, object: usize, model: ModelId, ordinal: u32, config: &ModelQueueConfig) {
         self.append(None, |chunk| chunk.model(object as u32, model, ordinal, config));
     }
 
-    /// A queue was told a profile.
+    /// A queue gets a profile.
     pub(crate) fn profile(&mut self, object: usize, class: GpuClass, profile: &LatencyProfile) {
         self.append(None, |chunk| chunk.profile(object as u32, class, profile));
     }
 
-    /// A queue was told how long inputs take.
+    /// A queue gets its input delay.
     pub(crate) fn data_delay(&mut self, object: usize, data: &DataDelay) {
         self.append(None, |chunk| chunk.data_delay(object as u32, data));
     }
 
-    /// A queue is gone.
+    /// A queue is removed.
     pub(crate) fn gone(&mut self, object: usize) {
         self.append(None, |chunk| chunk.gone(object as u32));
     }
 
-    /// A queue has decided.
+    /// A queue decided.
     #[inline]
     pub(crate) fn model_step(&mut self, object: usize, now: Time, input: &ModelInput, actions: &ModelActions) {
         if self.0.is_some() {
@@ -74,12 +74,12 @@ impl TapeRecorder {
         }
     }
 
-    /// The ranker begins; on its tape there is the pool control besides.
+    /// The ranker is created; its tape also carries the pool control.
     pub(crate) fn ranker(&mut self, models: u32, gpus: u32) {
         self.append(None, |chunk| chunk.ranker(RANKER, models, gpus));
     }
 
-    /// The ranker has decided.
+    /// The ranker decided.
     #[inline]
     pub(crate) fn rank_step(&mut self, now: Time, input: &RankInput, actions: &[RankAction]) {
         if self.0.is_some() {
@@ -87,17 +87,17 @@ impl TapeRecorder {
         }
     }
 
-    /// The pool control begins.
+    /// The pool control is created.
     pub(crate) fn pool(&mut self) {
         self.append(None, |chunk| chunk.pool(POOL));
     }
 
-    /// The pool control has decided.
+    /// The pool control decided.
     pub(crate) fn pool_step(&mut self, now: Time, input: &PoolInput, said: Option<PoolSignal>) {
         self.append(Some(now), |chunk| chunk.pool_step(POOL, now, input, said));
     }
 
-    /// Appends a record; the tape ends if it does not fit, or cannot be handed over.
+    /// Appends a record. The tape ends if the record does not fit or the chunk cannot be handed over.
     #[cold]
     fn append(&mut self, now: Option<Time>, put: impl FnOnce(&mut Chunk)) {
         let Some(recording) = &mut self.0 else { return };
@@ -131,7 +131,7 @@ impl Recording {
         self.writer.written += chunk.len() as u64;
         match self.writer.full.try_send(chunk) {
             Ok(()) => Ok(()),
-            // Nobody writes any more: the writer has said why.
+            // The writer has stopped, and has logged the reason.
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(TapeEnd::Overflow),
         }
     }
@@ -139,7 +139,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // After an overflow the tape is behind already; a record after the gap would be nonsense.
+        // After an overflow the tape has a gap; a record after the gap could not be replayed.
         if !self.chunk.is_empty() && self.writer.end.get() != Some(&TapeEnd::Overflow) {
             let last = std::mem::replace(&mut self.chunk, Chunk::with_capacity(0));
             if self.writer.full.send_timeout(last, LAST_CHUNK_WITHIN).is_err() {
@@ -187,7 +187,7 @@ mod tests {
         }
         assert_eq!((end.get(), tape.0.is_none()), (Some(&TapeEnd::Overflow), true));
         assert_eq!(metrics.counters.tapes_cut.load(Ordering::Relaxed), 1);
-        // What was handed over before stays, and nothing follows the gap.
+        // The chunks handed over earlier stay, and nothing follows the gap.
         assert_eq!(chunks.iter().count(), 2);
     }
 

@@ -1,4 +1,4 @@
-//! Writes a tape while others decide.
+//! Writes a tape in a thread of its own.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -9,21 +9,21 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use symphony_tape::{Chunk, TapeEnd};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// Bytes after which a chunk is handed over: a few milliseconds at a million requests per second.
+/// Chunk size: a few milliseconds of decisions at a million requests per second.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
-/// Chunks on their way to the disk: with [`CHUNK_BYTES`] 16 MiB, what a disk may stand still for.
+/// The most chunks that wait for the disk: with [`CHUNK_BYTES`] 16 MiB, which bounds the stall that a tape survives.
 pub(crate) const CHUNKS_WAITING_MAX: usize = 64;
 
-/// The end of a tape's writer that the recorder holds. The tape ends when it is dropped.
+/// The recorder's connection to the writer of its tape. Dropping it ends the tape.
 #[derive(Debug)]
 pub(crate) struct WriterEnd {
-    /// Takes chunks; full when the disk does not keep up.
+    /// Filled chunks; at its limit when the disk does not keep up.
     pub(crate) full: Sender<Chunk>,
-    /// Gives them back, written.
+    /// Written chunks, for reuse.
     pub(crate) empty: Receiver<Chunk>,
-    /// Why the tape ended, told before this is dropped.
+    /// Why the tape ended; set before this is dropped.
     pub(crate) end: Arc<OnceLock<TapeEnd>>,
-    /// Bytes on the tape already.
+    /// Bytes already on the tape.
     pub(crate) written: u64,
 }
 
@@ -48,7 +48,7 @@ impl TapeWriter {
             let _token = token;
             match writer.run() {
                 Ok(end) => tracing::info!(tape = %writer.path.display(), ?end, "recorded"),
-                // The recorder finds nobody at this end and stops.
+                // The recorder finds the channel closed and stops.
                 Err(error) => tracing::error!(tape = %writer.path.display(), %error, "tape cut"),
             }
         })?;
@@ -59,7 +59,7 @@ impl TapeWriter {
         while let Ok(mut chunk) = self.full.recv() {
             self.file.write_all(chunk.seal())?;
             chunk.clear();
-            // If there are enough of them, one less does no harm.
+            // If the channel has enough spare chunks, this one is freed.
             let _ = self.empty.try_send(chunk);
         }
         let end = self.end.get().copied().unwrap_or(TapeEnd::Stopped);

@@ -1,4 +1,4 @@
-//! Where this process's tapes go (DESIGN section 5: the runtime can record what its objects decide).
+//! The folder of this process's tapes (DESIGN section 5: the runtime can record what its objects decide).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,8 +14,8 @@ use crate::records::tape_writer::{TapeWriter, WriterEnd};
 use crate::workers::counters::count;
 use crate::workers::worker_metrics::WorkerMetrics;
 
-/// The most tapes of one life of a process: leads come and go, disks do not grow. 64 leads of one worker, or 16 of a
-/// rank worker with three model workers.
+/// The most tapes of one run of a process: leads come and go, but disk space is finite. Enough for 64 leads with one
+/// worker, or 16 leads with a rank worker and three model workers.
 const TAPES_MAX: u32 = 64;
 
 /// A folder for tapes, one file for each worker of each lead.
@@ -28,7 +28,7 @@ pub struct Tapes {
 }
 
 impl Tapes {
-    /// Tapes in `dir`, which is made if need be, each of at most `bytes_max` bytes.
+    /// Tapes in `dir`, which is created if necessary, each of at most `bytes_max` bytes.
     ///
     /// # Errors
     /// If the folder cannot be made.
@@ -38,14 +38,15 @@ impl Tapes {
         Ok(Self { dir: dir.to_owned(), bytes_max, begun: Arc::default(), writers: TaskTracker::new() })
     }
 
-    /// Waits until every tape that was begun is over, which is when its lead is, and written.
+    /// Waits until every tape that was begun is written. A tape ends with its lead.
     pub async fn written(&self) {
         self.writers.close();
         self.writers.wait().await;
         self.writers.reopen();
     }
 
-    /// Begins the tape of one worker. What fails here fails the tape and never the lead: it is logged and counted.
+    /// Begins the tape of one worker. An error here never fails the lead: it is logged and counted, and there is no
+    /// tape.
     pub(crate) fn record(&self, origin: TapeOrigin, worker: &str, metrics: &Arc<WorkerMetrics>) -> TapeRecorder {
         if self.begun.fetch_add(1, Ordering::Relaxed) >= TAPES_MAX {
             tracing::warn!(worker, "no tape: {TAPES_MAX} were begun since this process started; that is the limit");

@@ -1,10 +1,10 @@
-//! The one place of this crate that reads the clock.
+//! The only place in this crate that reads the clock.
 
 use std::time::{Duration, Instant};
 
 use symphony_types::{Nanos, Time};
 
-/// The monotonic clock as a [`Time`]; its origin is shared by everything that was given the same copy.
+/// The monotonic clock as a [`Time`]; all copies share one origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
@@ -16,7 +16,7 @@ impl Default for Clock {
     }
 }
 
-/// The origin lies this far before the clock was made, so that "a little earlier" is never before the origin.
+/// Distance from the origin back from the clock's creation, so that "a little earlier" is never before the origin.
 const HEAD_START: Duration = Duration::from_secs(3600);
 
 impl Clock {

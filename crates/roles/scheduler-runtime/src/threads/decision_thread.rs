@@ -1,4 +1,4 @@
-//! A decision thread: runs groups turn by turn, and waits exactly as long as none of them has anything to do.
+//! A decision thread: runs worker groups turn by turn, and waits exactly while none of them has anything to do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,16 +16,16 @@ use crate::threads::worker_group::WorkerGroup;
 use crate::threads::worker_groups::{Turn, WorkerGroups};
 use crate::workers::counters::count;
 
-/// Whose groups a thread runs.
+/// Which groups a thread accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadSharing {
-    /// Those of any lead.
+    /// Groups of any lead.
     Any,
     /// One group of one lead: the thread ends with it.
     One,
 }
 
-/// What a thread did.
+/// The result of one step of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// It ran a turn, which ended at this time.
@@ -34,32 +34,32 @@ enum Step {
     Wait(Time),
 }
 
-/// What everybody else has of a decision thread.
+/// A decision thread as seen by other threads.
 #[derive(Debug)]
 pub(crate) struct DecisionThread {
-    /// Names it among the threads of its replica, also those that have ended.
+    /// Its number, unique among all threads of the replica so far.
     pub(crate) number: u64,
-    /// Its name, of which the operating system shows the first 15 bytes.
+    /// Its name; the operating system shows the first 15 bytes.
     pub(crate) name: String,
     pub(crate) sharing: ThreadSharing,
     pub(crate) core: Option<CoreId>,
-    /// The system refused the core.
+    /// The system refused to bind it to its core.
     core_refused: AtomicBool,
     thread_waker: Arc<ThreadWaker>,
-    /// WorkerGroups that have not sat down yet.
+    /// Worker groups that have not been installed yet.
     coming: SegQueue<WorkerGroup>,
-    /// WorkerGroups that are over, until somebody else takes them apart: that closes links and frees queues, and takes
+    /// Worker groups that have ended, until another thread drops them: that closes links and frees queues, and takes
     /// longer than a turn.
     gone: SegQueue<WorkerGroup>,
-    /// Slots that were used and are free.
+    /// Slots that are free again.
     free_slots: SegQueue<usize>,
     slots_ever: AtomicUsize,
     groups: AtomicUsize,
-    /// Nanoseconds of turns, summed. Written by the thread alone.
+    /// Sum of turn durations in nanoseconds. Written by the thread alone.
     busy: AtomicU64,
-    /// A group has panicked, and nobody has looked yet.
+    /// A group has panicked since the last check.
     failed: AtomicBool,
-    /// WorkerGroups that have panicked, on all threads of the replica.
+    /// Worker groups that have panicked, on all threads of the replica.
     panics: Arc<AtomicU64>,
     stop: AtomicBool,
 }
@@ -81,8 +81,8 @@ impl DecisionThread {
         let running = Arc::clone(&thread);
         std::thread::Builder::new().name(name).spawn(move || {
             running.thread_waker.answered_by_this_thread();
-            // A sleep ends within microseconds of its time instead of the usual 50; without the permission it is just
-            // later.
+            // With this slack a sleep ends within microseconds of its time, instead of the usual 50. Without the
+            // permission sleeps just end later.
             let _ = prctl::set_timerslack(1);
             if let Some(core) = core
                 && !core_affinity::set_for_current(core)
@@ -99,7 +99,7 @@ impl DecisionThread {
         Ok(thread)
     }
 
-    /// A thread whose turns somebody else runs.
+    /// A thread whose steps are run by the caller.
     fn new(
         name: String,
         (number, sharing): (u64, ThreadSharing),
@@ -140,7 +140,7 @@ impl DecisionThread {
         }
     }
 
-    /// Takes in who came and who was rung, and runs one turn.
+    /// Takes in new groups and wake-ups, and runs one turn.
     fn step(&self, groups: &mut WorkerGroups, now: Time, clock: &impl Fn() -> Time) -> Step {
         if self.thread_waker.answer() {
             while let Some(group) = self.coming.pop() {
@@ -156,11 +156,11 @@ impl DecisionThread {
             }
             Turn::Over(group) => self.let_go(group, clock),
             Turn::Failed(group) => {
-                // Here, and not where somebody looks: a lead that is handed over is looked after by nobody.
+                // Counted here and not by the watchdog, which does not cover leads that were handed over.
                 self.panics.fetch_add(1, Ordering::Relaxed);
                 group.waker().fail();
                 let step = self.let_go(group, clock);
-                // Last: who sees it finds the group among those that are gone.
+                // Last: a reader that sees the flag finds the group in `gone`.
                 self.failed.store(true, Ordering::Release);
                 step
             }
@@ -179,14 +179,14 @@ impl DecisionThread {
         self.failed.swap(false, Ordering::AcqRel)
     }
 
-    /// A place for a group, which is counted from now on.
+    /// Reserves a place for a group, which counts from now on.
     pub(crate) fn slot(self: &Arc<Self>) -> Slot {
         self.groups.fetch_add(1, Ordering::Relaxed);
         let slot = self.free_slots.pop().unwrap_or_else(|| self.slots_ever.fetch_add(1, Ordering::Relaxed));
         Slot { thread: Arc::clone(self), waker: Arc::new(GroupWaker::new(Arc::clone(&self.thread_waker), slot)) }
     }
 
-    /// WorkerGroups on it, those that are on their way included.
+    /// Worker groups on it, including those not yet installed.
     pub(crate) fn groups(&self) -> usize {
         self.groups.load(Ordering::Relaxed)
     }
@@ -200,17 +200,17 @@ impl DecisionThread {
         self.thread_waker.pulse()
     }
 
-    /// A group that is over, to be taken apart.
+    /// A group that has ended, for the caller to drop.
     pub(crate) fn gone(&self) -> Option<WorkerGroup> {
         self.gone.pop()
     }
 
-    /// Whether the system refused the core that it was to be bound to.
+    /// Whether the system refused to bind it to its core.
     pub(crate) fn core_refused(&self) -> bool {
         self.core_refused.load(Ordering::Relaxed)
     }
 
-    /// Ends it with everything on it. One that hangs ends when it goes on.
+    /// Ends it with all its groups. A hung thread ends when it runs again.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.thread_waker.wake();
@@ -222,7 +222,7 @@ impl DecisionThread {
     }
 }
 
-/// A group's place on a thread. The group goes when it is dropped, if not before.
+/// A group's place on a thread. Dropping it ends the group.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) thread: Arc<DecisionThread>,
@@ -230,13 +230,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Puts the group there, once.
+    /// Installs the group; to be called once.
     pub(crate) fn install(&self, workers: Vec<Box<dyn Worker>>) {
         self.thread.coming.push(WorkerGroup::new(Arc::clone(&self.waker), workers));
         self.thread.thread_waker.wake();
     }
 
-    /// The group has no more turns.
+    /// Ends the group: it gets no more turns.
     pub(crate) fn leave(&self) {
         match self.thread.sharing {
             ThreadSharing::Any => self.waker.end(),

@@ -1,4 +1,4 @@
-//! The decision threads of a replica: which lead decides where.
+//! The decision threads of a replica, and the choice of a thread for each lead.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,34 +11,34 @@ use crate::threads::decision_thread::{DecisionThread, Slot, ThreadSharing};
 use crate::threads::worker_group::WorkerGroup;
 use crate::workers::of_subcluster::DecisionConfig;
 
-/// Shared threads if nobody says how many, and there are as many cores. One thread decides several hundred thousand
-/// requests a second, more than the links of a replica carry to eight of them.
+/// Default maximum of shared threads, if there are as many cores. One thread decides several hundred thousand requests
+/// a second, more than the links of a replica bring to eight of them.
 pub(crate) const SHARED_THREADS_MAX: usize = 8;
 
-/// How often it is found out how busy the threads are.
+/// The interval over which the threads' load is measured.
 const BUSY_OVER: Nanos = Nanos::from_millis(1_000);
 
-/// The decision threads of a replica, and what new leads need to know about deciding.
+/// The decision threads of a replica, and the configuration of new leads.
 ///
-/// Leads without model threads of their own share a few threads. One that is started first comes when there is a lead
-/// for it; a lead goes where there is the least to do, and stays there.
+/// Leads without threads of their own share a few threads. A shared thread starts when a lead needs it. A lead goes to
+/// the least loaded thread, and stays there.
 #[derive(Debug)]
 pub struct DecisionThreads {
     config: DecisionConfig,
     clock: Clock,
     shared_max: usize,
-    /// Those that threads are bound to, in the order in which they are taken; none if they are not.
+    /// The cores that threads are bound to, in this order; empty without pinning.
     cores: Vec<CoreId>,
     threads: Mutex<Vec<Known>>,
-    /// Threads so far.
+    /// Threads started so far.
     numbers: AtomicU64,
-    /// WorkerGroups that have panicked so far.
+    /// Worker groups that have panicked so far.
     panics: Arc<AtomicU64>,
     /// Threads that have hung so far.
     hangs: AtomicU64,
 }
 
-/// A thread, and how busy it was lately.
+/// A thread, and its recent load in percent.
 #[derive(Debug)]
 struct Known {
     thread: Arc<DecisionThread>,
@@ -46,20 +46,21 @@ struct Known {
     busy_percent: usize,
 }
 
-/// How much there is to do on a thread: one group is as much as a hundredth of a core.
+/// The load of a thread: one group counts as a hundredth of a core.
 fn load(groups: usize, busy_percent: usize) -> usize {
     groups + busy_percent
 }
 
 impl DecisionThreads {
-    /// Threads for leads that decide in this way; none is started yet.
+    /// Threads for leads with this configuration; none is started yet.
     #[must_use]
     pub fn new(config: DecisionConfig) -> Self {
         let shared_max = match config.shared_threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from).min(SHARED_THREADS_MAX),
             threads => threads as usize,
         };
-        // Asked here and not by the threads: they inherit the caller's cores, and the caller may be bound later.
+        // The cores are read here, not by the threads: threads inherit the caller's cores, and the caller may be bound
+        // later.
         let mut cores = if config.threads.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
         if !cores.is_empty() {
             let first = config.first_core % cores.len();
@@ -75,12 +76,12 @@ impl DecisionThreads {
         &self.config
     }
 
-    /// The clock of all leads on these threads: the timers of one thread are of one clock.
+    /// The clock of all leads on these threads: the timers of one thread must share a clock.
     pub(crate) const fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// A slot on the shared thread with the least to do; on a new one if none has nothing to do and there may be more.
+    /// A slot on the least loaded shared thread; on a new thread if each has load and the limit permits one more.
     ///
     /// # Errors
     /// If the system refuses the first thread.
@@ -110,7 +111,7 @@ impl DecisionThreads {
         Ok(self.start(&mut self.living(), name, ThreadSharing::One)?.slot())
     }
 
-    /// A thread that somebody else runs, for leads to share.
+    /// A shared thread whose steps are run by the caller.
     #[cfg(test)]
     pub(crate) fn host_on(&self, thread: &Arc<DecisionThread>) {
         let measured = (self.clock.now(), 0);
@@ -137,14 +138,13 @@ impl DecisionThreads {
         Ok(thread)
     }
 
-    /// Those that run.
+    /// The threads that run.
     pub(crate) fn running(&self) -> Vec<Arc<DecisionThread>> {
         self.living().iter().map(|known| Arc::clone(&known.thread)).collect()
     }
 
-    /// What has to be done now and then: finds out how busy the threads are, and hands out the groups that are over on
-    /// those of `running`, which may have been told to end since they were asked for. To take one apart may wait a
-    /// second for the disk of its tape.
+    /// Regular upkeep: measures the load of the threads, and returns the ended groups on the threads in `running`,
+    /// some of which may have been told to end since. Dropping a group may wait a second for the disk of its tape.
     pub(crate) fn tend(&self, running: &[Arc<DecisionThread>], mut gone: impl FnMut(WorkerGroup)) {
         let now = self.clock.now();
         for known in &mut *self.lock() {
@@ -157,25 +157,25 @@ impl DecisionThreads {
         }
     }
 
-    /// WorkerGroups that have panicked so far; each has cost its lead.
+    /// Worker groups that have panicked so far; each has ended its lead.
     pub(crate) fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }
 
-    /// Threads that run and are not bound to a core although they are to be: the system refused it, or named none.
+    /// Running threads that should be bound to a core and are not: the system refused it, or listed no core.
     pub(crate) fn not_pinned(&self) -> usize {
         let wanted = self.config.threads.pin;
         let not = |known: &&Known| known.thread.core.is_none() || known.thread.core_refused();
         if wanted { self.living().iter().filter(not).count() } else { 0 }
     }
 
-    /// Gives up a thread that hangs: it decides nothing any more, and another one comes when there is a lead for it.
+    /// Gives up a hung thread: it decides nothing any more, and the next lead may start another one.
     pub(crate) fn give_up(&self, thread: &DecisionThread) {
         thread.stop();
         self.hangs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Threads that have hung so far; each has cost every lead on it.
+    /// Threads that have hung so far; each has ended every lead on it.
     pub(crate) fn hangs(&self) -> u64 {
         self.hangs.load(Ordering::Relaxed)
     }
@@ -187,7 +187,7 @@ impl DecisionThreads {
         }
     }
 
-    /// Those that were told to end are forgotten.
+    /// The running threads; those that were told to end are forgotten.
     fn living(&self) -> MutexGuard<'_, Vec<Known>> {
         let mut threads = self.lock();
         threads.retain(|known| !known.thread.is_over());
@@ -265,13 +265,13 @@ mod tests {
             threads.cores = cores.iter().map(|&id| CoreId { id }).collect();
             threads
         };
-        // A core that no machine of the tests has.
+        // A core number that no test machine has.
         const NO_CORE: usize = 1023;
         for (pin, cores, expected) in [(true, &[][..], 2), (true, &[NO_CORE][..], 2), (false, &[][..], 0)] {
             let threads = pinned(pin, cores);
             let _seats: Vec<_> = (0..2).map(|_| threads.shared().unwrap()).collect();
             let began = std::time::Instant::now();
-            // A thread asks for its core once it runs.
+            // A thread binds itself to its core once it runs.
             while threads.not_pinned() != expected && began.elapsed() < std::time::Duration::from_secs(20) {
                 std::thread::yield_now();
             }
@@ -305,7 +305,7 @@ mod tests {
         let slots: Vec<_> = (0..3).map(|_| threads.shared().unwrap()).collect();
         let cores: Vec<_> = slots.iter().map(|slot| slot.thread.core.unwrap().id).collect();
         assert_eq!(cores, [0, 1, 0]);
-        // Another one comes in the place of one that hangs.
+        // A new thread replaces one that hangs.
         slots[1].thread.stop();
         assert_eq!(threads.shared().unwrap().thread.core.unwrap().id, 1);
     }

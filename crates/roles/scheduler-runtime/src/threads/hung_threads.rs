@@ -1,4 +1,4 @@
-//! What becomes of a decision thread that hangs, and of the leads on it.
+//! Handling of hung decision threads, and of the leads on them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::threads::decision_threads::DecisionThreads;
 use crate::threads::reaper::Reaper;
 use crate::threads::watchdog::Watchdog;
 
-/// Looks at the decision threads until the runtime ends. One that hangs is given up with every lead on it, one on which
-/// a lead has panicked with that lead alone.
+/// Watches the decision threads until the runtime ends. A hung thread is given up with every lead on it; after a panic
+/// only the lead that panicked is given up.
 pub(crate) fn watch_threads(
     leads: &Leads,
     threads: &DecisionThreads,
@@ -32,12 +32,12 @@ pub(crate) fn watch_threads(
         let running = threads.running();
         let look = watchdog.look(clock.now(), running.iter().map(|thread| (thread.number, thread.pulse())));
         for thread in running.iter().filter(|thread| look.stuck.contains(&thread.number)) {
-            // First of all: whoever leads from now on decides elsewhere, and whoever leads already is found here.
+            // First: from here on new leads go to other threads, and all leads on this thread are found below.
             threads.give_up(thread);
             for (subcluster, lead) in on(leads, thread) {
                 let token = lead.token;
-                // The neighbours of who hangs are handed on at once, and so is everybody on a thread that does not wake
-                // up.
+                // The neighbours of the lead that hangs are handed over at once. So are all leads on a thread that
+                // does not wake up.
                 let to_blame = lead.workers.have_the_turn_on(thread);
                 let pause =
                     if to_blame { relapses.note(clock.now(), subcluster, token, Ill::Hung) } else { Nanos::ZERO };
@@ -59,7 +59,7 @@ pub(crate) fn watch_threads(
     }
 }
 
-/// The leads that are led on a thread.
+/// The current leads on a thread.
 fn on(leads: &Leads, thread: &DecisionThread) -> Vec<(SubclusterId, Arc<LedSubcluster>)> {
     let led = leads.read();
     let on_it = led.iter().filter(|(_, lead)| lead.workers.sit_on(thread) && !lead.ended.is_cancelled());
@@ -92,15 +92,15 @@ mod tests {
 
     const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
     const PATIENCE: Duration = Duration::from_secs(60);
-    /// Where a thread is made to hang.
+    /// The limit where a thread is made to hang.
     const SOON: Duration = Duration::from_secs(1);
-    /// Where none does: on a busy machine the words of a panic alone take longer than [`SOON`]. The watch looks twice
-    /// in this time.
+    /// The limit where no thread hangs: on a busy machine printing a panic message alone takes longer than [`SOON`].
+    /// The watch checks twice in this time.
     const LATE: Duration = Duration::from_secs(5);
 
     struct Scene {
         runtime: Runtime,
-        /// Where frontends come in.
+        /// The address for frontends.
         dispatch: String,
         view: watch::Sender<Arc<View>>,
         _contact: watch::Sender<bool>,
@@ -191,7 +191,7 @@ mod tests {
             }
         }
 
-        /// A frontend that is linked to a lead.
+        /// A frontend with a link to a lead.
         async fn frontend(&self, id: u32) -> (LinkSender<ToLeader>, LinkReceiver<ToFrontend>) {
             let token = Token::new(10 + u64::from(id));
             let (net, scheduler) = (Net::plaintext(), Role::Scheduler.into());
@@ -202,7 +202,7 @@ mod tests {
             (sender, receiver)
         }
 
-        /// The workers of a lead still have turns: they let go of what they are told.
+        /// Checks that the workers of a lead still take turns: they drop what they are sent.
         async fn decides(&self, id: u32) {
             let (go_on, hang) = std::sync::mpsc::channel();
             self.lead(id).workers.models[0].push(ModelMessage::Hang(hang));
@@ -242,7 +242,7 @@ mod tests {
         for &id in &stay {
             scene.decides(id).await;
         }
-        // Whatever is led from now on decides on another thread, which takes the place of the one that hangs.
+        // New leads decide on another thread, which replaces the hung one.
         scene.view.send_replace(view(1..=9));
         scene.until("three more are led", |scene| scene.led().len() == 6).await;
         let threads = scene.threads();
@@ -251,7 +251,7 @@ mod tests {
         for id in 7..=9 {
             scene.decides(id).await;
         }
-        // It comes back too late: there is nothing left for it to decide.
+        // The thread resumes too late: nothing is left for it to decide.
         drop(until_the_end);
         assert!(scene.reported.try_recv().is_err());
         for id in scene.led() {
@@ -269,7 +269,7 @@ mod tests {
             let given_up = threads.values().filter(|&thread| *thread == threads[&1]).count();
             assert_eq!(given_up, 2, "it has a neighbour: {threads:?}");
             hung.push(scene.hang(1));
-            // Both are led here again, as after a hand-over from another replica that gave them up.
+            // Both are led here again, as after a hand-over back from another replica.
             let mut next = View { applied_index: 100 * round, ..View::clone(&scene.view.borrow()) };
             for _ in 0..given_up {
                 let (id, _, pause) = scene.stuck().await;
@@ -297,7 +297,7 @@ mod tests {
             let models = Arc::downgrade(&scene.lead(1).workers.models[0]);
             scene.lead(1).workers.models[0].push(ModelMessage::Panic);
             assert_eq!(scene.panicked().await, (1, 11, Nanos::ZERO), "the next one may lead at once");
-            // The lead itself is there until the view takes it away.
+            // The lead itself remains until the view takes it away.
             scene.until("its group is taken apart", |_| models.strong_count() == 1).await;
             scene.until("the others are led", |scene| scene.led() == BTreeSet::from([2, 3, 4])).await;
             for id in 2..=4 {
@@ -311,7 +311,7 @@ mod tests {
         }
     }
 
-    /// What a frontend hears until the link ends, or until it has heard so much.
+    /// The frontend's messages until the link ends, or until it has received this many.
     async fn last_words(receiver: &mut LinkReceiver<ToFrontend>, max: usize) -> Vec<ToFrontend> {
         let mut heard = Vec::new();
         while heard.len() < max

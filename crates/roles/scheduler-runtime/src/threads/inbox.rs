@@ -1,4 +1,4 @@
-//! How a worker is told things: an unbounded inbox for what must not be lost, with a limit for what may be refused.
+//! A worker's inbox: unbounded for messages that must not be lost, limited for those that may be refused.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use crossbeam::queue::SegQueue;
 
 use crate::threads::waker::GroupWaker;
 
-/// Messages in an inbox beyond which requests are refused. Grants, releases and reports, which are as many as there are
-/// GPUs and backends, are never refused.
+/// Messages in an inbox beyond which requests are refused. Grants, releases and reports are never refused; their
+/// number is bounded by the numbers of GPUs and backends.
 pub(crate) const INBOX_REQUEST_FRAMES_MAX: usize = 4096;
 
 /// Messages for one worker, and the waker of the group that it belongs to.
@@ -22,18 +22,18 @@ impl<M> Inbox<M> {
         Self { messages: SegQueue::new(), waker }
     }
 
-    /// Hands over what must not be lost.
+    /// Delivers a message that must not be lost.
     pub(crate) fn push(&self, message: M) {
         self.messages.push(message);
         self.waker.wake();
     }
 
-    /// Hands over without ringing: the caller rings later, once for everything.
+    /// Delivers without waking; the caller wakes the group later, once for all messages.
     pub(crate) fn push_silently(&self, message: M) {
         self.messages.push(message);
     }
 
-    /// Hands over what may be refused; gives it back when the inbox is at its limit.
+    /// Delivers a message that may be refused; returns it when the inbox is at its limit.
     pub(crate) fn try_push(&self, message: M) -> Result<(), M> {
         if self.messages.len() >= INBOX_REQUEST_FRAMES_MAX {
             return Err(message);

@@ -1,4 +1,4 @@
-//! Decision threads: what runs on them, whose turn it is, how they are woken, and what becomes of one that hangs.
+//! Decision threads: the worker groups on them, the order of turns, waking, and the handling of hung threads.
 
 pub(crate) mod clock;
 pub(crate) mod decision_thread;

@@ -1,12 +1,12 @@
-//! Takes groups apart that are over.
+//! Drops worker groups that have ended.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 
 use crate::threads::worker_group::WorkerGroup;
 
-/// A thread that lets go of groups: that closes links, frees queues, and may wait a second for the disk of a tape,
-/// while whoever hands them over has decision threads to watch. It ends when this is dropped, after everything that it
+/// A thread that drops worker groups. That closes links, frees queues, and may wait a second for the disk of a tape,
+/// which the watchdog's thread must not do. It ends when this value is dropped, after it has dropped every group it
 /// was given.
 #[derive(Debug)]
 pub(crate) struct Reaper(mpsc::Sender<WorkerGroup>);
@@ -20,7 +20,7 @@ impl Reaper {
         let (given, gone) = mpsc::channel::<WorkerGroup>();
         std::thread::Builder::new().name("reaper".into()).spawn(move || {
             for group in gone {
-                // One that has panicked may do so again.
+                // A group that panicked may panic again while it is dropped.
                 if catch_unwind(AssertUnwindSafe(|| drop(group))).is_err() {
                     tracing::error!("a lead that was over panicked when it was let go of");
                 }
@@ -29,9 +29,9 @@ impl Reaper {
         Ok(Self(given))
     }
 
-    /// Lets go of a group, elsewhere and later.
+    /// Drops a group later, on the reaper's thread.
     pub(crate) fn take(&self, group: WorkerGroup) {
-        // The thread lives as long as this does.
+        // The thread runs at least as long as this value lives.
         let _ = self.0.send(group);
     }
 }

@@ -1,23 +1,22 @@
-//! How long before a timer a sleeping thread should wake up.
+//! How long before a timer a sleeping thread should wake up and spin.
 
 use symphony_types::Nanos;
 
-/// A sleep ends about this late on a machine with a core to spare; less would make every timer late there.
+/// The usual overshoot of a sleep on a machine with a spare core; a shorter stretch would make every timer late there.
 const STRETCH_MIN: Nanos = Nanos::from_micros(30);
-/// Spinning longer than this before every timer costs more than the rare timer that it saves: at a thousand timers per
-/// second it is a third of a core.
+/// A longer spin before every timer costs more than the rare late timer that it prevents: at a thousand timers per
+/// second it takes a third of a core.
 const STRETCH_MAX: Nanos = Nanos::from_micros(300);
-/// At the beginning, before anything was measured.
+/// The stretch before the first measurement.
 const STRETCH_FIRST: Nanos = Nanos::from_micros(60);
-/// A stretch shrinks by this part of what is too much of it with every sleep that ended in time: half of it is gone
-/// after 44 sleeps.
+/// After each sleep that ended in time, the stretch shrinks by 1/64 of its excess: half of the excess is gone after 44
+/// sleeps.
 const SHRINK_BY: u64 = 64;
 
-/// The last stretch before a timer, which is spun and not slept: as long as sleeps lately overshot.
+/// The last stretch before a timer, which the thread spins instead of sleeping: as long as recent sleeps overshot.
 ///
-/// A thread that wakes up gets its core at once on an idle machine. On a busy one it waits until the thread that has
-/// the core pauses, 0.1 to 0.2 ms usually, and by then its timer has passed, unless it asked to be woken that much
-/// earlier.
+/// On an idle machine a thread that wakes up gets its core at once. On a busy one it waits until the running thread
+/// pauses, usually 0.1 to 0.2 ms, and its timer would have passed by then without an earlier wake-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpinStretch(Nanos);
 
@@ -32,7 +31,7 @@ impl SpinStretch {
         self.0
     }
 
-    /// Learns that a sleep ended `overshoot` after the time it was asked to end at.
+    /// Learns that a sleep ended `overshoot` after its requested end.
     pub(crate) fn learn(&mut self, overshoot: Nanos) {
         let wanted = overshoot.clamp(STRETCH_MIN, STRETCH_MAX);
         self.0 = if wanted > self.0 { wanted } else { Nanos::new(self.0.get() - (self.0 - wanted).get() / SHRINK_BY) };

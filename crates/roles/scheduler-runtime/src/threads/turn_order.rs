@@ -1,27 +1,26 @@
-//! Whose turn is next on a decision thread. A pure value.
+//! The order of turns on a decision thread. A pure value.
 
 use symphony_scheduler::MinTree;
 use symphony_types::{Nanos, Time};
 
-/// A group that was rung goes before timers that are due later than so long after its ring. Timers are what is exact to
-/// tens of microseconds; two full turns is what a message may wait for them.
+/// A woken group goes before timers that are due more than this after its wake-up. Timers should be exact to tens of
+/// microseconds; a message may wait for them as long as two full turns take.
 const RUNG_PATIENCE: Nanos = Nanos::from_micros(100);
 
-/// WorkerGroups by slot, in the order of their turns: due timers by their time, then who was rung, in the order of the
-/// rings.
+/// Worker groups by slot, in the order of their turns: first due timers by time, then woken groups in the order of
+/// their wake-ups.
 ///
-/// Nobody waits for ever: timers that fall due [`RUNG_PATIENCE`] after a ring come behind it, and who has more to do
-/// after a turn is rung again, behind all others. Each step costs O(log n) for n slots, whatever the groups do that are
-/// not meant.
+/// There is no starvation: timers due [`RUNG_PATIENCE`] or more after a wake-up come behind it, and a group with more
+/// work after its turn is queued again behind all others. Each operation costs O(log n) for n slots.
 #[derive(Debug)]
 pub(crate) struct TurnOrder {
-    /// When the timer of each slot is due, in nanoseconds.
+    /// Due time of each slot's timer, in nanoseconds.
     timers: MinTree,
-    /// The number of the ring of each slot that was rung.
+    /// The sequence number of each woken slot's wake-up.
     rung: MinTree,
-    /// When each slot that was rung was.
+    /// When each woken slot was woken.
     since: Vec<Time>,
-    /// Rings so far.
+    /// Wake-ups so far.
     rings: u64,
 }
 
@@ -32,7 +31,7 @@ impl Default for TurnOrder {
 }
 
 impl TurnOrder {
-    /// Makes room for `slots`.
+    /// Makes room for `slots` slots.
     pub(crate) fn grow(&mut self, slots: usize) {
         self.timers.grow(slots);
         self.rung.grow(slots);
@@ -41,7 +40,7 @@ impl TurnOrder {
         }
     }
 
-    /// The group has something to do. One that was rung already keeps its place.
+    /// The group has something to do. A group that is already queued keeps its place.
     pub(crate) fn ring(&mut self, slot: usize, now: Time) {
         if self.rung.key(slot) == MinTree::EMPTY {
             self.rings += 1;
@@ -50,12 +49,12 @@ impl TurnOrder {
         }
     }
 
-    /// The group wants a turn at this time, and not at the one said before; [`Time::NEVER`] for none.
+    /// Sets the group's timer, in place of the previous one; [`Time::NEVER`] for none.
     pub(crate) fn arm(&mut self, slot: usize, at: Time) {
         self.timers.set(slot, at.as_nanos());
     }
 
-    /// Takes the slot whose turn it is, with its ring and its timer: one turn serves both.
+    /// Takes the slot whose turn it is, with its wake-up and its timer: one turn serves both.
     pub(crate) fn next(&mut self, now: Time) -> Option<usize> {
         let due = self.timers.min().map(|(slot, at)| (slot, Time::from_nanos(at))).filter(|&(_, at)| at <= now);
         let rung = self.rung.min().map(|(slot, _)| (slot, self.since[slot]));
@@ -68,7 +67,7 @@ impl TurnOrder {
         Some(slot)
     }
 
-    /// Forgets what the slot waits for.
+    /// Removes the slot's wake-up and timer.
     pub(crate) fn take_off(&mut self, slot: usize) {
         self.timers.set(slot, MinTree::EMPTY);
         self.rung.set(slot, MinTree::EMPTY);
@@ -126,8 +125,8 @@ mod tests {
     }
 
     proptest! {
-        /// Many groups that always have timers due and always more to do: nobody waits for more turns than everybody
-        /// else can have in the time that a ring waits for timers.
+        /// Many groups always have due timers and more work: no group waits for more turns than all groups can have
+        /// within the patience of a wake-up.
         #[test]
         fn nobody_starves(
             works in prop::collection::vec((1_u64..60, 1_u64..400, any::<bool>()), 2..40),
@@ -136,7 +135,7 @@ mod tests {
             let mut now = at(1);
             let mut waits_since = vec![Some(0); works.len()];
             (0..works.len()).for_each(|slot| order.ring(slot, now));
-            // In that time a group can be due so often, and once more for its ring; and everybody may be before.
+            // In that time a group can be due this often, and once more for its wake-up; and all others may go first.
             let patience = RUNG_PATIENCE.get() / 1_000;
             let turns_max = works.iter().map(|&(_, period, _)| 3 + 2 * patience / period.max(1)).sum::<u64>() + 1;
             for turn in 0..4_000_u64 {

@@ -1,5 +1,4 @@
-//! How a decision thread is woken: one thread waker for the thread, and for each group on it a waker that says who is
-//! meant.
+//! Waking of decision threads: a waker for the thread, and one for each group on it that also names the group.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,9 +14,9 @@ use crate::threads::spin_stretch::SpinStretch;
 /// How a thread waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Idle {
-    /// It spins, always.
+    /// It always spins.
     Spin,
-    /// It sleeps, and spins the last stretch before a timer.
+    /// It sleeps, and spins during the last stretch before a timer.
     Sleep(SpinStretch),
 }
 
@@ -26,35 +25,35 @@ pub(crate) enum Idle {
 pub(crate) struct ThreadWaker {
     clock: Clock,
     rung: AtomicBool,
-    /// When it was rung for the first time since the last answer, in nanoseconds.
+    /// The first wake-up since the last answer, in nanoseconds.
     rung_at: AtomicU64,
     thread: OnceLock<Thread>,
-    /// Counts the beginnings and ends of turns: odd within one.
+    /// Counts the beginnings and ends of turns: odd within a turn.
     pulse: AtomicU64,
-    /// When the last turn began, in nanoseconds; 0 before the second one.
+    /// When the last turn began, in nanoseconds; 0 before the second turn.
     began: AtomicU64,
-    /// Slots whose wakers were rung, in that order.
+    /// Slots of the woken groups, in the order of their wake-ups.
     slots: SegQueue<usize>,
 }
 
-/// What can be seen of a decision thread from outside.
+/// The progress of a decision thread as seen from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pulse {
     /// Changes whenever a turn begins or ends.
     pub(crate) count: u64,
-    /// Within a turn, or rung and not awake yet.
+    /// The thread is in a turn, or was woken and does not run yet.
     pub(crate) busy: bool,
-    /// When the turn began that is under way, or the thread was rung that is not awake yet.
+    /// When the current turn began, or when the thread that does not run yet was woken.
     pub(crate) since: Option<Time>,
 }
 
 impl ThreadWaker {
-    /// One for a thread that goes by this clock.
+    /// A waker for a thread with this clock.
     pub(crate) fn new(clock: Clock) -> Self {
         Self { clock, ..Self::default() }
     }
 
-    /// Called once, by the thread that answers.
+    /// To be called once, by the thread that this waker wakes.
     pub(crate) fn answered_by_this_thread(&self) {
         let _ = self.thread.set(std::thread::current());
         self.pulse.fetch_add(1, Ordering::Relaxed);
@@ -73,7 +72,7 @@ impl ThreadWaker {
         Pulse { count, busy: in_turn || rung, since: (since > 0).then(|| Time::from_nanos(since)) }
     }
 
-    /// One turn is over, and the thread begins the next one without waiting.
+    /// One turn is over, and the next one begins without a wait.
     pub(crate) fn beat(&self, now: Time) {
         self.began.store(now.as_nanos(), Ordering::Relaxed);
         self.pulse.fetch_add(2, Ordering::Release);
@@ -81,9 +80,9 @@ impl ThreadWaker {
 
     /// There is something to do.
     pub(crate) fn wake(&self) {
-        // Only the first ring since the last answer pays for a look at the clock and a wake-up. Of several at a time
-        // each says about the same; one that was held up in between says too early a time, which whoever looks holds
-        // against nobody (`watchdog.rs`).
+        // Only the first wake-up since the last answer pays for reading the clock and waking. Concurrent wake-ups have
+        // nearly the same time. A waking thread that was delayed in between stores too early a time, which the
+        // watchdog tolerates (`watchdog.rs`).
         if !self.rung.load(Ordering::Relaxed) {
             self.rung_at.store(self.clock.now().as_nanos(), Ordering::Relaxed);
         }
@@ -94,19 +93,19 @@ impl ThreadWaker {
         }
     }
 
-    /// Whether it has rung since the last answer. Whatever was handed over before a ring can be seen after this.
+    /// Whether it was woken since the last answer. Everything handed over before the wake-up is visible after this.
     pub(crate) fn answer(&self) -> bool {
-        // Threads look at the waker between any two turns; only taking it down has to be exclusive.
+        // Threads poll this between any two turns; only the reset needs to be atomic.
         self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::AcqRel)
     }
 
-    /// The next slot whose waker was rung.
+    /// The next slot whose group was woken.
     pub(crate) fn next_woken(&self) -> Option<usize> {
         self.slots.pop()
     }
 
-    /// Waits until the waker rings or `until` has come, and returns the time; returns at once if it has rung since the
-    /// last answer. `now` is a fresh reading of the clock.
+    /// Waits for a wake-up or until `until`, and returns the time; returns at once if it was woken since the last
+    /// answer. `now` must be a fresh reading of the clock.
     pub(crate) fn wait(&self, now: Time, until: Time, idle: &mut Idle) -> Time {
         self.pulse.fetch_add(1, Ordering::Relaxed);
         let now = self.sleep(now, until, idle);
@@ -135,7 +134,7 @@ impl ThreadWaker {
                 let wake_at = until - stretch;
                 std::thread::park_timeout(Duration::from(left - stretch));
                 now = self.clock.now();
-                // One that was rung ended when it should.
+                // A sleep that a wake-up ended has no overshoot.
                 if let Idle::Sleep(stretch) = idle
                     && now >= wake_at
                     && !self.rung.load(Ordering::Relaxed)
@@ -147,13 +146,13 @@ impl ThreadWaker {
     }
 }
 
-/// Wakes the thread of one group, and says that this group is meant.
+/// Wakes the thread of one group, and names the group.
 #[derive(Debug, Default)]
 pub(crate) struct GroupWaker {
     thread_waker: Arc<ThreadWaker>,
     slot: usize,
     rung: AtomicBool,
-    /// Its group has the turn.
+    /// Its group is in a turn.
     in_turn: AtomicBool,
     over: AtomicBool,
     failed: AtomicBool,
@@ -171,43 +170,43 @@ impl GroupWaker {
 
     /// There is something to do for the group.
     pub(crate) fn wake(&self) {
-        // Only the first ring since the group's last turn began names the slot again.
+        // Only the first wake-up since the group's last turn queues the slot.
         if !self.rung.swap(true, Ordering::AcqRel) {
             self.thread_waker.slots.push(self.slot);
             self.thread_waker.wake();
         }
     }
 
-    /// Whether it has rung since the last answer. Said of a slot from [`ThreadWaker::next_woken`] it is the newest
-    /// word: the slot was named after the ring.
+    /// Whether it was woken since the last answer. For a slot from [`ThreadWaker::next_woken`] this is current: the
+    /// slot was queued after the wake-up.
     pub(crate) fn is_woken(&self) -> bool {
         self.rung.load(Ordering::Relaxed)
     }
 
-    /// The group's turn begins: what was handed over before a ring until now is seen in it.
+    /// The group's turn begins: it sees everything handed over before a wake-up until now.
     pub(crate) fn answer(&self) {
         if self.is_woken() {
             self.rung.swap(false, Ordering::AcqRel);
         }
     }
 
-    /// Whether the group has the turn: a thread that hangs meanwhile hangs in what this group decides.
+    /// Whether the group is in a turn: if the thread hangs now, this group's decision hangs.
     pub(crate) fn is_in_turn(&self) -> bool {
         self.in_turn.load(Ordering::Relaxed)
     }
 
-    /// The group's turn begins, or is over.
+    /// The group's turn begins, or ends.
     pub(crate) fn turn(&self, under_way: bool) {
         self.in_turn.store(under_way, Ordering::Relaxed);
     }
 
-    /// The group has no more turns: its thread lets go of it.
+    /// Ends the group: its thread drops it.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// The group has panicked, and is let go of.
+    /// The group has panicked and is dropped.
     pub(crate) fn fail(&self) {
         self.failed.store(true, Ordering::Release);
     }
@@ -217,7 +216,7 @@ impl GroupWaker {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Whether the group is to go.
+    /// Whether the group must leave its thread.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }

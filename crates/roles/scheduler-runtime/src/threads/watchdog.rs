@@ -1,4 +1,4 @@
-//! Finds decision threads that hang although their process lives. A pure value; a thread beside the runtime keeps it.
+//! Finds hung decision threads in a live process. A pure value, run by a thread beside the runtime.
 
 use std::collections::HashMap;
 
@@ -6,32 +6,33 @@ use symphony_types::{Nanos, Time};
 
 use crate::threads::waker::Pulse;
 
-/// How often a thread is looked at whose turn may be a hang soon, as long as there are not too many.
+/// How often a thread is checked whose turn may soon count as hung, while the number of threads is small.
 const LOOK_EVERY: Nanos = Nanos::from_millis(10);
 
-/// Threads that are looked at in that time: they cost one to three hundredths of a core. Of more, which only leads with
-/// threads of their own have, each is looked at less often.
+/// Threads checked per [`LOOK_EVERY`]; they cost one to three hundredths of a core. Only leads with threads of their
+/// own reach more threads, and each is then checked less often.
 const THREADS_PER_LOOK: usize = 250;
 
-/// The longest pause is a part of the time after which a thread is stuck. A thread says when its turn began or when it
-/// was rung: what begins just after a look is seen by the next one, and looked at again exactly when it hangs.
+/// The longest pause is the time after which a thread is stuck, divided by this. Threads publish when their turn began
+/// or when they were woken. So a turn that begins just after a check is seen by the next one, and checked again
+/// exactly when it counts as hung.
 const LONGEST_PAUSE_PART: u64 = 2;
 
-/// A look that comes so many times [`LOOK_EVERY`] later than it should was itself held up: then so, perhaps, was the
-/// thread that is looked at.
+/// A check that comes this many times [`LOOK_EVERY`] late was itself delayed, and so, perhaps, was the thread under
+/// watch.
 const LATE_LOOKS: u64 = 2;
 
-/// The shortest pause between two looks at so many threads.
+/// The shortest pause between two checks of this many threads.
 fn look_every(threads: usize) -> Nanos {
     LOOK_EVERY.saturating_mul(threads.div_ceil(THREADS_PER_LOOK).max(1) as u64)
 }
 
-/// What a look has found.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     /// Threads that hang.
     pub(crate) stuck: Vec<u64>,
-    /// The pause until the next look.
+    /// The pause until the next check.
     pub(crate) pause: Nanos,
 }
 
@@ -39,24 +40,24 @@ pub(crate) struct Look {
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     stuck_after: Nanos,
-    /// By the number of the thread: its pulse, and since when it has not changed if there is something to do.
+    /// By thread number: its pulse, and since when the pulse has stood still although there is work.
     threads: HashMap<u64, (u64, Option<Time>)>,
-    /// When the last look was, and when the next one is due.
+    /// When the last check was, and when the next one is due.
     looked: Option<(Time, Time)>,
 }
 
 impl Watchdog {
-    /// One for which a thread that is busy with one thing for longer than `stuck_after` hangs.
+    /// A watchdog for which a thread hangs if one turn takes longer than `stuck_after`.
     pub(crate) fn new(stuck_after: Nanos) -> Self {
         Self { stuck_after, threads: HashMap::new(), looked: None }
     }
 
-    /// Takes a look at all threads.
+    /// Checks all threads.
     pub(crate) fn look(&mut self, now: Time, pulses: impl ExactSizeIterator<Item = (u64, Pulse)>) -> Look {
         let shortest = look_every(pulses.len());
         let late_by = shortest.saturating_mul(LATE_LOOKS);
-        // What was before the last look has been judged by it; before a pause of this process nothing is held against
-        // anybody.
+        // The time before the last check has been judged by it; the time before a pause of this process counts against
+        // no thread.
         let judged = match self.looked {
             Some((_, due)) if now > due + late_by => now,
             Some((last, _)) => last,
@@ -112,7 +113,7 @@ mod tests {
         Watchdog::new(STUCK_AFTER)
     }
 
-    /// Looks at two threads, one of which is well and busy. Whether the other one is stuck, and the pause in
+    /// Checks two threads, one of which is healthy and busy. Returns whether the other one is stuck, and the pause in
     /// milliseconds.
     fn look(watchdog: &mut Watchdog, ms: u64, ill: Pulse) -> (bool, u64) {
         let well = in_turn(ms, ms.saturating_sub(1));
@@ -121,7 +122,7 @@ mod tests {
         (look.stuck.contains(&ILL), look.pause.get() / 1_000_000)
     }
 
-    /// Looks when it wants to until the other one is stuck, and returns when that is.
+    /// Checks at the requested pace until the other thread is stuck, and returns the time.
     fn found(watchdog: &mut Watchdog, mut ms: u64, ill: impl Fn(u64) -> Pulse) -> u64 {
         loop {
             match look(watchdog, ms, ill(ms)) {

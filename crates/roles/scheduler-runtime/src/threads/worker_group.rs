@@ -1,4 +1,4 @@
-//! The workers of one lead that share a decision thread, and take their turns together.
+//! The workers of one lead that share a decision thread and take their turns together.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use symphony_types::{Nanos, Time};
 use crate::threads::waker::GroupWaker;
 use crate::threads::worker::{TurnStart, Worker};
 
-/// Some workers of one lead: each of them has a part of every turn.
+/// Some workers of one lead, each with a part in every turn.
 pub(crate) struct WorkerGroup {
     waker: Arc<GroupWaker>,
     workers: Vec<Box<dyn Worker>>,
-    /// What each worker's part of the turn has taken so far; nothing if there was nothing to do.
+    /// Duration of each worker's part of the turn so far; none if it had nothing to do.
     spent: Vec<Option<Nanos>>,
     /// Its turns so far.
     turns: u64,
-    /// When everything in its last turn had been decided.
+    /// When all decisions of its last turn had been made.
     last_ended: Time,
 }
 
 impl WorkerGroup {
-    /// `waker` is of all of its workers. They take their turns in this order: requests first, so that their offers are
-    /// ranked in the same turn.
+    /// `waker` belongs to all workers together. Workers take their turns in this order: requests first, so that their
+    /// offers are ranked in the same turn.
     pub(crate) fn new(waker: Arc<GroupWaker>, workers: Vec<Box<dyn Worker>>) -> Self {
         let spent = vec![None; workers.len()];
         Self { waker, workers, spent, turns: 0, last_ended: Time::ZERO }
@@ -31,7 +31,7 @@ impl WorkerGroup {
         &self.waker
     }
 
-    /// One turn, which begins at `now`, the clock's newest word. Returns when the next one is due at the latest
+    /// One turn, which begins at `now`, a fresh reading of the clock. Returns when the next one is due at the latest
     /// ([`Time::ZERO`] if there is more to do already), and the time.
     pub(crate) fn turn(&mut self, now: Time, clock: &impl Fn() -> Time) -> (Time, Time) {
         self.waker.answer();
@@ -42,7 +42,7 @@ impl WorkerGroup {
         for (worker, spent) in self.workers.iter_mut().zip(&mut self.spent) {
             let end = worker.turn(turn);
             wake_at = wake_at.min(end.wake_at);
-            // The end of one worker's part is the beginning of the next one's: one reading of the clock serves both.
+            // The end of one worker's part is the beginning of the next: one clock reading serves both.
             let now = clock();
             *spent = (end.handled > 0).then(|| now.since(turn.now));
             turn.now = now;

@@ -1,4 +1,4 @@
-//! The groups of one decision thread: who comes, who goes, and whose turn it is. Without the thread: time is an
+//! The groups of one decision thread: arrivals, departures, and the order of turns. Without the thread: time is an
 //! argument.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,21 +16,21 @@ pub(crate) struct WorkerGroups {
     order: TurnOrder,
 }
 
-/// What came of a turn.
+/// The result of one step.
 #[derive(Debug)]
 pub(crate) enum Turn {
-    /// Nobody has anything to do before this time.
+    /// There is nothing to do before this time.
     Nobody(Time),
     /// A group had its turn, which ended at this time.
     Taken(Time),
-    /// A group is over. It has had its last turn, and its slot is free.
+    /// A group has ended, after its last turn; its slot is free.
     Over(WorkerGroup),
-    /// A group has panicked in its turn. It has no more of them, and its slot is free.
+    /// A group has panicked in its turn; its slot is free.
     Failed(WorkerGroup),
 }
 
 impl WorkerGroups {
-    /// A group takes its slot, and has a turn soon: it may have been told something before it came.
+    /// Installs a group in its slot and queues it, since messages may have come before it.
     pub(crate) fn install(&mut self, group: WorkerGroup, now: Time) {
         let slot = group.waker().slot();
         if slot >= self.slots.len() {
@@ -41,10 +41,10 @@ impl WorkerGroups {
         self.order.ring(slot, now);
     }
 
-    /// Takes in which wakers were rung, at `now` or a little earlier.
+    /// Queues the woken groups. `now` is the present or slightly earlier.
     pub(crate) fn hear(&mut self, thread_waker: &ThreadWaker, now: Time) {
         while let Some(slot) = thread_waker.next_woken() {
-            // A group that had a turn since then has seen everything, and one that has not come yet will.
+            // A group that had a turn since then has seen everything, and one that is not installed yet will.
             let group = self.slots.get(slot).and_then(Option::as_ref);
             if group.is_some_and(|group| group.waker().is_woken()) {
                 self.order.ring(slot, now);
@@ -52,11 +52,11 @@ impl WorkerGroups {
         }
     }
 
-    /// One turn of one group. It takes a step for each input of that group, and O(log n) for n slots.
+    /// One turn of one group. It takes time linear in that group's inputs, plus O(log n) for n slots.
     pub(crate) fn turn(&mut self, now: Time, clock: &impl Fn() -> Time) -> Turn {
         let Some(slot) = self.order.next(now) else { return Turn::Nobody(self.order.wake_at()) };
         let place = &mut self.slots[slot];
-        // Before it is asked whether it is over: whoever ends it from now on rings again.
+        // Before the check whether the group is over: a later end wakes it again.
         if let Some(group) = place {
             group.waker().answer();
         }
@@ -64,12 +64,12 @@ impl WorkerGroups {
             return Turn::Over(group);
         }
         let Some(mut group) = place.take() else { return Turn::Taken(now) };
-        // Nobody looks at the workers of a group again that has panicked; the other groups share nothing with it.
+        // The workers of a panicked group are never used again; other groups share nothing with it.
         let Ok((wake_at, now)) = catch_unwind(AssertUnwindSafe(|| group.turn(now, clock))) else {
             return Turn::Failed(group);
         };
         *place = Some(group);
-        // Who is late with its timers waits like everybody else with more to do: else it would be first for ever.
+        // A group that is late with its timers queues like any group with more to do: else it would always be first.
         if wake_at <= now {
             self.order.ring(slot, now);
         } else {

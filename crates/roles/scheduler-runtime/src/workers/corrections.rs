@@ -1,4 +1,4 @@
-//! Tells the workers of a sub-cluster what was learnt: corrected profiles, and GPUs that are set aside.
+//! Passes what was learnt to the workers of a sub-cluster: corrected profiles, and quarantined GPUs.
 
 use std::sync::PoisonError;
 
@@ -9,14 +9,14 @@ use crate::workers::counters::add;
 use crate::workers::messages::{ModelMessage, RankMessage};
 use crate::workers::of_subcluster::Workers;
 
-/// A backend says that a GPU of its is lost.
+/// A backend reports a GPU as lost.
 pub(crate) fn lost(workers: &Workers, ordinal: u32) {
     let mut learner = workers.learner.lock().unwrap_or_else(PoisonError::into_inner);
     let correction = learner.lost(ordinal);
     correct(workers, correction.into_iter().collect());
 }
 
-/// Tells the workers.
+/// Passes the corrections to the workers.
 pub(crate) fn correct(workers: &Workers, corrections: Vec<Correction>) {
     let subcluster = &workers.name;
     for correction in corrections {

@@ -1,10 +1,10 @@
-//! What the workers count, read by the metrics off the path.
+//! Counters of the workers, read by the metrics outside the request path.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of one owner: a worker, or the links of a sub-cluster. They only grow.
+        /// Counters of a worker, or of the links of a sub-cluster. They only grow.
         #[derive(Debug, Default)]
         pub struct Counters {
             $($(#[$doc])* pub $name: AtomicU64,)*
@@ -23,13 +23,13 @@ macro_rules! counters {
 counters! {
     /// Requests received, new and announced again.
     requests,
-    /// Of them, announced again after a take-over.
+    /// Requests announced again after a take-over.
     redriven_requests,
-    /// Of them, not queued because a backend had them already.
+    /// Requests announced again and not queued, because a backend had them already.
     redriven_known_requests,
     /// Batch plans sent.
     plans,
-    /// Requests in them.
+    /// Requests in sent plans.
     planned_requests,
     /// Candidates that were ranked.
     offers,
@@ -37,9 +37,9 @@ counters! {
     grants,
     /// Grants that no batch could use.
     grants_returned,
-    /// Requests given up.
+    /// Requests dropped.
     dropped_requests,
-    /// Of them, those that were a model's part of an overload.
+    /// Requests dropped as a model's part of an overload.
     shed_requests,
     /// Requests failed.
     failed_requests,
@@ -49,21 +49,21 @@ counters! {
     requeued_requests,
     /// Timers that rang.
     timers,
-    /// Of them, those whose time had passed already when they were armed.
+    /// Timers whose time had passed already when they were armed.
     timers_past,
-    /// Plans that started later than planned, summed, in nanoseconds.
+    /// Sum of start delays of plans, in nanoseconds.
     start_late_nanoseconds,
-    /// Execution time of plans, predicted, summed, in nanoseconds.
+    /// Sum of predicted execution times of plans, in nanoseconds.
     predicted_nanoseconds,
-    /// Execution time of plans, measured, summed, in nanoseconds.
+    /// Sum of measured execution times of plans, in nanoseconds.
     measured_nanoseconds,
     /// Plans whose end was reported.
     plans_done,
-    /// Batches, ends of batches and drops that cannot be explained, because the recorder was read for too long.
+    /// Batches, ends of batches and drops that cannot be explained, because a reader held the recorder for too long.
     unrecorded,
-    /// Ends of batches that nothing was learnt from, because too many waited.
+    /// Ended batches that were not learnt from, because too many waited.
     unlearnt,
-    /// GPUs set aside because they were slower than their peers.
+    /// GPUs quarantined because they were slower than their peers.
     quarantines,
     /// Profiles corrected by what was measured.
     profiles_corrected,
@@ -73,12 +73,12 @@ counters! {
     violations,
 }
 
-/// Adds to a counter that several tasks add to; nobody orders anything by these counters.
+/// Adds to a counter that several tasks write; nothing is ordered by these counters.
 pub(crate) fn add(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
 }
 
-/// Adds to a counter that only the calling thread adds to: cheaper than [`add`], and wrong for any other.
+/// Adds to a counter that only the calling thread writes: cheaper than [`add`], and wrong otherwise.
 pub(crate) fn count(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by small numbers that nobody outside chooses: they need spreading, not the standard hasher's protection
-/// against crafted keys, which costs more than the decision it would precede.
+/// A map by small numbers that no client chooses. They need spreading, but not the standard hasher's protection
+/// against crafted keys, which costs more than the decision that it precedes.
 pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
 /// Spreads a number by one multiplication (Knuth's, with the golden ratio of 64 bits).

@@ -1,4 +1,4 @@
-//! How much a led sub-cluster has to do, by model and by GPU: what plans of the next epoch are made from.
+//! The load of a led sub-cluster, by model and by GPU: the input of the next partition plan.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,29 +6,29 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use symphony_types::{GpuId, ModelId};
 
-/// What is counted of a model; only its worker adds to it.
+/// Counts of a model; written by its worker only.
 #[derive(Debug, Default)]
 pub(crate) struct ModelCounts {
     pub(crate) arrived_items: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) executed: AtomicU64,
-    /// Not a count: how many requests wait now.
+    /// A gauge: how many requests wait now.
     pub(crate) queued: AtomicU64,
 }
 
-/// What is counted of a GPU; only its link adds to it.
+/// Counts of a GPU; written by its link only.
 #[derive(Debug, Default)]
 pub(crate) struct GpuCounts {
     pub(crate) busy_ns: AtomicU64,
     pub(crate) plans: AtomicU64,
 }
 
-/// A model of a led sub-cluster, since it is served there under this lead.
+/// The load of a model since this lead began to serve it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelLoad {
-    /// Items of the requests that came, those left out that a former lead had.
+    /// Items of the requests that arrived, without those that a former lead had already.
     pub arrived_items: u64,
-    /// Requests given up.
+    /// Requests dropped.
     pub dropped: u64,
     /// Requests whose batch ran.
     pub executed: u64,
@@ -36,16 +36,16 @@ pub struct ModelLoad {
     pub queued: u64,
 }
 
-/// A GPU of a led sub-cluster, since it is linked under this lead.
+/// The load of a GPU since this lead linked it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuLoad {
-    /// Execution time of its batches, summed, in nanoseconds.
+    /// Sum of execution times of its batches, in nanoseconds.
     pub busy_ns: u64,
-    /// Batches.
+    /// Batches run.
     pub plans: u64,
 }
 
-/// What is counted, by whom it is of. Kept for as long as the lead lasts or the model is served.
+/// Counts by model and GPU, kept until the lead ends or the model leaves.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
     models: RwLock<BTreeMap<ModelId, Arc<ModelCounts>>>,

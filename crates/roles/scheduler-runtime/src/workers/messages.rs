@@ -1,4 +1,4 @@
-//! What the workers of one sub-cluster are told.
+//! Messages to the workers of one sub-cluster.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,36 +15,36 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::workers::load::ModelCounts;
 
-/// To a model worker. GPUs and models are ordinals of the sub-cluster unless they carry an id type.
+/// To a model worker. GPUs and models are ordinals of the sub-cluster, except where they have an id type.
 #[derive(Debug)]
 pub(crate) enum ModelMessage {
-    /// Serve this model, and count what it has to do.
+    /// Serve this model, and count its load.
     Add { model: ModelId, ordinal: u32, config: Box<ModelQueueConfig>, counts: Arc<ModelCounts> },
-    /// The profile of a model on a class of GPUs that has come up since it is served.
+    /// The profile of a served model on a class of GPUs that has appeared since.
     Profile { model: ModelId, class: GpuClass, profile: Box<LatencyProfile> },
-    /// How long a model's inputs take to come.
+    /// How long a model's inputs take to arrive.
     DataDelay { model: ModelId, data: DataDelay },
     /// The sub-cluster has GPUs of these classes now.
     Classes { classes: GpuClasses },
-    /// Whether every backend that is linked is cordoned or draining: what waits then waits for nobody.
+    /// Whether all linked backends are cordoned or draining: then nothing will run waiting requests.
     AllDrained(bool),
-    /// Serve it no longer.
+    /// Stop serving it.
     Remove { model: ModelId },
-    /// Plans for this GPU go there.
+    /// Sets where plans for this GPU are sent.
     Route { gpu: u32, route: GpuRoute },
-    /// The GPU is lost, with everything sent to it under that seal.
+    /// The GPU is lost, with all plans sent to it under that seal.
     Unroute { gpu: u32, seal: Seal },
-    /// A frontend is there. What it announced on an earlier link it will announce again.
+    /// A frontend has linked. It will announce again what it announced on an earlier link.
     Frontend { peer: Peer, sender: LinkSender<ToFrontend> },
-    /// The link has ended; what its frontend still wants it will announce again.
+    /// The link has ended; its frontend will announce again what it still wants.
     FrontendGone { peer: Peer },
     /// Requests; their budgets count from `received`.
     Submit { peer: Peer, received: Time, requests: Vec<RequestHeader>, redriven: bool },
     /// Requests whose clients have gone.
     Cancel { frontend: FrontendId, boot: BootId, requests: Vec<(u64, u32)> },
-    /// The rank worker gives a GPU; `plan` is the next on it.
+    /// The rank worker grants a GPU; `plan` is the next plan on it.
     Grant { ordinal: u32, class: GpuClass, free_at: Time, plan: PlanId, why: GrantWhy },
-    /// What the sub-cluster says to all its models.
+    /// A signal of the sub-cluster to all its models.
     Pool(PoolSignal),
     /// A plan is done; it started `start_late` after its planned start and took `latency`. Some of its requests may
     /// have failed.
@@ -63,11 +63,11 @@ pub(crate) enum ModelMessage {
     Panic,
 }
 
-/// Numbers the times that a GPU came into use, over all links and lives of its backend. What speaks of an older one is
-/// stale: the plans of a new seal count from 1 again.
+/// A number for each time that a GPU came into use, unique over all links and boots of its backend. Messages about an
+/// older seal are stale: the plans of a new seal count from 1 again.
 pub(crate) type Seal = u64;
 
-/// A plan of a GPU, or the place for one.
+/// A plan of a GPU, or its reserved number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PlanId {
     pub(crate) gpu: u32,
@@ -75,8 +75,8 @@ pub(crate) struct PlanId {
     pub(crate) sequence: u64,
 }
 
-/// One link of one life of a frontend. The end of a link is told by another task than the beginning of the next one,
-/// and may be told later.
+/// One link of one boot of a frontend. Different tasks report the end of a link and the beginning of the next,
+/// possibly in the wrong order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) frontend: FrontendId,
@@ -84,7 +84,7 @@ pub(crate) struct Peer {
     pub(crate) link: u64,
 }
 
-/// Where the plans of a GPU go.
+/// The route of a GPU's plans.
 #[derive(Clone, Debug)]
 pub(crate) struct GpuRoute {
     pub(crate) gpu: GpuId,
@@ -109,16 +109,16 @@ pub(crate) enum RankMessage {
     Done { plan: PlanId, free_at: Time },
     /// A plan had its turn and did not run.
     Refused { plan: PlanId },
-    /// What the models of a worker saw and gave up since it told last.
+    /// The arrivals and losses of a worker's models since its last account.
     Account(Box<Account>),
-    /// Whole GPUs are to be left idle.
+    /// Keep whole GPUs idle.
     Consolidate,
-    /// The model is gone.
+    /// The model has left.
     Forget { ordinal: u32 },
-    /// The GPU is given to nobody any more; `round` comes back once no plan can follow those that were sent.
+    /// Stop granting the GPU; `round` is sent to `done` once no plan can follow those already sent.
     Retire { gpu: u32, seal: Seal, round: u64, done: UnboundedSender<u64> },
-    /// A retired GPU may be given again.
+    /// The retired GPU may be granted again.
     Resume { gpu: u32, seal: Seal },
-    /// The GPU is too slow to be given to anybody, or is not any more.
+    /// The GPU is too slow to be granted (`out`), or has recovered.
     Quarantine { gpu: u32, out: bool },
 }

@@ -1,5 +1,4 @@
-//! The workers of one sub-cluster: hosts of the decision objects of `symphony-scheduler`, and what they tell each
-//! other.
+//! The workers of one sub-cluster: hosts of the decision objects of `symphony-scheduler`, and their messages.
 
 pub(crate) mod corrections;
 pub(crate) mod counters;

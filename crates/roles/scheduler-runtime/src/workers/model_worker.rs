@@ -36,53 +36,53 @@ use models::ModelSlot;
 pub use recovery::REDRIVE_WAIT;
 use recovery::Recovery;
 
-/// Owner of some of the sub-cluster's models.
+/// Hosts the queues of some of the sub-cluster's models.
 pub(crate) struct ModelWorker {
     inbox: Arc<Inbox<ModelMessage>>,
     rank: Arc<Inbox<RankMessage>>,
     offers: Arc<OfferBoard>,
     slots: Vec<Option<ModelSlot>>,
-    /// The classes that the sub-cluster has GPUs of, once somebody has said.
+    /// The classes of the sub-cluster's GPUs, once known.
     classes: GpuClasses,
-    /// No backend that is linked takes work.
+    /// All linked backends are cordoned or draining.
     all_drained: bool,
     by_id: IdMap<ModelId, usize>,
     by_ordinal: IdMap<u32, usize>,
     wakes: MinTree,
-    /// Slots and classes whose newest offer waits to be published: a burst of requests makes one.
+    /// Slots and classes whose newest offer is not published yet: a burst of requests makes one offer.
     offering: Vec<(usize, GpuClass)>,
-    /// The frame at hand. Messages behind it wait: they may be about its requests.
+    /// The frame in progress. Messages behind it wait, since they may concern its requests.
     at_hand: Option<AtHand>,
     frontends: IdMap<FrontendId, FrontendPeer>,
-    /// Whether some frontend has outcomes to be sent.
+    /// Whether outcomes wait to be sent to frontends.
     ended: bool,
     /// By ordinal of the GPU.
     routes: Vec<Option<GpuRoute>>,
-    /// Plans of this turn: their place, when they start, and what the backend is told.
+    /// Plans of this turn: place, start, and message to the backend.
     outgoing: Vec<(PlanId, Time, Execute)>,
     sent: SentPlans,
-    /// Where the ends of batches go, to be learnt from.
+    /// The queue of ended batches for the learner.
     runs: Option<Arc<ArrayQueue<Run>>>,
     log: RecorderQueue,
-    /// What the rank worker is told once the plans of the turn are on their links: it may give a GPU to a model of
-    /// another worker at once, whose plan must not overtake the one before it.
+    /// Messages to the rank worker, held until the plans of the turn are on their links. It may grant a GPU to a model
+    /// of another worker at once, whose plan must not overtake the plan before it.
     answers: Vec<RankMessage>,
-    /// When the rank worker is told the next account.
+    /// When the next account is sent to the rank worker.
     account_at: Time,
-    /// Whether models that shed saw something that it has not been told.
+    /// Whether models that shed have news for the next account.
     untold: bool,
-    /// Whether the rank worker has messages or offers that it has not been woken for.
+    /// Whether the rank worker has unread messages or offers and was not woken for them.
     told_rank: bool,
     recovery: Option<Recovery>,
-    /// Requests that a backend had when it was sealed. They are run again only if that backend is lost.
+    /// Requests that a backend had when it was sealed. They run again only if that backend is lost.
     known: HashMap<RequestId, Seal>,
-    /// Those of them that were announced again, and so are still wanted.
+    /// Known requests that were announced again, and so are still wanted.
     awaited: HashMap<Seal, Vec<(ModelId, Request)>>,
     actions: ModelActions,
     check: PlanCheck,
     tape: TapeRecorder,
     metrics: Arc<WorkerMetrics>,
-    /// The turn at hand.
+    /// The number of the current turn.
     turn: u64,
 }
 
@@ -129,19 +129,19 @@ impl ModelWorker {
         }
     }
 
-    /// The same, recorded.
+    /// Sets the tape.
     pub(crate) fn with_tape(mut self, tape: TapeRecorder) -> Self {
         self.tape = tape;
         self
     }
 
-    /// The same, in which re-driven requests wait for so long from now on.
+    /// Sets how long re-driven requests wait, counted from `now`.
     pub(crate) fn with_redrive_wait(mut self, now: Time, wait: Nanos) -> Self {
         self.recovery = Some(Recovery { until: now + wait, held: Vec::new() });
         self
     }
 
-    /// The same, with somebody who learns from the ends of batches.
+    /// Sets the queue of ended batches, which a learner reads.
     pub(crate) fn with_runs(mut self, runs: Option<Arc<ArrayQueue<Run>>>) -> Self {
         self.runs = runs;
         self
@@ -186,7 +186,7 @@ impl ModelWorker {
                 }
             }
             ModelMessage::Submit { peer, received, requests, redriven } => {
-                // What comes from a former link was, or will be, announced again on the new one.
+                // Requests from a former link were, or will be, announced again on the new one.
                 if self.is_linked(peer) {
                     let requests = requests.into_iter();
                     self.at_hand = Some(AtHand::Requests(Arriving { peer, received, requests, redriven }));
@@ -207,7 +207,7 @@ impl ModelWorker {
                 let ran = sent.ran(&failed);
                 self.note_end(&sent, BatchEnd::Done { start_late, latency });
                 self.tell_run(plan.gpu, &sent, ran, latency);
-                // What was not run as planned says nothing of how well it was planned.
+                // The latency of a batch that did not run as planned says nothing about the plan.
                 let latency = if ran == Ran::Whole { latency } else { sent.predicted };
                 if ran == Ran::Whole {
                     self.metrics.execution_errors.record(sent.predicted, latency);
@@ -233,8 +233,8 @@ impl ModelWorker {
                 let _ = until.recv();
             }
             #[cfg(test)]
-            // Without the words of a panic: to find those of a program that is not optimised can take longer than
-            // relapses are remembered.
+            // Without a panic message: in an unoptimised program, printing one can take longer than relapses are
+            // remembered.
             ModelMessage::Panic => std::panic::resume_unwind(Box::new("planted")),
         }
     }
@@ -274,7 +274,7 @@ impl Worker for ModelWorker {
             self.tell_account(now);
             handled += 1;
         }
-        // A turn without plans has nothing to wait for: on a shared thread its offers are ranked in the same turn.
+        // A turn without plans need not wait: on a shared thread its offers are ranked in the same turn.
         if self.outgoing.is_empty() {
             self.answer_rank();
         }
@@ -282,7 +282,8 @@ impl Worker for ModelWorker {
             return TurnEnd { wake_at: Time::ZERO, handled };
         }
         let recovery = self.recovery.as_ref().map_or(Time::NEVER, |recovery| recovery.until);
-        // Told with the next input, the account of a quiet worker would count as of then, however old it is.
+        // A quiet worker must still send its account in time: sent with the next input, an old account would count as
+        // new.
         let account_at = if self.untold { self.account_at } else { Time::NEVER };
         TurnEnd { wake_at: recovery.min(account_at).min(Time::from_nanos(self.wakes.min_key())), handled }
     }

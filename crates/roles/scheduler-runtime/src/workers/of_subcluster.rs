@@ -1,4 +1,4 @@
-//! The workers of one sub-cluster: where they sit, and the ways to them.
+//! The workers of one sub-cluster: their threads and inboxes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,24 +28,24 @@ use crate::workers::rank_worker::RankWorker;
 use crate::workers::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
 use symphony_controllers::{Learner, LearningSettings, Run};
 
-/// Ends of batches that wait to be learnt from: at ten collections a second those of five thousand batches, in 16 KB,
-/// since a replica may lead hundreds of sub-clusters. What does not find room is not learnt from.
+/// Ended batches that wait for the learner: at ten collections a second those of five thousand batches per second, in
+/// 16 KB, since a replica may lead hundreds of sub-clusters. Further ends are not learnt from.
 pub(crate) const RUNS_WAITING_MAX: usize = 512;
 
-/// How sub-clusters' decisions are made.
+/// The configuration of sub-clusters' decisions.
 #[derive(Clone, Debug)]
 pub struct DecisionConfig {
-    /// Model threads of each lead, beside a rank thread of its own; 0 lets all leads share threads.
+    /// Model threads of each lead, beside its own rank thread; 0 lets all leads share threads.
     pub model_threads: u32,
-    /// Shared threads; 0 for as many as there are cores, at most eight.
+    /// Shared threads; 0 for one per core, at most eight.
     pub shared_threads: u32,
     /// How the threads wait.
     pub threads: ThreadPolicy,
-    /// Pinned threads take cores from this one on.
+    /// The first core that pinned threads use.
     pub first_core: usize,
-    /// What each model worker keeps for explanations; none records nothing, to measure what recording costs.
+    /// The size of each model worker's flight recorder; none switches recording off, to measure its cost.
     pub recorder: Option<RecorderLimits>,
-    /// What is learnt from the ends of batches.
+    /// What is learnt from ended batches.
     pub learning: LearningSettings,
     /// How long re-driven requests wait for backends that have not answered the seal.
     pub redrive_wait: Nanos,
@@ -67,42 +67,43 @@ impl Default for DecisionConfig {
     }
 }
 
-/// The ways to the workers of a sub-cluster.
+/// Access to the workers of a sub-cluster.
 #[derive(Debug)]
 pub(crate) struct Workers {
-    /// The sub-cluster's, for logs.
+    /// The sub-cluster's name, for logs.
     pub(crate) name: String,
     pub(crate) clock: Clock,
     pub(crate) rank: Arc<Inbox<RankMessage>>,
     /// `models[model % models.len()]` serves a model.
     pub(crate) models: Arc<[Arc<Inbox<ModelMessage>>]>,
-    /// What the links count; several tasks do.
+    /// Counters of the links; written by several tasks.
     pub(crate) link_counters: Counters,
-    /// What models and GPUs have to do.
+    /// The load of models and GPUs.
     pub(crate) loads: Loads,
-    /// Ends of batches, for the learner; none if nothing is learnt.
+    /// Ended batches, for the learner; none if nothing is learnt.
     pub(crate) runs: Option<Arc<ArrayQueue<Run>>>,
     pub(crate) learner: Mutex<Learner>,
     metrics: Vec<Arc<WorkerMetrics>>,
-    /// One per model worker, if anything is recorded.
+    /// One recorder per model worker, if decisions are recorded.
     pub(crate) recorders: Vec<SharedRecorder>,
-    /// Models by the ordinal that they had last.
+    /// The last model of each ordinal.
     pub(crate) ordinals: RwLock<HashMap<u32, ModelId>>,
     /// GPU kinds, by class.
     pub(crate) kinds: RwLock<Vec<String>>,
-    /// How long inputs take at most, by what backends have measured.
+    /// How long inputs take at most, as measured by the backends.
     pub(crate) payload_delay: Mutex<Option<PayloadDelay>>,
     numbers: AtomicU64,
     slots: Vec<Slot>,
 }
 
 impl Workers {
-    /// Whether ends of batches wait to be learnt from.
+    /// Whether ended batches wait for the learner.
     pub(crate) fn has_runs(&self) -> bool {
         self.runs.as_ref().is_some_and(|runs| !runs.is_empty())
     }
 
-    /// Slots the workers of sub-cluster `name` on threads of their own or on shared ones; recorded if there are tapes.
+    /// Installs the workers of sub-cluster `name` on threads of their own or on shared ones; recorded if there are
+    /// tapes.
     ///
     /// # Errors
     /// If the system refuses a thread.
@@ -153,7 +154,7 @@ impl Workers {
         let metrics_of_rank = measured(WorkerKind::Rank);
         let tape = tape("rank", &metrics_of_rank);
         let rank_worker = RankWorker::new(Arc::clone(&rank), offers, Arc::clone(&models), metrics_of_rank);
-        // Behind the models in the same group, if it is the same.
+        // If there is only one group, the rank worker comes behind the models in it.
         groups[0].push(Box::new(rank_worker.with_tape(tape)));
         for (slot, group) in slots.iter().zip(groups) {
             slot.install(group);
@@ -177,32 +178,33 @@ impl Workers {
         }))
     }
 
-    /// Nothing is decided any more. The workers are let go of as soon as their threads come to it.
+    /// Stops all decisions. The workers are dropped when their threads next run.
     pub(crate) fn stop(&self) {
         self.slots.iter().for_each(Slot::leave);
     }
 
-    /// The thread where GPUs are ranked; with shared threads the one where everything is decided.
+    /// The thread that ranks GPUs; with shared threads it decides everything.
     pub(crate) fn thread(&self) -> &str {
         self.slots.first().map_or("", |slot| &slot.thread.name)
     }
 
-    /// Whether some of them sit on this thread.
+    /// Whether some of the workers run on this thread.
     pub(crate) fn sit_on(&self, thread: &DecisionThread) -> bool {
         self.slots.iter().any(|slot| slot.thread.number == thread.number)
     }
 
-    /// Whether one of those on this thread has the turn: if the thread hangs, it is for what this lead decides.
+    /// Whether one of the workers on this thread is in its turn: if the thread hangs, this lead's decision is the
+    /// cause.
     pub(crate) fn have_the_turn_on(&self, thread: &DecisionThread) -> bool {
         self.slots.iter().any(|slot| slot.thread.number == thread.number && slot.waker.is_in_turn())
     }
 
-    /// Whether one of them has panicked: the others are of no use without it.
+    /// Whether a worker has panicked: the others are useless without it.
     pub(crate) fn have_failed(&self) -> bool {
         self.slots.iter().any(|slot| slot.waker.has_failed())
     }
 
-    /// A number larger than all before it: what it names is newer than what an older one names.
+    /// The next number of an increasing sequence: a larger number is newer.
     pub(crate) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -234,18 +236,18 @@ impl Workers {
         models.map(|metrics| metrics.counters.requests.load(Ordering::Relaxed))
     }
 
-    /// GPU time that deferred batches of all that was asked would have taken.
+    /// GPU time that all requests would have taken in deferred batches.
     pub(crate) fn demand(&self) -> Nanos {
         Nanos::new(self.metrics.iter().map(|metrics| metrics.demand_ns.load(Ordering::Relaxed)).sum())
     }
 
-    /// How hard the sub-cluster is pressed.
+    /// The pressure on the sub-cluster.
     pub(crate) fn pressure(&self) -> Pressure {
         let now = self.clock.now();
         self.metrics.iter().map(|metrics| metrics.pressure(now)).max().unwrap_or_default()
     }
 
-    /// How far measured execution times were from predicted ones.
+    /// The error of predicted execution times.
     pub(crate) fn execution_errors(&self) -> ErrorCounts {
         let mut all = ErrorCounts::default();
         self.metrics.iter().for_each(|metrics| all.merge(&metrics.execution_errors.read()));

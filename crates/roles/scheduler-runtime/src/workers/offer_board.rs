@@ -1,7 +1,7 @@
 //! One slot per model and class of GPUs for its newest candidate, and a set of the slots that changed.
 //!
-//! A model thread overwrites its slot with every change; the rank thread reads only what changed, once. So its work
-//! grows with turns and batches, not with requests (DESIGN section 7).
+//! A model thread overwrites its slot with every change; the rank thread reads each changed slot once. So the rank
+//! thread's work grows with turns and batches, not with requests (DESIGN section 7).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use crossbeam::queue::ArrayQueue;
 use symphony_scheduler::Candidate;
 use symphony_types::{GPU_CLASSES_MAX, GpuClass};
 
-/// The most models one sub-cluster serves: as many as the bits of 64 words, whose own bits fill one word.
+/// The most models of one sub-cluster: one per bit of 64 words, whose own bits fill one word.
 pub const SUBCLUSTER_MODELS_MAX: usize = 64 * 64;
 
-/// A model's word on a class of GPUs: grants answered so far, and its candidate.
+/// A model's entry for a class of GPUs: grants answered so far, and its candidate.
 pub(crate) type Offer = (u64, Option<Candidate>);
 
-/// One board for each class of GPUs; those beyond the first are made when a model first offers something to such GPUs.
+/// One board for each class of GPUs; boards beyond the first are made at the first offer for their class.
 #[derive(Debug)]
 pub(crate) struct OfferBoard {
     models: usize,
@@ -36,15 +36,15 @@ impl OfferBoard {
         self.classes[class.index()].get_or_init(|| ClassBoard::new(self.models))
     }
 
-    /// The newest wins. The caller rings the waker, once for all it publishes.
+    /// Publishes an offer in place of the previous one. The caller wakes the rank worker once for all it publishes.
     pub(crate) fn publish(&self, model: u32, class: GpuClass, offer: Offer) {
         self.of_class(class).publish(model, offer);
     }
 
-    /// Takes the offers published since the last call, and returns whether some were left because `limit` was reached.
-    /// A word's models are taken together, so each class may add a few more. The next call goes on behind `last_word`,
-    /// the last word looked at: busy models with small ordinals do not keep the others waiting. Nor does a busy class:
-    /// each may fill the limit by itself.
+    /// Takes the offers published since the last call, and returns whether some remain because of `limit`. Models of
+    /// one word are taken together, so each class may exceed the limit by a few. The next call continues behind
+    /// `last_word`, the last word read: busy models with small ordinals do not starve the others. The limit holds for
+    /// each class by itself, so neither does a busy class.
     pub(crate) fn take(
         &self,
         last_word: &mut [u32; GPU_CLASSES_MAX],
@@ -67,11 +67,11 @@ const WORD_MODELS: usize = 64;
 /// The slots of one class.
 #[derive(Debug)]
 struct ClassBoard {
-    /// By word, each made when one of its models first offers something: a lead of a few models has a few slots and not
-    /// thousands, which a replica that takes over a thousand leads would have to make at once.
+    /// By word, each allocated at the first offer of its models. A lead of a few models has a few slots instead of
+    /// thousands, which a take-over of a thousand leads would have to allocate at once.
     slots: Vec<OnceLock<Box<[ArrayQueue<Offer>]>>>,
     dirty: Vec<AtomicU64>,
-    /// Which words of `dirty` are not zero: a turn without offers costs one look, however many models there are.
+    /// Which words of `dirty` are not zero: a turn without offers reads one word, for any number of models.
     dirty_words: AtomicU64,
 }
 
@@ -88,7 +88,7 @@ impl ClassBoard {
         let model = model as usize;
         let slots = || (0..WORD_MODELS).map(|_| ArrayQueue::new(1)).collect();
         self.slots[model / WORD_MODELS].get_or_init(slots)[model % WORD_MODELS].force_push(offer);
-        // In this order: whoever sees the word's bit finds the model's, and whoever sees that finds the offer.
+        // In this order: a reader that sees the word's bit finds the model's bit, and with it the offer.
         self.dirty[model / WORD_MODELS].fetch_or(1 << (model % WORD_MODELS), Ordering::Release);
         self.dirty_words.fetch_or(1 << (model / WORD_MODELS), Ordering::Release);
     }

@@ -24,16 +24,16 @@ struct GpuPlans {
     next: u64,
     /// Plans that have ended.
     ended: u64,
-    /// Whether the GPU is out with a model.
+    /// Whether the GPU is granted to a model.
     granted: bool,
-    /// Whether it is to be given to nobody.
+    /// Whether grants of it have stopped.
     retired: bool,
-    /// Whether it is too slow to be given to anybody. Outlives its seals: the GPU is the same.
+    /// Whether it is too slow to be granted. Kept across seals: the GPU is the same.
     quarantined: bool,
-    /// When everything sent will be done, as far as is known.
+    /// When all plans sent will be done, as far as is known.
     free_at: Time,
-    /// The predicted end of the last plan that was sent; only the backend's word moves it back. Here, where the plans
-    /// of all model workers meet, S1 is checked against it.
+    /// The predicted end of the last plan that was sent; only the backend's report makes it earlier. S1 is checked
+    /// against it here, where the plans of all model workers meet.
     busy_until: Time,
 }
 
@@ -43,7 +43,7 @@ impl GpuPlans {
         self.next.saturating_sub(1 + self.ended)
     }
 
-    /// Whether the backend has still to report the end of a plan.
+    /// Whether the backend has yet to report the end of a plan.
     const fn report_due(&self) -> bool {
         self.plans_out() > 0
     }
@@ -55,7 +55,7 @@ impl GpuPlans {
     }
 }
 
-/// Owner of the sub-cluster's GPUs.
+/// Hosts the ranker of the sub-cluster's GPUs.
 #[derive(Debug)]
 pub(crate) struct RankWorker {
     ranker: GpuRanker,
@@ -65,21 +65,21 @@ pub(crate) struct RankWorker {
     offers: Arc<OfferBoard>,
     /// Offers taken from the board in this turn.
     offered: Vec<(u32, GpuClass, Offer)>,
-    /// Where the board was left, by class.
+    /// The last word read from the board, by class.
     last_word: [u32; GPU_CLASSES_MAX],
     models: Arc<[Arc<Inbox<ModelMessage>>]>,
-    /// Which of them have grants or a pressure that they have not been woken for.
+    /// Which model workers have unread grants or pressure and were not woken for them.
     told: Vec<bool>,
     gpus: Vec<GpuPlans>,
-    /// Whom to tell, and with which number, once a retired GPU is not out any more.
+    /// The GPUs that retire while granted: the receiver of the answer, and its number.
     retiring: IdMap<u32, (u64, UnboundedSender<u64>)>,
     actions: Vec<RankAction>,
     wake_at: Time,
-    /// The turn in which the timer was armed.
+    /// The turn that armed the timer.
     armed_in: u64,
     tape: TapeRecorder,
     metrics: Arc<WorkerMetrics>,
-    /// The turn at hand.
+    /// The number of the current turn.
     turn: u64,
 }
 
@@ -112,7 +112,7 @@ impl RankWorker {
         }
     }
 
-    /// The same, recorded.
+    /// Sets the tape.
     pub(crate) fn with_tape(mut self, mut tape: TapeRecorder) -> Self {
         tape.ranker(0, 0);
         tape.pool();
@@ -127,7 +127,7 @@ impl RankWorker {
             match action {
                 RankAction::Grant { model, gpu, class, free_at, why } => {
                     let gpu = gpu.get();
-                    // The ranker knows only GPUs that were sealed here, and forgets those that are lost.
+                    // The ranker knows only GPUs that were sealed here, and forgets lost ones.
                     let Some(plans) = self.gpus.get_mut(gpu as usize) else { continue };
                     let Some(seal) = plans.seal else { continue };
                     if free_at < plans.busy_until {
@@ -157,7 +157,7 @@ impl RankWorker {
     fn receive(&mut self, now: Time, message: RankMessage) {
         match message {
             RankMessage::Release { ordinal, plan, free_at, used } => {
-                // A grant from before the GPU was lost: it is not out with that model any more.
+                // A grant from before the GPU was lost: the model no longer has it.
                 let Some(plans) = self.under_seal(plan.gpu, plan.seal).filter(|plans| plans.granted) else { return };
                 plans.granted = false;
                 plans.next += u64::from(used);
@@ -227,7 +227,7 @@ impl RankWorker {
                 }
                 let plans = &mut self.gpus[slot];
                 plans.quarantined = out;
-                // One that is out with a model is told when it comes back, one that is not sealed when it is.
+                // A granted GPU is answered for when it returns, an unsealed one when it is sealed.
                 if plans.seal.is_some() && !plans.granted {
                     let (free_at, report_due) = (plans.usable_at(), plans.report_due());
                     self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at, report_due });
@@ -242,7 +242,7 @@ impl RankWorker {
         self.gpus.get_mut(gpu as usize).filter(|plans| plans.seal == Some(seal))
     }
 
-    /// Every model worker is told the signal, whenever it is found anew.
+    /// Every model worker gets each new signal.
     fn account(&mut self, now: Time, account: Account) {
         let (gpus_idle, gpus) = (self.ranker.gpus_idle(), self.ranker.gpus());
         let input = PoolInput { account, gpus_idle, gpus, consolidate: self.consolidate };
@@ -259,21 +259,21 @@ impl RankWorker {
 
     fn tell_retired(&mut self, gpu: u32) {
         if let Some((round, done)) = self.retiring.remove(&gpu) {
-            // Its link is gone: then so is the GPU.
+            // If the link has ended, the GPU has too.
             let _ = done.send(round);
         }
     }
 
-    /// A plan has ended: there is room for another, and perhaps the backend says when.
+    /// A plan has ended: there is room for another, and the backend may have reported when the GPU is free.
     fn ended(&mut self, now: Time, plan: PlanId, free_at: Option<Time>) {
         let Some(plans) = self.under_seal(plan.gpu, plan.seal) else { return };
-        // The release of a plan may come after its report, on another thread's way.
+        // A plan's release may arrive after its report, on another thread's path.
         plans.ended = plans.ended.max(plan.sequence);
         if plans.granted {
             return;
         }
         if let Some(free_at) = free_at {
-            // A report about an older plan knows nothing of those sent since: it can only put the end off.
+            // A report about an older plan does not cover later ones: it may only postpone the end.
             let newest = plans.next == plan.sequence + 1;
             plans.free_at = if newest { free_at } else { free_at.max(plans.free_at) };
             plans.busy_until = plans.free_at;
@@ -359,7 +359,7 @@ mod tests {
             Self { worker, rank, model, offers, clock }
         }
 
-        /// Tells the worker something, with a candidate that wants to run at once.
+        /// Sends the worker a message, with a candidate that wants to run at once.
         fn turn(&mut self, answered: u64, message: RankMessage) -> Option<PlanId> {
             let start = self.clock.now();
             let latest = start + Nanos::from_millis(60_000);
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(scene.turn(1, RankMessage::Lost { gpu: 0, seal: 1 }), None);
         let after = scene.turn(1, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 2, free_at }).unwrap();
         assert_eq!(after, PlanId { gpu: 0, seal: 2, sequence: 1 });
-        // It neither frees the GPU, which is out again, nor counts a plan.
+        // The stale message neither frees the GPU, which is granted again, nor counts a plan.
         let stale = RankMessage::Release { ordinal: 0, plan: before, free_at, used: true };
         assert_eq!(scene.turn(2, stale), None, "S1: granted while it is out");
         let answer = RankMessage::Release { ordinal: 0, plan: after, free_at, used: true };
@@ -407,11 +407,11 @@ mod tests {
             scene.turn(0, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at: now }).unwrap();
         let used = |plan| RankMessage::Release { ordinal: 0, plan, free_at: busy, used: true };
         assert_eq!(scene.turn(1, used(first)), None, "busy");
-        // The backend says that the plan has ended early: a grant overlaps nothing then.
+        // The backend reports an early end of the plan: then the grant overlaps nothing.
         let second = scene.turn(1, RankMessage::Done { plan: first, free_at: now }).unwrap();
         assert_eq!(scene.turn(2, used(second)), None, "busy");
         assert_eq!(violations(&scene), 0);
-        // A planted fault: the ranker takes the GPU for free, whatever runs there.
+        // A planted fault: the ranker considers the GPU free although a plan runs.
         scene.worker.step(scene.clock.now(), RankInput::BusyUntil { gpu, free_at: now, report_due: false });
         assert!(matches!(scene.model.pop(), Some(ModelMessage::Grant { .. })), "the fault changes nothing");
         assert_eq!(violations(&scene), 1);
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!(scene.turn(1, sealed(2)), None, "the same GPU");
         let again = scene.turn(1, out(false));
         assert_eq!(again, Some(PlanId { gpu: 0, seal: 2, sequence: 1 }));
-        // Told before it was ever sealed.
+        // Quarantined before its first seal.
         let mut scene = Scene::new();
         assert_eq!(scene.turn(0, out(true)), None);
         assert_eq!(scene.turn(0, sealed(1)), None);

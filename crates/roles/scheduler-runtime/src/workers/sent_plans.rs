@@ -1,4 +1,4 @@
-//! The plans a model worker has sent and not heard the end of.
+//! The plans that a model worker has sent, until their ends are reported.
 
 use std::collections::HashSet;
 
@@ -7,14 +7,14 @@ use symphony_types::{FailReason, ModelId, Nanos, RequestId, Time};
 
 use crate::workers::messages::{PlanId, Seal};
 
-/// Plans of which nothing was heard this long after their predicted end are forgotten.
+/// Plans without a report this long after their predicted end are forgotten.
 const PLAN_MEMORY: Nanos = Nanos::from_millis(10_000);
 
-/// A plan that is over its predicted end by as long as it was to take, and by this at least, is on a GPU that does not
-/// answer: executions vary by less, and reports are not under way for so long.
+/// A GPU is silent if a plan is late by its predicted duration and by at least this: execution times vary by less, and
+/// reports do not travel for so long.
 const SILENT_AFTER: Nanos = Nanos::from_millis(300);
 
-/// Emptied lists of requests that are kept for the next plans: enough for a burst of reports.
+/// Empty request lists kept for reuse: enough for a burst of reports.
 const SPARE_LISTS_MAX: usize = 256;
 
 /// A plan as it was sent.
@@ -24,28 +24,28 @@ pub(crate) struct SentPlan {
     pub(crate) end: Time,
     pub(crate) predicted: Nanos,
     pub(crate) requests: Vec<Request>,
-    /// Its number in the recorder, if it is there.
+    /// Its number in the recorder, if it is recorded.
     pub(crate) record: Option<u64>,
 }
 
-/// What ran of a plan.
+/// What part of a plan ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ran {
     /// All of it.
     Whole,
-    /// A batch of so many items: the inputs of the others had not come.
+    /// A batch of this many items: the inputs of the others had not come.
     Items(u32),
-    /// Nothing, or to no end: the batch failed.
+    /// Nothing, or without a result: the batch failed.
     Failed,
 }
 
 impl SentPlan {
-    /// Items in it.
+    /// Items of the plan.
     pub(crate) fn items(&self) -> u32 {
         self.requests.iter().map(|request| request.items).sum()
     }
 
-    /// What ran of it, by the requests that failed and why.
+    /// The part of the plan that ran, by the requests that failed and their reasons.
     pub(crate) fn ran(&self, failed: &[(RequestId, FailReason)]) -> Ran {
         if failed.is_empty() {
             return Ran::Whole;
@@ -58,18 +58,18 @@ impl SentPlan {
     }
 }
 
-/// Plans by GPU. A GPU has two or three at most (the rank worker sees to that), so every look-up is a glance.
+/// Plans by GPU. A GPU has at most two or three (the rank worker ensures it), so look-ups are linear.
 #[derive(Debug, Default)]
 pub(crate) struct SentPlans {
     by_gpu: Vec<Vec<(PlanId, SentPlan)>>,
     spare: Vec<Vec<Request>>,
-    /// Every request in `by_gpu`, made when it is asked for and dropped with the next change: it is asked for only
-    /// while a frontend announces its requests again, thousands at a time.
+    /// Every request in `by_gpu`, built on demand and dropped with the next change: needed only while a frontend
+    /// announces its requests again, thousands at a time.
     requests: Option<HashSet<RequestId>>,
 }
 
 impl SentPlans {
-    /// Books a plan that was sent at `now`.
+    /// Records a plan that was sent at `now`.
     pub(crate) fn insert(
         &mut self,
         now: Time,
@@ -92,7 +92,7 @@ impl SentPlans {
         plans.push((id, SentPlan { model, end, predicted, requests: list, record }));
     }
 
-    /// Takes a plan out.
+    /// Removes a plan.
     pub(crate) fn take(&mut self, id: PlanId) -> Option<SentPlan> {
         let plans = self.by_gpu.get_mut(id.gpu as usize)?;
         let index = plans.iter().position(|(other, _)| *other == id)?;
@@ -100,7 +100,7 @@ impl SentPlans {
         Some(plans.swap_remove(index).1)
     }
 
-    /// Takes out the oldest plan that a GPU got under `seal`.
+    /// Removes the oldest plan that a GPU got under `seal`.
     pub(crate) fn take_oldest(&mut self, gpu: u32, seal: Seal) -> Option<SentPlan> {
         let plans = self.by_gpu.get(gpu as usize)?;
         let under_seal = plans.iter().map(|(id, _)| *id).filter(|id| id.seal == seal);
@@ -108,14 +108,14 @@ impl SentPlans {
         self.take(oldest)
     }
 
-    /// Whether a GPU has a plan under `seal` whose end should have been reported long ago.
+    /// Whether a GPU has a plan under `seal` whose report is long overdue.
     pub(crate) fn is_silent(&self, now: Time, gpu: u32, seal: Seal) -> bool {
         let overdue =
             |(id, plan): &(PlanId, SentPlan)| id.seal == seal && plan.end + plan.predicted.max(SILENT_AFTER) < now;
         self.by_gpu.get(gpu as usize).is_some_and(|plans| plans.iter().any(overdue))
     }
 
-    /// Gives a plan's memory back once it is done with.
+    /// Keeps a finished plan's memory for reuse.
     pub(crate) fn recycle(&mut self, plan: SentPlan) {
         if self.spare.len() < SPARE_LISTS_MAX {
             let mut list = plan.requests;
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(failed(&[(1, PayloadLost)]), Ran::Items(2));
         assert_eq!(failed(&[(0, PayloadLost), (1, PayloadLost), (2, PayloadLost)]), Ran::Items(0));
         assert_eq!(failed(&[(0, ExecutionFailed), (1, PayloadLost), (2, ExecutionFailed)]), Ran::Failed);
-        // Of these there is another word, or nothing to blame a GPU for.
+        // Other reports cover these reasons, or the GPU is not to blame.
         for reason in [GpuLost, OutOfMemory] {
             assert_eq!(failed(&[0, 1, 2].map(|place| (place, reason))), Ran::Items(0));
         }

@@ -1,4 +1,4 @@
-//! What one worker measures: written by its thread alone, read by whoever asks.
+//! Measurements of one worker: written by its thread alone, read by any thread.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -9,12 +9,12 @@ use symphony_types::Time;
 use crate::threads::worker::TurnStart;
 use crate::workers::counters::{Counters, count};
 
-/// Which kind of worker; the label `worker` of the metrics.
+/// The kind of a worker; the label `worker` of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkerKind {
-    /// Owner of models.
+    /// Hosts queues of models.
     Model,
-    /// Owner of the GPUs.
+    /// Hosts the ranker of the GPUs.
     Rank,
 }
 
@@ -29,23 +29,23 @@ impl WorkerKind {
     }
 }
 
-/// One worker's counters and histograms. Each worker has its own, on cache lines of its own: counting costs a plain
-/// addition and disturbs nobody.
+/// One worker's counters and histograms, on their own cache lines: counting costs a plain addition and causes no false
+/// sharing.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct WorkerMetrics {
     pub(crate) kind: WorkerKind,
     pub(crate) counters: Counters,
-    /// How late timers rang that could have rung in time.
+    /// Lateness of timers that could have fired in time.
     pub(crate) timers_late: DurationHistogram,
-    /// How long turns took in which there was something to do, handing over included.
+    /// Duration of turns with work, including the hand-over.
     pub(crate) turns: DurationHistogram,
-    /// How far measured execution times were from predicted ones.
+    /// The error of predicted execution times.
     pub(crate) execution_errors: ErrorHistogram,
-    /// GPU time that was asked for, in nanoseconds.
+    /// GPU time demanded, in nanoseconds.
     pub(crate) demand_ns: AtomicU64,
     pressure: AtomicU32,
-    /// Until when it is valid, in nanoseconds.
+    /// End of the pressure's validity, in nanoseconds.
     pressure_until: AtomicU64,
 }
 
@@ -63,20 +63,20 @@ impl WorkerMetrics {
         }
     }
 
-    /// The pressure was found anew.
+    /// Records a new pressure.
     pub(crate) fn pressed(&self, now: Time, pressure: Pressure) {
         self.pressure.store(pressure.millionths(), Ordering::Relaxed);
         self.pressure_until.store((now + PRESSURE_VALID).as_nanos(), Ordering::Relaxed);
     }
 
-    /// The pressure at this time: none if it has not been found anew for long.
+    /// The pressure at this time: none if the last one has expired.
     pub(crate) fn pressure(&self, now: Time) -> Pressure {
         let is_valid = now.as_nanos() <= self.pressure_until.load(Ordering::Relaxed);
         if is_valid { Pressure::from_millionths(self.pressure.load(Ordering::Relaxed)) } else { Pressure::NONE }
     }
 
-    /// A timer for `wake_at`, armed in the turn `armed_in`, rings. If its time had passed before that turn was over,
-    /// nobody could have rung it in time: it is counted, and says nothing about lateness.
+    /// A timer for `wake_at`, armed in the turn `armed_in`, fires. If its time had passed before that turn ended, it
+    /// could not fire in time: it is counted, but its lateness is not.
     pub(crate) fn rang(&self, turn: TurnStart, armed_in: u64, wake_at: Time) {
         count(&self.counters.timers, 1);
         let past = armed_in == turn.number || (armed_in + 1 == turn.number && wake_at <= turn.last_ended);
@@ -91,11 +91,11 @@ impl WorkerMetrics {
 /// Durations of the workers of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerDurations {
-    /// Whose they are.
+    /// The kind of the workers.
     pub worker: WorkerKind,
-    /// How late timers rang; those that had passed already when they were armed are not among them.
+    /// Lateness of timers, without those that had passed already when they were armed.
     pub timers_late: DurationCounts,
-    /// How long turns took in which there was something to do, handing over included.
+    /// Duration of turns with work, including the hand-over.
     pub turns: DurationCounts,
 }
 
@@ -131,10 +131,10 @@ mod tests {
         let at = Time::from_nanos;
         let metrics = WorkerMetrics::new(WorkerKind::Rank);
         let turn = TurnStart { number: 7, now: at(1_000), last_ended: at(900) };
-        // Armed in the last turn for a time before its end, and in this one: past from the beginning.
+        // Armed in the last turn for a time before its end, or in this turn: past from the beginning.
         metrics.rang(turn, 6, at(900));
         metrics.rang(turn, 7, at(1_000));
-        // Armed in the last turn for a time after it, and long ago.
+        // Armed in the last turn for a time after its end.
         metrics.rang(turn, 6, at(901));
         metrics.rang(turn, 5, at(400));
         let late = metrics.timers_late.read();

@@ -1,4 +1,4 @@
-//! How a lead ends: fenced, stopped, or out of contact with the control group.
+//! The end of a lead: fenced, stopped, or without contact to the control group.
 
 use symphony_net::{Net, Role};
 use symphony_protocol::dispatch::{ToFrontend, ToLeader};
@@ -52,7 +52,7 @@ async fn out_of_contact_nothing_is_led_and_in_contact_again_the_same_assignment_
     assert_eq!(backend.plan().await.token, TOKEN);
 }
 
-/// Frontends whose leader is gone ask the others.
+/// Frontends whose leader is gone ask the other replicas.
 #[tokio::test]
 async fn a_replica_that_does_not_lead_says_whether_it_is_in_contact() {
     let elsewhere = |view: &mut View| {

@@ -54,7 +54,7 @@ async fn a_leader_that_was_replaced_serves_until_it_is_fenced() {
         (subcluster.leader, subcluster.token) = (Some(OTHER), LATER);
     });
     scene.until("end of the lead for others", |scene| scene.runtime.status().is_empty()).await;
-    // The frontend has not heard of it yet, and the successor has not sealed.
+    // The frontend does not know of it yet, and the successor has not sealed.
     frontend.submit(&[header(1, 1)]);
     let plan = backend.plan().await;
     assert_eq!((plan.token, sequences(&plan)), (TOKEN, vec![1]), "under its own token, never under the new one");

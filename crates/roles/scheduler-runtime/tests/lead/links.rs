@@ -1,4 +1,4 @@
-//! Links that go, come again, move no more or carry too much.
+//! Links that end, return, get stuck, or carry too much.
 
 use std::time::Duration;
 
@@ -23,11 +23,11 @@ async fn a_lead_whose_links_move_no_more_is_offered_to_the_others_and_goes_on() 
     let (Backend { sender: to_leader, mut receiver }, Frontend { sender, receiver: mut outcomes }) =
         (backend, frontend);
     let both = tokio::spawn(async move { tokio::join!(receiver.receive(), outcomes.receive()) });
-    // Both are asked a few times and answer; nothing else shows that. Then nobody reads any more, and both links stay
-    // up.
+    // Both are asked a few times and answer; no other traffic shows that they work. Then the peers stop reading, and
+    // both links stay up.
     tokio::time::sleep(Duration::from_secs(1)).await;
     both.abort();
-    // Whether the backend is down it cannot tell, and does not say.
+    // It cannot tell whether the backend is down, and does not report it.
     for _ in 0..2 {
         let report = soon("report", scene.reports.recv()).await;
         assert_eq!(report, Some(LeadReport::CutOff { subcluster: SUBCLUSTER, token: TOKEN }));
@@ -57,7 +57,7 @@ async fn a_frontend_that_links_again_announces_again_and_nothing_runs_twice() {
     scene.served(2).await;
     let first = scene.frontend().await;
     first.submit(&[header(1, 2)]);
-    // The second link comes while the first one stands: its end, told later, must not take the second's requests along.
+    // The second link comes before the end of the first is reported, which must not remove the second link's requests.
     let second = scene.frontend().await;
     second.redrive(&[RequestHeader { budget: Nanos::from_millis(2_000).get(), ..header(1, 2) }]);
     drop(first);
@@ -83,7 +83,7 @@ async fn a_backend_that_answers_no_more_is_reported_and_what_it_had_runs_elsewhe
     sender.send(ToLeader::Submit { token: TOKEN, requests: vec![header(1, 1)] }).unwrap();
     let listens = tokio::spawn(async move { while receiver.receive().await.is_ok() {} });
     assert_eq!(sequences(&backend.plan().await), [1]);
-    // It reads no more, and its connection stands; the system still accepts others for it.
+    // It no longer reads, but its connection stays up; the system still accepts further ones for it.
     let report = soon("report", scene.reports.recv()).await;
     assert_eq!(report, Some(LeadReport::BackendDown(BACKEND, BACKEND_BOOT)));
     scene.until("the request waits again", |scene| scene.counter("requeued_requests") == 1).await;

@@ -25,10 +25,10 @@ const BACKEND_BOOT: BootId = BootId::new(5);
 const GPU: GpuId = GpuId::new(9);
 const FRONTEND: FrontendId = FrontendId::new(2);
 const FRONTEND_BOOT: BootId = BootId::new(6);
-/// Whatever is waited for comes within this.
+/// Limit for every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who leads when the scene's own replica does not.
+/// The leader when the scene's own replica does not lead.
 const OTHER: (NodeId, BootId) = (NodeId::new(2), BootId::new(70));
 /// The token of the lead after the first.
 const LATER: Token = Token::new(20);

@@ -1,4 +1,4 @@
-//! Inputs get the time that backends have measured, within bounds and as long as it is true.
+//! Inputs get the time that backends have measured, within bounds, while the measurement is valid.
 
 use symphony_protocol::execute::FromBackend;
 use symphony_types::Nanos;
@@ -36,7 +36,7 @@ async fn what_a_backend_has_measured_is_planned_for_until_it_is_gone() {
     }
     let measured = scene.runtime.status()[0].payload_delay.expect("it was measured");
     assert_eq!((measured.fixed, measured.per_mib), (second, Nanos::ZERO));
-    // What it says is bounded.
+    // The measured value is clamped.
     says(&backend, Nanos::MAX);
     while longest < Nanos::from_millis(1_900) {
         longest = given(&mut backend).await;

@@ -52,8 +52,8 @@ async fn a_gpu_that_runs_over_its_prediction_gets_no_plan_before_it_reports() {
     let frontend = scene.frontend().await;
     frontend.submit(&[header(1, 1)]);
     let plan = backend.plan().await;
-    // Far more than a plan's 2 ms pass without a report: how much longer it takes nobody knows, and the next request
-    // has to wait.
+    // Far more than a plan's 2 ms pass without a report: its remaining time is unknown, and the next request has to
+    // wait.
     tokio::time::sleep(Duration::from_millis(10)).await;
     frontend.submit(&[header(2, 1)]);
     let early = tokio::time::timeout(Duration::from_millis(50), backend.receiver.receive()).await;
@@ -120,7 +120,7 @@ async fn a_gpu_of_a_kind_never_seen_joins_while_requests_wait_and_runs_them_by_i
     let plan = second.plan().await;
     assert_eq!((plan.gpu, sequences(&plan), plan.latency), (gpu, vec![3], Nanos::from_millis(6).get()));
 
-    // Without the first backend the slow kind serves alone, what the lost GPU had first of all.
+    // Without the first backend the slow kind serves alone, beginning with the lost GPU's requests.
     scene.change(|view| {
         view.backends.remove(&BACKEND);
     });

@@ -67,18 +67,17 @@ impl Scene {
         Self::configured(change, |_| {}).await
     }
 
-    /// The same, where what does nothing for so long is stuck.
+    /// The same with this limit for stuck threads and links.
     pub(crate) async fn impatient(stuck_after: Duration, change: impl FnOnce(&mut View)) -> Self {
         Self::configured(change, |config| config.stuck_after = stuck_after).await
     }
 
-    /// The same, where re-driven requests wait for every backend to answer, however long this machine is busy with
-    /// other things.
+    /// The same, where re-driven requests wait for every backend to answer, however busy this machine is.
     pub(crate) async fn patient() -> Self {
         Self::configured(|_| {}, |config| config.redrive_wait = PATIENCE.into()).await
     }
 
-    /// The same, where what a backend has measured is forgotten after so long.
+    /// The same, where a backend's measurements expire after this time.
     pub(crate) async fn forgetful(forgotten_after: Nanos) -> Self {
         Self::configured(|_| {}, |config| config.data_delays.forgotten_after = forgotten_after).await
     }
@@ -130,7 +129,7 @@ impl Scene {
             decision_threads: 0,
             threads: ThreadPolicy::default(),
             tapes: None,
-            // These tests run on machines that do other things as well.
+            // These tests run on busy machines.
             stuck_after: Duration::from_secs(30),
             learning: LearningSettings::default(),
             consolidate: Vec::new(),
@@ -171,7 +170,7 @@ impl Scene {
     }
 
     pub(crate) async fn frontend(&self) -> Frontend {
-        // The lead begins a moment after the view says so: a leader is asked until it welcomes.
+        // The lead begins shortly after the view assigns it: the frontend asks until it is welcome.
         soon("welcome", async {
             loop {
                 let (sender, mut receiver) =
@@ -207,12 +206,12 @@ impl Scene {
         .await;
     }
 
-    /// Model 1 is served when a request for it is not refused: the view and the links are followed by different tasks.
+    /// Model 1 is served when a request for it is not refused: different tasks follow the view and the links.
     pub(crate) async fn served(&self, model: u32) {
         let mut probe = self.frontend().await;
         soon("service", async {
             for sequence in 1_000_000.. {
-                // Too late to run: the queue says so, if there is a queue.
+                // Too late to run: the model's queue drops it, if there is a queue.
                 probe.submit(&[RequestHeader { budget: 0, ..header(sequence, model) }]);
                 if !matches!(probe.next_end().await, (_, EndReason::Failed(FailReason::ModelNotReady))) {
                     return;

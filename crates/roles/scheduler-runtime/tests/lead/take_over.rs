@@ -1,4 +1,4 @@
-//! What ran under a former leader or on a lost backend: run again where nobody has it, and only there.
+//! Requests of a former leader or of a lost backend: run again if no backend has them, and only then.
 
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::view::{BackendView, GpuView, ReplicaView};
@@ -53,7 +53,7 @@ async fn what_a_backend_had_from_the_former_leader_runs_again_when_it_is_lost() 
 #[tokio::test]
 async fn a_take_over_while_a_backend_drains_goes_on_with_what_the_others_hold() {
     let scene = Scene::with(|view| {
-        // The one that drains has model 2 already, the one that stays is still loading it.
+        // The draining backend has model 2 already; the other one is still loading it.
         let (drains, boot) = (BackendId::new(4), BootId::new(8));
         let former = view.backends[&BACKEND].clone();
         let gpus = vec![GpuView { id: GpuId::new(17), ..former.gpus[0].clone() }];
@@ -64,7 +64,7 @@ async fn a_take_over_while_a_backend_drains_goes_on_with_what_the_others_hold() 
         view.models.get_mut(&ModelId::new(2)).unwrap().replicas.remove(&BACKEND);
     })
     .await;
-    // Both are dialled; who is who shows in what is to be sealed.
+    // Both are dialled; the requested seals tell them apart.
     let (mut backend, mut drains) = (scene.dialled().await, scene.dialled().await);
     let (first, _) = (backend.first_seal().await, drains.first_seal().await);
     if first[0].0 != GPU {

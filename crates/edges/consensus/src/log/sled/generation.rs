@@ -1,10 +1,10 @@
-//! Opening sled without risking what it opens.
+//! Opens sled without risking the existing files.
 //!
-//! sled's recovery changes the files that it recovers from: it writes a snapshot of what it found, removes the one
-//! before and overwrites segments that it no longer needs, and none of that is ordered by syncs. A power cut in between
-//! can keep the overwritten segments and lose the name of the new snapshot, and then acknowledged entries are gone. So
-//! it recovers on a copy. The copy becomes the log only once it is open, whole and synced; until then the files before
-//! it are untouched.
+//! sled's recovery changes its own input: it writes a snapshot of what it found, removes the previous snapshot, and
+//! overwrites segments that it no longer needs, without syncs between these steps. A power cut in between can keep the
+//! overwritten segments and lose the name of the new snapshot, and then acknowledged entries are gone. So sled
+//! recovers on a copy. The copy becomes the log only once it is open, complete and synced; until then the original
+//! files stay untouched.
 //!
 //! ```text
 //! log/current    number of the generation that counts        log/N/  its files        log/lock  held while open
@@ -19,11 +19,11 @@ use super::super::lock_wait::retry_while_locked;
 const CURRENT_FILE: &str = "current";
 const UNFINISHED_FILE: &str = "current.unfinished";
 const LOCK_FILE: &str = "lock";
-/// Logs from before there were generations lie in the directory itself.
+/// Logs from before generations existed lie in the directory itself.
 const FIRST_LAYOUT_FILE: &str = "db";
 
-/// Opens the log in `dir` by `open`, which is given a directory that it may change as it likes. Also gives the lock
-/// that has to be held as long as the log is open.
+/// Opens the log in `dir` by calling `open` on a directory that it may change. Also returns the lock, to be held while
+/// the log is open.
 pub(super) fn open_copy<T>(dir: &Path, open: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, File)> {
     fs::create_dir_all(dir)?;
     let lock = retry_while_locked(|| try_lock(dir), |error| error.kind() == io::ErrorKind::WouldBlock)?;
@@ -43,7 +43,7 @@ pub(super) fn open_copy<T>(dir: &Path, open: impl Fn(&Path) -> io::Result<T>) ->
     };
     match (copied, source) {
         (Ok(()), _) => {}
-        // A log that opens is worth more on a full disk than one that would also survive a power cut just now.
+        // On a full disk, a log that opens is better than one that would also survive a power cut right now.
         (Err(error), Some(source)) if error.kind() == io::ErrorKind::StorageFull => {
             tracing::warn!("no room to copy the log: recovering it in place");
             remove_if_there(&target)?;
@@ -75,7 +75,7 @@ fn current(dir: &Path) -> io::Result<Option<u64>> {
         Err(error) => return Err(error),
     };
     let number = text.strip_suffix('\n').and_then(|text| text.parse().ok());
-    // A leading zero or sign would parse as well; only what was written is taken.
+    // A leading zero or sign would parse as well; only the written form is accepted.
     let number = number.filter(|number: &u64| text == format!("{number}\n"));
     number.map(Some).ok_or_else(|| invalid(format!("the current generation is {text:?}, expected a number")))
 }
@@ -87,7 +87,7 @@ fn remove_if_there(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies files and the files of directories, but neither generations nor what belongs to them.
+/// Copies files and the files of directories, without generations and their files.
 fn copy_files(source: &Path, target: &Path) -> io::Result<()> {
     fs::create_dir(target)?;
     for file in fs::read_dir(source)? {
@@ -117,7 +117,7 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// The files themselves, and not only what is in them, have to survive.
+/// The names of the files have to survive, not only their contents.
 fn sync_tree(dir: &Path) -> io::Result<()> {
     for file in fs::read_dir(dir)? {
         let file = file?;
@@ -146,7 +146,7 @@ fn generation_number(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.parse().ok()
 }
 
-/// Removes what no longer counts.
+/// Removes other generations than `current`.
 fn clean(dir: &Path, current: u64) -> io::Result<()> {
     for file in fs::read_dir(dir)? {
         let path: PathBuf = file?.path();

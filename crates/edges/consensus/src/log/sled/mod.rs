@@ -1,4 +1,4 @@
-//! The default engine: sled 0.34 with what it takes to be durable (docs/adr/0002).
+//! The default engine: sled 0.34, with measures that make it durable (docs/adr/0002).
 
 mod generation;
 
@@ -22,21 +22,21 @@ const SNAPSHOT_PREFIX: &str = "snap.";
 const TORN_SUFFIX: &str = ".generating";
 const ASIDE_PREFIX: &str = "aside-";
 
-/// A flush that has not ended after so long may be one that never does, and another one is begun; on a slow disk they
-/// wait together.
+/// A flush that has not ended after this time may never end, and another one is started; on a slow disk several wait
+/// together.
 const FLUSH_AGAIN_AFTER: Duration = Duration::from_millis(200);
-/// Flushes that wait together, at most.
+/// The most flushes that wait together.
 const FLUSHES_MAX: u32 = 8;
 
 const ENTRY_PREFIX: u8 = b'e';
 const ENTRY_KEY_BYTES: usize = 1 + 8 + 2;
 
-/// A sled database whose barrier is a real one.
+/// A sled database with a real barrier.
 #[derive(Debug)]
 pub(crate) struct SledEngine {
     db: sled::Db,
     data: File,
-    /// Let go of last: whoever opens next copies the files.
+    /// Dropped last: the next open copies the files.
     _lock: File,
     #[cfg(feature = "crash-suite")]
     own_sync: bool,
@@ -59,11 +59,11 @@ impl SledEngine {
         })
     }
 
-    /// Hands what was written to the file.
+    /// Passes the writes to the file.
     ///
-    /// sled wakes those who wait for a write that fails, but not who begins to wait at that moment: that flush never
-    /// ends. A later one hears of the failure at once, and any that began after the writes covers them all; so the
-    /// first to end decides.
+    /// sled wakes the waiters of a failed write, but not a waiter that comes later: that flush never ends. A later
+    /// flush learns of the failure at once, and any flush that began after the writes covers them all; so the first to
+    /// end decides.
     fn flush(&self) -> io::Result<()> {
         let (ended, end) = mpsc::channel();
         let begin = || {
@@ -81,7 +81,7 @@ impl SledEngine {
         end.recv().map_err(io::Error::other)?.map(drop).map_err(into_io)
     }
 
-    /// A planted bug: sled's word is taken for a barrier, in the whole process.
+    /// A planted bug: sled's own flush counts as a barrier, in the whole process.
     #[cfg(feature = "crash-suite")]
     pub(crate) fn without_own_sync(self) -> Self {
         symphony_file_sync::promise_nothing();
@@ -219,15 +219,15 @@ impl LogEngine for SledEngine {
     }
 
     fn barrier(&self) -> io::Result<()> {
-        // flush() hands everything to the file, and syncs each of its writes: on Linux by a sync_file_range that keeps
-        // what sled expects of it (symphony-file-sync).
+        // `flush()` passes everything to the file, and syncs each of its writes: on Linux by a `sync_file_range` with
+        // the guarantees that sled expects (symphony-file-sync).
         let before = symphony_file_sync::calls();
         self.flush()?;
         #[cfg(feature = "crash-suite")]
         if !self.own_sync {
             return Ok(());
         }
-        // Everything was written before, or by a sled whose syncs go elsewhere.
+        // Either everything was written before, or this sled does not call our sync: sync here.
         if symphony_file_sync::calls() == before { self.data.sync_data() } else { Ok(()) }
     }
 
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(engine.read(0..=9, usize::MAX).expect("read"), vec![(1, Bytes::from_static(b"kept"))]);
     }
 
-    /// The order in which sled uses segments again hangs on it.
+    /// The order in which sled reuses segments depends on it.
     #[test]
     #[cfg(target_os = "linux")]
     fn each_write_of_sled_is_synced() {
@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// sled writes a whole leaf of its tree at a time; one that is too large goes to a file that is never synced.
+    /// sled writes a whole leaf of its tree at a time; a leaf that is too large goes to a file that is never synced.
     #[test]
     fn no_leaf_grows_so_large_that_it_leaves_the_log() {
         let dir = tempfile::tempdir().expect("temporary directory");

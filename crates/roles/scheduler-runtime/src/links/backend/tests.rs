@@ -18,8 +18,7 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.unwrap_or_else(|_| panic!("no {what}"))
 }
 
-/// A link to a backend that the test plays, in front of workers that have stopped: what they are told stays where it
-/// is.
+/// A link to a backend that the test plays, in front of stopped workers: their messages stay in the inboxes.
 struct Scene {
     workers: Arc<Workers>,
     usage: watch::Sender<Usage>,
@@ -80,7 +79,7 @@ impl Scene {
         scene
     }
 
-    /// What the rank worker is told next.
+    /// The next message to the rank worker.
     async fn told(&self) -> RankMessage {
         soon("word to the rank worker", async {
             loop {
@@ -125,7 +124,7 @@ async fn a_backend_hangs_that_is_stuck_for_long_or_never_answers_and_one_late_an
 async fn what_was_retired_and_is_to_be_held_before_the_link_has_seen_it_is_given_to_nobody() {
     let mut scene = Scene::sealed(Usage::Use).await;
     assert!(matches!(scene.told().await, RankMessage::Sealed { gpu: 0, .. }));
-    // Between the two words the link, a task of the same thread, cannot run.
+    // Between the two changes the link, a task on the same thread, cannot run.
     scene.usage.send_replace(Usage::Retire);
     scene.usage.send_replace(Usage::Hold);
     let RankMessage::Retire { gpu: 0, round, done, .. } = scene.told().await else { panic!("still granted") };
@@ -135,7 +134,7 @@ async fn what_was_retired_and_is_to_be_held_before_the_link_has_seen_it_is_given
     scene.usage.send_replace(Usage::Use);
     assert!(matches!(scene.told().await, RankMessage::Resume { gpu: 0, .. }));
 
-    // That no more plans come the backend is told when it is so, and only then.
+    // The backend is told that no more plans come only once that is true.
     scene.usage.send_replace(Usage::Retire);
     let RankMessage::Retire { round, done, .. } = scene.told().await else { panic!("still granted") };
     done.send(round).unwrap();

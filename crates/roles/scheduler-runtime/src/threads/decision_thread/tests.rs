@@ -11,7 +11,7 @@ use crate::threads::decision_threads::DecisionThreads;
 use crate::threads::worker::TURN_INPUTS_MAX;
 use crate::workers::of_subcluster::DecisionConfig;
 
-/// Leads on one thread whose turns and whose time are the test's.
+/// Leads on one thread; the test runs its turns and sets its time.
 struct Scene {
     thread: Arc<DecisionThread>,
     threads: Arc<DecisionThreads>,
@@ -47,7 +47,7 @@ impl Scene {
         };
         scheduler.add_model(0, config);
         scheduler.add_gpu(GpuClass::FIRST);
-        // The GPU is free as of now by the real clock.
+        // The GPU is free from now on by the real clock.
         self.now.set(self.now.get().max(scheduler.clock().now()));
         Lead { scheduler, orders, sequence: 0 }
     }
@@ -60,7 +60,7 @@ impl Scene {
         self.thread.step(&mut self.groups, self.now.get(), &clock)
     }
 
-    /// Until nobody has anything to do before a timer.
+    /// Runs until there is nothing to do before a timer.
     fn run(&mut self) {
         while matches!(self.step(), Step::Turn(_)) {}
     }
@@ -126,7 +126,7 @@ fn a_lead_that_ends_while_it_is_rung_decides_nothing_more_and_leaves_its_seat_to
     assert_eq!(scene.thread.groups(), 1);
     assert!(orders.plan().is_none());
     assert!(staying.orders.plan().is_some());
-    // Its links close when somebody takes it apart.
+    // Its links close when the group is dropped.
     assert_eq!(scene.thread.gone.len(), 1);
     drop(scene.thread.gone());
     assert_eq!(scene.thread.gone.len(), 0);

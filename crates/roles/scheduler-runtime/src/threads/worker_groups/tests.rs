@@ -10,14 +10,14 @@ use crate::threads::waker::GroupWaker;
 use crate::threads::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
 use crate::workers::worker_metrics::{WorkerKind, WorkerMetrics};
 
-/// A worker whose inputs are a number: how many wait.
+/// A worker whose input is a number of waiting items.
 struct Played {
     number: usize,
     inputs: Arc<Mutex<usize>>,
-    /// From one timer to the next, if it has any.
+    /// The interval of its timers, if it has any.
     every: Option<Nanos>,
     timer: Time,
-    /// How far behind its timers stay, if they do.
+    /// How far its timers lag, if they do.
     behind: Option<Nanos>,
     /// A planted fault: its next turn panics.
     panics: Arc<AtomicBool>,
@@ -47,7 +47,7 @@ impl Worker for Played {
     }
 }
 
-/// WorkerGroups of one played worker each, on a thread whose time is the test's.
+/// Worker groups of one played worker each, on a thread whose time the test sets.
 struct Scene {
     groups: WorkerGroups,
     thread_waker: Arc<ThreadWaker>,
@@ -59,7 +59,7 @@ struct Scene {
 }
 
 const START: Time = Time::from_nanos(1_000_000_000);
-/// What each reading of the clock costs: a turn is read twice.
+/// What each reading of the clock costs: a turn reads it twice.
 const READING: Nanos = Nanos::from_micros(5);
 
 impl Scene {
@@ -76,7 +76,7 @@ impl Scene {
         scene
     }
 
-    /// One more group, whose timers ring at such distances or stay behind.
+    /// Adds a group whose timers fire at these intervals, or lag by this much.
     fn install(&mut self, every: Option<Nanos>, behind: Option<Nanos>) {
         let number = self.wakers.len();
         let waker = Arc::new(GroupWaker::new(Arc::clone(&self.thread_waker), number));
@@ -97,7 +97,7 @@ impl Scene {
         self.wakers[group].wake();
     }
 
-    /// One step, as the thread takes it.
+    /// One step of the thread.
     fn step(&mut self) -> Turn {
         if self.thread_waker.answer() {
             self.groups.hear(&self.thread_waker, self.now.get());
@@ -109,7 +109,7 @@ impl Scene {
         self.groups.turn(self.now.get(), &clock)
     }
 
-    /// Runs until nobody has anything to do, and returns whose turns there were.
+    /// Runs until there is nothing to do, and returns the order of turns.
     fn run(&mut self) -> Vec<usize> {
         while !matches!(self.step(), Turn::Nobody(_)) {}
         std::mem::take(&mut self.turns.lock().unwrap())
@@ -133,7 +133,7 @@ fn a_flood_for_one_is_taken_in_between_the_turns_of_others() {
     scene.step();
     scene.tell(2, 1);
     scene.tell(1, 2 * TURN_INPUTS_MAX);
-    // A full turn may be the last one: only the next one finds that nothing is left.
+    // A full turn may be the last one: only the next one finds nothing left.
     assert_eq!(scene.run(), [0, 0, 2, 1, 0, 1, 0]);
 }
 
@@ -193,7 +193,7 @@ fn who_is_over_has_no_turn_although_it_was_rung_and_its_seat_can_be_taken_again(
     assert!(matches!(scene.step(), Turn::Taken(_)));
     assert!(matches!(scene.step(), Turn::Over(group) if group.waker().slot() == 1));
     assert_eq!(scene.run(), [0]);
-    // Somebody still has the waker of the group that has gone.
+    // The waker of the departed group is still in use.
     let former = scene.wakers.pop().unwrap();
     scene.inputs.pop();
     scene.install(None, None);
@@ -226,8 +226,8 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
 }
 
 proptest! {
-    /// Whatever comes when: every input of a group that stays is taken in, nobody who is over has another turn, and all
-    /// of those leave.
+    /// Whatever the order of events: every input of a remaining group is handled, no group that is over gets another
+    /// turn, and all groups that are over leave.
     #[test]
     fn nothing_is_forgotten(deeds in deeds()) {
         let mut scene = Scene::new();
@@ -248,7 +248,7 @@ proptest! {
         }
         over.sort_unstable();
         over.dedup();
-        // Those with timers go on for ever: a while is enough for everything that waits.
+        // Groups with timers go on for ever: a while is enough for everything that waits.
         scene.turns.lock().unwrap().clear();
         for _ in 0..20_000 {
             match scene.step() {

@@ -1,4 +1,4 @@
-//! Frames of requests and of cancels, taken in over as many turns as they need.
+//! Frames of requests and cancels, handled over several turns if necessary.
 
 use symphony_protocol::dispatch::{EndReason, RequestHeader};
 use symphony_scheduler::{ModelInput, Request};
@@ -8,7 +8,7 @@ use super::ModelWorker;
 use crate::workers::counters::count;
 use crate::workers::messages::Peer;
 
-/// A frame that is being taken in, in as many turns as it needs.
+/// A frame in progress.
 pub(super) enum AtHand {
     Requests(Arriving),
     Cancels(Leaving),
@@ -30,7 +30,7 @@ pub(super) struct Leaving {
 }
 
 impl ModelWorker {
-    /// Takes in up to `limit` requests or cancels of the frame at hand, and returns how many.
+    /// Handles up to `limit` requests or cancels of the frame in progress, and returns how many.
     pub(super) fn take_in(&mut self, now: Time, limit: usize) -> usize {
         match self.at_hand.take() {
             Some(AtHand::Requests(arriving)) => self.take_in_requests(now, arriving, limit),
@@ -53,7 +53,7 @@ impl ModelWorker {
         taken
     }
 
-    /// Each model's queue is gone through once for all of its requests, and makes one candidate.
+    /// Each model's queue is walked once for all of its cancels, and makes one candidate.
     fn take_in_cancels(&mut self, now: Time, mut leaving: Leaving, limit: usize) -> usize {
         let Leaving { frontend, boot, .. } = leaving;
         let mut gone: Vec<(u64, u32)> = leaving.requests.by_ref().take(limit).collect();
@@ -84,7 +84,7 @@ impl ModelWorker {
         let id = RequestId { frontend, boot, sequence: header.sequence };
         let request = Request { id, deadline: received + Nanos::new(header.budget), items: header.items };
         let model = ModelId::new(header.model);
-        // With what is announced again comes what was never announced, while nobody led.
+        // A re-driven frame also contains requests that were never announced, because there was no leader.
         if !redriven || header.attempt <= 1 {
             return self.wait(now, model, ModelInput::Arrive(request), id);
         }

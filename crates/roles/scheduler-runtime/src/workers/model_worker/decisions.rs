@@ -1,4 +1,4 @@
-//! The steps of the queues, and what comes of each: offers, plans, drops and timers.
+//! The steps of the queues and their results: offers, plans, drops and timers.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use crate::workers::messages::{PlanId, RankMessage};
 /// A grant as the rank worker made it.
 #[derive(Clone, Copy)]
 pub(super) struct Granted {
-    /// The place for a plan.
+    /// The number reserved for the plan.
     pub(super) plan: PlanId,
     pub(super) class: GpuClass,
     pub(super) free_at: Time,
@@ -31,8 +31,8 @@ impl ModelWorker {
         why: GrantWhy,
     ) {
         let gpu = GpuId::new(plan.gpu);
-        // The plan is checked against its grant, and the grant by the rank worker against the plan before it: together
-        // S1.
+        // The plan is checked against its grant here; the rank worker checks the grant against the plan before it.
+        // Together that is S1.
         self.check.busy_until(gpu, free_at);
         self.step_granted(
             now,
@@ -47,16 +47,16 @@ impl ModelWorker {
         self.step_granted(now, slot, input, None);
     }
 
-    /// One decision of a queue, carried out; `granted` if the input is a grant.
+    /// One decision of a queue, executed; `granted` is set if the input is a grant.
     fn step_granted(&mut self, now: Time, slot: usize, input: ModelInput, granted: Option<Granted>) {
         let Some(model) = &mut self.slots[slot] else { return };
         let (id, ordinal) = (model.id, model.ordinal);
         let mut actions = std::mem::take(&mut self.actions);
-        // Not at the end: put back right after it was written to, it would have to be waited for.
+        // Cleared here and not at the end, where the cache line, just written, would have to be waited for.
         actions.clear();
         model.queue.step(now, input, &mut actions);
         self.tape.model_step(slot, now, &input, &actions);
-        // Accounts are of arrivals and drops.
+        // Accounts count arrivals and drops only.
         if let ModelInput::Arrive(request) = input {
             self.untold = true;
             count(&model.counts.arrived_items, u64::from(request.items));
@@ -85,8 +85,8 @@ impl ModelWorker {
                         let free_at = if used { *free_at } else { was_free_at };
                         RankMessage::Release { ordinal, plan, free_at, used }
                     } else {
-                        // There is no way to the GPU: given back as it was it would be granted again at once, and so on
-                        // until the end of its link is told.
+                        // The GPU has no route. Given back unchanged it would be granted again at once, over and over,
+                        // until the end of its link is reported.
                         RankMessage::Lost { gpu: plan.gpu, seal: plan.seal }
                     });
                 }
@@ -126,8 +126,7 @@ impl ModelWorker {
         }
     }
 
-    /// Whether any GPU of the lead can be expected to run something: one is linked, takes work, and has not fallen
-    /// silent.
+    /// Whether the lead has any GPU that can be expected to run something: linked, accepting work, and not silent.
     fn is_served(&self, now: Time) -> bool {
         if self.all_drained {
             return false;
@@ -145,7 +144,8 @@ impl ModelWorker {
     }
 }
 
-/// Why a request ends that is given up. Where no GPU serves it is not overload, and more time would not have helped.
+/// The reason for a dropped request. If no GPU serves the model it is not overload, and a longer deadline would not
+/// have helped.
 const fn end_reason(reason: DropReason, lost: bool) -> EndReason {
     match reason {
         DropReason::SloUnreachable | DropReason::ProtectBatch | DropReason::QueueExpired | DropReason::Shed if lost => {

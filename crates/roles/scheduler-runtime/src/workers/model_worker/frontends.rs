@@ -1,4 +1,4 @@
-//! The frontends that are linked, and the outcomes that they are sent.
+//! Linked frontends, and the outcomes sent to them.
 
 use symphony_protocol::dispatch::{EndReason, ToFrontend};
 use symphony_scheduler::ModelInput;
@@ -20,7 +20,7 @@ impl ModelWorker {
         self.frontends.get(&peer.frontend).is_some_and(|linked| linked.link == peer)
     }
 
-    /// A frontend links, or links again: then its former link is over, whenever that is told.
+    /// A frontend links or relinks. Its former link is over from here on, whenever its end is reported.
     pub(super) fn link(&mut self, now: Time, peer: Peer, sender: LinkSender<ToFrontend>) {
         let former = self.frontends.get(&peer.frontend).map(|linked| linked.link);
         if former.is_some_and(|former| former.link > peer.link) {
@@ -32,7 +32,7 @@ impl ModelWorker {
         self.frontends.insert(peer.frontend, FrontendPeer { link: peer, sender, ended: Vec::new() });
     }
 
-    /// A frontend has gone: what it queued it will announce again if it still wants it.
+    /// A frontend has left: its queued requests are removed, and it announces again those that it still wants.
     pub(super) fn withdraw(&mut self, now: Time, frontend: FrontendId, boot: BootId) {
         self.let_go(|id| id.frontend == frontend && id.boot == boot);
         for slot in 0..self.slots.len() {

@@ -1,4 +1,4 @@
-//! The models of a worker: they come, learn their profiles, and go.
+//! The models of a worker: arrival, profiles, departure.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ pub(super) struct ModelSlot {
     pub(super) ordinal: u32,
     pub(super) queue: ModelQueue,
     pub(super) counts: Arc<ModelCounts>,
-    /// By class of GPUs: what the rank worker has not been told yet.
+    /// By class of GPUs: offers that the rank worker has not seen.
     pub(super) offers: Vec<Option<Offer>>,
-    /// The turn in which the timer was armed.
+    /// The turn that armed the timer.
     pub(super) armed_in: u64,
 }
 
@@ -64,11 +64,11 @@ impl ModelWorker {
         let Some(slot) = &mut self.slots[index] else { return };
         self.tape.data_delay(index, &data);
         slot.queue.set_data_delay(data);
-        // A GPU that comes as the offer of before asks for it may come too late for what waits.
+        // A GPU at the time that the previous offer asked for may be too late for the waiting requests.
         self.step(now, index, ModelInput::Wake);
     }
 
-    /// GPUs of a kind have come up, or the last one of a kind has gone.
+    /// A kind of GPUs has appeared, or the last GPU of a kind has left.
     pub(super) fn follow_classes(&mut self, now: Time, classes: GpuClasses) {
         self.classes = classes;
         for slot in 0..self.slots.len() {
@@ -84,7 +84,7 @@ impl ModelWorker {
         self.tape.gone(index);
         self.by_ordinal.remove(&slot.ordinal);
         self.wakes.set(index, MinTree::EMPTY);
-        // An offer that the rank worker has not read yet must not outlive the model.
+        // An offer that the rank worker has not read must not outlive the model.
         for class in GpuClass::all().take(slot.offers.len()) {
             self.offers.publish(slot.ordinal, class, (u64::MAX, None));
         }

@@ -1,4 +1,4 @@
-//! Plans, from the decision to the backend and to their ends.
+//! Plans: from the decision to the backend, and to their ends.
 
 use symphony_controllers::Run;
 use symphony_explain::{BatchEnd, BatchRecord};
@@ -12,7 +12,7 @@ use crate::workers::counters::count;
 use crate::workers::sent_plans::{Ran, SentPlan};
 
 impl ModelWorker {
-    /// Gets a plan ready for its backend. False if there is no way to it: the requests are the queue's again.
+    /// Prepares a plan for its backend. False if the GPU has no route; the requests stay with the queue.
     pub(super) fn plan(
         &mut self,
         now: Time,
@@ -26,7 +26,7 @@ impl ModelWorker {
             symphony_telemetry::violated(violation.invariant, &violation.detail);
         }
         let Granted { plan: place, class, .. } = granted;
-        // A grant from before the GPU was lost and sealed again is no place in the new count of plans.
+        // A grant made before the GPU was lost and sealed again has no number in the new sequence of plans.
         let route = self.routes.get(place.gpu as usize).and_then(Option::as_ref);
         let Some(route) = route.filter(|route| route.seal == place.seal && !route.sender.is_closed()) else {
             return false;
@@ -44,13 +44,13 @@ impl ModelWorker {
             token: route.token,
             backend_boot: route.backend_boot,
             sequence: place.sequence,
-            // Counted from when it is handed over.
+            // Set when the plan is handed over.
             start_in: 0,
             latency: plan.end.since(plan.start).get(),
             model,
             requests: requests.iter().map(|r| PlannedRequest { id: r.id, items: r.items }).collect(),
         };
-        // The queue knows the GPU by its ordinal.
+        // The queue knows the GPU by its ordinal only.
         let plan = Plan { gpu: route.gpu, ..*plan };
         let record = BatchRecord { model: model.get(), decided: now, plan, end: BatchEnd::Running };
         self.outgoing.push((place, plan.start, order));
@@ -69,19 +69,19 @@ impl ModelWorker {
     pub(super) fn send_plans(&mut self, now: Time) {
         for (place, start, order) in self.outgoing.drain(..) {
             let route = self.routes.get(place.gpu as usize).and_then(Option::as_ref);
-            // A GPU that was lost later in the turn has given its plans back already.
+            // The plans of a GPU that was lost later in this turn have been given back already.
             let Some(route) = route.filter(|route| route.seal == place.seal) else { continue };
             let order = Execute { start_in: start.since(now).get(), ..order };
             if let Err(error) = route.sender.send(ToBackend::Execute(order)) {
-                // Without the link the GPU is lost, and with that the plan's requests wait again. A link that does not
-                // take a plan is of no use: the next one would be out of sequence.
+                // Without the link the GPU is lost, and the plan's requests wait again. A link that rejects one plan
+                // is unusable: the next plan would be out of sequence.
                 tracing::warn!(backend = %route.backend, gpu = %route.gpu, %error, "plan not sent; the link ends");
                 route.sender.close();
             }
         }
     }
 
-    /// Says how long a batch took, or that it failed, if somebody learns and has room.
+    /// Reports the latency or the failure of a batch to the learner, if there is one and its queue has room.
     pub(super) fn tell_run(&mut self, gpu: u32, plan: &SentPlan, ran: Ran, took: Nanos) {
         let Some(runs) = &self.runs else { return };
         let (items, took) = match ran {

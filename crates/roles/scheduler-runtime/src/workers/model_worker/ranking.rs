@@ -1,4 +1,4 @@
-//! What the rank worker is told: candidates, answers to its grants, and accounts.
+//! Messages to the rank worker: candidates, answers to grants, and accounts.
 
 use symphony_scheduler::{Account, POOL_TICK};
 use symphony_types::{GpuClass, Time};
@@ -19,7 +19,7 @@ impl ModelWorker {
         }
     }
 
-    /// Tells what the models saw and gave up.
+    /// Sends the account of the models to the rank worker.
     pub(super) fn tell_account(&mut self, now: Time) {
         self.untold = false;
         self.account_at = now + POOL_TICK;
@@ -32,8 +32,8 @@ impl ModelWorker {
         self.answers.push(message);
     }
 
-    /// Lets the rank worker see the answers to its grants, and then the newest candidate of every model that has a new
-    /// one. Without ringing.
+    /// Publishes the answers to grants, and then the newest candidate of every model that has a new one. Does not wake
+    /// the rank worker.
     pub(super) fn answer_rank(&mut self) {
         self.told_rank |= !self.answers.is_empty();
         for answer in self.answers.drain(..) {

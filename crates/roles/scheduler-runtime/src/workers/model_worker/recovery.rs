@@ -1,4 +1,4 @@
-//! Requests that were announced again: waited for where a backend has them, queued again where none has.
+//! Requests announced again after a take-over: queued, unless a backend already has them.
 
 use symphony_scheduler::{ModelInput, Request};
 use symphony_types::{ModelId, Nanos, RequestId, Time};
@@ -7,8 +7,8 @@ use super::ModelWorker;
 use crate::workers::counters::count;
 use crate::workers::sent_plans::SentPlan;
 
-/// How long re-driven requests wait for backends that have not answered the seal: after that a second execution, which
-/// only wastes time, is better than a lost deadline (DESIGN section 8; consensus protocol, step 6).
+/// How long re-driven requests wait for backends that have not answered the seal. After that a second execution, which
+/// only wastes GPU time, is better than a missed deadline (DESIGN section 8; consensus protocol, step 6).
 pub const REDRIVE_WAIT: Nanos = Nanos::from_millis(20);
 
 /// Requests announced again, until it is known which of them backends already have.
@@ -18,7 +18,7 @@ pub(super) struct Recovery {
 }
 
 impl ModelWorker {
-    /// A request announced again: waited for where a backend has it, queued again where none has.
+    /// A request announced again: waited for if a backend has it, else queued.
     pub(super) fn redrive(&mut self, now: Time, model: ModelId, request: Request) {
         let known_by = self.known.get(&request.id).copied();
         if known_by.is_none() && !self.sent.has(request.id) {
@@ -30,14 +30,13 @@ impl ModelWorker {
         }
     }
 
-    /// Queues a request that was an arrival before, when it came to this lead or the one before it. It was let in then,
-    /// and is not shed now; and it did not come now, with all the others that come back: it says nothing about the
-    /// load.
+    /// Queues a request that this lead or its predecessor admitted before. It is not shed now, and does not count as
+    /// an arrival: the burst of returning requests says nothing about the load.
     pub(super) fn give_back(&mut self, now: Time, model: ModelId, request: Request) {
         self.wait(now, model, ModelInput::Return(request), request.id);
     }
 
-    /// A plan will not run: its requests wait again, as long as their deadlines and their model allow.
+    /// A plan will not run: its requests wait again, if their deadlines and their model allow.
     pub(super) fn requeue(&mut self, now: Time, plan: SentPlan) {
         for request in plan.requests {
             count(&self.metrics.counters.requeued_requests, 1);
@@ -45,7 +44,7 @@ impl ModelWorker {
         }
     }
 
-    /// Lets re-driven requests go: those that backends have are only waited for, the others are queued.
+    /// Releases the waiting re-driven requests: those that backends have are only waited for, the others are queued.
     pub(super) fn recover(&mut self, now: Time) {
         let Some(recovery) = self.recovery.take() else { return };
         for (model, request) in recovery.held {
@@ -53,7 +52,7 @@ impl ModelWorker {
         }
     }
 
-    /// Lets go of requests that are kept outside the queues.
+    /// Drops requests that are kept outside the queues.
     pub(super) fn let_go(&mut self, leaves: impl Fn(RequestId) -> bool) {
         if let Some(recovery) = &mut self.recovery {
             recovery.held.retain(|(_, request)| !leaves(request.id));

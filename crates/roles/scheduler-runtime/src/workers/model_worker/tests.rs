@@ -1,4 +1,4 @@
-//! One worker with one model and one GPU: what becomes of requests, grants and words of the rank worker, turn by turn.
+//! One worker with one model and one GPU: its requests, grants and messages of the rank worker, turn by turn.
 
 use std::sync::atomic::Ordering;
 
@@ -22,13 +22,13 @@ use crate::workers::worker_metrics::WorkerKind;
 const SEAL: Seal = 7;
 const PEER: Peer = Peer { frontend: FrontendId::new(1), boot: BootId::new(1), link: 1 };
 
-/// One worker with one model and one GPU, whose turns are the test's.
+/// One worker with one model and one GPU; the test runs its turns.
 struct Scene {
     worker: ModelWorker,
     inbox: Arc<Inbox<ModelMessage>>,
     rank: Arc<Inbox<RankMessage>>,
     offers: Arc<OfferBoard>,
-    /// Gone if the link has ended.
+    /// None if the link has ended.
     backend: Option<LocalReceiver<ToBackend>>,
     frontend: LocalReceiver<ToFrontend>,
     clock: Clock,
@@ -121,14 +121,14 @@ impl Scene {
         self.offered().is_some()
     }
 
-    /// What the rank worker would read, if there is something new.
+    /// What the rank worker would read from the offer board, if there is something new.
     fn offered(&self) -> Option<Option<Candidate>> {
         let (mut offer, mut last_word) = (None, [63; GPU_CLASSES_MAX]);
         self.offers.take(&mut last_word, 1, |_, _, (_, candidate)| offer = Some(candidate));
         offer
     }
 
-    /// What the rank worker is told next, but for accounts.
+    /// The next message to the rank worker that is not an account.
     fn answer(&mut self) -> Option<RankMessage> {
         std::iter::from_fn(|| self.rank.pop()).find(|message| !matches!(message, RankMessage::Account(_)))
     }
@@ -148,7 +148,7 @@ fn a_gpu_is_answered_for_only_when_its_plan_is_on_the_link() {
     scene.hand_over();
     let plan = scene.grant(1);
     scene.turn();
-    // Another worker's plan for the GPU would now overtake this one.
+    // Otherwise another worker's plan for the GPU could overtake this one.
     assert!(scene.answer().is_none(), "answered before the plan is sent");
     assert!(!scene.offers(), "an offer that speaks of an answer comes after the answer");
     assert_eq!(scene.plans(), 0);
@@ -195,7 +195,7 @@ fn a_frame_of_cancels_takes_as_many_turns_as_a_frame_of_requests() {
     assert!(scene.offers());
     let waiting = |scene: &Scene| scene.worker.slots[0].as_ref().unwrap().queue.len();
     assert_eq!(waiting(&scene), 900);
-    // Most of them nobody knows; every other model is nobody's.
+    // Most of them are unknown; every other one names an unknown model.
     let requests = (0..4096).rev().map(|n| (n / 2, n as u32 % 2)).collect();
     scene.inbox.push(ModelMessage::Cancel { frontend: PEER.frontend, boot: PEER.boot, requests });
     scene.inbox.push(ModelMessage::Cancel { frontend: PEER.frontend, boot: BootId::new(9), requests: vec![(0, 0)] });
@@ -222,7 +222,7 @@ fn a_plan_by_the_profile_of_another_kind_than_its_gpus_is_counted() {
     scene.turn();
     scene.hand_over();
     assert_eq!((scene.plans(), violations(&scene)), (1, 0));
-    // A planted fault: the rank worker takes the GPU for one of a kind that has come up since.
+    // A planted fault: the rank worker grants the GPU under a class that appeared later.
     let (model, class, slow) = (ModelId::new(0), GpuClass::new(3).unwrap(), LatencyProfile::from_line(1.0, 9.0, 8));
     scene.inbox.push(ModelMessage::Profile { model, class, profile: Box::new(slow.unwrap()) });
     scene.inbox.push(ModelMessage::Classes { classes: [GpuClass::FIRST, class].into_iter().collect() });
@@ -261,7 +261,7 @@ fn what_models_saw_is_told_once_a_tick() {
     let told = accounts(Policy::AUTO);
     assert_eq!((told.len(), told[0].0), (2, Nanos::from_micros(4 * 1_100)));
     assert!(told[1].0 > told[0].0.saturating_mul(2), "{told:?}");
-    // One by one, as batches that start at once are; a model that does not shed tells its demand all the same.
+    // One by one, as in batches that start at once; a model that does not shed reports its demand too.
     let demand = [4, 16].map(|items| Nanos::from_micros(items * 1_100));
     assert_eq!(told.iter().map(|told| told.1).collect::<Vec<_>>(), demand);
     assert_eq!(accounts(Policy::SYMPHONY), demand.map(|demand| (Nanos::ZERO, demand)));
@@ -282,7 +282,7 @@ fn a_worker_that_falls_quiet_wakes_once_to_tell_what_it_saw() {
     assert_eq!(told, 1);
     let tick = begun + POOL_TICK;
     assert!(end.wake_at > tick, "nothing is left to tell");
-    // What comes within the tick is told at its end, with another input or without.
+    // What arrives within the tick is reported at its end, with or without another input.
     scene.submit(4..8);
     let (end, told) = turn(&mut scene, begun + Nanos::from_millis(1));
     assert_eq!((end.wake_at, told), (tick, 0));
@@ -354,7 +354,7 @@ fn what_is_announced_again_is_neither_shed_nor_counted_again() {
     scene.turn();
     let asked = |scene: &mut Scene| scene.worker.slots[0].as_mut().unwrap().queue.take_account().asked;
     asked(&mut scene);
-    // The link of the frontend flaps under pressure, time and again; then there are new requests, too.
+    // The frontend's link flaps repeatedly under pressure; then new requests arrive, too.
     scene.inbox.push(ModelMessage::Pool(Pressure::from_share(0.5).into()));
     for link in 2..5 {
         let (sender, receiver) = local_link();
@@ -375,7 +375,7 @@ fn what_is_announced_again_is_neither_shed_nor_counted_again() {
     assert!(asked(&mut scene) > Nanos::ZERO);
 }
 
-/// Nobody else arrives who would have the offer made anew.
+/// No further arrival makes a new offer.
 #[test]
 fn a_request_that_waits_alone_is_offered_anew_when_inputs_take_longer() {
     let mut scene = Scene::with_policy(Policy::SYMPHONY);
@@ -389,11 +389,11 @@ fn a_request_that_waits_alone_is_offered_anew_when_inputs_take_longer() {
     scene.turn();
     scene.hand_over();
     let after = scene.offered().flatten().expect("another offer");
-    // It starts as late as before, so a GPU is asked for so much earlier.
+    // It starts as late as before, so it asks for a GPU that much earlier.
     assert_eq!((after.latest, after.lead), (before.latest, before.lead + longer));
 }
 
-/// A batch that failed at once, or ran without some of its requests, says nothing of how long batches take.
+/// The latency of a batch that failed at once, or ran without some of its requests, teaches nothing.
 #[test]
 fn what_did_not_run_as_planned_is_not_taken_for_a_fast_batch() {
     let runs = Arc::new(ArrayQueue::new(8));
