@@ -1,4 +1,4 @@
-//! What a process of the cluster is there for, as operators say it.
+//! The duty of a process, as operators set it.
 
 use std::fmt;
 
@@ -6,16 +6,17 @@ use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::{BackendId, FrontendId, NodeId};
 
-/// What a process may be given.
+/// What work a process may be given.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[rkyv(derive(Clone, Copy, Debug))]
 pub enum Duty {
-    /// Work, as it comes.
+    /// Any work.
     #[default]
     Serving,
-    /// Nothing new: no sub-cluster to lead, no batch plan, no request. What it has it keeps until it is done.
+    /// No new work: no sub-cluster to lead, no batch plan, no request. The process keeps the work it has until it is
+    /// done.
     Cordoned,
-    /// Nothing new, and what it has is handed over or finished as soon as that goes without a gap.
+    /// No new work; the work it has is handed over or finished as soon as that causes no gap in service.
     Draining,
 }
 
@@ -30,7 +31,7 @@ impl Duty {
         }
     }
 
-    /// Whether it may be given something new.
+    /// Whether the process may be given new work.
     #[must_use]
     pub const fn takes_work(self) -> bool {
         matches!(self, Self::Serving)
@@ -43,7 +44,7 @@ impl fmt::Display for Duty {
     }
 }
 
-/// A process that the cluster's state knows.
+/// A process that is known to the cluster's state.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Member {
     /// A scheduler replica.

@@ -1,19 +1,19 @@
-//! Kinds of GPUs inside one sub-cluster, as decisions know them.
+//! GPU classes: the GPU kinds of one sub-cluster, as the scheduler's decisions number them.
 
 use std::fmt;
 
-/// Classes that one sub-cluster may have: a queue looks at each of them with every arrival.
+/// The largest number of classes in a sub-cluster: a queue examines each of them at every arrival.
 pub const GPU_CLASSES_MAX: usize = 8;
 
-/// GPUs on which every model has the same latency profile: a GPU kind, as a dense number of its sub-cluster.
+/// GPUs on which every model has the same latency profile: a GPU kind, as a dense number within its sub-cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuClass(u8);
 
 impl GpuClass {
-    /// The first class; the only one where all GPUs are alike.
+    /// The first class; the only one where all GPUs are of one kind.
     pub const FIRST: Self = Self(0);
 
-    /// The class of this number; `None` beyond [`GPU_CLASSES_MAX`].
+    /// The class with this number; `None` from [`GPU_CLASSES_MAX`] on.
     #[must_use]
     pub const fn new(number: usize) -> Option<Self> {
         if number < GPU_CLASSES_MAX { Some(Self(number as u8)) } else { None }
@@ -25,7 +25,7 @@ impl GpuClass {
         self.0 as usize
     }
 
-    /// All there may be, in order.
+    /// All possible classes, in order.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..GPU_CLASSES_MAX as u8).map(Self)
     }
@@ -44,34 +44,34 @@ pub struct GpuClasses(u8);
 const _: () = assert!(GPU_CLASSES_MAX == u8::BITS as usize);
 
 impl GpuClasses {
-    /// No class.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// The set with these members as bits.
+    /// The set whose members are the bits set in `bits`.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    /// Its members as bits.
+    /// One bit per member.
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether the class is in it.
+    /// Whether the set contains the class.
     #[must_use]
     pub const fn has(self, class: GpuClass) -> bool {
         self.0 & (1 << class.0) != 0
     }
 
-    /// The members of both.
+    /// The intersection of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Puts the class in.
+    /// Adds the class.
     pub const fn insert(&mut self, class: GpuClass) {
         self.0 |= 1 << class.0;
     }

@@ -1,4 +1,4 @@
-//! Identities. Each is a number in a type of its own, so that a GPU can never be passed where a model is meant.
+//! Ids. Each is a number with its own type, so that a GPU can never be passed where a model is expected.
 
 use std::fmt;
 use std::str::FromStr;
@@ -63,7 +63,7 @@ id!(
     FrontendId(u32), "f"
 );
 id!(
-    /// The fresh number of a process's life: a restart is somebody new.
+    /// A boot id: a fresh number per run of a process, so that a restarted process is a new one.
     BootId(u64), "boot-"
 );
 id!(
@@ -75,15 +75,16 @@ id!(
     Epoch(u64), "e"
 );
 
-/// A request belongs to its frontend until it has one outcome (invariant S3); its identity says whose it is.
+/// The id of a request. It names the frontend that owns the request until the request has its one outcome (invariant
+/// S3).
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[rkyv(derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash))]
 pub struct RequestId {
     /// The frontend that accepted the request.
     pub frontend: FrontendId,
-    /// The life of that frontend.
+    /// The boot id of that frontend.
     pub boot: BootId,
-    /// Counts the requests of that life.
+    /// Sequence number of the request within that boot.
     pub sequence: u64,
 }
 
@@ -93,12 +94,12 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// A text that names no request.
+/// A text that is no request id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no request id; expected the frontend, its boot id and a number, as in f2/9a3f/17")]
 pub struct NoRequestId(String);
 
-/// Reads what [`fmt::Display`] writes.
+/// Parses the format that [`fmt::Display`] writes.
 impl FromStr for RequestId {
     type Err = NoRequestId;
 

@@ -1,9 +1,9 @@
 //! The catalogue of invariants (DESIGN section 11): an id and a sentence each. The predicates stand next to the state
-//! they speak of; every violation anywhere is reported under one of these names.
+//! that they check; every violation is reported under one of these names.
 
 use std::fmt;
 
-/// A property that holds in simulator, tests and production.
+/// A property that holds in the simulator, in tests and in production.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invariant {
     /// A GPU never has two overlapping batch plans.
@@ -24,7 +24,7 @@ pub enum Invariant {
     C3,
     /// Solving again from the adopted plan changes nothing.
     C4,
-    /// Nobody routes by an epoch that the leader has not adopted.
+    /// No frontend routes by an epoch that the leader has not adopted.
     C5,
     /// Equal applied index, equal state bytes.
     C6,
@@ -34,9 +34,9 @@ pub enum Invariant {
     F1,
     /// The federation's plan only grows, and a model has one home in it.
     F2,
-    /// A cluster lets go of a model only where it is not at home, and no copy is forgotten.
+    /// A cluster unloads a model only if it is not the model's home, and no copy is forgotten.
     F3,
-    /// A memory of a device's pipeline is used again only after what used it before.
+    /// Memory of a device's pipeline is reused only after its previous use has ended.
     D1,
     /// A batch on a device is computed from its own inputs, and answered with its own outputs.
     D2,
@@ -88,7 +88,7 @@ impl Invariant {
         }
     }
 
-    /// What holds, in one sentence.
+    /// The property, in one sentence.
     #[must_use]
     pub const fn sentence(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
-//! The words of Symphony as plain values: time, identities, latency profiles, outcomes, invariants.
+//! The vocabulary of Symphony as plain values: time, ids, latency profiles, outcomes, invariants.
 //!
-//! Everything here is pure data. No clock is read, nothing is allocated behind the caller's back, and every
-//! quantity carries its unit in its type or name.
+//! Everything here is pure data. No code here reads a clock or allocates unexpectedly, and every quantity carries its
+//! unit in its type or name.
 
 mod duty;
 mod gpu_class;

@@ -1,18 +1,17 @@
-//! Names of clusters, nodes, sub-clusters and GPU kinds; they become labels of metrics, parts of file names and of
-//! certificates.
+//! Names of clusters, nodes, sub-clusters and GPU kinds. They appear in metric labels, file names and certificates.
 
-/// The longest name, in bytes: that of a DNS label, which names become in most deployments.
+/// The longest name in bytes: the limit of a DNS label, since most deployments use names as such.
 pub const NAME_BYTES_MAX: usize = 63;
 
-/// Whether a name is acceptable: 1 to [`NAME_BYTES_MAX`] of `a–z 0–9 -`, beginning with a letter or digit.
+/// Whether a name is valid: 1 to [`NAME_BYTES_MAX`] characters of `a–z 0–9 -`, starting with a letter or digit.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(allowed)
 }
 
-/// Whether a name looks like the id of a process: that of a scheduler replica, a backend or a frontend. Commands take
-/// either, so a process that is named so could be taken for another one.
+/// Whether a name looks like the id of a scheduler replica, a backend or a frontend. Commands take either a name or an
+/// id, so such a name could be mistaken for another process.
 #[must_use]
 pub fn looks_like_an_id(name: &str) -> bool {
     let number = name.strip_prefix(['n', 'b', 'f']);

@@ -1,12 +1,12 @@
-//! The identity of an operator's command.
+//! The id of an operator's command.
 
 use std::fmt;
 use std::str::FromStr;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-/// An operator's command, however often it is sent: who sends it again sends the same number, and it is done once.
-/// Whoever gives the command makes the number, of 128 random bits, so that no two commands share one. Zero is no id.
+/// Makes an operator's command idempotent: a retry carries the same id, and the command is executed once. The sender
+/// draws the id from 128 random bits, so that no two commands share one. Zero is not a valid id.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(u128);
 
@@ -30,12 +30,12 @@ impl fmt::Display for OperationId {
     }
 }
 
-/// A text that names no operation.
+/// A text that is no operation id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no operation id; expected 32 hexadecimal digits, not all of them 0")]
 pub struct NoOperationId(String);
 
-/// Reads what [`fmt::Display`] writes.
+/// Parses the format that [`fmt::Display`] writes.
 impl FromStr for OperationId {
     type Err = NoOperationId;
 
@@ -43,7 +43,7 @@ impl FromStr for OperationId {
         let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let number = digits.then(|| u128::from_str_radix(text, 16).ok()).flatten();
         let found = number.filter(|&number| number != 0).map(Self);
-        // What is quoted back is bounded, whatever came.
+        // The quotation in the error is bounded, whatever the input was.
         found.ok_or_else(|| NoOperationId(text.chars().take(64).collect()))
     }
 }

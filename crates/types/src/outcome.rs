@@ -1,4 +1,4 @@
-//! How a request can end. The sets are closed, and their labels serve as metric labels and as machine-readable reasons.
+//! How a request can end. The sets are closed; their labels serve as metric labels and as machine-readable reasons.
 
 use std::fmt;
 
@@ -31,50 +31,50 @@ macro_rules! reasons {
 }
 
 reasons!(
-    /// Why the scheduler gave a request up before it ran.
+    /// Why the scheduler gave up a request before it ran.
     DropReason {
-        /// The deadline could not be met even alone on an idle GPU.
+        /// The deadline could not be met even by a batch of one on an idle GPU.
         SloUnreachable = "slo_unreachable",
-        /// The request would have forced a batch far under its target on everyone behind it.
+        /// The request would have shrunk its batch far below the target size, at the expense of all requests behind it.
         ProtectBatch = "protect_batch",
         /// The deadline passed while the request waited.
         QueueExpired = "queue_expired",
         /// A queue was at its limit.
         QueueFull = "queue_full",
-        /// The sub-cluster is overloaded, and every model gives up its part.
+        /// The sub-cluster is overloaded, and every model sheds its share.
         Shed = "shed",
     }
 );
 
 reasons!(
-    /// Why a request ended without an answer although nobody decided to drop it.
+    /// Why a request ended without an answer, other than by a scheduler's decision to drop it.
     FailReason {
-        /// No GPU takes the model now: its backends are down, drained or do not answer, and the deadline leaves no time
+        /// No GPU can run the model now: its backends are down, drained or do not answer, and the deadline is too close
         /// to wait for one.
         NoGpu = "no_gpu",
         /// The executor reported an error.
         ExecutionFailed = "execution_failed",
-        /// No answer arrived within the deadline and the grace that follows it.
+        /// No answer arrived by the deadline plus its grace period.
         NoAnswer = "no_answer",
         /// The model is not loaded anywhere, or is being unloaded.
         ModelNotReady = "model_not_ready",
-        /// The input did not arrive whole at the backend.
+        /// The backend did not receive the complete input.
         PayloadLost = "payload_lost",
-        /// The process that owned the request is shutting down, or is to take nothing new.
+        /// The process that owned the request is shutting down or cordoned.
         Draining = "draining",
-        /// The model's leader has been without the control group for too long, or is gone, and nobody can take its
-        /// place.
+        /// The model's leader has gone, or has been without the control group for too long, and no replica can replace
+        /// it.
         ControlPlaneLost = "control_plane_lost",
-        /// Two leads in turn panicked while they had the request: it may be the reason, so no third one is told of it.
+        /// Two leads in turn panicked while they had the request. It may be the cause, so it is not sent to a third.
         SchedulerPanicked = "scheduler_panicked",
-        /// Its batch needed more memory than there is for batches.
+        /// The batch needed more memory than is reserved for batches.
         OutOfMemory = "out_of_memory",
-        /// The GPU failed with its batch, and will fail whatever comes until its backend begins anew.
+        /// The GPU failed during its batch and will fail every batch until its backend restarts.
         GpuLost = "gpu_lost",
     }
 );
 
-/// The one end of an accepted request (invariant S3).
+/// How an accepted request ended; it ends exactly once (invariant S3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Answered by its deadline.

@@ -2,36 +2,36 @@
 
 use crate::Nanos;
 
-/// The largest batch a profile may describe: bounds the table and with it the work of one scheduling decision.
+/// The largest batch of a profile: it bounds the table and thus the work of one scheduling decision.
 pub const PROFILE_BATCH_MAX: u32 = 4096;
 
-/// A line through a profile, α·b + β.
+/// A linear fit of a profile, α·b + β.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineFit {
     /// α, milliseconds per item.
     pub alpha_ms: f64,
     /// β, milliseconds per batch.
     pub beta_ms: f64,
-    /// The share of the table's variance that the line explains, R²; 1 is a line.
+    /// R²: the share of the table's variance that the line explains; 1 if the profile is exactly linear.
     pub r_squared: f64,
 }
 
 /// ℓ(b) as a table over b = 1..=max, monotone in b (seed 000, section 3.1).
 ///
-/// A linear profile ℓ(b) = α·b + β is a table too: a decision then costs one load, whatever the profile's origin.
+/// A linear profile ℓ(b) = α·b + β is stored as a table, too: a lookup is then one load, whatever the profile's origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyProfile {
     /// `latency[b]` is ℓ(b); `latency[0]` is zero and the last entry, one past the largest batch, is [`Nanos::MAX`].
     latency: Box<[Nanos]>,
 }
 
-/// Why a table is not a latency profile.
+/// Why a table is not a valid latency profile.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProfileError {
-    /// There is nothing in it.
+    /// The table is empty.
     #[error("the profile has no batch size; expected latencies for b = 1, 2, …")]
     Empty,
-    /// It is longer than [`PROFILE_BATCH_MAX`].
+    /// The table is longer than [`PROFILE_BATCH_MAX`].
     #[error("the profile has {batch_max} batch sizes; at most {PROFILE_BATCH_MAX} are allowed")]
     TooLong {
         /// Batch sizes given.
@@ -56,7 +56,7 @@ pub enum ProfileError {
         /// The latency of the batch size before it.
         before: Nanos,
     },
-    /// α or β is not a number a latency can be made of.
+    /// α or β does not yield valid latencies.
     #[error("alpha {alpha_ms} ms and beta {beta_ms} ms make no latency; expected finite, not negative, and α + β > 0")]
     BadLine {
         /// α in milliseconds per item.
@@ -112,7 +112,7 @@ impl LatencyProfile {
         Self::from_table(&table)
     }
 
-    /// ℓ(`batch`): zero for an empty batch, [`Nanos::MAX`] for one larger than the profile knows.
+    /// ℓ(`batch`): zero for an empty batch, [`Nanos::MAX`] beyond the largest batch of the profile.
     #[inline]
     #[must_use]
     pub fn latency(&self, batch: u32) -> Nanos {
@@ -120,7 +120,7 @@ impl LatencyProfile {
         self.latency[(batch as usize).min(last)]
     }
 
-    /// The largest batch the profile describes.
+    /// The largest batch of the profile.
     #[must_use]
     pub fn batch_max(&self) -> u32 {
         (self.latency.len() - 2) as u32
@@ -131,7 +131,7 @@ impl LatencyProfile {
         &self.latency[1..self.latency.len() - 1]
     }
 
-    /// The profile of a sub-cluster that holds GPUs of both kinds: the slower one at every batch size.
+    /// The profile of a sub-cluster with GPUs of both kinds: the slower one at every batch size.
     #[must_use]
     pub fn slower_of(&self, other: &Self) -> Self {
         let table: Vec<_> = self.table().iter().zip(other.table()).map(|(a, b)| *a.max(b)).collect();
@@ -141,7 +141,7 @@ impl LatencyProfile {
         Self { latency: latency.into() }
     }
 
-    /// The line α·b + β that fits the table best in least squares.
+    /// The least-squares fit α·b + β of the table.
     #[must_use]
     pub fn fit_line(&self) -> LineFit {
         let n = self.table().len() as f64;
@@ -159,7 +159,7 @@ impl LatencyProfile {
         let (left, all) = points().fold((0.0, 0.0), |(left, all), (x, y)| {
             (left + (y - alpha * x - beta).powi(2), all + (y - mean_y).powi(2))
         });
-        // A table without any slope is a line that explains all there is.
+        // A constant table is fitted exactly by a horizontal line.
         let r_squared = if all > 0.0 { 1.0 - left / all } else { 1.0 };
         LineFit { alpha_ms: alpha, beta_ms: beta, r_squared }
     }

@@ -1,13 +1,13 @@
-//! The shape of a model's inputs and outputs, in the words of the Open Inference Protocol v2.
+//! The shapes of a model's inputs and outputs, in the terms of the Open Inference Protocol v2.
 
 use std::fmt;
 use std::str::FromStr;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-/// Element types of the Open Inference Protocol v2 that have a fixed width.
+/// The fixed-width element types of the Open Inference Protocol v2.
 ///
-/// `BYTES` is left out on purpose: no executor here takes strings, so a model cannot have such a tensor.
+/// `BYTES` is left out on purpose: no executor here takes strings, so no model can have such a tensor.
 #[allow(missing_docs)] // The names are the protocol's own.
 #[derive(
     Archive, Serialize, Deserialize, serde::Serialize, serde::Deserialize, Clone, Copy, Debug, PartialEq, Eq, Hash,
@@ -29,7 +29,7 @@ pub enum DataType {
     Fp64,
 }
 
-/// A name that is no [`DataType`].
+/// A name that is not a [`DataType`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown data type `{0}`; expected one of BOOL, UINT8–64, INT8–64, FP16, FP32, FP64")]
 pub struct UnknownDataType(pub String);
@@ -95,7 +95,7 @@ impl FromStr for DataType {
     }
 }
 
-/// One input or output: its first dimension counts items and is not written down.
+/// One input or output. The first dimension counts items and is left out.
 #[derive(Archive, Serialize, Deserialize, serde::Serialize, serde::Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
 #[rkyv(derive(Debug))]
 pub struct TensorSpec {
@@ -103,7 +103,7 @@ pub struct TensorSpec {
     pub name: String,
     /// Element type.
     pub data_type: DataType,
-    /// Dimensions of one item, without the batch dimension: all positive.
+    /// Dimensions of one item, without the batch dimension; all positive.
     pub item_shape: Vec<u32>,
 }
 
@@ -115,7 +115,7 @@ impl TensorSpec {
     }
 }
 
-/// What goes into a model and what comes out.
+/// The inputs and outputs of a model.
 #[derive(
     Archive, Serialize, Deserialize, serde::Serialize, serde::Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash,
 )]

@@ -7,8 +7,8 @@ use rkyv::{Archive, Deserialize, Serialize};
 
 /// A point in time: nanoseconds since an origin that only the host of the decision objects knows.
 ///
-/// In production the origin is a reading of the monotonic clock at start-up, in the simulator it is the beginning of
-/// the scenario. Points of two processes must never be compared; messages carry durations ([`Nanos`]) instead.
+/// In production the origin is a reading of the monotonic clock at start-up; in the simulator it is the start of the
+/// scenario. Points of different processes are not comparable; messages carry durations ([`Nanos`]) instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
@@ -47,12 +47,12 @@ impl Time {
     }
 }
 
-/// The longest SLO of a model, and the longest time that a request may have: 1 h. Deadlines are kept that long, and a
-/// longer objective is most likely a mistaken unit.
+/// The longest SLO of a model and the longest deadline of a request: 1 h. State is kept until the deadline, and a
+/// longer SLO is most likely given in the wrong unit.
 pub const SLO_MAX: Nanos = Nanos::from_millis(3_600_000);
 
 impl Nanos {
-    /// No time at all.
+    /// The empty span.
     pub const ZERO: Self = Self(0);
     /// The longest span; as a latency it means "impossible".
     pub const MAX: Self = Self(u64::MAX);
@@ -118,37 +118,38 @@ impl Nanos {
     }
 }
 
-/// The number as a float. A signed one takes one instruction, an unsigned one several that wait for each other, and few
-/// spans reach three hundred years.
+/// Converts to a float as a signed number: one instruction, where an unsigned number takes several dependent ones. Few
+/// spans reach 2^63 ns, about 300 years.
 #[inline]
 fn float(number: u64) -> f64 {
     i64::try_from(number).map_or_else(|_| unsigned(number), |signed| signed as f64)
 }
 
-/// A call, or both would be made one again.
+/// A function of its own, since the compiler would otherwise merge both conversions into the slow one.
 #[cold]
 #[inline(never)]
 fn unsigned(number: u64) -> f64 {
     number as f64
 }
 
-/// From here on numbers of 64 bits have no fractions.
+/// 2^53: floats of 64 bits have no fractions from here on.
 const WHOLE: f64 = (1_u64 << 53) as f64;
 
-/// The nearest whole number, halves up: what `f64::round` says, without the call that it is on processors without a
+/// The nearest integer, halves rounded up: the result of `f64::round`, which is a function call on processors without a
 /// rounding instruction. Negative numbers and NaN become zero.
 #[inline]
 fn rounded(number: f64) -> u64 {
     if !(0.0..WHOLE).contains(&number) {
-        // Casts of floats saturate.
+        // Float-to-integer casts saturate.
         return number as u64;
     }
-    // What was cut off is exact.
+    // The difference to the truncated number is exact.
     let whole = number as i64;
     (whole + i64::from(number - whole as f64 >= 0.5)) as u64
 }
 
-// Saturating throughout: "never" plus anything stays "never", and a deadline in the past is the origin, not a panic.
+// All arithmetic saturates: "never" plus anything stays "never", and a deadline before the origin is the origin, not a
+// panic.
 impl Add<Nanos> for Time {
     type Output = Self;
     fn add(self, span: Nanos) -> Self {

@@ -1,4 +1,4 @@
-//! What frontends do for a model's clients: pictures become an input, the elements of an output get labels.
+//! Transforms that frontends apply for a model's clients: pictures become an input, and output elements get labels.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,21 +8,21 @@ use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::{DataType, Signature, TensorSpec};
 
-/// Pixels along one side of the picture that a model takes, at most.
+/// The largest width and height of a model's input picture, in pixels.
 pub const IMAGE_SIDE_MAX: u32 = 4096;
-/// Bytes of one label.
+/// The longest label in bytes.
 pub const LABEL_BYTES_MAX: usize = 256;
-/// Bytes of all labels of a model: twenty thousand words, and a model's command stays far below its own limit.
+/// The largest total size of a model's labels in bytes: about twenty thousand words, and far below the limit of a
+/// command.
 pub const LABELS_BYTES_MAX: usize = 256 << 10;
 
-/// A number that is finite, equal to another if their bits are: so that equal specifications have equal bytes
-/// everywhere.
+/// A finite number that is compared by its bits, so that equal specifications have equal bytes everywhere.
 #[derive(Archive, Serialize, Deserialize, serde::Deserialize, Clone, Copy, PartialEq, Eq, Hash)]
 #[rkyv(derive(Clone, Copy, Debug))]
 #[serde(try_from = "f64")]
 pub struct Finite(u64);
 
-/// A number that is infinite, or none.
+/// A number that is infinite or NaN.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("{0} is not a finite number")]
 pub struct NotFinite(f64);
@@ -31,7 +31,7 @@ impl Finite {
     /// 1.
     pub const ONE: Self = Self(1.0_f64.to_bits());
 
-    /// As a number.
+    /// The value.
     #[must_use]
     pub const fn get(self) -> f64 {
         f64::from_bits(self.0)
@@ -41,7 +41,7 @@ impl Finite {
 impl TryFrom<f64> for Finite {
     type Error = NotFinite;
     fn try_from(number: f64) -> Result<Self, NotFinite> {
-        // Both zeros are one number.
+        // −0 becomes +0, so that equal numbers have equal bits.
         if number.is_finite() { Ok(Self((number + 0.0).to_bits())) } else { Err(NotFinite(number)) }
     }
 }
@@ -52,28 +52,28 @@ impl fmt::Debug for Finite {
     }
 }
 
-/// What frontends do with a model's inputs and outputs; nothing by default.
+/// How frontends transform a model's inputs and outputs; by default they do not.
 #[derive(Archive, Serialize, Deserialize, serde::Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(deny_unknown_fields)]
 pub struct Transforms {
-    /// The input that encoded pictures become.
+    /// The input that takes encoded pictures.
     #[serde(default)]
     pub image: Option<ImageInput>,
-    /// For outputs that are classified: a label for each element of an item, in their order.
+    /// Labels of classification outputs: one per element of an item, in order.
     #[serde(default)]
     pub labels: BTreeMap<String, Vec<String>>,
 }
 
-/// How an encoded picture becomes an item of an input: decoded, cropped and resized, and each channel's value `v`, 0 to
-/// 255, becomes `(v · scale − mean) / deviation`.
+/// How an encoded picture becomes one item of an input: it is decoded, cropped and resized, and each channel's value
+/// `v` from 0 to 255 becomes `(v · scale − mean) / deviation`.
 #[derive(Archive, Serialize, Deserialize, serde::Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
 #[serde(deny_unknown_fields)]
 pub struct ImageInput {
-    /// The input, of UINT8, FP16 or FP32. What is given to it as BYTES is pictures.
+    /// The name of the input, of type UINT8, FP16 or FP32. Clients send it encoded pictures as BYTES.
     pub input: String,
-    /// Pixels in a row.
+    /// Width in pixels.
     pub width: u32,
-    /// Rows.
+    /// Height in pixels.
     pub height: u32,
     /// The channels.
     #[serde(default)]
@@ -81,23 +81,23 @@ pub struct ImageInput {
     /// The order of the elements.
     #[serde(default)]
     pub layout: Layout,
-    /// What becomes of pictures of another shape.
+    /// How pictures with another aspect ratio are fitted.
     #[serde(default)]
     pub fit: Fit,
-    /// With [`Fit::Crop`]: the share of the sides of the largest centred part of the right shape that is kept, above 0
-    /// and at most 1. Training that makes the short side 256 pixels and keeps the middle 224 of them has 0.875.
+    /// With [`Fit::Crop`]: the scale of the centred crop, as a share of the largest one with the right aspect ratio,
+    /// above 0 and at most 1. Training that resizes the short side to 256 pixels and crops the middle 224 has 0.875.
     #[serde(default = "one")]
     pub crop_share: Finite,
-    /// How pixels are weighed when the size changes.
+    /// The interpolation filter.
     #[serde(default)]
     pub filter: Filter,
-    /// The factor of the values.
+    /// The factor `scale`.
     #[serde(default = "one")]
     pub scale: Finite,
-    /// What is taken off, for all channels or for each.
+    /// The `mean` that is subtracted, for all channels or per channel.
     #[serde(default)]
     pub mean: Vec<Finite>,
-    /// What is divided by, for all channels or for each.
+    /// The `deviation` to divide by, for all channels or per channel.
     #[serde(default)]
     pub deviation: Vec<Finite>,
 }
@@ -119,7 +119,7 @@ macro_rules! words {
         }
 
         impl $name {
-            /// The word for it in files and messages.
+            /// The word in files and messages.
             #[must_use]
             pub const fn word(self) -> &'static str {
                 match self { $(Self::$variant => $word),* }
@@ -138,7 +138,7 @@ macro_rules! words {
     };
 }
 
-/// A word that stands for nothing.
+/// A word that is none of the known ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{got}`; expected one of {}", .expected.join(", "))]
 pub struct UnknownWord {
@@ -154,7 +154,7 @@ words! {
         Rgb = "rgb",
         /// Blue, green, red.
         Bgr = "bgr",
-        /// One: 0.299 red, 0.587 green, 0.114 blue.
+        /// One channel, luminance: 0.299 red, 0.587 green, 0.114 blue.
         Grey = "grey",
     }
 }
@@ -162,42 +162,42 @@ words! {
 words! {
     /// The order of a picture's elements.
     Layout {
-        /// One channel after the other.
+        /// Channels first: one channel after the other.
         #[default]
         Nchw = "nchw",
-        /// One pixel after the other.
+        /// Channels last: one pixel after the other.
         Nhwc = "nhwc",
     }
 }
 
 words! {
-    /// What becomes of pictures of another shape.
+    /// How pictures with another aspect ratio are fitted.
     Fit {
-        /// Width and height are resized apart.
+        /// Width and height are scaled independently.
         #[default]
         Stretch = "stretch",
-        /// What is outside of the largest centred part of the right shape is left away.
+        /// The picture is cropped to the largest centred part with the right aspect ratio.
         Crop = "crop",
     }
 }
 
 words! {
-    /// How pixels are weighed when the size changes. All but the first look at every pixel when a picture gets smaller.
+    /// The interpolation filter. All but `Nearest` read every pixel when a picture shrinks.
     Filter {
-        /// The nearest pixel counts alone.
+        /// The nearest pixel.
         Nearest = "nearest",
-        /// A triangle.
+        /// A triangle filter.
         #[default]
         Bilinear = "bilinear",
-        /// A cubic curve, of Catmull and Rom.
+        /// The cubic filter of Catmull and Rom.
         Bicubic = "bicubic",
-        /// A windowed sinc of three lobes.
+        /// A windowed sinc with three lobes.
         Lanczos = "lanczos",
     }
 }
 
 impl Colour {
-    /// How many channels.
+    /// The number of channels.
     #[must_use]
     pub const fn channels(self) -> u32 {
         match self {
@@ -208,7 +208,7 @@ impl Colour {
 }
 
 impl Transforms {
-    /// Whether there is nothing to do.
+    /// Whether no transform is configured.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.image.is_none() && self.labels.is_empty()
@@ -259,7 +259,7 @@ impl Transforms {
 }
 
 impl ImageInput {
-    /// Elements of one picture.
+    /// The number of elements of one picture.
     #[must_use]
     pub const fn elements(&self) -> u64 {
         self.width as u64 * self.height as u64 * self.colour.channels() as u64

@@ -1,28 +1,27 @@
-//! What a model's requests are worth against those of others.
+//! The value of a model's requests relative to those of other models.
 
 use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-/// How much a request of a model is worth against one of another model when something has to be given up: a model of
-/// value 4 loses a quarter of the share that one of value 1 loses. In thousandths, so that equal values have equal
-/// bytes everywhere.
+/// The relative worth of a model's requests when some must be shed: a model of value 4 loses a quarter of the share
+/// that a model of value 1 loses. Stored in thousandths, so that equal values have equal bytes everywhere.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[rkyv(derive(Clone, Copy, Debug))]
 pub struct RequestValue(u32);
 
 impl RequestValue {
-    /// The value of every model whose operator says nothing.
+    /// The default value.
     pub const ONE: Self = Self(1000);
     /// The smallest: a thousandth.
     pub const MIN: Self = Self(1);
-    /// The largest: a thousand. Two models then differ by a factor of a million at most, which leaves room in 64 bits.
+    /// The largest: a thousand. Two models then differ by at most a factor of a million, which leaves room in 64 bits.
     pub const MAX: Self = Self(1_000_000);
 
     /// From a number, rounded to thousandths; `None` unless it is from 0.001 to 1000.
     #[must_use]
     pub fn from_number(number: f64) -> Option<Self> {
-        // What is no number fails the comparison; the cast cannot overflow within it.
+        // NaN fails the comparison; within the range the cast cannot overflow.
         let is_in_range = number >= Self::MIN.number() && number <= Self::MAX.number();
         is_in_range.then(|| Self((number * 1000.0).round() as u32))
     }
@@ -53,7 +52,7 @@ impl Default for RequestValue {
 }
 
 impl fmt::Display for RequestValue {
-    /// Without zeros at the end: `1`, `0.25`.
+    /// Prints without trailing zeros: `1`, `0.25`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.number())
     }

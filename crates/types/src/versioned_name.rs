@@ -1,15 +1,15 @@
-//! Models of several versions: each is a model of the cluster by itself, under the name `NAME@VERSION`.
+//! Model versions: each is a model of the cluster by itself, under the name `NAME@VERSION`.
 
-/// Between name and version.
+/// Separates name and version.
 const SEPARATOR: char = '@';
 
-/// A model's name as clients say it, and its version.
+/// A model's name as clients write it, and its version.
 ///
-/// Versions have weights, profiles and queues of their own, and cannot share a batch. So a cluster knows no versions
-/// but only models, and the names tell which of them are versions of one.
+/// Versions have their own weights, profiles and queues, and cannot share a batch. So a cluster knows only models, no
+/// versions; the names tell which models are versions of the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VersionedName<'a> {
-    /// The name that all versions share.
+    /// The name shared by all versions.
     pub name: &'a str,
     /// The version, from 1.
     pub version: u64,
@@ -19,8 +19,7 @@ impl<'a> VersionedName<'a> {
     /// The version of a model that was loaded without one.
     pub const UNVERSIONED: u64 = 1;
 
-    /// Reads the name under which a cluster has a model. One that does not end with a version is a model of version
-    /// [`Self::UNVERSIONED`].
+    /// Parses the name of a model in a cluster. A name without a version suffix means version [`Self::UNVERSIONED`].
     #[must_use]
     pub fn parse(loaded_as: &'a str) -> Self {
         let versioned = loaded_as.rsplit_once(SEPARATOR).and_then(|(name, version)| {
@@ -30,13 +29,13 @@ impl<'a> VersionedName<'a> {
         versioned.unwrap_or(Self { name: loaded_as, version: Self::UNVERSIONED })
     }
 
-    /// The name under which a cluster has this version.
+    /// The cluster's name for this version.
     #[must_use]
     pub fn loaded_as(&self) -> String {
         format!("{}{SEPARATOR}{}", self.name, self.version)
     }
 
-    /// Whether a model may be called so: it can be told from a version, and is the name of a folder.
+    /// Whether this is a valid model name: it cannot be confused with a versioned one, and is a valid folder name.
     #[must_use]
     pub fn is_base_name(name: &str) -> bool {
         !name.is_empty()
@@ -46,7 +45,7 @@ impl<'a> VersionedName<'a> {
     }
 }
 
-/// A version as folders and requests spell it: a number from 1 without sign or leading zeros.
+/// Parses a version as folders and requests write it: a number from 1 without sign or leading zeros.
 #[must_use]
 pub fn parse_version(text: &str) -> Option<u64> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');

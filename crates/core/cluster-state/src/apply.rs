@@ -1,4 +1,4 @@
-//! Applying a command: the one way in which the state changes.
+//! Applies commands: the only way in which the state changes.
 
 use symphony_types::Epoch;
 
@@ -10,20 +10,20 @@ use crate::refusal::Refusal;
 use crate::reply::Outcome;
 use crate::state::{ClusterState, Event};
 
-/// What applying a command gave.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// The answer to the proposer.
     pub outcome: Outcome,
-    /// What changed; empty if the command was refused or had been applied before.
+    /// The changes; empty if the command was refused or already applied.
     pub effects: Vec<Effect>,
 }
 
 impl ClusterState {
     /// Applies the command of log entry `index`.
     ///
-    /// Nothing but the state, the index and the command decides the result. In debug builds the named invariants are
-    /// asserted afterwards.
+    /// The result depends only on the state, the index and the command. Debug builds assert the named invariants
+    /// afterwards.
     pub fn apply(&mut self, index: u64, command: &Command) -> Applied {
         #[cfg(debug_assertions)]
         let before = self.clone();
@@ -37,7 +37,7 @@ impl ClusterState {
         applied
     }
 
-    /// The same, without a look at the invariants: they walk the whole state.
+    /// The same without checking the invariants, which walk the whole state.
     pub(crate) fn step(&mut self, index: u64, command: &Command) -> Applied {
         let mut effects = Vec::new();
         let outcome = self.decide(index, command, &mut effects);
@@ -91,7 +91,7 @@ impl ClusterState {
         outcome
     }
 
-    /// Not every command asks what waits whether it may begin: none may be overlooked by that.
+    /// Not every command changes what waiting moves depend on; the check makes sure that none is overlooked.
     #[cfg(debug_assertions)]
     fn assert_moves_are_as_far_as_they_can_be(&self, index: u64, command: &Command) {
         let (mut asked, mut overlooked) = (self.clone(), Vec::new());

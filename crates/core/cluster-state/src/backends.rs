@@ -49,7 +49,7 @@ impl ClusterState {
             }
         }
 
-        // Everything is allowed; from here on things change.
+        // All checks have passed; from here on the state changes.
         let previous = known.map(|(id, backend)| (id, backend.clone()));
         let load_bytes_per_s = known.map_or(0, |(_, backend)| backend.load_bytes_per_s);
         let subcluster = target.unwrap_or_else(|| self.create_subcluster(index, registration, effects));
@@ -58,7 +58,7 @@ impl ClusterState {
         let (backend, previous_boot, old_gpus, standing) = match previous {
             Some((id, old)) if old.boot == *boot => (id, old.previous_boot, old.gpus, old.standing),
             Some((id, old)) => {
-                // What the old life had loaded is gone with it.
+                // The copies that the old boot had loaded are gone with it.
                 for model in self.models.values_mut() {
                     model.replicas.remove(&id);
                 }
@@ -88,7 +88,7 @@ impl ClusterState {
         };
         let reply = backend_reply(backend, &entry);
         self.backends.insert(backend, entry);
-        // A new life has nothing to finish where it was.
+        // A new boot has nothing to finish in the old sub-cluster.
         if let Some((_, moving, life)) = moved
             && life != *boot
         {
@@ -124,9 +124,9 @@ impl ClusterState {
             && backend.gpus.iter().map(offer).eq(registration.gpus.iter().cloned())
     }
 
-    /// The sub-cluster that a registration leads to; none if it does not exist yet. What a plan decided stands, unless
-    /// the backend asks for another sub-cluster than before. A new life goes where the old one was about to be: it has
-    /// nothing left to finish. One that was only loading stays.
+    /// The sub-cluster of a registering backend; `None` if it does not exist yet. A plan's decision stands, unless the
+    /// backend asks for another sub-cluster than before. A new boot goes directly to the target of a move under way,
+    /// since it has nothing left to finish; a backend that was only loading stays.
     fn where_it_belongs(&self, known: Option<&Backend>, registration: &BackendRegistration) -> Option<SubclusterId> {
         match known.filter(|backend| backend.asked_subcluster == registration.subcluster) {
             None => self.subcluster_named(&registration.subcluster).map(|(id, _)| id),
@@ -180,8 +180,8 @@ impl ClusterState {
         subcluster
     }
 
-    /// Binds the offered GPUs. The index is the token of each, so that whatever a leader told the GPU's earlier life
-    /// or under an earlier sub-cluster is refused.
+    /// Binds the offered GPUs. The index is the token of each, so that messages of leaders to an earlier boot or under
+    /// an earlier sub-cluster are refused.
     fn bind(
         &mut self,
         index: u64,
@@ -230,7 +230,7 @@ impl ClusterState {
 }
 
 impl MemoryNeed {
-    /// Whether a GPU holds it; 0 bytes of memory mean that there is no limit to tell.
+    /// Whether a GPU has enough memory; 0 bytes mean no limit.
     pub(crate) fn fits(self, subcluster: &str, kind: &str, memory_bytes: u64) -> Result<(), Refusal> {
         let needed_bytes = self.bytes();
         if memory_bytes == 0 || needed_bytes <= memory_bytes {
@@ -271,7 +271,7 @@ mod tests {
     fn the_backend_that_is_dead_for_longest_makes_room() {
         let mut state = ClusterState::default();
         assert!(state.apply(1, &registration("b1")).outcome.is_ok());
-        // The other 4095 are put there by hand: as many commands would take minutes with the invariants on.
+        // The other 4095 are inserted directly: as many commands would take minutes with the invariants on.
         let first = state.backends[&BackendId::new(1)].clone();
         for id in 2..=BACKENDS_MAX as u32 {
             let gpus = vec![Gpu { id: GpuId::new(id), ..first.gpus[0].clone() }];

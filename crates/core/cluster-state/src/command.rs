@@ -1,4 +1,4 @@
-//! What can be proposed to the control group.
+//! Commands: what can be proposed to the control group.
 
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, BootId, Epoch, FrontendId, Member, ModelId, NodeId, SubclusterId, Token};
@@ -10,206 +10,207 @@ use crate::refusal::Refusal;
 use crate::state::ReplicaState;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 
-/// One entry of the log. Everything in it is validated when it is applied, whatever the proposer did.
+/// One log entry. It is validated completely when it is applied, even if the proposer did so before.
 ///
-/// `avoid` is the node that proposes, which is the Raft leader: a sub-cluster led elsewhere survives its crash without
-/// waiting for an election. It is part of the command because the state does not know who leads the group.
+/// `avoid` is the proposer, which is the Raft leader: if the sub-cluster is led elsewhere, it survives a crash of the
+/// Raft leader without waiting for an election. It is part of the command because the state does not know the Raft
+/// leader.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// A scheduler replica's life begins, or it is there again after it was declared down.
+    /// A scheduler replica has started, or is back after it was declared down.
     RegisterNode(NodeRegistration),
-    /// A life of a replica is over, as far as the Raft leader can tell.
+    /// The Raft leader found a boot of a replica to be dead.
     NodeDown {
         /// The replica.
         node: NodeId,
-        /// The life that is over; another one is not touched.
+        /// The dead boot; other boots are not affected.
         boot: BootId,
-        /// Where no leader should go if there is a choice.
+        /// A replica that should not become leader if another one can.
         avoid: Option<NodeId>,
     },
-    /// A backend's life begins.
+    /// A backend has started.
     RegisterBackend(BackendRegistration),
-    /// A life of a backend is over, as far as its sub-cluster's leader can tell.
+    /// The leader of its sub-cluster found a boot of a backend to be dead.
     BackendDown {
         /// The backend.
         backend: BackendId,
-        /// The life that is over; another one is not touched.
+        /// The dead boot; other boots are not affected.
         boot: BootId,
     },
-    /// A frontend's life begins.
+    /// A frontend has started.
     RegisterFrontend(FrontendRegistration),
-    /// A backend says how loading a model went.
+    /// A backend reports the result of loading a model.
     ReportModel {
         /// The model.
         model: ModelId,
         /// The backend.
         backend: BackendId,
-        /// The backend's life.
+        /// The backend's boot id.
         boot: BootId,
-        /// How it went.
+        /// The result.
         state: ReplicaState,
-        /// How long loading took, what was loaded beside it discounted; 0 if there is nothing to tell.
+        /// The loading time, corrected for loads in parallel; 0 if unknown.
         load_ns: u64,
     },
-    /// A process says that this life of it is about to end: it is drained until then.
+    /// A process reports that it will stop: it is drained until then.
     Leave {
         /// The process.
         member: Member,
-        /// The life that ends.
+        /// The boot that will stop.
         boot: BootId,
     },
-    /// A backend or frontend that takes nothing new says that it has nothing left to finish.
+    /// A cordoned or draining backend or frontend reports that it has finished all its work.
     ReportDrained {
         /// The process.
         member: Member,
-        /// Its life.
+        /// Its boot id.
         boot: BootId,
     },
-    /// A replica shall get ready to lead a sub-cluster that a living one leads; nothing else changes yet.
+    /// A replica shall prepare to lead a sub-cluster that another living replica leads; nothing else changes yet.
     BeginHandover {
         /// The sub-cluster.
         subcluster: SubclusterId,
-        /// The assignment that shall end; another one is not touched.
+        /// The assignment to be ended; others are not affected.
         token: Token,
-        /// Who shall lead.
+        /// The successor.
         to: NodeId,
-        /// In which life.
+        /// Its boot id.
         boot: BootId,
     },
-    /// The successor is ready: it leads from here on, with the index as the token.
+    /// The successor is ready: it leads from here on, with the index as its token.
     CompleteHandover {
         /// The sub-cluster.
         subcluster: SubclusterId,
-        /// Where the hand-over began.
+        /// Log index at which the hand-over began.
         since: u64,
         /// The successor.
         node: NodeId,
-        /// Its life.
+        /// Its boot id.
         boot: BootId,
     },
-    /// A hand-over that does not come to its end is given up; the leader stays.
+    /// A hand-over that does not complete is cancelled; the leader stays.
     CancelHandover {
         /// The sub-cluster.
         subcluster: SubclusterId,
-        /// Where it began.
+        /// Log index at which it began.
         since: u64,
     },
-    /// A leader says that it cannot decide any more for a sub-cluster: somebody else leads it at once, if anybody is
-    /// up.
+    /// A leader reports that it can no longer decide for a sub-cluster: another living replica, if any, becomes leader
+    /// at once.
     CedeLead {
         /// The sub-cluster.
         subcluster: SubclusterId,
-        /// The assignment that ends; another one is not touched.
+        /// The assignment that ends; others are not affected.
         token: Token,
-        /// The replica that led.
+        /// The former leader.
         node: NodeId,
-        /// Its life.
+        /// Its boot id.
         boot: BootId,
-        /// Where no leader should go if there is a choice.
+        /// A replica that should not become leader if another one can.
         avoid: Option<NodeId>,
     },
-    /// The epoch loop would have models and backends elsewhere.
+    /// The epoch loop proposes a plan of moves.
     ProposePlan(PlanProposal),
-    /// Nobody asks the old sub-cluster of a moved model any more: its copies there may go.
+    /// The old sub-cluster of a moved model gets no more requests: its copies there may be unloaded.
     FinishMove {
         /// The model.
         model: ModelId,
-        /// Where its move began.
+        /// Log index at which its move began.
         since: u64,
     },
-    /// A move that does not come to its end is given up.
+    /// A move that does not complete is cancelled.
     CancelMove {
-        /// What moves.
+        /// The model or backend.
         what: Moved,
-        /// Where its move began.
+        /// Log index at which its move began.
         since: u64,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// An operator asks for something.
+    /// An operator's command.
     Operate(Operation),
-    /// The place of a frontend may be needed, and the Raft leader has not seen a sign of it for long.
+    /// A frontend is removed because its slot may be needed and the Raft leader has long received no sign of it.
     ForgetFrontend {
         /// The frontend.
         frontend: FrontendId,
-        /// The life that is over; another one is not touched.
+        /// The silent boot; other boots are not affected.
         boot: BootId,
     },
 }
 
-/// What the epoch loop solved for.
+/// The result of the epoch loop.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanProposal {
-    /// The epoch that it was solved from: in another one it is outdated, and it runs only if no other plan does. 0 if
-    /// neither matters.
+    /// The epoch that it was computed from: in another epoch it is outdated, and it runs only if no other plan does. 0
+    /// to skip both checks.
     pub epoch: Epoch,
-    /// Why it was made, for people.
+    /// Why it was made, for display.
     pub cause: String,
-    /// What it is good for, for people.
+    /// What it achieves, for display.
     pub summary: String,
     /// Its moves.
     pub moves: Vec<WantedMove>,
-    /// Models that can be nowhere, and stay where they are. A plan without moves is one that only names these.
+    /// Models that fit nowhere and stay where they are. A plan without moves only names these.
     pub left_alone: Vec<LeftAlone>,
-    /// What a backend loads per second of which nothing was measured; 0 if that is not known.
+    /// Assumed loading speed of backends without measurements, in bytes per second; 0 if unknown.
     pub load_bytes_per_s: u64,
-    /// Whether it runs at once, or waits for an operator's approval.
+    /// Whether it runs at once or waits for an operator's approval.
     pub adopt: bool,
 }
 
-/// What a scheduler replica says of itself.
+/// The registration of a scheduler replica.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct NodeRegistration {
     /// Its id.
     pub node: NodeId,
-    /// Its life.
+    /// Its boot id.
     pub boot: BootId,
     /// `host:port` of its control surface.
     pub control_addr: String,
-    /// `host:port` where it takes requests for the sub-clusters it leads.
+    /// `host:port` where it takes requests for the sub-clusters that it leads.
     pub dispatch_addr: String,
-    /// `host:port` where it takes beats while it leads the control group.
+    /// `host:port` where it takes heartbeats while it leads the control group.
     pub beat_addr: String,
-    /// Number that its disk was given when it was empty.
+    /// Number given to its disk when the disk was empty.
     pub disk: u64,
-    /// Where no leader should go if there is a choice.
+    /// A replica that should not become leader if another one can.
     pub avoid: Option<NodeId>,
 }
 
-/// What a backend says of itself.
+/// The registration of a backend.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct BackendRegistration {
-    /// Its name, kept over restarts.
+    /// Its name, which is stable over restarts.
     pub name: String,
-    /// Its life.
+    /// Its boot id.
     pub boot: BootId,
     /// `host:port` of its execute link.
     pub exec_addr: String,
-    /// Name of its sub-cluster, which the first backend creates.
+    /// Name of its sub-cluster, created by the first backend that names it.
     pub subcluster: String,
     /// Kind of executor.
     pub executor: String,
     /// Its GPUs.
     pub gpus: Vec<GpuOffer>,
-    /// Where no leader should go if there is a choice.
+    /// A replica that should not become leader if another one can.
     pub avoid: Option<NodeId>,
 }
 
-/// A GPU that a backend brings.
+/// A GPU that a backend offers.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct GpuOffer {
     /// Its kind; profiles are per kind.
     pub kind: String,
-    /// Its memory in bytes; 0 if the executor has no limit to tell.
+    /// Its memory in bytes; 0 if the executor reports no limit.
     pub memory_bytes: u64,
 }
 
-/// What a frontend says of itself.
+/// The registration of a frontend.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct FrontendRegistration {
-    /// Its name, kept over restarts.
+    /// Its name, which is stable over restarts.
     pub name: String,
-    /// Its life.
+    /// Its boot id.
     pub boot: BootId,
     /// `host:port` of its data link.
     pub data_addr: String,
@@ -242,8 +243,8 @@ impl Command {
         envelope::decode(bytes)
     }
 
-    /// Checks a command before it enters the log: everything that applying it will check without the state, since what
-    /// cannot succeed need not enter, and limits that earlier releases did not have.
+    /// Validates a command before it enters the log, as far as that is possible without the state: a command that
+    /// cannot succeed need not enter. Limits that earlier releases did not have are checked here, too.
     ///
     /// # Errors
     /// [`Refusal::Invalid`] with the field, what was found and what was expected.
@@ -275,7 +276,7 @@ impl Command {
         }
     }
 
-    /// The same command with the node to avoid, where it has one: set by whoever really proposes it.
+    /// The same command with the replica to avoid, if the command has such a field: set by the actual proposer.
     #[must_use]
     pub fn avoiding(mut self, proposer: NodeId) -> Self {
         match &mut self {

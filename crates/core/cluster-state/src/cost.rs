@@ -1,4 +1,4 @@
-//! What a move costs: bytes to load, and memory that is taken twice meanwhile.
+//! The cost of moves: bytes to load, and memory for two copies meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use crate::plan::{Moved, WantedMove};
 use crate::state::{Backend, ClusterState};
 use symphony_replicated::ModelSpec;
 
-/// What a move costs.
+/// The cost of moves.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MoveCost {
-    /// Bytes of models that are loaded, on all GPUs together.
+    /// Bytes of models to load, over all GPUs.
     pub bytes: u64,
-    /// The most that one backend loads.
+    /// The largest amount that one backend loads.
     pub backend_bytes: u64,
-    /// The longest that one backend loads, in milliseconds, by what was measured of it; 0 if its speed is not known.
+    /// The longest loading time of one backend in milliseconds, by its measured speed; 0 if that is unknown.
     pub backend_ms: u64,
-    /// Memory that is taken on a GPU beside what it holds now, the most of all GPUs.
+    /// The largest amount of additional memory on one GPU.
     pub gpu_bytes: u64,
 }
 
 impl ClusterState {
-    /// What each of these moves costs, and all of them together. Of what nothing was measured loads `load_bytes_per_s`.
+    /// The cost of each of these moves, and of all together. Backends without measurements load `load_bytes_per_s`.
     pub(crate) fn costs_of(&self, moves: &[WantedMove], load_bytes_per_s: u64) -> (Vec<MoveCost>, MoveCost) {
         let mut by_backend: BTreeMap<BackendId, MoveCost> = BTreeMap::new();
         let mut costs = Vec::with_capacity(moves.len());
@@ -47,7 +47,7 @@ impl ClusterState {
         (costs, all)
     }
 
-    /// The same with the time that the backend takes for it.
+    /// The same with the backend's loading time.
     fn timed(&self, id: BackendId, cost: MoveCost, load_bytes_per_s: u64) -> MoveCost {
         let measured = self.backends.get(&id).map_or(0, |backend| backend.load_bytes_per_s);
         let per_second = if measured > 0 { measured } else { load_bytes_per_s };
@@ -58,7 +58,7 @@ impl ClusterState {
         MoveCost { backend_ms: u64::try_from(backend_ms).unwrap_or(u64::MAX), ..cost }
     }
 
-    /// What a move makes each backend load.
+    /// The bytes that a move makes each backend load.
     fn loads_of(&self, wanted: &WantedMove) -> Vec<(BackendId, MoveCost)> {
         match wanted.what {
             Moved::Model(id) => {
@@ -81,7 +81,7 @@ impl ClusterState {
     }
 }
 
-/// What loading some models beside others takes, by kind of GPU.
+/// The cost of loading some models beside others, by GPU kind.
 struct Loads<'a> {
     own: Vec<&'a ModelSpec>,
     more: Vec<&'a ModelSpec>,
@@ -107,7 +107,7 @@ impl<'a> Loads<'a> {
         cost
     }
 
-    /// Bytes that are loaded on a GPU of the kind, and by how much what is taken there grows.
+    /// Bytes loaded on a GPU of this kind, and the growth of its used memory.
     fn on(&self, kind: &str) -> (u64, u64) {
         let both: Vec<&ModelSpec> = self.own.iter().chain(&self.more).copied().collect();
         let bytes = |specs: &[&ModelSpec]| memory_need(specs, kind, "").map_or(0, MemoryNeed::bytes);
@@ -117,11 +117,11 @@ impl<'a> Loads<'a> {
     }
 }
 
-/// The weight of what was measured before against the newest measurement: three to one.
+/// The weight of earlier measurements against the newest one: three to one.
 const LOAD_MEMORY: u128 = 3;
 
 impl Backend {
-    /// It has loaded so many bytes in a time. Too few say nothing, nor does no time.
+    /// Records that the backend loaded this many bytes in this time. Small amounts and zero times are ignored.
     pub(crate) fn measure_load(&mut self, bytes: u64, took_ns: u64) {
         let per_second = (u128::from(bytes) * 1_000_000_000).checked_div(took_ns.into());
         let Some(newest) = per_second.filter(|_| bytes >= LOAD_MEASURED_BYTES_MIN) else { return };
@@ -129,13 +129,13 @@ impl Backend {
             0 => newest,
             before => (LOAD_MEMORY * before + newest) / (LOAD_MEMORY + 1),
         };
-        // Never nothing: that would say that nothing was measured.
+        // At least 1: zero means that nothing was measured.
         self.load_bytes_per_s = u64::try_from(smoothed).unwrap_or(u64::MAX).max(1);
     }
 }
 
 impl Backend {
-    /// Bytes that it loads to hold a model on all its GPUs.
+    /// Bytes that the backend loads to hold a model on all its GPUs.
     pub(crate) fn bytes_to_load(&self, model: &ModelSpec) -> u64 {
         let profiles = self.gpus.iter().filter_map(|gpu| model.profiles.get(&gpu.kind));
         profiles.fold(0, |sum: u64, profile| sum.saturating_add(profile.static_memory_bytes))
@@ -143,7 +143,7 @@ impl Backend {
 }
 
 impl MoveCost {
-    /// With what happens on another backend.
+    /// Combines it with the cost on another backend.
     fn add(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.backend_bytes = self.backend_bytes.max(other.backend_bytes);

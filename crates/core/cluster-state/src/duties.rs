@@ -1,4 +1,4 @@
-//! Commands about what processes are there for: cordon, drain, leave, remove.
+//! Commands that change the duty of processes: cordon, drain, leave, remove.
 
 use symphony_types::{BootId, Duty, Member, NodeId};
 
@@ -16,7 +16,7 @@ impl ClusterState {
             if std::mem::replace(&mut node.duty, duty) == duty {
                 return Ok(Reply::Done);
             }
-            // Who shall lead nothing does not get ready to lead either.
+            // A replica that must not lead does not prepare to lead either.
             if !duty.takes_work() {
                 self.cancel_handovers_to(id, effects);
             }
@@ -99,7 +99,7 @@ impl ClusterState {
         if self.removed_nodes.len() >= NODES_REMOVED_MAX {
             return Err(Refusal::Limit { what: "removed replicas".into(), max: NODES_REMOVED_MAX as u64 });
         }
-        // One that never registered is removed as well: it may have voted.
+        // A replica that never registered is removed as well: it may have voted.
         if let Some(entry) = self.nodes.remove(&node)
             && entry.up
         {
@@ -120,7 +120,7 @@ impl ClusterState {
         }
     }
 
-    /// The standing of a backend or a frontend, and its life.
+    /// The standing of a backend or frontend, and its boot id.
     fn standing(&mut self, member: Member) -> Result<(&mut Standing, BootId), Refusal> {
         match member {
             Member::Scheduler(node) => Err(Refusal::UnknownNode { node }),

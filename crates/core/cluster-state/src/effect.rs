@@ -1,4 +1,4 @@
-//! What a command changed.
+//! Effects: what a command changed.
 
 use std::fmt;
 
@@ -8,74 +8,75 @@ use crate::moves::Bearing;
 use crate::plan::WantedMove;
 use crate::state::ReplicaState;
 
-/// One thing that a command changed, in the order in which it did. The `Display` of a notable effect is the sentence
-/// that `symphony get events` shows.
+/// One change made by a command, in order. The `Display` of a notable effect is the sentence that `symphony get events`
+/// shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Fields are ids and names of what the variant speaks of.
 pub enum Effect {
-    /// A replica is there.
+    /// A replica is up.
     NodeUp { node: NodeId, boot: BootId },
-    /// A replica's life is over.
+    /// A replica's boot is dead.
     NodeDown { node: NodeId, boot: BootId },
-    /// A sub-cluster exists.
+    /// A sub-cluster was created.
     SubclusterCreated { subcluster: SubclusterId, name: String },
-    /// A sub-cluster is led by somebody else, or by the same replica in a new life, or by nobody.
+    /// A sub-cluster has another leader, the same replica in a new boot, or none.
     LeaderChanged { subcluster: SubclusterId, name: String, leader: Option<NodeId>, token: Token },
-    /// A backend is there.
+    /// A backend is up.
     BackendUp { backend: BackendId, name: String, boot: BootId },
-    /// A backend's life is over.
+    /// A backend's boot is dead.
     BackendDown { backend: BackendId, name: String, boot: BootId },
-    /// A dead backend's place was needed.
+    /// A dead backend was forgotten because its slot was needed.
     BackendForgotten { backend: BackendId, name: String },
-    /// A GPU belongs to a sub-cluster under a new token.
+    /// A GPU was bound to a sub-cluster under a new token.
     GpuBound { gpu: GpuId, subcluster: SubclusterId, token: Token },
-    /// A GPU is gone with the life that brought it.
+    /// A GPU was removed together with the boot that offered it.
     GpuReleased { gpu: GpuId },
-    /// A frontend is known no more: an operator said so, or its place was needed and it had left or was silent.
+    /// A frontend was forgotten: by an operator's command, or because its slot was needed and it had left or was
+    /// silent.
     FrontendForgotten { frontend: FrontendId, name: String },
-    /// A frontend is there.
+    /// A frontend is up.
     FrontendUp { frontend: FrontendId, name: String, boot: BootId },
-    /// A sub-cluster serves a model.
+    /// A model was added to a sub-cluster.
     ModelLoaded { model: ModelId, name: String, subcluster: SubclusterId },
-    /// A model is served no more.
+    /// A model was removed.
     ModelUnloaded { model: ModelId, name: String },
-    /// A backend said how loading went.
+    /// A backend reported the result of loading.
     ModelReported { model: ModelId, name: String, backend: BackendId, state: ReplicaState },
-    /// A process is there for something else.
+    /// The duty of a process changed.
     DutyChanged { member: Member, duty: Duty },
-    /// A process has nothing left to finish.
+    /// A process has finished all its work.
     Drained { member: Member },
-    /// A replica gets ready to lead.
+    /// A replica prepares to lead.
     HandoverBegun { subcluster: SubclusterId, name: String, from: NodeId, to: NodeId },
-    /// It does not any more.
+    /// A replica no longer prepares to lead.
     HandoverCancelled { subcluster: SubclusterId, name: String, to: NodeId },
-    /// A leader cannot decide any more.
+    /// A leader can no longer decide.
     LeadCeded { subcluster: SubclusterId, name: String, node: NodeId },
-    /// A replica left for good.
+    /// A replica was removed for good.
     NodeRemoved { node: NodeId },
-    /// Models and backends shall move.
+    /// A plan was proposed.
     PlanProposed { plan: u64, cause: String, moves: u64 },
-    /// The moves of a plan may begin.
+    /// A plan runs: its moves may begin.
     PlanAdopted { plan: u64 },
-    /// Every move of a plan has ended.
+    /// All moves of a plan have ended.
     PlanDone { plan: u64 },
     /// A plan will not run.
     PlanDropped { plan: u64 },
-    /// A model or a backend is on its way to another sub-cluster.
+    /// The move of a model or backend to another sub-cluster began.
     MoveBegun { wanted: WantedMove },
     /// New requests for a model go to another sub-cluster.
     ModelSwitched { model: ModelId, name: String, from: SubclusterId, to: SubclusterId },
-    /// A backend belongs to another sub-cluster.
+    /// A backend was bound to another sub-cluster.
     BackendMoved { backend: BackendId, name: String, to: SubclusterId },
-    /// It is there, and what it left behind is gone.
+    /// A move has completed, and what was left in the old sub-cluster is gone.
     MoveDone { wanted: WantedMove },
-    /// It stays where it is.
+    /// A move was cancelled; the model or backend stays where it is.
     MoveGivenUp { wanted: WantedMove, reason: String },
 }
 
 impl Effect {
-    /// Whether it changes the plan: models → sub-clusters, GPUs → sub-clusters, leaders. Such a command starts an
-    /// epoch.
+    /// Whether the effect changes the plan: models → sub-clusters, GPUs → sub-clusters, leaders. Such a command starts
+    /// an epoch.
     #[must_use]
     pub const fn changes_plan(&self) -> bool {
         matches!(
@@ -90,7 +91,7 @@ impl Effect {
         )
     }
 
-    /// What it can bring forward of the moves of plans; nothing if none.
+    /// Which moves of plans the effect can advance, if any.
     pub(crate) const fn bears_on_moves(&self) -> Option<Bearing> {
         match self {
             Self::ModelReported { .. } | Self::BackendUp { .. } | Self::Drained { .. } => Some(Bearing::Ready),
@@ -123,7 +124,7 @@ impl Effect {
         }
     }
 
-    /// Whether an operator wants to read it; a line per GPU would push everything else out of the ring.
+    /// Whether the effect is an event for operators; a line per GPU would evict all others from the ring.
     pub(crate) const fn is_notable(&self) -> bool {
         !matches!(self, Self::GpuBound { .. } | Self::GpuReleased { .. })
     }

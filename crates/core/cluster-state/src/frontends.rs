@@ -57,7 +57,8 @@ impl ClusterState {
         Ok(Reply::Frontend { frontend })
     }
 
-    /// By an operator's word. One that takes requests stays: its clients would find out before the operator.
+    /// Removal by an operator. A frontend that takes requests stays: otherwise its clients would notice before the
+    /// operator does.
     pub(crate) fn remove_frontend(&mut self, frontend: FrontendId, effects: &mut Vec<Effect>) -> Outcome {
         let entry = self.frontends.get(&frontend).ok_or(Refusal::UnknownFrontend { frontend })?;
         if entry.standing.duty().takes_work() {
@@ -67,7 +68,7 @@ impl ClusterState {
         Ok(Reply::Done)
     }
 
-    /// By the word of the Raft leader, which alone knows how long it has been silent.
+    /// Removal by the Raft leader, which alone knows how long the frontend has been silent.
     pub(crate) fn forget_frontend(&mut self, frontend: FrontendId, boot: BootId, effects: &mut Vec<Effect>) -> Outcome {
         let entry = self.frontends.get(&frontend).ok_or(Refusal::UnknownFrontend { frontend })?;
         if entry.boot != boot {
@@ -84,8 +85,8 @@ impl ClusterState {
         }
     }
 
-    /// Of one that crashed the state does not know that it will not come back: the Raft leader says so before there is
-    /// no room.
+    /// The state cannot know that a crashed frontend will not come back: the Raft leader reports it before the slots
+    /// are used up.
     fn forget_a_frontend_that_left_if_full(&mut self, effects: &mut Vec<Effect>) {
         if self.frontends.len() < FRONTENDS_MAX {
             return;
@@ -117,7 +118,7 @@ mod tests {
     fn a_frontend_that_has_left_makes_room() {
         let mut state = ClusterState::default();
         assert!(state.apply(1, &registration("f1")).outcome.is_ok());
-        // The others are put there by hand: as many commands would take minutes with the invariants on.
+        // The others are inserted directly: as many commands would take minutes with the invariants on.
         let first = state.frontends[&FrontendId::new(1)].clone();
         for id in 2..=FRONTENDS_MAX as u32 {
             state.frontends.insert(FrontendId::new(id), Frontend { name: format!("f{id}"), ..first.clone() });
@@ -133,7 +134,7 @@ mod tests {
         let effects = state.apply(6, &registration("one-more")).effects;
         assert_eq!(effects[0], Effect::FrontendForgotten { frontend: FrontendId::new(7), name: "f7".into() });
 
-        // The Raft leader makes room as well, of the life that it speaks of.
+        // The Raft leader frees a slot, too, for the boot that it names.
         let (silent, other) = (FrontendId::new(9), BootId::new(2));
         let stale = state.apply(7, &Command::ForgetFrontend { frontend: silent, boot: other }).outcome;
         assert!(matches!(stale, Err(Refusal::StaleLife { .. })), "{stale:?}");

@@ -1,7 +1,7 @@
-//! A state with as much of everything as its limits allow, each name as long as it may be: it fits a snapshot, and one
-//! more is refused.
+//! A state that is full in every respect, with names of maximal length, fits into a snapshot; one more of anything is
+//! refused.
 //!
-//! `cargo test -p symphony-cluster-state --lib full_state -- --nocapture` prints how large it is, part by part.
+//! `cargo test -p symphony-cluster-state --lib full_state -- --nocapture` prints the size of each part.
 
 use rkyv::api::high::HighSerializer;
 use rkyv::ser::allocator::ArenaHandle;
@@ -21,24 +21,24 @@ use crate::reply::Outcome;
 use crate::state::{ClusterState, ReplicaState};
 use symphony_replicated::{KindProfile, ModelSource, ModelSpec};
 
-/// Sub-clusters with models: as many models as backends in each make the most replicas. The others are empty but for
-/// one.
+/// Sub-clusters with models, as many as backends in each: this maximises the number of copies. The other sub-clusters
+/// have one backend each and no models.
 const SERVING: usize = 256;
 const BACKENDS_EACH: usize = BACKENDS_MAX / SERVING;
 const MODELS_EACH: usize = MODELS_MAX / SERVING;
 const GPUS_EACH: usize = GPUS_MAX / BACKENDS_MAX;
 const _: () = assert!(SERVING * BACKENDS_EACH * MODELS_EACH == REPLICAS_MAX);
 
-/// Bytes of a model's specification, so that all of them fill their room to the last byte.
+/// Bytes of a model's specification, such that all of them use up their total exactly.
 const SPEC_BYTES: usize = MODEL_BYTES_TOTAL_MAX / MODELS_MAX;
 
-/// A name as long as names may be.
+/// A name of maximal length.
 fn name(what: &str, number: usize) -> String {
     let head = format!("{what}-{number}-");
     format!("{head}{}", "x".repeat(NAME_BYTES_MAX - head.len()))
 }
 
-/// An address as long as addresses may be.
+/// An address of maximal length.
 fn address(number: usize) -> String {
     let tail = format!("{number:08}:65535");
     format!("{}{tail}", "h".repeat(ADDRESS_BYTES_MAX - tail.len()))
@@ -52,7 +52,7 @@ fn kind() -> String {
     name("kind", 0)
 }
 
-/// The sub-cluster that a model is in, and a backend once all sub-clusters are there.
+/// The sub-cluster of a model, and of a backend once all sub-clusters exist.
 fn home(number: usize) -> usize {
     number % SERVING
 }
@@ -98,7 +98,7 @@ fn operate(id: usize, action: Action) -> Command {
     Command::Operate(Operation { id, actor: name("actor", 0), at_unix_ms: u64::MAX, avoid: None, action })
 }
 
-/// A specification of so many bytes by its own count, a multiple of 8 more than without its profile.
+/// A specification of this size by its own count, a multiple of 8 more than without its profile.
 fn spec(model: String, home: usize, kind: String, bytes: usize) -> ModelSpec {
     let profile = |latencies: usize| KindProfile {
         latency_ns: (1..=latencies as u64).collect(),
@@ -125,7 +125,7 @@ fn load(number: usize) -> Command {
     operate(number, Action::LoadModel(spec(name("model", number), home(number), kind(), SPEC_BYTES)))
 }
 
-/// One that a GPU of the sub-cluster has no profile for: what is remembered of it is as long as it can be.
+/// A specification without a profile for some GPU of the sub-cluster, whose refusal is as long as possible.
 fn load_in_vain(number: usize) -> Command {
     let other = spec(name("model", MODELS_MAX + number), home(number), name("kind", 1), SPEC_BYTES);
     operate(2 * MODELS_MAX + number, Action::LoadModel(other))
@@ -140,8 +140,8 @@ fn failed(model: ModelId, backend: BackendId, boot: BootId) -> Command {
     Command::ReportModel { model, backend, boot, state, load_ns: 0 }
 }
 
-/// A plan whose moves are all given up at once, with long reasons: they lead to a backend whose GPUs no model has a
-/// profile for.
+/// A plan whose moves are all cancelled at once with long reasons: they lead to a backend with GPUs for which no model
+/// has a profile.
 fn plan(state: &ClusterState, to: SubclusterId, round: usize) -> Command {
     let models = state.models.iter().skip(round * PLAN_MOVES_MAX % MODELS_MAX).take(PLAN_MOVES_MAX);
     let moves = models.map(|(&id, model)| WantedMove { what: Moved::Model(id), from: model.subcluster, to });
@@ -163,7 +163,7 @@ where
     rkyv::to_bytes::<rancor::Error>(part).unwrap().len()
 }
 
-/// A state that is being filled.
+/// A state while it is filled.
 #[derive(Default)]
 struct Filling {
     state: ClusterState,
@@ -171,10 +171,9 @@ struct Filling {
 }
 
 impl Filling {
-    /// As `apply` does it, without the invariants, which walk the whole state each time: they are looked at when it is
-    /// full.
+    /// Like `apply` without the invariants, which walk the whole state: they are checked when it is full.
     fn ask(&mut self, command: &Command) -> Outcome {
-        // As it comes out of the log: none is too long for one.
+        // As read from the log, where no command is too long.
         let command = Command::decode(&command.encode().unwrap()).unwrap();
         self.index += 1;
         self.state.step(self.index, &command).outcome
@@ -190,8 +189,8 @@ impl Filling {
         assert_eq!(self.ask(command), Err(Refusal::Limit { what: what.into(), max: max as u64 }));
     }
 
-    /// What nodes, sub-clusters, backends and frontends there may be. The last backend is in a sub-cluster with nobody
-    /// else, and has GPUs of a kind of its own.
+    /// The maximum of nodes, sub-clusters, backends and frontends. The last backend is alone in its sub-cluster and has
+    /// GPUs of its own kind.
     fn with_processes() -> Self {
         let mut filling = Self::default();
         for number in 0..NODES_REMOVED_MAX {
@@ -200,7 +199,7 @@ impl Filling {
             filling.done(&operate(5 * MODELS_MAX + number, Action::ChangeReplicas { add: None, remove }));
         }
         (NODES_REMOVED_MAX..NODES_REMOVED_MAX + NODES_MAX).for_each(|number| filling.done(&node(number)));
-        // A sub-cluster stays when its backend goes to another one: one after the other begins in each.
+        // A sub-cluster remains when its backend moves away, so one backend after the other creates each.
         (0..SUBCLUSTERS_MAX).for_each(|number| filling.done(&backend(number, 1, number, 1)));
         for number in 0..BACKENDS_MAX - 1 {
             filling.done(&backend(number, 2, home(number), GPUS_EACH));
@@ -213,7 +212,7 @@ impl Filling {
         filling
     }
 
-    /// Models, a word of every backend on each of its own, what operators did, and plans.
+    /// Models, reports of every backend on each of its models, operations, and plans.
     fn with_all() -> Self {
         let mut filling = Self::with_processes();
         (0..MODELS_MAX).for_each(|number| filling.done(&load(number)));
@@ -232,7 +231,7 @@ impl Filling {
             let plan = plan(&filling.state, to, round);
             filling.done(&plan);
         }
-        // There has to be room for one more, or that is why they are refused.
+        // One more must fit in other respects, or else that would be the reason for the refusal.
         filling.done(&unload(6 * MODELS_MAX, 0));
         for number in 1..=OPERATIONS_KEPT {
             let refused = filling.ask(&load_in_vain(number));
@@ -265,7 +264,7 @@ fn a_state_with_as_much_as_its_limits_allow_fits_a_snapshot_and_takes_no_more() 
     assert_eq!((state.models.len(), state.operations.len()), (MODELS_MAX, OPERATIONS_KEPT));
     assert_eq!(state.models.values().map(|model| model.spec.weight_bytes()).sum::<usize>(), MODEL_BYTES_TOTAL_MAX);
     assert_eq!(reasons.count(), PLANS_KEPT * PLAN_MOVES_MAX, "every move was given up with a long reason");
-    // The backend apart has no models.
+    // The isolated backend has no models.
     assert_eq!(replicas, REPLICAS_MAX - MODELS_EACH);
 
     let snapshot = filling.state.snapshot();

@@ -15,16 +15,16 @@ use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::{ClusterState, Leader, Subcluster, Successor};
 
-/// A hand-over that should begin.
+/// A hand-over to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeadTransfer {
     /// The sub-cluster.
     pub subcluster: SubclusterId,
-    /// The assignment that shall end.
+    /// The assignment to be ended.
     pub token: Token,
-    /// Who shall lead.
+    /// The successor.
     pub to: NodeId,
-    /// In which life.
+    /// Its boot id.
     pub boot: BootId,
 }
 
@@ -106,14 +106,15 @@ impl ClusterState {
         Ok(Reply::Done)
     }
 
-    /// Hand-overs that have begun.
+    /// Hand-overs under way.
     #[must_use]
     pub fn handovers(&self) -> usize {
         self.subclusters.values().filter(|s| s.successor.is_some()).count()
     }
 
-    /// The next sub-cluster to take off a replica that drains. `avoid` is the Raft leader, which leads only if nobody
-    /// else can; whoever is `shunned` gets nothing. None if there is nothing to take, or nobody to give it to.
+    /// The next sub-cluster to hand over from a draining replica. `avoid` is the Raft leader, which becomes leader only
+    /// if no other replica can; `shunned` replicas get nothing. `None` if no sub-cluster has to move, or no replica can
+    /// take it.
     #[must_use]
     pub fn next_drain(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
         let drains = |node| self.nodes.get(&node).is_some_and(|n| n.duty() == Duty::Draining);
@@ -124,9 +125,9 @@ impl ClusterState {
         self.move_to(id, subcluster, to)
     }
 
-    /// The next sub-cluster to move so that the load is spread, away from the Raft leader if somebody else can lead.
-    /// None once no replica leads two more than another: after every move fewer are left (a move never calls for its
-    /// reverse).
+    /// The next sub-cluster to hand over in order to spread the load, away from the Raft leader if another replica can
+    /// lead. `None` once no replica leads two more than another. Each move shrinks the difference, so no move calls for
+    /// its reverse.
     #[must_use]
     pub fn next_rebalance(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
         let mut load = self.willing();
@@ -142,12 +143,12 @@ impl ClusterState {
         self.move_to(id, subcluster, to)
     }
 
-    /// Sub-clusters that nobody is taking over.
+    /// Sub-clusters without a hand-over under way.
     fn settled(&self) -> impl Iterator<Item = (SubclusterId, &Subcluster)> {
         self.subclusters.iter().filter(|(_, s)| s.successor.is_none()).map(|(&id, s)| (id, s))
     }
 
-    /// The load of those who may be given more.
+    /// The load of the replicas that may lead more.
     fn willing(&self) -> Load {
         self.load().into_iter().filter(|(node, _)| self.nodes[node].takes_leads()).collect()
     }

@@ -13,12 +13,12 @@ use crate::limits::{
 use crate::plan::{Moved, PlanStatus};
 use crate::state::ClusterState;
 
-/// A broken invariant.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Violation {
-    /// Which one.
+    /// The invariant.
     pub invariant: Invariant,
-    /// Where, with the values that do not agree.
+    /// The place, with the conflicting values.
     pub what: String,
 }
 
@@ -32,7 +32,7 @@ fn broken<T>(invariant: Invariant, what: String) -> Result<T, Violation> {
     Err(Violation { invariant, what })
 }
 
-/// Checks what must hold in every state: C1 (no token from the future), C2, C3, C7 and S5.
+/// Checks what must hold in every state: C1 (no token above the applied index), C2, C3, C7 and S5.
 ///
 /// # Errors
 /// The first violation found.
@@ -47,8 +47,8 @@ pub fn check(state: &ClusterState) -> Result<(), Violation> {
     within_limits(state)
 }
 
-/// Checks what must hold between a state and the next one: epochs and tokens only grow, and what was answered stays
-/// (C1); a model is served elsewhere only where it was made ready (C2).
+/// Checks what must hold between a state and its successor: epochs and tokens only grow, and recorded answers stay
+/// (C1); a model is switched only to a sub-cluster where it is ready (C2).
 ///
 /// # Errors
 /// The first violation found.
@@ -85,7 +85,7 @@ pub fn check_step(before: &ClusterState, after: &ClusterState) -> Result<(), Vio
     for (id, new) in &after.models {
         let Some(old) = before.models.get(id).filter(|old| old.subcluster != new.subcluster) else { continue };
         let prepared = old.moving.is_some_and(|moving| moving.to == new.subcluster && moving.switched.is_none());
-        // What its new backends held already is begun and switched in one step.
+        // If the new backends already held the model, its move begins and is switched in one step.
         let at_once = new
             .moving
             .is_some_and(|moving| moving.since == after.applied_index && moving.switched == Some(after.applied_index));
@@ -173,7 +173,7 @@ fn one_subcluster_each(state: &ClusterState) -> Result<(), Violation> {
     Ok(())
 }
 
-/// What is on its way is on the way of a plan that runs, once; nothing runs for ever without anything on its way.
+/// Each move under way belongs to one running plan, once; no plan runs for ever without a move under way.
 fn moves_are_planned(state: &ClusterState) -> Result<(), Violation> {
     let models = state.models.iter().filter_map(|(&id, m)| Some((Moved::Model(id), m.moving?.since)));
     let backends = state.backends.iter().filter_map(|(&id, b)| Some((Moved::Backend(id), b.moving?.since)));
@@ -200,7 +200,7 @@ fn models_fit(state: &ClusterState) -> Result<(), Violation> {
             if !checked.insert((homes.clone(), shape)) {
                 continue;
             }
-            // One that two of the homes hold is there once.
+            // A backend that two of the homes hold is counted once.
             let held: BTreeMap<_, _> = homes.iter().filter_map(|home| models.get(home)).flatten().copied().collect();
             let held: Vec<_> = held.into_values().collect();
             if let Err(refusal) = state.check_specs_fit(backend, &homes, &held) {

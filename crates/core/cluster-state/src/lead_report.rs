@@ -1,6 +1,6 @@
-//! What a replica tells the control group about the sub-clusters that it leads: which command, when, how often, and
-//! when it has to look dead because the group does not hear it. A pure value; the control plane and the deterministic
-//! simulation host it.
+//! What a replica reports to the control group about the sub-clusters that it leads: which command, when and how often,
+//! and when to stop its heartbeats because the group does not hear it. A pure value, hosted by the control plane and
+//! the deterministic simulation.
 
 use std::collections::BTreeMap;
 
@@ -8,85 +8,86 @@ use symphony_types::{BackendId, BootId, Nanos, NodeId, SubclusterId, Time, Token
 
 use crate::command::Command;
 
-/// How long the control group may take to agree that a hung lead ends; then the replica shows no sign of life.
+/// The time in which the control group must agree to end a hung lead; afterwards the replica stops its heartbeats.
 pub const CEDE_WITHIN: Nanos = Nanos::from_millis(100);
 
-/// What happened to a lead.
+/// Events of leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeadReport {
-    /// A backend of a led sub-cluster cannot be reached.
+    /// A backend of a led sub-cluster is unreachable.
     BackendDown(BackendId, BootId),
-    /// This node is ready to take a sub-cluster over.
+    /// This node is ready to take over a sub-cluster.
     Ready {
         /// The sub-cluster.
         subcluster: SubclusterId,
-        /// Where the hand-over began.
+        /// Log index at which the hand-over began.
         since: u64,
     },
-    /// Most links of a lead hardly move, and another replica could lead. This node goes on until that one does.
+    /// Most links of a lead make hardly any progress, and another replica could lead. This node continues until that
+    /// one leads.
     CutOff {
         /// The sub-cluster.
         subcluster: SubclusterId,
         /// The assignment.
         token: Token,
     },
-    /// A decision thread hangs: this node leads the sub-cluster no longer, and perhaps can lead no other.
+    /// A decision thread hangs: this node no longer leads the sub-cluster, and may be unable to lead others.
     Stuck {
         /// The sub-cluster.
         subcluster: SubclusterId,
         /// The assignment.
         token: Token,
-        /// How long to wait before another lead is asked for: above 0 if the thread hung in a turn of this lead, and
+        /// How long to wait before this replica leads again: above 0 if the thread hung in a turn of this lead, and
         /// others have hung or panicked lately.
         pause: Nanos,
     },
-    /// A turn of this lead panicked: this node leads the sub-cluster no longer, and all others as before.
+    /// A turn of this lead panicked: this node no longer leads the sub-cluster, but leads all others as before.
     Panicked {
         /// The sub-cluster.
         subcluster: SubclusterId,
         /// The assignment.
         token: Token,
-        /// How long to wait before another lead is asked for: above 0 if leads of it panicked or hung here lately.
+        /// How long to wait before this replica leads it again: above 0 if leads of it panicked or hung here lately.
         pause: Nanos,
     },
 }
 
-/// What the reporter is told.
+/// Input of the reporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeadReportInput {
-    /// Something happened to a lead.
+    /// An event of a lead.
     Report(LeadReport),
-    /// The group has agreed on the proposal with this number, or refused it.
+    /// The group has accepted or refused the proposal with this number.
     Settled(u64),
-    /// The proposal with this number found no leader, or its fate is unknown.
+    /// The proposal with this number reached no Raft leader, or its fate is unknown.
     Open(u64),
 }
 
-/// What the host has to do.
+/// Instructions for the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeadReportAction {
-    /// Propose it, and give up an earlier proposal with the same number.
+    /// Propose this, and abandon an earlier proposal with the same number.
     Propose {
-        /// Names the proposal.
+        /// Number of the proposal.
         number: u64,
         /// What to propose.
         command: Box<Command>,
     },
-    /// Send no heartbeats, so that the others take this replica for dead.
+    /// Stop sending heartbeats, so that the others consider this replica dead.
     BeSilent,
-    /// Send heartbeats again.
+    /// Resume heartbeats.
     Speak,
 }
 
 /// How long a report is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Insistence {
-    /// Once: what matters is reported again by its cause.
+    /// Once: the cause, if it persists, is reported again.
     Once,
     /// Until it is settled.
     UntilSettled,
-    /// Until it is settled, silently once [`CEDE_WITHIN`] has passed: other leads may hang as well, and only death ends
-    /// those.
+    /// Until it is settled, and without heartbeats once [`CEDE_WITHIN`] has passed: other leads may hang as well, and
+    /// only this replica's death ends those.
     OrSilent,
 }
 
@@ -94,14 +95,14 @@ enum Insistence {
 struct Pending {
     command: Command,
     insistence: Insistence,
-    /// When to propose it, or to propose it again.
+    /// When to propose it again.
     due: Time,
-    /// Whether a first proposal was made.
+    /// Whether it was proposed at least once.
     asked: bool,
     silent: bool,
 }
 
-/// Turns reports into proposals. One step for each input, and one whenever [`wake_at`](Self::wake_at) has come.
+/// Turns reports into proposals. One step per input, and one when [`wake_at`](Self::wake_at) has come.
 #[derive(Debug)]
 pub struct LeadReporter {
     me: (NodeId, BootId),
@@ -110,7 +111,7 @@ pub struct LeadReporter {
 }
 
 impl LeadReporter {
-    /// For a replica in this boot.
+    /// For this boot of a replica.
     #[must_use]
     pub const fn new(me: (NodeId, BootId)) -> Self {
         Self { me, pending: BTreeMap::new(), last_number: 0 }
@@ -122,7 +123,7 @@ impl LeadReporter {
         self.pending.values().map(|pending| pending.due).min().unwrap_or(Time::NEVER)
     }
 
-    /// Takes in what happened, if anything did, and says what to do.
+    /// Takes an event, if any, and returns instructions.
     pub fn step(&mut self, now: Time, input: Option<LeadReportInput>, actions: &mut Vec<LeadReportAction>) {
         let silent_before = self.is_silent();
         match input {
@@ -164,7 +165,7 @@ impl LeadReporter {
         self.pending.insert(self.last_number, pending);
     }
 
-    /// A proposal that came to nothing: it is made again when it is due, if at all.
+    /// A failed proposal: it is repeated when due, if at all.
     fn open(&mut self, number: u64) {
         let Some(pending) = self.pending.get_mut(&number) else { return };
         match pending.insistence {

@@ -1,8 +1,8 @@
-//! The replicated state of a cluster as a pure value: who is there, what is loaded, who leads which sub-cluster.
+//! The replicated state of a cluster as a pure value: its members, its models, and the leader of each sub-cluster.
 //!
-//! [`ClusterState::apply`] takes a log index and a [`Command`] and returns what it answered and changed. It reads no
-//! clock, no randomness and no map whose order could differ, so that equal commands give equal bytes on every replica
-//! (invariant C6). See the README for the rules it decides by.
+//! [`ClusterState::apply`] takes a log index and a [`Command`] and returns the reply and the effects. It reads no
+//! clock, no randomness and no map with unstable order, so that equal commands give equal bytes on every replica
+//! (invariant C6). The README has the rules of its decisions.
 
 mod apply;
 mod backends;

@@ -20,13 +20,13 @@ pub use symphony_replicated::{
 /// Scheduler replicas.
 pub const NODES_MAX: usize = 64;
 
-/// Replicas that were removed, whose ids are remembered: more than a cluster loses in its life.
+/// Removed replicas whose ids are remembered: more than a cluster loses in its lifetime.
 pub const NODES_REMOVED_MAX: usize = 4096;
 
 /// Sub-clusters.
 pub const SUBCLUSTERS_MAX: usize = 1024;
 
-/// Backends, living and dead; a dead one is forgotten when a new one needs its place.
+/// Backends, up and dead; a dead one is forgotten when a new one needs its slot.
 pub const BACKENDS_MAX: usize = 4096;
 
 /// GPUs of one backend.
@@ -35,39 +35,38 @@ pub const GPUS_PER_BACKEND_MAX: usize = 64;
 /// GPUs of the cluster.
 pub const GPUS_MAX: usize = 65_536;
 
-/// Frontends, with those that have left; one of these is forgotten when a new one needs its place.
+/// Frontends, including those that have left; one of these is forgotten when a new one needs its slot.
 pub const FRONTENDS_MAX: usize = 4096;
 
-/// Reports of backends on models that are remembered.
+/// Remembered load reports of backends on models.
 pub const REPLICAS_MAX: usize = 65_536;
 
-/// Bytes of an error that a backend reports; longer ones are cut where they come in.
+/// Bytes of an error reported by a backend; longer ones are truncated on receipt.
 pub const ERROR_BYTES_MAX: usize = 256;
 
 /// Events remembered.
 pub const EVENTS_MAX: usize = 64;
 
-/// Bytes of what an operation asked for, in words: two names or an address, and a few words.
+/// Bytes of an operation's description: two names or an address, and a few words.
 pub const OPERATION_WORDS_BYTES_MAX: usize = 512;
 
-/// Plans remembered, the latest ones.
+/// Remembered plans, the latest ones.
 pub const PLANS_KEPT: usize = 8;
 
 /// Moves of one plan.
 pub const PLAN_MOVES_MAX: usize = 1024;
 
-/// Models of one plan that are named because they fit nowhere; more are left out.
+/// Models of a plan that are listed because they fit nowhere; more are left out.
 pub const PLAN_LEFT_ALONE_MAX: usize = 64;
 
-/// Moves of models and backends under way at a time: what they load at once takes memory and bandwidth of those who
-/// serve.
+/// Moves of models and backends under way at a time: their loading takes memory and bandwidth from models that are
+/// being served.
 pub const MOVES_AT_ONCE_MAX: usize = 64;
 
-/// Models that a backend loads at a time because plans move them to its sub-cluster: loading takes bandwidth of what it
-/// serves.
+/// Models that a backend loads at a time for moves: loading takes bandwidth from the models that it serves.
 pub const LOADS_PER_BACKEND_MAX: usize = 4;
 
-/// What is smaller than this says nothing about how fast a backend loads: other things take as long.
+/// Smaller loads say nothing about a backend's loading speed: fixed costs dominate.
 pub const LOAD_MEASURED_BYTES_MIN: u64 = 8 << 20;
 
 /// Bytes of a plan's cause and of its summary.

@@ -12,7 +12,7 @@ use crate::reply::{Outcome, Reply};
 use crate::state::{Backend, ClusterState, Gpu, Model, Replica, ReplicaState};
 use symphony_replicated::ModelSpec;
 
-/// Memory that the models of a sub-cluster need on one GPU: all of them loaded, one of them running.
+/// Memory that the models of a sub-cluster need on one GPU: all of them loaded, and one of them running.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MemoryNeed {
     static_bytes: u64,
@@ -25,7 +25,7 @@ impl MemoryNeed {
     }
 }
 
-/// What the models need on a GPU of that kind (invariant C3).
+/// Memory that the models need on a GPU of this kind (invariant C3).
 ///
 /// # Errors
 /// If one of them has no profile for the kind.
@@ -136,7 +136,7 @@ impl ClusterState {
         }
     }
 
-    /// Whether every GPU that is or comes there can hold another model.
+    /// Whether every GPU that is in the sub-cluster or moves there can hold another model.
     pub(crate) fn check_models_fit(&self, subcluster: SubclusterId, more: &ModelSpec) -> Result<(), Refusal> {
         let concerned = |backend: &&Backend| backend.homes().iter().flatten().any(|&home| home == subcluster);
         let mut checked = BTreeSet::new();
@@ -154,13 +154,13 @@ impl ClusterState {
         Ok(())
     }
 
-    /// Whether the backend's GPUs can hold the models of all these sub-clusters at a time.
+    /// Whether the backend's GPUs can hold the models of all these sub-clusters at the same time.
     pub(crate) fn check_backend_fits(&self, backend: &Backend, homes: &[SubclusterId]) -> Result<(), Refusal> {
         let held: Vec<_> = self.specs_held_by(homes).collect();
         self.check_specs_fit(backend, homes, &held)
     }
 
-    /// The same for models that are known to be those of the sub-clusters.
+    /// The same with the models of these sub-clusters given.
     pub(crate) fn check_specs_fit(
         &self,
         backend: &Backend,
@@ -172,8 +172,8 @@ impl ClusterState {
         backend.gpus.iter().try_for_each(fits)
     }
 
-    /// Models by the sub-clusters that hold them: for who asks for each, since [`ClusterState::check_backend_fits`]
-    /// walks all models.
+    /// Models by the sub-clusters that hold them. For callers that need them for each sub-cluster, since
+    /// [`ClusterState::check_backend_fits`] walks all models.
     pub(crate) fn models_by_home(&self) -> BTreeMap<SubclusterId, Vec<(ModelId, &ModelSpec)>> {
         let mut by_home: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (&id, model) in &self.models {

@@ -21,52 +21,52 @@ use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::{Backend, ClusterState, ReplicaState};
 
-/// A model on its way to another sub-cluster.
+/// A move of a model to another sub-cluster.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelMove {
-    /// Where it was served before.
+    /// The old sub-cluster.
     pub from: SubclusterId,
-    /// Where it is going.
+    /// The new sub-cluster.
     pub to: SubclusterId,
-    /// Log index at which the move began; names it.
+    /// Log index at which the move began; identifies it.
     pub since: u64,
-    /// Log index since which new requests go to `to`; none while the backends there load it.
+    /// Log index from which on new requests go to `to`; `None` while the backends there load the model.
     pub switched: Option<u64>,
 }
 
-/// A backend on its way to another sub-cluster, with its GPUs.
+/// A move of a backend with its GPUs to another sub-cluster.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendMove {
-    /// Where it is going.
+    /// The new sub-cluster.
     pub to: SubclusterId,
-    /// Log index at which the move began; names it.
+    /// Log index at which the move began; identifies it.
     pub since: u64,
-    /// Whether it loads the models of the new sub-cluster beside those of the old one. Without the memory for that it
-    /// loads them once it is there; the old sub-cluster goes on with the GPUs that are left.
+    /// Whether it loads the models of the new sub-cluster beside those of the old one. If memory is too small for both,
+    /// it loads them after the move; meanwhile the old sub-cluster continues with its remaining GPUs.
     pub preloads: bool,
-    /// Log index since which it is given no more plans; none while it loads.
+    /// Log index from which on it gets no more plans; `None` while it loads.
     pub retiring: Option<u64>,
 }
 
-/// What an effect can bring forward.
+/// Which moves an effect can advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Bearing {
-    /// Moves under way, and backends that wait because nobody else holds what they serve.
+    /// Moves under way, and backends that wait because no other backend holds the models that they serve.
     Ready,
-    /// The same, and whatever waits for memory or for its turn.
+    /// The same, and moves that wait for memory or for their turn.
     Room,
 }
 
 impl ClusterState {
-    /// Moves that have begun and not ended.
+    /// The number of moves under way.
     #[must_use]
     pub fn moves_under_way(&self) -> usize {
         let models = self.models.values().filter(|m| m.moving.is_some()).count();
         models + self.backends.values().filter(|b| b.moving.is_some()).count()
     }
 
-    /// Takes every move of the running plans as far as it can go now. Called after each command that was done; most of
-    /// them bear on no move, and then nothing is asked.
+    /// Advances the moves of the running plans as far as possible. Called after each successful command; most commands
+    /// affect no move and return at once.
     pub(crate) fn advance_moves(&mut self, index: u64, effects: &mut Vec<Effect>) {
         if !self.plans.iter().any(|plan| plan.status == PlanStatus::Running) {
             return;
@@ -75,9 +75,9 @@ impl ClusterState {
         self.advance_all(index, bearing, effects);
     }
 
-    /// Takes every move as far as it can go, those that wait as far as the bearing says.
+    /// Advances all moves under way, and waiting ones as far as `bearing` says.
     pub(crate) fn advance_all(&mut self, index: u64, mut bearing: Bearing, effects: &mut Vec<Effect>) {
-        // What begins may be ready at once, and what ends may make room for what waits.
+        // A move that begins may be ready at once, and one that ends may free memory for a waiting one.
         loop {
             let before = effects.len();
             let changed = self.go_on(index, effects) || self.begin_what_may(index, bearing, effects);
@@ -92,7 +92,7 @@ impl ClusterState {
         }
     }
 
-    /// Takes what is under way to its next step. False if nothing was.
+    /// Advances the moves under way by a step. Returns whether any advanced.
     fn go_on(&mut self, index: u64, effects: &mut Vec<Effect>) -> bool {
         let under_way = self.planned(|m| m.progress.under_way_since().is_some());
         let advanced = under_way.into_iter().map(|(_, wanted)| match wanted.what {
@@ -102,7 +102,7 @@ impl ClusterState {
         advanced.fold(false, |any, advanced| any | advanced)
     }
 
-    /// Begins what waits and may. False if nothing was begun or given up.
+    /// Begins waiting moves. Returns whether any was begun or cancelled.
     fn begin_what_may(&mut self, index: u64, bearing: Bearing, effects: &mut Vec<Effect>) -> bool {
         let (mut changed, mut without_room) = (false, Vec::new());
         let mut under_way = self.moves_under_way();
@@ -131,7 +131,7 @@ impl ClusterState {
             }
             changed = true;
         }
-        // What is on its way may make room, or leave nothing to serve; nothing else will.
+        // A move under way may free memory or leave nothing to serve; nothing else will.
         if !changed && under_way == 0 {
             changed = !without_room.is_empty();
             for (place, refusal) in without_room {
@@ -141,7 +141,7 @@ impl ClusterState {
         changed
     }
 
-    /// Models that the backends of each sub-cluster load because plans move them there.
+    /// Models that the backends of each sub-cluster load because of moves.
     fn loads_by_plans(&self) -> BTreeMap<SubclusterId, usize> {
         let mut loads = BTreeMap::new();
         let comes = self.models.values().filter_map(|model| model.moving).filter(|moving| moving.switched.is_none());
@@ -163,7 +163,7 @@ impl ClusterState {
 
     pub(crate) fn cancel_move(&mut self, what: Moved, since: u64, reason: &str, effects: &mut Vec<Effect>) -> Outcome {
         let begun = match what {
-            // Once it is switched, a model is where it was to go.
+            // Once switched, a model counts as being in the new sub-cluster.
             Moved::Model(id) => {
                 self.models.get(&id).and_then(|m| m.moving.filter(|m| m.switched.is_none())).map(|m| m.since)
             }
@@ -176,7 +176,7 @@ impl ClusterState {
         Ok(Reply::Done)
     }
 
-    /// Ends the move of something that stays where it is, if it is on its way.
+    /// Cancels the move of a model or backend, if one is under way.
     pub(crate) fn call_off(&mut self, what: Moved, reason: String, effects: &mut Vec<Effect>) {
         let since = match what {
             Moved::Model(id) => self.models.get_mut(&id).and_then(|m| m.moving.take()).map(|m| m.since),
@@ -188,12 +188,12 @@ impl ClusterState {
         }
     }
 
-    /// Ends the move of something that is gone.
+    /// Ends the move of a removed model or backend.
     pub(crate) fn move_of_nothing(&mut self, what: Moved, since: u64, effects: &mut Vec<Effect>) {
         self.settle(what, since, MoveProgress::GivenUp("it is gone".into()), effects);
     }
 
-    /// A backend that was on its way lives anew: where it was going, or where it asks to be.
+    /// A backend on its way has restarted: it is bound to the new sub-cluster or to the one that it asks for.
     pub(crate) fn move_ended_by_restart(
         &mut self,
         index: u64,
@@ -209,7 +209,7 @@ impl ClusterState {
         self.settle(Moved::Backend(id), moving.since, end, effects);
     }
 
-    /// A backend that gets no more plans has finished those it had: it belongs to its new sub-cluster from here on.
+    /// A backend without new plans has finished its last ones: it is bound to its new sub-cluster.
     pub(crate) fn rebind(&mut self, index: u64, id: BackendId, effects: &mut Vec<Effect>) {
         let Some(backend) = self.backends.get_mut(&id) else { return };
         let Some(moving) = backend.moving.take() else { return };
@@ -224,7 +224,7 @@ impl ClusterState {
         self.settle(Moved::Backend(id), moving.since, MoveProgress::Done(index), effects);
     }
 
-    /// False if it stays where it is.
+    /// Returns whether it still moves.
     fn advance_model(&mut self, index: u64, id: ModelId, effects: &mut Vec<Effect>) -> bool {
         let Some(model) = self.models.get(&id) else { return false };
         let Some(moving) = model.moving.filter(|moving| moving.switched.is_none()) else { return false };
@@ -249,7 +249,7 @@ impl ClusterState {
         true
     }
 
-    /// False if it stays where it is.
+    /// Returns whether it still moves.
     fn advance_backend(&mut self, index: u64, id: BackendId, effects: &mut Vec<Effect>) -> bool {
         let Some(backend) = self.backends.get(&id).filter(|backend| backend.up()) else { return false };
         let Some(moving) = backend.moving.filter(|moving| moving.retiring.is_none()) else { return false };
@@ -272,8 +272,8 @@ impl ClusterState {
         true
     }
 
-    /// Whether what its sub-cluster serves is served without it: another backend that stays and takes work holds all of
-    /// it.
+    /// Whether its sub-cluster's models are served without this backend: another one that stays and takes work holds
+    /// all of them.
     fn may_leave(&self, id: BackendId) -> bool {
         let Some(home) = self.backends.get(&id).map(|backend| backend.subcluster) else { return false };
         let served: Vec<_> = self.models.values().filter(|model| model.is_served_by(home)).collect();
@@ -337,7 +337,7 @@ impl ClusterState {
         self.plans[place.0].moves[place.1].progress = MoveProgress::UnderWay(index);
     }
 
-    /// The moves of running plans that are at this point, with their places.
+    /// The moves of running plans in this phase, with their positions.
     fn planned(&self, at: impl Fn(&PlannedMove) -> bool) -> Vec<((usize, usize), WantedMove)> {
         let running = self.plans.iter().enumerate().filter(|(_, plan)| plan.status == PlanStatus::Running);
         running
@@ -363,7 +363,7 @@ impl ClusterState {
         planned.progress = end;
     }
 
-    /// Who is to hold a model no longer has let go of it.
+    /// The backends that should no longer hold a model have unloaded it.
     pub(crate) fn forget_released_copies(&mut self) {
         for model in self.models.values_mut() {
             let holds = |backend: &Backend| backend.homes().iter().flatten().any(|&home| model.is_held_by(home));

@@ -60,7 +60,7 @@ impl ClusterState {
                 return Err(Refusal::StaleLife { what: WHAT.into(), name, named: boot, current: entry.boot });
             }
             Some(entry) => {
-                // A fast restart must not inherit leadership with empty memory: the old life ends here and now.
+                // A fast restart must not keep leadership without its memory: the old boot ends here.
                 if entry.up {
                     effects.push(Effect::NodeDown { node, boot: entry.boot });
                 }

@@ -1,4 +1,4 @@
-//! Doing what operators ask for, once.
+//! Executes operators' commands, each once.
 
 use symphony_types::Epoch;
 
@@ -10,7 +10,7 @@ use crate::state::ClusterState;
 use symphony_replicated::operation_book::{KeptOperation, Known};
 
 impl ClusterState {
-    /// What the operation was answered, if it is known; a refusal also if its id stands for something else.
+    /// The recorded reply to the operation, if any; a refusal if its id was used for another one.
     #[must_use]
     pub fn answer_to(&self, operation: &Operation) -> Option<Outcome> {
         let id = operation.id;

@@ -1,4 +1,4 @@
-//! What operators ask for.
+//! Operations: commands by operators.
 
 use std::fmt;
 
@@ -9,64 +9,65 @@ use crate::command::PlanProposal;
 use symphony_replicated::ModelSpec;
 use symphony_replicated::operation_book;
 
-/// An operator's command. It is done once, however often it is in the log: its outcome is remembered under its id
-/// ([`OPERATIONS_KEPT`](crate::OPERATIONS_KEPT)), and who repeats it is told the same again.
+/// An operator's command. It is executed once, however often it is in the log: the reply is recorded under its id
+/// ([`OPERATIONS_KEPT`](crate::OPERATIONS_KEPT)), and a repetition gets the same reply.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Names it; made by whoever gives the command.
+    /// Its id, chosen by the sender.
     pub id: OperationId,
-    /// Who gave it, by the certificate that the replica saw which was called: `operator/admin`.
+    /// The operator, by the client certificate that the called replica saw: `operator/admin`.
     pub actor: String,
-    /// When that replica took it, by its wall clock, in milliseconds since 1970. For people; nothing is decided by it.
+    /// When that replica received it, by its wall clock, in milliseconds since 1970. For display only; no decision
+    /// reads it.
     pub at_unix_ms: u64,
-    /// Where no leader should go if there is a choice.
+    /// A replica that should not become leader if another one can.
     pub avoid: Option<NodeId>,
-    /// What shall be done.
+    /// The action.
     pub action: Action,
 }
 
-/// What an operator asks for. The `Display` is what `symphony get events` shows.
+/// The action of an operation. The `Display` is what `symphony get events` shows.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A sub-cluster shall serve a model.
+    /// Add a model to a sub-cluster.
     LoadModel(ModelSpec),
-    /// A model shall no longer be served.
+    /// Remove a model.
     UnloadModel {
         /// Its name.
         name: String,
     },
-    /// What a process is there for.
+    /// Set the duty of a process.
     SetDuty {
-        /// The process, in whichever life.
+        /// The process, in any boot.
         member: Member,
-        /// What for.
+        /// Its duty.
         duty: Duty,
     },
-    /// The control group has changed. It is in the log once that is done; the id of a replica that went is never given
-    /// again.
+    /// The membership of the control group has changed. Logged after the change; the id of a removed replica is never
+    /// reused.
     ChangeReplicas {
-        /// Who came.
+        /// The added replica.
         add: Option<NewReplica>,
-        /// Who went.
+        /// The removed replica.
         remove: Option<NodeId>,
     },
-    /// Models and backends shall be elsewhere.
+    /// Propose a plan.
     ProposePlan(PlanProposal),
-    /// A plan that waits shall run, or shall not.
+    /// Approve or refuse a waiting plan.
     JudgePlan {
         /// Its number.
         plan: u64,
-        /// Whether it runs.
+        /// Whether it is approved.
         approve: bool,
     },
-    /// A frontend that takes nothing new shall be known no more.
+    /// Forget a frontend that is cordoned or draining.
     RemoveFrontend {
         /// The frontend.
         frontend: FrontendId,
     },
 }
 
-/// A replica that comes to the control group.
+/// A replica that joins the control group.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct NewReplica {
     /// An id that no replica ever had.
@@ -76,7 +77,7 @@ pub struct NewReplica {
 }
 
 impl Operation {
-    /// Tells it from others.
+    /// Distinguishes the replica from others.
     pub(crate) fn digest(&self) -> u64 {
         operation_book::digest(&self.actor, &self.action)
     }

@@ -1,4 +1,4 @@
-//! Who leads which sub-cluster.
+//! Chooses the leader of each sub-cluster.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use symphony_types::{NodeId, SubclusterId, Token};
 use crate::effect::Effect;
 use crate::state::{ClusterState, Leader, Node, Subcluster, Successor};
 
-/// Whom the choice of a leader passes over as long as somebody else is up.
+/// Replicas that become leader only if no other one is up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Preference {
-    /// The Raft leader: its crash would cost an election before anything it led could be re-homed.
+    /// The Raft leader: its crash would cost an election before its sub-clusters could get new leaders.
     pub(crate) avoid: Option<NodeId>,
-    /// A replica that has just begun a new life: it has nothing in memory, and may crash again. Or one that says that
-    /// it cannot lead. Even the Raft leader is better.
+    /// A replica that has just restarted, so that its memory is empty and it may crash again, or one that reports that
+    /// it cannot lead. Even the Raft leader is preferred.
     pub(crate) last_choice: Option<NodeId>,
 }
 
-/// How many sub-clusters each living replica leads.
+/// The number of sub-clusters that each living replica leads.
 pub(crate) type Load = BTreeMap<NodeId, usize>;
 
 fn lives(nodes: &BTreeMap<NodeId, Node>, leader: Leader) -> bool {
@@ -31,7 +31,7 @@ impl Successor {
 }
 
 impl ClusterState {
-    /// How many sub-clusters each living replica leads, or will once the hand-overs that have begun are done.
+    /// The same, once the hand-overs under way are complete.
     pub(crate) fn load(&self) -> Load {
         let mut load: Load = self.nodes.iter().filter(|(_, n)| n.up).map(|(&id, _)| (id, 0)).collect();
         let next = |s: &Subcluster| s.successor.map(Successor::as_leader).or(s.leader);
@@ -43,8 +43,8 @@ impl ClusterState {
         load
     }
 
-    /// The living replica that should lead one more sub-cluster: the one that leads fewest, ties to the smallest id.
-    /// One that should be given nothing new leads if nobody else is up: better served than tidy.
+    /// The living replica to lead one more sub-cluster: the one that leads fewest, ties to the smallest id. A cordoned
+    /// or draining one leads if no other is up: service comes first.
     fn choose(&self, load: &Load, preference: Preference) -> Option<Leader> {
         let is = |choice: Option<NodeId>, node| choice == Some(node);
         let rank = |&(&node, &led): &(&NodeId, &usize)| {
@@ -55,8 +55,8 @@ impl ClusterState {
         Some(Leader { node, boot: self.nodes[&node].boot })
     }
 
-    /// Gives a sub-cluster a leader, or nobody if every replica is down. The index is the token. A successor that is
-    /// getting ready leads: it is nearly there.
+    /// Gives a sub-cluster a leader, or none if every replica is down. The index is the token. A successor that
+    /// prepares to lead is chosen, since it is nearly ready.
     pub(crate) fn place(
         &mut self,
         load: &mut Load,
@@ -74,7 +74,7 @@ impl ClusterState {
         self.assign(index, subcluster, leader, effects);
     }
 
-    /// Has `leader` lead a sub-cluster from now on, with the index as the token.
+    /// Makes `leader` the leader of a sub-cluster, with the index as the token.
     pub(crate) fn assign(
         &mut self,
         index: u64,
@@ -92,9 +92,8 @@ impl ClusterState {
         });
     }
 
-    /// Places every sub-cluster whose leader is not a living life of a replica, one after the other, so that the load
-    /// of each placement counts for the next: one log entry re-homes everything a dead replica led. Successors whose
-    /// life is over get nothing.
+    /// Assigns a leader to every sub-cluster without a living one, one after the other, so that each assignment counts
+    /// in the load for the next: one log entry replaces a dead replica everywhere. Dead successors are ignored.
     pub(crate) fn place_the_leaderless(&mut self, index: u64, preference: Preference, effects: &mut Vec<Effect>) {
         let nodes = &self.nodes;
         for (&subcluster, entry) in &mut self.subclusters {
@@ -104,10 +103,10 @@ impl ClusterState {
             }
         }
         let someone_up = nodes.values().any(|n| n.up);
-        // Where nobody led and nobody can, nothing changes and the token stays.
+        // If there was no leader and none is possible, nothing changes and the token stays.
         let orphaned = |s: &Subcluster| s.leader.map_or(someone_up, |leader| !lives(nodes, leader));
         let orphans: Vec<_> = self.subclusters.iter().filter(|(_, s)| orphaned(s)).map(|(&id, _)| id).collect();
-        // Counted once: anew for each, a thousand placements would take a million steps.
+        // Counted once: counting anew for each of a thousand assignments would take a million steps.
         let mut load = self.load();
         for subcluster in orphans {
             self.place(&mut load, index, subcluster, preference, effects);
@@ -115,7 +114,7 @@ impl ClusterState {
         self.refresh_standbys();
     }
 
-    /// Lists the other replicas that may lead every sub-cluster, the least loaded first.
+    /// Lists the standbys of every sub-cluster, the least loaded first.
     pub(crate) fn refresh_standbys(&mut self) {
         let load = self.load().into_iter().filter(|(node, _)| self.nodes[node].takes_leads());
         let mut by_load: Vec<_> = load.map(|(node, led)| (led, node)).collect();

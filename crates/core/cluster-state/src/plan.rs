@@ -1,4 +1,4 @@
-//! Plans: which models and backends shall move where, and how far that has come.
+//! Plans: which models and backends move where, and the progress of the moves.
 
 use std::fmt;
 
@@ -13,48 +13,48 @@ use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::ClusterState;
 
-/// A plan of an epoch: the moves that lead from the cluster as it was to the one that was solved for.
+/// The plan of an epoch: the moves from the present cluster to the computed one.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Log index at which it was proposed; names it.
+    /// Log index at which it was proposed; identifies it.
     pub id: u64,
-    /// Why it was made, for people: `rates changed by 31 %`.
+    /// Why it was made, for display: `rates changed by 31 %`.
     pub cause: String,
-    /// What it is good for, for people: the imbalance before and after, and what the moves cost.
+    /// What it achieves, for display: the imbalance before and after, and the cost of the moves.
     pub summary: String,
     /// Its moves.
     pub moves: Vec<PlannedMove>,
-    /// What its moves cost together: bytes and time of the backend, and bytes of the GPU, that get most.
+    /// Total cost of its moves: bytes and time of the backend, and bytes of the GPU, with the largest share.
     pub cost: MoveCost,
-    /// Models that can be nowhere, and stay where they are.
+    /// Models that fit nowhere and stay where they are.
     pub left_alone: Vec<LeftAlone>,
-    /// How far it has come.
+    /// Its state.
     pub status: PlanStatus,
 }
 
-/// A model that can be in no sub-cluster: plans are made without it.
+/// A model that fits into no sub-cluster and is left out of plans.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct LeftAlone {
     /// The model.
     pub model: ModelId,
-    /// Why, for people.
+    /// Why, for display.
     pub reason: String,
 }
 
-/// How far a plan has come.
+/// The state of a plan.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanStatus {
-    /// It waits for an operator's approval.
+    /// Waiting for an operator's approval.
     Proposed,
-    /// Its moves are under way, or wait for memory.
+    /// Its moves are under way or wait for memory.
     Running,
-    /// Every move has ended, one way or the other.
+    /// Every move has completed or was cancelled.
     Done,
-    /// A younger plan took its place, or an operator refused it, before it ran.
+    /// It never ran: replaced by a newer plan, or refused by an operator.
     Dropped,
 }
 
-/// What a move is of.
+/// The subject of a move.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moved {
     /// A model.
@@ -63,38 +63,38 @@ pub enum Moved {
     Backend(BackendId),
 }
 
-/// A move as a plan wants it.
+/// A move as the plan has it.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WantedMove {
-    /// Of what.
+    /// The subject.
     pub what: Moved,
-    /// Where it was when the plan was made: if it is not there any more, it is left alone.
+    /// The old sub-cluster: if the subject has left it since, the move is skipped.
     pub from: SubclusterId,
-    /// Where it shall be.
+    /// The new sub-cluster.
     pub to: SubclusterId,
 }
 
-/// A move of a plan and how far it has come.
+/// A move of a plan, with its progress.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct PlannedMove {
-    /// What is wanted.
+    /// The move.
     pub wanted: WantedMove,
-    /// What it costs, as it looked when the plan was proposed.
+    /// Its cost, as estimated when the plan was proposed.
     pub cost: MoveCost,
-    /// How far it has come.
+    /// Its progress.
     pub progress: MoveProgress,
 }
 
-/// How far a move has come.
+/// The progress of a move.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum MoveProgress {
-    /// It has not begun: there is no memory for two copies yet, or too many are under way.
+    /// Not begun: memory is too small for two copies now, or too many moves are under way.
     Waiting,
-    /// It began at this log index.
+    /// Begun at this log index.
     UnderWay(u64),
-    /// It ended at this log index.
+    /// Completed at this log index.
     Done(u64),
-    /// It was given up, and why. What was moved is where it was.
+    /// Cancelled for this reason. The subject is where it was.
     GivenUp(String),
 }
 
@@ -107,8 +107,7 @@ impl ClusterState {
         if self.plans.iter().filter(running).count() >= PLANS_KEPT {
             return Err(Refusal::Limit { what: "plans that run".into(), max: PLANS_KEPT as u64 });
         }
-        // What was solved for did not know of a plan that an operator has approved since, and would end it before it
-        // has begun.
+        // The plan was computed before an operator approved another one, which it would end before its start.
         if proposal.epoch != Epoch::default() && proposal.adopt && self.plans.iter().any(|plan| running(&plan)) {
             let reason = "another plan runs by now; expected none beside one that was made for an epoch".into();
             return Err(Refusal::Invalid { field: "adopt".into(), reason });
@@ -134,7 +133,7 @@ impl ClusterState {
             effects.push(Effect::PlanAdopted { plan: index });
         }
         self.plans.push(plan);
-        // One that runs is kept: its moves are under way.
+        // A running plan is kept: its moves are under way.
         if self.plans.len() > PLANS_KEPT
             && let Some(oldest) = self.plans.iter().position(|plan| plan.status != PlanStatus::Running)
         {
@@ -155,7 +154,7 @@ impl ClusterState {
         Ok(Reply::Done)
     }
 
-    /// Another plan is proposed: one that waits for approval is out of date.
+    /// Another plan is proposed: waiting ones are outdated.
     fn drop_proposed(&mut self, effects: &mut Vec<Effect>) {
         for plan in self.plans.iter_mut().filter(|plan| plan.status == PlanStatus::Proposed) {
             plan.status = PlanStatus::Dropped;
@@ -163,7 +162,7 @@ impl ClusterState {
         }
     }
 
-    /// Another plan runs: what the ones before it have not begun is not begun any more.
+    /// Another plan runs: moves of earlier plans that have not begun are cancelled.
     fn give_up_waiting(&mut self, effects: &mut Vec<Effect>) {
         let running = self.plans.iter_mut().filter(|plan| plan.status == PlanStatus::Running);
         for planned in running.flat_map(|plan| &mut plan.moves).filter(|m| m.progress == MoveProgress::Waiting) {
@@ -175,7 +174,7 @@ impl ClusterState {
 }
 
 impl Plan {
-    /// Whether nothing of it is left to do.
+    /// Whether all its moves have ended.
     pub(crate) fn is_over(&self) -> bool {
         let over = |m: &PlannedMove| matches!(m.progress, MoveProgress::Done(_) | MoveProgress::GivenUp(_));
         self.moves.iter().all(over)
@@ -183,7 +182,7 @@ impl Plan {
 }
 
 impl MoveProgress {
-    /// Where it began, while it is under way.
+    /// The log index at which it began, while it is under way.
     #[must_use]
     pub const fn under_way_since(&self) -> Option<u64> {
         match self {

@@ -1,28 +1,28 @@
-//! Why a command was refused.
+//! Refusals: why a command was refused.
 
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_replicated::InvalidField;
 use symphony_types::{BackendId, BootId, Epoch, FrontendId, ModelId, NodeId, OperationId, SubclusterId, Token};
 
-/// Why a command was refused. A refused command changes nothing but the applied index and, if it is an operator's, what
-/// is remembered of those.
+/// Why a command was refused. A refused command changes only the applied index and, if it is an operator's, the record
+/// of operations.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The bytes are no command of this release.
+    /// The bytes are not a command of this release.
     #[error("the log entry is no command: {reason}")]
     Malformed {
-        /// What is wrong.
+        /// The decoding error.
         reason: String,
     },
     /// The log went backwards, which only a defect can cause.
     #[error("log index {index} after {applied}; indexes must grow")]
     IndexNotNew {
-        /// Index of the command.
+        /// The command's index.
         index: u64,
-        /// Index applied before.
+        /// The last applied index.
         applied: u64,
     },
-    /// A field's value is not acceptable.
+    /// A field has an invalid value.
     #[error("{field}: {reason}")]
     Invalid {
         /// The field.
@@ -30,79 +30,79 @@ pub enum Refusal {
         /// What was found and what was expected.
         reason: String,
     },
-    /// There is no room for another.
+    /// A limit is reached.
     #[error("the cluster holds {max} {what} already; remove some first")]
     Limit {
-        /// What is full.
+        /// What is limited.
         what: String,
-        /// Its limit.
+        /// The limit.
         max: u64,
     },
-    /// The same life says something else than before.
+    /// The same boot registers with different properties.
     #[error("{what} `{name}` is registered in the same life ({boot}) with other properties; restart it to change them")]
     Changed {
         /// Kind of process.
         what: String,
         /// Its name.
         name: String,
-        /// Its life.
+        /// Its boot id.
         boot: BootId,
     },
-    /// The life is over: a younger one has taken its place.
+    /// The boot is outdated: a newer one has replaced it.
     #[error("{what} `{name}` lives as {current} now; {named} is over. Two processes may have the same name")]
     StaleLife {
         /// Kind of process.
         what: String,
         /// Its name.
         name: String,
-        /// The life that was named.
+        /// The named boot.
         named: BootId,
-        /// The life that counts.
+        /// The current boot.
         current: BootId,
     },
-    /// There is no such replica.
+    /// Unknown replica.
     #[error("unknown scheduler replica {node}")]
     UnknownNode {
         /// The replica.
         node: NodeId,
     },
-    /// There is no such backend.
+    /// Unknown backend.
     #[error("unknown backend {backend}")]
     UnknownBackend {
         /// The backend.
         backend: BackendId,
     },
-    /// There is no such model.
+    /// Unknown model id.
     #[error("unknown model {model}; it may have been unloaded meanwhile")]
     UnknownModel {
         /// The model.
         model: ModelId,
     },
-    /// No model has that name.
+    /// Unknown model name.
     #[error("no model is named `{name}`")]
     UnknownModelName {
         /// The name.
         name: String,
     },
-    /// No sub-cluster has that name.
+    /// Unknown sub-cluster name.
     #[error("no sub-cluster is named `{name}`; the first backend that names it creates it")]
     UnknownSubcluster {
         /// The name.
         name: String,
     },
-    /// The sub-cluster was left open, but there is not exactly one.
+    /// No sub-cluster was named, and there is not exactly one.
     #[error("no sub-cluster was named and there are {count}; name one of them (see `symphony get subclusters`)")]
     WhichSubcluster {
-        /// How many there are.
+        /// Their number.
         count: u64,
     },
-    /// The name belongs to another model.
+    /// The name is used by another model.
     #[error("a model `{name}` is loaded with another specification; unload it first or choose another name")]
     NameTaken {
         /// The name.
         name: String,
     },
-    /// A GPU of the sub-cluster could not run the model.
+    /// A GPU of the sub-cluster cannot run the model.
     #[error(
         "model `{model}` has no profile for GPU kind `{kind}`, which sub-cluster `{subcluster}` holds; measure one"
     )]
@@ -114,7 +114,7 @@ pub enum Refusal {
         /// The sub-cluster.
         subcluster: String,
     },
-    /// A GPU of the sub-cluster could not hold its models (invariant C3).
+    /// The models do not fit on a GPU of the sub-cluster (invariant C3).
     #[error(
         "the models of sub-cluster `{subcluster}` need {needed_bytes} bytes on a GPU of kind `{kind}` that has {memory_bytes}"
     )]
@@ -123,12 +123,12 @@ pub enum Refusal {
         subcluster: String,
         /// The GPU kind.
         kind: String,
-        /// All models loaded, and the largest batch of the greediest running.
+        /// Memory needed, with all models loaded and the largest batch of the largest one running.
         needed_bytes: u64,
-        /// What the GPU has.
+        /// Memory of the GPU.
         memory_bytes: u64,
     },
-    /// The backend does not serve the model's sub-cluster.
+    /// The backend is not in the model's sub-cluster.
     #[error("backend {backend} is not in the sub-cluster of model {model}")]
     NotInSubcluster {
         /// The backend.
@@ -136,29 +136,29 @@ pub enum Refusal {
         /// The model.
         model: ModelId,
     },
-    /// There is no such frontend.
+    /// Unknown frontend.
     #[error("unknown frontend {frontend}")]
     UnknownFrontend {
         /// The frontend.
         frontend: FrontendId,
     },
-    /// There is no such sub-cluster.
+    /// Unknown sub-cluster id.
     #[error("unknown sub-cluster {subcluster}")]
     UnknownSubclusterId {
         /// The sub-cluster.
         subcluster: SubclusterId,
     },
-    /// The sub-cluster is led under another token by now.
+    /// The sub-cluster is led under another token.
     #[error("sub-cluster {subcluster} is led under token {current}; the assignment under {named} is over")]
     AssignmentOver {
         /// The sub-cluster.
         subcluster: SubclusterId,
-        /// The token that was named.
+        /// The named token.
         named: Token,
-        /// The token that counts.
+        /// The current token.
         current: Token,
     },
-    /// The replica leads already, is down, or is to be given nothing.
+    /// The replica already leads, is down, or is cordoned or draining.
     #[error("{node} cannot take over sub-cluster {subcluster}: it leads it, is down, or is cordoned")]
     CannotSucceed {
         /// The sub-cluster.
@@ -166,27 +166,27 @@ pub enum Refusal {
         /// The replica.
         node: NodeId,
     },
-    /// Another replica is getting ready to lead.
+    /// Another replica is preparing to lead.
     #[error("sub-cluster {subcluster} is being handed over to another replica")]
     HandoverUnderWay {
         /// The sub-cluster.
         subcluster: SubclusterId,
     },
-    /// The hand-over was completed or given up.
+    /// The hand-over was completed or cancelled.
     #[error("no hand-over of sub-cluster {subcluster} that began at {since} is under way")]
     HandoverOver {
         /// The sub-cluster.
         subcluster: SubclusterId,
-        /// Where it began.
+        /// Log index at which it began.
         since: u64,
     },
-    /// A process that may be given work is never drained.
+    /// A process whose duty is to serve cannot be drained.
     #[error("{member} is not draining")]
     NotDraining {
         /// The process.
         member: String,
     },
-    /// The replica was removed, and its id is not given again.
+    /// The replica was removed, and its id is not reused.
     #[error(
         "scheduler {node} was removed from the cluster and its id is never given again; start it over an empty directory with a new id (symphony members add)"
     )]
@@ -194,14 +194,14 @@ pub enum Refusal {
         /// The replica.
         node: NodeId,
     },
-    /// The id stands for something else already.
+    /// The id was used for another operation.
     #[error(
         "operation id {id} stands for another command, or another operator's, at log index {index}: nothing was done; every command takes a fresh id"
     )]
     OperationReused {
         /// The id.
         id: OperationId,
-        /// Where the log holds what it stands for.
+        /// Log index of that operation.
         index: u64,
     },
     /// The replica lost its disk, and with it its votes.
@@ -212,13 +212,13 @@ pub enum Refusal {
         /// The replica.
         node: NodeId,
     },
-    /// What shall move is not where the plan expects it.
+    /// The subject of the move is not where the plan expects it.
     #[error("{wanted} is out of date: it is elsewhere by now, or on its way")]
     MoveOutdated {
-        /// The move that was wanted.
+        /// The move.
         wanted: String,
     },
-    /// The backend serves its sub-cluster alone.
+    /// The backend is the only one of its sub-cluster.
     #[error(
         "no other backend of sub-cluster `{subcluster}` takes work and holds all that it serves: {backend} stays until its models are elsewhere"
     )]
@@ -228,15 +228,15 @@ pub enum Refusal {
         /// The sub-cluster.
         subcluster: String,
     },
-    /// The move has come further, has ended or was called off.
+    /// The move has progressed, ended or was cancelled.
     #[error("no move of {what} that began at {since} is at this point")]
     MoveOver {
-        /// What moved.
+        /// The subject of the move.
         what: String,
-        /// Where the move began.
+        /// Log index at which the move began.
         since: u64,
     },
-    /// The plan cannot be approved or refused any more.
+    /// The plan can no longer be approved or refused.
     #[error("no plan {plan} waits for approval (see `symphony get epochs`)")]
     NoSuchPlan {
         /// Its number.
@@ -245,12 +245,12 @@ pub enum Refusal {
     /// The cluster has changed since the plan was made.
     #[error("the plan was made for epoch {planned}, and this is epoch {current}")]
     PlanOutdated {
-        /// The epoch that it was made for.
+        /// The epoch of the plan.
         planned: Epoch,
-        /// The epoch that is.
+        /// The current epoch.
         current: Epoch,
     },
-    /// Who takes work is not removed.
+    /// A frontend that takes requests cannot be removed.
     #[error("frontend {frontend} (`{name}`) takes requests; have it take no more first: symphony drain {frontend}")]
     TakesRequests {
         /// The frontend.

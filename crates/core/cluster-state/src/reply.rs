@@ -1,4 +1,4 @@
-//! What a command is answered with.
+//! Replies to commands.
 
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, Epoch, FrontendId, GpuId, ModelId, SubclusterId, Token};
@@ -6,16 +6,16 @@ use symphony_types::{BackendId, Epoch, FrontendId, GpuId, ModelId, SubclusterId,
 use crate::refusal::Refusal;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 
-/// Largest encoded answer: 64 GPU ids, or a refusal with a few names in it.
+/// Largest encoded reply in bytes: 64 GPU ids, or a refusal with a few names.
 const OUTCOME_BYTES_MAX: usize = 64 << 10;
 
-/// A command's answer: what it gave, or why it was refused. A refused command changes nothing.
+/// A command's reply, or why it was refused. A refused command changes nothing.
 pub type Outcome = Result<Reply, Refusal>;
 
-/// What a command gave.
+/// The reply to a successful command.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It is so now, or was so already.
+    /// Done, now or before.
     Done,
     /// A backend is registered.
     Backend {
@@ -25,7 +25,7 @@ pub enum Reply {
         subcluster: SubclusterId,
         /// Its GPUs, in the order of the offers.
         gpus: Vec<GpuId>,
-        /// The binding of its GPUs: the first token the backend promises.
+        /// The binding index of its GPUs: the first token that the backend promises.
         token: Token,
     },
     /// A frontend is registered.
@@ -33,19 +33,19 @@ pub enum Reply {
         /// Its id.
         frontend: FrontendId,
     },
-    /// A model is to be served.
+    /// A model was added.
     Model {
         /// Its id.
         model: ModelId,
-        /// The epoch that holds it first.
+        /// The first epoch that contains it.
         epoch: Epoch,
     },
-    /// A model is no longer to be served.
+    /// A model was removed.
     Unloaded {
-        /// The epoch that does not hold it any more.
+        /// The first epoch without it.
         epoch: Epoch,
     },
-    /// A plan is known.
+    /// A plan was recorded.
     Plan {
         /// Its number.
         plan: u64,
@@ -63,12 +63,12 @@ impl Enveloped for Envelope {
     const BYTES_MAX: usize = OUTCOME_BYTES_MAX;
 }
 
-/// The answer as bytes.
+/// Encodes the reply.
 #[must_use]
 pub fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
     let bytes = envelope::encode(&Envelope(outcome.clone()));
-    // Names and sentences in an answer are bounded, so only a defect here could exceed the limit; it is answered in
-    // words rather than by taking every replica down.
+    // Names and sentences in a reply are bounded, so only a defect here could exceed the limit; it yields an error text
+    // instead of crashing every replica.
     bytes.unwrap_or_else(|error| {
         let refusal = Refusal::Malformed { reason: error.to_string() };
         envelope::encode(&Envelope(Err(refusal))).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The state as bytes, and back.
+//! Encoding of the state.
 
 use crate::invariants::{self, Violation};
 use crate::limits::SNAPSHOT_BYTES_MAX;
@@ -6,22 +6,22 @@ use crate::state::ClusterState;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 use symphony_replicated::{Fnv1a, InvalidField};
 
-/// What everything of this crate begins with.
+/// Magic bytes of this crate's encodings.
 pub(crate) const MAGIC: &str = "SYCS";
 
-/// Raised whenever a command, an answer or the state changes its shape.
+/// Incremented whenever the format of a command, a reply or the state changes.
 pub(crate) const VERSION: u16 = 8;
 
-/// Why bytes are no state.
+/// Why bytes are not a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// They cannot be read.
+    /// They cannot be decoded.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// They can be read, but no sequence of commands leads there.
+    /// They decode to a state that no sequence of commands produces.
     #[error("the snapshot breaks {0}")]
     Impossible(#[from] Violation),
-    /// They can be read, but a model in them would have been refused.
+    /// They contain a model that would have been refused.
     #[error("the snapshot holds a model that no command may load: {0}")]
     Model(#[from] InvalidField),
 }
@@ -35,7 +35,7 @@ impl Enveloped for ClusterState {
 }
 
 impl ClusterState {
-    /// The whole state as bytes: equal states give equal bytes (invariant C6).
+    /// Encodes the whole state: equal states give equal bytes (invariant C6).
     ///
     /// # Panics
     /// If the state exceeded [`SNAPSHOT_BYTES_MAX`], which the limits on its parts rule out.
@@ -44,10 +44,10 @@ impl ClusterState {
         envelope::encode(self).expect("the limits on its parts keep a state within the bytes of a snapshot")
     }
 
-    /// Reads what [`snapshot`](Self::snapshot) wrote, here or on another replica.
+    /// Decodes what [`snapshot`](Self::snapshot) wrote, here or on another replica.
     ///
     /// # Errors
-    /// If the bytes are anything else, or a state that commands cannot lead to.
+    /// If the bytes are anything else, or a state that commands cannot produce.
     pub fn restore(bytes: &[u8]) -> Result<Self, RestoreError> {
         let state: Self = envelope::decode(bytes)?;
         invariants::check(&state)?;
@@ -55,7 +55,7 @@ impl ClusterState {
         Ok(state)
     }
 
-    /// A hash of the whole state, the same on every machine: FNV-1a of the snapshot, 64 bits.
+    /// A hash of the whole state, equal on every machine: FNV-1a of the snapshot, 64 bits.
     #[must_use]
     pub fn state_hash(&self) -> u64 {
         Fnv1a::default().over(&self.snapshot()).get()

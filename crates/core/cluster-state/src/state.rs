@@ -1,4 +1,4 @@
-//! The state itself. Only commands change it.
+//! The state. Only commands change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,27 +11,27 @@ use crate::reply::Outcome;
 use symphony_replicated::ModelSpec;
 use symphony_replicated::operation_book::KeptOperation;
 
-/// Everything the replicas of a cluster agree on.
+/// The state on which the replicas of a cluster agree.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterState {
     pub(crate) applied_index: u64,
     pub(crate) epoch: Epoch,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
-    /// Ids of replicas that were removed: none ever comes back.
+    /// Ids of removed replicas, which are never reused.
     pub(crate) removed_nodes: BTreeSet<NodeId>,
     pub(crate) subclusters: BTreeMap<SubclusterId, Subcluster>,
     pub(crate) backends: BTreeMap<BackendId, Backend>,
     pub(crate) frontends: BTreeMap<FrontendId, Frontend>,
     pub(crate) models: BTreeMap<ModelId, Model>,
     pub(crate) events: Vec<Event>,
-    /// What operators asked for last, in the order of the log: what a repetition is answered by, and who did what.
+    /// The last operations in log order: the answers to repetitions, and the record of operators' actions.
     pub(crate) operations: Vec<KeptOperation<Outcome>>,
-    /// The last plans of the epoch loop, in the order of the log.
+    /// The last plans of the epoch loop, in log order.
     pub(crate) plans: Vec<Plan>,
     pub(crate) last: LastIds,
 }
 
-/// The largest id given out of each kind: none is ever reused, not even after its bearer is gone.
+/// The largest id assigned so far, per type: no id is reused, not even after removal.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LastIds {
     pub(crate) subcluster: u32,
@@ -44,11 +44,11 @@ pub(crate) struct LastIds {
 /// A scheduler replica.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its life.
+    /// Its boot id.
     pub boot: BootId,
-    /// The life before, whose late messages are refused.
+    /// The previous boot, whose late messages are refused.
     pub previous_boot: Option<BootId>,
-    /// Not declared down.
+    /// Whether it is up, that is, not declared down.
     pub up: bool,
     /// `host:port` of its control surface.
     pub control_addr: String,
@@ -56,47 +56,47 @@ pub struct Node {
     pub dispatch_addr: String,
     /// `host:port` where it takes beats while it leads the control group.
     pub beat_addr: String,
-    /// Number that its disk was given when it was empty: a replica that comes back over another disk has forgotten its
+    /// Number given to its disk when the disk was empty: a replica that returns with another disk has forgotten its
     /// votes.
     pub disk: u64,
-    /// What operators say that it is there for; kept over its lives.
+    /// The duty set by operators; kept over restarts.
     pub duty: Duty,
-    /// This life has been told to end.
+    /// Whether this boot has announced its stop.
     pub leaving: bool,
 }
 
-/// GPUs that all hold the same models, and who schedules them.
+/// GPUs that all hold the same models, and their leader.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Subcluster {
     /// Its name.
     pub name: String,
-    /// Who leads it; nobody while every replica is down.
+    /// Its leader; `None` while every replica is down.
     pub leader: Option<Leader>,
     /// Log index of the last change of leader.
     pub token: Token,
-    /// The other living replicas that may be given something, the least loaded first.
+    /// The standbys: other living replicas that may lead, the least loaded first.
     pub standbys: Vec<NodeId>,
-    /// Who shall lead next, by a planned hand-over that has begun.
+    /// The successor, if a planned hand-over is under way.
     pub successor: Option<Successor>,
 }
 
-/// A life of a replica that gets ready to lead a sub-cluster, while another one still leads it.
+/// A replica that prepares to lead a sub-cluster while another one still leads it.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Successor {
     /// The replica.
     pub node: NodeId,
-    /// Its life.
+    /// Its boot id.
     pub boot: BootId,
-    /// Log index at which the hand-over began; names it.
+    /// Log index at which the hand-over began; identifies it.
     pub since: u64,
 }
 
-/// A life of a replica: a restarted one does not lead what it led before.
+/// A replica in one boot: after a restart it does not lead what it led before.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leader {
     /// The replica.
     pub node: NodeId,
-    /// Its life.
+    /// Its boot id.
     pub boot: BootId,
 }
 
@@ -105,39 +105,38 @@ pub struct Leader {
 pub struct Backend {
     /// Its name.
     pub name: String,
-    /// Its life.
+    /// Its boot id.
     pub boot: BootId,
-    /// The life before, whose late messages are refused.
+    /// The previous boot, whose late messages are refused.
     pub previous_boot: Option<BootId>,
-    /// Log index at which it was declared down; none while it is up.
+    /// Log index at which it was declared down; `None` while it is up.
     pub down_since: Option<u64>,
     /// `host:port` of its execute link.
     pub exec_addr: String,
-    /// The sub-cluster it asked for, by name. It is there unless a plan moved it.
+    /// The name of the sub-cluster that it asked for. It is in that one unless a plan moved it.
     pub asked_subcluster: String,
     /// Its sub-cluster.
     pub subcluster: SubclusterId,
-    /// Its way to another one.
+    /// Its move to another one, if any.
     pub moving: Option<BackendMove>,
     /// Kind of executor.
     pub executor: String,
-    /// Its GPUs, in the order it brought them.
+    /// Its GPUs, in the order of its offer.
     pub gpus: Vec<Gpu>,
-    /// Whether its GPUs may be given plans.
+    /// Whether its GPUs may get plans.
     pub standing: Standing,
-    /// What it loads per second, in bytes, by what it has told of its last loads, over its lives; 0 if nothing was
-    /// measured.
+    /// Its loading speed in bytes per second, by recent reports over all its boots; 0 if not measured.
     pub load_bytes_per_s: u64,
 }
 
 /// A GPU.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// Its id; a restarted backend's GPU of the same kind at the same place keeps it.
+    /// Its id, kept over restarts for a GPU of the same kind at the same position.
     pub id: GpuId,
     /// Its kind.
     pub kind: String,
-    /// Its memory in bytes; 0 if there is no limit to tell.
+    /// Its memory in bytes; 0 if there is no limit.
     pub memory_bytes: u64,
     /// Log index of its binding to the sub-cluster.
     pub binding: Token,
@@ -148,92 +147,92 @@ pub struct Gpu {
 pub struct Frontend {
     /// Its name.
     pub name: String,
-    /// Its life.
+    /// Its boot id.
     pub boot: BootId,
-    /// The life before, whose late messages are refused.
+    /// The previous boot, whose late messages are refused.
     pub previous_boot: Option<BootId>,
     /// `host:port` of its data link.
     pub data_addr: String,
-    /// `host:port` of its metrics and console, where its ledger is read.
+    /// `host:port` of its metrics, console and ledger.
     pub console_addr: String,
     /// Whether it may take requests.
     pub standing: Standing,
 }
 
-/// What a backend or a frontend is there for, and how far it has come with that.
+/// The duty of a backend or frontend, and its progress in draining.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// What operators say; kept over its lives.
+    /// The duty set by operators; kept over restarts.
     pub duty: Duty,
-    /// This life has been told to end.
+    /// Whether this boot has announced its stop.
     pub leaving: bool,
-    /// It has nothing left to finish, by its own word.
+    /// Whether it has reported that all its work is finished.
     pub drained: bool,
 }
 
 impl Standing {
-    /// What it is there for now.
+    /// Its effective duty.
     #[must_use]
     pub const fn duty(&self) -> Duty {
         if self.leaving { Duty::Draining } else { self.duty }
     }
 
-    /// The same in a new life.
+    /// The standing after a restart.
     pub(crate) const fn reborn(self) -> Self {
         Self { duty: self.duty, leaving: false, drained: false }
     }
 }
 
-/// A model that is to be served.
+/// A model of the cluster.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// What was asked for, with its sub-cluster's name filled in. It is served there unless a plan moved it.
+    /// The requested specification, with its sub-cluster's name filled in. It is in that one unless a plan moved it.
     pub spec: ModelSpec,
-    /// Where new requests for it go.
+    /// The sub-cluster that new requests go to.
     pub subcluster: SubclusterId,
-    /// Its way to another one.
+    /// Its move to another one, if any.
     pub moving: Option<ModelMove>,
-    /// The epoch that held it first.
+    /// The first epoch that contains it.
     pub epoch: Epoch,
-    /// What the sub-cluster's backends said about loading it.
+    /// Load reports by the sub-cluster's backends.
     pub replicas: BTreeMap<BackendId, Replica>,
 }
 
-/// One backend's word on one model.
+/// A backend's load report on a model.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
-    /// The backend's life.
+    /// The backend's boot id.
     pub boot: BootId,
-    /// How loading went.
+    /// The result.
     pub state: ReplicaState,
 }
 
-/// How loading a model went.
+/// The result of loading a model.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum ReplicaState {
-    /// It can run.
+    /// Loaded.
     Ready,
-    /// It cannot, and why.
+    /// Failed, with the error.
     Failed(String),
 }
 
-/// Something that changed, for people.
+/// A change, for display.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Log index of the command that changed it.
+    /// Log index of the command.
     pub index: u64,
     /// A sentence.
     pub what: String,
 }
 
 impl Node {
-    /// What it is there for now.
+    /// Its effective duty.
     #[must_use]
     pub const fn duty(&self) -> Duty {
         if self.leaving { Duty::Draining } else { self.duty }
     }
 
-    /// Whether it may be given a sub-cluster to lead.
+    /// Whether it may lead more sub-clusters.
     #[must_use]
     pub const fn takes_leads(&self) -> bool {
         self.up && self.duty().takes_work()
@@ -241,13 +240,13 @@ impl Node {
 }
 
 impl Backend {
-    /// Not declared down.
+    /// Whether it is up, that is, not declared down.
     #[must_use]
     pub const fn up(&self) -> bool {
         self.down_since.is_none()
     }
 
-    /// What it is there for now.
+    /// Its effective duty.
     #[must_use]
     pub const fn duty(&self) -> Duty {
         match self.moving {
@@ -256,7 +255,7 @@ impl Backend {
         }
     }
 
-    /// The sub-clusters whose models it holds: now, and, where that differs, once it has moved.
+    /// The sub-clusters whose models it holds: its own and, during a move that loads beforehand, the new one.
     pub(crate) fn homes(&self) -> Vec<Vec<SubclusterId>> {
         match self.moving {
             None => vec![vec![self.subcluster]],
@@ -267,20 +266,20 @@ impl Backend {
 }
 
 impl Model {
-    /// Whether the sub-cluster serves requests for it: all new ones, or those that came before it moved away.
+    /// Whether the sub-cluster serves requests for it: new ones, or those that arrived before the model moved away.
     #[must_use]
     pub fn is_served_by(&self, subcluster: SubclusterId) -> bool {
         self.subcluster == subcluster
             || self.moving.is_some_and(|moving| moving.switched.is_some() && moving.from == subcluster)
     }
 
-    /// Whether the backends of the sub-cluster hold it, or are to load it.
+    /// Whether the backends of the sub-cluster hold it or have to load it.
     #[must_use]
     pub fn is_held_by(&self, subcluster: SubclusterId) -> bool {
         self.is_served_by(subcluster) || self.moving.is_some_and(|moving| moving.to == subcluster)
     }
 
-    /// What a life of a backend said about loading it.
+    /// The load report of one boot of a backend.
     pub(crate) fn word_of(&self, backend: BackendId, boot: BootId) -> Option<&ReplicaState> {
         self.replicas.get(&backend).filter(|replica| replica.boot == boot).map(|replica| &replica.state)
     }
@@ -299,13 +298,13 @@ impl ClusterState {
         self.epoch
     }
 
-    /// Scheduler replicas, in order of id, as all lists here.
+    /// Scheduler replicas, by id, like all lists here.
     #[must_use]
     pub const fn nodes(&self) -> &BTreeMap<NodeId, Node> {
         &self.nodes
     }
 
-    /// Ids of the replicas that were removed.
+    /// Ids of the removed replicas.
     #[must_use]
     pub const fn removed_nodes(&self) -> &BTreeSet<NodeId> {
         &self.removed_nodes
@@ -317,7 +316,7 @@ impl ClusterState {
         &self.subclusters
     }
 
-    /// Backends, living and dead.
+    /// Backends, up and dead.
     #[must_use]
     pub const fn backends(&self) -> &BTreeMap<BackendId, Backend> {
         &self.backends
@@ -329,7 +328,7 @@ impl ClusterState {
         &self.frontends
     }
 
-    /// Models that are to be served.
+    /// Models of the cluster.
     #[must_use]
     pub const fn models(&self) -> &BTreeMap<ModelId, Model> {
         &self.models
@@ -341,7 +340,7 @@ impl ClusterState {
         &self.events
     }
 
-    /// What operators asked for last, newest last: at most [`OPERATIONS_KEPT`](crate::OPERATIONS_KEPT).
+    /// The last operations, newest last: at most [`OPERATIONS_KEPT`](crate::OPERATIONS_KEPT).
     #[must_use]
     pub fn operations(&self) -> &[KeptOperation<Outcome>] {
         &self.operations
@@ -365,12 +364,12 @@ impl ClusterState {
         self.models.iter().find(|(_, m)| m.spec.name == name).map(|(&id, m)| (id, m))
     }
 
-    /// The GPUs bound to a sub-cluster, whether their backend is up or not.
+    /// The GPUs bound to a sub-cluster, including those of dead backends.
     pub fn gpus_of(&self, subcluster: SubclusterId) -> impl Iterator<Item = &Gpu> {
         self.backends.values().filter(move |b| b.subcluster == subcluster).flat_map(|b| &b.gpus)
     }
 
-    /// The models that new requests for go to a sub-cluster.
+    /// The models whose new requests go to a sub-cluster.
     pub fn models_of(&self, subcluster: SubclusterId) -> impl Iterator<Item = &Model> {
         self.models.values().filter(move |m| m.subcluster == subcluster)
     }

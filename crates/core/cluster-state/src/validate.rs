@@ -1,4 +1,4 @@
-//! What a command may say at all, whatever the state.
+//! Validation of commands without the state.
 
 use std::collections::BTreeSet;
 
@@ -59,8 +59,8 @@ pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
     }
 }
 
-/// What only commands that do not yet stand in the log are asked. Limits that came later belong here: logs and
-/// snapshots of earlier releases may exceed them, and every replica must apply those as they were agreed.
+/// Checks only for commands that are not yet in the log. Limits that were introduced later belong here: logs and
+/// snapshots of earlier releases may exceed them, and every replica must apply those as agreed.
 pub(crate) fn new_command(new: &Command) -> Result<(), InvalidField> {
     command(new)?;
     match new {

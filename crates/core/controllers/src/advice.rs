@@ -1,21 +1,21 @@
-//! What the autoscaler says.
+//! The autoscaler's advice.
 
 use symphony_types::GpuId;
 
-/// Why it says so.
+/// Reason of the advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// Nothing to change.
+    /// No change is needed.
     Enough,
-    /// Requests are lost for want of GPUs.
+    /// Requests are lost for lack of GPUs.
     BadRate,
-    /// So few GPUs idle that the next rise would lose requests.
+    /// So few GPUs are idle that the next rise of the load would lose requests.
     LittleIdle,
-    /// GPUs idle for which there was no use for the whole window.
+    /// GPUs were idle and not needed during the whole long window.
     Idle,
-    /// The settings ask for more, or allow fewer.
+    /// The settings require more GPUs or allow fewer.
     Limits,
-    /// Requests are lost although many GPUs idle: more GPUs would not help, and fewer might hurt.
+    /// Requests are lost although many GPUs are idle: more GPUs would not help, and fewer might hurt.
     BadWhileIdle,
 }
 
@@ -38,49 +38,49 @@ impl Reason {
     }
 }
 
-/// What to do about the GPUs of one kind.
+/// What to do with the GPUs of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KindAdvice {
-    /// GPUs that there should be, those on order included.
+    /// The advised number of GPUs, including those on order.
     pub target: u32,
-    /// How many to order, besides those on order.
+    /// How many to order in addition to those on order.
     pub add: u32,
-    /// How many of those on order to take back.
+    /// How many orders to cancel.
     pub cancel: u32,
-    /// Which to drain and give back: the highest ids, which serve least where the lowest free one is chosen.
+    /// GPUs to drain and release: those with the highest ids, which serve least where the lowest free GPU is chosen.
     pub release: Vec<GpuId>,
 }
 
-/// One answer. Following it is the host's business; what it does shows in the next window.
+/// One piece of advice. The host may follow it; the effect shows in the next measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
     /// By GPU kind, in the order of the settings.
     pub kinds: Vec<KindAdvice>,
-    /// The bad rate that was judged.
+    /// The bad rate of the decision.
     pub bad_rate: f64,
-    /// The idle share that was judged.
+    /// The idle share of the decision.
     pub idle_fraction: f64,
-    /// What the law asks for before damping and limits, less what serves: N·r/(1−r) more or N·f fewer, with the
-    /// reserve; in the unit of capacity.
+    /// The result of the law before damping and limits, as a difference to the serving capacity: N·r/(1−r) more or N·f
+    /// fewer, including the reserve; in the unit of capacity.
     pub pressure: f64,
 }
 
 impl Advice {
-    /// Whether it asks for a change.
+    /// Whether any change is advised.
     #[must_use]
     pub fn changes(&self) -> bool {
         self.adds() || self.kinds.iter().any(|kind| kind.cancel > 0 || !kind.release.is_empty())
     }
 
-    /// Whether it asks for GPUs.
+    /// Whether more GPUs are advised.
     #[must_use]
     pub fn adds(&self) -> bool {
         self.kinds.iter().any(|kind| kind.add > 0)
     }
 
-    /// Whether it gives GPUs back.
+    /// Whether fewer GPUs are advised.
     #[must_use]
     pub fn releases(&self) -> bool {
         self.kinds.iter().any(|kind| !kind.release.is_empty())

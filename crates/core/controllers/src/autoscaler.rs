@@ -8,21 +8,21 @@ use crate::advice::{Advice, KindAdvice, Reason};
 use crate::settings::{AutoscalerSettings, SettingsError};
 use crate::window::{KindWindow, Window};
 
-/// Samples of one span: enough to see its end come, and 4 KB.
+/// Samples per span: enough to place the end of the span accurately, and 4 KB.
 const SAMPLES_MAX: u64 = 64;
-/// Lost requests with more than this share of the GPUs idle are not for want of GPUs: a deadline that no GPU can meet,
-/// or bursts that no number of GPUs would catch.
+/// Above this idle share lost requests are not due to a lack of GPUs: they have deadlines that no GPU can meet, or come
+/// in bursts that no number of GPUs would absorb.
 const IDLE_FUTILE: f64 = 0.5;
-/// A bad rate counts when it is above the threshold by so many standard errors: few requests prove little.
+/// A bad rate counts if it exceeds the threshold by this many standard errors: few requests prove little.
 const STANDARD_ERRORS: f64 = 2.0;
-/// With so many requests at the threshold the short window decides alone; with fewer the long one is asked as well.
+/// If requests × threshold is at least this, the short window decides alone; otherwise the long window must agree.
 const BAD_REQUESTS_ENOUGH: f64 = 4.0;
-/// While GPUs are on order, a need above what is on its way by less than this share is noise.
+/// While GPUs are on order, a need that exceeds them by less than this share is noise.
 const ORDER_NOISE: f64 = 0.02;
-/// Rounding: less than this part of a GPU is none.
+/// Rounding tolerance: smaller fractions of a GPU count as zero.
 const PART_OF_GPU: f64 = 1e-6;
 
-/// Measurements of one span of time, capacities as capacity × nanoseconds.
+/// Measurements over a span of time; capacities as capacity × nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sample {
     end: Time,
@@ -31,7 +31,7 @@ struct Sample {
     bad: u64,
     capacity: f64,
     busy: f64,
-    /// The largest need that was seen in it.
+    /// The largest need during the span.
     need: f64,
 }
 
@@ -56,18 +56,18 @@ impl Sample {
         if self.bad == 0 { 0.0 } else { self.bad as f64 / self.requests() }
     }
 
-    /// Where nothing serves, nothing idles.
+    /// Without serving GPUs nothing is idle.
     fn idle_fraction(&self) -> f64 {
         if self.capacity > 0.0 { (1.0 - self.busy / self.capacity).clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Mean capacity that took plans.
+    /// Mean capacity of the GPUs that took plans.
     fn serving(&self) -> f64 {
         let length = self.length.get() as f64;
         if length > 0.0 { self.capacity / length } else { 0.0 }
     }
 
-    /// Whether the bad rate is above `limit` beyond doubt: the lower end of Wilson's interval is.
+    /// Whether the bad rate is significantly above `limit`: the lower end of its Wilson interval is.
     fn is_bad(&self, limit: f64) -> bool {
         let (n, p) = (self.requests(), self.bad_rate());
         if n <= 0.0 {
@@ -79,7 +79,7 @@ impl Sample {
     }
 }
 
-/// The samples of a span, merged where they are many.
+/// The samples of a span; old ones are merged when there are many.
 #[derive(Clone, Debug, PartialEq)]
 struct Span {
     length: Nanos,
@@ -110,18 +110,18 @@ impl Span {
     }
 }
 
-/// What there is, in the unit of capacity.
+/// The present capacity.
 #[derive(Clone, Copy, Debug)]
 struct Fleet {
     serving: f64,
     ordered: f64,
 }
 
-/// What the measurements say.
+/// The measured state.
 #[derive(Clone, Copy, Debug)]
 struct Finding {
     reason: Reason,
-    /// The capacity that is needed, with the reserve.
+    /// The needed capacity, including the reserve.
     need: f64,
     bad_rate: f64,
     idle_fraction: f64,
@@ -129,15 +129,16 @@ struct Finding {
 
 /// Decides the number of GPUs of one sub-cluster.
 ///
-/// A bad rate r asks for N·r/(1−r) more GPUs, an idle share f releases N·f of them. Around that law: a reserve, so that
-/// a slow rise loses nothing; up by a short window and down by the largest need of a long one; steps and pauses. The
-/// need is a level, not a change: it is compared with what serves and what is on order, so nothing is asked for twice.
+/// The law: a bad rate r asks for N·r/(1−r) more GPUs, an idle share f releases N·f. Additions to the law: a reserve,
+/// so that a slow rise loses nothing; growth by a short window, release by the largest need of a long one; limits per
+/// step and pauses. The need is a level, not a change: it is compared with the GPUs that serve and those on order, so
+/// nothing is ordered twice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Autoscaler {
     settings: AutoscalerSettings,
     recent: Span,
     long: Span,
-    /// From when on measurements are without a gap.
+    /// Measurements are without a gap since this time.
     covered_from: Time,
     last_end: Option<Time>,
     last_up: Option<Time>,
@@ -148,7 +149,7 @@ impl Autoscaler {
     /// Without measurements.
     ///
     /// # Errors
-    /// If the settings make no sense; the message names the one at fault.
+    /// If a setting is invalid; the message names it.
     pub fn new(settings: AutoscalerSettings) -> Result<Self, SettingsError> {
         settings.check()?;
         Ok(Self {
@@ -162,13 +163,13 @@ impl Autoscaler {
         })
     }
 
-    /// What it holds to.
+    /// The settings.
     #[must_use]
     pub const fn settings(&self) -> &AutoscalerSettings {
         &self.settings
     }
 
-    /// Takes the measurements of a span that ends `now`, and says what to do. A span of no length changes nothing.
+    /// Takes the measurements of a span that ends `now` and returns advice. An empty span changes nothing.
     pub fn observe(&mut self, now: Time, window: &Window) -> Advice {
         let fleet = self.fleet(window);
         self.record(now, window);
@@ -260,7 +261,7 @@ impl Autoscaler {
         let (reason, need) = if bad && idle_fraction > IDLE_FUTILE {
             (Reason::BadWhileIdle, serving)
         } else if bad {
-            // N + N·r/(1−r) = N/(1−r). What is busy now and what is lost must fit below the reserve as well.
+            // N + N·r/(1−r) = N/(1−r). The busy capacity plus the losses must fit below the reserve as well.
             let answered = 1.0 - bad_rate;
             (Reason::BadRate, (serving / answered).max(with_reserve(busy / answered)))
         } else if idle_fraction < self.settings.reserve_min && sum.requests() > 0.0 {
@@ -271,8 +272,8 @@ impl Autoscaler {
         Finding { reason, need: if need.is_nan() { 0.0 } else { need }, bad_rate, idle_fraction }
     }
 
-    /// The newest measurements that prove losses: after a step of the load those from before it would hide how large it
-    /// is. Few requests decide only as all that the short window has.
+    /// The shortest recent span that proves losses: after a step of the load, measurements from before the step would
+    /// hide its size. Few requests decide only if the whole short window has no more.
     fn newest_bad(&self, limit: f64) -> Option<Sample> {
         let mut sum: Option<Sample> = None;
         for (left, &sample) in self.recent.samples.iter().enumerate().rev() {
@@ -285,7 +286,7 @@ impl Autoscaler {
         None
     }
 
-    /// Brings kinds back between their least and most; true if one was outside.
+    /// Brings the GPU counts within their limits; returns whether one was outside.
     fn keep_limits(&self, window: &Window, advice: &mut Advice) -> bool {
         let mut outside = false;
         for ((kind, settings), advice) in self.kinds(window).zip(&self.settings.kinds).zip(&mut advice.kinds) {
@@ -310,7 +311,8 @@ impl Autoscaler {
             return;
         }
         let mut step = (fleet.serving * self.settings.up_step_max - fleet.ordered).max(0.0);
-        // One GPU may always be on order: small clusters could not grow else, and empty ones not begin.
+        // At least one GPU may always be on order: otherwise small clusters could not grow and empty ones could not
+        // start.
         let mut first = fleet.ordered == 0.0;
         for ((kind, settings), advice) in self.kinds(window).zip(&self.settings.kinds).zip(&mut advice.kinds) {
             let gpus = |capacity: f64, round: fn(f64) -> f64| round(capacity / settings.capacity) as u32;
@@ -337,7 +339,7 @@ impl Autoscaler {
             && rested(self.last_down, settings.down_period)
     }
 
-    /// Gives back what nothing in the long window needed.
+    /// Releases GPUs that were not needed in the long window.
     fn give_back(&self, window: &Window, fleet: Fleet, advice: &mut Advice) {
         let total = fleet.serving + fleet.ordered;
         let needed = self.long.samples.iter().map(|sample| sample.need).fold(0.0, f64::max);
@@ -366,7 +368,7 @@ impl Autoscaler {
     }
 }
 
-/// GPUs of a kind that serve or will.
+/// GPUs of a kind that serve or are on order.
 fn there(kind: &KindWindow) -> u32 {
     (kind.serving.len() as u32).saturating_add(kind.ordered)
 }
@@ -377,7 +379,7 @@ impl KindAdvice {
         self.target += count;
     }
 
-    /// Takes orders back first, then names the highest ids.
+    /// Cancels orders first, then releases the highest ids.
     fn drop(&mut self, kind: &KindWindow, count: u32) {
         self.cancel = count.min(kind.ordered);
         let release = (count - self.cancel) as usize;
@@ -406,7 +408,7 @@ mod tests {
         Time::ZERO + SECOND.saturating_mul(second)
     }
 
-    /// A second of `gpus` GPUs of one kind, with so much on order, of 100 000 requests.
+    /// One second with `gpus` GPUs of one kind, some more on order, and 100 000 requests.
     fn window(gpus: u32, ordered: u32, bad_rate: f64, idle: f64) -> Window {
         let bad = (bad_rate * 1e5) as u64;
         let gpu_time = SECOND.saturating_mul(u64::from(gpus));
@@ -463,9 +465,9 @@ mod tests {
         for second in 1..=3 {
             assert!(!scaler.observe(at(second), &window(100, 0, 0.0, 0.05)).changes());
         }
-        // 25 for what is lost, the rest for the reserve: as without the quiet seconds before.
+        // 25 for the losses, the rest for the reserve: the same as without the quiet seconds before.
         assert_eq!(counts(&scaler.observe(at(4), &window(100, 0, 0.2, 0.0))), (Reason::BadRate, 32, 0, 0));
-        // Few requests in the newest second, of which one is lost, prove nothing by themselves.
+        // Few requests in the newest second, one of them lost, prove nothing by themselves.
         let mut scaler = Autoscaler::new(settings(1000)).unwrap();
         let mut few = window(4, 0, 0.0, 0.1);
         (few.good, few.bad) = (30, 0);
@@ -505,7 +507,7 @@ mod tests {
     fn a_short_dip_gives_nothing_back() {
         let mut scaler = Autoscaler::new(settings(1000)).unwrap();
         for second in 1..600 {
-            // Half of the load is away for fifty seconds of every minute.
+            // Half of the load pauses for fifty seconds of every minute.
             let idle = if second % 60 < 10 { 0.04 } else { 0.5 };
             assert!(!scaler.observe(at(second), &window(100, 0, 0.0, idle)).changes());
         }
@@ -552,14 +554,15 @@ mod tests {
         };
         let settings = AutoscalerSettings { reserve: 0.0, reserve_min: 0.0, ..AutoscalerSettings::new(kinds) };
         let mut scaler = Autoscaler::new(settings.clone()).unwrap();
-        // 30 units serve, and 30 · 0.25 / 0.75 = 10 are missing: two GPUs of the first kind, all there may be, and six.
+        // 30 units serve, and 30 · 0.25 / 0.75 = 10 are missing: two GPUs of the first kind, which is its limit, and
+        // six of the second.
         let full = Window { length: SECOND, good: 75_000, bad: 25_000, kinds: vec![kind(10, 1.0), kind(10, 1.0)] };
         let advice = scaler.observe(at(1), &full);
         assert_eq!((advice.kinds[0].add, advice.kinds[1].add), (2, 6));
         let mut scaler = Autoscaler::new(settings).unwrap();
         let idle = Window { length: SECOND, good: 1000, bad: 0, kinds: vec![kind(10, 0.5), kind(2, 0.5)] };
         let advice = (1..=60).map(|second| scaler.observe(at(second), &idle)).last().unwrap();
-        // A tenth of 22 units: one of the second kind, which must keep one, and half of one of the first.
+        // A tenth of 22 units: one GPU of the second kind, which must keep one, and half of one of the first.
         assert_eq!(advice.kinds[1].release, [GpuId::new(1)]);
         assert_eq!(advice.kinds[0].release, []);
     }

@@ -1,23 +1,23 @@
-//! How often batches fail, and what it says of a GPU that one of its batches did.
+//! How often batches fail, and how much evidence a failure is against its GPU.
 
-/// How far one batch moves what is usual: the last hundred or so count.
+/// The weight of one batch in the usual failure share: about the last hundred batches count.
 const STEP: f64 = 1.0 / 64.0;
-/// Less is not told apart from it.
+/// Lower bound of the usual failure share.
 const USUAL_MIN: f64 = 0.01;
-/// The share that a GPU fails which cannot be used.
+/// The failure share of an unusable GPU.
 const BROKEN: f64 = 0.9;
-/// Evidence that is enough: what fails as often as its peers has so much once in 10⁸ batches (Wald, 1947).
+/// The evidence that suffices: a GPU that fails as often as its peers reaches it once in 10⁸ batches (Wald, 1947).
 pub(crate) const ENOUGH: f64 = 18.4;
-/// However seldom others fail, five batches in a row are needed.
+/// However rarely others fail, at least five failures in a row are needed.
 const COUNTS_MAX: f64 = ENOUGH / 5.0;
 
-/// The share of batches that fail, of all GPUs of a kind together.
+/// The share of batches that fail, over all GPUs of a kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UsualFailures(f64);
 
 impl UsualFailures {
-    /// A batch has ended. The evidence that it is of a GPU that cannot be used: the logarithm of how much likelier such
-    /// a GPU makes it.
+    /// Records a batch and returns its evidence that the GPU is unusable: the log-likelihood ratio of an unusable GPU
+    /// to a usual one.
     pub(crate) fn ended(&mut self, failed: bool) -> f64 {
         let usual = self.0.clamp(USUAL_MIN, 1.0 - USUAL_MIN);
         self.0 += STEP * (f64::from(u8::from(failed)) - self.0);

@@ -1,4 +1,4 @@
-//! How long something has been as it is.
+//! How long a value has been constant.
 
 use symphony_types::{Nanos, Time};
 
@@ -13,7 +13,7 @@ impl<T> Default for Holds<T> {
 }
 
 impl<T: PartialEq> Holds<T> {
-    /// For how long the value has been what it is now, as far as it was looked at.
+    /// How long the value has been constant, as far as observed.
     pub fn look(&mut self, now: Time, value: T) -> Nanos {
         match &self.0 {
             Some((known, since)) if *known == value => now.since(*since),

@@ -1,9 +1,9 @@
-//! The rising sequence that is closest to a measured one.
+//! Isotonic regression: the rising sequence closest to a measured one.
 
-/// The closest in weighted least squares, found by pooling neighbours that violate the order (pool adjacent violators).
-/// Values and weights are finite, weights above zero.
+/// The closest rising sequence in weighted least squares, by the pool-adjacent-violators algorithm. Values and weights
+/// are finite, weights positive.
 pub(crate) fn rising(values: &[f64], weights: &[f64]) -> Vec<f64> {
-    // Pools of neighbours: their mean, weight and number.
+    // Pools of adjacent values: mean, weight and size.
     let mut pools: Vec<(f64, f64, usize)> = Vec::with_capacity(values.len());
     for (&value, &weight) in values.iter().zip(weights) {
         let mut pool = (value, weight, 1);

@@ -1,5 +1,5 @@
-//! What a lead learns from the ends of its batches: how long they really take, and which GPU is slower than its peers.
-//! Leads in servers and in the simulator host the same object.
+//! Learns from the ends of a lead's batches: real execution times, and GPUs that are slower than their peers. Servers
+//! and the simulator host the same object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,75 +10,74 @@ use crate::online_profile::{OnlineProfile, OnlineProfileSettings, Published};
 use crate::straggler::{Quarantine, StragglerSettings, Stragglers};
 use crate::stretch::Stretch;
 
-/// How often it is looked whether something is to be corrected: a look goes through all samples of what ran since the
-/// last.
+/// The period of corrections: each goes through all samples since the last one.
 const LOOK_EVERY: Nanos = Nanos::from_millis(1000);
 
-/// What a lead learns; nothing by default.
+/// What a lead learns; by default nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearningSettings {
-    /// Profiles, if they are to be corrected.
+    /// Settings of profile correction, if enabled.
     pub profiles: Option<OnlineProfileSettings>,
-    /// Slow GPUs, if they are to be set aside.
+    /// Settings of the search for slow GPUs, if enabled.
     pub stragglers: Option<StragglerSettings>,
 }
 
 impl LearningSettings {
-    /// Whether there is anything to learn.
+    /// Whether anything is learnt.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.profiles.is_some() || self.stragglers.is_some()
     }
 }
 
-/// The end of a batch, as its model worker tells it. The GPU is an ordinal of the sub-cluster.
+/// The end of a batch as its model worker reports it. The GPU is an ordinal of the sub-cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Where it ran.
+    /// The GPU.
     pub gpu: u32,
     /// The model.
     pub model: ModelId,
-    /// Items in it.
+    /// Batch size in items.
     pub items: u32,
-    /// How long it took; none if all of it failed, by its executor's word.
+    /// Execution time; `None` if the executor reported that the whole batch failed.
     pub took: Option<Nanos>,
 }
 
-/// What the workers are to be told.
+/// Instructions for the workers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Correction {
-    /// Plan the model with this profile on GPUs of the class.
+    /// Plan with this profile for the model on GPUs of the class.
     Profile {
         /// The model.
         model: ModelId,
         /// The class.
         class: GpuClass,
-        /// The profile, and how it differs.
+        /// The profile, and its difference to the given one.
         published: Published,
     },
-    /// Give the GPU to nobody.
+    /// Set the GPU aside: no model gets it.
     Out {
-        /// Which.
+        /// The GPU.
         gpu: GpuId,
         /// Its ordinal.
         ordinal: u32,
-        /// How many times as long as usual its batches took, those that failed left out.
+        /// Slowdown of its batches relative to the usual time, failed ones left out.
         slowdown: f64,
-        /// How many failed.
+        /// Number of failed batches.
         failed: u32,
-        /// How long it stays set aside; none for as long as its backend lives.
+        /// How long it is set aside; `None` until its backend restarts.
         pause: Option<Nanos>,
     },
-    /// Give it to models again; it is on trial.
+    /// Use the GPU again, on trial.
     Try {
-        /// Which.
+        /// The GPU.
         gpu: GpuId,
         /// Its ordinal.
         ordinal: u32,
     },
-    /// It runs like its peers again.
+    /// The GPU runs like its peers again.
     Passed {
-        /// Which.
+        /// The GPU.
         gpu: GpuId,
     },
 }
@@ -86,17 +85,17 @@ pub enum Correction {
 /// A GPU that is set aside.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlowGpu {
-    /// Which.
+    /// The GPU.
     pub gpu: GpuId,
-    /// How many times as long as usual its batches took, those that failed left out.
+    /// Slowdown of its batches relative to the usual time, failed ones left out.
     pub slowdown: f64,
-    /// How many failed.
+    /// Number of failed batches.
     pub failed: u32,
-    /// How long it stays set aside before it is tried again; none if it is lost: for as long as its backend lives.
+    /// How long it is set aside before its trial; `None` if it is lost, until its backend restarts.
     pub left: Option<Nanos>,
 }
 
-/// Why a GPU is set aside, and until when; none while its backend lives.
+/// Why a GPU is set aside, and until when; `None` until its backend restarts.
 #[derive(Clone, Copy, Debug)]
 struct SetAside {
     slowdown: f64,
@@ -110,7 +109,7 @@ struct KnownGpu {
     class: GpuClass,
 }
 
-/// What one lead has learnt. In its memory: whoever takes over learns it anew (docs/adr/0019).
+/// What one lead has learnt. It is kept in memory only: a new leader learns it anew (docs/adr/0019).
 #[derive(Debug, Default)]
 pub struct Learner {
     settings: LearningSettings,
@@ -118,25 +117,25 @@ pub struct Learner {
     stragglers: BTreeMap<GpuClass, Stragglers>,
     profiles: BTreeMap<(ModelId, GpuClass), OnlineProfile>,
     slow: BTreeMap<GpuId, SetAside>,
-    /// Profiles that something was learnt of since the last look.
+    /// Profiles with new measurements since the last correction.
     fresh: BTreeSet<(ModelId, GpuClass)>,
-    /// By how much batches are off the given profile, in the median, where that can be told.
+    /// The median relative deviation of batches from the given profile, where enough was measured.
     drifts: BTreeMap<(ModelId, GpuClass), f64>,
-    /// What makes the profiles that plans are made with of the given ones, where something was measured. Also that
-    /// nothing does: a lead before this one may have found otherwise, and its word stands until somebody takes it back.
-    /// And up to which batch size: of larger ones nothing is known, and what that lead said of them still holds.
+    /// The stretch from the given profile to the one in force, where something was measured, and the largest measured
+    /// batch size. A neutral stretch counts, too: it overrides that of an earlier lead. Beyond the measured size the
+    /// earlier lead's stretch still holds.
     learnt: BTreeMap<(ModelId, GpuClass), Learnt>,
     looked_at: Time,
 }
 
 impl Learner {
-    /// That knows of no GPUs and models yet.
+    /// Without GPUs and models.
     #[must_use]
     pub fn new(settings: LearningSettings) -> Self {
         Self { settings, ..Self::default() }
     }
 
-    /// A GPU of the sub-cluster, by its ordinal.
+    /// Adds a GPU of the sub-cluster by its ordinal.
     pub fn add_gpu(&mut self, ordinal: u32, gpu: GpuId, class: GpuClass) {
         self.gpus.insert(ordinal, KnownGpu { gpu, class });
         if let Some(settings) = &self.settings.stragglers {
@@ -145,7 +144,7 @@ impl Learner {
         }
     }
 
-    /// A GPU has gone, or begins a new life: then it is judged anew.
+    /// The GPU is removed, or its backend restarts: its evidence is discarded.
     pub fn remove_gpu(&mut self, ordinal: u32) -> Vec<Correction> {
         let Some(KnownGpu { gpu, class }) = self.gpus.remove(&ordinal) else { return Vec::new() };
         let tries = self.stragglers.get_mut(&class).map(|of_class| of_class.remove(gpu)).unwrap_or_default();
@@ -155,7 +154,7 @@ impl Learner {
         all
     }
 
-    /// A model is served with this profile on GPUs of the class.
+    /// The model is served with this profile on GPUs of the class.
     pub fn add_model(&mut self, model: ModelId, class: GpuClass, given: LatencyProfile) {
         let settings = self.settings.profiles.clone().unwrap_or_default();
         self.profiles.insert((model, class), OnlineProfile::new(given, settings));
@@ -163,7 +162,7 @@ impl Learner {
         self.learnt.remove(&(model, class));
     }
 
-    /// Nobody serves it here any more.
+    /// The model is no longer served here.
     pub fn remove_model(&mut self, model: ModelId) {
         self.profiles.retain(|(of, _), _| *of != model);
         self.drifts.retain(|(of, _), _| *of != model);
@@ -172,7 +171,7 @@ impl Learner {
         self.stragglers.values_mut().for_each(|of_class| of_class.forget(model));
     }
 
-    /// A batch has ended. What is not known any more says nothing.
+    /// A batch has ended. Batches of unknown GPUs or models are ignored.
     pub fn ran(&mut self, now: Time, run: Run) -> Option<Correction> {
         let Run { gpu: ordinal, model, items, took } = run;
         let KnownGpu { gpu, class } = *self.gpus.get(&ordinal)?;
@@ -184,14 +183,14 @@ impl Learner {
             let failed = self.stragglers.get_mut(&class).and_then(|of_class| of_class.failed(now, gpu));
             return self.correction(now, failed?);
         };
-        // By the given profile: what is usual for a model must not jump whenever its profile is corrected.
+        // Compared with the given profile: the usual time of a model must not jump whenever its profile is corrected.
         let expected = profile.given().latency(items);
         let stragglers = self.stragglers.get_mut(&class);
         let (quarantine, suspect) = match stragglers {
             Some(of_class) => (of_class.ran(now, gpu, model, expected, took), of_class.is_suspect(gpu)),
             None => (None, false),
         };
-        // What one sick GPU measures is no profile.
+        // Measurements of one sick GPU must not enter the profile.
         if !suspect {
             profile.ran(now, items, took);
             self.fresh.insert((model, class));
@@ -199,8 +198,8 @@ impl Learner {
         self.correction(now, quarantine?)
     }
 
-    /// A GPU is lost, by its backend's word: it will fail whatever comes until its backend begins a new life. Also
-    /// where nothing is to be learnt, and however many are set aside.
+    /// Its backend reports the GPU as lost: every batch will fail until the backend restarts. It is set aside even if
+    /// nothing is to be learnt, and regardless of how many others are.
     pub fn lost(&mut self, ordinal: u32) -> Option<Correction> {
         let gpu = self.gpus.get(&ordinal)?.gpu;
         let lost = SetAside { slowdown: 1.0, failed: 0, until: None };
@@ -214,7 +213,7 @@ impl Learner {
         })
     }
 
-    /// What is to be corrected by now.
+    /// Returns the corrections that are due.
     pub fn look(&mut self, now: Time) -> Vec<Correction> {
         if now.since(self.looked_at) < LOOK_EVERY {
             return Vec::new();
@@ -256,12 +255,12 @@ impl Learner {
         self.slow.iter().map(slow).collect()
     }
 
-    /// By how much batches of models are off their given profiles, where that can be told.
+    /// The median relative deviation of each model's batches from its given profile, where enough was measured.
     pub fn drifts(&self) -> impl Iterator<Item = (ModelId, GpuClass, f64)> {
         self.drifts.iter().map(|(&(model, class), &drift)| (model, class, drift))
     }
 
-    /// What makes the profiles in force of the given ones, where they were measured: nothing, where the given one is
+    /// The stretches from given profiles to those in force, where they were measured; neutral if the given one is
     /// right.
     pub fn learnt(&self) -> impl Iterator<Item = (ModelId, GpuClass, &Learnt)> {
         self.learnt.iter().map(|(&(model, class), learnt)| (model, class, learnt))
@@ -270,7 +269,7 @@ impl Learner {
     fn correction(&mut self, now: Time, quarantine: Quarantine) -> Option<Correction> {
         let (Quarantine::Out { gpu, .. } | Quarantine::Try(gpu) | Quarantine::Passed(gpu)) = quarantine;
         let ordinal = self.gpus.iter().find(|(_, known)| known.gpu == gpu).map(|(&ordinal, _)| ordinal)?;
-        // Of one that is lost nothing is to be found out any more.
+        // A lost GPU has no trial.
         if self.slow.get(&gpu).is_some_and(|aside| aside.until.is_none()) {
             return None;
         }
@@ -305,7 +304,7 @@ mod tests {
     }
 
     impl Scene {
-        /// Four GPUs, 10 to 13 by ordinals 0 to 3, and a model.
+        /// Four GPUs, 10 to 13 with ordinals 0 to 3, and a model.
         fn new() -> Self {
             let settings = LearningSettings {
                 profiles: Some(OnlineProfileSettings::default()),
@@ -317,7 +316,8 @@ mod tests {
             Self { learner, now: Time::ZERO }
         }
 
-        /// So many batches of 8 on each GPU, `slow` times as long as given on the last and `all` times on the others.
+        /// `n` batches of 8 on each GPU, slower than given by the factor `slow` on the last GPU and `all` on the
+        /// others.
         fn pass(&mut self, batches: usize, all: f64, slow: f64) -> Vec<Correction> {
             let mut said = Vec::new();
             for _ in 0..batches {
@@ -388,7 +388,7 @@ mod tests {
             matches!(learnt.as_slice(), [told] if told.stretch.changes_nothing() && told.measured_max == 8),
             "what is in force is told, and of which batches: {learnt:?}"
         );
-        // Loaded anew, with whatever profile: nothing is known of it.
+        // Loaded anew with any profile, the model starts without measurements.
         scene.learner.add_model(MODEL, CLASS, given());
         assert_eq!(scene.learner.learnt().count(), 0);
     }

@@ -1,56 +1,54 @@
-//! What leads say of a profile, one after the other: each knows what it has measured itself, and no more.
+//! Merges the stretches that successive leads reported for one profile; each lead knows only its own measurements.
 
 use symphony_types::{LatencyProfile, PROFILE_BATCH_MAX};
 
 use crate::stretch::{Stretch, stretched};
 
-/// Words that are kept of one profile: of the newest lead, and of those before it that measured larger batches.
+/// The most reports kept per profile: the newest lead's, and earlier ones that measured larger batches.
 const WORDS_MAX: usize = 4;
 
-/// A lead's word on a profile. It holds for batches up to the largest that it measured: of larger ones it only supposes
-/// that they are like it.
+/// A lead's report on a profile. It holds for batches up to the largest measured one; beyond, it is an extrapolation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learnt {
     /// By how much batches take longer than given.
     pub stretch: Stretch,
-    /// The largest batch size that was measured, from 1 to [`PROFILE_BATCH_MAX`].
+    /// The largest measured batch size, from 1 to [`PROFILE_BATCH_MAX`].
     pub measured_max: u32,
 }
 
-/// The words that stand on one profile. A word replaces what was said of batches that it covers; beyond them that which
-/// was measured before stands, and beyond everything that was measured the word that comes nearest.
+/// The valid reports on one profile. A newer report replaces older ones up to its largest measured batch; beyond that
+/// an older report holds as far as it measured, and beyond all measurements the nearest report is extrapolated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
-    /// The newest last; each covers less than the one before it.
+    /// Newest last; each covers less than its predecessor.
     words: Vec<Learnt>,
 }
 
 impl Words {
-    /// A newer word.
+    /// Adds a newer report.
     pub fn take(&mut self, word: Learnt) {
         self.words.retain(|older| older.measured_max > word.measured_max);
         self.words.push(word);
         if self.words.len() > WORDS_MAX {
-            // The one that adds least to the newest; what it said of is supposed to be like what the one before it
-            // said.
+            // Drop the one that adds least to the newest; its range is then extrapolated from its predecessor.
             self.words.remove(WORDS_MAX - 1);
         }
     }
 
-    /// How many times as long as given a batch takes.
+    /// Factor by which a batch takes longer than given.
     #[must_use]
     pub fn factor(&self, batch: u32) -> f64 {
         let covers = self.words.iter().rev().find(|word| word.measured_max >= batch);
         covers.or(self.words.first()).map_or(1.0, |word| word.stretch.factor(batch))
     }
 
-    /// The given profile, stretched; it rises.
+    /// The given profile, stretched and made monotone.
     #[must_use]
     pub fn over(&self, given: &LatencyProfile) -> LatencyProfile {
         stretched(given, |batch| self.factor(batch))
     }
 
-    /// The largest factor of any batch size.
+    /// The largest factor over all batch sizes.
     #[must_use]
     pub fn largest(&self) -> f64 {
         let mut from = 1;
@@ -63,7 +61,7 @@ impl Words {
         largest.reduce(f64::max).unwrap_or(1.0)
     }
 
-    /// Whether batches take as long as given, as far as anybody said.
+    /// Whether batches take the given time, according to all reports.
     #[must_use]
     pub fn changes_nothing(&self) -> bool {
         self.words.iter().all(|word| word.stretch.changes_nothing())
@@ -91,13 +89,13 @@ mod tests {
         let small = words(&[(2.0, 32), (1.0, 4)]);
         assert_eq!([1, 4, 5, 32, 64].map(|batch| small.factor(batch)), [1.0, 1.0, 2.0, 2.0, 2.0]);
         assert!(small.largest() == 2.0 && !small.changes_nothing());
-        // The same lead says it again every second, and then has measured more.
+        // A lead repeats its report every second, with more measurements each time.
         assert_eq!(words(&[(2.0, 32), (1.0, 4), (1.0, 4)]), small);
         let more = words(&[(2.0, 32), (1.0, 4), (1.0, 8)]);
         assert_eq!([8, 9].map(|batch| more.factor(batch)), [1.0, 2.0]);
         let all = words(&[(2.0, 32), (1.0, 4), (1.0, 32)]);
         assert!(all.changes_nothing() && all.largest() == 1.0 && all.factor(64) == 1.0);
-        // Corrections are bounded by what was measured as well.
+        // Corrections are limited to the measured range as well.
         let slightly = words(&[(2.0, 32), (1.1, 4)]);
         assert_eq!([4, 5].map(|batch| slightly.factor(batch)), [1.1, 2.0]);
         assert_eq!(words(&[]).factor(1), 1.0);
@@ -105,7 +103,7 @@ mod tests {
 
     #[test]
     fn what_nobody_plans_by_any_more_is_not_the_largest() {
-        // The larger factors are those of small batches, of which the newer word says otherwise.
+        // The larger factors are those of small batches, which the newer report overrides.
         let falling = Stretch::from_points(vec![(1, 3.0), (8, 3.0), (16, 1.5)]).unwrap();
         let mut words = Words::default();
         words.take(Learnt { stretch: falling, measured_max: 32 });

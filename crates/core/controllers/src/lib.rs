@@ -1,7 +1,7 @@
-//! What should change in a running cluster, decided from measurements: how many GPUs, when to plan anew, how long
-//! batches really take, and which GPU is too slow to be used.
+//! Control decisions for a running cluster, made from measurements: how many GPUs it needs, when to compute a new plan,
+//! how long batches really take, and which GPU is too slow to be used.
 //!
-//! Pure: time and measurements come in, advice goes out. Whoever hosts these objects measures, and acts.
+//! Pure: time and measurements come in, advice goes out. The host of these objects measures and acts.
 
 mod advice;
 mod autoscaler;

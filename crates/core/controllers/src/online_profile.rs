@@ -1,4 +1,4 @@
-//! ℓ(b) as it really is: quantiles of execution times of one model on one GPU kind.
+//! ℓ(b) as measured: quantiles of the execution times of one model on one GPU kind.
 
 use symphony_types::{LatencyProfile, Nanos, Time};
 
@@ -6,28 +6,28 @@ use crate::isotonic::rising;
 use crate::sample_ring::SampleRing;
 use crate::stretch::in_proportion;
 
-/// Batch sizes up to this one are looked at one by one; above, eight groups for each doubling.
+/// Up to this batch size each size is a group by itself; above, there are eight groups per doubling.
 const SINGLE_BATCHES: u32 = 16;
-/// Execution times beyond these multiples of the given profile are taken for them: clocks and counters go wrong.
+/// Execution times are clamped to these multiples of the given profile: clocks and counters can be wrong.
 const RATIO_RANGE: (f64, f64) = (1.0 / 16.0, 16.0);
-/// The weight of a batch size that was not measured, when the order is repaired: next to nothing against any that was.
+/// The weight of an unmeasured batch size in the isotonic regression: negligible against a measured one.
 const UNMEASURED_WEIGHT: f64 = 1e-3;
 
-/// What a profile that learns holds to.
+/// Settings of an online profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnlineProfileSettings {
-    /// The quantile of execution times that plans are made with. Nine of ten batches are then on time by themselves;
-    /// what the others need comes off deadlines as measured lateness.
+    /// The quantile of execution times used for plans. At 0.9, nine of ten batches are on time by the profile itself;
+    /// the rest is covered by the measured lateness, which is subtracted from deadlines.
     pub quantile: f64,
-    /// A batch size counts when it was measured so often.
+    /// Samples that a batch size needs to count as measured.
     pub samples_min: usize,
-    /// Samples that are older than this, with none since, say nothing any more.
+    /// Samples of a group expire this long after its newest one.
     pub stale_after: Nanos,
-    /// A profile is published when it differs by this share at some measured batch size from the one in force.
+    /// A profile is published if it differs from the one in force by this share at some measured batch size.
     pub change_min: f64,
-    /// And not more often than this.
+    /// The least time between two publications.
     pub publish_every: Nanos,
-    /// A model drifts when its median execution time is off the given profile by this share.
+    /// A model drifts if its median execution time differs from the given profile by this share.
     pub drift_min: f64,
 }
 
@@ -49,46 +49,46 @@ impl Default for OnlineProfileSettings {
 pub struct Published {
     /// The profile.
     pub profile: LatencyProfile,
-    /// The largest difference to the one before at a measured batch size, as a share of it.
+    /// The largest relative difference to the previous profile at a measured batch size.
     pub change: f64,
-    /// Batch sizes, or groups of them, that were measured.
+    /// Number of measured batch sizes or groups.
     pub measured: usize,
 }
 
-/// What is learnt of one model on one GPU kind. At most 80 groups of batch sizes with 64 samples each: 22 KB.
+/// Measurements of one model on one GPU kind. At most 80 groups of batch sizes with 64 samples each: 22 KB.
 #[derive(Clone, Debug)]
 pub struct OnlineProfile {
     settings: OnlineProfileSettings,
-    /// What the model was loaded with: the shape between measured batch sizes.
+    /// The given profile, with which the model was loaded: it determines the shape between measured batch sizes.
     given: LatencyProfile,
     in_force: LatencyProfile,
     published_at: Option<Time>,
-    /// The largest batch size at which the profile in force is as measured.
+    /// The largest batch size at which the profile in force agrees with the measurements.
     measured_max: Option<u32>,
-    /// Real over given time, by group; grows to the largest group that was seen.
+    /// Ratios of real to given time, per group; grows up to the largest group seen.
     groups: Vec<SampleRing>,
 }
 
 impl OnlineProfile {
-    /// Begins with the given profile.
+    /// Starts with the given profile.
     #[must_use]
     pub fn new(given: LatencyProfile, settings: OnlineProfileSettings) -> Self {
         Self { settings, in_force: given.clone(), given, published_at: None, measured_max: None, groups: Vec::new() }
     }
 
-    /// The profile that plans are to be made with.
+    /// The profile to plan with.
     #[must_use]
     pub const fn in_force(&self) -> &LatencyProfile {
         &self.in_force
     }
 
-    /// The profile that the model was loaded with.
+    /// The profile with which the model was loaded.
     #[must_use]
     pub const fn given(&self) -> &LatencyProfile {
         &self.given
     }
 
-    /// A batch took `latency`. One that the given profile does not know, or that took no time, says nothing.
+    /// A batch took `latency`. Ignored if the given profile does not cover its size or the time is zero.
     pub fn ran(&mut self, now: Time, batch: u32, latency: Nanos) {
         if batch == 0 || batch > self.given.batch_max() || latency == Nanos::ZERO {
             return;
@@ -101,7 +101,7 @@ impl OnlineProfile {
         self.groups[at].push(now, ratio.clamp(RATIO_RANGE.0, RATIO_RANGE.1) as f32);
     }
 
-    /// The profile to publish, if what was measured differs enough from the one in force. It is in force from then on.
+    /// The profile to publish, if the measurements differ enough from the one in force, which it then replaces.
     pub fn publish(&mut self, now: Time) -> Option<Published> {
         if self.published_at.is_some_and(|at| now.since(at) < self.settings.publish_every) {
             return None;
@@ -125,14 +125,14 @@ impl OnlineProfile {
         Some(Published { profile, change, measured: ratios.len() })
     }
 
-    /// The largest batch size up to which the profile in force is what was measured, to within a change that would be
-    /// published, as of the last look: also where that is the given one. None before enough was measured.
+    /// The largest batch size up to which the profile in force agrees with the measurements, within the threshold of
+    /// publication, as of the last check; this may be the given profile. `None` before enough was measured.
     #[must_use]
     pub const fn measured_max(&self) -> Option<u32> {
         self.measured_max
     }
 
-    /// How many times as long as given batches take, in the median, if that is far enough from one to be told.
+    /// The median factor by which batches take longer than given, if it differs enough from one.
     #[must_use]
     pub fn drift(&self, now: Time) -> Option<f64> {
         let ratios = self.ratios(now, 0.5);
@@ -145,7 +145,7 @@ impl OnlineProfile {
         ((factor - 1.0).abs() >= self.settings.drift_min).then_some(factor)
     }
 
-    /// A quantile of real over given time for each group that was measured well enough, in order.
+    /// A quantile of real over given time for each sufficiently measured group, in order.
     fn ratios(&self, now: Time, quantile: f64) -> Vec<Ratio> {
         let ratio = |(at, ring): (usize, &SampleRing)| {
             let value = ring.quantile(quantile)?;
@@ -158,8 +158,8 @@ impl OnlineProfile {
         ring.len() >= self.settings.samples_min.max(1) && now.since(ring.last()) < self.settings.stale_after
     }
 
-    /// The given profile, stretched: at measured batch sizes as measured, between them in proportion, beyond them like
-    /// the nearest one.
+    /// The given profile, stretched: by the measured ratio at measured batch sizes, interpolated between them, constant
+    /// beyond.
     fn profile_of(&self, ratios: &[Ratio]) -> Option<LatencyProfile> {
         let (mut values, mut weights) = (Vec::new(), Vec::new());
         for (batch, given) in (1_u32..).zip(self.given.table()) {
@@ -174,11 +174,11 @@ impl OnlineProfile {
     }
 }
 
-/// What was measured of one group of batch sizes.
+/// Measurements of one group of batch sizes.
 #[derive(Clone, Copy, Debug)]
 struct Ratio {
     group: usize,
-    /// The middle of the group's batch sizes.
+    /// The middle batch size of the group.
     centre: f64,
     value: f64,
     weight: f64,
@@ -194,7 +194,7 @@ const fn group(batch: u32) -> usize {
     (SINGLE_BATCHES - 1 + (doublings - SINGLE_BATCHES.ilog2()) * 8 + eighth) as usize
 }
 
-/// A group's smallest batch size, and how many there are in it.
+/// The smallest batch size of a group, and the number of sizes in it.
 const fn extent(at: usize) -> (u32, u32) {
     let singles = (SINGLE_BATCHES - 1) as usize;
     if at < singles {
@@ -205,13 +205,13 @@ const fn extent(at: usize) -> (u32, u32) {
     (width * (8 + eighth as u32), width)
 }
 
-/// A group's largest batch size.
+/// The largest batch size of a group.
 const fn last(at: usize) -> u32 {
     let (first, width) = extent(at);
     first + width - 1
 }
 
-/// The middle of a group's batch sizes.
+/// The middle batch size of a group.
 fn centre(at: usize) -> f64 {
     let (first, width) = extent(at);
     f64::from(first) + f64::from(width - 1) / 2.0
@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// Groups of batch sizes that a profile can have.
+    /// Number of groups in a profile.
     const GROUPS_MAX: usize = group(PROFILE_BATCH_MAX) + 1;
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
         let mut old = OnlineProfile::new(line(), settings);
         ran(&mut old, 64, 1.5);
         assert_eq!((old.publish(at(3601)), old.drift(at(3601))), (None, None));
-        // What is not published is measured nevertheless, if it is often and lately enough.
+        // Measurements without a publication count as well, if there are enough recent ones.
         assert_eq!([small, few, old].map(|online| online.measured_max()), [Some(8), None, None]);
     }
 
@@ -345,7 +345,7 @@ mod tests {
                     prop_assert_eq!(published.profile.batch_max(), line().batch_max());
                     for (is, given) in published.profile.table().iter().zip(line().table()) {
                         let ratio = is.get() as f64 / given.get() as f64;
-                        // Repairing the order moves a value towards its neighbours, at most as far as they are.
+                        // Isotonic regression moves a value towards its neighbours, at most to their values.
                         prop_assert!((1.0 / 16.0 / 14.0..=16.0 * 14.0).contains(&ratio), "{ratio}");
                     }
                 }

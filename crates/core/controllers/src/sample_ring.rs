@@ -1,17 +1,17 @@
-//! The last samples of something, and their quantiles.
+//! The last samples of a quantity, and their quantiles.
 
 use symphony_types::Time;
 
-/// Samples kept: the 90 % quantile of so many is known to a fifth of their spread.
+/// The number of samples: with this many, the error of the 90 % quantile is a fifth of their spread.
 pub(crate) const SAMPLES_KEPT: usize = 64;
 
 /// A ring of samples.
 #[derive(Clone, Debug)]
 pub(crate) struct SampleRing {
     values: Vec<f32>,
-    /// Where the next one goes, once all places are taken.
+    /// Index of the next sample, once the ring is full.
     next: usize,
-    /// When the last one came.
+    /// Time of the newest sample.
     last: Time,
 }
 

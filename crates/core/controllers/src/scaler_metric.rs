@@ -1,24 +1,23 @@
-//! Advice as the numbers that outside autoscalers ask for.
+//! Advice as a metric for external autoscalers.
 
 use crate::advice::Advice;
 
-/// A level that a horizontal autoscaler follows: it wants `value / per_replica` replicas, rounded up.
+/// A level for a horizontal autoscaler, which sets the number of replicas to ⌈`value / per_replica`⌉.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScalerMetric {
-    /// GPUs that there should be, over all kinds or of one.
+    /// The advised number of GPUs, of all kinds or of one.
     pub value: i64,
-    /// GPUs of one replica: the value for each that is aimed at.
+    /// GPUs per replica: the target value per replica.
     pub per_replica: i64,
-    /// Whether any replica is wanted.
+    /// Whether any replica is advised.
     pub active: bool,
 }
 
-/// What to tell an autoscaler whose replicas have `gpus_per_replica` GPUs (at least one) of the kind at this place of
-/// the settings; `None` where there is no such kind. It is a level, so asking twice orders nothing twice. Which GPUs
-/// are to go is in [`KindAdvice::release`](crate::KindAdvice::release): an autoscaler that counts cannot be told, so
-/// whoever follows this number must remove replicas from the highest ids down, as stateful sets do. And it must follow
-/// it closely: a horizontal autoscaler of Kubernetes lets differences below its tolerance be, a tenth if nobody says
-/// otherwise.
+/// The metric for an autoscaler whose replicas have `gpus_per_replica` GPUs (at least one) of the kind at this index in
+/// the settings; `None` if there is no such kind. It is a level, so reading it twice orders nothing twice. The GPUs to
+/// release are in [`KindAdvice::release`](crate::KindAdvice::release), but an autoscaler that only counts does not read
+/// that: it must remove replicas from the highest ids down, as stateful sets do. And it must follow the level closely:
+/// a horizontal autoscaler of Kubernetes ignores differences below its tolerance, by default a tenth.
 #[must_use]
 pub fn scaler_metric(advice: &Advice, kind: usize, gpus_per_replica: u32) -> Option<ScalerMetric> {
     let target = i64::from(advice.kinds.get(kind)?.target);

@@ -1,59 +1,59 @@
-//! What the autoscaler holds to.
+//! Settings of the autoscaler.
 
 use symphony_types::Nanos;
 
-/// GPUs of one kind that may be asked for: what one rank thread may hold.
+/// The most GPUs of one kind: the limit of one rank thread.
 pub const SCALED_GPUS_MAX: u32 = 1 << 16;
 
-/// GPUs of one kind, as the autoscaler may use them.
+/// One GPU kind and its limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KindSettings {
-    /// Never fewer than these.
+    /// The least number of GPUs.
     pub min: u32,
-    /// Never more than these.
+    /// The largest number of GPUs.
     pub max: u32,
-    /// What one does, in any unit that all kinds share: a kind that serves twice as much has twice the number.
+    /// Capacity of one GPU, in a unit that all kinds share: a kind that serves twice as much has twice the number.
     pub capacity: f64,
 }
 
-/// The law's numbers. All shares are of one.
+/// The parameters of the law. All shares are fractions of one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AutoscalerSettings {
-    /// GPU kinds, the one to add first in front. GPUs are released in the other order.
+    /// GPU kinds in the order in which GPUs are added. They are released in the reverse order.
     pub kinds: Vec<KindSettings>,
-    /// The bad rate above which GPUs are asked for. Half of the one per cent that a goodput may lose.
+    /// The bad rate above which GPUs are ordered: half of the one percent that goodput allows.
     pub bad_rate_max: f64,
-    /// The idle share that is kept, for what comes before new GPUs do. Zero is the paper's law.
+    /// The reserve: an idle share for the load that arrives before new GPUs do. Zero is the paper's law.
     pub reserve: f64,
-    /// An idle share below this asks for GPUs before requests are lost.
+    /// Below this idle share GPUs are ordered before requests are lost.
     pub reserve_min: f64,
-    /// A release is at least this share of the GPUs: what is gained must be worth the unrest.
+    /// A release is at least this share of the GPUs: the gain must be worth the disruption.
     pub release_band: f64,
-    /// Measurements of this span decide about more GPUs.
+    /// The window that decides about more GPUs.
     pub up_window: Nanos,
-    /// GPUs are released by the largest need in this span.
+    /// The window whose largest need decides about releases.
     pub down_window: Nanos,
-    /// No release within this time after GPUs were asked for.
+    /// No release within this time after an order.
     pub down_after_up: Nanos,
-    /// No GPUs are asked for within this time after a release, unless requests are lost.
+    /// No order within this time after a release, unless requests are lost.
     pub up_after_down: Nanos,
-    /// GPUs on order are at most this share of those that serve (and at least one).
+    /// GPUs on order are at most this share of the serving ones (and at least one).
     pub up_step_max: f64,
     /// One release is at most this share of the GPUs (and at least one).
     pub down_step_max: f64,
-    /// From one release to the next.
+    /// The least time between releases.
     pub down_period: Nanos,
 }
 
-/// Settings that make no sense.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("autoscaling: {key}: expected {expected}, got {got}")]
 pub struct SettingsError {
-    /// Which.
+    /// Its name.
     pub key: &'static str,
-    /// What would have been right.
+    /// What was expected.
     pub expected: &'static str,
-    /// What was given.
+    /// The given value.
     pub got: String,
 }
 

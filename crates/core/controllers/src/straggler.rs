@@ -1,4 +1,4 @@
-//! GPUs that are slower than their peers, or fail where these do not: found, set aside, and tried again.
+//! Finds GPUs that are slower than their peers or fail where their peers do not, sets them aside, and tries them again.
 
 use std::collections::BTreeMap;
 
@@ -6,42 +6,42 @@ use symphony_types::{GpuId, ModelId, Nanos, Time};
 
 use crate::failures::{self, UsualFailures};
 
-/// Models whose usual time is remembered: as many as one rank thread may hold.
+/// The most models whose usual time is remembered: the limit of one rank thread.
 const MODELS_MAX: usize = 1 << 16;
-/// Batches after which a model's usual time is trusted.
+/// The number of batches after which a model's usual time is trusted.
 const MODEL_BATCHES_MIN: u32 = 32;
-/// How far one batch moves what is usual, once that is trusted, as a logarithm: two per cent.
+/// The step by which one batch moves a trusted usual time, as a logarithm: two percent.
 const USUAL_STEP: f64 = 0.02;
-/// One batch counts at most this many times the slowdown that is looked for: a pause is no sick GPU.
+/// One batch counts at most this many times the slowdown searched for: a pause does not mean a sick GPU.
 const BATCH_COUNTS_MAX: f64 = 2.0;
-/// Execution times beyond e⁴ ≈ 55 times the expected are taken for that.
+/// Logarithms of real over expected time are clamped to ±4, a factor of e⁴ ≈ 55.
 const LOG_MAX: f64 = 4.0;
-/// A GPU with this share of the evidence that is enough is a suspect: after three or four batches at the slowdown
-/// looked for.
+/// A GPU with this share of the sufficient evidence is a suspect: after three or four batches at the slowdown searched
+/// for.
 const SUSPECT_AT: f64 = 0.25;
-/// A GPU that ran within this time can be compared with.
+/// Only GPUs that ran within this time serve as peers.
 const PEER_RAN_WITHIN: Nanos = Nanos::from_millis(60_000);
-/// Pauses double at most so often.
+/// The number of times that the pause doubles at most.
 const DOUBLINGS_MAX: u32 = 20;
 
-/// What the search for stragglers holds to.
+/// Settings of the search for stragglers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StragglerSettings {
-    /// A GPU that takes this many times as long as its peers is too slow.
+    /// The slowdown searched for: a GPU that takes this many times as long as its peers is too slow.
     pub slow_factor: f64,
-    /// Evidence that is enough, as the sum of logarithms above half of the slowdown: with 3 and a factor of 1.2, a GPU
-    /// 1.5 times slower is found in 11 batches, and noise of 5 % passes for it once in e²⁰⁰ batches, of 20 % once in
-    /// e¹³.
+    /// Sufficient evidence, as the sum of logarithms above half of the slowdown. With 3 and a factor of 1.2, a GPU that
+    /// is 1.5 times slower is found in 11 batches; a sound GPU with noise of 5 % is mistaken for it once in e²⁰⁰
+    /// batches, with 20 % once in e¹³.
     pub evidence: f64,
-    /// At most this share of the GPUs is out of use at once, rounded down.
+    /// At most this share of the GPUs is set aside at once, rounded down.
     pub share_max: f64,
-    /// How long a GPU is out of use the first time; each further time twice as long.
+    /// The first pause of a GPU; each further one is twice as long.
     pub pause: Nanos,
-    /// And at most so long.
+    /// The longest pause.
     pub pause_max: Nanos,
-    /// Batches that a GPU on trial must run like its peers.
+    /// The number of batches on trial that a GPU must run like its peers.
     pub trial_batches: u32,
-    /// A GPU that served so long after its trial begins with the first pause again.
+    /// After serving this long since its trial, a GPU starts with the first pause again.
     pub forgiven_after: Nanos,
 }
 
@@ -59,29 +59,29 @@ impl Default for StragglerSettings {
     }
 }
 
-/// What a GPU may do.
+/// The state of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuState {
-    /// It serves.
+    /// In use.
     Serving,
-    /// It is out of use until then.
+    /// Set aside until this time.
     Quarantined(Time),
-    /// It serves, and is watched: so many batches are left.
+    /// In use on trial, with this many batches left.
     OnTrial(u32),
 }
 
-/// What to do about a GPU.
+/// An instruction about a GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quarantine {
-    /// Send it nothing more.
+    /// Set it aside.
     Out {
-        /// Which.
+        /// The GPU.
         gpu: GpuId,
-        /// How many times as long as usual its batches took, those that failed left out.
+        /// Slowdown of its batches relative to the usual time, failed ones left out.
         slowdown: f64,
-        /// How many failed.
+        /// Number of failed batches.
         failed: u32,
-        /// When it will be tried again.
+        /// When its trial starts.
         until: Time,
     },
     /// Use it again, on trial.
@@ -90,7 +90,7 @@ pub enum Quarantine {
     Passed(GpuId),
 }
 
-/// What is usual for a model: the logarithm of real over expected time, near its median over all peers.
+/// The usual time of a model: the logarithm of real over expected time, near its median over all peers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Usual {
     log: f64,
@@ -100,11 +100,11 @@ struct Usual {
 #[derive(Clone, Copy, Debug)]
 struct Gpu {
     state: GpuState,
-    /// Evidence that it is slow: grows with slow batches, shrinks to zero with others (CUSUM).
+    /// Evidence that the GPU is slow: grows with slow batches, shrinks to zero with others (CUSUM).
     evidence: f64,
-    /// Logarithms of slowdowns since the evidence was zero, and their number.
+    /// Sum and number of the logarithmic slowdowns since the evidence was zero.
     slow: (f64, u32),
-    /// Evidence that it fails where others do not, in the same way, and failures since that was zero.
+    /// The same kind of evidence that it fails where its peers do not, and the failures since that was zero.
     failing: (f64, u32),
     ran_at: Option<Time>,
     times_out: u32,
@@ -113,17 +113,16 @@ struct Gpu {
 }
 
 impl Gpu {
-    /// Forgets what speaks against it.
+    /// Discards the evidence against the GPU.
     const fn begin_anew(&mut self) {
         (self.evidence, self.slow, self.failing) = (0.0, (0.0, 0), (0.0, 0));
     }
 }
 
-/// Watches the GPUs of one kind in a sub-cluster, which run the same models and so can be compared.
+/// Watches the GPUs of one kind in a sub-cluster; they run the same models and are therefore comparable.
 ///
-/// Only what a GPU does against its peers counts: where a model becomes slower on all of them, what is usual follows;
-/// where all GPUs are slow at once, none is blamed. A GPU that is the only one to run a model sets what is usual for
-/// it.
+/// Only differences between peers count: if a model becomes slower on all of them, its usual time follows; if all GPUs
+/// are slow at once, none is blamed. A GPU that alone runs a model defines that model's usual time.
 #[derive(Clone, Debug)]
 pub struct Stragglers {
     settings: StragglerSettings,
@@ -133,8 +132,8 @@ pub struct Stragglers {
 }
 
 impl Stragglers {
-    /// Without GPUs. Settings out of range are brought to the nearest sound value: a factor above 1, a share of at most
-    /// one.
+    /// Without GPUs. Settings out of range are replaced by the nearest valid value: a factor above 1, a share of at
+    /// most one.
     #[must_use]
     pub fn new(settings: StragglerSettings) -> Self {
         let slow_factor = if settings.slow_factor > 1.01 { settings.slow_factor } else { 1.01 };
@@ -143,7 +142,7 @@ impl Stragglers {
         Self { settings, usual: BTreeMap::new(), failures: UsualFailures::default(), gpus: BTreeMap::new() }
     }
 
-    /// A GPU of this kind serves from now on.
+    /// A GPU of this kind is now in use.
     pub fn add(&mut self, gpu: GpuId) {
         let new = Gpu {
             state: GpuState::Serving,
@@ -157,7 +156,7 @@ impl Stragglers {
         self.gpus.entry(gpu).or_insert(new);
     }
 
-    /// A GPU is gone. Where fewer may now be out of use, others are tried again.
+    /// A GPU is removed. If fewer may now be set aside, others start their trials.
     pub fn remove(&mut self, gpu: GpuId) -> Vec<Quarantine> {
         self.gpus.remove(&gpu);
         let mut tries = Vec::new();
@@ -177,14 +176,14 @@ impl Stragglers {
         self.usual.remove(&model);
     }
 
-    /// What a GPU may do; none if it is not known.
+    /// The state of a GPU; `None` if it is unknown.
     #[must_use]
     pub fn state(&self, gpu: GpuId) -> Option<GpuState> {
         self.gpus.get(&gpu).map(|known| known.state)
     }
 
-    /// Whether there is some evidence against a GPU that may be set aside, or it is on trial: what it measures should
-    /// not be taken for what is usual. A GPU that stays in use whatever it does is no suspect.
+    /// Whether a GPU is under suspicion or on trial, so that its measurements should not enter profiles. A GPU that
+    /// could not be set aside anyway is no suspect.
     #[must_use]
     pub fn is_suspect(&self, gpu: GpuId) -> bool {
         let Some(known) = self.gpus.get(&gpu) else { return true };
@@ -194,27 +193,27 @@ impl Stragglers {
         }
     }
 
-    /// GPUs that are out of use.
+    /// The number of GPUs set aside.
     #[must_use]
     pub fn quarantined(&self) -> usize {
         self.gpus.values().filter(|gpu| matches!(gpu.state, GpuState::Quarantined(_))).count()
     }
 
-    /// GPUs that may be out of use at once.
+    /// The number of GPUs that may be set aside at once.
     #[must_use]
     pub fn quarantined_max(&self) -> usize {
         (self.settings.share_max * self.gpus.len() as f64).floor() as usize
     }
 
-    /// Looks for GPUs whose pause is over.
+    /// Starts the trials of GPUs whose pause is over.
     pub fn tick(&mut self, now: Time) -> Vec<Quarantine> {
         let due = |known: &Gpu| matches!(known.state, GpuState::Quarantined(until) if until <= now);
         let due: Vec<_> = self.gpus.iter().filter(|(_, known)| due(known)).map(|(&gpu, _)| gpu).collect();
         due.into_iter().map(|gpu| self.try_again(gpu)).collect()
     }
 
-    /// A batch of the model took `took` on a GPU where `expected` was planned. What a GPU out of use still had to run
-    /// is not counted, nor are batches of GPUs that are not known.
+    /// A batch of the model took `took` on a GPU instead of `expected`. Ignored for unknown GPUs and for GPUs that are
+    /// set aside and finish their remaining batches.
     pub fn ran(&mut self, now: Time, gpu: GpuId, model: ModelId, expected: Nanos, took: Nanos) -> Option<Quarantine> {
         let state = self.gpus.get(&gpu)?.state;
         if matches!(state, GpuState::Quarantined(_)) || expected == Nanos::ZERO || took == Nanos::ZERO {
@@ -231,10 +230,10 @@ impl Stragglers {
         let known = self.gpus.get_mut(&gpu)?;
         known.ran_at = Some(now);
         let counted = slower.clamp(-BATCH_COUNTS_MAX * slow, BATCH_COUNTS_MAX * slow);
-        // Half of the slowdown: the point at which a batch is as likely of a slow GPU as of a sound one.
+        // Half of the slowdown: there a batch is equally likely from a slow GPU and from a sound one.
         known.evidence = (known.evidence + counted - slow / 2.0).clamp(0.0, 2.0 * evidence);
         known.slow = if known.evidence > 0.0 { (known.slow.0 + slower, known.slow.1 + 1) } else { (0.0, 0) };
-        // Who was slow before is believed less.
+        // A GPU that was slow before needs less evidence.
         let enough = if matches!(state, GpuState::OnTrial(_)) { evidence / 2.0 } else { evidence };
         if known.evidence >= enough {
             return self.accuse(now, gpu, |known| known.evidence / enough);
@@ -250,8 +249,8 @@ impl Stragglers {
         None
     }
 
-    /// All of a batch failed on a GPU, by its executor's word. That makes its GPU free at once, to be given the next
-    /// one; but where peers fail as often it is a model's or a client's fault.
+    /// The executor reports that a whole batch failed. A failure frees its GPU at once for the next batch; but if peers
+    /// fail as often, the model or a client is at fault.
     pub fn failed(&mut self, now: Time, gpu: GpuId) -> Option<Quarantine> {
         let state = self.gpus.get(&gpu)?.state;
         if matches!(state, GpuState::Quarantined(_)) {
@@ -266,7 +265,8 @@ impl Stragglers {
         if known.failing.0 >= enough { self.accuse(now, gpu, |known| known.failing.0 / enough) } else { None }
     }
 
-    /// By how much slower than usual, as a logarithm; none while nothing is usual yet. Learns what is.
+    /// The logarithmic slowdown relative to the usual time, which it also updates; `None` until the usual time is
+    /// trusted.
     fn compare(&mut self, model: ModelId, log: f64, state: GpuState) -> Option<f64> {
         if !self.usual.contains_key(&model) && self.usual.len() >= MODELS_MAX {
             return None;
@@ -276,7 +276,7 @@ impl Stragglers {
         let trusted = usual.batches >= MODEL_BATCHES_MIN;
         if state == GpuState::Serving {
             usual.batches = usual.batches.saturating_add(1);
-            // The mean of the first batches, then a walk towards the median, which a few slow GPUs hardly move.
+            // The mean of the first batches, then small steps towards the median, which a few slow GPUs hardly move.
             usual.log += if trusted {
                 USUAL_STEP * (slower / USUAL_STEP).clamp(-1.0, 1.0)
             } else {
@@ -286,8 +286,8 @@ impl Stragglers {
         trusted.then_some(slower)
     }
 
-    /// There is enough evidence against a GPU. It counts if its peers look better, by the share of what is enough that
-    /// there is against each, and not too many are out already.
+    /// Handles sufficient evidence against a GPU. It is set aside if its peers have less evidence, relative to what
+    /// suffices, and not too many are set aside already.
     fn accuse(&mut self, now: Time, gpu: GpuId, evidence: impl Fn(&Gpu) -> f64) -> Option<Quarantine> {
         if self.quarantined() >= self.quarantined_max() {
             return None;
@@ -296,7 +296,7 @@ impl Stragglers {
         let peer = |&(&other, known): &(&GpuId, &Gpu)| other != gpu && known.state == GpuState::Serving && ran(known);
         let mut peers: Vec<f64> = self.gpus.iter().filter(peer).map(|(_, known)| evidence(known)).collect();
         peers.sort_unstable_by(f64::total_cmp);
-        // Nobody to compare with, or all are slow: something else is wrong, and everybody begins anew.
+        // No peers, or all are slow: the cause is something else, and all evidence is discarded.
         if peers.get(peers.len() / 2).is_none_or(|&median| median >= 0.5) {
             self.gpus.values_mut().for_each(Gpu::begin_anew);
             return None;

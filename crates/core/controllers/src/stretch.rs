@@ -1,49 +1,48 @@
-//! A learnt profile in a few numbers, so that it can travel: how many times as long as given batches take.
+//! A learnt profile in a few numbers that can be sent: factors by which batches take longer than given.
 
 use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX};
 
-/// Batch sizes of one stretch at most: sixteen keep a corrected profile to within a few per cent, whatever was
-/// measured.
+/// The most points of a stretch: sixteen approximate any corrected profile to within a few percent.
 pub const STRETCH_POINTS_MAX: usize = 16;
 
-/// Points are added until the profile is kept to within this share: a fifth of the least change that is published.
+/// Points are added until the error is below this share: a fifth of the least published change.
 const CLOSE_ENOUGH: f64 = 0.01;
 
-/// Factors beyond these are none of ours: samples are bounded to 1/16 and 16, and repairing the order moves a value as
-/// far as its neighbours are.
+/// Factors outside this range are invalid: samples are clamped to 1/16 and 16, and isotonic regression stays between
+/// neighbours.
 const FACTOR_RANGE: (f64, f64) = (1e-3, 1e3);
 
-/// By how much batches of a model are slower than its given profile, by batch size: at the points as said, between them
-/// in proportion, beyond them like the nearest.
+/// The slowdown of a model's batches relative to its given profile, by batch size: piecewise linear between the points,
+/// constant beyond them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stretch {
     /// In rising order of batch sizes; never empty.
     points: Vec<(u32, f64)>,
 }
 
-/// Why points are no stretch.
+/// Why points do not make a stretch.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StretchError {
     /// There are none, or too many.
     #[error("{points} batch sizes; expected 1 to {STRETCH_POINTS_MAX}")]
     Count {
-        /// How many there are.
+        /// Their number.
         points: usize,
     },
-    /// A batch size is not above the one before it, or beyond what a profile knows.
+    /// A batch size is not above its predecessor, or beyond the largest possible one.
     #[error("batch size {batch} after {before}; expected rising ones up to {PROFILE_BATCH_MAX}")]
     Batch {
         /// The batch size at fault.
         batch: u32,
-        /// The one before it.
+        /// Its predecessor.
         before: u32,
     },
-    /// A factor is none.
+    /// A factor is invalid.
     #[error("factor {factor} of batch size {batch}; expected {} to {}", FACTOR_RANGE.0, FACTOR_RANGE.1)]
     Factor {
-        /// Of which batch size.
+        /// Its batch size.
         batch: u32,
-        /// What it is.
+        /// The factor.
         factor: f64,
     },
 }
@@ -70,8 +69,8 @@ impl Stretch {
         Ok(Self { points })
     }
 
-    /// What makes `real` of `given`, as closely as the number of points allows: where it is furthest off, a point is
-    /// added.
+    /// The stretch from `given` to `real`, as accurate as the number of points allows: points are added where the error
+    /// is largest.
     #[must_use]
     pub fn between(given: &LatencyProfile, real: &LatencyProfile) -> Self {
         let batch_max = given.batch_max().min(real.batch_max());
@@ -96,34 +95,35 @@ impl Stretch {
         &self.points
     }
 
-    /// How many times as long as given a batch takes.
+    /// The factor by which a batch takes longer than given.
     #[must_use]
     pub fn factor(&self, batch: u32) -> f64 {
         let points = self.points.iter().map(|&(batch, factor)| (f64::from(batch), factor));
         in_proportion(points, f64::from(batch)).unwrap_or(1.0)
     }
 
-    /// The largest factor of batch sizes from one to another.
+    /// The largest factor within a range of batch sizes.
     pub(crate) fn largest_within(&self, from: u32, to: u32) -> f64 {
         let inside = self.points.iter().filter(|(batch, _)| (from..=to).contains(batch)).map(|&(_, factor)| factor);
-        // Between points it is in proportion, so it is largest at one of them, or at an end.
+        // Linear between points, so the maximum is at a point or at an end of the range.
         inside.chain([self.factor(from), self.factor(to)]).fold(0.0, f64::max)
     }
 
-    /// Whether it changes nothing: batches take as long as given.
+    /// Whether the stretch is neutral: batches take the given time.
     #[must_use]
     pub fn changes_nothing(&self) -> bool {
         self.points.iter().all(|&(_, factor)| factor == 1.0)
     }
 
-    /// The given profile, stretched; it rises.
+    /// The given profile, stretched and made monotone.
     #[must_use]
     pub fn over(&self, given: &LatencyProfile) -> LatencyProfile {
         stretched(given, |batch| self.factor(batch))
     }
 }
 
-/// The given profile, each batch so many times as long, or as long as a smaller one that then takes longer.
+/// Multiplies each entry of the given profile by its factor and makes the result monotone: a batch takes at least as
+/// long as every smaller one.
 pub(crate) fn stretched(given: &LatencyProfile, factor: impl Fn(u32) -> f64) -> LatencyProfile {
     let mut longest = Nanos::new(1);
     let stretched = (1_u32..).zip(given.table()).map(|(batch, latency)| {
@@ -131,12 +131,11 @@ pub(crate) fn stretched(given: &LatencyProfile, factor: impl Fn(u32) -> f64) -> 
         longest
     });
     let table: Vec<_> = stretched.collect();
-    // As long as the given one, without a zero, and rising.
+    // Same length as the given one, without zeros, rising.
     LatencyProfile::from_table(&table).unwrap_or_else(|_| given.clone())
 }
 
-/// The value at a place between points of rising places: in proportion between two, and beyond them like the nearest.
-/// None without points.
+/// Linear interpolation between points of rising abscissae, constant beyond them. `None` without points.
 pub(crate) fn in_proportion(points: impl Iterator<Item = (f64, f64)>, at: f64) -> Option<f64> {
     let mut before: Option<(f64, f64)> = None;
     for (place, value) in points {
@@ -209,7 +208,7 @@ mod tests {
             let real = LatencyProfile::from_table(&rising.collect::<Vec<_>>()).unwrap();
             let stretch = Stretch::between(&line(), &real);
             prop_assert_eq!(Stretch::from_points(stretch.points().to_vec()), Ok(stretch.clone()));
-            // At its points it is exact.
+            // Exact at its points.
             for &(batch, _) in stretch.points() {
                 let (is, was) = (stretch.over(&line()).latency(batch).get(), real.latency(batch).get());
                 prop_assert!(is.abs_diff(was) <= was / 4, "batch {}: {} and {}", batch, is, was);

@@ -1,22 +1,22 @@
-//! When a cluster should be planned anew (DESIGN section 10; seed 000, section 4.7: "every epoch").
+//! When a cluster should compute a new plan (DESIGN section 10; seed 000, section 4.7: "every epoch").
 
 use std::collections::BTreeMap;
 
 use symphony_types::{ModelId, Nanos, Time};
 
-/// What the trigger holds to.
+/// Settings of the trigger.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TriggerSettings {
-    /// From one epoch to the next when nothing happens; seed 000 speaks of a few minutes.
+    /// The period of epochs if nothing changes; seed 000 suggests a few minutes.
     pub period: Nanos,
-    /// At least this between the end of one epoch and the start of the next, unless an operator asks.
+    /// The least time from the end of an epoch to the start of the next, unless an operator asks for one.
     pub distance_min: Nanos,
-    /// A change of this share of all rates is large: ½·Σ|rᵢ/R − r'ᵢ/R'| + |R − R'|/R', what moved between models and
-    /// what was added or went.
+    /// A large change of the rates: ½·Σ|rᵢ/R − r'ᵢ/R'| + |R − R'|/R' ≥ this share. The first term is the load that
+    /// moved between models, the second the change of the total.
     pub rate_change_min: f64,
-    /// And it must have held for this long.
+    /// How long such a change must last.
     pub change_holds: Nanos,
-    /// Whether epochs that nobody asked for only say what they would do.
+    /// Whether epochs without an operator's request are dry runs.
     pub dry_run: bool,
 }
 
@@ -32,19 +32,19 @@ impl Default for TriggerSettings {
     }
 }
 
-/// After so many failures in a row the pause grows no more: 2⁵ times the least distance.
+/// The number of consecutive failures after which the pause grows no more: 2⁵ times the least distance.
 const BACKOFF_DOUBLINGS_MAX: u32 = 5;
 
-/// What called for an epoch.
+/// What caused an epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Why {
-    /// An operator.
+    /// An operator's request.
     Operator,
-    /// Models, GPUs or nodes came or went.
+    /// Models, GPUs or nodes were added or removed.
     Membership,
-    /// This share of the rates is elsewhere than when the plan was made.
+    /// The rates have changed by this share since the last plan.
     Rates(f64),
-    /// The period is over.
+    /// The period has elapsed.
     Period,
 }
 
@@ -61,39 +61,39 @@ impl Why {
     }
 }
 
-/// Start an epoch now.
+/// The order to start an epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Start {
-    /// What called for it.
+    /// Its cause.
     pub why: Why,
-    /// Whether the plan is only to be shown.
+    /// Whether it is a dry run: the plan is shown and not adopted.
     pub dry_run: bool,
 }
 
 /// How an epoch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Its plan is in force, or was the same as before, or was shown where that was all.
+    /// Success: its plan is in force, equals the previous one, or was shown in a dry run.
     Done,
-    /// No plan was found, or it was not adopted: the one before stays in force.
+    /// Failure: no plan was found, or it was not adopted. The previous one stays in force.
     Failed,
 }
 
-/// What an epoch saw.
+/// The observations of an epoch.
 #[derive(Clone, Debug)]
 struct Seen<M> {
     rates: BTreeMap<M, f64>,
     membership: u64,
 }
 
-/// Decides when epochs begin. One at a time: between [`Start`] and [`EpochTrigger::ended`] it is silent. Models are
-/// told apart by `M`: a cluster knows them by their ids, a federation by their names.
+/// Decides when epochs start, one at a time: between [`Start`] and [`EpochTrigger::ended`] it returns nothing. `M`
+/// identifies models: a cluster uses ids, a federation names.
 #[derive(Clone, Debug)]
 pub struct EpochTrigger<M = ModelId> {
     settings: TriggerSettings,
-    /// What the running epoch was started with, and whether it changes what is known as planned.
+    /// The observations of the running epoch, and whether its plan will be adopted.
     running: Option<(Seen<M>, bool)>,
-    /// What the last one that was done saw; none before the first.
+    /// The observations of the last successful epoch; `None` before the first.
     planned: Option<Seen<M>>,
     ended_at: Option<Time>,
     failures: u32,
@@ -103,19 +103,19 @@ pub struct EpochTrigger<M = ModelId> {
 }
 
 impl<M: Ord + Clone> EpochTrigger<M> {
-    /// Before the first epoch, which begins with the first observation.
+    /// Before the first epoch, which starts with the first observation.
     #[must_use]
     pub const fn new(settings: TriggerSettings) -> Self {
         Self { settings, running: None, planned: None, ended_at: None, failures: 0, asked: None, differs_since: None }
     }
 
-    /// An operator asks for an epoch, or for what one would do. Of several that wait, a real one is done.
+    /// An operator requests an epoch or a dry run. If both are pending, the real one is executed.
     pub fn ask(&mut self, dry_run: bool) {
         self.asked = Some(self.asked.unwrap_or(true) && dry_run);
     }
 
-    /// Looks at the rates (of every model, in any unit that they share: requests or GPU time per second) and at the
-    /// version of models, GPUs and nodes. Rates that are negative or no numbers count as zero.
+    /// Observes the rates (of every model, in a unit that all share: requests or GPU time per second) and the version
+    /// of models, GPUs and nodes. Negative rates and NaN count as zero.
     pub fn observe(&mut self, now: Time, rates: &BTreeMap<M, f64>, membership: u64) -> Option<Start> {
         if self.running.is_some() {
             return None;
@@ -124,13 +124,13 @@ impl<M: Ord + Clone> EpochTrigger<M> {
             Some(dry_run) => Start { why: Why::Operator, dry_run },
             None => Start { why: self.why(now, rates, membership)?, dry_run: self.settings.dry_run },
         };
-        // What an operator only looked at is still to be done.
+        // A dry run does not satisfy the pending causes.
         let counts = !start.dry_run || self.settings.dry_run;
         self.running = Some((Seen { rates: rates.clone(), membership }, counts));
         Some(start)
     }
 
-    /// The epoch that was started has ended. Without one nothing happens.
+    /// The running epoch has ended. Ignored if none runs.
     pub fn ended(&mut self, now: Time, ended: Ended) {
         let Some((seen, true)) = self.running.take() else { return };
         self.ended_at = Some(now);
@@ -145,7 +145,7 @@ impl<M: Ord + Clone> EpochTrigger<M> {
     }
 
     fn why(&mut self, now: Time, rates: &BTreeMap<M, f64>, membership: u64) -> Option<Why> {
-        // Looked at first: how long rates have differed goes on counting during a pause.
+        // Evaluated first: the duration of the change accumulates during a pause, too.
         let change = self.planned.as_ref().map_or(0.0, |planned| change(&planned.rates, rates));
         if change < self.settings.rate_change_min {
             self.differs_since = None;
@@ -169,8 +169,8 @@ impl<M: Ord + Clone> EpochTrigger<M> {
     }
 }
 
-/// How far rates are from what they were, as a share: zero where they are the same, one where all is elsewhere, more
-/// where much was added. With nothing before, anything is all.
+/// The relative change of the rates: 0 if equal, 1 if everything moved, more if much was added. Relative to nothing,
+/// any rate is a full change.
 fn change<M: Ord>(before: &BTreeMap<M, f64>, now: &BTreeMap<M, f64>) -> f64 {
     let sane = |rate: f64| if rate.is_finite() { rate.max(0.0) } else { 0.0 };
     let rate = |rates: &BTreeMap<M, f64>, model: &M| sane(rates.get(model).copied().unwrap_or(0.0));
@@ -208,7 +208,7 @@ mod tests {
         trigger
     }
 
-    /// The second at which the next epoch begins, and why.
+    /// The second at which the next epoch starts, and its cause.
     fn next(trigger: &mut EpochTrigger, from: u64, of: &[f64], membership: u64) -> (u64, Why) {
         let start = (from..100_000).find_map(|s| Some((s, trigger.observe(at(s), &rates(of), membership)?)));
         start.map(|(second, start)| (second, start.why)).unwrap()
@@ -222,7 +222,7 @@ mod tests {
         // A quarter moved.
         let (second, why) = next(&mut planned(settings.clone(), &[5.0, 5.0]), 100, &[7.5, 2.5], 1);
         assert_eq!((second, why), (110, Why::Rates(0.25)));
-        // Twice as much of everything.
+        // All rates doubled.
         assert_eq!(next(&mut planned(settings, &[5.0, 5.0]), 1, &[10.0, 10.0], 1), (60, Why::Rates(1.0)));
     }
 

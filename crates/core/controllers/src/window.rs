@@ -1,28 +1,28 @@
-//! What was measured of a sub-cluster in one span of time.
+//! Measurements of a sub-cluster over a span of time.
 
 use symphony_types::{GpuId, Nanos};
 
-/// Measurements of a span that ends at the time of the observation.
+/// Measurements over a span that ends at the time of the observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// How long it was.
+    /// Length of the span.
     pub length: Nanos,
-    /// Requests that were answered in time.
+    /// Requests answered in time.
     pub good: u64,
-    /// Requests that were dropped, answered late, or failed.
+    /// Requests dropped, answered late, or failed.
     pub bad: u64,
-    /// By GPU kind, in the order of the settings. A kind that is missing has no GPUs.
+    /// By GPU kind, in the order of the settings. A missing kind has no GPUs.
     pub kinds: Vec<KindWindow>,
 }
 
 /// The GPUs of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KindWindow {
-    /// GPUs that take plans now, in any order. Neither those on order nor those that drain.
+    /// GPUs that take plans now, in any order; neither those on order nor draining ones.
     pub serving: Vec<GpuId>,
-    /// GPUs that were asked for and are not here yet.
+    /// GPUs that were ordered and have not arrived.
     pub ordered: u32,
-    /// The time that GPUs of this kind took plans in the span, summed up.
+    /// Total time in which GPUs of this kind took plans.
     pub gpu_time: Nanos,
     /// The part of it in which they executed.
     pub busy_time: Nanos,

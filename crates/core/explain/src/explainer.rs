@@ -1,4 +1,4 @@
-//! Makes explanations of what a recorder found.
+//! Turns the findings of a recorder into explanations.
 
 use symphony_scheduler::{DropCause, IDLE_COUNTED_MAX, Matched, PlanWhy, Request, Rival};
 use symphony_types::{FailReason, GpuClass, GpuId, Time};
@@ -9,49 +9,49 @@ use crate::explanation::{
 use crate::flight_recorder::Found;
 use crate::records::{BatchEnd, BatchRecord, DropRecord};
 
-/// What the host calls its models and GPUs.
+/// The host's names of models and GPUs.
 pub trait Names {
     /// A model by the host's number.
     fn model(&self, model: u32) -> String;
-    /// How it is scheduled, as operators write it; if that is known.
+    /// Its policy, as operators write it; if known.
     fn policy(&self, model: u32) -> Option<String>;
     /// A model by its slot at the ranker.
     fn rival(&self, slot: u32) -> String;
     /// A GPU.
     fn gpu(&self, gpu: GpuId) -> String;
-    /// Its kind, if that is known.
+    /// Its kind, if known.
     fn gpu_kind(&self, gpu: GpuId) -> Option<String>;
-    /// The kind of GPUs that is this class.
+    /// The GPU kind of this class.
     fn class_kind(&self, class: GpuClass) -> Option<String>;
-    /// The rules of a policy that says nothing of single decisions.
+    /// The rules of a policy that does not explain single decisions.
     fn rules(&self) -> Option<PolicyRules> {
         None
     }
 }
 
-/// By which rules a policy sends batches and drops requests, in words.
+/// The policy's rules for sending batches and dropping requests, in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyRules {
-    /// Why a batch of these requests, now, on this GPU.
+    /// Why these requests form a batch, now, on this GPU.
     pub batch: &'static str,
     /// Why a request was dropped.
     pub dropped: &'static str,
 }
 
-/// What the moment of a decision is told by.
+/// How an explanation tells the time of its decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// How long before now it was.
+    /// As a time before now.
     Now(Time),
-    /// Virtual time has an origin that everybody knows.
+    /// As virtual time, whose origin is known.
     Origin,
 }
 
-/// Explains what was found.
+/// Explains findings.
 pub struct Explainer<'a> {
-    /// Who is who.
+    /// Names of models and GPUs.
     pub names: &'a dyn Names,
-    /// When is when.
+    /// Times of decisions.
     pub since: Since,
 }
 
@@ -61,13 +61,13 @@ impl std::fmt::Debug for Explainer<'_> {
     }
 }
 
-/// Milliseconds from `from` to `at`, negative if it was before.
+/// Milliseconds from `from` to `at`; negative if `at` is earlier.
 fn offset_ms(at: Time, from: Time) -> f64 {
     if at >= from { at.since(from).as_millis_f64() } else { -from.since(at).as_millis_f64() }
 }
 
 impl Explainer<'_> {
-    /// One finding as an explanation.
+    /// Explains one finding.
     #[must_use]
     pub fn explain(&self, found: &Found) -> Explanation {
         match found {
@@ -123,7 +123,7 @@ impl Explainer<'_> {
             BatchEnd::Done { .. } => "in_time",
         };
         let why = plan.why.as_ref();
-        // D − ℓ(b+k) of a batch that nothing can join lies before everything.
+        // If nothing can join a batch, its D − ℓ(b+k) lies before all other times.
         let frontrun = why.map(|why| why.frontrun).filter(|&frontrun| frontrun > Time::ZERO);
         let batch = BatchStory {
             number,
@@ -194,7 +194,7 @@ impl Explainer<'_> {
             batch: looked_at.map(|cause| cause.batch),
             kind: looked_at.and_then(|cause| self.names.class_kind(cause.class)),
             target: cause.map(|cause| cause.target),
-            // A batch larger than the largest ends never.
+            // A batch beyond the largest never ends.
             batch_end_ms: looked_at.map(|cause| cause.batch_end).filter(|&end| end < Time::NEVER).map(ms),
             alone_end_ms: of(|cause| cause.alone_end),
             waiting: cause.map(|cause| cause.waiting),

@@ -1,4 +1,4 @@
-//! The last decisions, in memory that does not grow.
+//! The latest decisions, in bounded memory.
 
 use symphony_scheduler::Request;
 use symphony_types::RequestId;
@@ -6,12 +6,12 @@ use symphony_types::RequestId;
 use crate::records::{BatchEnd, BatchRecord, DropRecord};
 use crate::ring::Ring;
 
-/// How much a recorder keeps.
+/// Capacity of a recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecorderLimits {
     /// Batches.
     pub batches: usize,
-    /// Requests of batches: what is left of a batch when these are gone is its numbers.
+    /// Requests of batches; once these are overwritten, only the numbers of their batch remain.
     pub requests: usize,
     /// Dropped requests.
     pub drops: usize,
@@ -19,8 +19,7 @@ pub struct RecorderLimits {
 
 impl RecorderLimits {
     /// For a model worker: 2^18 requests of 40 bytes, 2^15 batches of about 170 bytes and 2^15 drops of about 150 bytes
-    /// are 21 MB, touched as they fill. At 5000 requests per second that is 50 seconds, and as much again in small
-    /// batches.
+    /// are 21 MB, touched as they fill. At 5000 requests per second that covers 50 seconds.
     pub const WORKER: Self = Self { batches: 1 << 15, requests: 1 << 18, drops: 1 << 15 };
 }
 
@@ -31,7 +30,7 @@ struct Batch {
     first: u64,
 }
 
-/// Remembers the last decisions of one owner of queues, and how they turned out.
+/// Records the latest decisions of a model worker, and their outcomes.
 #[derive(Clone, Debug)]
 pub struct FlightRecorder {
     batches: Ring<Batch>,
@@ -39,7 +38,7 @@ pub struct FlightRecorder {
     drops: Ring<DropRecord>,
 }
 
-/// What a recorder knows of a request, or of a batch.
+/// A recorder's finding about a request or batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// It was planned.
@@ -48,9 +47,9 @@ pub enum Found {
         number: u64,
         /// The batch.
         record: BatchRecord,
-        /// The request that was asked about.
+        /// The request in question.
         request: Option<Request>,
-        /// All of its requests; empty if they are forgotten.
+        /// All its requests; empty if they are no longer recorded.
         requests: Vec<Request>,
     },
     /// It was dropped.
@@ -58,7 +57,7 @@ pub enum Found {
 }
 
 impl Found {
-    /// When that was decided.
+    /// The time of that decision.
     #[must_use]
     pub const fn decided(&self) -> symphony_types::Time {
         match self {
@@ -69,7 +68,7 @@ impl Found {
 }
 
 impl FlightRecorder {
-    /// An empty recorder. Its memory is asked for at once; none is asked for later.
+    /// An empty recorder. All memory is reserved at once.
     #[must_use]
     pub fn new(limits: RecorderLimits) -> Self {
         Self {
@@ -79,7 +78,7 @@ impl FlightRecorder {
         }
     }
 
-    /// Remembers a batch and its requests. Batches are numbered from 0 on.
+    /// Records a batch and its requests. Batches are numbered from 0.
     pub fn batch(&mut self, record: BatchRecord, requests: &[Request]) -> u64 {
         let first = self.requests.next();
         for &request in requests {
@@ -88,32 +87,31 @@ impl FlightRecorder {
         self.batches.push(Batch { record, first })
     }
 
-    /// A batch has ended; nothing if it is forgotten.
+    /// Records the end of a batch; ignored if the batch is no longer recorded.
     pub fn ended(&mut self, number: u64, end: BatchEnd) {
         if let Some(batch) = self.batches.get_mut(number) {
             batch.record.end = end;
         }
     }
 
-    /// Remembers a drop.
+    /// Records a drop.
     pub fn dropped(&mut self, record: DropRecord) {
         self.drops.push(record);
     }
 
-    /// The number that the next batch gets.
+    /// The number of the next batch.
     #[must_use]
     pub const fn next_batch(&self) -> u64 {
         self.batches.next()
     }
 
-    /// What is known of a batch.
+    /// The record of a batch.
     #[must_use]
     pub fn batch_at(&self, number: u64) -> Option<Found> {
         self.batches.get(number).map(|batch| self.found(number, batch, None))
     }
 
-    /// Everything known of a request, oldest first. More than one thing if its plan was lost or refused and it waited
-    /// again.
+    /// All records of a request, oldest first. There are several if its plan was lost or refused and it waited again.
     #[must_use]
     pub fn find(&self, id: RequestId) -> Vec<Found> {
         let planned = self.requests.newest_first().filter(|(_, request)| request.id == id);
@@ -124,7 +122,7 @@ impl FlightRecorder {
         found
     }
 
-    /// The last batches of a model, oldest first.
+    /// The latest batches of a model, oldest first.
     #[must_use]
     pub fn last(&self, model: u32, count: usize) -> Vec<Found> {
         let of_model = self.batches.newest_first().filter(|(_, batch)| batch.record.model == model);
@@ -133,9 +131,10 @@ impl FlightRecorder {
         found
     }
 
-    /// The batch that the request with this number ran in.
+    /// The batch of the request with this number.
     fn batch_of(&self, at: u64, request: Request) -> Option<Found> {
-        // The last batch that begins at or before it: batches and their requests are numbered in the same order.
+        // The last batch whose first request is at or before it: batches and their requests are numbered in the same
+        // order.
         let (mut low, mut high) = (self.batches.oldest(), self.batches.next());
         while low < high {
             let middle = u64::midpoint(low, high);
@@ -233,19 +232,19 @@ mod tests {
         for at in 0..5 {
             batch(&mut recorder, at, 2 * at..2 * at + 2);
         }
-        // Requests 4 to 9 are there, batches 1 to 4: batch 1 has lost its requests.
+        // Requests 4 to 9 and batches 1 to 4 are recorded; batch 1 has lost its requests.
         assert_eq!(recorder.find(request(3).id), []);
         assert_eq!(of(&recorder.find(request(4).id)), [(2, 2)]);
         assert_eq!(of(&recorder.last(1, 9)), [(1, 0), (3, 2)]);
         assert_eq!(of(&recorder.last(0, 1)), [(4, 2)]);
         assert_eq!(recorder.batch_at(0), None);
-        // The end of a forgotten batch is nobody's.
+        // The end of a batch that is no longer recorded is ignored.
         recorder.ended(0, BatchEnd::Lost);
         assert!((1..5).all(|number| match recorder.batch_at(number) {
             Some(Found::Batch { record, .. }) => record.end == BatchEnd::Running,
             _ => false,
         }));
-        // Batches of one request each: now the batches go before the requests.
+        // Batches of one request each: now the batches are overwritten before the requests.
         for at in 5..11 {
             batch(&mut recorder, at, at + 5..at + 6);
         }

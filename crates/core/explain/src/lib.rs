@@ -1,4 +1,5 @@
-//! What was decided about a request, why, and how it turned out: remembered for a while, and put into words.
+//! Explanations of decisions: what was decided on a request, why, and its outcome. Recorded for a while, and put into
+//! words.
 
 mod explainer;
 mod explanation;

@@ -1,20 +1,20 @@
-//! What can be asked of recorders.
+//! Questions to recorders.
 
 use symphony_types::{ModelId, RequestId};
 
-/// Batches that are told of at most: as many as a recorder keeps, cut to what one message holds.
+/// The most batches in an answer: those that a recorder keeps, limited to the size of one message.
 pub const LAST_BATCHES_MAX: usize = 1000;
 
-/// What an operator wants explained.
+/// A question by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// What became of a request.
+    /// About one request.
     Request(RequestId),
-    /// The last batches of a model, at most [`LAST_BATCHES_MAX`].
+    /// About the latest batches of a model, at most [`LAST_BATCHES_MAX`].
     Last {
         /// The model.
         model: ModelId,
-        /// How many.
+        /// The number of batches.
         count: usize,
     },
 }

@@ -1,36 +1,36 @@
-//! What is remembered of a decision.
+//! Records of decisions.
 
 use symphony_scheduler::{DropCause, Plan, Request};
 use symphony_types::{DropReason, Nanos, Time};
 
-/// A batch plan, and what became of it.
+/// A batch plan and its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchRecord {
     /// The host's number of its model.
     pub model: u32,
-    /// When it was decided.
+    /// The time of the decision.
     pub decided: Time,
-    /// The plan; what it says of its requests' places is the host's and not looked at here.
+    /// The plan; the positions of its requests are the host's and not used here.
     pub plan: Plan,
-    /// How it ended.
+    /// Its outcome.
     pub end: BatchEnd,
 }
 
-/// How a batch ended.
+/// The outcome of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchEnd {
-    /// Nothing was heard of it yet.
+    /// Not reported yet.
     Running,
-    /// It ran.
+    /// Executed.
     Done {
-        /// By how much it started later than planned.
+        /// How much later than planned it started.
         start_late: Nanos,
-        /// How long it took.
+        /// Execution time.
         latency: Nanos,
     },
-    /// The backend did not accept it: its requests waited again.
+    /// The backend refused it: its requests waited again.
     Refused,
-    /// It was lost with its GPU, or stopped: its requests waited again.
+    /// Lost with its GPU, or stopped: its requests waited again.
     Lost,
 }
 
@@ -39,14 +39,14 @@ pub enum BatchEnd {
 pub struct DropRecord {
     /// The host's number of its model.
     pub model: u32,
-    /// When it was decided.
+    /// The time of the decision.
     pub decided: Time,
     /// The request.
     pub request: Request,
-    /// Why.
+    /// The reason.
     pub reason: DropReason,
-    /// What made it so; none from policies that do not say.
+    /// The cause; `None` if the policy does not report it.
     pub cause: Option<DropCause>,
-    /// No GPU of the lead served then: its owner hears of that instead.
+    /// No GPU of the lead served the model; the frontend gets this reason instead.
     pub lost: bool,
 }

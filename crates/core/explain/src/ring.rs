@@ -1,6 +1,6 @@
-//! The last so many of a sequence of things.
+//! A ring of the newest items of a sequence.
 
-/// Numbers what is put in from 0 on, and keeps the newest `limit`. Takes no more memory once it is full.
+/// Numbers its items from 0 and keeps the newest `limit`. Once full it allocates no more.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring<T> {
     items: Vec<T>,
@@ -9,18 +9,18 @@ pub(crate) struct Ring<T> {
 }
 
 impl<T> Ring<T> {
-    /// Keeps `limit` items, at least one. The memory is asked for at once and touched when it is needed.
+    /// Keeps `limit` items, at least one. The memory is reserved at once and touched as it fills.
     pub(crate) fn new(limit: usize) -> Self {
         let limit = limit.max(1);
         Self { items: Vec::with_capacity(limit), limit, pushed: 0 }
     }
 
-    /// The number that the next item gets.
+    /// The number of the next item.
     pub(crate) const fn next(&self) -> u64 {
         self.pushed
     }
 
-    /// The oldest number that is still there.
+    /// The number of the oldest item.
     pub(crate) const fn oldest(&self) -> u64 {
         self.pushed - self.items.len() as u64
     }
@@ -46,7 +46,7 @@ impl<T> Ring<T> {
         (self.oldest()..self.pushed).contains(&number).then(|| &mut self.items[slot])
     }
 
-    /// What is there with its numbers, newest first.
+    /// The items with their numbers, newest first.
     pub(crate) fn newest_first(&self) -> impl Iterator<Item = (u64, &T)> {
         (self.oldest()..self.pushed).rev().map(|number| (number, &self.items[self.slot(number)]))
     }

@@ -1,10 +1,10 @@
-//! Explanations in words: the same in `symphony explain` and in `symphony sim`.
+//! Explanations in words, for both `symphony explain` and `symphony sim`.
 
 use std::fmt;
 
 use crate::explanation::{BatchStory, DropStory, Explanation, RivalStory, ShedStory};
 
-/// A point in time as a distance from the decision.
+/// A point in time relative to the decision.
 struct At(f64);
 
 impl fmt::Display for At {
@@ -21,13 +21,13 @@ fn of_kind(name: &str, kind: Option<&str>) -> String {
     kind.map_or_else(|| name.to_owned(), |kind| format!("{name} ({kind})"))
 }
 
-/// A label, and what it says.
+/// A label and its text.
 fn line(f: &mut fmt::Formatter<'_>, label: &str, text: fmt::Arguments<'_>) -> fmt::Result {
     writeln!(f, "  {label:<10}{text}")
 }
 
 impl fmt::Display for Explanation {
-    /// Several lines, each ended; times count from the decision.
+    /// Several lines, each terminated; times are relative to the decision.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.request, self.items) {
             (Some(request), Some(items)) => {

@@ -1,4 +1,4 @@
-//! Applying a command: the one way in which the state changes.
+//! Applies commands: the only way in which the state changes.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::refusal::{Outcome, Refusal, Reply};
 use crate::state::{Cluster, Event, FederationState, KindCapacity, Progress};
 
 impl FederationState {
-    /// Applies the command of log entry `index`. Nothing but the state, the index and the command decides the result.
-    /// In debug builds the named invariants are asserted afterwards.
+    /// Applies the command of log entry `index`. The result depends only on the state, the index and the command. Debug
+    /// builds assert the named invariants afterwards.
     ///
     /// # Errors
-    /// A [`Refusal`], which is an answer like any other: nothing but the index, and the memory of an operator's
-    /// command, changed.
+    /// A [`Refusal`], which is a normal reply: only the index and, for an operator's command, the record of operations
+    /// changed.
     pub fn apply(&mut self, index: u64, command: &Command) -> Outcome {
         #[cfg(debug_assertions)]
         let before = self.clone();
@@ -88,7 +88,7 @@ impl FederationState {
         self.clusters.get_mut(name).filter(|c| c.reachable == reachable && c.since == since).ok_or_else(over)
     }
 
-    /// What was on its way there is called off. What is at home there stays: where it goes is for a plan to say.
+    /// Cancels the moves to that cluster. Models at home there stay: a plan decides where they go.
     fn cluster_lost(&mut self, index: u64, name: &str, since: u64) -> Result<(), Refusal> {
         let cluster = self.standing(name, true, since)?;
         (cluster.reachable, cluster.since) = (false, index);
@@ -104,7 +104,7 @@ impl FederationState {
         Ok(())
     }
 
-    /// What was to be served elsewhere for want of it, and is not yet, stays.
+    /// A model that should move away because the cluster was unreachable, and has not moved yet, stays.
     fn cluster_back(&mut self, index: u64, name: &str, since: u64) -> Result<(), Refusal> {
         let cluster = self.standing(name, false, since)?;
         (cluster.reachable, cluster.since) = (true, index);

@@ -1,4 +1,4 @@
-//! What can be proposed to the federation's group.
+//! Commands: what can be proposed to the federation's group.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,102 +12,102 @@ use crate::limits::COMMAND_BYTES_MAX;
 use crate::refusal::Refusal;
 use crate::state::KindCapacity;
 
-/// One entry of the log. Everything in it is validated when it is applied, whatever the proposer did.
+/// One log entry. It is validated completely when it is applied, even if the proposer did so before.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// There is such a cluster, or it has other GPUs by now.
+    /// Registers a cluster or updates its GPUs.
     SeeCluster {
         /// Its name.
         name: String,
         /// Its control addresses.
         control: Vec<String>,
-        /// What it has.
+        /// Its GPUs by kind.
         kinds: BTreeMap<String, KindCapacity>,
     },
-    /// No quorum of it has answered for the named time.
+    /// A quorum of the cluster has not answered for the configured time.
     ClusterLost {
         /// Its name.
         name: String,
-        /// The standing that ends, by its index; another one is not touched.
+        /// Log index of the standing to be ended; others are not affected.
         since: u64,
     },
-    /// A quorum of it answers again.
+    /// A quorum of the cluster answers again.
     ClusterBack {
         /// Its name.
         name: String,
-        /// The standing that ends, by its index; another one is not touched.
+        /// Log index of the standing to be ended; others are not affected.
         since: u64,
     },
-    /// Models shall be elsewhere.
+    /// Move models.
     BeginMoves {
-        /// Which and where. Those that are out of date by now are left out.
+        /// The moves. Outdated ones are skipped.
         moves: Vec<HomeMove>,
-        /// Why.
+        /// The reason.
         cause: Cause,
     },
-    /// There is no place for a model.
+    /// A model fits into no cluster.
     Unplaced {
         /// The model.
         model: String,
-        /// Which of that name.
+        /// Log index at which it was loaded, to tell models of the same name apart.
         loaded_at: u64,
-        /// Why, in words.
+        /// Why, for display.
         reason: String,
     },
-    /// A move's target serves the model: new requests go there from here on.
+    /// The target of a move serves the model: new requests go there from here on.
     Loaded {
         /// The model.
         model: String,
-        /// Where its move began.
+        /// Log index at which its move began.
         since: u64,
     },
-    /// A move that does not come to its end is given up; the model stays where it is.
+    /// A move that does not complete is cancelled; the model stays where it is.
     GiveUp {
         /// The model.
         model: String,
-        /// Where its move began.
+        /// Log index at which its move began.
         since: u64,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A cluster does not hold a copy of the model any more: it was let go of there, or somebody else unloaded it.
+    /// A cluster no longer holds a copy of the model, whoever unloaded it.
     CopyGone {
         /// The model.
         model: String,
         /// The cluster.
         cluster: String,
-        /// Since when it was home or leftover there.
+        /// Log index since which it was home or leftover there.
         since: u64,
     },
-    /// An operator asks for something.
+    /// An operator's command.
     Operate(Operation),
 }
 
-/// A model that shall be elsewhere.
+/// A move of a model.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct HomeMove {
     /// The model.
     pub model: String,
-    /// Which of that name.
+    /// Log index at which it was loaded, to tell models of the same name apart.
     pub loaded_at: u64,
-    /// Where it is expected at home; one that is elsewhere by now stays there.
+    /// Its expected home; a model that has another one by now stays there.
     pub from: Option<String>,
-    /// The cluster it shall go to.
+    /// The target cluster.
     pub to: String,
-    /// The sub-cluster that loads it.
+    /// The target sub-cluster.
     pub subcluster: String,
 }
 
-/// Why models move.
+/// The reason for moves.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It had no home.
+    /// The model had no home.
     Place,
     /// Its home does not answer.
     Loss,
-    /// An operator wanted it.
+    /// An operator requested it.
     Operator,
-    /// Another division of the models is more even.
+    /// Another distribution of the models is more even.
     Balance,
 }
 
@@ -124,41 +124,41 @@ impl Cause {
     }
 }
 
-/// An operator's command. It is done once, however often it is in the log.
+/// An operator's command. It is executed once, however often it is in the log.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Names it; made by whoever gives the command.
+    /// Its id, chosen by the sender.
     pub id: OperationId,
-    /// Who gave it, by the certificate that the replica saw: `operator/admin`.
+    /// The operator, by the client certificate that the replica saw: `operator/admin`.
     pub actor: String,
-    /// When that replica took it, in milliseconds since 1970. For people; nothing is decided by it.
+    /// When that replica received it, in milliseconds since 1970. For display only; no decision reads it.
     pub at_unix_ms: u64,
-    /// What shall be done.
+    /// The action.
     pub action: Action,
 }
 
-/// What an operator asks for.
+/// The action of an operation.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Some cluster shall serve a model.
+    /// Load a model.
     LoadModel {
-        /// What it is.
+        /// Its specification.
         spec: ModelSpec,
-        /// Requests per second that it needs, in thousandths.
+        /// The request rate that it needs, in thousandths per second.
         wanted_mrps: u64,
-        /// Where it shall begin; empty: anywhere.
+        /// The initial cluster; empty for any.
         cluster: String,
     },
-    /// A model shall no longer be served.
+    /// Unload a model.
     UnloadModel {
         /// Its name.
         name: String,
     },
-    /// Models shall be elsewhere.
+    /// Move models.
     Move {
-        /// Which and where.
+        /// The moves.
         moves: Vec<HomeMove>,
-        /// Whether the operator named the moves, or asked for a more even division.
+        /// Whether the operator named the moves or asked for a more even distribution.
         cause: Cause,
     },
 }
@@ -205,8 +205,8 @@ impl Command {
         envelope::decode(bytes)
     }
 
-    /// Checks a command before it enters the log: everything that applying it will check without the state, and limits
-    /// that earlier releases did not have.
+    /// Validates a command before it enters the log: everything that needs no state, and limits that earlier releases
+    /// did not have.
     ///
     /// # Errors
     /// [`Refusal::Invalid`] with the field, what was found and what was expected.

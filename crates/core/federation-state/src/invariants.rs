@@ -1,4 +1,4 @@
-//! What must hold after every command.
+//! Invariants that hold after every command.
 
 use symphony_types::Invariant;
 
@@ -8,13 +8,13 @@ use crate::limits::{
 };
 use crate::state::{FederationState, Model, Plan, Progress};
 
-/// An invariant that does not hold.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{invariant} ({what})")]
 pub struct Violation {
-    /// Which.
+    /// The invariant.
     pub invariant: Invariant,
-    /// Where.
+    /// The place.
     pub what: String,
 }
 
@@ -22,7 +22,7 @@ fn broken(invariant: Invariant, what: String) -> Result<(), Violation> {
     Err(Violation { invariant, what })
 }
 
-/// Whether a state by itself is one that commands can lead to.
+/// Checks that commands can produce this state.
 ///
 /// # Errors
 /// The first [`Violation`].
@@ -53,20 +53,20 @@ pub fn check(state: &FederationState) -> Result<(), Violation> {
         Some(since) if since > *applied_index => {
             broken(Invariant::C1, format!("something is since {since}, after the last command {applied_index}"))
         }
-        // Each command makes at most one plan. So a plan that came from elsewhere leaves room for those to come.
+        // Each command makes at most one plan, so a plan always leaves room for later ones.
         _ if plan > applied_index => broken(Invariant::F2, format!("plan {plan} after {applied_index} commands")),
         _ => plans.iter().try_for_each(|plan| plan_holds(state, plan)),
     }
 }
 
-/// Log indexes that a model names.
+/// All log indexes in a model.
 fn indexes(model: &Model) -> impl Iterator<Item = u64> {
     let home = model.home.iter().map(|home| home.since);
     let moving = model.moving.iter().map(|moving| moving.since);
     home.chain(moving).chain(model.leftovers.values().copied()).chain([model.loaded_at])
 }
 
-/// What a plan calls under way is, since that plan.
+/// A move that a plan calls under way began with that plan.
 fn plan_holds(state: &FederationState, plan: &Plan) -> Result<(), Violation> {
     let moves = |name: &str| state.models.get(name).and_then(|model| model.moving.as_ref()).map(|moving| moving.since);
     let mut under_way = plan.moves.iter().filter(|planned| planned.progress == Progress::UnderWay);
@@ -104,7 +104,7 @@ fn model_holds(state: &FederationState, name: &str, model: &Model) -> Result<(),
     Ok(())
 }
 
-/// Whether one state may follow another.
+/// Checks that one state may follow another.
 ///
 /// # Errors
 /// The first [`Violation`].
@@ -127,7 +127,7 @@ pub fn check_step(before: &FederationState, after: &FederationState) -> Result<(
         let Some(new) = new else { continue };
         let was = old.home.iter().map(|home| &home.cluster).chain(old.moving.iter().map(|moving| &moving.to));
         let kept = |cluster: &&String| !new.belongs_to(cluster) && !new.leftovers.contains_key(*cluster);
-        // A home that lost its copy is forgotten, one that is left for another is not.
+        // A home that lost its copy is forgotten; one that a move has left becomes a leftover.
         if let Some(cluster) = was.into_iter().find(kept).filter(|_| new.home.is_some() && old.home.is_some()) {
             return broken(Invariant::F3, format!("the copy of {name} in {cluster} is forgotten"));
         }
@@ -145,7 +145,7 @@ mod tests {
         Cluster { control: vec!["c:1".into()], kinds: Default::default(), reachable: true, since: 1 }
     }
 
-    /// Model m, at home in a and on its way to b.
+    /// Model m, at home in a and moving to b.
     fn state() -> FederationState {
         let spec = symphony_replicated::ModelSpec {
             name: "m".into(),
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// The one by which model m is on its way.
+    /// The move of model m.
     fn plan() -> Plan {
         let (from, to) = (Some("a".into()), "b".into());
         let planned = PlannedMove { model: "m".into(), from, to, progress: Progress::UnderWay };
@@ -218,7 +218,7 @@ mod tests {
         finds(Invariant::C1, |state, _| state.plans.push_back(Plan { id: 10, moves: vec![], ..plan() }));
         finds(Invariant::F3, |_, m| m.spec.name = "other".into());
         finds(Invariant::F3, |state, m| {
-            // The home changes and nobody remembers the old copy.
+            // The home changes and the old copy is not remembered.
             m.home.as_mut().unwrap().cluster = "b".into();
             m.moving = None;
             state.plans.clear();
@@ -226,7 +226,7 @@ mod tests {
         });
         finds(Invariant::F2, |state, _| state.plan = 4);
         finds(Invariant::F2, |state, m| {
-            // New requests go elsewhere, and no version says so.
+            // New requests go elsewhere although the version is unchanged.
             state.plans.clear();
             m.leftovers.insert("a".into(), 5);
             m.home.as_mut().unwrap().cluster = "b".into();

@@ -1,9 +1,8 @@
-//! The replicated state of a federation as a pure value: which clusters there are, which models, and which cluster is
-//! home to which model.
+//! The replicated state of a federation as a pure value: its clusters, its models, and the home cluster of each model.
 //!
-//! [`FederationState::apply`] takes a log index and a [`Command`] and returns what it answered and changed. It reads no
-//! clock, no randomness and no map whose order could differ, so that equal commands give equal bytes on every replica
-//! (invariant C6). See the README for the rules it decides by.
+//! [`FederationState::apply`] takes a log index and a [`Command`] and returns the reply and the effects. It reads no
+//! clock, no randomness and no map with unstable order, so that equal commands give equal bytes on every replica
+//! (invariant C6). The README has the rules of its decisions.
 
 mod apply;
 mod command;

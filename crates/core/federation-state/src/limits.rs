@@ -9,7 +9,7 @@
 //! | plans | 16 × 64 moves × (3 names of 128 B, 256 B of reason, 40 B) | 1 |
 //! | clusters | 64 × (64 × 0.3 KiB of addresses, 64 × 160 B of kinds) | 2 |
 
-// A federation has as many models as one cluster may hold, since one cluster may have to hold them all.
+// A federation has at most as many models as a cluster may hold, since one cluster may have to hold them all.
 pub use symphony_replicated::{
     COMMAND_BYTES_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, NAME_BYTES_MAX, OPERATIONS_KEPT, SNAPSHOT_BYTES_MAX,
 };
@@ -20,27 +20,26 @@ pub const CLUSTERS_MAX: usize = 64;
 /// Control addresses of one cluster: as many as a cluster may have scheduler replicas.
 pub const CONTROLS_MAX: usize = 64;
 
-/// Kinds of GPUs of one cluster that are told apart.
+/// GPU kinds of one cluster.
 pub const KINDS_MAX: usize = 64;
 
-/// Copies that are to be let go of, over all models and clusters. A move that would make one more copy than could be
-/// waits.
+/// Copies to be unloaded, over all models and clusters. A move that would exceed the limit waits.
 pub const LEFTOVERS_TOTAL_MAX: usize = 32_768;
 
-/// Moves under way at a time: what they load at once takes memory and bandwidth of clusters that serve.
+/// Moves under way at a time: their loading takes memory and bandwidth of serving clusters.
 pub const MOVES_AT_ONCE_MAX: usize = 64;
 
 /// Moves of one command.
 pub const MOVES_PER_COMMAND_MAX: usize = MOVES_AT_ONCE_MAX;
 
-/// Requests per second that may be asked for, in thousandths: a thousand million.
+/// The largest requested rate, in thousandths of a request per second: 10⁹ per second.
 pub const WANTED_MRPS_MAX: u64 = 1_000_000_000_000;
 
 /// Bytes of a reason.
 pub const REASON_BYTES_MAX: usize = 256;
 
-/// Plans remembered: moves that began together, and what became of them.
+/// Remembered plans, that is, moves that began together, and their progress.
 pub const PLANS_KEPT: usize = 16;
 
-/// Events remembered.
+/// Remembered events.
 pub const EVENTS_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! Models on their way from cluster to cluster: make before break.
+//! Moves of models between clusters: make before break.
 
 use crate::command::{Cause, HomeMove};
 use crate::limits::{LEFTOVERS_TOTAL_MAX, MOVES_AT_ONCE_MAX};
@@ -6,7 +6,7 @@ use crate::refusal::Refusal;
 use crate::state::{FederationState, Home, Model, Move, PlannedMove, Progress};
 
 impl FederationState {
-    /// Begins those moves that can; refused if none can, with the reason of the first.
+    /// Begins those moves that can begin; if none can, refuses with the reason of the first.
     pub(crate) fn begin_moves(&mut self, index: u64, moves: &[HomeMove], cause: Cause) -> Result<(), Refusal> {
         let (mut begun, mut first) = (Vec::new(), None);
         for wanted in moves {
@@ -23,7 +23,7 @@ impl FederationState {
         Ok(())
     }
 
-    /// Whether the move could begin now.
+    /// Checks whether the move could begin now.
     ///
     /// # Errors
     /// Why it could not.
@@ -53,8 +53,8 @@ impl FederationState {
         if self.moves_under_way() >= MOVES_AT_ONCE_MAX {
             return limit("moves under way", MOVES_AT_ONCE_MAX);
         }
-        // Every copy there is may have to be let go of one day, and nothing but a move makes one more: what is counted
-        // here covers moves that end or are given up, homes that change, and models that are unloaded.
+        // Every copy may have to be unloaded one day, and only a move adds one. So this count also covers completed and
+        // cancelled moves, changed homes, and unloaded models.
         let copies = |model: &Model| {
             model.leftovers.len() + usize::from(model.home.is_some()) + usize::from(model.moving.is_some())
         };
@@ -121,7 +121,7 @@ impl FederationState {
         Ok(())
     }
 
-    /// The model, whose move began at `since`.
+    /// The model whose move began at `since`.
     fn moving(&mut self, name: &str, since: u64) -> Result<&mut Model, Refusal> {
         let over = || Refusal::Over { what: format!("the move of {name} that began at {since}") };
         let model = self.models.get_mut(name).ok_or_else(over)?;
@@ -129,7 +129,7 @@ impl FederationState {
     }
 }
 
-/// Ends a move where it is: what its target has loaded by now is to be let go of. Says which move it was.
+/// Cancels a move: the copy at its target must be unloaded. Returns the move.
 pub(crate) fn call_off(model: &mut Model, index: u64) -> Option<Move> {
     let moving = model.moving.take()?;
     model.leftovers.insert(moving.to.clone(), index);
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::state::Cluster;
 
-    /// As many models with a home and leftovers as make so many copies, and one that is nowhere.
+    /// As many models with a home and leftovers as make this number of copies, and one without any copy.
     fn with_copies(copies: usize) -> FederationState {
         let clusters: Vec<String> = (0..crate::limits::CLUSTERS_MAX).map(|n| format!("c{n:02}")).collect();
         let mut state = FederationState { applied_index: 9, ..FederationState::default() };

@@ -1,4 +1,4 @@
-//! What operators ask for, done once.
+//! Executes operators' commands, each once.
 
 use symphony_replicated::operation_book::{KeptOperation, Known, digest};
 use symphony_types::OperationId;

@@ -1,18 +1,18 @@
-//! Moves that began together, and what became of them: what operators read as plans.
+//! Moves that began together, and their progress, which operators see as plans.
 
 use crate::command::Cause;
 use crate::limits::PLANS_KEPT;
 use crate::state::{FederationState, Plan, PlannedMove, Progress};
 
 impl FederationState {
-    /// Remembers moves that begin with this entry.
+    /// Records the moves that begin with this entry.
     pub(crate) fn remember_plan(&mut self, index: u64, cause: Cause, moves: Vec<PlannedMove>) {
         self.plans.push_back(Plan { id: index, cause, moves });
         let surplus = self.plans.len().saturating_sub(PLANS_KEPT);
         self.plans.drain(..surplus);
     }
 
-    /// What became of the move of a model that began with entry `since`; nothing if its plan is forgotten.
+    /// Records the result of a model's move that began with entry `since`; ignored if its plan is forgotten.
     pub(crate) fn remember_end(&mut self, model: &str, since: u64, progress: Progress) {
         let plan = self.plans.iter_mut().find(|plan| plan.id == since);
         if let Some(planned) = plan.and_then(|plan| plan.moves.iter_mut().find(|planned| planned.model == model)) {

@@ -1,30 +1,30 @@
-//! What a command is answered with.
+//! Replies to commands.
 
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_replicated::InvalidField;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 use symphony_types::OperationId;
 
-/// Largest encoded answer: a sentence with a few names in it.
+/// Largest encoded reply in bytes: a sentence with a few names.
 const OUTCOME_BYTES_MAX: usize = 64 << 10;
 
-/// A command's answer: what it gave, or why it was refused. A refused command changes nothing.
+/// A command's reply, or why it was refused. A refused command changes nothing.
 pub type Outcome = Result<Reply, Refusal>;
 
-/// What a command gave.
+/// The reply to a successful command.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Version of the plan after it.
+    /// The plan version after it.
     pub plan: u64,
 }
 
-/// Why a command changed nothing.
+/// Why a command was refused.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It makes no sense, whatever the state.
+    /// A field has an invalid value.
     #[error("{field}: {reason}")]
     Invalid {
-        /// What is at fault.
+        /// The field.
         field: String,
         /// What was found and what was expected.
         reason: String,
@@ -34,66 +34,66 @@ pub enum Refusal {
     IndexNotNew {
         /// Its index.
         index: u64,
-        /// The last one.
+        /// The last applied index.
         applied: u64,
     },
-    /// A bound is reached.
+    /// A limit is reached.
     #[error("the federation has {max} {what} already, which is the most")]
     Limit {
-        /// Of what.
+        /// What is limited.
         what: String,
-        /// How many.
+        /// The limit.
         max: u64,
     },
-    /// There is no such cluster.
+    /// Unknown cluster.
     #[error("no cluster is named `{cluster}` (see `symphony get clusters`)")]
     UnknownCluster {
         /// Its name.
         cluster: String,
     },
-    /// There is no such model.
+    /// Unknown model.
     #[error("no model of the federation is named `{model}`")]
     UnknownModel {
         /// Its name.
         model: String,
     },
-    /// Another model has the name.
+    /// The name is used by another model.
     #[error("a model of the federation is named `{model}` already, or its last copy is not gone yet")]
     NameTaken {
         /// The name.
         model: String,
     },
-    /// No quorum of the cluster answers.
+    /// A quorum of the cluster does not answer.
     #[error("cluster `{cluster}` does not answer")]
     Unreachable {
         /// Its name.
         cluster: String,
     },
-    /// The model is there, or on its way, or its last copy there is not gone yet.
+    /// The model is there already, is moving, or has a copy there that is not unloaded yet.
     #[error("model `{model}` {why}")]
     CannotMove {
         /// The model.
         model: String,
-        /// Why not.
+        /// Which of these.
         why: String,
     },
-    /// What the command speaks of is over.
+    /// The subject of the command no longer exists.
     #[error("{what} is over: nothing was done")]
     Over {
-        /// What.
+        /// The subject.
         what: String,
     },
-    /// The id stands for something else already.
+    /// The id was used for another operation.
     #[error(
         "operation id {id} stands for another command, or another operator's, at log index {index}: nothing was done"
     )]
     OperationReused {
         /// The id.
         id: OperationId,
-        /// Where the log holds what it stands for.
+        /// Log index of that operation.
         index: u64,
     },
-    /// The answer itself could not be written.
+    /// The reply itself could not be encoded.
     #[error("malformed answer: {reason}")]
     Malformed {
         /// Why.
@@ -112,7 +112,7 @@ impl Enveloped for Envelope {
     const BYTES_MAX: usize = OUTCOME_BYTES_MAX;
 }
 
-/// The answer as bytes.
+/// Encodes the reply.
 #[must_use]
 pub fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
     envelope::encode(&Envelope(outcome.clone())).unwrap_or_else(|error| {

@@ -1,4 +1,4 @@
-//! The state as bytes, and back.
+//! Encoding of the state.
 
 use symphony_replicated::Fnv1a;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
@@ -7,22 +7,22 @@ use crate::invariants::{self, Violation};
 use crate::limits::SNAPSHOT_BYTES_MAX;
 use crate::state::FederationState;
 
-/// What everything of this crate begins with.
+/// Magic bytes of this crate's encodings.
 pub(crate) const MAGIC: &str = "SYFS";
 
-/// Raised whenever a command, an answer or the state changes its shape.
+/// Incremented whenever the format of a command, a reply or the state changes.
 pub(crate) const VERSION: u16 = 3;
 
-/// Why bytes are no state.
+/// Why bytes are not a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// They cannot be read.
+    /// They cannot be decoded.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// They can be read, but no sequence of commands leads there.
+    /// They decode to a state that no sequence of commands produces.
     #[error("the snapshot breaks {0}")]
     Impossible(#[from] Violation),
-    /// They can be read, but a model in them would have been refused.
+    /// They contain a model that would have been refused.
     #[error("the snapshot holds a model that no command may load: {0}")]
     Model(#[from] symphony_replicated::InvalidField),
 }
@@ -36,7 +36,7 @@ impl Enveloped for FederationState {
 }
 
 impl FederationState {
-    /// The whole state as bytes: equal states give equal bytes (invariant C6).
+    /// Encodes the whole state: equal states give equal bytes (invariant C6).
     ///
     /// # Panics
     /// If the state exceeded [`SNAPSHOT_BYTES_MAX`], which the limits on its parts rule out.
@@ -45,10 +45,10 @@ impl FederationState {
         envelope::encode(self).expect("the limits on its parts keep a state within the bytes of a snapshot")
     }
 
-    /// Reads what [`snapshot`](Self::snapshot) wrote, here or on another replica.
+    /// Decodes what [`snapshot`](Self::snapshot) wrote, here or on another replica.
     ///
     /// # Errors
-    /// If the bytes are anything else, or a state that commands cannot lead to.
+    /// If the bytes are anything else, or a state that commands cannot produce.
     pub fn restore(bytes: &[u8]) -> Result<Self, RestoreError> {
         let state: Self = envelope::decode(bytes)?;
         invariants::check(&state)?;
@@ -56,7 +56,7 @@ impl FederationState {
         Ok(state)
     }
 
-    /// A hash of the whole state, the same on every machine: FNV-1a of the snapshot, 64 bits.
+    /// A hash of the whole state, equal on every machine: FNV-1a of the snapshot, 64 bits.
     #[must_use]
     pub fn state_hash(&self) -> u64 {
         Fnv1a::default().over(&self.snapshot()).get()

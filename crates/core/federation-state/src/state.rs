@@ -1,4 +1,4 @@
-//! What a federation is.
+//! The state of a federation.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +9,7 @@ use symphony_types::OperationId;
 use crate::command::Cause;
 use crate::refusal::Outcome;
 
-/// Clusters, models, and where each model is.
+/// Clusters, models, and the home of each model.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct FederationState {
     pub(crate) applied_index: u64,
@@ -26,60 +26,60 @@ pub struct FederationState {
 pub struct Cluster {
     /// `host:port` of its scheduler replicas' control surfaces.
     pub control: Vec<String>,
-    /// What it has, by GPU kind.
+    /// Its GPUs by kind.
     pub kinds: BTreeMap<String, KindCapacity>,
-    /// A quorum of it answers.
+    /// Whether a quorum of it answers.
     pub reachable: bool,
-    /// Log index since which it does, or does not.
+    /// Log index since which it does or does not.
     pub since: u64,
 }
 
-/// What a cluster has of a kind of GPU.
+/// The GPUs of one kind in a cluster.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindCapacity {
     /// GPUs that take work.
     pub gpus: u32,
-    /// Their memory together, in bytes.
+    /// Their total memory in bytes.
     pub memory_bytes: u64,
 }
 
 /// A model, by its name.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// What clusters are asked to load; its sub-cluster is chosen anew for each of them.
+    /// The specification that clusters load; its sub-cluster is chosen for each of them.
     pub spec: ModelSpec,
-    /// Requests per second that it was said to need, in thousandths.
+    /// The requested rate, in thousandths of a request per second.
     pub wanted_mrps: u64,
-    /// The cluster it was said to begin in; empty: any.
+    /// The requested initial cluster; empty for any.
     pub first_home: String,
-    /// The operation that loaded it; the ids of what clusters are asked to do derive from it.
+    /// The operation that loaded it; the ids of commands to clusters are derived from it.
     pub operation: OperationId,
     /// Log index at which it was loaded.
     pub loaded_at: u64,
-    /// Where new requests go.
+    /// Its home: the target of new requests.
     pub home: Option<Home>,
-    /// Where it is going.
+    /// Its move, if any.
     pub moving: Option<Move>,
-    /// Clusters that may hold a copy which is to be let go of, with the log index since which.
+    /// Clusters that may hold a copy to be unloaded, with the log index since which.
     pub leftovers: BTreeMap<String, u64>,
-    /// It goes as soon as there is no copy left.
+    /// Whether it was removed: it is forgotten once no copy is left.
     pub unloading: bool,
-    /// Why it has no place, or none that answers; empty if it has one or nobody has looked yet.
+    /// Why it has no home that answers; empty if it has one or was not considered yet.
     pub unplaced: String,
 }
 
-/// Where a model is served.
+/// The home of a model.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Home {
     /// The cluster.
     pub cluster: String,
-    /// The sub-cluster it was loaded into; its cluster may have moved it since.
+    /// The sub-cluster that loaded it; its cluster may have moved it since.
     pub subcluster: String,
     /// Log index since which.
     pub since: u64,
 }
 
-/// The way of a model to another cluster: that one loads it, while its home serves.
+/// A move of a model to another cluster, which loads it while its home serves.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Move {
     /// The cluster.
@@ -88,51 +88,51 @@ pub struct Move {
     pub subcluster: String,
     /// Log index at which it began.
     pub since: u64,
-    /// Why.
+    /// The reason.
     pub cause: Cause,
 }
 
-/// Moves that began together. For people: nothing is decided by it.
+/// Moves that began together. For display only; no decision reads it.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Log index at which they began.
     pub id: u64,
-    /// Why.
+    /// The reason.
     pub cause: Cause,
-    /// Which.
+    /// The moves.
     pub moves: Vec<PlannedMove>,
 }
 
-/// A model that was to be elsewhere.
+/// A move of a model.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct PlannedMove {
     /// The model.
     pub model: String,
-    /// The cluster where it was at home, if it had one.
+    /// Its home at the time, if any.
     pub from: Option<String>,
-    /// The cluster to which it went.
+    /// The target cluster.
     pub to: String,
-    /// What became of it.
+    /// Its progress.
     pub progress: Progress,
 }
 
-/// What became of a move.
+/// The progress of a move.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Its target loads it.
+    /// Its target loads the model.
     UnderWay,
-    /// New requests go there since this log index.
+    /// Completed: new requests go there since this log index.
     Done(u64),
-    /// It ended where it was, and why.
+    /// Cancelled for this reason.
     GivenUp(String),
 }
 
-/// Something that changed.
+/// An event.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Log index.
     pub index: u64,
-    /// What, in words.
+    /// Its text.
     pub what: String,
 }
 
@@ -143,7 +143,7 @@ impl FederationState {
         self.applied_index
     }
 
-    /// Version of what requests are routed by (invariant F2).
+    /// Version of the routes (invariant F2).
     #[must_use]
     pub const fn plan(&self) -> u64 {
         self.plan
@@ -161,13 +161,13 @@ impl FederationState {
         &self.models
     }
 
-    /// What changed lately, newest last.
+    /// The latest events, newest last.
     #[must_use]
     pub const fn events(&self) -> &VecDeque<Event> {
         &self.events
     }
 
-    /// What operators asked for last, newest last.
+    /// The last operations, newest last.
     #[must_use]
     pub fn operations(&self) -> &[KeptOperation<Outcome>] {
         &self.operations
@@ -193,14 +193,14 @@ impl FederationState {
 }
 
 impl Model {
-    /// Whether the cluster is its home, or will be.
+    /// Whether the cluster is its home or its move's target.
     #[must_use]
     pub fn belongs_to(&self, cluster: &str) -> bool {
         self.home.as_ref().is_some_and(|home| home.cluster == cluster)
             || self.moving.as_ref().is_some_and(|moving| moving.to == cluster)
     }
 
-    /// Bytes that it takes in a snapshot beside its leftovers, within a few dozen.
+    /// Its bytes in a snapshot without leftovers, accurate to a few dozen.
     pub(crate) fn weight_bytes(&self) -> usize {
         self.spec.weight_bytes()
     }

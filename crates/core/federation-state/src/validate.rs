@@ -1,4 +1,4 @@
-//! What a command may say at all, whatever the state.
+//! Validation of commands without the state.
 
 use symphony_replicated::fields::{count, invalid, name, text};
 use symphony_replicated::{ADDRESS_BYTES_MAX, InvalidField};
@@ -28,7 +28,7 @@ pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
     }
 }
 
-/// What only commands that do not yet stand in the log are asked, as in a cluster.
+/// Checks only for commands that are not yet in the log, as in a cluster.
 pub(crate) fn new_command(new: &Command) -> Result<(), InvalidField> {
     command(new)?;
     match new {

@@ -6,61 +6,62 @@ use rand_xoshiro::rand_core::RngCore;
 use crate::instance::Instance;
 use crate::state::{State, Step};
 
-/// Moves between two looks at the temperature, the best division so far, and whether somebody wants the search to stop.
+/// Steps between updates of the temperature and the best division, and checks for a stop.
 pub(crate) const BLOCK: u64 = 4096;
 
-/// Steps in which a search cools at least.
+/// The least number of cooling steps of a search.
 const BLOCKS_LEAST: u64 = 128;
 
-/// Of 256 trials, so many swap two models instead of moving one: swaps keep sums almost as they are.
+/// Of 256 trials, this many swap two models instead of moving one: swaps keep the sums almost unchanged.
 const SWAPS_OF_256: u64 = 208;
-/// The share of one model's size by which a part may be off at first, and in the end: squared they are temperatures.
+/// The tolerated deviation of a part, as a share of one model's size, at the start and at the end; squared it is the
+/// temperature.
 const HOT: f64 = 0.3;
 const COLD: f64 = 1e-4;
-/// The same where a plan is in force: it is good but for what changed, and most of it should stay.
+/// The same with a plan in force: most of it is good and should stay.
 const WARM: f64 = 0.1;
 
-/// What breaking a limit by all of it weighs, in temperatures at the start.
+/// The weight of a limit violation by 100 %, in initial temperatures.
 const EXCESS_WEIGHT: f64 = 30.0;
 
-/// Where a search begins.
+/// The start of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// Anywhere.
+    /// Any division.
     Afresh,
-    /// At a plan in force, which most models should not leave.
+    /// The plan in force, which most models should not leave.
     Near,
 }
 
-/// What a search lowers.
+/// The objective of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
-    /// The sum of squared distances: cheap, and it feels every part.
+    /// The sum of squared distances: cheap to update and sensitive to every part.
     Squares,
-    /// Equation 4: in a small problem another division is best by it than by squares.
+    /// Equation 4: in a small problem its optimum differs from that of the squares.
     Furthest,
 }
 
-/// Random numbers of the search.
+/// The random numbers of the search.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(pub(crate) Xoshiro256PlusPlus);
 
 impl Dice {
-    /// One of `count`, which is below 2^32.
+    /// A number below `count`, which is below 2^32.
     #[inline]
     pub(crate) fn below(&mut self, count: usize) -> usize {
         (((self.0.next_u64() >> 32) * count as u64) >> 32) as usize
     }
 
-    /// One of `first` and one of `second`.
+    /// A member of `first` and one of `second`.
     #[inline]
     fn two_below(&mut self, first: usize, second: usize) -> (usize, usize) {
         let bits = self.0.next_u64();
         ((((bits >> 32) * first as u64) >> 32) as usize, (((bits & 0xffff_ffff) * second as u64) >> 32) as usize)
     }
 
-    /// An exponential number of mean 1, to within a few percent: the logarithm between two powers of two is taken as a
-    /// line. Only sums and products, which are the same on every machine; `ln` is not.
+    /// An exponential variate of mean 1, accurate to a few percent: the logarithm is interpolated linearly between
+    /// powers of two. Uses only sums and products, which are equal on every machine, unlike `ln`.
     #[inline]
     fn exponential(&mut self) -> f64 {
         let bits = self.0.next_u64() | 1;
@@ -71,7 +72,7 @@ impl Dice {
     }
 }
 
-/// The best division that was seen.
+/// The best division so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Best {
     pub(crate) excess: f64,
@@ -85,12 +86,12 @@ impl Best {
         Self { excess: settled(state.total_excess()), objective: state.balance().objective, part_of }
     }
 
-    /// The same, added up anew: sums that were carried along have rounding errors.
+    /// The same, summed anew, since incremental sums accumulate rounding errors.
     pub(crate) fn afresh(&self, start: &State<'_>) -> Self {
         Self::of(&start.with(&self.part_of))
     }
 
-    /// Keeps what is better: nearer to its limits, then more even.
+    /// Keeps the better one: the one closer to its limits, then the more even one.
     pub(crate) fn offer(&mut self, state: &State<'_>) {
         let excess = settled(state.total_excess());
         if excess > self.excess {
@@ -105,12 +106,12 @@ impl Best {
     }
 }
 
-/// What is left of an excess when rounding is taken off.
+/// An excess without the rounding error.
 pub(crate) fn settled(excess: f64) -> f64 {
     if excess > crate::state::SLACK { excess } else { 0.0 }
 }
 
-/// Equation 4, from the sums as they are, or as they would be after a step.
+/// Equation 4, for the present sums or those after a step.
 pub(crate) fn objective_with(state: &State<'_>, step: Option<Step>) -> f64 {
     let of = state.of;
     let after = step.map(|step| (step.from, step.to, state.filled_after(step)));
@@ -131,10 +132,10 @@ pub(crate) fn objective_with(state: &State<'_>, step: Option<Step>) -> f64 {
     rate + of.memory_weight * memory
 }
 
-/// Tries so many moves from where the state is, and returns the best division on the way.
+/// Runs the given number of steps from the present state and returns the best division on the way.
 ///
-/// The sum of squared distances decides, by the rule of Metropolis; what breaks a limit counts so much that only a hot
-/// search goes through it.
+/// Metropolis' rule on the sum of squared distances. Limit violations have such a weight that only a hot search accepts
+/// them.
 pub(crate) fn anneal(
     state: &mut State<'_>,
     moves: u64,
@@ -146,7 +147,7 @@ pub(crate) fn anneal(
     let mut best = Best::of(state);
     let block_moves = (moves / BLOCKS_LEAST).clamp(1, BLOCK);
     let blocks = moves.div_ceil(block_moves).max(1);
-    // What one model is of a part, of average size.
+    // The share of an average model in a part.
     let grain = of.parts as f64 / of.models as f64;
     let temperature = |share: f64| match goal {
         Goal::Squares => (share * grain) * (share * grain),
@@ -155,13 +156,13 @@ pub(crate) fn anneal(
     let mut heat = match (start, goal) {
         (Start::Near, _) => temperature(WARM),
         (Start::Afresh, Goal::Squares) => temperature(HOT),
-        // In a small problem one large model decides, and has to get past the others.
+        // In a small problem one large model decides, and must be able to pass the others.
         (Start::Afresh, Goal::Furthest) => largest(of),
     };
     let excess_weight = EXCESS_WEIGHT * heat;
     let cooling = root(temperature(COLD) / heat, blocks);
-    // What moves may cost grows as the search cools: a hot search would spend it all on noise, and a cold one needs it,
-    // since a swap of two models that have not moved yet is what it can place most exactly.
+    // The allowed cost of moves grows as the search cools: a hot search would spend all of it on noise, and a cold one
+    // needs it, since swaps of two unmoved models are its most precise steps.
     let most = state.cost_max;
     let all: f64 = of.cost.iter().sum();
     for block in 0..blocks {
@@ -184,7 +185,7 @@ pub(crate) fn anneal(
     best
 }
 
-/// What moving the largest model changes of equation 4, about.
+/// The approximate change of equation 4 by moving the largest model.
 fn largest(of: &Instance) -> f64 {
     let most = |amounts: &[f64], scale: &[f64]| {
         let amount = amounts.iter().copied().fold(0.0, f64::max);
@@ -193,8 +194,8 @@ fn largest(of: &Instance) -> f64 {
     most(&of.rate, &of.rate_scale) + of.memory_weight * most(&of.memory, &of.memory_scale)
 }
 
-/// The `count`-th root of `ratio`, which is between 0 and 1: by bisection, with products only, which are the same on
-/// every machine; `powf` is not.
+/// The `count`-th root of `ratio`, which is between 0 and 1: by bisection with products only, which are equal on every
+/// machine, unlike `powf`.
 fn root(ratio: f64, count: u64) -> f64 {
     let power = |base: f64| {
         let (mut result, mut square, mut left) = (1.0, base, count);
@@ -219,7 +220,8 @@ fn root(ratio: f64, count: u64) -> f64 {
 fn propose(state: &State<'_>, dice: &mut Dice) -> Option<Step> {
     let of = state.of;
     let (choice, place) = dice.two_below(256, of.models);
-    // With a bound on disruption most steps would only spend it: half of them begin at a model that has moved already.
+    // With a limit on disruption most steps would only spend it, so half of them start with a model that has already
+    // moved.
     let tight = state.cost_max.is_finite() && !state.displaced.is_empty();
     if tight && choice & 1 == 1 {
         return spend_again(state, dice);
@@ -235,7 +237,7 @@ fn propose(state: &State<'_>, dice: &mut Dice) -> Option<Step> {
     (from != to).then_some(Step { model, from, to, other })
 }
 
-/// A step of a model that is away from home: back home, or on to elsewhere, alone or against another one.
+/// A step of a model that is away from home: back home or to another part, alone or as a swap.
 fn spend_again(state: &State<'_>, dice: &mut Dice) -> Option<Step> {
     let of = state.of;
     let (choice, at) = dice.two_below(4, state.displaced.len());
@@ -250,7 +252,7 @@ fn spend_again(state: &State<'_>, dice: &mut Dice) -> Option<Step> {
     Some(Step { model, from, to, other })
 }
 
-/// By how much a step raises the sum of squares.
+/// The increase of the sum of squares by a step.
 #[inline]
 fn worse(state: &State<'_>, step: Step) -> f64 {
     let [from, to] = state.filled_after(step);

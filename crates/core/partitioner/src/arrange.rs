@@ -1,4 +1,4 @@
-//! Models and GPUs together, where GPUs come in processes: which models go to which part, and which processes.
+//! Places models and GPUs together, where GPUs belong to processes: which models and which processes go to which part.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::verify::{Violation, verify};
 /// used.
 const ROUNDS_MAX: usize = 16;
 
-/// GPUs of one process: they change parts together.
+/// The GPUs of one process, which change parts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// The part that it is in.
+    /// Its part.
     pub part: usize,
-    /// Whether its GPUs take work, and it may go elsewhere. One that does not still limits what its part can hold.
+    /// Whether its GPUs take work and it may move. Otherwise it still limits which models its part can hold.
     pub works: bool,
     /// Its GPUs.
     pub gpus: Vec<UnitGpu>,
@@ -30,27 +30,27 @@ pub struct Unit {
 /// A GPU of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitGpu {
-    /// Its name, which plans use.
+    /// Its name, used in plans.
     pub name: String,
-    /// Its kind's place in [`Problem::kinds`].
+    /// Index of its kind in [`Problem::kinds`].
     pub kind: usize,
     /// Its memory, in bytes.
     pub memory_bytes: u64,
 }
 
-/// Where models and units shall be.
+/// A placement of models and units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arranged {
-    /// The problem that the plan answers: every GPU belongs to the part that it shall be in, and what was set aside is
-    /// left out.
+    /// The problem that the plan answers: each GPU belongs to the target part of its unit, and models that were set
+    /// aside are left out.
     pub problem: Problem,
     /// The plan.
     pub plan: Plan,
     /// The part of each unit, in the order of the units.
     pub places: Vec<usize>,
-    /// Models that can be nowhere: they stay where they are.
+    /// Models that fit nowhere and stay where they are.
     pub set_aside: Vec<SetAside>,
-    /// What the moves of units cost, in the unit of C_max.
+    /// The cost of moving the units, in the unit of C_max.
     pub units_cost: f64,
 }
 
@@ -89,14 +89,14 @@ pub fn arrange(base: &Problem, units: &[Unit], previous: &Plan, budget: &Budget<
         reserve(&aside, &mut problem, &in_force);
         let mut solved = solve(&problem, Some(&in_force), budget);
         if solved.as_ref().is_ok_and(|plan| !fits(&aside, &unreserved, plan)) {
-            // Nothing is shared then.
+            // No limits are shared then.
             problem = unreserved;
             reserve(&aside, &mut problem, &Plan::default());
             solved = solve(&problem, Some(&in_force), budget);
         }
         let plan = match (solved, found) {
             (Ok(plan), _) => plan,
-            // What was found before is sound.
+            // The previous result is valid.
             (Err(_), Some(found)) => return Ok(found),
             (Err(unsolved), None) => return Err(unsolved),
         };
@@ -115,7 +115,7 @@ pub fn arrange(base: &Problem, units: &[Unit], previous: &Plan, budget: &Budget<
         units_cost += spent;
         left = left.map(|left| (left - spent).max(0.0));
         places = next;
-        // The models as they are, the units as they shall be: what stays if no further round is made.
+        // The present models and the new units: the result if there is no further round.
         let mut moved = arranged.problem;
         settle_parts(&mut moved, units, &places);
         reserve(&aside, &mut moved, &arranged.plan);
@@ -130,7 +130,7 @@ pub fn arrange(base: &Problem, units: &[Unit], previous: &Plan, budget: &Budget<
 }
 
 impl Arranged {
-    /// Everything that is wrong with it, judged from names and numbers alone, when `previous` was in force.
+    /// All violations in it, judged by names and numbers alone, with `previous` in force.
     #[must_use]
     pub fn verify(&self, units: &[Unit], previous: &Plan) -> Vec<Violation> {
         let mut found = verify(&self.problem, Some(previous), &self.plan);
@@ -162,7 +162,7 @@ impl Arranged {
         found
     }
 
-    /// Σ static + max dynamic of a part's models on a kind.
+    /// Σ static + max dynamic of a part's models on a GPU kind.
     fn held_bytes(&self, part: &crate::PartPlan, kind: usize) -> u64 {
         let models = self.problem.models.iter().filter(|model| part.models.contains(&model.name));
         let needs: Vec<_> = models.filter_map(|model| model.needs[kind].as_ref()).collect();
@@ -185,10 +185,10 @@ fn check(base: &Problem, units: &[Unit]) -> Result<(), Unsolved> {
     }
 }
 
-/// Gives parts the GPUs, kinds and memory of their units, and the shares that follow from them.
+/// Sets GPUs, kinds, memory and shares of the parts from their units.
 ///
-/// A part's share is what it would have if each kind were divided equally among the parts that have it: the same
-/// wherever the units are.
+/// A part's share assumes that each kind is divided equally among the parts that have it, so it does not depend on
+/// where the units are.
 fn settle_parts(problem: &mut Problem, units: &[Unit], places: &[usize]) {
     for (at, part) in problem.parts.iter_mut().enumerate() {
         let here = || units.iter().zip(places).filter(|&(_, &place)| place == at).flat_map(|(unit, _)| &unit.gpus);
@@ -217,17 +217,17 @@ fn settle_parts(problem: &mut Problem, units: &[Unit], places: &[usize]) {
     }
 }
 
-/// The units while they are distributed, for models that stay where a plan has them.
+/// The units during their distribution, with the models fixed.
 struct Fleet<'a> {
     units: &'a [Unit],
     places: Vec<usize>,
     /// Working GPUs by part and kind.
     counts: Vec<Vec<u32>>,
-    /// What the models of each part need of each kind, one by one; infinite where one cannot run.
+    /// The GPUs that each part's models need of each kind, one by one; infinite if a model cannot run there.
     needs: Vec<Vec<Vec<f64>>>,
-    /// Bytes that they take on a GPU of each kind; none if one cannot run there.
+    /// The bytes that they need on a GPU of each kind; `None` if a model cannot run there.
     held: Vec<Vec<Option<u64>>>,
-    /// What moving all models of the part would cost.
+    /// The cost of moving all models of the part.
     cost: Vec<f64>,
     kinds: Vec<Vec<usize>>,
     gain: f64,
@@ -276,7 +276,7 @@ impl<'a> Fleet<'a> {
         fleet
     }
 
-    /// How busy a part's GPUs are with those of a unit more, or less.
+    /// The load of a part with the GPUs of a unit added or removed.
     fn load(&self, part: usize, unit: Option<&Unit>, sign: i64) -> f64 {
         let change =
             |kind: usize| unit.map_or(0, |u| u.gpus.iter().filter(|gpu| gpu.kind == kind).count() as i64) * sign;
@@ -285,11 +285,11 @@ impl<'a> Fleet<'a> {
         self.needs[part].iter().map(|needs| load_of(counts.iter().copied(), |kind| needs[kind])).sum()
     }
 
-    /// Moves units to parts that have too few GPUs, until no move helps any of them. Returns what that costs.
+    /// Moves units to parts with too few GPUs until no move helps. Returns the cost.
     fn relieve(&mut self, left: Option<f64>) -> f64 {
         let mut spent = 0.0;
         let mut stuck = vec![false; self.counts.len()];
-        // Every move lessens the overload by a share; the bound is against rounding.
+        // Every move lessens the overload by a share; the limit guards against rounding.
         for _ in 0..4 * self.units.len() {
             let short = (0..stuck.len()).filter(|&part| !stuck[part]);
             let short = short.map(|part| (self.load(part, None, 0), part)).filter(|&(load, _)| load > LOAD_MAX);
@@ -309,8 +309,8 @@ impl<'a> Fleet<'a> {
         spent
     }
 
-    /// The unit that helps the part best, and what moving it costs: least overload is left, then fewest GPUs move, then
-    /// those that are missed least; of equals the last one, as when GPUs are given back.
+    /// The best unit for the part, and the cost of its move. Order: least remaining overload, fewest moved GPUs, least
+    /// loss for its old part; of equal ones the last, as when GPUs are released.
     fn helper(&self, to: usize, left: Option<f64>) -> Option<(usize, f64)> {
         let over = |load: f64| (load / LOAD_MAX - 1.0).max(0.0);
         let now = self.load(to, None, 0);
@@ -340,7 +340,7 @@ impl<'a> Fleet<'a> {
         best.map(|(_, at, cost)| (at, cost))
     }
 
-    /// Whether the unit can hold what is served there, and another one goes on with what it leaves.
+    /// Whether the unit can hold the part's models, and another unit keeps serving the models that it leaves.
     fn may_go(&self, at: usize, to: usize) -> bool {
         let (unit, from) = (&self.units[at], self.places[at]);
         let fits = unit.gpus.iter().all(|gpu| {
@@ -352,7 +352,7 @@ impl<'a> Fleet<'a> {
             all.filter(move |&(other, (of, &place))| other != at && of.works && of.part == from && place == from)
         };
         let kind_stays = |kind: usize| others().any(|(_, (of, _))| of.gpus.iter().any(|gpu| gpu.kind == kind));
-        // One that only passes through is not what its part was served by.
+        // A unit that only passes through did not serve its part.
         fits && (unit.part != from || unit.gpus.iter().all(|gpu| kind_stays(gpu.kind)))
     }
 }

@@ -1,8 +1,8 @@
-//! How even a division is: equations 4, 7 and 8, and the imbalance factor of section A.2.
+//! The evenness of a division: equations 4, 7 and 8, and the imbalance factor of section A.2.
 
 use serde::{Deserialize, Serialize};
 
-/// The balance of a plan. Everything is relative to what a part should have by its share, so there are no units.
+/// The balance of a plan. All numbers are relative to the parts' targets, so they have no units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Balance {
@@ -19,7 +19,7 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// From what each part has over what it should have: 1 is right.
+    /// From the ratios of actual to target; 1 is ideal.
     pub(crate) fn of(rate: &[f64], memory: &[f64], memory_weight: f64) -> Self {
         let (rate_deviation, rate_imbalance) = spread(rate);
         let (memory_deviation, memory_imbalance) = spread(memory);
@@ -28,7 +28,7 @@ impl Balance {
     }
 }
 
-/// The largest distance from 1, and (max − min)/avg where 1 is the average.
+/// The largest distance from 1, and (max − min)/avg with an average of 1.
 fn spread(filled: &[f64]) -> (f64, f64) {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for &part in filled {

@@ -1,4 +1,4 @@
-//! What a plan changes against another one.
+//! The difference between two plans.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,24 @@ use crate::plan::{Plan, total};
 use crate::problem::Problem;
 use crate::state::balance_of;
 
-/// The way from the plan in force to another one.
+/// The change from the plan in force to another one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
     /// Models that change parts, in the problem's order.
     pub moved_models: Vec<MovedModel>,
-    /// Models that had no part.
+    /// Models without a previous part.
     pub new_models: Vec<String>,
     /// Models that the problem no longer has.
     pub gone_models: Vec<String>,
     /// GPUs that change parts, in the problem's order.
     pub moved_gpus: Vec<MovedGpu>,
-    /// What the moves cost together (equation 11).
+    /// The total cost of the moves (equation 11).
     pub cost: f64,
     /// C_max.
     pub cost_max: Option<f64>,
-    /// How even the plan in force would be with today's rates; none if it lacks a model or has parts that are gone.
+    /// The balance of the plan in force at today's rates; `None` if it lacks a model or has unknown parts.
     pub before: Option<Balance>,
-    /// How even the new one is.
+    /// The balance of the new plan.
     pub after: Balance,
 }
 
@@ -36,11 +36,11 @@ pub struct Change {
 pub struct MovedModel {
     /// Its name.
     pub name: String,
-    /// The part it leaves.
+    /// The old part.
     pub from: String,
-    /// The part it goes to.
+    /// The new part.
     pub to: String,
-    /// What that costs; nothing if the part it leaves is gone.
+    /// The cost; zero if the old part no longer exists.
     pub cost: f64,
 }
 
@@ -49,9 +49,9 @@ pub struct MovedModel {
 pub struct MovedGpu {
     /// Its name.
     pub name: String,
-    /// The part it leaves.
+    /// The old part.
     pub from: String,
-    /// The part it goes to.
+    /// The new part.
     pub to: String,
 }
 
@@ -94,7 +94,7 @@ impl Change {
         }
     }
 
-    /// Whether nothing changes parts, comes or goes.
+    /// Whether the plans have the same models and GPUs in the same parts.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.moved_models.is_empty()
@@ -115,7 +115,7 @@ fn gpus_of(plan: &Plan) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-/// The part of each model by a plan; [`NOWHERE`] if the plan has none for it, or one that the problem does not know.
+/// The part of each model in a plan; [`NOWHERE`] if the plan has none, or one unknown to the problem.
 pub(crate) fn homes(problem: &Problem, plan: &Plan) -> Vec<u32> {
     let parts: BTreeMap<&str, u32> = (0..).zip(&problem.parts).map(|(at, part)| (part.name.as_str(), at)).collect();
     let models = models_of(plan);

@@ -1,9 +1,9 @@
-//! The largest dynamic memory in a part, while models come and go.
+//! The largest dynamic memory in each part, while models come and go.
 
-/// A set of models per part, asked for its member with the largest dynamic memory.
+/// A set of models per part with fast access to the largest dynamic memory.
 ///
-/// Models are numbered by rank, the largest first, and a part is a row of bits: the answer is the first bit that is
-/// set. A part of m/l models has it within the first l ranks or so, so the first word or two tell.
+/// Models are numbered by rank, the largest first, and a part is a row of bits: the first set bit is the answer. A part
+/// with m/l models has it among the first l ranks or so, in the first word or two.
 #[derive(Clone, Debug)]
 pub(crate) struct DynamicMax {
     words_per_part: usize,
@@ -14,7 +14,7 @@ pub(crate) struct DynamicMax {
 }
 
 impl DynamicMax {
-    /// Of models with this dynamic memory, none of them in a part yet.
+    /// For models with these dynamic memories, none of them in a part yet.
     pub(crate) fn new(dynamic: &[f64], parts: usize) -> Self {
         let mut model_at: Vec<u32> = (0..dynamic.len() as u32).collect();
         model_at.sort_by(|&a, &b| dynamic[b as usize].total_cmp(&dynamic[a as usize]).then(a.cmp(&b)));
@@ -27,7 +27,7 @@ impl DynamicMax {
         Self { words_per_part, bits: vec![0; words_per_part * parts], rank_of, dynamic }
     }
 
-    /// The largest of all models, wherever they are.
+    /// The largest of all models, in any part.
     pub(crate) fn most(&self) -> f64 {
         self.dynamic.first().copied().unwrap_or(0.0)
     }
@@ -45,7 +45,7 @@ impl DynamicMax {
         self.bits[part * self.words_per_part + rank / 64] ^= 1 << (rank % 64);
     }
 
-    /// The part's largest, with `without` left out and `with` put in.
+    /// The part's largest if `without` were removed and `with` added.
     pub(crate) fn largest(&self, part: usize, without: Option<usize>, with: Option<usize>) -> f64 {
         let there = self.first(part, without).map_or(0.0, |rank| self.dynamic[rank]);
         with.map_or(there, |model| there.max(self.dynamic[self.rank_of[model] as usize]))

@@ -1,14 +1,13 @@
-//! Every division within what moves may cost: a small problem needs no search.
+//! Exhaustive search within the limit of disruption: a small problem needs no heuristic.
 //!
-//! A search goes step by step, and gets caught where models gain only together, and C_max has no room for the step
-//! between. Where there are few divisions, all of them are looked at in the time that a search takes, and the best one
-//! is never missed.
+//! A stepwise search gets stuck where only joint moves help and C_max leaves no room for the step between. If there are
+//! few divisions, all can be evaluated in the time of a search, and the best one is never missed.
 
 use crate::anneal::{BLOCK, Best};
 use crate::state::{Outcome, State, Step};
 
-/// The best of all divisions that `start`, in which every model has a part, can become within its limit of disruption;
-/// none if that takes more than so many looks at a model and where it might go.
+/// The best division that `start`, in which every model has a part, can become within its limit of disruption; `None`
+/// if that takes more than the given number of evaluations of a model and a target.
 pub(crate) fn best_of_all(start: &State<'_>, looks_max: u64, stop: &dyn Fn() -> bool) -> Option<Best> {
     let mut looks = Looks { start, counted: 0, max: looks_max };
     looks.suffice(0, 1, start.cost).then(|| {
@@ -18,7 +17,7 @@ pub(crate) fn best_of_all(start: &State<'_>, looks_max: u64, stop: &dyn Fn() -> 
     })
 }
 
-/// Counts looks by what moves cost, so that a large problem loses no time.
+/// Counts evaluations by cost of moves, so that a large problem is rejected quickly.
 struct Looks<'s, 'a> {
     start: &'s State<'a>,
     counted: u64,
@@ -26,8 +25,8 @@ struct Looks<'s, 'a> {
 }
 
 impl Looks<'_, '_> {
-    /// Whether the rest of the looks is enough for so many divisions of the same cost, in which models from `first` on
-    /// may move.
+    /// Whether the remaining evaluations suffice for all divisions of this number and cost in which models from `first`
+    /// on may move.
     fn suffice(&mut self, first: usize, divisions: u64, cost: f64) -> bool {
         let start = self.start;
         for model in first..start.of.models {
@@ -42,7 +41,7 @@ impl Looks<'_, '_> {
     }
 }
 
-/// Divisions, each made from another one by moving one more model.
+/// Divisions, each made from another by moving one more model.
 struct Every<'s, 'a> {
     state: State<'a>,
     best: Best,
@@ -51,7 +50,7 @@ struct Every<'s, 'a> {
 }
 
 impl Every<'_, '_> {
-    /// Looks at all divisions in which some models from `first` on are elsewhere, each once; false after a stop.
+    /// Visits each division in which some models from `first` on have moved, once; returns false after a stop.
     fn with_moves_of(&mut self, first: usize) -> bool {
         for model in first..self.state.of.models {
             if self.state.cost_elsewhere(model, self.state.cost).is_none() {
@@ -115,7 +114,7 @@ mod tests {
         problem
     }
 
-    /// Every division in turn, each added up anew.
+    /// Every division in turn, each summed anew.
     fn least(start: &State<'_>) -> (f64, f64) {
         let divisions = (0..PARTS.pow(MODELS)).map(|number| {
             let part_of: Vec<u32> = (0..MODELS).map(|model| number / PARTS.pow(model) % PARTS).collect();
@@ -147,7 +146,7 @@ mod tests {
         }
     }
 
-    /// What a search is worth where this would take too long.
+    /// The value of the heuristic search where this one would take too long.
     #[test]
     fn a_search_of_more_divisions_finds_mostly_the_best() {
         let budget = Budget { moves: 400_000, seed: 1, should_stop: None };
@@ -166,7 +165,7 @@ mod tests {
             let best = best_of_all(&start, 1 << 24, &|| false).unwrap().afresh(&start);
             let found = solve(&problem, Some(&plan), &budget).unwrap().balance.objective;
             assert!(best.excess == 0.0 && found >= best.objective - 1e-9, "seed {seed}: {found} {best:?}");
-            // Less than a tenth better is not worth a move.
+            // An improvement below a tenth is not worth a move.
             if 0.9 * found > best.objective + 1e-9 {
                 missed.push((seed, found / best.objective));
             }
@@ -183,7 +182,7 @@ mod tests {
             [(f64::INFINITY, 1 << 20, false), (40.0, 1 << 20, false), (0.5, 1_000_000, false), (0.5, 1_500_000, true)]
         {
             let start = State::new(&of, home.clone(), cost_max).with(&home);
-            // A fifth of the models may move alone, each to 19 parts; with each the rest is looked at.
+            // A fifth of the models may move alone, each to 19 parts; for each the remaining cost is tried.
             assert_eq!(best_of_all(&start, looks_max, &|| true).is_some(), begins, "at most {cost_max}");
         }
         let middling = problem(1, PARTS, 10);

@@ -1,33 +1,33 @@
-//! Two parts divided anew, by many models at once: as even as no single move or swap makes them.
+//! Exchanges sets of models between two parts, which makes them more even than any single move or swap.
 //!
-//! A swap between two parts chooses among some thousands of differences of two models. A set of models that change
-//! sides chooses among millions, in the same time, if half of it is listed and looked up. Under a limit of disruption
-//! this is how models that have moved already are put to use: each of them may go to either side at no cost, or back
+//! A swap between two parts chooses among some thousand differences of two models. An exchange of sets chooses among
+//! millions in the same time: the sets of one side are listed, and the best counterpart is looked up. Under a limit of
+//! disruption it exploits the models that have moved already: each of them may be on either side at no cost, or return
 //! home, which pays for others.
 
 use crate::anneal::{Best, Dice};
 use crate::furthest::Extremes;
 use crate::state::{SLACK, State};
 
-/// Of so many models every set is tried.
+/// Of this many models every subset is tried.
 const ANY_MAX: usize = 10;
-/// Of so many more, none, one or two.
+/// Of this many further ones, at most two are added.
 const FEW_MAX: usize = 64;
-/// Looking up a set takes a part of the time that a trial of a move takes.
+/// Looking up a set takes this share of the time of a trial move.
 const LOOKS_PER_MOVE: u64 = 2;
-/// Only what lowers equation 4 by this share of it is a gain; less is rounding.
+/// The least relative improvement of equation 4; less is rounding.
 const GAIN_LEAST: f64 = 1e-6;
-/// All of C_max is worth so much of equation 4: what costs more has to be better by its share.
+/// The value of all of C_max in units of equation 4: a costlier exchange must be better in proportion.
 const COST_WEIGHT: f64 = 1.0;
 
-/// What goes from the first of two parts to the second if a model, or a set of them, changes sides.
+/// The amounts that change from the first part to the second if a model or set changes sides.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shift {
     rate: f64,
     memory: f64,
-    /// Of moves, less what comes home.
+    /// Cost of moves, less that of models that return home.
     cost: f64,
-    /// The models: places in a list as bits, or two of them, counted from 1.
+    /// The models: positions in a list as bits, or two positions counted from 1.
     which: u32,
 }
 
@@ -42,20 +42,20 @@ impl Shift {
     }
 }
 
-/// What an exchange has to reach.
+/// The requirements on an exchange.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// Equation 4 is below this afterwards.
+    /// Equation 4 must be below this afterwards.
     below: f64,
-    /// It costs this at most; negative if something is to come home.
+    /// The largest cost; negative if models must return home.
     cost_max: f64,
 }
 
-/// Exchanges models of the part that is furthest off and another one as long as that lowers equation 4, for so many
-/// moves' time.
+/// Exchanges models between the part that is furthest off and another one as long as that lowers equation 4, for the
+/// time of the given number of moves.
 ///
-/// Where nothing does, and moves cost, models of any two parts come home if that makes nothing worse, and what they
-/// give back of C_max is spent where it gains.
+/// If nothing does and moves have a cost, models of any two parts return home where that makes nothing worse, and the
+/// freed part of C_max is spent where it helps most.
 pub(crate) fn exchange(state: &mut State<'_>, moves: u64, dice: &mut Dice, stop: &dyn Fn() -> bool) -> Best {
     let parts = state.of.parts;
     let mut best = Best::of(state);
@@ -86,7 +86,7 @@ pub(crate) fn exchange(state: &mut State<'_>, moves: u64, dice: &mut Dice, stop:
     best
 }
 
-/// How much is left to be looked at, who may end it before, and lists that are used again.
+/// The remaining work, the stop condition, and reused lists.
 struct Search<'a> {
     left: u64,
     stop: &'a dyn Fn() -> bool,
@@ -98,7 +98,7 @@ impl Search<'_> {
         self.left == 0 || (self.stop)()
     }
 
-    /// Makes the best exchange between two parts, if there is one as asked for that breaks no limit.
+    /// Makes the best exchange between two parts that meets the requirements and violates no limit.
     fn attempt(
         &mut self,
         state: &mut State<'_>,
@@ -126,8 +126,7 @@ impl Search<'_> {
     }
 }
 
-/// Sets of models of two parts that may change sides: every set of those that cost nothing, and with them up to two
-/// others.
+/// Sets of models of two parts that may change sides: every subset of those that cost nothing, plus up to two others.
 #[derive(Debug, Default)]
 struct Lists {
     members: Vec<u32>,
@@ -174,7 +173,7 @@ impl Lists {
                 let with = self.any[at].and(Shift { which: 1 << bit, ..one });
                 self.any.push(with);
             }
-            // Two runs in order, which are merged.
+            // Merges two sorted runs.
             self.any.sort_by(|a, b| a.rate.total_cmp(&b.rate));
         }
         self.few.clear();
@@ -200,7 +199,7 @@ impl Lists {
     }
 }
 
-/// Two parts, and what is asked of an exchange between them.
+/// Two parts, and the requirements on an exchange between them.
 struct Pair<'a> {
     state: &'a State<'a>,
     parts: (usize, usize),
@@ -209,20 +208,19 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// The sets of both lists that together are best.
+    /// The best combination of a set of each list.
     fn best(&self, lists: &Lists, looks: &mut u64) -> Option<(u32, u32)> {
         let weight = self.state.of.memory_weight;
         let cost_max = self.state.cost_max;
         let bounded = cost_max.is_finite() && cost_max > 0.0;
         let price = if bounded { COST_WEIGHT * self.furthest.objective / cost_max } else { 0.0 };
         let least_cost = lists.any.iter().map(|shift| shift.cost).fold(0.0, f64::min);
-        // What the other parts leave of what equation 4 may be.
+        // The part of the allowed equation 4 that the other parts leave.
         let rate_max = self.asked.below - weight * self.furthest.memory.beside(self.parts.0, self.parts.1);
         let (mut best, mut found) = (f64::INFINITY, None);
         for few in &lists.few {
             *looks += 1;
-            // Nor can it be better than the best so far if its rate alone takes what that leaves, with the least that
-            // it may cost.
+            // It cannot beat the best one so far either if its rate alone uses up the allowance at the least cost.
             let (low, high) = self.rate_within(rate_max.min(best - price * (least_cost + few.cost)));
             let from = lists.any.partition_point(|any| any.rate + few.rate < low);
             for any in lists.any[from..].iter().take_while(|any| any.rate + few.rate <= high) {
@@ -242,7 +240,8 @@ impl Pair<'_> {
         found
     }
 
-    /// How much rate may go from the first part to the second so that both are within `width` of what they should have.
+    /// The range of rate to transfer from the first part to the second such that both are within `width` of their
+    /// targets.
     fn rate_within(&self, width: f64) -> (f64, f64) {
         let (state, (a, b)) = (self.state, self.parts);
         let (a_scale, b_scale) = (state.of.rate_scale[a], state.of.rate_scale[b]);
@@ -251,7 +250,7 @@ impl Pair<'_> {
         (low, high)
     }
 
-    /// How far off the two parts are at the most after it.
+    /// The largest deviation of the two parts after it.
     #[inline]
     fn off_after(&self, shift: Shift) -> (f64, f64) {
         let (state, (a, b)) = (self.state, self.parts);
@@ -330,7 +329,7 @@ mod tests {
         }
     }
 
-    /// Half as even, and what comes home pays for that. The first list alone says nothing of it.
+    /// Half as even, paid for by models that return home. The first list alone does not show it.
     #[test]
     fn a_set_of_the_second_list_that_comes_home_is_not_passed_over() {
         let problem = problem(2, &[(60, 100), (40, 100)]);
@@ -345,7 +344,7 @@ mod tests {
         assert_eq!(pair.best(&lists, &mut 0), Some((0, 2)));
     }
 
-    /// Sets that come home stand in either list.
+    /// Sets of returning models are in either list.
     #[test]
     fn no_pair_of_sets_is_better_than_the_one_that_is_found() {
         let mut homecomings = 0;
@@ -394,7 +393,7 @@ mod tests {
         let mut problem = problem(2, &[(10, 100), (10, 100), (20, 50), (30, 50)]);
         problem.parts[0].rate_max_rps = 30.0;
         let of = Instance::new(&problem);
-        // Even parts would have 35 each.
+        // The ideal is 35 each.
         for stopped in [false, true] {
             let mut state = State::new(&of, vec![NOWHERE; 4], f64::INFINITY).with(&[0, 1, 0, 1]);
             let best = exchange(&mut state, 1_000, &mut dice(1), &|| stopped);

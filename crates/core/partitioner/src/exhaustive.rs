@@ -1,4 +1,4 @@
-//! Every division of a tiny problem: an oracle that nobody has to trust.
+//! Exhaustive search of a tiny problem: an oracle for tests that is simple enough to trust.
 
 use crate::change::homes;
 use crate::explain;
@@ -10,7 +10,7 @@ use crate::solve::left_of;
 use crate::state::{SLACK, balance_of};
 use crate::unsolved::Unsolved;
 
-/// Divisions that are looked at; 4^10 are about a million.
+/// The most divisions; 4^10 are about a million.
 pub const DIVISIONS_MAX: u64 = 1 << 21;
 
 /// The best division: the part of each model, and its objective (equation 4 over R̄).
@@ -22,11 +22,11 @@ pub struct Optimum {
     pub objective: f64,
 }
 
-/// The division with the least objective of all that keep equations 5, 6 and 11; none if no division does. GPUs are
-/// left out: they follow the models.
+/// The best division that satisfies equations 5, 6 and 11; `None` if there is none. GPUs are left out: they follow the
+/// models.
 ///
 /// # Errors
-/// [`Unsolved::Bad`] if the problem makes no sense or has more than [`DIVISIONS_MAX`] divisions.
+/// [`Unsolved::Bad`] if the problem is invalid or has more than [`DIVISIONS_MAX`] divisions.
 pub fn optimum(problem: &Problem, previous: Option<&Plan>) -> Result<Option<Optimum>, Unsolved> {
     problem.check()?;
     let of = Instance::new(problem);

@@ -1,4 +1,4 @@
-//! Proofs that there is no plan, and words for a search that found none.
+//! Proofs of infeasibility, and explanations of an unsuccessful search.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use crate::problem::Problem;
 use crate::state::{SLACK, State};
 use crate::unsolved::{Limit, Reason, Unsolved, list, megabytes};
 
-/// Models that a reason names.
+/// The most models named in a reason.
 const LARGEST_SHOWN: usize = 3;
-/// Sets of parts to which models are confined that are looked at: each is compared with all others.
+/// The most sets of parts, to which models are confined, that are compared with each other.
 const CONFINED_MAX: usize = 64;
 
-/// What proves at once that there is no plan.
+/// Looks for a direct proof that there is no plan.
 ///
 /// # Errors
-/// [`Unsolved::Infeasible`] with every proof that was found.
+/// [`Unsolved::Infeasible`] with every proof found.
 pub(crate) fn hopeless(problem: &Problem, of: &Instance) -> Result<(), Unsolved> {
     let nowhere = (0..of.models).filter(|&model| (0..of.parts).all(|part| !of.allows(model, part)));
     let mut reasons: Vec<_> = nowhere.map(|model| no_part(problem, model)).collect();
@@ -77,13 +77,13 @@ fn words(problem: &Problem, model: usize, part: usize, barred: &Barred) -> Strin
     }
 }
 
-/// Models that are confined to some parts, and ask for more than these have: pins, kinds, or simply everything.
+/// Models that are confined to some parts by pins, kinds or otherwise, and need more than these have.
 fn too_much(problem: &Problem, of: &Instance) -> Vec<Reason> {
     let mut confined: BTreeMap<Vec<bool>, Vec<usize>> = BTreeMap::new();
     for model in 0..of.models {
         confined.entry(of.allowed[model * of.parts..][..of.parts].to_vec()).or_default().push(model);
     }
-    // Few parts first: there the cause is most likely.
+    // Small sets first: the cause is most likely there.
     let mut sets: Vec<_> = confined.keys().collect();
     sets.sort_by_key(|set| set.iter().filter(|&&in_it| in_it).count());
     let everywhere = vec![true; of.parts];
@@ -152,7 +152,7 @@ fn largest(problem: &Problem, models: &[usize], amounts: &[f64]) -> Vec<(String,
     first.map(|model| (problem.models[model].name.clone(), amounts[model])).collect()
 }
 
-/// The limit of rate or memory that a division breaks by most, relative to it; none if it keeps them all.
+/// The limit of rate or memory with the largest relative violation; `None` if there is no violation.
 pub(crate) fn worst(problem: &Problem, of: &Instance, part_of: &[u32]) -> Option<Reason> {
     let state = State::new(of, vec![crate::instance::NOWHERE; of.models], f64::INFINITY).with(part_of);
     let mut worst: Option<(f64, Reason)> = None;

@@ -1,10 +1,10 @@
-//! Which problem a plan answers.
+//! Identifies the problem that a plan answers.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A hash of a problem (FNV-1a, 64 bits): the same on every machine and in every release.
+/// A hash of a problem (FNV-1a, 64 bits), equal on every machine and in every release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fingerprint(u64);
 
@@ -27,7 +27,7 @@ impl Fingerprint {
         self.number(number.to_bits())
     }
 
-    /// The length goes first, so that two texts are not one.
+    /// The length goes first, so that different sequences of texts differ.
     #[must_use]
     pub(crate) fn text(self, text: &str) -> Self {
         self.number(text.len() as u64).bytes(text.as_bytes())
@@ -40,7 +40,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-// As text: many programs read JSON numbers as floats, which have no room for 64 bits.
+// As text: many programs parse JSON numbers as floats, which cannot hold 64 bits.
 impl Serialize for Fingerprint {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -1,11 +1,11 @@
-//! The parts that are furthest off: what equation 4 is made of.
+//! The parts with the largest deviation, which determine equation 4.
 
 use crate::state::State;
 
-/// The parts that are furthest off, in one resource.
+/// The parts with the largest deviation in one resource.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Furthest {
-    /// Distance and part; three, so that one is left when both parts of a step are among them.
+    /// Deviation and part; three, so that one remains when both parts of a step are among them.
     off: [(f64, usize); 3],
 }
 
@@ -26,17 +26,17 @@ impl Furthest {
         Self { off }
     }
 
-    /// The largest distance.
+    /// The largest deviation.
     pub(crate) fn distance(&self) -> f64 {
         self.off[0].0
     }
 
-    /// The part that is so far off.
+    /// The part with the largest deviation.
     pub(crate) fn part(&self) -> usize {
         self.off[0].1
     }
 
-    /// The largest distance if `a` and `b` leave.
+    /// The largest deviation without `a` and `b`.
     pub(crate) fn beside(&self, a: usize, b: usize) -> f64 {
         self.off.iter().find(|&&(_, part)| part != a && part != b).map_or(0.0, |&(distance, _)| distance.max(0.0))
     }
@@ -59,7 +59,7 @@ impl Extremes {
         Self { rate, memory, objective: rate.distance() + state.of.memory_weight * memory.distance() }
     }
 
-    /// Equation 4 if parts `a` and `b` were so far off in rate and in memory.
+    /// Equation 4 if parts `a` and `b` had these deviations in rate and memory.
     #[inline]
     pub(crate) fn objective_with(&self, (a, b): (usize, usize), (rate, memory): (f64, f64), memory_weight: f64) -> f64 {
         self.rate.beside(a, b).max(rate) + memory_weight * self.memory.beside(a, b).max(memory)

@@ -3,19 +3,19 @@
 use symphony_scheduler::{DataDelay, target_batch};
 use symphony_types::{LatencyProfile, Nanos};
 
-/// What a model needs of one kind of GPU.
+/// A model's need of one GPU kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuNeed {
     /// The largest batch b with (1 + 1/N)·ℓ(b) within the SLO (equation 2).
     pub batch: u32,
-    /// N = rate·ℓ(b)/b, the GPUs that this keeps busy (equation 3): a fraction, since models share GPUs.
+    /// N = rate·ℓ(b)/b, the number of busy GPUs (equation 3): fractional, since models share GPUs.
     pub gpus: f64,
 }
 
-/// The need at `rate_rps` requests per second within `slo`, which is the time left for gathering and running a batch.
+/// The need at `rate_rps` requests per second within `slo`, the time for gathering and running a batch.
 ///
-/// N staggered GPUs start a batch every ℓ(b)/N, which by equation 3 is b/rate: the time in which the next batch
-/// gathers. `None` if not even one request can be answered in time.
+/// N staggered GPUs start a batch every ℓ(b)/N = b/rate (equation 3), the time in which the next batch gathers. `None`
+/// if not even one request can be answered in time.
 #[must_use]
 pub fn gpu_need(profile: &LatencyProfile, rate_rps: f64, slo: Nanos) -> Option<GpuNeed> {
     if profile.latency(1) > slo {

@@ -1,4 +1,4 @@
-//! GPUs go where the models are: as many as their needs ask for, and as few as possible to another part.
+//! Distributes GPUs by the needs of the models, with as few changes of parts as possible.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use crate::instance::{Instance, load_of};
 use crate::plan::Plan;
 use crate::problem::Problem;
 
-/// GPUs by part and kind, in the problem's order. One whose kind no part may have is left out.
+/// GPUs by part and kind, in the problem's order. A GPU whose kind no part may have is left out.
 pub(crate) type Gpus = Vec<Vec<Vec<usize>>>;
 
-/// What the distribution knows of a part.
+/// A part during the distribution.
 struct Part {
     /// GPUs that its models need, by kind.
     needed: Vec<f64>,
@@ -24,7 +24,7 @@ impl Part {
         self.load_with(None, 0)
     }
 
-    /// How busy its GPUs are with one more, or one less, of a kind.
+    /// The load of its GPUs with one more, or one less, of a kind.
     fn load_with(&self, kind: Option<usize>, change: i64) -> f64 {
         let count = |own: usize| match kind {
             Some(kind) if kind == own => (i64::from(self.counts[own]) + change).max(0) as u32,
@@ -32,7 +32,7 @@ impl Part {
         };
         let none = (0..self.counts.len()).all(|own| count(own) == 0);
         if none {
-            // Models that nobody asks for want to be somewhere too.
+            // Models without requests need a place, too.
             return if self.has_models { f64::INFINITY } else { 0.0 };
         }
         load_of((0..self.counts.len()).map(count), |kind| self.needed[kind])
@@ -43,10 +43,9 @@ impl Part {
     }
 }
 
-/// Distributes the GPUs. Those that belong to a part stay there, those that the plan in force has somewhere stay there
-/// too; new ones go one by one to the part whose GPUs are busiest. Then, while a part has too few, it gets one from
-/// where it is missed least, as long as that makes the busier of the two less busy. From what comes out the same rules
-/// move nothing.
+/// Distributes the GPUs. GPUs that belong to a part or that the plan in force has in a part stay there; new ones go one
+/// by one to the part with the highest load. Then, while a part has too few, it gets one from the part that misses it
+/// least, as long as the larger of the two loads falls. Applied to their own result, the rules move nothing.
 pub(crate) fn distribute(problem: &Problem, instance: &Instance, models: &[u32], previous: Option<&Plan>) -> Gpus {
     let mut parts: Vec<Part> = problem
         .parts
@@ -82,7 +81,7 @@ pub(crate) fn distribute(problem: &Problem, instance: &Instance, models: &[u32],
         part_of.push(part);
     }
 
-    // Kinds that few parts may have first, since the others can make up for it.
+    // Kinds that few parts may have go first, since the others can compensate.
     let takers = |kind: usize| (0..problem.parts.len()).filter(|&part| problem.part_has_kind(part, kind)).count();
     let mut open: Vec<usize> = (0..problem.gpus.len()).filter(|&gpu| part_of[gpu].is_none()).collect();
     let takers_of: Vec<usize> = (0..problem.kinds.len()).map(takers).collect();
@@ -109,9 +108,9 @@ pub(crate) fn distribute(problem: &Problem, instance: &Instance, models: &[u32],
     gpus
 }
 
-/// Moves GPUs to parts that have too few, until no move helps any of them.
+/// Moves GPUs to parts with too few until no move helps.
 fn relieve(problem: &Problem, parts: &mut [Part], part_of: &mut [Option<usize>]) {
-    // GPUs that may move, by part and kind; the last ones go first, as they do when GPUs are given back.
+    // GPUs that may move, by part and kind; the last ones go first, as when GPUs are released.
     let mut movable: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for (gpu, of) in problem.gpus.iter().enumerate().filter(|(_, of)| of.part.is_none()) {
         if let Some(part) = part_of[gpu] {
@@ -119,7 +118,7 @@ fn relieve(problem: &Problem, parts: &mut [Part], part_of: &mut [Option<usize>])
         }
     }
     let mut stuck = vec![false; parts.len()];
-    // Every move lowers the larger of two loads, so none comes twice; the bound is against rounding.
+    // Every move lowers the larger of two loads, so no state repeats; the limit guards against rounding.
     for _ in 0..4 * problem.gpus.len() + parts.len() {
         let short = (0..parts.len()).filter(|&part| !stuck[part] && parts[part].load() > 1.0);
         let Some(busiest) = short.max_by(|&a, &b| parts[a].load().total_cmp(&parts[b].load()).then(b.cmp(&a))) else {

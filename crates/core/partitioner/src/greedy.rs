@@ -1,10 +1,9 @@
-//! The first division: large models first, each to where it fits best (longest processing time, in two resources).
+//! The initial division: large models first, each to the best part (longest processing time first, in two resources).
 
 use crate::instance::NOWHERE;
 use crate::state::State;
 
-/// Places every model that is nowhere. Those that few parts may have go first, since nothing else can make room for
-/// them.
+/// Places every unplaced model. Models that few parts may have go first, since only they depend on that room.
 pub(crate) fn place(state: &mut State<'_>) {
     let of = state.of;
     let (rate, memory): (f64, f64) = (of.rate.iter().sum(), of.memory.iter().sum());
@@ -22,8 +21,7 @@ pub(crate) fn place(state: &mut State<'_>) {
         let mut best: Option<(f64, f64, usize)> = None;
         for part in (0..of.parts).filter(|&part| of.allows(model, part)) {
             let excess = state.excess_with(part, None, Some(model)) - state.excess[part];
-            // Half of what the sum of squares grows by, so that the growth of a large model counts as much as what is
-            // there.
+            // Half of the growth of the sum of squares, so that the model's own size counts as much as what is there.
             let (full, held) = state.filled(part);
             let (more, wider) = (of.rate[model], of.memory[model]);
             let grows = part_of(rate, more) * (full + 0.5 * more * of.rate_scale[part])

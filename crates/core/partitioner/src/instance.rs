@@ -1,10 +1,10 @@
-//! A problem as dense numbers: what the search computes with.
+//! A problem as dense numbers, for the search.
 
 use crate::gpu_need::gpu_need;
 use crate::problem::{Pin, Problem};
 
-/// The share of a part's own GPUs that its models may keep busy: equation 3 knows neither the arrivals' chance nor what
-/// a control delay costs, and the autoscaler keeps the same reserve.
+/// The share of a part's own GPUs that its models may keep busy: equation 3 ignores random arrivals and control delays,
+/// and the autoscaler keeps the same reserve.
 pub const LOAD_MAX: f64 = 0.95;
 
 /// A model without a part.
@@ -20,9 +20,9 @@ pub(crate) struct Instance {
     pub(crate) rate: Vec<f64>,
     /// s_i, the largest over the kinds, in bytes.
     pub(crate) memory: Vec<f64>,
-    /// 1 over what each part should have of the rate; 0 if there is no rate at all.
+    /// 1 / (each part's target rate); 0 if there is no rate at all.
     pub(crate) rate_scale: Vec<f64>,
-    /// The same of static memory.
+    /// The same for static memory.
     pub(crate) memory_scale: Vec<f64>,
     /// R_max by part.
     pub(crate) rate_max: Vec<f64>,
@@ -32,13 +32,13 @@ pub(crate) struct Instance {
     pub(crate) held: Vec<Vec<f64>>,
     /// Dynamic memory by kind and model.
     pub(crate) dynamic: Vec<Vec<f64>>,
-    /// GPUs that each model needs, by kind and model (equations 2 and 3); infinite where it cannot run.
+    /// GPUs that each model needs, by kind and model (equations 2 and 3); infinite if it cannot run there.
     pub(crate) gpus: Vec<Vec<f64>>,
-    /// For parts with GPUs of their own: the share that each model keeps busy of what may be, [`LOAD_MAX`].
+    /// For parts with their own GPUs: the share of the allowed load, [`LOAD_MAX`], that each model causes.
     pub(crate) load: Vec<Option<Vec<f64>>>,
     /// By model and part.
     pub(crate) allowed: Vec<bool>,
-    /// What moving each model costs.
+    /// The cost of moving each model.
     pub(crate) cost: Vec<f64>,
 }
 
@@ -123,7 +123,7 @@ impl Instance {
     }
 }
 
-/// Why the model cannot be in the part, even alone; none if it can.
+/// Why the model cannot be in the part even alone; `None` if it can.
 pub(crate) fn barred(problem: &Problem, model: usize, part: usize) -> Option<Barred> {
     let (of, place) = (&problem.models[model], &problem.parts[part]);
     match of.pin {
@@ -164,8 +164,8 @@ pub(crate) fn own_gpus(problem: &Problem) -> Vec<Vec<u32>> {
     own
 }
 
-/// The share of so many GPUs by kind that a need by kind keeps busy: where there are several kinds, each takes the part
-/// of the requests that suits its number and its speed, so that all are equally busy.
+/// The load of these GPUs by kind at this need by kind. With several kinds, each takes the share of requests that makes
+/// all equally busy.
 pub(crate) fn load_of(counts: impl Iterator<Item = u32>, need: impl Fn(usize) -> f64) -> f64 {
     let (mut served, mut asked) = (0.0, false);
     for (kind, count) in counts.enumerate() {

@@ -1,9 +1,9 @@
-//! Which models go to which part: sub-clusters of a cluster, or clusters of a federation (seed 000, section 4.7 and
+//! Divides models among parts: sub-clusters of a cluster, or clusters of a federation (seed 000, section 4.7 and
 //! Appendix A).
 //!
-//! [`solve()`] takes a problem, the plan in force and a budget, and returns a plan or says in words why there is none.
-//! [`verify()`] judges a plan without knowing how it was made. [`exhaustive`] and [`milp`] are the exact ways: the
-//! first for tiny problems, the second for a solver of mixed-integer programs that somebody else brings.
+//! [`solve()`] takes a problem, the plan in force and a budget, and returns a plan or explains why there is none.
+//! [`verify()`] checks a plan independently of the solver. [`exhaustive`] and [`milp`] are exact: the first for tiny
+//! problems, the second as input for an external solver of mixed-integer programs.
 //!
 //! Pure: budgets are counted in moves of the search, not in time, so equal inputs give equal plans.
 

@@ -1,4 +1,4 @@
-//! The same problem as a mixed-integer linear program, equations 4 to 11, for a solver that somebody else brings.
+//! The problem as a mixed-integer linear program, equations 4 to 11, for an external solver.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::problem::Problem;
 use crate::solve::left_of;
 use crate::unsolved::Unsolved;
 
-/// What a part's overload of its own GPUs weighs: above any objective, so that it comes first, as in the search.
+/// The weight of a part's overload of its own GPUs: above any objective, so that it has priority, as in the search.
 const OVERLOAD_WEIGHT: f64 = 1e3;
-/// How far from 0 or 1 a solver may leave an x_ij (equation 10).
+/// The tolerated distance of a solver's x_ij from 0 or 1 (equation 10).
 const INTEGRAL_WITHIN: f64 = 1e-4;
 
 /// A program: minimise Σ cost·x with every column and every row within its bounds.
@@ -23,22 +23,22 @@ pub struct Milp {
     pub rows: Vec<Row>,
     models: usize,
     parts: usize,
-    /// Places in the groups of parts that are alike, in the order in which models may come into them.
+    /// Positions within the groups of interchangeable parts, in the order in which models may enter them.
     alike: Vec<Vec<usize>>,
-    /// Models in the order by which parts that are alike are told apart.
+    /// Models in the order that breaks the symmetry of interchangeable parts.
     order: Vec<usize>,
 }
 
 /// A variable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Column {
-    /// Its factor in what is minimised.
+    /// Its coefficient in the objective.
     pub cost: f64,
     /// Its least value.
     pub lower: f64,
     /// Its largest value.
     pub upper: f64,
-    /// Whether it has to be a whole number.
+    /// Whether it is an integer.
     pub integer: bool,
 }
 
@@ -54,14 +54,14 @@ pub struct Row {
 }
 
 impl Milp {
-    /// The program of a problem. Amounts are relative to the average, as in [`Balance`](crate::Balance), so the value
-    /// of an optimum is its objective there.
+    /// The program of a problem. Amounts are relative to the average, as in [`Balance`](crate::Balance), so the optimal
+    /// value is the objective there.
     ///
-    /// Parts that are alike can be exchanged for each other; without a plan in force the t-th largest model is kept to
-    /// the first t of them, which loses no solution up to their names.
+    /// Some parts may be interchangeable. Without a plan in force the t-th largest model is then limited to the first t
+    /// of them, which loses no solution up to renaming.
     ///
     /// # Errors
-    /// [`Unsolved::Bad`] if the problem makes no sense.
+    /// [`Unsolved::Bad`] if the problem is invalid.
     pub fn new(problem: &Problem, previous: Option<&Plan>) -> Result<Self, Unsolved> {
         problem.check()?;
         let of = Instance::new(problem);
@@ -151,7 +151,7 @@ impl Milp {
                     rows.push(Row { lower: 1.0, upper: f64::INFINITY, terms: below });
                 }
             }
-            // A part's own GPUs, as far as they go.
+            // The load of a part's own GPUs.
             if let Some(load) = &of.load[part] {
                 let over = self.columns.len();
                 self.columns.push(Column { cost: OVERLOAD_WEIGHT, lower: 0.0, upper: f64::INFINITY, integer: false });
@@ -171,8 +171,8 @@ impl Milp {
         self.rows = rows;
     }
 
-    /// Values of all columns for a division, for a solver to begin with. Parts that are alike are renamed to what the
-    /// program allows.
+    /// Values of all columns for a division, as a solver's start. Interchangeable parts are renamed to satisfy the
+    /// symmetry constraints.
     #[must_use]
     pub fn start(&self, division: &[usize]) -> Vec<f64> {
         let mut names: Vec<usize> = (0..self.parts).collect();
@@ -194,7 +194,8 @@ impl Milp {
         for (model, &part) in division.iter().enumerate() {
             values[self.x(model, names[part])] = 1.0;
         }
-        // The other columns are the least that the rows leave them: each such row holds one of them with factor ±1.
+        // The other columns have the least value that the rows allow: each such row has one of them with coefficient
+        // ±1.
         let integers = self.models * self.parts;
         for row in &self.rows {
             let Some(&(column, factor)) = row.terms.iter().find(|&&(column, _)| column >= integers) else { continue };
@@ -207,10 +208,10 @@ impl Milp {
         values
     }
 
-    /// The division that a solver's values stand for.
+    /// The division in a solver's values.
     ///
     /// # Errors
-    /// If a model has not exactly one part (equations 9 and 10); the words say which.
+    /// If a model has not exactly one part (equations 9 and 10); the text names it.
     pub fn division(&self, values: &[f64]) -> Result<Vec<usize>, String> {
         if values.len() != self.columns.len() {
             return Err(format!("the solver returned {} values for {} columns", values.len(), self.columns.len()));
@@ -229,7 +230,7 @@ impl Milp {
         (0..self.models).map(part_of).collect()
     }
 
-    /// What values of all columns cost, and by how much they break a row, a bound or wholeness at most.
+    /// The cost of these column values, and their largest violation of a row, bound or integrality.
     #[must_use]
     pub fn judge(&self, values: &[f64]) -> (f64, f64) {
         let beyond = |value: f64, lower: f64, upper: f64| (lower - value).max(value - upper).max(0.0);
@@ -251,7 +252,7 @@ fn spent(problem: &Problem, previous: Option<&Plan>) -> f64 {
     previous.filter(|plan| plan.problem == problem.fingerprint()).map_or(0.0, |plan| plan.disruption_spent.max(0.0))
 }
 
-/// Groups of parts that nothing but their names tells apart.
+/// Groups of parts that differ only in their names.
 fn alike(problem: &Problem, of: &Instance) -> Vec<Vec<usize>> {
     let same = |a: usize, b: usize| {
         let (one, other) = (&problem.parts[a], &problem.parts[b]);

@@ -9,18 +9,18 @@ use crate::instance::{Instance, NOWHERE, load_of};
 use crate::problem::Problem;
 use crate::state::balance_of;
 
-/// Which models and which GPUs go to which part. It names them, so that it outlives the problem that it answers.
+/// The models and GPUs of each part, by name, so that the plan outlives its problem.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// The problem that it answers.
     pub problem: Fingerprint,
-    /// What has been spent of C_max since the plan that was in force when this problem was first solved: solving the
-    /// same problem again does not begin a new account.
+    /// The spent part of C_max since the plan that was in force when this problem was first solved: solving the same
+    /// problem again does not reset it.
     pub disruption_spent: f64,
-    /// The search was told to stop before it had made all its moves: another run may find a better plan.
+    /// The search was stopped before it had made all its moves: another run may find a better plan.
     pub cut_short: bool,
-    /// How even it is.
+    /// Its balance.
     pub balance: Balance,
     /// The parts, in the problem's order.
     pub parts: Vec<PartPlan>,
@@ -34,13 +34,13 @@ pub struct PartPlan {
     pub name: String,
     /// Names of its models, in the problem's order.
     pub models: Vec<String>,
-    /// Requests per second of its models together.
+    /// Total requests per second of its models.
     pub rate_rps: f64,
-    /// Static memory of its models together, each with the kind on which it is largest, in bytes.
+    /// Total static memory of its models, each on the kind where it is largest, in bytes.
     pub static_memory_bytes: u64,
-    /// Its GPUs, by kind, in the order of the problem's kinds; kinds of which it has and needs none are left out.
+    /// Its GPUs by kind, in the order of the problem's kinds, without kinds that it neither has nor needs.
     pub gpus: Vec<PartGpus>,
-    /// The share of its GPUs that its models keep busy: above 1 they are too few. None if it has none and needs some.
+    /// The load of its GPUs by its models: above 1 there are too few. `None` if it has none and needs some.
     pub load: Option<f64>,
 }
 
@@ -52,14 +52,14 @@ pub struct PartGpus {
     pub kind: String,
     /// GPUs of this kind that the part's models would keep busy if it had no others (equations 2 and 3).
     pub needed: f64,
-    /// Memory that the part's models take on each of them: Σ static + max dynamic (equation 6), in bytes.
+    /// Memory of the part's models on each of them: Σ static + max dynamic (equation 6), in bytes.
     pub memory_bytes: u64,
     /// Names of the GPUs, in the problem's order.
     pub names: Vec<String>,
 }
 
 impl Plan {
-    /// Parts whose GPUs are too few for their models, with the share that is busy; infinite where there are none.
+    /// Parts with too few GPUs, with their load; infinite if they have none.
     pub fn short_of_gpus(&self) -> impl Iterator<Item = (&PartPlan, f64)> {
         self.parts.iter().map(|part| (part, part.load.unwrap_or(f64::INFINITY))).filter(|&(_, load)| load > 1.0)
     }
@@ -112,7 +112,7 @@ impl Plan {
     }
 }
 
-/// The sum, and 0 for nothing: [`Iterator::sum`] says −0 then, which people would read.
+/// The sum, with 0 for an empty one: [`Iterator::sum`] gives −0, which would be displayed.
 pub(crate) fn total(amounts: impl Iterator<Item = f64>) -> f64 {
     amounts.fold(0.0, |sum, amount| sum + amount)
 }

@@ -1,10 +1,10 @@
-//! The end of a search: equation 4 itself instead of the sum of squares.
+//! The end of a search: minimises equation 4 itself instead of the sum of squares.
 
 use crate::anneal::{BLOCK, Dice, settled};
 use crate::furthest::Extremes;
 use crate::state::{State, Step};
 
-/// Lowers the largest distances with so many trials: only steps of the part that is furthest off can.
+/// Lowers the largest deviations with the given number of trials: only steps that involve the part furthest off can.
 pub(crate) fn polish(state: &mut State<'_>, moves: u64, dice: &mut Dice, stop: &dyn Fn() -> bool) {
     let of = state.of;
     if of.parts < 2 {
@@ -28,7 +28,7 @@ pub(crate) fn polish(state: &mut State<'_>, moves: u64, dice: &mut Dice, stop: &
         if new > furthest.objective {
             continue;
         }
-        // Where several parts are equally far off, the sum of squares says which step leads on.
+        // If several parts are equally far off, the sum of squares shows which step makes progress.
         let closer = || {
             let before = state.potential(state.filled(step.from)) + state.potential(state.filled(step.to));
             state.potential(a) + state.potential(b) < before
@@ -46,7 +46,7 @@ pub(crate) fn polish(state: &mut State<'_>, moves: u64, dice: &mut Dice, stop: &
 fn between(state: &State<'_>, from: usize, to: usize, dice: &mut Dice) -> Option<Step> {
     let (here, there) = (&state.members[from], &state.members[to]);
     let pick = |members: &[u32], dice: &mut Dice| members[dice.below(members.len())] as usize;
-    // With a bound on disruption most other steps cost more than is left: one whose model has moved already costs
+    // With a limit on disruption most other steps cost more than is left, but a model that has already moved costs
     // nothing.
     if state.cost_max.is_finite() && !state.displaced.is_empty() && dice.below(4) > 0 {
         let model = state.displaced[dice.below(state.displaced.len())] as usize;

@@ -1,4 +1,4 @@
-//! What is to be divided, among what, and within which limits.
+//! The partitioning problem: models, parts and limits.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ pub const PARTS_MAX: usize = 1024;
 pub const KINDS_MAX: usize = 16;
 /// GPUs of one problem: as many as a cluster may have.
 pub const POOL_GPUS_MAX: usize = 65_536;
-/// Pairs of a part and a GPU kind that it has, and of a model and a part: 2^24 of these are a table of 16 MiB.
+/// Pairs of a part and one of its GPU kinds, and of a model and a part: 2^24 of these are a table of 16 MiB.
 pub const KIND_PAIRS_MAX: usize = 1 << 24;
 
 /// A partitioning problem (seed 000, Appendix A).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    /// GPU kinds; everything else names them by their place here.
+    /// GPU kinds; all other fields refer to them by index.
     pub kinds: Vec<GpuKind>,
     /// The m models.
     pub models: Vec<Model>,
@@ -29,35 +29,35 @@ pub struct Problem {
     pub parts: Vec<Part>,
     /// GPUs to distribute, and those that belong to a part.
     pub gpus: Vec<Gpu>,
-    /// w of equation 4, without unit: 1 if a percent of imbalance weighs the same in rate and in static memory. The
+    /// w of equation 4, without unit: at 1, a percent of imbalance in rate weighs as much as one in static memory. The
     /// equation's own w is this times R̄/S̄.
     pub memory_weight: f64,
-    /// C_max of equation 11: what all moves against the plan in force may cost together; no limit if `None`.
+    /// C_max of equation 11: the limit on the total cost of moves against the plan in force; `None` for no limit.
     pub disruption_max: Option<f64>,
-    /// When a plan in force stays.
+    /// When the plan in force is kept.
     pub steadiness: Steadiness,
 }
 
-/// When a plan in force stays although another one would be better balanced.
+/// When the plan in force is kept although another one would be better balanced.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steadiness {
-    /// It stays, without a search, while its objective is at most this: 0.01 is one percent of imbalance.
+    /// It is kept, without a search, while its objective is at most this: 0.01 is one percent of imbalance.
     pub keep_within: f64,
-    /// It stays unless another one has an objective lower by this share of its own.
+    /// It is kept unless another plan's objective is lower by this share of its own.
     pub gain_min_share: f64,
 }
 
 impl Default for Steadiness {
     fn default() -> Self {
-        // Rates that are measured over an epoch are known to about a percent, and a move costs the loading of a model.
+        // Rates measured over an epoch are accurate to about a percent, and a move costs the loading of a model.
         Self { keep_within: 0.01, gain_min_share: 0.1 }
     }
 }
 
-/// A kind of GPU.
+/// A GPU kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuKind {
-    /// As profiles name it.
+    /// Its name in profiles.
     pub name: String,
     /// Memory of one GPU, in bytes.
     pub memory_bytes: u64,
@@ -66,33 +66,33 @@ pub struct GpuKind {
 /// A model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Its name, which plans use.
+    /// Its name, used in plans.
     pub name: String,
     /// r_i: requests per second.
     pub rate_rps: f64,
-    /// Time for gathering and running a batch: the SLO less the delays of the path.
+    /// Time for gathering and running a batch: SLO − delays.
     pub slo: Nanos,
-    /// What it needs on each kind, by the kind's place; `None` where it has no profile.
+    /// Its need on each kind, by kind index; `None` without a profile.
     pub needs: Vec<Option<KindNeed>>,
-    /// What moving it costs, unloading and loading together: c_ij + c_ij' of equation 11. A model that comes or goes,
-    /// or whose part is gone, costs nothing: that cannot be avoided.
+    /// The cost of a move, unloading and loading together: c_ij + c_ij' of equation 11. Models that are added or
+    /// removed, or whose part no longer exists, cost nothing, since their moves are unavoidable.
     pub move_cost: f64,
-    /// Where it has to be, if somebody says so.
+    /// The required part, if any.
     pub pin: Option<Pin>,
 }
 
-/// A model on one kind of GPU.
+/// A model on one GPU kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KindNeed {
     /// ℓ(b).
     pub profile: LatencyProfile,
     /// s_i: memory that the loaded model holds, in bytes.
     pub static_memory_bytes: u64,
-    /// d_i: further memory while its largest batch runs, in bytes.
+    /// d_i: additional memory while its largest batch runs, in bytes.
     pub dynamic_memory_bytes: u64,
 }
 
-/// Where a model has to be.
+/// A placement constraint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pin {
     /// In this part.
@@ -104,40 +104,39 @@ pub enum Pin {
 /// A sub-cluster, or a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// Its name, which plans use.
+    /// Its name, used in plans.
     pub name: String,
-    /// R_max: requests per second that its rank thread (its rank threads, of a cluster) can take.
+    /// R_max: the capacity in requests per second of its rank thread (of a cluster: of all its rank threads).
     pub rate_max_rps: f64,
-    /// Its size against the others: the share of rate and memory it should have. Equal for equal parts.
+    /// Its relative size: its target share of rate and memory. Equal for equal parts.
     pub share: f64,
-    /// The kinds of its GPUs. Every GPU of a sub-cluster holds all its models, so a model can only be here if it can
-    /// run on each of them.
+    /// Its GPU kinds. Every GPU of a sub-cluster holds all its models, so a model must be able to run on each kind.
     pub kinds: Vec<PartKind>,
 }
 
-/// A kind of GPU in a part.
+/// A GPU kind in a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartKind {
-    /// The kind's place in [`Problem::kinds`].
+    /// Index of the kind in [`Problem::kinds`].
     pub kind: usize,
-    /// S_max: memory for Σ static + max dynamic, in bytes. One GPU's in a sub-cluster; of a cluster, what its
-    /// sub-clusters have together.
+    /// S_max: memory for Σ static + max dynamic, in bytes. Of one GPU in a sub-cluster; of all sub-clusters together in
+    /// a cluster.
     pub memory_max_bytes: u64,
 }
 
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// Its name, which plans use.
+    /// Its name, used in plans.
     pub name: String,
-    /// Its kind's place in [`Problem::kinds`].
+    /// Index of its kind in [`Problem::kinds`].
     pub kind: usize,
-    /// The part that it belongs to and cannot leave; `None` if the plan decides.
+    /// The part to which it is fixed; `None` if the plan decides.
     pub part: Option<usize>,
 }
 
 impl Model {
-    /// s_i where kinds differ: the largest, by which parts are balanced (equation 8).
+    /// s_i; if it differs by kind, the largest one, by which parts are balanced (equation 8).
     #[must_use]
     pub fn static_memory_bytes(&self) -> u64 {
         self.needs.iter().flatten().map(|need| need.static_memory_bytes).max().unwrap_or(0)
@@ -150,15 +149,15 @@ impl Problem {
         self.parts.iter().map(|part| part.share).sum()
     }
 
-    /// Whether the part may have GPUs of the kind.
+    /// Whether the part may have GPUs of this kind.
     pub(crate) fn part_has_kind(&self, part: usize, kind: usize) -> bool {
         self.parts[part].kinds.iter().any(|own| own.kind == kind)
     }
 
-    /// Refuses what makes no sense, so that nothing after this needs to ask.
+    /// Rejects invalid problems, so that later code need not check.
     ///
     /// # Errors
-    /// [`Unsolved::Bad`] with the first thing at fault.
+    /// [`Unsolved::Bad`] with the first fault.
     pub fn check(&self) -> Result<(), Unsolved> {
         let bad = |what: String| Err(Unsolved::Bad(what));
         let count = |what: &str, got: usize, least: usize, most: usize| {
@@ -255,7 +254,7 @@ impl Problem {
         Ok(())
     }
 
-    /// What tells this problem from others; a plan carries it.
+    /// Identifies this problem in plans.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         let mut print = Fingerprint::EMPTY.float(self.memory_weight).float(self.disruption_max.unwrap_or(-1.0));

@@ -1,4 +1,4 @@
-//! From the text of a problem file to a checked problem.
+//! Reads a problem file and validates it.
 
 use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX};
 use symphony_workload::{profile_from_csv, profile_from_toml};
@@ -18,11 +18,10 @@ const MEMORY_MB_MAX: f64 = 1_048_576.0;
 const RATE_RPS_MAX: f64 = 1e9;
 /// The largest cost, weight and share.
 const AMOUNT_MAX: f64 = 1e12;
-/// Pairs of a model and a GPU kind in a file: their profiles together are at most as large as those of that many
-/// models.
+/// Pairs of a model and a GPU kind in a file: their profiles are at most as large as those of that many models.
 const PROFILES_MAX: usize = 2 * MODELS_MAX;
 
-/// A problem file, or a file that it names, is not what it should be.
+/// An invalid problem file, or an invalid file that it names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProblemError {
     /// The text is no TOML, a key is unknown or missing, or a value has the wrong type.
@@ -30,29 +29,28 @@ pub enum ProblemError {
     Text {
         /// The problem file.
         file: String,
-        /// What the parser says; names line and key.
+        /// The parser's message with line and key.
         message: String,
     },
-    /// A value is outside of what makes sense.
+    /// A value is out of range.
     #[error("{file}: key `{key}`: expected {expected}, got {got}")]
     Value {
         /// The problem file.
         file: String,
         /// Dotted path of the key.
         key: String,
-        /// What would have been right.
+        /// What was expected.
         expected: String,
-        /// What was there.
+        /// What was found.
         got: String,
     },
 }
 
 impl Problem {
-    /// Reads the problem `text` that came from `file`. `read_csv` returns the text of a csv file that it names, or says
-    /// why it cannot.
+    /// Reads the problem `text` of `file`. `read_csv` returns the text of a CSV file, or why it cannot be read.
     ///
     /// # Errors
-    /// If anything is unknown, missing or senseless; the message names file, key and what was expected.
+    /// If anything is unknown, missing or invalid; the message names file, key and what was expected.
     pub fn parse(
         file: &str,
         text: &str,
@@ -107,7 +105,7 @@ impl Reader<'_> {
         self.number(key, megabytes, 0.0, MEMORY_MB_MAX).map(|megabytes| (megabytes * f64::from(1 << 20)) as u64)
     }
 
-    /// As often as `count` says, within what is left of `most`; once if it says nothing.
+    /// Repeats `count` times within the rest of `most`; once if there is no count.
     fn count(&self, key: &str, count: Option<u32>, there: usize, most: usize) -> Result<usize, ProblemError> {
         let count = count.unwrap_or(1);
         if count == 0 || there + count as usize > most {
@@ -278,7 +276,7 @@ impl Reader<'_> {
         if models.is_empty() { self.refuse("model", "at least one [[model]]", "none") } else { Ok(models) }
     }
 
-    /// What the model needs of a kind; none where it has no profile for it.
+    /// The model's need on a kind; `None` without a profile.
     fn need(
         &self,
         position: usize,
@@ -327,7 +325,7 @@ impl Reader<'_> {
         }))
     }
 
-    /// Latencies of a kind from a file of measurements; none if it has none of that kind.
+    /// Latencies of a kind from a file of measurements; `None` if it has none for that kind.
     fn measured(
         &self,
         key: &str,
@@ -343,7 +341,7 @@ impl Reader<'_> {
     }
 }
 
-/// The name itself, or numbered ones where a count is given.
+/// The name itself, or numbered names if there is a count.
 fn names(name: &str, count: Option<u32>, repeated: usize) -> Vec<String> {
     match count {
         None => vec![name.to_owned()],
@@ -351,7 +349,7 @@ fn names(name: &str, count: Option<u32>, repeated: usize) -> Vec<String> {
     }
 }
 
-/// The largest batch within the SLO, at least one: larger ones only cost memory.
+/// The largest batch within the SLO, at least one: larger ones would only cost memory.
 fn batch_within(alpha_ms: f64, beta_ms: f64, slo: Nanos) -> u32 {
     let fits = |&batch: &u32| Nanos::from_millis_f64(alpha_ms.mul_add(f64::from(batch), beta_ms)) <= slo;
     (1..=PROFILE_BATCH_MAX).take_while(fits).last().unwrap_or(1)

@@ -1,4 +1,4 @@
-//! The problem file as it is written (TOML); unknown keys are errors.
+//! The syntax of a problem file (TOML); unknown keys are errors.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Models that can be in no part: the others are planned without them.
+//! Sets aside models that fit nowhere; the others are planned without them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +8,18 @@ use crate::plan::Plan;
 use crate::problem::{Model, PartKind, Problem};
 use crate::unsolved::Reason;
 
-/// A model that can be in no part, even alone. It stays where it is.
+/// A model that fits into no part, even alone. It stays where it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetAside {
     /// The model.
     pub model: Model,
-    /// The part where the plan in force has it.
+    /// Its part in the plan in force.
     pub part: Option<usize>,
-    /// Why it can be nowhere, for people.
+    /// Why it fits nowhere, for display.
     pub why: Reason,
 }
 
-/// Takes the models that can be nowhere out of the problem.
+/// Removes the models that fit nowhere from the problem.
 pub(crate) fn set_aside(problem: &mut Problem, previous: &Plan) -> Vec<SetAside> {
     let by_name: BTreeMap<&str, usize> =
         problem.parts.iter().enumerate().map(|(at, part)| (part.name.as_str(), at)).collect();
@@ -38,14 +38,14 @@ pub(crate) fn set_aside(problem: &mut Problem, previous: &Plan) -> Vec<SetAside>
     aside
 }
 
-/// Keeps what those take that stay where they are from being given to others.
+/// Reserves what they use where they are.
 ///
-/// Dynamic memory is shared, and a limit has no word for that: what the plan in force has beside them stays within the
-/// limit if it fits in truth, and a plan that was found under it has to be asked whether it [`fits`].
+/// Dynamic memory is shared, which a limit cannot express. So the reservation leaves enough for the present models
+/// beside them if these really fit, and a plan found under it has to be checked with [`fits`].
 pub(crate) fn reserve(aside: &[SetAside], problem: &mut Problem, in_force: &Plan) {
     let Problem { models, parts, .. } = problem;
     for (at, part) in parts.iter_mut().enumerate() {
-        // What is beyond a limit alone is not there, or not within it: that is no reason to move the others out.
+        // Usage beyond a limit cannot be reserved, and is no reason to move the other models away.
         for model in staying(aside, at) {
             if model.rate_rps < part.rate_max_rps {
                 part.rate_max_rps -= model.rate_rps;
@@ -62,8 +62,7 @@ pub(crate) fn reserve(aside: &[SetAside], problem: &mut Problem, in_force: &Plan
     }
 }
 
-/// Whether the models of the plan fit beside those that stay where they are, in a problem from which nothing is
-/// reserved.
+/// Whether the plan's models fit beside those that stay, in a problem without reservations.
 pub(crate) fn fits(aside: &[SetAside], problem: &Problem, plan: &Plan) -> bool {
     let mut parts = problem.parts.iter().enumerate().filter(|&(at, _)| staying(aside, at).next().is_some());
     parts.all(|(at, part)| {
@@ -75,7 +74,7 @@ pub(crate) fn fits(aside: &[SetAside], problem: &Problem, plan: &Plan) -> bool {
     })
 }
 
-/// Memory that models hold on one GPU, in bytes.
+/// Memory of models on one GPU, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     /// Σ static.
@@ -118,7 +117,7 @@ fn held(model: &Model, kind: usize) -> Held {
     })
 }
 
-/// What those that stay in the part hold there, as far as that leaves something to others.
+/// Memory of the remaining models in the part, as far as it leaves some to others.
 fn held_aside(aside: &[SetAside], part: usize, own: &PartKind) -> Held {
     staying(aside, part).map(|model| held(model, own.kind)).fold(Held::default(), |sum, next| {
         let more = sum.and(next);

@@ -1,4 +1,4 @@
-//! The production solver: greedy start, annealing, polishing, and the rules by which a plan in force stays.
+//! The production solver: greedy start, annealing, polishing, and the rules that keep the plan in force.
 
 use std::cell::Cell;
 
@@ -18,37 +18,38 @@ use crate::problem::Problem;
 use crate::state::{SLACK, State};
 use crate::unsolved::{Reason, Unsolved};
 
-/// Where every division can be seen in so many times fewer looks than there are moves, that is done instead: it takes
-/// no longer.
+/// If all divisions can be evaluated in this many times fewer evaluations than there are moves, that is done instead,
+/// in no more time.
 pub(crate) const MOVES_PER_LOOK: u64 = 2;
-/// Of 16 moves, so many polish.
+/// Of 16 moves, this many polish.
 const POLISH_OF_16: u64 = 4;
-/// Of those, under a limit of disruption, so many exchange sets of models.
+/// Of those, with a limit of disruption, this many exchange sets of models.
 const EXCHANGE_OF_16: u64 = 2;
-/// Moves per model that make a run.
+/// Moves per model in a run.
 const MOVES_PER_RUN: u64 = 5_000;
-/// A bounded search in many models is so many times as long: it has the same parts to make even, and a tenth of the
-/// models or so to do it with.
+/// With many models a search with a limit on disruption is this many times as long: it has the same parts to balance,
+/// with about a tenth of the models.
 const BOUNDED_FACTOR: u64 = 3;
-/// Runs of one search at most.
+/// The most runs of one search.
 const RUNS_MAX: u64 = 64;
-/// Halvings of what a repair may cost, when the least that mends a plan is looked for.
+/// Bisection steps when looking for the least cost that repairs a plan.
 const REPAIR_HALVINGS: u32 = 5;
 
-/// How long to search.
+/// The budget of a search.
 #[derive(Clone, Copy)]
 pub struct Budget<'a> {
     /// Moves that a search tries. Equal budgets give equal plans.
     pub moves: u64,
-    /// Of the search's random numbers.
+    /// Seed of the search.
     pub seed: u64,
-    /// Asked now and then; when it says so, the search ends with the best that it has. The host has a clock, the search
-    /// has none.
+    /// Called from time to time; if it returns true the search ends with its best result. The host has a clock, the
+    /// search has none.
     pub should_stop: Option<&'a dyn Fn() -> bool>,
 }
 
 impl Budget<'_> {
-    /// Moves for a problem of this size: enough for a tenth of a percent, in a second or so up to a thousand models.
+    /// A budget for a problem of this size: accurate to a tenth of a percent, and about a second for up to a thousand
+    /// models.
     #[must_use]
     pub fn for_models(models: usize) -> Self {
         const MOVES_LEAST: u64 = 2_000_000;
@@ -57,17 +58,17 @@ impl Budget<'_> {
     }
 }
 
-/// Divides the models, and distributes the GPUs.
+/// Divides the models and distributes the GPUs.
 ///
-/// Without a plan in force the best division found is the plan. With one it stays, model by model, as long as it keeps
-/// all limits and is even to within [`Steadiness::keep_within`](crate::Steadiness), or nothing found is better by
-/// [`Steadiness::gain_min_share`](crate::Steadiness); new models are put where they fit best. What is moved costs at
-/// most C_max, counted from the plan that was in force when this problem was first solved. The rules are applied until
-/// they change nothing, so solving again from the plan moves nothing (C4), unless the search was cut short.
+/// Without a plan in force the best division found is the plan. A plan in force is kept as far as possible: completely
+/// while it keeps all limits and is even to within [`Steadiness::keep_within`](crate::Steadiness), or if no division
+/// found is better by [`Steadiness::gain_min_share`](crate::Steadiness); new models go where they fit best. Moves cost
+/// at most C_max, counted from the plan that was in force when this problem was first solved. The rules are applied
+/// until they change nothing, so solving again from the plan moves nothing (C4), unless the search was stopped early.
 ///
 /// # Errors
-/// [`Unsolved::Bad`] if the problem makes no sense, [`Unsolved::Infeasible`] if no division keeps the limits: which
-/// one, by how much, and which models.
+/// [`Unsolved::Bad`] if the problem is invalid, [`Unsolved::Infeasible`] if no division keeps the limits: which limit,
+/// by how much, and which models.
 pub fn solve(problem: &Problem, previous: Option<&Plan>, budget: &Budget<'_>) -> Result<Plan, Unsolved> {
     problem.check()?;
     let instance = Instance::new(problem);
@@ -88,8 +89,8 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, budget: &Budget<'_>) ->
     Ok(plan)
 }
 
-/// The plan for a division that somebody else found, the part of each model: by the same rules as [`solve`], the plan
-/// in force stays if it is good enough.
+/// The plan for a division found elsewhere, given as the part of each model. As in [`solve`], the plan in force is kept
+/// if it is good enough.
 ///
 /// # Errors
 /// As [`solve`], and [`Unsolved::Bad`] if the division is not one of this problem.
@@ -128,19 +129,19 @@ pub fn adopt(problem: &Problem, previous: Option<&Plan>, division: &[usize]) -> 
     Ok(plan)
 }
 
-/// What the plan in force has spent of C_max for this very problem.
+/// The part of C_max that the plan in force has spent for this same problem.
 fn spent_before(problem: &Problem, previous: Option<&Plan>) -> f64 {
     let same = previous.filter(|plan| plan.problem == problem.fingerprint());
     // A plan may come from a file.
     same.map_or(0.0, |plan| if plan.disruption_spent >= 0.0 { plan.disruption_spent } else { 0.0 })
 }
 
-/// What is left of C_max; infinite without a limit.
+/// The rest of C_max; infinite without a limit.
 pub(crate) fn left_of(problem: &Problem, spent: f64) -> f64 {
     problem.disruption_max.map_or(f64::INFINITY, |max| (max - spent).max(0.0))
 }
 
-/// Homes, less those where a model may no longer be.
+/// Homes, without those where a model may no longer be.
 fn allowed_homes(of: &Instance, home: &[u32]) -> Vec<u32> {
     let stays = |(model, &home): (usize, &u32)| {
         if home != NOWHERE && of.allows(model, home as usize) { home } else { NOWHERE }
@@ -148,7 +149,7 @@ fn allowed_homes(of: &Instance, home: &[u32]) -> Vec<u32> {
     home.iter().enumerate().map(stays).collect()
 }
 
-/// Whether a division is so much better that models may move for it.
+/// Whether a division is better by enough to justify moves.
 fn worth_it(problem: &Problem, now: &Best, new: &Best) -> bool {
     let enough = 1.0 - problem.steadiness.gain_min_share;
     if now.excess > 0.0 && new.excess <= enough * now.excess {
@@ -164,7 +165,7 @@ struct Search<'a> {
     cut_short: Cell<bool>,
 }
 
-/// A division that the rules no longer change, and what came of C_max.
+/// A division that the rules no longer change, and the remaining C_max.
 struct Settled {
     part_of: Vec<u32>,
     spent: f64,
@@ -178,7 +179,7 @@ impl Search<'_> {
     }
 
     /// Applies the rules until they change nothing. Every round but the first lowers an excess or the objective by
-    /// `gain_min_share`, and none begins below `keep_within`, so there are few.
+    /// `gain_min_share`, and none starts below `keep_within`, so there are few.
     fn settle(&self, home: Option<Vec<u32>>, mut spent: f64) -> Settled {
         let mut home = home;
         loop {
@@ -191,7 +192,7 @@ impl Search<'_> {
         }
     }
 
-    /// One division after `home`, for so much of C_max at most, and what it costs.
+    /// One division starting from `home` within the given part of C_max, and its cost.
     fn round(&self, home: Option<&[u32]>, left: f64) -> (Vec<u32>, f64) {
         let nowhere = vec![NOWHERE; self.of.models];
         let mut start = State::new(self.of, home.unwrap_or(&nowhere).to_vec(), left);
@@ -209,8 +210,8 @@ impl Search<'_> {
         (found.part_of, cost)
     }
 
-    /// The best of all divisions where there are few, else of some runs: one for many models, more where each is cheap,
-    /// since a small problem has corners in which a run gets caught.
+    /// The best of all divisions if there are few, otherwise of several runs: one with many models, more where a run is
+    /// cheap, since runs on small problems get stuck in local optima.
     fn search(&self, start: &State<'_>, in_force: bool) -> Best {
         if let Some(best) = best_of_all(start, self.budget.moves / MOVES_PER_LOOK, &|| self.stop()) {
             return best.afresh(start);
@@ -221,7 +222,7 @@ impl Search<'_> {
         let moves = self.budget.moves * if bounded && runs == 1 { BOUNDED_FACTOR } else { 1 };
         let mut best = Best::of(start);
         for run in 0..runs {
-            // With a plan in force every other run begins hot all the same, with all of C_max at once.
+            // With a plan in force every other run starts hot nevertheless, with all of C_max at once.
             let from = if in_force && run % 2 == 0 { Start::Near } else { Start::Afresh };
             let goal = if run % 4 < 2 { Goal::Squares } else { Goal::Furthest };
             let found = self.run(start, moves / runs, (from, goal), &mut dice);
@@ -246,7 +247,7 @@ impl Search<'_> {
         if better { polished } else { annealed }
     }
 
-    /// Why no plan was found: what breaks, or how much more disruption would have mended it.
+    /// Why no plan was found: the violated limit, or how much more disruption would have repaired it.
     fn why(&self, previous: Option<&Plan>, spent: f64, broken: Reason) -> Unsolved {
         let left = left_of(self.problem, spent);
         let disruption = previous.filter(|_| left.is_finite()).and_then(|plan| {
@@ -262,7 +263,7 @@ impl Search<'_> {
         Unsolved::Infeasible(vec![disruption.unwrap_or(broken)])
     }
 
-    /// The least cost, about, with which a plan was found; none if there is none at any cost.
+    /// The approximate least cost of a plan; `None` if none was found at any cost.
     fn repair_cost(&self, home: &[u32], left: f64) -> Option<f64> {
         let cost_within = |left: f64| {
             let (part_of, cost) = self.round(Some(home), left);

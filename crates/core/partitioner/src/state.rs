@@ -1,20 +1,20 @@
-//! A division of models while it is searched: sums per part, and what a change would make of them.
+//! A division during the search: sums per part, and the effect of a change on them.
 
 use crate::balance::Balance;
 use crate::dynamic_max::DynamicMax;
 use crate::instance::{Instance, NOWHERE};
 
-/// Rounding that sums over many changes may gather, relative: a limit is kept to within this.
+/// The relative rounding error of sums after many changes: limits are kept to within this.
 pub(crate) const SLACK: f64 = 1e-9;
 
-/// Where models are, and where they were.
+/// The present and the previous division.
 #[derive(Clone, Debug)]
 pub(crate) struct State<'a> {
     pub(crate) of: &'a Instance,
     /// The part of each model; [`NOWHERE`] before it is placed.
     pub(crate) part_of: Vec<u32>,
     pub(crate) members: Vec<Vec<u32>>,
-    /// Where each model stands among its part's members.
+    /// The index of each model among its part's members.
     place: Vec<u32>,
     pub(crate) rate: Vec<f64>,
     pub(crate) memory: Vec<f64>,
@@ -22,21 +22,21 @@ pub(crate) struct State<'a> {
     held: Vec<Vec<f64>>,
     /// By kind.
     dynamic: Vec<DynamicMax>,
-    /// Of parts with GPUs of their own, how busy they are.
+    /// The load of parts with their own GPUs.
     load: Vec<f64>,
-    /// By how much each part breaks its limits, relative to them.
+    /// The relative limit violation of each part.
     pub(crate) excess: Vec<f64>,
-    /// Where each model is by the plan in force; [`NOWHERE`] if it is new.
+    /// The part of each model in the plan in force; [`NOWHERE`] if it is new.
     home: Vec<u32>,
-    /// Models that are not at home.
+    /// The number of models away from home.
     pub(crate) displaced: Vec<u32>,
     displaced_at: Vec<u32>,
-    /// What the moves so far cost.
+    /// The cost of the moves so far.
     pub(crate) cost: f64,
     pub(crate) cost_max: f64,
 }
 
-/// Models that change parts: `model` goes to `to`, and `other`, if any, comes back from there.
+/// A step: `model` goes to `to`; `other`, if any, goes the opposite way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) model: usize,
@@ -45,17 +45,17 @@ pub(crate) struct Step {
     pub(crate) other: Option<usize>,
 }
 
-/// What a step would do.
+/// The effect of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     pub(crate) from_excess: f64,
     pub(crate) to_excess: f64,
-    /// Change of the two parts' excess together.
+    /// Change of the two parts' total excess.
     pub(crate) excess: f64,
 }
 
 impl<'a> State<'a> {
-    /// Everything nowhere.
+    /// With every model unplaced.
     pub(crate) fn new(of: &'a Instance, home: Vec<u32>, cost_max: f64) -> Self {
         let (models, parts) = (of.models, of.parts);
         Self {
@@ -88,7 +88,7 @@ impl<'a> State<'a> {
         state
     }
 
-    /// Puts a model into a part.
+    /// Places a model in a part.
     pub(crate) fn put(&mut self, model: usize, part: usize) {
         self.attach(model, part);
         self.excess[part] = self.excess_with(part, None, None);
@@ -150,7 +150,7 @@ impl<'a> State<'a> {
         home != NOWHERE && home != part as u32
     }
 
-    /// By how much the part breaks its limits if `out` leaves and `into` comes (equations 5 and 6, and its own GPUs).
+    /// The part's violation of its limits after `out` leaves and `into` enters (equations 5 and 6, and its own GPUs).
     pub(crate) fn excess_with(&self, part: usize, out: Option<usize>, into: Option<usize>) -> f64 {
         let of = self.of;
         let after =
@@ -160,7 +160,7 @@ impl<'a> State<'a> {
         let mut excess = over(after(self.rate[part], &of.rate), of.rate_max[part]);
         for (&held, &(kind, max)) in self.held[part].iter().zip(&of.memory_max[part]) {
             let held = after(held, &of.held[kind]);
-            // Mostly it fits even with the largest of all models.
+            // Usually it fits even with the largest of all models.
             if held + self.dynamic[kind].most() > max {
                 excess += over(held + self.dynamic[kind].largest(part, out, into), max);
             }
@@ -171,7 +171,7 @@ impl<'a> State<'a> {
         excess
     }
 
-    /// Whether the step is possible at all, and what it does to limits and cost.
+    /// Whether the step is possible, and its effect on limits and cost.
     #[inline]
     pub(crate) fn outcome(&self, step: Step) -> Option<Outcome> {
         let Step { model, from, to, other } = step;
@@ -191,26 +191,26 @@ impl<'a> State<'a> {
         Some(Outcome { from_excess, to_excess, excess })
     }
 
-    /// Whether all moves may cost so much together.
+    /// Whether the moves may have this total cost.
     #[inline]
     pub(crate) fn affords(&self, cost: f64) -> bool {
         cost <= self.cost_max * (1.0 + SLACK)
     }
 
-    /// The parts where the model is not, and may be.
+    /// The other parts where the model may be.
     pub(crate) fn elsewhere(&self, model: usize) -> impl Iterator<Item = usize> {
         let here = self.part_of[model] as usize;
         (0..self.of.parts).filter(move |&part| part != here && self.of.allows(model, part))
     }
 
-    /// What all moves cost together if they cost so much now and the model goes elsewhere; none if it cannot, or that
-    /// is too much. Every other part costs the same: who is not at home may not be there.
+    /// The total cost of moves if it is this now and the model leaves its part; `None` if it cannot, or if that is too
+    /// much. The target does not matter: a model away from home may be unable to return there.
     pub(crate) fn cost_elsewhere(&self, model: usize, cost: f64) -> Option<f64> {
         let after = cost + self.cost_of_move(model, self.elsewhere(model).next()?);
         (after <= cost || self.affords(after)).then_some(after)
     }
 
-    /// Where the plan in force has the model.
+    /// The model's home in the plan in force.
     pub(crate) fn home(&self, model: usize) -> Option<usize> {
         Some(self.home[model]).filter(|&home| home != NOWHERE).map(|home| home as usize)
     }
@@ -231,8 +231,8 @@ impl<'a> State<'a> {
         self.excess[to] = outcome.to_excess;
     }
 
-    /// Takes models from one of two parts to the other, whatever that does to limits and cost; what breaks limits is
-    /// counted anew. The same again takes them back.
+    /// Moves models between two parts regardless of limits and cost, and recomputes the violations. The same call again
+    /// undoes it.
     pub(crate) fn exchange(&mut self, parts: (usize, usize), models: &[u32]) {
         let (a, b) = parts;
         for &model in models {
@@ -246,19 +246,19 @@ impl<'a> State<'a> {
         }
     }
 
-    /// What moving the model to a part adds to the cost of all moves; negative if it comes home.
+    /// The change of the total cost by moving the model to a part; negative if it returns home.
     #[inline]
     pub(crate) fn cost_of_move(&self, model: usize, to: usize) -> f64 {
         self.cost_of(model, to) - self.cost_of(model, self.part_of[model] as usize)
     }
 
-    /// How full the part is of rate and of memory; 1 is right.
+    /// The part's rate and memory relative to its targets; 1 is ideal.
     #[inline]
     pub(crate) fn filled(&self, part: usize) -> (f64, f64) {
         (self.rate[part] * self.of.rate_scale[part], self.memory[part] * self.of.memory_scale[part])
     }
 
-    /// How full both parts of a step are after it.
+    /// The same for both parts of a step, after it.
     #[inline]
     pub(crate) fn filled_after(&self, step: Step) -> [(f64, f64); 2] {
         let Step { model, from, to, other } = step;
@@ -271,14 +271,14 @@ impl<'a> State<'a> {
         [at(from, -rate, -memory), at(to, rate, memory)]
     }
 
-    /// How far off rate and memory of a part that is so full are. Where there is nothing to divide, nothing is wrong.
+    /// The deviations of rate and memory at these ratios; zero if there is nothing to divide.
     #[inline]
     pub(crate) fn off(&self, (rate, memory): (f64, f64)) -> (f64, f64) {
         let of = |filled: f64, scale: f64| if scale > 0.0 { (filled - 1.0).abs() } else { 0.0 };
         (of(rate, self.of.rate_scale[0]), of(memory, self.of.memory_scale[0]))
     }
 
-    /// The distance from what is right, squared: what annealing lowers, since it tells more than the largest one.
+    /// The squared deviation: annealing minimises its sum, which is more sensitive than the largest deviation.
     #[inline]
     pub(crate) fn potential(&self, filled: (f64, f64)) -> f64 {
         let (rate, memory) = self.off(filled);
@@ -294,7 +294,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// The balance of a complete division, added up afresh.
+/// The balance of a complete division, summed anew.
 pub(crate) fn balance_of(of: &Instance, part_of: &[u32]) -> Balance {
     let (mut rate, mut memory) = (vec![0.0; of.parts], vec![0.0; of.parts]);
     for (model, &part) in part_of.iter().enumerate() {

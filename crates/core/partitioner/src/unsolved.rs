@@ -1,14 +1,14 @@
-//! Why there is no plan, in words for the person who has to change something.
+//! Why there is no plan, in words for the person who can change the problem.
 
 use std::fmt;
 
 /// There is no plan.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Unsolved {
-    /// The problem makes no sense; the words say what was expected.
+    /// The problem is invalid; the text says what was expected.
     #[error("{0}")]
     Bad(String),
-    /// No plan keeps all limits, or none was found that does.
+    /// No plan keeps all limits, or none was found.
     #[error("{}", said(.0))]
     Infeasible(Vec<Reason>),
 }
@@ -16,48 +16,48 @@ pub enum Unsolved {
 /// One reason why there is no plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// A model can be in no part, even alone.
+    /// A model fits into no part, even alone.
     NoPart {
         /// The model.
         model: String,
-        /// What is in the way, each with the parts where it is.
+        /// The obstacles, each with its parts.
         because: Vec<String>,
     },
-    /// Models that can only be in these parts ask for more than these have together.
+    /// Models that are confined to these parts need more than these have together.
     TooMuch {
-        /// What it is that they ask for.
+        /// The scarce resource.
         limit: Limit,
-        /// The only parts where they can be.
+        /// The only possible parts.
         parts: Vec<String>,
-        /// What they ask for together.
+        /// The total need.
         needed: f64,
-        /// What the parts have together.
+        /// The total capacity.
         max: f64,
-        /// How many models they are.
+        /// The number of models.
         models: usize,
-        /// Those that ask for most, largest first, with what they ask for.
+        /// Those with the largest need, largest first, with their needs.
         largest: Vec<(String, f64)>,
     },
-    /// The plan in force breaks a limit, and mending it costs more than C_max leaves.
+    /// The plan in force violates a limit, and a repair costs more than C_max leaves.
     Disruption {
-        /// What C_max leaves.
+        /// The rest of C_max.
         left: f64,
-        /// With this a plan was found.
+        /// A cost with which a plan was found.
         would_do: f64,
-        /// Models that cannot stay where they are, whatever else moves, with what moving them costs.
+        /// Models that have to move in any case, with the costs of their moves.
         forced: Vec<(String, f64)>,
     },
-    /// Nothing proves that there is no plan, but the search found none: what breaks in the nearest one.
+    /// There is no proof of infeasibility, but the search found no plan: the violation in the nearest one.
     NotFound {
-        /// The part that breaks a limit by most.
+        /// The part with the largest violation.
         part: String,
-        /// Which limit.
+        /// The violated limit.
         limit: Limit,
-        /// What its models ask for.
+        /// The need of its models.
         needed: f64,
-        /// What it has.
+        /// Its capacity.
         max: f64,
-        /// Those that ask for most, largest first.
+        /// Those with the largest need, largest first.
         largest: Vec<(String, f64)>,
     },
 }
@@ -96,7 +96,7 @@ pub(crate) fn megabytes(bytes: f64) -> String {
     format!("{:.1} MB", bytes / f64::from(1 << 20))
 }
 
-/// Names in a row; of many only the first few.
+/// A list of names, cut after the first few.
 pub(crate) fn list(names: &[String]) -> String {
     const SHOWN: usize = 4;
     let more = names.len().saturating_sub(SHOWN);

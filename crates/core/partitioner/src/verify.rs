@@ -1,4 +1,4 @@
-//! Whether a plan keeps what it promises, judged from names and numbers alone, without the solver's own sums.
+//! Checks a plan by names and numbers alone, independently of the solver's sums.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,16 @@ use crate::plan::{PartPlan, Plan};
 use crate::problem::{Model, Part, Pin, Problem};
 use crate::unsolved::megabytes;
 
-/// Rounding between two ways of adding the same numbers, relative.
+/// The relative rounding difference between two summations of the same numbers.
 const ROUNDING: f64 = 1e-6;
 
-/// Something that is wrong with a plan.
+/// A violation in a plan.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Violation {
-    /// The parts are not those of the problem, each once.
+    /// The parts do not match those of the problem, each once.
     #[error("the plan's parts are not those of the problem: {0}")]
     Parts(String),
-    /// It names a model that the problem does not have.
+    /// It names a model that the problem lacks.
     #[error("model {0} is in the plan but not in the problem")]
     UnknownModel(String),
     /// A model is in no part, or in several (equations 9 and 10).
@@ -24,10 +24,10 @@ pub enum Violation {
     PartsOfModel {
         /// The model.
         model: String,
-        /// How many parts have it.
+        /// The number of parts that have it.
         parts: usize,
     },
-    /// A model is where it may not be.
+    /// A model is in a part where it may not be.
     #[error("model {model} may not be in {part}: {why}")]
     NotAllowed {
         /// The model.
@@ -62,29 +62,30 @@ pub enum Violation {
         /// S_max.
         max_bytes: u64,
     },
-    /// Equations 4, 7 and 8: the balance that it states is not the one it has.
+    /// Equations 4, 7 and 8: the stated balance is wrong.
     #[error("equation {equation}: the plan states a {what} of {stated}; it is {actual}")]
     Balance {
         /// Which equation.
         equation: u8,
         /// Which number.
         what: &'static str,
-        /// What the plan says.
+        /// The stated value.
         stated: f64,
-        /// What it is.
+        /// The actual value.
         actual: f64,
     },
     /// Equation 11.
     #[error("equation 11: moving {models} models costs {cost}; at most {max} is allowed")]
     Disruption {
-        /// Models that move.
+        /// The models that move.
         models: usize,
-        /// What that costs.
+        /// The cost of their moves.
         cost: f64,
-        /// What is left of C_max.
+        /// The rest of C_max.
         max: f64,
     },
-    /// A GPU is nowhere, twice, unknown, of a kind that its part does not have, or away from the part it belongs to.
+    /// A GPU is missing, duplicated, unknown, of a kind that its part may not have, or not in the part to which it is
+    /// fixed.
     #[error("GPU {gpu}: {why}")]
     Gpu {
         /// The GPU.
@@ -92,24 +93,24 @@ pub enum Violation {
         /// What is wrong.
         why: String,
     },
-    /// Equations 2 and 3: the needs or loads that it states are not those of its models.
+    /// Equations 2 and 3: the stated needs or loads are wrong.
     #[error("equation 3: {part} states {what} of {stated}; it is {actual}")]
     GpusNeeded {
         /// The part.
         part: String,
         /// Which number.
         what: String,
-        /// What the plan says; infinite for none.
+        /// The stated value; infinite for none.
         stated: f64,
-        /// What it is.
+        /// The actual value.
         actual: f64,
     },
 }
 
-/// Everything that is wrong with a plan for this problem, when `previous` was in force.
+/// All violations in a plan for this problem, with `previous` in force.
 ///
-/// Too few GPUs are no violation: a plan has to exist also when a cluster is too small, and says so by
-/// [`Plan::short_of_gpus`]. Empty for every plan that [`solve`](crate::solve()) returns.
+/// Too few GPUs are no violation: a plan must exist even if the cluster is too small; [`Plan::short_of_gpus`] reports
+/// it. Empty for every plan that [`solve`](crate::solve()) returns.
 #[must_use]
 pub fn verify(problem: &Problem, previous: Option<&Plan>, plan: &Plan) -> Vec<Violation> {
     let stated: Vec<_> = plan.parts.iter().map(|part| part.name.as_str()).collect();
@@ -189,7 +190,7 @@ fn limits(problem: &Problem, of: &Part, members: &[&Model], found: &mut Vec<Viol
     }
 }
 
-/// Equations 2 and 3: what the part says about its GPUs.
+/// Equations 2 and 3: the part's stated needs and loads.
 fn needs(problem: &Problem, part: &PartPlan, of: &Part, members: &[&Model], found: &mut Vec<Violation>) {
     let need_of = |model: &Model, kind: usize| {
         let need = model.needs[kind].as_ref().and_then(|need| gpu_need(&need.profile, model.rate_rps, model.slo));
@@ -206,7 +207,7 @@ fn needs(problem: &Problem, part: &PartPlan, of: &Part, members: &[&Model], foun
         let needed = stated(own.kind).map_or(0.0, |gpus| gpus.needed);
         differ(format!("a need of {}", problem.kinds[own.kind].name), needed, actual);
     }
-    // Each model spreads over the kinds so that all are equally busy with it.
+    // Each model is spread over the kinds such that it keeps all equally busy.
     let load = |model: &&Model| {
         let kinds = of.kinds.iter().map(|own| own.kind);
         let served: f64 = kinds

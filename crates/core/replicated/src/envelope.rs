@@ -16,17 +16,17 @@ use rkyv::{Archive, Deserialize, Serialize};
 
 const HEADER_BYTES: usize = 16;
 
-/// Why bytes are not the value that was expected, or a value does not fit its bytes.
+/// Why decoding or encoding failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// There is no header.
     #[error("{what} of {bytes} bytes; expected a header of {HEADER_BYTES} bytes that starts with `{magic}`")]
     NoHeader {
-        /// What it should start with.
+        /// The expected kind.
         magic: &'static str,
-        /// What was expected.
+        /// The expected kind.
         what: &'static str,
-        /// Bytes there are.
+        /// Number of bytes.
         bytes: usize,
     },
     /// Written by another release.
@@ -34,47 +34,47 @@ pub enum CodecError {
     Version {
         /// Version that this release reads.
         reads: u16,
-        /// What was expected.
+        /// The expected kind.
         what: &'static str,
         /// Version in the header.
         got: u16,
     },
-    /// Something else of the same state.
+    /// Another kind of the same state.
     #[error("bytes of kind {got} where {what} was expected")]
     Kind {
-        /// What was expected.
+        /// The expected kind.
         what: &'static str,
         /// Kind in the header.
         got: u16,
     },
-    /// Larger than allowed, or the header's length is not that of the bytes.
+    /// Larger than allowed, or the length in the header is wrong.
     #[error("{what} of {bytes} bytes, by its header {header}; at most {bytes_max} are allowed and both must agree")]
     Length {
-        /// What was expected.
+        /// The expected kind.
         what: &'static str,
-        /// Bytes there are.
+        /// Actual number of bytes.
         bytes: usize,
-        /// Bytes that the header tells.
+        /// Length in the header.
         header: usize,
-        /// Bytes allowed.
+        /// Largest allowed number of bytes.
         bytes_max: usize,
     },
-    /// The bytes changed since they were written.
+    /// The checksum is wrong: the bytes have changed.
     #[error("{what} with checksum {got:#010x}, computed {computed:#010x}: the bytes were damaged")]
     Checksum {
-        /// What was expected.
+        /// The expected kind.
         what: &'static str,
-        /// In the header.
+        /// Checksum in the header.
         got: u32,
-        /// Of the bytes.
+        /// Checksum of the bytes.
         computed: u32,
     },
-    /// The checksum holds but the bytes are no such value.
+    /// The checksum is right but the bytes are not a valid value.
     #[error("malformed {what}: {reason}")]
     Malformed {
-        /// What was expected.
+        /// The expected kind.
         what: &'static str,
-        /// What rkyv's validation says.
+        /// The error of rkyv's validation.
         reason: String,
     },
 }
@@ -87,9 +87,9 @@ pub trait Enveloped:
                       + Deserialize<Self, HighDeserializer<rancor::Error>>,
     > + for<'a> Serialize<HighSerializer<AlignedVec, ArenaHandle<'a>, rancor::Error>>
 {
-    /// Four bytes that tell the state it belongs to.
+    /// Magic: four bytes that identify the state.
     const MAGIC: &'static str;
-    /// Raised whenever a command, an answer or the state changes its shape.
+    /// Incremented whenever the format of a command, a reply or the state changes.
     const VERSION: u16;
     /// Number of the kind in the header.
     const KIND: u16;
@@ -148,7 +148,7 @@ pub fn decode<T: Enveloped>(bytes: &[u8]) -> Result<T, CodecError> {
     if u32_at(8) != computed {
         return Err(CodecError::Checksum { what, got: u32_at(8), computed });
     }
-    // The caller's bytes lie anywhere; rkyv reads in place and wants them aligned.
+    // rkyv reads in place and requires alignment, which the caller's bytes may lack.
     let mut aligned = AlignedVec::<16>::with_capacity(body.len());
     aligned.extend_from_slice(body);
     rkyv::from_bytes::<T, rancor::Error>(&aligned).map_err(|e| CodecError::Malformed { what, reason: e.to_string() })

@@ -1,10 +1,10 @@
-//! What a field of a command may hold, whatever the state.
+//! Validation of command fields without the state.
 
 use std::ops::RangeInclusive;
 
 use crate::limits::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX};
 
-/// A field that no command may have.
+/// A field with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct InvalidField {
@@ -14,13 +14,13 @@ pub struct InvalidField {
     pub reason: String,
 }
 
-/// The error of a field.
+/// Makes the error of a field.
 #[must_use]
 pub fn invalid(field: &str, reason: &str) -> InvalidField {
     InvalidField { field: field.to_owned(), reason: reason.to_owned() }
 }
 
-/// Names are shown in tables, logs, metric labels and addresses: no blanks, nothing invisible.
+/// Checks a name. Names are shown in tables, logs, metric labels and addresses: no blanks, no invisible characters.
 ///
 /// # Errors
 /// If the value is empty, too long, or has such characters.
@@ -32,10 +32,10 @@ pub fn name(field: &str, value: &str) -> Result<(), InvalidField> {
     Ok(())
 }
 
-/// A text of so many bytes.
+/// Checks the length of a text in bytes.
 ///
 /// # Errors
-/// If it has fewer or more.
+/// If it is too short or too long.
 pub fn text(field: &str, value: &str, bytes: RangeInclusive<usize>) -> Result<(), InvalidField> {
     let (got, min, max) = (value.len(), *bytes.start(), *bytes.end());
     match (bytes.contains(&got), min) {
@@ -45,7 +45,7 @@ pub fn text(field: &str, value: &str, bytes: RangeInclusive<usize>) -> Result<()
     }
 }
 
-/// `host:port`.
+/// Checks that a value is `host:port`.
 ///
 /// # Errors
 /// If it is anything else.
@@ -63,10 +63,10 @@ pub fn address(field: &str, value: &str) -> Result<(), InvalidField> {
     Ok(())
 }
 
-/// A number of entries.
+/// Checks the number of entries.
 ///
 /// # Errors
-/// If there are fewer or more.
+/// If there are too few or too many.
 pub fn count(field: &str, got: usize, expected: RangeInclusive<usize>) -> Result<(), InvalidField> {
     if expected.contains(&got) {
         return Ok(());

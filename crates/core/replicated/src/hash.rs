@@ -1,6 +1,6 @@
-//! A hash that is the same on every machine and in every release.
+//! A hash that is equal on every machine and in every release.
 
-/// FNV-1a of 64 bits, over parts of bytes in turn.
+/// FNV-1a of 64 bits, computed incrementally.
 #[derive(Clone, Copy, Debug)]
 pub struct Fnv1a(u64);
 
@@ -12,7 +12,7 @@ impl Default for Fnv1a {
 }
 
 impl Fnv1a {
-    /// The hash of what came before, and of these bytes.
+    /// Continues the hash with these bytes.
     #[must_use]
     pub fn over(self, bytes: &[u8]) -> Self {
         const PRIME: u64 = 0x0000_0100_0000_01b3;

@@ -1,5 +1,5 @@
-//! What every replicated state shares: the encoding of its values, a hash, the book of operators' commands, the
-//! specification of a model, and the checks of fields.
+//! Shared by all replicated states: encoding, hash, record of operations, model specification, and validation of
+//! fields.
 
 pub mod envelope;
 pub mod fields;

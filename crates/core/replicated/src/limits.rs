@@ -1,4 +1,4 @@
-//! Bounds that hold in every replicated state.
+//! Limits of every replicated state.
 
 /// GPU kinds that one model has profiles for: 16 full profiles are 512 KiB and fit a command.
 pub const PROFILE_KINDS_MAX: usize = 16;
@@ -9,7 +9,7 @@ pub const TENSORS_MAX: usize = 64;
 /// Dimensions of a tensor, without the batch dimension.
 pub const TENSOR_DIMENSIONS_MAX: usize = 8;
 
-/// Bytes of one item of a tensor: far above any input, far below what overflows.
+/// Bytes of one item of a tensor: far above any real input, and far below overflow.
 pub const TENSOR_ITEM_BYTES_MAX: u64 = 1 << 30;
 
 /// Bytes of a name (model, sub-cluster, backend, frontend, GPU kind, executor, tensor).
@@ -21,9 +21,8 @@ pub const ADDRESS_BYTES_MAX: usize = 260;
 /// Bytes of a path to a model's file.
 pub const PATH_BYTES_MAX: usize = 1024;
 
-/// Operations whose outcome is remembered, the latest ones in the order of the log: a repetition is recognised until so
-/// many others have been agreed on. Clients give up after two minutes at the latest, in which operators give far fewer
-/// commands.
+/// Remembered operations with their replies, the latest ones in log order: a repetition is recognised until this many
+/// others have been logged. Clients give up within two minutes, in which operators give far fewer commands.
 pub const OPERATIONS_KEPT: usize = 1024;
 
 /// Bytes of an encoded command; the control group's own limit is the same.

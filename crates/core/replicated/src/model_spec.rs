@@ -1,4 +1,4 @@
-//! A model as an operator asks for it.
+//! The specification of a model.
 
 use std::collections::BTreeMap;
 
@@ -23,18 +23,18 @@ pub enum ModelSource {
 pub struct KindProfile {
     /// ℓ(1), ℓ(2), … in nanoseconds: positive and monotone.
     pub latency_ns: Vec<u64>,
-    /// Memory that the loaded model holds, in bytes.
+    /// Memory of the loaded model, in bytes.
     pub static_memory_bytes: u64,
-    /// Further memory while its largest batch runs, in bytes.
+    /// Additional memory while its largest batch runs, in bytes.
     pub dynamic_memory_bytes: u64,
 }
 
-/// A model with everything that its placement and its execution need.
+/// A model, with everything needed for its placement and execution.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct ModelSpec {
     /// Its name, unique among the loaded models.
     pub name: String,
-    /// Name of its sub-cluster; in a command it may be empty, which means the only one there is.
+    /// Name of its sub-cluster; empty in a command for the only one.
     pub subcluster: String,
     /// Latency objective from arrival to answer.
     pub slo_ns: u64,
@@ -42,13 +42,13 @@ pub struct ModelSpec {
     pub source: ModelSource,
     /// Inputs and outputs.
     pub signature: Signature,
-    /// What frontends do with them for clients; apart, since it is large and mostly empty.
+    /// How frontends transform them for clients; separate, since it is large and mostly empty.
     pub transforms: Box<Transforms>,
     /// Profile per GPU kind.
     pub profiles: BTreeMap<String, KindProfile>,
-    /// How it is scheduled.
+    /// Its policy.
     pub policy: ModelPolicy,
-    /// What a request of it is worth against those of other models.
+    /// The value of its requests relative to those of other models.
     pub value: RequestValue,
 }
 
@@ -59,7 +59,7 @@ impl ModelSpec {
         Nanos::new(self.slo_ns)
     }
 
-    /// Checks everything that can be checked without a cluster, as loading it will.
+    /// Validates everything that needs no cluster.
     ///
     /// # Errors
     /// [`InvalidField`] with the field, what was found and what was expected.
@@ -67,7 +67,7 @@ impl ModelSpec {
         model(self)
     }
 
-    /// The same, and what only a model that is not yet loaded must keep: its SLO is at most
+    /// The same, plus limits only for models that are not loaded yet: the SLO is at most
     /// [`SLO_MAX`](symphony_types::SLO_MAX).
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl ModelSpec {
         new_model(self)
     }
 
-    /// Bytes that this specification takes in a snapshot, within 256.
+    /// Bytes of this specification in a snapshot, accurate to 256.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
         const PER_LIST: usize = 64;
@@ -94,7 +94,7 @@ impl ModelSpec {
     }
 }
 
-/// A specification that no state has yet.
+/// A specification that is in no state yet.
 fn new_model(spec: &ModelSpec) -> Result<(), InvalidField> {
     model(spec)?;
     if spec.slo() > SLO_MAX {
@@ -157,8 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// What a specification takes beyond its own count at most: the fixed part of it, and places in its maps that
-    /// nobody has.
+    /// The most bytes of a specification beyond its own count: its fixed part and unused slots of its maps.
     const BEYOND_MAX: usize = 256;
 
     fn tensors(count: usize, name_bytes: usize, dimensions: usize) -> Vec<TensorSpec> {
@@ -175,7 +174,7 @@ mod tests {
         ImageInput { input, width, height, colour, layout, fit, crop_share, filter, scale, mean, deviation }
     }
 
-    /// With so many outputs, each with a label of so many bytes, and profiles for so many kinds.
+    /// With this many outputs, bytes per label, and profiled kinds.
     fn spec(outputs: Vec<TensorSpec>, label_bytes: Option<usize>, kinds: usize, batches: u64) -> ModelSpec {
         let label = |output: &TensorSpec| Some((output.name.clone(), vec!["a".repeat(label_bytes?)]));
         let labels = outputs.iter().filter_map(label).collect();

@@ -1,5 +1,4 @@
-//! What is remembered of operators' commands, so that each is done once: for every replicated state that operators
-//! speak to.
+//! The record of operators' commands, so that each is executed once; part of every replicated state that operators use.
 
 use rkyv::api::high::HighSerializer;
 use rkyv::rancor;
@@ -11,39 +10,39 @@ use symphony_types::OperationId;
 use crate::hash::Fnv1a;
 use crate::limits::OPERATIONS_KEPT;
 
-/// What is remembered of an operation, and its outcome.
+/// An operation and its reply.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct KeptOperation<O> {
-    /// Its place in the log.
+    /// Log index.
     pub index: u64,
-    /// Names it.
+    /// Its id.
     pub id: OperationId,
-    /// Who asked for it.
+    /// The operator.
     pub actor: String,
-    /// When, in milliseconds since 1970.
+    /// Time of receipt, in milliseconds since 1970.
     pub at_unix_ms: u64,
-    /// What was asked for, in words.
+    /// Description of the command.
     pub what: String,
-    /// What came of it.
+    /// The reply.
     pub outcome: O,
-    /// Of actor and action, to tell a repetition from another command under the same id.
+    /// Digest of actor and action, to tell a repetition from another command with the same id.
     pub digest: u64,
 }
 
-/// What is kept under an operation's id.
+/// The result of looking up an operation's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known<'a, O> {
-    /// The operation itself, and its answer.
+    /// The same operation, with its reply.
     Same(&'a O),
-    /// Something else, at that place in the log.
+    /// Another operation, at that log index.
     Other {
-        /// Which.
+        /// Its log index.
         index: u64,
     },
 }
 
 impl<O> KeptOperation<O> {
-    /// What is kept under an id, for an operation with that digest.
+    /// Looks up an id, for an operation with that digest.
     pub fn known(kept: &[Self], id: OperationId, digest: u64) -> Option<Known<'_, O>> {
         let of_this_id = || kept.iter().filter(|kept| kept.id == id);
         match of_this_id().find(|kept| kept.digest == digest) {
@@ -52,7 +51,7 @@ impl<O> KeptOperation<O> {
         }
     }
 
-    /// Keeps one more; the oldest is forgotten for it if there are [`OPERATIONS_KEPT`].
+    /// Records an operation; if there are [`OPERATIONS_KEPT`], the oldest is forgotten.
     pub fn keep(self, kept: &mut Vec<Self>) {
         kept.push(self);
         let surplus = kept.len().saturating_sub(OPERATIONS_KEPT);
@@ -60,11 +59,11 @@ impl<O> KeptOperation<O> {
     }
 }
 
-/// A number of who asked for what, however often and through whomever: 64 bits of FNV-1a. It guards against mistakes,
-/// such as a script with a constant id, and not against operators who deceive themselves.
+/// A digest of actor and action, independent of repetition and route: 64 bits of FNV-1a. It guards against mistakes,
+/// such as a script with a constant id, not against operators who forge it.
 ///
 /// # Panics
-/// If the action cannot be written, which its validation rules out.
+/// If the action cannot be encoded, which its validation rules out.
 pub fn digest<A>(actor: &str, action: &A) -> u64
 where
     A: for<'a> Serialize<HighSerializer<AlignedVec, ArenaHandle<'a>, rancor::Error>>,

@@ -1,4 +1,4 @@
-//! What goes into a decision and what comes out of it.
+//! Inputs and outputs of a decision.
 
 use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuClasses, GpuId, Nanos, RequestId, Time};
 
@@ -6,14 +6,14 @@ use crate::pool::signal::PoolSignal;
 use crate::why::{DropCause, GrantWhy, PlanWhy};
 use crate::{GpuChoice, ReadyOrder};
 
-/// A request as the scheduler sees it: who, how much, until when. Its input stays with its frontend.
+/// A request as the scheduler sees it: id, size and deadline. Its input stays with its frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Whose request it is.
+    /// The request id.
     pub id: RequestId,
     /// The time by which its answer must be at the client.
     pub deadline: Time,
-    /// Items in it, at least one.
+    /// Number of items, at least one.
     pub items: u32,
 }
 
@@ -24,25 +24,26 @@ pub struct Candidate {
     pub batch: u32,
     /// When the batch wants to start on the GPU.
     pub start: Time,
-    /// The last start at which its earliest deadline is met: D − ℓ(b), and the room for a longer execution.
+    /// The last start at which the batch meets its earliest deadline: D − ℓ(b), less a margin for a longer execution.
     pub latest: Time,
-    /// From here on no further arrival could join: D − ℓ(b+k) − d·k, less the same room, where requests have k items in
-    /// the mean.
+    /// From here on no further request could join the batch: D − ℓ(b+k) − d·k, less the same margin, where k is the
+    /// mean number of items per request.
     pub frontrun: Time,
     /// The earliest deadline in it, less the reply delay: D.
     pub must_end_by: Time,
     /// How long before its start a plan must be sent: control delay and the data delay of its items.
     pub lead: Nanos,
-    /// How far ahead of its place in line it is put: its model has lost more than its part for long (docs/adr/0011).
+    /// How far the candidate is moved ahead in the ready order, because its model has long lost more than its share
+    /// (docs/adr/0011).
     pub ahead: Nanos,
-    /// Its place in line, if it has to wait for a GPU.
+    /// The candidate's key in the ready set while it waits for a GPU.
     pub ready_order: ReadyOrder,
-    /// Which of several usable GPUs it gets.
+    /// How a GPU is chosen among several usable ones.
     pub gpu_choice: GpuChoice,
 }
 
 impl Candidate {
-    /// Its place in the line of those that wait for a GPU; the earliest comes first, whatever it goes by.
+    /// The sort key in the ready set; the smallest key comes first, whatever the order is.
     #[must_use]
     pub fn place_in_line(&self) -> Time {
         let place = match self.ready_order {
@@ -60,19 +61,20 @@ impl Candidate {
 pub enum ModelInput {
     /// A request arrived.
     Arrive(Request),
-    /// A request that was here before: back from a plan that did not run, or announced again by its frontend. It waits
-    /// again, and is no arrival by which rates are measured.
+    /// A request that was queued before: returned from a plan that did not run, or redriven by its frontend. It waits
+    /// again but does not count as an arrival for the measured rates.
     Return(Request),
     /// The client withdrew a request.
     Cancel(RequestId),
-    /// The same, and more of them follow: it leaves with the next input that is another one, all in one pass.
+    /// The same, when more cancellations follow: the request leaves the queue together with them, in one pass, at the
+    /// next input of another type.
     CancelWithNext(RequestId),
-    /// A frontend has gone: its requests leave the queue without an outcome. It announces them again if it still wants
-    /// them.
+    /// A frontend is gone: its requests leave the queue without an outcome. The frontend redrives them if it still
+    /// needs them.
     Withdraw {
         /// The frontend.
         frontend: FrontendId,
-        /// Its life.
+        /// The frontend's boot id.
         boot: BootId,
     },
     /// The rank thread gives a GPU that is free at `free_at`; it expects exactly one
@@ -84,32 +86,32 @@ pub enum ModelInput {
         class: GpuClass,
         /// When it becomes free; may be in the past.
         free_at: Time,
-        /// Why this model got it; goes into the plan.
+        /// Why this model got the GPU; copied into the plan.
         why: GrantWhy,
     },
-    /// The sub-cluster has GPUs of these classes now. Before the first word on it these are the classes that the queue
-    /// was configured with; what it has no profile for it does not serve with.
+    /// The GPU classes in the sub-cluster now. Until this input first comes, the queue assumes the classes that it was
+    /// configured with. Classes without a profile are not used.
     Classes(GpuClasses),
-    /// A plan of this model has ended: what can be learnt from it.
+    /// A plan of this model has ended: measurements of it.
     Done {
-        /// By how much it started later than planned.
+        /// How much later than planned it started.
         start_late: Nanos,
-        /// How long it really took.
+        /// The measured execution time.
         latency: Nanos,
-        /// How long it was planned to take.
+        /// The planned execution time.
         predicted: Nanos,
     },
-    /// What the sub-cluster says to all: what they have to give up (docs/adr/0011), and how early batches start
+    /// The pool signal of the sub-cluster: how much to shed (docs/adr/0011) and how early batches may start
     /// (docs/adr/0008).
     Pool(PoolSignal),
     /// The time of the last [`ModelAction::WakeAt`] has come. Early or repeated wake-ups are harmless.
     Wake,
 }
 
-/// A batch plan: the order to run a part of the queue on a GPU.
+/// A batch plan: the order to run part of the queue on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Where.
+    /// The GPU.
     pub gpu: GpuId,
     /// When the GPU starts.
     pub start: Time,
@@ -119,21 +121,21 @@ pub struct Plan {
     pub batch: u32,
     /// The earliest deadline in it, less the reply delay: `end` must not be later (invariant S2).
     pub must_end_by: Time,
-    /// Where its requests stand in [`Orders::planned`]: index of the first one, and their number.
+    /// Index in [`Orders::planned`] of the plan's first request.
     pub first: u32,
     /// Number of its requests.
     pub requests: u32,
-    /// Why it is what it is; none from policies that do not say.
+    /// Why the plan looks as it does; `None` from policies that do not explain themselves.
     pub why: Option<PlanWhy>,
 }
 
 /// Output of a [`ModelQueue`](crate::ModelQueue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelAction {
-    /// Tell the rank thread the newest candidate for a class of GPUs; the last one for each counts, older ones may be
+    /// Send the newest candidate for a GPU class to the rank thread. It replaces older ones of that class, which may be
     /// skipped.
     Offer {
-        /// Grants answered so far. The rank thread ignores offers older than its last grant.
+        /// Grants answered so far. The rank thread ignores offers that are older than its last grant.
         answered: u64,
         /// The class.
         class: GpuClass,
@@ -142,30 +144,30 @@ pub enum ModelAction {
     },
     /// Send the plan to the GPU's backend.
     Execute(Plan),
-    /// Answer to a grant: the GPU is free at `free_at`. After an unused grant this is the time that came with it.
+    /// Answer to a grant: the GPU is free at `free_at`. If the grant was not used, this is the grant's own `free_at`.
     Release {
         /// The GPU that was granted.
         gpu: GpuId,
         /// When it is free again.
         free_at: Time,
     },
-    /// The request has its outcome: dropped.
+    /// The request's outcome: dropped.
     Drop {
         /// The request.
         request: Request,
         /// Why.
         reason: DropReason,
-        /// What made it so.
+        /// What caused the drop.
         cause: DropCause,
     },
-    /// Call [`ModelInput::Wake`] at this time; replaces the time asked for before. [`Time::NEVER`] cancels it.
+    /// Call [`ModelInput::Wake`] at this time; replaces the previous `WakeAt`. [`Time::NEVER`] cancels it.
     WakeAt(Time),
 }
 
 /// Input of a [`GpuRanker`](crate::GpuRanker). Models are named by dense slots `0..models`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankInput {
-    /// The newest candidate of a model for a class of GPUs. A grant takes those for all classes.
+    /// The newest candidate of a model for a GPU class. A grant uses up the model's candidates for all classes.
     Offer {
         /// The model's slot.
         model: u32,
@@ -184,11 +186,12 @@ pub enum RankInput {
         gpu: GpuId,
         /// When it is free.
         free_at: Time,
-        /// Whether it runs plans whose ends are reported: then it is busy until the last report, whenever that comes.
+        /// Whether the GPU runs plans whose ends are reported: then it counts as busy until the last report, however
+        /// late.
         report_due: bool,
     },
-    /// The GPU is there, or there again, and of this class. Of those that only their backend speaks of, all are of the
-    /// first class. Ignored while the GPU is granted.
+    /// The GPU is available, for the first time or again, and of this class. GPUs that only their backend has announced
+    /// are of the first class. Ignored while the GPU is granted.
     Add {
         /// The GPU.
         gpu: GpuId,
@@ -197,7 +200,7 @@ pub enum RankInput {
         /// When it is free.
         free_at: Time,
     },
-    /// The backend says when the GPU is really free. Ignored while the GPU is granted.
+    /// The backend reports when the GPU is really free. Ignored while the GPU is granted.
     BusyUntil {
         /// The GPU.
         gpu: GpuId,
@@ -206,9 +209,9 @@ pub enum RankInput {
         /// Whether it runs plans whose ends are reported.
         report_due: bool,
     },
-    /// The GPU is gone.
+    /// The GPU has been removed.
     Remove(GpuId),
-    /// The model is gone.
+    /// The model has been removed.
     Forget(u32),
     /// The time of the last [`RankAction::WakeAt`] has come. Early or repeated wake-ups are harmless.
     Wake,
@@ -230,14 +233,14 @@ pub enum RankAction {
         /// Why this GPU, and why this model.
         why: GrantWhy,
     },
-    /// Call [`RankInput::Wake`] at this time; replaces the time asked for before. [`Time::NEVER`] cancels it.
+    /// Call [`RankInput::Wake`] at this time; replaces the previous `WakeAt`. [`Time::NEVER`] cancels it.
     WakeAt(Time),
 }
 
-/// What one step ordered. Owned by the host and reused, so that a step does not allocate once its vectors have grown.
+/// The orders of one step. The host owns and reuses it, so that a step does not allocate once the vectors have grown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Orders<A> {
-    /// The orders, in the order in which they must be carried out.
+    /// The orders, in the order of execution.
     pub list: Vec<A>,
     /// The requests of the plans in `list`, at [`Plan::first`].
     pub planned: Vec<Request>,
@@ -246,11 +249,11 @@ pub struct Orders<A> {
 /// What one step of a [`ModelQueue`](crate::ModelQueue) ordered.
 pub type ModelActions = Orders<ModelAction>;
 
-/// Orders that one step gives, but for drops: an offer for each class of GPUs, a plan, a release, a timer. Room for
-/// them is made at the start, since a step that gives all of them may be the first of its kind in an hour.
+/// The most orders of one step, drops aside: an offer per GPU class, a plan, a release and a timer. Room for them is
+/// allocated at the start, since a step that gives all of them may be the first in an hour.
 const ORDERS_AT_ONCE: usize = symphony_types::GPU_CLASSES_MAX + 8;
 
-/// Nothing, without memory: what a host leaves in its place while it carries orders out. It starts with
+/// An empty list without memory: the placeholder while a host executes the orders. Hosts start with
 /// [`Orders::with_room`].
 impl<A> Default for Orders<A> {
     fn default() -> Self {
@@ -259,7 +262,7 @@ impl<A> Default for Orders<A> {
 }
 
 impl<A> Orders<A> {
-    /// No orders yet, with room for those of any step but its drops.
+    /// An empty list with room for the orders of any step, drops aside.
     #[must_use]
     pub fn with_room() -> Self {
         Self { list: Vec::with_capacity(ORDERS_AT_ONCE), planned: Vec::new() }
@@ -274,7 +277,7 @@ impl<A> Orders<A> {
         &self.planned[plan.first as usize..(plan.first + plan.requests) as usize]
     }
 
-    /// Forgets everything, keeps the memory.
+    /// Removes all orders and keeps the memory.
     pub fn clear(&mut self) {
         self.list.clear();
         self.planned.clear();

@@ -1,11 +1,11 @@
-//! The shape of a policy that decides for a whole cluster at once: models and GPUs together, in one object.
+//! The trait of policies that decide for a whole cluster: models and GPUs together, in one object.
 
 use symphony_types::{DropReason, GpuId, Nanos, Time};
 
 use crate::actions::{Orders, Plan, Request};
 use crate::why::DropCause;
 
-/// What a [`ClusterPolicy`] is told. Models and GPUs are dense slots.
+/// Input of a [`ClusterPolicy`]. Models and GPUs are dense slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterInput {
     /// A request arrived.
@@ -15,51 +15,52 @@ pub enum ClusterInput {
         /// The request.
         request: Request,
     },
-    /// A request came back from a GPU that failed: it was let in before, and is no arrival by which rates are measured.
+    /// A request came back from a failed GPU: it was admitted before and does not count as an arrival for the measured
+    /// rates.
     Return {
         /// The model's slot.
         model: u32,
         /// The request.
         request: Request,
     },
-    /// The GPU is usable, from `free_at` on.
+    /// The GPU is usable from `free_at` on.
     GpuUp {
         /// The GPU.
         gpu: GpuId,
         /// When it is free.
         free_at: Time,
     },
-    /// The GPU has failed. The host hands what it had back, request by request.
+    /// The GPU has failed. The host returns its requests one by one.
     GpuDown(GpuId),
-    /// The GPU has ended a plan, just now.
+    /// The GPU has just ended a plan.
     Done {
         /// The GPU.
         gpu: GpuId,
-        /// The model whose plan it was.
+        /// The model of the plan.
         model: u32,
-        /// By how much it started later than planned.
+        /// How much later than planned it started.
         start_late: Nanos,
-        /// How long it really took.
+        /// The measured execution time.
         latency: Nanos,
     },
     /// The time of the last [`ClusterAction::WakeAt`] has come. Early or repeated wake-ups are harmless.
     Wake,
 }
 
-/// What a [`ClusterPolicy`] orders.
+/// Output of a [`ClusterPolicy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterAction {
     /// Run the plan; its requests are in [`Orders::planned`].
     Execute {
         /// The model's slot.
         model: u32,
-        /// The plan. It may start after plans sent before it to the same GPU, never in their midst.
+        /// The plan. It runs after the plans that were sent to the same GPU before it; it does not interrupt them.
         plan: Plan,
     },
-    /// Stop what the GPU runs, and forget what waits there. Their requests are the policy's again: it must have kept
-    /// them.
+    /// Stop the running batch of the GPU and discard the plans that wait there. The policy owns their requests again,
+    /// so it must have kept them.
     Preempt(GpuId),
-    /// The request has its outcome: dropped.
+    /// The request's outcome: dropped.
     Drop {
         /// The model's slot.
         model: u32,
@@ -67,22 +68,22 @@ pub enum ClusterAction {
         request: Request,
         /// Why.
         reason: DropReason,
-        /// What made it so; none from policies that do not say.
+        /// What caused the drop; `None` from policies that do not explain themselves.
         cause: Option<DropCause>,
     },
-    /// Call [`ClusterInput::Wake`] at this time; replaces the time asked for before. [`Time::NEVER`] cancels it.
+    /// Call [`ClusterInput::Wake`] at this time; replaces the previous `WakeAt`. [`Time::NEVER`] cancels it.
     WakeAt(Time),
 }
 
-/// What one step of a [`ClusterPolicy`] ordered.
+/// The orders of one step of a [`ClusterPolicy`].
 pub type ClusterActions = Orders<ClusterAction>;
 
-/// A policy that sees every model and every GPU. Rivals that do not divide into queues and a ranker have this shape; so
-/// has a host's composition of [`ModelQueue`](crate::ModelQueue)s and a [`GpuRanker`](crate::GpuRanker).
+/// A policy that sees every model and every GPU. Rivals that are not divided into queues and a ranker implement it, and
+/// so does a host's composition of [`ModelQueue`](crate::ModelQueue)s and a [`GpuRanker`](crate::GpuRanker).
 pub trait ClusterPolicy {
-    /// One decision: time and input come in, orders go out (appended to `out`).
+    /// One decision: takes time and input, and appends its orders to `out`.
     fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions);
 
-    /// Requests that wait, over all models (invariant S5).
+    /// Waiting requests over all models (invariant S5).
     fn waiting(&self) -> usize;
 }

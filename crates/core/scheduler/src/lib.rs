@@ -1,8 +1,8 @@
 //! Every scheduling decision of Symphony, and nothing else: no clock, no thread, no socket.
 //!
 //! Two objects, each with one method `step(now, input, &mut actions)`: [`ModelQueue`] holds the requests of one model
-//! and forms its batches, [`GpuRanker`] holds the free times of the GPUs of one sub-cluster and says which model gets
-//! which GPU when. A host (the runtime or the simulator) carries their actions to where they belong.
+//! and forms its batches; [`GpuRanker`] knows when the GPUs of one sub-cluster are free and decides which model gets
+//! which GPU when. A host (the runtime or the simulator) executes their actions.
 
 mod actions;
 mod auto;

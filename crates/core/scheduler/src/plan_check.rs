@@ -1,27 +1,27 @@
-//! Invariants S1 and S2, checked on every plan wherever plans are made: simulator, tests, production.
+//! Invariants S1 and S2, checked on every plan in the simulator, in tests and in production.
 
 use symphony_types::{GpuId, Invariant, Time};
 
 use crate::Plan;
 
-/// A plan that must not exist.
+/// A plan that violates an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{invariant}: {detail}")]
 pub struct Violation {
-    /// What was violated.
+    /// The violated invariant.
     pub invariant: Invariant,
-    /// How, with the values.
+    /// The values that violate it.
     pub detail: String,
 }
 
-/// Remembers the end of the last plan of each GPU.
+/// Remembers when the last plan of each GPU ends.
 #[derive(Clone, Debug, Default)]
 pub struct PlanCheck {
     busy_until: Vec<Time>,
 }
 
 impl PlanCheck {
-    /// For `gpus` GPUs with ids from zero; grows when it meets others.
+    /// For `gpus` GPUs with ids from zero; grows for larger ids.
     #[must_use]
     pub fn new(gpus: u32) -> Self {
         Self { busy_until: vec![Time::ZERO; gpus as usize] }
@@ -54,7 +54,7 @@ impl PlanCheck {
         Ok(())
     }
 
-    /// The backend says when the GPU is really free: early ends make room.
+    /// The backend reports when the GPU is really free: after an early end the next plan may start earlier.
     pub fn busy_until(&mut self, gpu: GpuId, until: Time) {
         if let Some(slot) = self.busy_until.get_mut(gpu.get() as usize) {
             *slot = until;

@@ -1,58 +1,58 @@
-//! What a model's policy means to the objects that host it (DESIGN section 6). All choices are selectable per model;
-//! all run on the same objects.
+//! The choices that make up a model's policy (DESIGN section 6). All are selectable per model and run on the same
+//! objects.
 
 use symphony_policy::{
     DropRule, GpuChoice, ModelPolicy, ModelPolicyName, ReadyOrder, ShedChoice, TargetShare, TriggerChoice,
 };
 use symphony_types::{Nanos, RequestValue};
 
-/// When a batch may start although it could still grow.
+/// When a batch that could still grow may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Trigger {
     /// At once: optimises the wait of a request, at the cost of batch size and of the idle time that tells an
     /// autoscaler something (the work-conserving extreme of seed 000, section 4.3).
     Eager,
-    /// At D − ℓ(b+k), where requests have k items in the mean: from then on no further arrival could join, so waiting
-    /// gains nothing. Optimises batch size and load-proportional use, at the cost of a few percent on profiles with β
-    /// near zero (seed 000, section 4.3).
+    /// At D − ℓ(b+k), where k is the mean number of items per request: from then on no further arrival could join, so
+    /// waiting gains nothing. Optimises batch size and load-proportional use, at the cost of a few percent on profiles
+    /// with β near zero (seed 000, section 4.3).
     #[default]
     Frontrun,
-    /// When the earliest request has waited this long, or the batch is the largest that leaves the SLO intact after
-    /// that wait: optimises for a wait chosen by hand (Triton's dynamic batcher: maximum queue delay and preferred
-    /// batch size), at the cost of tuning it for every load.
+    /// When the earliest request has waited this long, or when the batch is the largest that meets the SLO after that
+    /// wait: optimises for a hand-tuned wait (Triton's dynamic batcher: maximum queue delay and preferred batch size),
+    /// at the cost of tuning it for every load.
     Timeout(Nanos),
-    /// As early before frontrun as the GPUs can afford, and once another arrival before frontrun has become unlikely:
-    /// optimises the wait of a request while there is GPU time to spare and batch size when there is not, at the cost
-    /// of some work per arrival (docs/adr/0008).
+    /// As early before frontrun as the GPUs can afford, or once another arrival before frontrun has become unlikely:
+    /// optimises latency while GPU time is spare and batch size otherwise, at the cost of some work per arrival
+    /// (docs/adr/0008).
     Adaptive,
-    /// As soon as the batch has β·λ items, else at frontrun, where λ is the rate per GPU that the model keeps busy:
-    /// optimises the time per item of one GPU (the text of seed 000, section 4.3), at the cost of the idle time that
-    /// tells an autoscaler something.
+    /// When the batch has β·λ items, at the latest at frontrun, where λ is the model's rate per GPU that it keeps busy:
+    /// optimises the time per item on one GPU (the text of seed 000, section 4.3), at the cost of the idle time that an
+    /// autoscaler measures.
     BetaLambda,
-    /// At D − ℓ(b), the end of the window: optimises batch size to the last, at the cost of every late timer.
+    /// At D − ℓ(b), the end of the window: optimises batch size, at the cost of a miss for every late timer.
     Latest,
 }
 
-/// How many items a batch may have, besides what the profile and the earliest deadline allow.
+/// The limit on batch size, besides those of the profile and the earliest deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BatchLimit {
-    /// Any number: optimises batch size.
+    /// None: optimises batch size.
     #[default]
     None,
-    /// Found by additive increase and multiplicative decrease (Clipper): optimises for models without a profile, at the
-    /// cost of batches that stay small for a while after every miss.
+    /// Additive increase, multiplicative decrease (Clipper): optimises for models without a profile, at the cost of
+    /// batches that stay small for a while after every miss.
     Aimd,
 }
 
-/// What a model gives up for others when its sub-cluster is overloaded (docs/adr/0011).
+/// What a model sheds when its sub-cluster is overloaded (docs/adr/0011).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Shed {
-    /// Nothing: who loses how much is left to the order of those that wait. Optimises that order's good answers, at the
-    /// cost of whichever models it puts last.
+    /// Nothing: the order of the ready set decides which models lose how much. Optimises the number of good answers in
+    /// that order, at the cost of the models that it puts last.
     #[default]
     None,
-    /// The same share of its requests as every other model, divided by what they are worth: optimises fairness between
-    /// models, at the cost of those that the order would have spared.
+    /// A share of its requests that is the same for all models of equal value: optimises fairness between models, at
+    /// the cost of those that the order would have spared.
     Proportional(RequestValue),
 }
 
@@ -61,13 +61,13 @@ pub enum Shed {
 pub struct Policy {
     /// When a batch may start.
     pub trigger: Trigger,
-    /// What is given up.
+    /// The drop rule.
     pub drop: DropRule,
-    /// How large a batch may be.
+    /// The limit on batch size.
     pub limit: BatchLimit,
-    /// What is given up for other models.
+    /// What the model sheds for other models.
     pub shed: Shed,
-    /// Where its batches stand among those that wait for a GPU.
+    /// The order of its batches in the ready set.
     pub ready_order: ReadyOrder,
     /// Which GPU a batch gets.
     pub gpu_choice: GpuChoice,
@@ -83,29 +83,29 @@ impl Policy {
         ready_order: ReadyOrder::Latest,
         gpu_choice: GpuChoice::LowestId,
     };
-    /// The default: at once when there is GPU time to spare, deferred when there is not (docs/adr/0008); and under
-    /// overload each model loses its part (docs/adr/0011).
+    /// The default: batches start at once when GPU time is spare and are deferred otherwise (docs/adr/0008); under
+    /// overload each model sheds its share (docs/adr/0011).
     pub const AUTO: Self = Self {
         trigger: Trigger::Adaptive,
         drop: DropRule::Window(TargetShare::THREE_QUARTERS),
         shed: Shed::Proportional(RequestValue::ONE),
         ..Self::SYMPHONY
     };
-    /// The strong work-conserving rival: same ranking, same drop rule, no waiting.
+    /// The strong work-conserving rival: same ranking, same drop rule, no deferral.
     pub const EAGER: Self = Self { trigger: Trigger::Eager, ..Self::SYMPHONY };
-    /// Clipper (NSDI 2017): optimises for models that nobody has profiled, at the cost of goodput under load, where the
+    /// Clipper (NSDI 2017): optimises for models without a profile, at the cost of goodput under load, where the
     /// earliest request dictates small batches.
     pub const CLIPPER: Self =
         Self { trigger: Trigger::Eager, drop: DropRule::Prune, limit: BatchLimit::Aimd, ..Self::SYMPHONY };
 
-    /// Triton's dynamic batcher with this maximum queue delay: optimises a simple configuration, at the cost of a wait
-    /// that fits one load and no other. Requests that cannot be met any more are dropped one by one.
+    /// Triton's dynamic batcher with this maximum queue delay: optimises for a simple configuration, at the cost of a
+    /// wait that fits only one load. Requests that can no longer be met are dropped one by one.
     #[must_use]
     pub const fn timeout(wait: Nanos) -> Self {
         Self { trigger: Trigger::Timeout(wait), drop: DropRule::Prune, ..Self::SYMPHONY }
     }
 
-    /// What an operator's policy means for a model with this SLO whose requests are worth this much.
+    /// The policy that the operator's choice gives a model with this SLO and value.
     #[must_use]
     pub fn of(asked: &ModelPolicy, slo: Nanos, value: RequestValue) -> Self {
         let trigger = match asked.trigger {

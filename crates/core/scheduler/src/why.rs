@@ -1,42 +1,42 @@
-//! Why a decision was made: small values that travel with grants, plans and drops, for whoever explains them later. No
-//! decision reads them.
+//! Why a decision was made: small values that travel with grants, plans and drops and are explained later. No decision
+//! reads them.
 
 use symphony_types::{GpuClass, Nanos, RequestValue, Time};
 
 use crate::{DelaySource, GpuChoice, Pressure};
 
-/// Other idle GPUs are counted up to this many: what matters is whether there was a choice, and the count must not cost
-/// more with more GPUs.
+/// Other idle GPUs are counted up to this limit: only whether there was a choice matters, and the cost of counting must
+/// not grow with the number of GPUs.
 pub const IDLE_COUNTED_MAX: u8 = 8;
 
-/// Why a GPU went to a model.
+/// Why a model got a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GrantWhy {
-    /// Who found whom.
+    /// Whether the model or the GPU was ready first.
     pub matched: Matched,
-    /// Which of several GPUs was taken.
+    /// How the GPU was chosen.
     pub choice: GpuChoice,
     /// Other GPUs that were free by the same start, counted up to [`IDLE_COUNTED_MAX`].
     pub others_idle: u8,
-    /// Other candidates that were due and waited for a GPU.
+    /// Other candidates in the ready set.
     pub rivals: u32,
-    /// The one of them that is next.
+    /// The next one of them.
     pub next_rival: Option<Rival>,
 }
 
-/// How a model and a GPU came together.
+/// How a model and a GPU were matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Matched {
-    /// Nobody said: a grant that no ranker made.
+    /// Unknown: the grant does not come from a ranker.
     #[default]
     Untold,
-    /// The candidate was due, and found a GPU that is free by its start.
+    /// The candidate became due and took a GPU that is free by its start.
     AtItsStart,
-    /// The candidate had waited for a GPU, and was the first in line when one came free.
+    /// The candidate waited in the ready set and was first when a GPU became free.
     FirstInLine,
 }
 
-/// A candidate that waited for a GPU.
+/// A candidate in the ready set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rival {
     /// The slot of its model.
@@ -45,60 +45,60 @@ pub struct Rival {
     pub latest: Time,
 }
 
-/// Why a batch plan is what it is.
+/// Why a batch plan looks as it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanWhy {
-    /// Where the window begins: from here on no further arrival could join.
+    /// Frontrun, the start of the window: from here on no further request could join.
     pub frontrun: Time,
-    /// How long before frontrun a batch that waits for it becomes due: the model's guard against late timers.
+    /// How long before frontrun a batch that waits for it becomes due: the guard for late timers.
     pub guard: Nanos,
-    /// Where it ends: the last start at which the earliest deadline is met.
+    /// Latest, the end of the window: the last start at which the earliest deadline is met.
     pub latest: Time,
-    /// When the request with the earliest deadline arrived.
+    /// Arrival of the request with the earliest deadline.
     pub head_arrived: Time,
-    /// The batch size that the queue aimed at.
+    /// The target batch.
     pub target: u32,
-    /// More urgent requests that were passed over: this class of GPUs could not serve them usefully, a faster one may.
+    /// More urgent requests that were skipped: this GPU class cannot serve them usefully, but a faster one may.
     pub skipped: u32,
-    /// Requests that were left in the queue, those included.
+    /// Requests left in the queue, including those.
     pub left: u32,
-    /// How long its inputs were given to come to the backend.
+    /// The planned input delay.
     pub inputs: Nanos,
-    /// Who says that they need so long.
+    /// The origin of that delay.
     pub inputs_by: DelaySource,
-    /// Why this GPU.
+    /// Why this GPU was chosen.
     pub grant: GrantWhy,
 }
 
-/// What made a request be given up, in numbers.
+/// Why a request was given up, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropCause {
-    /// When it arrived.
+    /// The arrival of the request.
     pub arrived: Time,
-    /// By when it had to end on a GPU: its deadline less the reply delay.
+    /// Deadline − reply delay: the time by which it had to end on a GPU.
     pub must_end_by: Time,
-    /// The class of GPUs on which the batch below would have ended first.
+    /// The GPU class on which the batch below would have ended first.
     pub class: GpuClass,
-    /// Items of the smallest batch that it could have been part of: what the drop rule protects, or its own items if
-    /// they are more; zero if no batch was looked at.
+    /// Items of the smallest batch that it could have joined: the batch that the drop rule protects, or its own items
+    /// if they are more; zero if no batch was considered.
     pub batch: u32,
-    /// The batch size that the queue aimed at; the drop rule protects that, or what is behind if it is less.
+    /// The target batch; the drop rule protects min(target, requests behind).
     pub target: u32,
-    /// When a batch of `batch` items would have ended at best.
+    /// The earliest end of a batch of `batch` items.
     pub batch_end: Time,
-    /// When it would have ended alone on an idle GPU, of the class that is fastest at it.
+    /// When it would have ended alone on an idle GPU of the fastest class.
     pub alone_end: Time,
-    /// Requests in the queue at that moment, itself included if it was let in.
+    /// Queued requests at that moment, including the request itself if it was admitted.
     pub waiting: u32,
-    /// What called for it, if it was shed.
+    /// Why it was shed, if so.
     pub shed: Option<ShedCause>,
 }
 
 /// Why a request was shed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShedCause {
-    /// How hard its sub-cluster was pressed.
+    /// The pressure on its sub-cluster.
     pub pressure: Pressure,
-    /// What requests of its model are worth.
+    /// The value of its model's requests.
     pub value: RequestValue,
 }

@@ -1,4 +1,4 @@
-//! Where the policy that a scenario names becomes the object that the world hosts.
+//! Builds the policy object that a scenario names.
 
 use std::borrow::Cow;
 
@@ -13,15 +13,15 @@ use crate::policy_facts::PolicyFacts;
 use crate::queues_and_ranker::QueuesAndRanker;
 use crate::tap::Open;
 
-/// Something that is done with a policy, whatever its type: the event loop is compiled for each, so that no decision
-/// goes through a table of functions.
+/// An operation on a policy of any type: the event loop is compiled for each type, so that no decision needs dynamic
+/// dispatch.
 pub(crate) trait UsePolicy {
     type Output;
     fn with<P: Hosted>(self, policy: P) -> Self::Output;
 }
 
-/// Makes the policy, and hands it to `user`. A new policy gets its arm here, an `impl Hosted` (empty will do), and its
-/// name in `symphony_workload`.
+/// Builds the policy and passes it to `user`. A new policy needs an arm here, an `impl Hosted` (which may be empty),
+/// and its name in `symphony_workload`.
 pub(crate) fn build_policy<U: UsePolicy>(spec: &PolicySpec, facts: &PolicyFacts, user: U) -> U::Output {
     match *spec {
         PolicySpec::Queues(ref queues) => user.with(QueuesAndRanker::new(facts, queues, Open)),
@@ -41,7 +41,7 @@ impl Hosted for Clockwork {}
 impl Hosted for Nexus {}
 impl Hosted for Shepherd {}
 
-/// The scenario as its policy knows it: those for a whole cluster know of no GPU kinds, and the slowest counts.
+/// The scenario as a cluster-wide policy knows it: without GPU kinds, with the profiles of the slowest.
 pub(crate) fn as_known(scenario: &Scenario) -> Cow<'_, Scenario> {
     if matches!(scenario.policy, PolicySpec::Queues(_)) || scenario.class_count() == 1 {
         return Cow::Borrowed(scenario);
@@ -49,7 +49,7 @@ pub(crate) fn as_known(scenario: &Scenario) -> Cow<'_, Scenario> {
     Cow::Owned(scenario.with_slowest_profiles())
 }
 
-/// Of a scenario [`as_known`]: there is one class of GPUs.
+/// For a scenario [`as_known`] to the policy, with one GPU class.
 fn cluster(facts: &PolicyFacts) -> Cluster {
     let model = |model: &crate::ModelFacts| ClusterModel {
         profile: model.profiles[GpuClass::FIRST.index()].clone(),

@@ -1,9 +1,9 @@
-//! What perfect coordination could reach: where the search for goodput begins.
+//! The fluid bound: the goodput of perfect coordination, where the search for goodput starts.
 
 use symphony_types::{LatencyProfile, Nanos};
 use symphony_workload::{ModelSpec, Scenario};
 
-/// Halvings of the bracket: 2⁻⁶⁰ of the highest rate is far below any rate that matters.
+/// Bisection steps: the remaining 2⁻⁶⁰ of the highest rate is far below any relevant one.
 const HALVINGS: u32 = 60;
 
 /// The fluid bound in requests per second: the highest total rate at which staggered batches fit the GPUs.
@@ -16,11 +16,11 @@ const HALVINGS: u32 = 60;
 #[must_use]
 pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
     let gpus = f64::from(scenario.gpu_count());
-    // With changing rates, their peaks are what has to fit.
+    // If rates change, their peaks must fit.
     let peak = |model: &ModelSpec| {
         model.rate_profile.as_ref().map_or(1.0, |profile| {
             let until = symphony_types::Time::ZERO + scenario.warmup + scenario.duration;
-            // Where nothing arrives, everything fits; one keeps the number finite.
+            // Without arrivals everything fits; a finite number is returned.
             let peak = profile.peak(until);
             if peak > 0.0 { peak } else { 1.0 }
         })
@@ -32,7 +32,7 @@ pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
     };
     let (mut low, mut high) = (0.0, symphony_workload::RATE_RPS_MAX);
     for _ in 0..HALVINGS {
-        // Halving the logarithm once the bracket has a lower end: rates span nine orders of magnitude.
+        // Bisect the logarithm once the bracket has a lower end: rates span nine orders of magnitude.
         let middle = if low > 0.0 { f64::sqrt(low * high) } else { high / 16.0 };
         if fits(middle) {
             low = middle
@@ -46,16 +46,16 @@ pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
     low
 }
 
-/// GPUs that staggered batches keep busy in the fluid of [`fluid_bound_rps`], at these rates of requests per second.
-/// Infinite if some model cannot meet its SLO even alone, nor its longest deadline.
+/// GPUs that staggered batches keep busy in the fluid model of [`fluid_bound_rps`], at these rates of requests per
+/// second. Infinite if some model cannot meet its SLO even alone, nor its longest deadline.
 #[must_use]
 pub fn fluid_gpus(scenario: &Scenario, rate_rps: impl Fn(&ModelSpec) -> f64) -> f64 {
     let rates = scenario.models.iter().map(|model| (model, rate_rps(model) * model.items.mean()));
     rates.filter(|&(_, rate)| rate > 0.0).map(|(model, rate)| gpus_needed(scenario, model, rate)).sum()
 }
 
-/// GPUs that the model keeps busy at this rate of items per second, infinite if its SLO is out of reach. Where there
-/// are several classes, each serves a part of it that suits its number and its speed.
+/// GPUs that the model keeps busy at this rate of items per second; infinite if its SLO cannot be met. With several
+/// classes, each serves a share by its number and speed.
 fn gpus_needed(scenario: &Scenario, model: &ModelSpec, rate_rps: f64) -> f64 {
     let budget = budget(scenario, model);
     if let [only] = &model.profiles[..] {
@@ -68,8 +68,7 @@ fn gpus_needed(scenario: &Scenario, model: &ModelSpec, rate_rps: f64) -> f64 {
     f64::from(scenario.gpu_count()) / served.sum::<f64>()
 }
 
-/// The time that the model's batches have: of its SLO, or of its longest deadline where the SLO is out of reach on
-/// every GPU.
+/// The time for the model's batches: by its SLO, or by its longest deadline if no GPU can meet the SLO.
 fn budget(scenario: &Scenario, model: &ModelSpec) -> Nanos {
     let of = |slo: Nanos| slo - scenario.network.control - scenario.network.reply;
     let reached = |slo: Nanos| model.profiles.iter().any(|profile| execution(scenario, profile, 1) <= of(slo));

@@ -1,4 +1,4 @@
-//! Why a run ended without a result. Every message carries the command that repeats it.
+//! Why a run has no result. Every message contains the command that repeats the run.
 
 use symphony_scheduler::Violation;
 use symphony_types::Time;
@@ -8,31 +8,31 @@ use crate::goodput::GoodputSearch;
 use crate::open_requests::OPEN_SPAN_MAX;
 use crate::preflight::{RateLimit, rate_limit};
 
-/// A run that must not count: an error of the scheduler or of this host, or a search that its scenario cannot answer.
+/// An invalid run: a defect of the scheduler or of this host, or a search without an answer for its scenario.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// An invariant does not hold.
+    /// An invariant is violated.
     #[error("{violation} (at {now}, seed {seed}; to repeat: {command})")]
     Violation {
-        /// Which one, and how.
+        /// The invariant and the values.
         violation: Violation,
         /// Virtual time.
         now: Time,
         /// The seed of the run.
         seed: u64,
-        /// The command that shows it again.
+        /// The command that repeats it.
         command: String,
     },
-    /// Requests wait and nothing moves.
+    /// Requests wait and no event is due.
     #[error("the run is stuck: {what} (at {now}, seed {seed}; to repeat: {command})")]
     Stuck {
-        /// What was seen.
+        /// The observation.
         what: String,
         /// Virtual time.
         now: Time,
         /// The seed of the run.
         seed: u64,
-        /// The command that shows it again.
+        /// The command that repeats it.
         command: String,
     },
     /// More requests arrived within a deadline than the simulator keeps: a burst, which the mean rate does not show.
@@ -45,19 +45,19 @@ pub enum Error {
         now: Time,
         /// The seed of the run.
         seed: u64,
-        /// The command that shows it again.
+        /// The command that repeats it.
         command: String,
     },
-    /// A search for goodput met a limit of the simulator before a rate that is too high.
+    /// A search for goodput reached a limit of the simulator before a rate that is too high.
     #[error(
         "no goodput: every SLO is still met at {rate_rps:.0} r/s, and the simulator runs {limit} (to repeat: {command})"
     )]
     AboveLimit {
         /// The highest rate that was tried, in requests per second.
         rate_rps: f64,
-        /// Why it was the highest.
+        /// The limit.
         limit: RateLimit,
-        /// The command that shows it again.
+        /// The command that repeats it.
         command: String,
     },
     /// A search for goodput found no rate that is too high.
@@ -70,15 +70,15 @@ pub enum Error {
         rate_rps: f64,
         /// As a multiple of the fluid bound.
         times: f64,
-        /// Why too little arrives.
+        /// Why the load stays too low.
         why: String,
-        /// The command that shows it again.
+        /// The command that repeats it.
         command: String,
     },
 }
 
 impl Error {
-    /// What a search says that ended without a rate that is too high; none if it found one, or is not over.
+    /// The error of a search that ended without a rate that is too high; `None` if it found one or continues.
     #[must_use]
     pub fn never_too_much(scenario: &Scenario, search: &GoodputSearch) -> Option<Self> {
         let (rate_rps, times) = search.never_failed()?;
@@ -103,7 +103,7 @@ impl Error {
 /// The command line that repeats one run.
 pub(crate) fn replay_command(scenario: &Scenario, seed: u64, rate_rps: f64) -> String {
     let rate = match &scenario.arrival {
-        // A trace brings its own rate.
+        // A trace has its own rate.
         Arrival::Trace(trace) => {
             let time_scale = trace.time_scale * scenario.rate_rps / rate_rps;
             format!("workload.arrival.time_scale={time_scale:?}")
@@ -111,7 +111,7 @@ pub(crate) fn replay_command(scenario: &Scenario, seed: u64, rate_rps: f64) -> S
         _ => format!("workload.rate_rps={rate_rps:?}"),
     };
     let own = [format!("seeds=[{seed}]"), rate];
-    // What the run's own seed and rate replace need not be said.
+    // Options that are overridden by the run's own seed and rate are left out.
     let is_replaced = |given: &&String| own.iter().any(|own| override_key(own) == override_key(given));
     let given = scenario.overrides.iter().filter(|given| !is_replaced(given));
     given.chain(&own).fold(format!("symphony sim {}", quoted(&scenario.file)), |command, assignment| {

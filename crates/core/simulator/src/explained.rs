@@ -1,4 +1,4 @@
-//! Explains requests of a run: which were asked for, or which were worst off.
+//! Explains selected requests of a run: given ones, or the worst.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -15,34 +15,35 @@ use crate::gpus::Run;
 use crate::rules::rules;
 use crate::watch::Watch;
 
-/// Requests that are explained at most in one run: as many as anybody reads.
+/// The most requests explained in a run.
 pub const EXPLAINED_MAX: usize = 1000;
 
-/// What is to be explained.
+/// Which requests to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// These requests, by sequence number: the simulator numbers arrivals from 0 on.
+    /// These sequence numbers; the simulator numbers arrivals from 0.
     Requests(Vec<u64>),
-    /// So many of those that were dropped or late after the warm-up: first the dropped, each by how much was missing.
+    /// This many of those that were dropped or late after the warm-up: first dropped ones, each group by the time that
+    /// was missing.
     Worst(usize),
 }
 
-/// How bad an end was: dropped before late, then by how much time was missing.
+/// Severity of an outcome: dropped before late, then by the time that was missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Badness {
     dropped: bool,
     missing: Nanos,
 }
 
-/// Sees a run and keeps what was asked for.
+/// Watches a run and records the selected requests.
 #[derive(Debug)]
 pub(crate) struct Explained<'a> {
     scenario: &'a Scenario,
     ask: Ask,
     recorder: FlightRecorder,
-    /// The batches of each GPU that have not ended, in the order in which they will.
+    /// The unfinished batches of each GPU, in the order of their ends.
     on_gpu: Vec<VecDeque<u64>>,
-    /// Requested ones that are in batches which have not ended.
+    /// Selected requests in unfinished batches.
     awaited: Vec<(u64, u64)>,
     found: Vec<(Badness, Found)>,
 }
@@ -91,7 +92,7 @@ impl<'a> Explained<'a> {
         }
     }
 
-    /// The explanations: in the order of the decisions, or the worst first.
+    /// The explanations, in the order of the decisions or by severity.
     pub(crate) fn explain(mut self) -> Vec<Explanation> {
         for (sequence, number) in std::mem::take(&mut self.awaited) {
             self.keep(sequence, number);
@@ -108,7 +109,7 @@ impl<'a> Explained<'a> {
         matches!(&self.ask, Ask::Requests(wanted) if wanted.contains(&sequence))
     }
 
-    /// Keeps a request of a batch as it is known now.
+    /// Records a request of a batch as known now.
     fn keep(&mut self, sequence: u64, number: u64) {
         if let Some(Found::Batch { number, record, requests, .. }) = self.recorder.batch_at(number) {
             let request = requests.iter().find(|request| request.id.sequence == sequence).copied();
@@ -191,7 +192,7 @@ impl Watch for Explained<'_> {
                 _ => false,
             };
             if !is_it || cut {
-                // What a GPU had when it was stopped ends with it, whether it had begun or not.
+                // Stopping a GPU ends all its batches, whether they had started or not.
                 self.end_batch(number, BatchEnd::Lost);
                 continue;
             }

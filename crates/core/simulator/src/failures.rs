@@ -1,21 +1,21 @@
-//! When GPUs fail and come back.
+//! Failures and recoveries of GPUs.
 
 use symphony_types::{GpuId, Time};
 use symphony_workload::Failure;
 
-/// What happens to a GPU.
+/// A change of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// It fails.
     Down(GpuId),
-    /// It is usable again.
+    /// It recovers.
     Up(GpuId),
 }
 
-/// The changes that are still to come.
+/// The remaining changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Failures {
-    /// The last one comes first.
+    /// In reverse order of time.
     changes: Vec<(Time, Change)>,
 }
 
@@ -29,7 +29,7 @@ impl Failures {
         Self { changes }
     }
 
-    /// When the next change comes; [`Time::NEVER`] if none does.
+    /// Time of the next change; [`Time::NEVER`] if there is none.
     #[inline]
     pub(crate) fn next(&self) -> Time {
         self.changes.last().map_or(Time::NEVER, |&(at, _)| at)

@@ -1,4 +1,4 @@
-//! The search for goodput, as steps: it says which runs it needs and takes their verdicts.
+//! The search for goodput as a state machine: it requests runs and takes their verdicts.
 
 use symphony_workload::Scenario;
 
@@ -9,24 +9,24 @@ use crate::world::meets_slo;
 
 /// The search ends when the lowest failing rate is within this share of the highest passing one.
 pub const GOODPUT_RESOLUTION: f64 = 0.005;
-/// Where the search begins, as a share of the fluid bound: good policies reach 85 to 100 %.
+/// The first rate, as a share of the fluid bound: good policies reach 85 to 100 %.
 const FIRST_SHARE: f64 = 0.92;
-/// How far the search first moves up from there; each further move up is twice as far.
+/// The first step up from there; each further step is twice as long.
 const FIRST_MOVE: f64 = 0.04;
-/// How far it moves down at a time. Verdicts are not monotone: where executions are noisy or arrivals come in bursts, a
-/// policy may fail at a low rate and pass at a higher one, and long steps down would miss what passes.
+/// The step down. Verdicts are not monotone: with noisy executions or bursts a policy may fail at a low rate and pass
+/// at a higher one, and long steps down would skip the passing ones.
 const MOVE_DOWN: f64 = 0.05;
-/// Shares of the goodput at which it is looked whether lower rates pass as well.
+/// Shares of the goodput at which lower rates are checked as well.
 const LOOKED_AT_BELOW: [f64; 3] = [0.75, 0.5, 0.25];
 /// Below this share of the fluid bound the goodput counts as zero.
 const LEAST_SHARE: f64 = 1e-3;
-/// No policy is this many times better than the bound, but a trace played ever faster may be over before it hurts: ends
-/// the search upwards, without a verdict.
+/// No policy exceeds the bound by this factor, but a trace that is played ever faster may end before it overloads the
+/// GPUs. The search then ends upwards, without a verdict.
 const MOST_SHARE: f64 = 16.0;
-/// Decisions that are guessed ahead when there are more threads than needed trials: 2³ rates keep as many threads busy.
+/// The depth of speculation if there are more threads than needed trials: 2³ rates keep as many threads busy.
 const GUESSES_AHEAD_MAX: u32 = 3;
 
-/// One run that the search needs.
+/// A run that the search requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
     /// Total rate in requests per second.
@@ -35,38 +35,37 @@ pub struct Trial {
     pub seed: u64,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Goodput {
-    /// The highest total rate at which every model's p99 meets its SLO, in requests per second; zero if not even a
-    /// trickle is served.
+    /// The highest total rate at which every model's p99 meets its SLO, in requests per second; zero if that fails at
+    /// any relevant rate.
     pub rate_rps: f64,
-    /// Lower rates that were tried too, and fail, the highest first: then some rates up to the goodput pass, and not
-    /// all.
+    /// Lower tried rates that fail, in descending order: then only some rates up to the goodput pass.
     pub fails_below_rps: Vec<f64>,
 }
 
-/// Finds the highest total rate at which every model's p99 meets its SLO in the median of the seeds: bracket, then
-/// bisection, then a look at some lower rates. The caller runs the trials, in any order and on as many threads as it
-/// likes, and also those that the search may turn out to need; what is found depends on the verdicts alone.
+/// Finds the highest total rate at which every model's p99 meets its SLO for the majority of seeds: bracketing,
+/// bisection, then a check of some lower rates. The caller runs the trials in any order on any number of threads,
+/// including speculative ones; the result depends on the verdicts alone.
 #[derive(Clone, Debug)]
 pub struct GoodputSearch {
     seeds: Vec<u64>,
     bound_rps: f64,
-    /// No rate above this one is tried.
+    /// The largest rate to try.
     most_rps: f64,
-    /// The rate in question.
+    /// The current rate.
     rate_rps: f64,
-    /// Verdicts at that rate, by position of the seed.
+    /// Verdicts at that rate, by seed index.
     verdicts: Vec<Option<bool>>,
-    /// Verdicts of other rates, which were guessed at.
+    /// Verdicts of speculative trials at other rates.
     ahead: Vec<(Trial, bool)>,
     /// The highest rate that passed.
     passed_rps: Option<f64>,
     /// The lowest rate that failed.
     failed_rps: Option<f64>,
     step: f64,
-    /// The goodput, once it is found; lower rates are still looked at.
+    /// The goodput, once found; the checks of lower rates may still be running.
     found_rps: Option<f64>,
     /// Rates below the goodput that fail, the highest first.
     fails_below: Vec<f64>,
@@ -81,7 +80,7 @@ impl GoodputSearch {
     }
 
     fn from_bound(seeds: Vec<u64>, bound_rps: f64, limit_rps: f64) -> Self {
-        // Without seeds there is nobody to ask, without a bound nothing to find.
+        // Without seeds there are no trials, and without a bound there is no goodput.
         let goodput_rps = (seeds.is_empty() || bound_rps <= 0.0).then_some(0.0);
         Self {
             verdicts: vec![None; seeds.len()],
@@ -99,28 +98,28 @@ impl GoodputSearch {
         }
     }
 
-    /// The goodput in requests per second once it is found; zero if not even a trickle is served.
+    /// The goodput in requests per second once found; zero if no relevant rate passes.
     #[must_use]
     pub fn goodput_rps(&self) -> Option<f64> {
         self.goodput_rps
     }
 
-    /// The goodput once it is found, with what was seen below it.
+    /// The goodput once found, with failing lower rates.
     #[must_use]
     pub fn goodput(&self) -> Option<Goodput> {
         self.goodput_rps.map(|rate_rps| Goodput { rate_rps, fails_below_rps: self.fails_below.clone() })
     }
 
-    /// If the search ended upwards: the highest rate tried, in requests per second and as a multiple of the fluid
-    /// bound. What it found then is no goodput: nothing was too much, so next to nothing was counted.
+    /// If the search ended upwards: the highest tried rate, in requests per second and as a multiple of the fluid
+    /// bound. It is then no goodput: no rate was too high, so hardly any request was counted.
     #[must_use]
     pub fn never_failed(&self) -> Option<(f64, f64)> {
         let passed = self.goodput_rps.filter(|&found| found > 0.0 && self.failed_rps.is_none())?;
         Some((passed, passed / self.bound_rps))
     }
 
-    /// The runs that the next decision surely needs; empty when the search is over. With several seeds the verdict at a
-    /// rate is that of the majority, so agreeing seeds spare the rest their runs.
+    /// The runs that the next decision requires; empty when the search is over. With several seeds the majority
+    /// decides, so that agreeing seeds save the runs of the others.
     #[must_use]
     pub fn needed(&self) -> Vec<Trial> {
         if self.goodput_rps.is_some() {
@@ -133,8 +132,8 @@ impl GoodputSearch {
         trials.take(missing_to_pass.min(missing_to_fail)).collect()
     }
 
-    /// The trial that is most worth running next to those that are `running`: one that is surely needed, or else one of
-    /// the rates that come next if the running trials pass, or if they fail. None if nothing is worth it.
+    /// The most useful trial beside those that are `running`: a required one, or else one at a rate that follows if the
+    /// running trials pass or fail. `None` if no trial is useful.
     #[must_use]
     pub fn wanted(&self, running: &[Trial]) -> Option<Trial> {
         let mut futures = vec![self.clone()];
@@ -150,7 +149,7 @@ impl GoodputSearch {
         None
     }
 
-    /// The search after every open verdict at this rate turned out like this.
+    /// The search as if every open verdict at this rate were this one.
     fn guess(&self, passed: bool) -> Self {
         let mut future = self.clone();
         if future.goodput_rps.is_none() {
@@ -160,8 +159,8 @@ impl GoodputSearch {
         future
     }
 
-    /// Takes the verdict of a trial: whether every model's p99 met its SLO. Those of rates that are not in question yet
-    /// are kept until they are.
+    /// Takes the verdict of a trial: whether every model's p99 met its SLO. Verdicts at later rates are kept until
+    /// needed.
     pub fn record(&mut self, trial: Trial, passed: bool) {
         if self.goodput_rps.is_none() && !self.ahead.iter().any(|(known, _)| *known == trial) {
             self.ahead.push((trial, passed));
@@ -169,7 +168,7 @@ impl GoodputSearch {
         }
     }
 
-    /// Decides as much as verdicts allow.
+    /// Decides as far as the verdicts allow.
     fn decide(&mut self) {
         while self.goodput_rps.is_none() {
             for (seed, verdict) in self.seeds.iter().zip(&mut self.verdicts) {
@@ -189,7 +188,7 @@ impl GoodputSearch {
         }
     }
 
-    /// Seeds that must pass: more than half.
+    /// The number of seeds that must pass: a majority.
     fn majority(&self) -> usize {
         self.seeds.len() / 2 + 1
     }
@@ -221,7 +220,7 @@ impl GoodputSearch {
         self.rate_rps = goodput_rps * LOOKED_AT_BELOW[0];
     }
 
-    /// Takes the verdict of a rate below the goodput; the last one ends the search.
+    /// Takes the verdict at a rate below the goodput; the last one ends the search.
     fn look_below(&mut self, found_rps: f64, passed: bool) {
         if !passed {
             self.fails_below.push(self.rate_rps);
@@ -257,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs the search against seeds that pass up to a rate each; returns what it found and how many runs it took.
+    /// Runs the search with seeds that each pass up to a rate; returns the result and the number of runs.
     fn search(limits: &[f64], bound_rps: f64) -> (f64, usize) {
         let seeds: Vec<u64> = (0..limits.len() as u64).collect();
         let mut search = GoodputSearch::from_bound(seeds, bound_rps, RATE_RPS_MAX);
@@ -281,7 +280,7 @@ mod tests {
         assert!(runs <= 20, "{runs} runs");
     }
 
-    /// As `search`, with this many trials under way at a time, which end in a wild order.
+    /// As `search`, with this many concurrent trials that end in a shuffled order.
     fn search_ahead(limits: &[f64], bound_rps: f64, threads: usize) -> (f64, usize) {
         let seeds: Vec<u64> = (0..limits.len() as u64).collect();
         let mut search = GoodputSearch::from_bound(seeds, bound_rps, RATE_RPS_MAX);
@@ -294,7 +293,7 @@ mod tests {
                 running.push(trial);
             }
             turns += 1;
-            // All that were begun together end together; the last one begun is told first.
+            // Trials of a group end together; the last one started is reported first.
             for trial in running.drain(..).rev() {
                 search.record(trial, trial.rate_rps <= limits[trial.seed as usize]);
             }

@@ -1,4 +1,4 @@
-//! What the ranker's host knows of a GPU whose executions do not take what was planned.
+//! The state of a GPU at the ranker's host when executions differ from their plans.
 
 use std::collections::VecDeque;
 
@@ -8,49 +8,49 @@ use symphony_types::{Nanos, Time};
 /// The plans of one GPU that have not been reported as ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GpuReports {
-    /// How long each should take, and its items.
+    /// Planned duration and items of each.
     predicted: VecDeque<(Nanos, u32)>,
-    /// When all of them will be done, as far as is known.
+    /// Predicted end of all of them.
     free_at: Time,
-    /// It is too slow, and given to nobody.
+    /// Set aside as too slow.
     quarantined: bool,
 }
 
 impl GpuReports {
-    /// Another plan of so many items was sent that should take this long and end then.
+    /// Adds a plan of `items` items with this duration and end.
     pub(crate) fn sent(&mut self, (predicted, items): (Nanos, u32), end: Time) {
         self.predicted.push_back((predicted, items));
         self.free_at = end;
     }
 
-    /// The oldest plan has ended. Returns how long it should have taken, and its items; none if there was none.
+    /// The oldest plan has ended. Returns its planned duration and items, if there was one.
     pub(crate) fn ended(&mut self, now: Time) -> Option<(Nanos, u32)> {
         let predicted = self.predicted.pop_front();
         self.free_at = match self.predicted.front() {
             None => now,
-            // It starts now, if it is not to start later by itself.
+            // The next one starts now, unless it is planned to start later.
             Some(&(next, _)) => self.free_at.max(now + next),
         };
         predicted
     }
 
-    /// The GPU was lost, and with it all plans; or it comes back.
+    /// The GPU was lost with all its plans, or is back.
     pub(crate) fn reset(&mut self, free_at: Time) {
         self.predicted.clear();
         self.free_at = free_at;
     }
 
-    /// It is given to nobody from now on, or to everybody again.
+    /// The GPU is set aside, or used again.
     pub(crate) fn quarantine(&mut self, out: bool) {
         self.quarantined = out;
     }
 
-    /// Whether the end of a plan is still to be reported.
+    /// Whether the end of a plan has not been reported yet.
     pub(crate) fn report_due(&self) -> bool {
         !self.predicted.is_empty()
     }
 
-    /// When the GPU may be granted; [`Time::NEVER`] while it has all the plans that it may have, or is out of use.
+    /// When the GPU may be granted; [`Time::NEVER`] while it has the most plans allowed, or is set aside or lost.
     pub(crate) fn usable_at(&self) -> Time {
         if self.predicted.len() < PLANS_AHEAD_MAX && !self.quarantined { self.free_at } else { Time::NEVER }
     }

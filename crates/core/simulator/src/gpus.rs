@@ -1,11 +1,11 @@
-//! The GPUs of the virtual cluster: each executes its plans one after another.
+//! The GPUs of the virtual cluster; each executes its plans one after another.
 
 use std::collections::VecDeque;
 
 use symphony_scheduler::{MinTree, Plan};
 use symphony_types::{GpuId, Nanos, Time};
 
-/// A plan on a GPU, with the times at which it really starts and ends.
+/// A plan on a GPU, with its real start and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) model: u32,
@@ -16,15 +16,15 @@ pub(crate) struct Run {
 
 #[derive(Debug, Default)]
 struct Gpu {
-    /// The running plan, if its start has come, and those behind it.
+    /// The running plan, if it has started, and the plans behind it.
     runs: VecDeque<Run>,
     /// Sequence numbers of their requests, in the same order.
     requests: VecDeque<u64>,
-    /// The real end of the last of them.
+    /// The real end of the last plan.
     free_at: Time,
 }
 
-/// All GPUs, and which of them ends a plan next.
+/// All GPUs, ordered by the end of their next plan.
 #[derive(Debug)]
 pub(crate) struct Gpus {
     gpus: Vec<Gpu>,
@@ -42,24 +42,24 @@ impl Gpus {
         Time::from_nanos(self.ends.min_key())
     }
 
-    /// When a plan that is to start then really starts: after those before it.
+    /// The real start of a plan with this planned start: after the plans before it.
     #[inline]
     pub(crate) fn start_of(&self, gpu: GpuId, planned: Time) -> Time {
         planned.max(self.gpus[gpu.get() as usize].free_at)
     }
 
-    /// Whether it has nothing to execute, now or later.
+    /// Whether it has no plan.
     pub(crate) fn is_idle(&self, gpu: GpuId) -> bool {
         self.gpus[gpu.get() as usize].runs.is_empty()
     }
 
-    /// When the plan that it executes began; none if it executes nothing.
+    /// When its running plan started; `None` if there is none.
     pub(crate) fn running_since(&self, gpu: GpuId, now: Time) -> Option<Time> {
         self.gpus[gpu.get() as usize].runs.front().map(|run| run.start).filter(|&start| start < now)
     }
 
-    /// Queues a plan that will take `latency`. It starts as planned, or late if those before it are late. Its requests
-    /// follow.
+    /// Queues a plan that will take `latency`. It starts as planned, or later if the plans before it are late. Its
+    /// requests are added next.
     #[inline]
     pub(crate) fn execute(&mut self, model: u32, plan: &Plan, latency: Nanos) -> Run {
         let start = self.start_of(plan.gpu, plan.start);
@@ -74,13 +74,13 @@ impl Gpus {
         run
     }
 
-    /// The requests of the plan that was queued last on this GPU.
+    /// The requests of the last plan queued on this GPU.
     #[inline]
     pub(crate) fn add_requests(&mut self, gpu: GpuId, sequences: impl Iterator<Item = u64>) {
         self.gpus[gpu.get() as usize].requests.extend(sequences);
     }
 
-    /// Takes the plan that ends next; its requests are handed to `answer`.
+    /// Removes the plan that ends next; its requests are passed to `answer`.
     #[inline]
     pub(crate) fn finish(&mut self, mut answer: impl FnMut(&Run, u64)) -> Option<Run> {
         let (slot, _) = self.ends.min()?;
@@ -92,8 +92,8 @@ impl Gpus {
         Some(run)
     }
 
-    /// Stops the running plan and forgets those behind it. `give_back` gets every request with its model. Returns the
-    /// plan that was running, ended now.
+    /// Stops the running plan and discards those behind it. `give_back` gets every request with its model. Returns the
+    /// stopped plan, ended now.
     pub(crate) fn stop(&mut self, now: Time, gpu: GpuId, mut give_back: impl FnMut(u32, u64)) -> Option<Run> {
         let slot = gpu.get() as usize;
         let gpu = self.gpus.get_mut(slot)?;
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(gpus.next_end(), Time::NEVER);
         execute(&mut gpus, 1, &plan(15, 25, 1), 10, 2);
         assert_eq!(finished(&mut gpus), (15, 25, 25, vec![2]));
-        // A plan that has not begun takes no time.
+        // A plan that has not started takes no time.
         execute(&mut gpus, 1, &plan(40, 50, 1), 10, 4);
         assert_eq!(gpus.stop(AT(30), GpuId::new(0), |_, _| {}), None);
     }

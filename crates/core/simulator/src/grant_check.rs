@@ -1,4 +1,4 @@
-//! Invariant S4, and S5 of a queue, where grants are to be seen: between a model's queue and the ranker.
+//! Invariants S4 and S5 between a model's queue and the ranker.
 
 use symphony_scheduler::{ModelAction, Violation};
 use symphony_types::{GpuId, Invariant};

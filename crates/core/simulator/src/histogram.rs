@@ -1,4 +1,4 @@
-//! Quantiles of many spans of time in little, fixed memory.
+//! Quantiles of many time spans, in small, fixed memory.
 
 use symphony_types::Nanos;
 
@@ -10,7 +10,7 @@ const UNIT_BITS: u32 = 10;
 const MAX_BITS: u32 = 40;
 const BUCKETS: usize = ((MAX_BITS - UNIT_BITS - SUB_BITS + 1) as usize) << SUB_BITS;
 
-/// A log-linear histogram of time spans: 25 KB, no allocation after it was made, quantiles within 0.5 %.
+/// A log-linear histogram of time spans: 25 KB, no allocation after construction, quantiles within 0.5 %.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     counts: Box<[u64]>,
@@ -55,7 +55,7 @@ impl Histogram {
         if index == BUCKETS - 1 { Some(self.max) } else { Some(middle(index).min(self.max)) }
     }
 
-    /// Every span that was seen, as the middle of its bucket, with the share of all spans that are no longer; rising.
+    /// Every recorded span, as the middle of its bucket, with the share of all spans up to it; rising.
     pub(crate) fn cumulative(&self) -> Vec<(Nanos, f64)> {
         let mut seen = 0;
         let filled = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0);

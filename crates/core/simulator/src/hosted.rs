@@ -1,43 +1,43 @@
-//! What the simulator asks of a policy besides its decisions.
+//! The simulator's interface to a policy besides its decisions.
 
 use symphony_scheduler::{ClusterPolicy, Violation};
 use symphony_types::{GpuClass, LatencyProfile, Nanos};
 
 use crate::result::LearningResult;
 
-/// What a policy may find wrong with itself.
+/// A defect that a policy detects in itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// An invariant does not hold.
+    /// An invariant is violated.
     Violation(Violation),
-    /// It goes round in circles.
+    /// It makes no progress.
     Spins(String),
 }
 
-/// A policy that the world can host. For a policy without looks inside, an empty implementation does.
+/// A policy that the world can host. The default methods suffice for a policy without introspection.
 pub(crate) trait Hosted: ClusterPolicy {
-    /// Whether it wants to be told of the end of each plan.
+    /// Whether it must be told the end of each plan.
     fn wants_reports(&self) -> bool {
         true
     }
 
-    /// A profile by which it plans from now on, if one was corrected since it was asked last.
+    /// A corrected profile that it uses from now on, if there is one since the last call.
     #[inline]
     fn corrected(&mut self) -> Option<(u32, GpuClass, LatencyProfile)> {
         None
     }
 
-    /// GPU time that deferred batches of all that was asked would have taken; none if it does not know.
+    /// GPU time that deferred batches of the load so far would have taken; `None` if unknown.
     fn demand_time(&self) -> Option<Nanos> {
         None
     }
 
-    /// What it has learnt; none if it learns nothing.
+    /// Its lessons; `None` if it does not learn.
     fn learnt(&self) -> Option<LearningResult> {
         None
     }
 
-    /// What was found wrong in the last step, once.
+    /// A defect detected in the last step, reported once.
     #[inline]
     fn fault(&mut self) -> Option<Fault> {
         None

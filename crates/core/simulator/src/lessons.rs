@@ -1,4 +1,4 @@
-//! What a simulated lead learns: the production [`Learner`], between reports and what is corrected by them.
+//! What a simulated lead learns: the production [`Learner`], connected to reports and to the objects that it corrects.
 
 use symphony_controllers::{Correction, Learner, Run};
 use symphony_types::{GpuClass, GpuId, LatencyProfile, ModelId, Nanos, Time};
@@ -6,30 +6,30 @@ use symphony_types::{GpuClass, GpuId, LatencyProfile, ModelId, Nanos, Time};
 use crate::policy_facts::PolicyFacts;
 use crate::result::LearningResult;
 
-/// How often it is looked whether something is to be corrected, as in servers.
+/// The period of corrections, as in servers.
 const LOOK_EVERY: Nanos = Nanos::from_millis(100);
 
-/// The learner, and what is still to be told.
+/// The learner, and pending corrections.
 #[derive(Debug)]
 pub(crate) struct Lessons {
     learner: Learner,
     look_at: Time,
-    /// Profiles that the referee does not know of yet.
+    /// Profiles that the referee does not have yet.
     corrected: Vec<(u32, GpuClass, LatencyProfile)>,
     result: LearningResult,
 }
 
-/// What the queues and the ranker are to be told.
+/// Corrections for the queues and the ranker.
 #[derive(Debug)]
 pub(crate) enum Lesson {
     /// Plan with this profile.
     Profile(u32, GpuClass, LatencyProfile),
-    /// Give the GPU to nobody, or to everybody again.
+    /// Set the GPU aside, or use it again.
     Quarantine(GpuId, bool),
 }
 
 impl Lessons {
-    /// None if nothing is to be learnt.
+    /// `None` if learning is off.
     pub(crate) fn new(facts: &PolicyFacts) -> Option<Box<Self>> {
         if !facts.learning.is_on() {
             return None;
@@ -48,7 +48,7 @@ impl Lessons {
         self.learner.add_gpu(gpu.get(), gpu, class);
     }
 
-    /// It is judged anew when it comes back.
+    /// It is judged anew when it is back.
     pub(crate) fn gpu_down(&mut self, gpu: GpuId) -> Vec<Lesson> {
         let corrections = self.learner.remove_gpu(gpu.get());
         self.lessons(corrections)
@@ -61,7 +61,7 @@ impl Lessons {
         self.lessons(corrections)
     }
 
-    /// What is to be corrected by now.
+    /// Returns the corrections that are due.
     pub(crate) fn look(&mut self, now: Time) -> Vec<Lesson> {
         if now < self.look_at {
             return Vec::new();

@@ -1,7 +1,7 @@
-//! The production decision objects in virtual time: what would this policy do with this load on these GPUs?
+//! The production decision objects in virtual time: how would this policy serve this load on these GPUs?
 //!
-//! Pure: a scenario, a seed and a rate go in, a result comes out, the same bytes every time. The caller reads files,
-//! starts threads and looks at the clock.
+//! Pure: a scenario, a seed and a rate go in, and a result comes out, the same bytes every time. The caller reads
+//! files, starts threads and reads the clock.
 
 mod build_policy;
 mod capacity;

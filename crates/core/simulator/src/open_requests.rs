@@ -4,17 +4,17 @@ use symphony_types::Time;
 
 /// The widest span of sequence numbers between the oldest open request and the newest: 32 bytes each, 512 MB.
 pub(crate) const OPEN_SPAN_MAX: usize = 1 << 24;
-/// Room at the beginning: enough for 25 000 requests per second with an SLO of 40 ms.
+/// Initial capacity: enough for 25 000 requests per second with an SLO of 40 ms.
 const OPEN_SPAN_MIN: usize = 1 << 10;
 
-/// What the simulator's own books say about an open request.
+/// The simulator's own record of an open request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpenRequest {
     pub(crate) arrived: Time,
     pub(crate) deadline: Time,
     pub(crate) model: u32,
     pub(crate) items: u16,
-    /// It is in a plan that a GPU has; else it is the policy's.
+    /// Whether it is in a plan on a GPU; otherwise the policy holds it.
     pub(crate) planned: bool,
 }
 
@@ -43,13 +43,13 @@ impl OpenRequests {
         self.open
     }
 
-    /// Those of them that the policy must hold.
+    /// The number of those that the policy holds.
     pub(crate) const fn waiting(&self) -> u64 {
         self.open - self.planned
     }
 
-    /// Opens the next request; sequence numbers only grow. The open request that stands in its way if that is too old
-    /// for the ring to grow.
+    /// Opens the next request; sequence numbers only grow. If the oldest open request is too old for the ring to grow,
+    /// returns it.
     #[inline]
     pub(crate) fn open(&mut self, sequence: u64, request: OpenRequest) -> Option<OpenRequest> {
         let mut slot = sequence as usize & (self.ring.len() - 1);
@@ -65,8 +65,7 @@ impl OpenRequests {
         None
     }
 
-    /// Moves a request of `model` from the policy to a GPU or back; none if it is not where it should be, or belongs to
-    /// another model.
+    /// Moves a request of `model` between the policy and a GPU; `None` if it is elsewhere or belongs to another model.
     #[inline]
     pub(crate) fn set_planned(&mut self, sequence: u64, model: u32, planned: bool) -> Option<OpenRequest> {
         let request = self.find(sequence)?;
@@ -83,7 +82,7 @@ impl OpenRequests {
         Some(found)
     }
 
-    /// Closes a request of `model`; none if it is not open there: with the policy, or (`planned`) on a GPU.
+    /// Closes a request of `model`; `None` if it is not open there, that is, with the policy or (`planned`) on a GPU.
     #[inline]
     pub(crate) fn close(&mut self, sequence: u64, model: u32, planned: bool) -> Option<OpenRequest> {
         let found = *self.find(sequence)?;

@@ -1,4 +1,5 @@
-//! Each invariant that the simulator watches, broken on purpose through the tap, must end the run under its name.
+//! Each invariant that the simulator checks is violated on purpose through the tap, and must end the run under its
+//! name.
 
 use symphony_scheduler::{
     ClusterActions, ClusterInput, ClusterPolicy, ModelAction, ModelActions, ModelInput, Plan, Request,
@@ -22,7 +23,7 @@ impl<F: FnMut(Time, &ModelInput, &mut ModelActions)> Tap for F {
     }
 }
 
-/// Two models on two GPUs, overloaded, so that GPUs run back to back.
+/// Two models on two GPUs, overloaded, so that the GPUs run batches back to back.
 fn scenario() -> Scenario {
     let text = "
         name = 'planted'
@@ -47,7 +48,7 @@ fn run_in(scenario: &Scenario, fault: impl Tap) -> Result<(), Error> {
     World::new(scenario, SEED, scenario.rate_rps, QueuesAndRanker::new(&facts, queues, fault)).run()
 }
 
-/// Runs with a fault that changes every plan, and expects it to be found as this invariant.
+/// Runs with a fault that changes every plan, and expects it to be reported as this invariant.
 #[track_caller]
 fn found(invariant: Invariant, words: &str, fault: impl Tap) {
     let error = run(fault).expect_err("the fault should be found");
@@ -234,7 +235,7 @@ fn s3_a_drop_that_is_never_reported() {
     });
 }
 
-/// A policy that keeps what it gets, and does nothing with it.
+/// A policy that keeps its requests and does nothing with them.
 #[derive(Default)]
 struct Sleeper {
     kept: Vec<Request>,
@@ -299,7 +300,7 @@ fn a_timer_that_asks_for_now_for_ever_ends_the_run_as_stuck() {
     assert!(error.contains("steps without an arrival or the passing of time"), "{error}");
 }
 
-/// Does not hear that GPUs leave.
+/// Ignores GPUs that leave.
 struct Deaf<P>(P);
 
 impl<P: ClusterPolicy> ClusterPolicy for Deaf<P> {

@@ -1,4 +1,4 @@
-//! What a policy may know about the cluster when it is made.
+//! What a policy may know about the cluster when it is built.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ pub struct ModelFacts {
     pub profiles: Arc<[LatencyProfile]>,
     /// Its SLO. Requests may have deadlines of their own.
     pub slo: Nanos,
-    /// What a request of it is worth against those of others.
+    /// The value of its requests.
     pub value: RequestValue,
-    /// Its true rate in items per second, at a factor of one where the rate changes. Only policies that are told rates
-    /// may look (Nexus is; Symphony measures).
+    /// Its true rate in items per second, before any factor over time. Only policies that are given rates may use it
+    /// (Nexus is; Symphony measures).
     pub items_per_s: f64,
 }
 
@@ -30,22 +30,22 @@ pub struct PolicyFacts {
     pub gpus: u32,
     /// Their classes, by id.
     pub gpu_classes: Vec<GpuClass>,
-    /// Delays of the network, exact; the guard is zero, timers of virtual time are never late.
+    /// Network delays, exact; the guard is zero, since virtual timers are never late.
     pub delays: Delays,
-    /// Whether every batch takes exactly ℓ(b). Else plans may start and end late, and reports say so.
+    /// Whether every batch takes exactly ℓ(b). Otherwise plans may start and end late, and are reported.
     pub exact: bool,
-    /// Whether whole GPUs are to be left idle.
+    /// Whether to leave whole GPUs idle.
     pub consolidate: bool,
-    /// Rules of `auto` that are left out.
+    /// Rules of `auto` that are switched off.
     pub without: Vec<AutoRule>,
-    /// For policies that draw lots.
+    /// Seed for policies with random choices.
     pub seed: u64,
-    /// What is to be learnt from the ends of batches.
+    /// What to learn from the ends of batches.
     pub learning: LearningSettings,
 }
 
 impl PolicyFacts {
-    /// Of a scenario that is run with this seed at this total rate.
+    /// For a scenario with this seed and total rate.
     #[must_use]
     pub fn new(scenario: &Scenario, seed: u64, rate_rps: f64) -> Self {
         let network = scenario.network;

@@ -1,4 +1,4 @@
-//! The world around policies that queue several plans on a GPU and stop them again.
+//! The world with policies that queue several plans on a GPU and stop them.
 
 use symphony_scheduler::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, Plan, Request};
 use symphony_types::{GpuId, Invariant, Nanos, Time};
@@ -25,14 +25,14 @@ fn scenario() -> Scenario {
     Scenario::parse("preempted.toml", text, &[], &trace).unwrap()
 }
 
-/// Sends each request on arrival, behind what the GPU has. With the third it stops the GPU and sends all again, the
-/// newest first. What it was told of ends is `done`.
+/// Sends each request on arrival, behind the GPU's plans. At the third one it stops the GPU and sends all of them
+/// again, newest first. `done` are the reported ends.
 #[derive(Default)]
 struct Impatient {
     free_at: Time,
     sent: Vec<Request>,
     done: Vec<(Time, Nanos, Nanos)>,
-    /// Whether it forgets that stopped requests are its own again.
+    /// Whether it forgets that it owns stopped requests again.
     forgets: bool,
 }
 
@@ -76,7 +76,7 @@ impl ClusterPolicy for Impatient {
 
 impl Hosted for Impatient {}
 
-/// With the GPU away when the second and third requests arrive.
+/// The GPU is down when the second and third requests arrive.
 fn scenario_with_failure() -> Scenario {
     let mut scenario = scenario();
     let (at, until) = (Time::from_nanos(102_000_000), Time::from_nanos(150_000_000));
@@ -124,7 +124,7 @@ fn s1_a_plan_for_a_gpu_that_has_failed() {
     assert!(violation.detail.contains("is busy until never"), "{error}");
 }
 
-/// Keeps requests while the GPU is away, and sends them when it is back.
+/// Keeps requests while the GPU is down and sends them when it is back.
 #[derive(Default)]
 struct Patient {
     sends: Impatient,
@@ -176,7 +176,7 @@ fn what_a_failed_gpu_ran_comes_back_with_its_old_deadlines() {
     let scenario = scenario_with_failure();
     let mut world = World::new(&scenario, 1, scenario.rate_rps, Patient::default());
     world.run().unwrap();
-    // The first request arrives, runs 2 ms, comes back; all three run when the GPU is back.
+    // The first request arrives, runs for 2 ms and comes back; all three run when the GPU is back.
     let told = ["up", "sent", "down", "back", "kept", "kept", "up", "done", "done", "done"];
     assert_eq!(world.policy().told, told);
     let result = world.into_result();

@@ -1,4 +1,4 @@
-//! What can be said of a scenario before it is run: that it would show nothing, or break a limit of the simulator.
+//! Checks before a run: whether it would show nothing or exceed a limit of the simulator.
 
 use symphony_types::{LatencyProfile, Nanos, Time};
 use symphony_workload::{Arrival, ModelSpec, RATE_RPS_MAX, Scenario, Trace, TraceRow};
@@ -6,10 +6,10 @@ use symphony_workload::{Arrival, ModelSpec, RATE_RPS_MAX, Scenario, Trace, Trace
 use crate::build_policy::as_known;
 use crate::open_requests::OPEN_SPAN_MAX;
 
-/// A scenario that is not worth running, in words for the person who wrote it. They name keys, not the file.
+/// A scenario that is not worth running, in words for its author. They name keys, not the file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PreflightError {
-    /// Not even a request that runs alone on an idle GPU is answered in time.
+    /// Even a request that runs alone on an idle GPU would be late.
     #[error(
         "model `{model}`: expected {what} of at least {needed} ms, got {got} ms: a batch of {items} takes ℓ({items}) = \
          {takes} ms{on}, and delays (network.ctrl_us, data_us_per_item, reply_us) take {delays} ms, so that no request \
@@ -23,7 +23,7 @@ pub enum PreflightError {
     SloOutOfReach {
         /// The model.
         model: String,
-        /// Whether it is the SLO that counts, or a longer deadline.
+        /// Whether the limit is the SLO or a longer deadline.
         what: &'static str,
         /// The longest time that a request allows.
         longest: Nanos,
@@ -31,12 +31,12 @@ pub enum PreflightError {
         items: u32,
         /// ℓ of them on the fastest GPU.
         latency: Nanos,
-        /// What the network adds.
+        /// Network delays.
         delays: Nanos,
-        /// The kind of the fastest GPU, if there are several.
+        /// The kind of the fastest GPU, if there are several kinds.
         kind: Option<String>,
     },
-    /// Nothing arrives that counts.
+    /// No request arrives in the counted time.
     #[error(
         "the trace lasts {lasts} s, and the warm-up {warmup} s: nothing would be measured; expected a lower warmup_s, or \
          a higher workload.arrival.time_scale", lasts = .lasts.as_secs_f64(), warmup = .warmup.as_secs_f64()
@@ -50,22 +50,22 @@ pub enum PreflightError {
     /// More requests would be open than the simulator keeps.
     #[error("key `{key}`: expected {limit}, got {rate_rps}")]
     RateTooHigh {
-        /// Where the rate comes from.
+        /// The origin of the rate.
         key: &'static str,
         /// The total rate in requests per second.
         rate_rps: f64,
-        /// What it may be at most.
+        /// The largest allowed rate.
         limit: RateLimit,
     },
 }
 
-/// The highest total rate at which a scenario can be run.
+/// The highest total rate for a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimit {
     /// In requests per second.
     pub rate_rps: f64,
-    /// The longest time that a request may be open, and the factor by which the rate is higher at its peak; `None` if
-    /// the limit of all rates is the lower one.
+    /// The longest time that a request may be open, and the ratio of peak to mean rate; `None` if the general limit of
+    /// rates is lower.
     open: Option<(Nanos, f64)>,
 }
 
@@ -82,11 +82,11 @@ impl std::fmt::Display for RateLimit {
     }
 }
 
-/// Refuses what would show nothing, or break a limit, whatever the policy does.
+/// Rejects runs that would show nothing or exceed a limit under any policy.
 ///
 /// # Errors
-/// If a model's requests cannot be answered in time on any GPU, if a trace is over before the warm-up is, or if the
-/// rate is higher than the simulator can keep requests for.
+/// If a model's requests cannot be answered in time on any GPU, if a trace ends before the warm-up, or if the rate
+/// exceeds what the simulator can keep.
 pub fn preflight(scenario: &Scenario) -> Result<(), PreflightError> {
     let limit = rate_limit(scenario);
     if scenario.rate_rps > limit.rate_rps {
@@ -104,8 +104,8 @@ pub fn preflight(scenario: &Scenario) -> Result<(), PreflightError> {
     demands(known).iter().zip(&known.models).try_for_each(|(demand, model)| demand.check(known, model))
 }
 
-/// The highest total rate at which the requests that arrive within the longest deadline are no more than the simulator
-/// keeps: an overloaded policy may keep one that long. Bursts that go beyond it end the run.
+/// The highest total rate at which the simulator can keep all requests that arrive within the longest deadline, since
+/// an overloaded policy may hold one that long. Larger bursts end the run.
 pub(crate) fn rate_limit(scenario: &Scenario) -> RateLimit {
     let all = RateLimit { rate_rps: RATE_RPS_MAX, open: None };
     if trace(scenario).is_some_and(|trace| trace.rows.len() <= OPEN_SPAN_MAX) {
@@ -127,10 +127,10 @@ fn trace(scenario: &Scenario) -> Option<&Trace> {
     }
 }
 
-/// The easiest that any request of a model asks for.
+/// The least demanding request of a model.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
-    /// The longest time that one allows; none if none comes.
+    /// The longest time to the deadline; `None` without arrivals.
     longest: Option<Nanos>,
     /// The fewest items.
     items: u32,

@@ -1,4 +1,4 @@
-//! The production decision objects, put together as one policy: a queue per model and one ranker.
+//! The production decision objects as one policy: a queue per model and a ranker.
 
 use std::collections::VecDeque;
 
@@ -19,8 +19,7 @@ use crate::result::LearningResult;
 use crate::spin_trap::SpinTrap;
 use crate::tap::Tap;
 
-/// The slot of the ranker's timer; those of the models follow. Of timers that ring in the same instant the lowest slot
-/// goes first.
+/// The slot of the ranker's timer; those of the models follow. At the same instant the lowest slot goes first.
 const RANKER: usize = 0;
 
 /// A grant on its way to a model.
@@ -33,22 +32,22 @@ struct Grant {
     why: GrantWhy,
 }
 
-/// Hosts [`ModelQueue`]s and their [`GpuRanker`] as the runtime does, but for threads: messages between them take no
-/// time, and a grant is answered before anything else happens.
+/// Hosts [`ModelQueue`]s and their [`GpuRanker`] as the runtime does, but without threads: messages between them take
+/// no time, and a grant is answered before anything else happens.
 pub(crate) struct QueuesAndRanker<T> {
     queues: Vec<ModelQueue>,
     ranker: GpuRanker,
     pool: PoolControl,
     consolidate: bool,
-    /// When accounts are told next; never where nobody goes by them.
+    /// When accounts are due; never if no policy uses them.
     account_at: Time,
     timers: MinTree,
-    /// The time asked for last.
+    /// The last requested wake-up.
     wake_at: Time,
     waiting: usize,
-    /// One per GPU; none where execution is exact, and everything is known without reports.
+    /// One per GPU; empty if executions are exact, since reports are then not needed.
     reports: Vec<GpuReports>,
-    /// What is learnt from reports, if anything is.
+    /// The learner's state, if learning is on.
     lessons: Option<Box<Lessons>>,
     tap: T,
     /// By GPU.
@@ -96,7 +95,7 @@ impl<T: Tap> QueuesAndRanker<T> {
         }
     }
 
-    /// Counts a step of this instant; false if there were too many.
+    /// Counts a step at this instant; returns false if there were too many.
     #[inline]
     fn goes_on(&mut self, now: Time) -> bool {
         match self.spin.count(now) {
@@ -108,7 +107,7 @@ impl<T: Tap> QueuesAndRanker<T> {
         }
     }
 
-    /// The first violation stays.
+    /// The first violation is kept.
     #[inline]
     fn check(&mut self, checked: Result<(), Violation>) {
         if let Err(violation) = checked {
@@ -116,7 +115,7 @@ impl<T: Tap> QueuesAndRanker<T> {
         }
     }
 
-    /// One step of a model's queue, and its orders carried out.
+    /// One step of a model's queue, including its orders.
     fn step_model(&mut self, now: Time, model: u32, input: ModelInput, out: &mut ClusterActions) {
         if !self.goes_on(now) {
             return;
@@ -125,7 +124,7 @@ impl<T: Tap> QueuesAndRanker<T> {
         self.actions.list.clear();
         let granted = matches!(input, ModelInput::Grant { .. });
         if granted {
-            // The queue adds its plan's requests right where they belong.
+            // The queue appends its plan's requests in place.
             std::mem::swap(&mut self.actions.planned, &mut out.planned);
         }
         let queue = &mut self.queues[slot];
@@ -168,7 +167,7 @@ impl<T: Tap> QueuesAndRanker<T> {
         }
     }
 
-    /// Tells what queues saw, and lets them hear what comes of it.
+    /// Passes the accounts of the queues to the pool control, and its signal to them.
     fn account(&mut self, now: Time, out: &mut ClusterActions) {
         self.account_at = now + POOL_TICK;
         let account = self.queues.iter_mut().map(ModelQueue::take_account).fold(Account::default(), Account::and);
@@ -181,7 +180,7 @@ impl<T: Tap> QueuesAndRanker<T> {
         }
     }
 
-    /// One step of the ranker. Its grants wait until the model that is being served has had all its orders carried out.
+    /// One step of the ranker. Its grants wait until all orders of the current model have been executed.
     fn rank(&mut self, now: Time, input: RankInput) {
         self.rank_actions.clear();
         self.ranker.step(now, input, &mut self.rank_actions);
@@ -195,7 +194,7 @@ impl<T: Tap> QueuesAndRanker<T> {
         }
     }
 
-    /// Tells the queues and the ranker what was learnt.
+    /// Passes corrections to the queues and the ranker.
     fn learn(&mut self, now: Time, learnt: Vec<Lesson>) {
         for lesson in learnt {
             match lesson {
@@ -220,7 +219,7 @@ impl<T: Tap> QueuesAndRanker<T> {
         }
     }
 
-    /// Serves every timer that is due.
+    /// Serves all due timers.
     fn ring(&mut self, now: Time, out: &mut ClusterActions) {
         while let Some((slot, at)) = self.timers.min() {
             if at > now.as_nanos() || self.fault.is_some() {
@@ -244,7 +243,7 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
     fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
         match input {
             ClusterInput::Arrive { model, request } => {
-                // Many requests may arrive in the same instant; what they set off is bounded by their number.
+                // Many requests may arrive at the same instant; the steps that they cause are bounded by their number.
                 self.spin.reset();
                 self.step_model(now, model, ModelInput::Arrive(request), out);
             }
@@ -323,7 +322,7 @@ impl<T: Tap> Hosted for QueuesAndRanker<T> {
     }
 
     fn demand_time(&self) -> Option<Nanos> {
-        // A policy that is told nothing of the pool gives no accounts, so its demand is not known.
+        // A policy that does not use the pool signal gives no accounts, so its demand is unknown.
         (self.account_at != Time::NEVER).then(|| self.pool.demand_time())
     }
 
@@ -348,7 +347,7 @@ mod tests {
     use super::*;
     use crate::world::World;
 
-    /// Twice as much as two GPUs can serve; one of them fails for a moment, again and again.
+    /// Twice the capacity of two GPUs; one of them fails briefly, again and again.
     const TEXT: &str = "
         name = 'returns'
         policy = 'auto'
@@ -362,7 +361,7 @@ mod tests {
 
     #[test]
     fn demand_is_proportional_to_the_load_however_early_batches_start() {
-        // Ten models that reach some 20 000 requests per second.
+        // Ten models that reach about 20 000 requests per second.
         let text = "
             name = 'demand'
             policy = 'auto'

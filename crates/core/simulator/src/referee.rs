@@ -1,11 +1,11 @@
-//! Invariants S1, S2, S3 and S5 at every event of a run (DESIGN section 11), whatever the policy.
+//! Checks invariants S1, S2, S3 and S5 at every event of a run (DESIGN section 11), for any policy.
 
 use symphony_scheduler::{Delays, Plan, PlanCheck, Request, Violation};
 use symphony_types::{GpuClass, GpuId, Invariant, LatencyProfile, RequestId, Time};
 
 use crate::open_requests::{OpenRequest, OpenRequests};
 
-/// Watches what the policy orders. Its own books are independent of the policy's.
+/// Checks the orders of the policy with records of its own.
 #[derive(Debug)]
 pub(crate) struct Referee {
     plans: PlanCheck,
@@ -28,7 +28,7 @@ impl Referee {
         self.requests.len()
     }
 
-    /// A request arrives. The open one that is too old for both to be kept, if there is one.
+    /// A request arrives. Returns the oldest open one if it is too old for both to be kept.
     #[inline]
     pub(crate) fn arrived(&mut self, now: Time, model: u32, request: &Request) -> Option<OpenRequest> {
         let open = OpenRequest {
@@ -47,18 +47,18 @@ impl Referee {
         self.requests.close(id.sequence, model, false).map_or_else(|| not_its_own(model, id), Ok)
     }
 
-    /// A GPU has answered a request that was planned for it.
+    /// A GPU has answered a request of its plan.
     #[inline]
     pub(crate) fn finished(&mut self, model: u32, sequence: u64) -> Option<OpenRequest> {
         self.requests.close(sequence, model, true)
     }
 
-    /// A GPU gives a request back that it was to answer.
+    /// A GPU returns a request of its plan unanswered.
     pub(crate) fn given_back(&mut self, model: u32, sequence: u64) -> Option<OpenRequest> {
         self.requests.set_planned(sequence, model, false)
     }
 
-    /// The GPU can start a new plan from `until` on, whatever it was given before; never, while it has failed.
+    /// The GPU can start a new plan from `until` on, whatever its earlier plans were; never while it has failed.
     pub(crate) fn busy_until(&mut self, gpu: GpuId, until: Time) {
         self.plans.busy_until(gpu, until);
     }
@@ -68,8 +68,8 @@ impl Referee {
         self.gpu_classes.get(gpu.get() as usize).copied().unwrap_or_default()
     }
 
-    /// A plan of a model with these profiles by class is sent at `now`. It is judged by the profile of its GPU's own
-    /// class, whatever the policy takes the GPU for.
+    /// A plan of a model with these profiles by class is sent at `now`. It is checked against the profile of its GPU's
+    /// real class, whatever the policy assumes.
     pub(crate) fn planned(
         &mut self,
         now: Time,
@@ -132,7 +132,7 @@ impl Referee {
         }
     }
 
-    /// What the policy says it holds after a step.
+    /// The number of requests that the policy claims to hold after a step.
     #[inline]
     pub(crate) fn waiting(&self, waiting: usize) -> Result<(), Violation> {
         if self.requests.waiting() == waiting as u64 {

@@ -8,19 +8,18 @@ use symphony_workload::Scenario;
 use crate::goodput::Goodput;
 use crate::scaling_trace::ScalingResult;
 
-/// Everything `symphony sim` found out.
+/// The result of `symphony sim`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SimulationResult {
     /// The scenario's name.
     pub scenario: String,
-    /// The policy, with whatever differs from what its name stands for.
+    /// The policy, with all options that differ from its defaults.
     pub policy: String,
-    /// One run per seed: at the scenario's rate, or at the goodput that was found.
+    /// One run per seed, at the scenario's rate or at the goodput.
     pub runs: Vec<RunResult>,
-    /// The goodput in requests per second; `None` if it was not asked for.
+    /// The goodput in requests per second; `None` if it was not searched for.
     pub goodput_rps: Option<f64>,
-    /// Lower rates that the search tried too, at which a model's p99 misses its SLO, the highest first; `None` if
-    /// nothing was searched.
+    /// Lower tried rates at which a model's p99 misses its SLO, in descending order; `None` without a search.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fails_below_rps: Option<Vec<f64>>,
     /// Simulated requests per second of real time. The only number that differs between two runs of the same command.
@@ -28,7 +27,7 @@ pub struct SimulationResult {
 }
 
 impl SimulationResult {
-    /// Puts a result together. `real_s` is the time in seconds that simulating `requests` requests took.
+    /// Builds a result. `real_s`: seconds that it took to simulate `requests` requests.
     #[must_use]
     pub fn new(
         scenario: &Scenario,
@@ -49,7 +48,7 @@ impl SimulationResult {
     }
 }
 
-/// What one seed showed. Requests that arrive in [warm-up, warm-up + duration) count, until each has its outcome.
+/// The result of one seed. Requests that arrive in [warm-up, warm-up + duration) count, until each has its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunResult {
     /// The seed.
@@ -60,41 +59,42 @@ pub struct RunResult {
     pub good_rps: f64,
     /// Share of requests dropped or late; zero if none arrived.
     pub bad_rate: f64,
-    /// Mean share of the GPUs that executed, between warm-up and the end of counting. Where their number follows the
-    /// load, of those that were there.
+    /// Mean share of executing GPUs between the warm-up and the end of counting; if their number follows the load, of
+    /// the GPUs present.
     pub gpu_utilization: f64,
     /// GPUs that executed at least one batch in that time.
     pub gpus_used: u32,
-    /// Mean share of the GPUs that did nothing in that time: 1 − `gpu_utilization`. Where batches start early it says
-    /// little of how many GPUs could go; the demand does.
+    /// Mean share of idle GPUs in that time: 1 − `gpu_utilization`. If batches start early it does not show how many
+    /// GPUs are spare; the demand does.
     pub idle_fraction: f64,
-    /// The GPU time that deferred batches of all that was asked in that time would have taken, over the GPU time; above
-    /// 1 under overload. `None` of a policy that does not measure it.
+    /// The GPU time that deferred batches of the load in that time would have taken, over the available GPU time; above
+    /// 1 under overload. `None` if the policy does not measure it.
     pub demand_fraction: Option<f64>,
     /// How many requests ran in a batch of each size.
     pub batch_size_by_request: BTreeMap<u32, u64>,
-    /// From arrival to the start on the GPU.
+    /// Time from arrival to the start on the GPU.
     pub queueing_ms: Queueing,
-    /// The same as a distribution: milliseconds, and the share of executed requests that waited no longer; rising.
+    /// The same as a distribution: milliseconds, and the share of executed requests that waited at most that long;
+    /// rising.
     #[serde(skip)]
     pub queueing_cdf: Vec<(f64, f64)>,
     /// Per model, in the order of the scenario.
     pub models: Vec<ModelResult>,
-    /// The number of GPUs, where it followed the load.
+    /// The number of GPUs, if it followed the load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoscale: Option<ScalingResult>,
-    /// What was learnt from the ends of batches, where that was asked for.
+    /// The lessons of the run, if learning was on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning: Option<LearningResult>,
-    /// Requests simulated, those outside of the counted time included.
+    /// Simulated requests, including those outside the counted time.
     #[serde(skip)]
     pub simulated_requests: u64,
 }
 
-/// What was learnt in the whole run.
+/// Lessons of the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LearningResult {
-    /// Times that a GPU was set aside.
+    /// How often a GPU was set aside.
     pub quarantines: u64,
     /// Profiles that were corrected.
     pub profiles_corrected: u64,
@@ -114,7 +114,7 @@ pub struct Queueing {
     pub mean: Option<f64>,
 }
 
-/// What one model got.
+/// The result of one model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelResult {
     /// Its name.
@@ -127,7 +127,7 @@ pub struct ModelResult {
     pub late: u64,
     /// Never answered.
     pub dropped: u64,
-    /// Of them, those that were the model's part of an overload.
+    /// Of them, those that were shed.
     pub shed: u64,
     /// Median of the time from arrival to answer in milliseconds, dropped requests as infinite. `None` where infinite
     /// or nothing arrived. Within 0.5 %, and never on the wrong side of the SLO.

@@ -1,10 +1,9 @@
-//! The rules of policies that say nothing of single decisions, in words: what is known of each of their batches and
-//! drops.
+//! The rules of policies that do not explain single decisions, in words that hold for all their batches and drops.
 
 use symphony_explain::PolicyRules;
 use symphony_workload::PolicySpec;
 
-/// None of a policy that says of each decision why it was made.
+/// `None` for a policy that explains each decision.
 pub(crate) const fn rules(policy: &PolicySpec) -> Option<PolicyRules> {
     Some(match policy {
         PolicySpec::Queues(_) => return None,

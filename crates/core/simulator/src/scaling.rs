@@ -1,4 +1,4 @@
-//! A virtual cluster whose number of GPUs follows the load: GPUs that come, serve, drain and go.
+//! A virtual cluster whose number of GPUs follows the load: GPUs are ordered, serve, drain and are released.
 
 use std::collections::VecDeque;
 
@@ -9,29 +9,29 @@ use symphony_workload::{Autoscale, Scenario};
 use crate::gpus::{Gpus, Run};
 use crate::scaling_trace::{CourseStep, ModelCounts, ScalingResult};
 
-/// Where a GPU of the fleet is.
+/// The state of a GPU in the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// Not there.
+    /// Absent.
     Away,
-    /// It was ordered.
+    /// Ordered.
     Ordered,
-    /// It takes plans, since then.
+    /// Serving since this time.
     Serving(Time),
-    /// It takes none, and runs what it has.
+    /// Draining: no new plans; it finishes those it has.
     Draining,
 }
 
-/// What the world has to do.
+/// Instructions for the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScalingOrder {
     /// The GPU serves from now on.
     Up(GpuId),
-    /// The GPU is to get no more plans.
+    /// The GPU gets no more plans.
     Drain(GpuId),
 }
 
-/// The autoscaler, what it measures, and what becomes of its advice.
+/// The autoscaler, its measurements, and the execution of its advice.
 #[derive(Debug)]
 pub(crate) struct Scaling {
     autoscaler: Autoscaler,
@@ -40,29 +40,29 @@ pub(crate) struct Scaling {
     /// The kind of each GPU, by id.
     kind_of: Vec<usize>,
     uses: Vec<Use>,
-    /// Orders and when they arrive, in order.
+    /// Orders with their arrival times, in order.
     ordered: VecDeque<(Time, GpuId)>,
     look_at: Time,
     window_from: Time,
     /// The demand until then.
     demand: Nanos,
-    /// What the GPUs that serve executed in the last window.
+    /// The execution time of serving GPUs in the last window.
     busy_time: Nanos,
     models: Vec<ModelCounts>,
-    /// Time executed by GPUs that serve, by kind, in plans that have ended, since `window_from`.
+    /// Execution time of completed plans on serving GPUs since `window_from`, by kind.
     busy: Vec<Nanos>,
     result: ScalingResult,
-    /// GPU time from the end of warm-up on, draining GPUs included.
+    /// GPU time after the warm-up, including draining GPUs.
     counted: Counted,
 }
 
-/// What is counted of the time after the warm-up.
+/// Counts after the warm-up.
 #[derive(Debug)]
 struct Counted {
     from: Time,
     until: Time,
     gpu_time: Nanos,
-    /// When the number of GPUs was counted last, and what it was.
+    /// When the number of GPUs was last counted, and the number.
     last: Time,
     powered: u32,
 }
@@ -113,7 +113,7 @@ impl Scaling {
         matches!(self.uses.get(gpu.get() as usize), Some(Use::Serving(_)))
     }
 
-    /// When there is something to do next.
+    /// When the next action is due.
     pub(crate) fn next(&self) -> Time {
         self.ordered.front().map_or(self.look_at, |&(at, _)| at.min(self.look_at))
     }
@@ -126,7 +126,7 @@ impl Scaling {
         self.models[model as usize].bad += 1;
     }
 
-    /// A plan has ended; `late` of its requests were answered too late. True if the GPU is to be used no more.
+    /// A plan has ended; `late` of its requests were answered too late. Returns true if the GPU is no longer used.
     pub(crate) fn ran(&mut self, now: Time, run: &Run, late: u32, idle: bool) -> bool {
         let model = &mut self.models[run.model as usize];
         model.bad += late;
@@ -151,7 +151,7 @@ impl Scaling {
         self.uses[gpu] = Use::Away;
     }
 
-    /// Does what is due; what the world must do is appended to `orders`.
+    /// Performs the actions that are due; instructions for the world are appended to `orders`.
     pub(crate) fn step(&mut self, now: Time, gpus: &Gpus, demand: Option<Nanos>, orders: &mut Vec<ScalingOrder>) {
         while let Some(&(at, gpu)) = self.ordered.front().filter(|(at, _)| *at <= now) {
             self.ordered.pop_front();
@@ -169,7 +169,7 @@ impl Scaling {
         }
     }
 
-    /// What GPUs did; or what they would have done with deferred batches, if the policy knows its `demand` so far.
+    /// The busy time of the GPUs; with deferred batches if the policy reports its `demand` so far.
     fn measure(&mut self, now: Time, gpus: &Gpus, demand: Option<Nanos>) -> Window {
         let mut kinds = vec![KindWindow::default(); self.busy.len()];
         for ((gpu, used), &kind) in (0_u32..).zip(&self.uses).zip(&self.kind_of) {
@@ -206,7 +206,7 @@ impl Scaling {
         }
     }
 
-    /// Writes the course down, and begins the next window.
+    /// Records the window and starts the next one.
     fn note(&mut self, now: Time, window: &Window, advice: &Advice) {
         let length_s = window.length.as_secs_f64();
         let gpus = |part: fn(&KindWindow) -> Nanos| {
@@ -242,7 +242,7 @@ impl Scaling {
             let of_kind = |uses: &[Use], kind_of: &[usize], wanted: Use| -> Vec<usize> {
                 (0..uses.len()).filter(|&gpu| kind_of[gpu] == kind && uses[gpu] == wanted).collect()
             };
-            // The lowest ids first, as they are used. Those that still drain are ordered when they are gone.
+            // Lowest ids first, in the order of use. Draining GPUs are ordered again after they are gone.
             for gpu in of_kind(&self.uses, &self.kind_of, Use::Away).into_iter().take(advice.add as usize) {
                 self.uses[gpu] = Use::Ordered;
                 self.ordered.push_back((now + self.provision, GpuId::new(gpu as u32)));
@@ -262,7 +262,7 @@ impl Scaling {
         }
     }
 
-    /// What came of it, and the GPU time that there was while requests counted.
+    /// The trace, and the GPU time while requests counted.
     pub(crate) fn into_result(mut self) -> (ScalingResult, Nanos) {
         let Counted { from, until, .. } = self.counted;
         self.counted.advance(until.max(self.counted.last));

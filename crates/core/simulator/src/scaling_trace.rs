@@ -1,4 +1,4 @@
-//! What became of a cluster whose number of GPUs followed the load.
+//! The course of a cluster whose number of GPUs followed the load.
 
 use serde::Serialize;
 use symphony_controllers::Reason;
@@ -6,45 +6,45 @@ use symphony_controllers::Reason;
 /// GPUs over the counted time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ScalingResult {
-    /// GPUs that were there in the mean, draining ones included.
+    /// Mean number of GPUs, including draining ones.
     pub gpus_mean: f64,
-    /// The fewest and the most that were there when the autoscaler looked; `None` if it never did.
+    /// Least and largest number at the autoscaler's steps; `None` if there was no step.
     pub gpus_range: Option<(u32, u32)>,
-    /// How often GPUs were ordered.
+    /// Number of orders.
     pub ups: u64,
-    /// How often GPUs were given back.
+    /// Number of releases.
     pub downs: u64,
-    /// Every look of the autoscaler, from the beginning of the run.
+    /// Every step of the autoscaler, from the start of the run.
     #[serde(skip)]
     pub course: Vec<CourseStep>,
 }
 
-/// One look of the autoscaler at the time since the one before.
+/// One step of the autoscaler, about the time since the previous one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CourseStep {
-    /// Its end, in seconds from the beginning of the run.
+    /// Its end, in seconds from the start of the run.
     pub at_s: f64,
     /// Requests by model, in the order of the scenario.
     pub models: Vec<ModelCounts>,
-    /// GPUs that took plans, in the mean.
+    /// Mean number of GPUs that took plans.
     pub serving: f64,
-    /// And those of them that executed.
+    /// Mean number of executing GPUs among them.
     pub busy: f64,
     /// GPUs on order, before the advice.
     pub ordered: u32,
-    /// GPUs that drained, before the advice.
+    /// GPUs draining, before the advice.
     pub draining: u32,
-    /// What the law asks for before damping; see [`symphony_controllers::Advice::pressure`].
+    /// The law's result before damping; see [`symphony_controllers::Advice::pressure`].
     pub pressure: f64,
     /// GPUs to order.
     pub add: u32,
-    /// GPUs and orders to give back.
+    /// GPUs to release and orders to cancel.
     pub release: u32,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// Requests of a model in one step. Those that arrive may end in a later one.
+/// Requests of a model in one step. Those that arrive may end in a later step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelCounts {
     /// Arrived.

@@ -1,9 +1,9 @@
-//! GPUs that are slow for a time.
+//! GPUs that are slow for some time.
 
 use symphony_types::{GpuId, Nanos, Time};
 use symphony_workload::Slowdown;
 
-/// The slow times of all GPUs.
+/// The slow periods of all GPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct SlowGpus {
     /// By GPU, in the order of time.
@@ -15,7 +15,7 @@ impl SlowGpus {
         Self { slow: slow.to_vec() }
     }
 
-    /// What a batch takes that starts then and should take `latency`.
+    /// The duration of a batch with this start and planned duration.
     #[inline]
     pub(crate) fn stretch(&self, gpu: GpuId, start: Time, latency: Nanos) -> Nanos {
         if self.slow.is_empty() {

@@ -1,9 +1,9 @@
-//! A liveness trap: an instant of virtual time that does not end.
+//! A liveness check: an instant of virtual time that does not end.
 
 use symphony_types::Time;
 
-/// Steps that may happen in one instant, arrivals aside, before the run counts as spinning; 16 more per model and GPU.
-/// An honest instant takes a few steps per model and GPU: a wake, a grant, an answer.
+/// The most steps at one instant, arrivals aside, plus 16 per model and GPU; more count as spinning. A correct policy
+/// takes a few steps per model and GPU: a wake-up, a grant, an answer.
 pub const SPIN_STEPS_MIN: u64 = 10_000;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl SpinTrap {
         Self { since: Time::ZERO, steps: 0, steps_max }
     }
 
-    /// An arrival: its consequences are counted anew.
+    /// An arrival: the count of its consequences starts at zero.
     #[inline]
     pub(crate) fn reset(&mut self) {
         self.steps = 0;
@@ -28,7 +28,7 @@ impl SpinTrap {
     /// Counts a step.
     ///
     /// # Errors
-    /// If there were too many of them in this instant; says so.
+    /// If there were too many at this instant.
     #[inline]
     pub(crate) fn count(&mut self, now: Time) -> Result<(), String> {
         if now != self.since {

@@ -1,4 +1,4 @@
-//! What a run counts.
+//! The counts of a run.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::scaling_trace::ScalingResult;
 
 #[derive(Debug)]
 struct ModelTally {
-    /// The time that every request of the model has; none if they differ.
+    /// The time to the deadline that all requests of the model share; `None` if they differ.
     slo: Option<Nanos>,
     offered: u64,
     good: u64,
@@ -24,7 +24,7 @@ struct ModelTally {
     batch_items: u64,
 }
 
-/// Counts what happens to requests that arrive in the counted time, and what GPUs do in it.
+/// Counts the outcomes of requests that arrive in the counted time, and the work of GPUs in it.
 #[derive(Debug)]
 pub(crate) struct Tally {
     from: Time,
@@ -32,26 +32,26 @@ pub(crate) struct Tally {
     reply: Nanos,
     models: Vec<ModelTally>,
     queueing: Histogram,
-    /// Requests by the size of the batch they ran in; grows to the largest batch once.
+    /// Requests by size of their batch; grows to the largest batch once.
     by_batch: Vec<u64>,
     busy_ns: u64,
     /// The policy's demand before the counted time, and until its end.
     demand: [Option<Nanos>; 2],
-    /// When it is to be told next.
+    /// When it is to be read next.
     demand_due: Time,
     used: Vec<bool>,
     simulated: u64,
     undecided: u64,
 }
 
-/// Whether a model's bad requests exceed one percent of what is offered to it: its p99 then misses the SLO.
+/// Whether a model's bad requests exceed one percent of its load: then its p99 misses the SLO.
 pub(crate) const fn misses_p99(bad: u64, offered: u64) -> bool {
     bad * 100 > offered
 }
 
 impl Tally {
     pub(crate) fn new(scenario: &Scenario) -> Self {
-        // Rows of a trace may have deadlines of their own.
+        // Rows of a trace may have their own deadlines.
         let from_trace = matches!(scenario.arrival, Arrival::Trace(_));
         let model = |spec: &ModelSpec| ModelTally {
             slo: matches!(spec.deadline, Law::Fixed(_)).then_some(spec.slo).filter(|_| !from_trace),
@@ -95,13 +95,13 @@ impl Tally {
         self.simulated
     }
 
-    /// When the policy's demand is to be told: when counting begins and when it ends.
+    /// When to read the policy's demand: at the start and at the end of the counted time.
     #[inline]
     pub(crate) fn demand_due(&self) -> Time {
         self.demand_due
     }
 
-    /// The policy's demand so far, at the first event from that time on.
+    /// Records the policy's demand so far, at the first event from that time on.
     pub(crate) fn demanded(&mut self, so_far: Option<Nanos>) {
         let begins = self.demand_due < self.until;
         self.demand[usize::from(!begins)] = so_far;
@@ -113,7 +113,7 @@ impl Tally {
         arrival >= self.from && arrival < self.until
     }
 
-    /// True if the request counts.
+    /// Returns whether the request counts.
     #[inline]
     pub(crate) fn arrived(&mut self, model: usize, at: Time) -> bool {
         self.simulated += 1;
@@ -135,7 +135,7 @@ impl Tally {
         self.models[model].bad()
     }
 
-    /// A request was answered by this run. True if it counts.
+    /// A request was answered by this plan. Returns whether it counts.
     #[inline]
     pub(crate) fn answered(&mut self, run: &Run, arrived: Time, deadline: Time) -> bool {
         if !self.counts(arrived) {
@@ -154,7 +154,7 @@ impl Tally {
         true
     }
 
-    /// A GPU executed in this time, to the end or not.
+    /// A GPU executed during this time, whether to the end or not.
     pub(crate) fn ran(&mut self, run: &Run) {
         let busy = run.end.min(self.until).since(run.start.max(self.from)).get();
         if busy > 0 {
@@ -163,7 +163,7 @@ impl Tally {
         }
     }
 
-    /// A batch has ended that `counted` requests rode in which count. Returns the model's bad requests so far.
+    /// A batch has ended with `counted` requests that count. Returns the model's bad requests so far.
     pub(crate) fn batch(&mut self, run: &Run, counted: u64) -> u64 {
         let model = &mut self.models[run.model as usize];
         if counted > 0 {
@@ -178,12 +178,12 @@ impl Tally {
         model.bad()
     }
 
-    /// Whether every model's p99 is within its SLO. Counts decided requests only.
+    /// Whether every model's p99 is within its SLO, by decided requests only.
     pub(crate) fn meets_slo(&self) -> bool {
         self.models.iter().all(|model| !misses_p99(model.bad(), model.offered))
     }
 
-    /// With the number of GPUs over time, and the time that they were there, where it followed the load.
+    /// With the trace of the number of GPUs and their time, if it followed the load.
     pub(crate) fn into_result(
         self,
         scenario: &Scenario,
@@ -251,8 +251,8 @@ impl ModelTally {
         }
     }
 
-    /// A quantile of all offered requests, dropped ones infinite. Deferral puts most answers right at the SLO, so the
-    /// bucket's middle is moved to the side of the SLO on which the request is known to be.
+    /// A quantile of all requests, dropped ones counted as infinite. Deferral puts most answers right at the SLO, so
+    /// the bucket's middle is moved to the side of the SLO where the request is known to be.
     fn quantile(&self, quantile: f64) -> Option<Nanos> {
         let rank = rank_of(quantile, self.offered);
         let middle = self.latency.at_rank(rank)?;

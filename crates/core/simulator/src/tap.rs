@@ -1,15 +1,15 @@
-//! The seam between the decision objects and the world that carries their orders out.
+//! The interface between the decision objects and the world that executes their orders.
 
 use symphony_scheduler::{ModelActions, ModelInput};
 use symphony_types::Time;
 
-/// Sees each step of a model queue before its orders are carried out. Tests plant faults here; there is no other way
-/// to make the production objects break their promises.
+/// Sees each step of a model queue before its orders are executed. Tests plant faults here, since the production
+/// objects cannot be made to violate their invariants otherwise.
 pub(crate) trait Tap {
     fn model_step(&mut self, now: Time, input: &ModelInput, actions: &mut ModelActions);
 }
 
-/// Lets everything pass.
+/// Changes nothing.
 pub(crate) struct Open;
 
 impl Tap for Open {

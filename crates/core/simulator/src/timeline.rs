@@ -1,4 +1,4 @@
-//! What GPUs and queues did in a range of time, to be looked at.
+//! The events of GPUs and queues in a range of time, for display.
 
 use symphony_scheduler::{DropCause, Plan, Request};
 use symphony_types::{DropReason, GpuClass, GpuId, Nanos, Time};
@@ -7,10 +7,10 @@ use symphony_workload::Scenario;
 use crate::gpus::Run;
 use crate::watch::Watch;
 
-/// Events that a timeline keeps: about 100 MB. Beyond, it says that it was cut.
+/// The most events of a timeline: about 100 MB. Beyond, it is marked as cut.
 pub const TIMELINE_EVENTS_MAX: usize = 1_000_000;
 
-/// The time that a timeline shows.
+/// The time range of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimelineRange {
     /// From.
@@ -19,17 +19,17 @@ pub struct TimelineRange {
     pub until: Time,
 }
 
-/// A batch as it ran.
+/// An executed batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Batch {
     pub(crate) run: Run,
-    /// When its window opened: from then on no further arrival could join.
+    /// Start of its window: from then on no further request could join.
     pub(crate) frontrun: Time,
-    /// The last start that was in time.
+    /// End of its window: the last start that was in time.
     pub(crate) latest: Time,
     /// Requests that were answered too late.
     pub(crate) late: u32,
-    /// It was stopped before its end.
+    /// Whether it was stopped before its end.
     pub(crate) cut: bool,
 }
 
@@ -41,27 +41,27 @@ pub(crate) struct QueueLength {
     pub(crate) waiting: u32,
 }
 
-/// One run's events in a range of time. [`Timeline::to_trace_json`] and [`Timeline::to_svg`] make files of it.
+/// The events of a run in a range of time. [`Timeline::to_trace_json`] and [`Timeline::to_svg`] convert it to files.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     pub(crate) title: String,
     pub(crate) range: TimelineRange,
     pub(crate) model_names: Vec<String>,
-    /// By model, and by class of GPU.
+    /// By model and GPU class.
     profiles: Vec<std::sync::Arc<[symphony_types::LatencyProfile]>>,
     gpu_classes: Vec<GpuClass>,
     data_per_item: Nanos,
     pub(crate) gpus: u32,
     pub(crate) gpu_kinds: Vec<(String, u32)>,
     waiting: Vec<u32>,
-    /// Waiting requests of each model when the range begins.
+    /// Waiting requests of each model at the start of the range.
     pub(crate) waiting_at_first: Vec<u32>,
     /// In the order of their ends.
     pub(crate) batches: Vec<Batch>,
     pub(crate) queues: Vec<QueueLength>,
-    /// When a request of a model was dropped.
+    /// Time and model of each drop.
     pub(crate) drops: Vec<(Time, u32)>,
-    /// When a GPU failed, and until when.
+    /// GPU, start and end of each failure.
     pub(crate) outages: Vec<(GpuId, Time, Time)>,
     /// Whether events were left out.
     pub(crate) is_cut: bool,
@@ -88,7 +88,7 @@ impl Timeline {
         }
     }
 
-    /// Whether there were more than [`TIMELINE_EVENTS_MAX`] events in the range, and some were left out.
+    /// Whether the range had more than [`TIMELINE_EVENTS_MAX`] events, so that some were left out.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.is_cut
@@ -142,7 +142,7 @@ impl Watch for Timeline {
     }
 
     fn ran(&mut self, run: &Run, late: u32, cut: bool) {
-        // Kept if any part of it is to be seen.
+        // Kept if any part of it is visible.
         if !self.keeps(run.end.min(self.range.until).max(run.start)) {
             return;
         }
@@ -150,8 +150,8 @@ impl Watch for Timeline {
         let profile = &self.profiles[run.model as usize][class.index()];
         let (batch, due) = (run.plan.batch, run.plan.must_end_by);
         let latest = due - profile.latency(batch);
-        // Who plans one by one says why; of others it is when no request of one item could join. A full batch can be
-        // joined by nobody, from the beginning on.
+        // From the plan's explanation, if there is one; otherwise when no single-item request could join. No request
+        // can join a full batch, from the start of time on.
         let one_more = || due - profile.latency(batch + 1) - self.data_per_item;
         let frontrun = run.plan.why.map_or_else(one_more, |why| why.frontrun);
         self.batches.push(Batch { run: *run, frontrun, latest, late, cut });

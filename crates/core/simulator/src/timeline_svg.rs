@@ -1,4 +1,4 @@
-//! A timeline as a picture: a row per GPU, the queue below.
+//! A timeline as a picture: a row per GPU, with the queue length below.
 
 use std::fmt::Write as _;
 
@@ -13,15 +13,15 @@ const TOP: f64 = 86.0;
 const QUEUE_HEIGHT: f64 = 110.0;
 const QUEUE_GAP: f64 = 44.0;
 const BOTTOM: f64 = 48.0;
-/// Rows of up to this many GPUs have the full height; more share it, down to the least height.
+/// Up to this many rows have the full height; more rows share the space, down to the least height.
 const FULL_ROWS: u32 = 24;
 const ROW_MAX: f64 = 30.0;
 const ROW_MIN: f64 = 7.0;
-/// GPUs in one picture; the rest is left out, and said so.
+/// The most GPUs in a picture; a note tells how many are left out.
 const GPUS_SHOWN_MAX: u32 = 256;
-/// Room in the legend for saying that there are more models.
+/// Space in the legend for a note about further models.
 const LEGEND_REST: f64 = 110.0;
-/// Colours that differ for most eyes, also side by side; models beyond take turns.
+/// Colours that most people can distinguish, also side by side; they repeat for further models.
 const COLOURS: [&str; 12] = [
     "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#ff9da7", "#bab0ac", "#d37295",
     "#a0cbe8", "#8cd17d",
@@ -124,7 +124,7 @@ impl Picture<'_> {
         );
         let (mut x, mut shown) = (24.0, 0);
         for (model, name) in (0_u32..).zip(&timeline.model_names) {
-            // The beginning of a long name says enough.
+            // A long name is cut.
             let name: String = name.chars().take(22).collect();
             let width = 34.0 + 6.6 * name.chars().count() as f64;
             if x + width > WIDTH - RIGHT - LEGEND_REST {
@@ -168,7 +168,7 @@ impl Picture<'_> {
         let step = round_step((until - from).max(1e-3) / 14.0);
         let bottom = self.rows_end() + QUEUE_GAP + QUEUE_HEIGHT;
         let mut tick = (from / step).ceil() * step;
-        // At most fourteen steps and rounding; the bound is for numbers that do not add.
+        // At most fourteen steps plus rounding; the limit guards against numbers too large to add to.
         for _ in 0..64 {
             if tick > until + step * 1e-6 {
                 break;
@@ -187,7 +187,7 @@ impl Picture<'_> {
     }
 
     fn gpu_rows(&mut self) {
-        // Labels of narrow rows would overlap: every so many have one.
+        // Labels of narrow rows would overlap, so only every n-th row has one.
         let every = (12.0 / self.row).ceil().max(1.0) as u32;
         for gpu in 0..self.gpus {
             let (y, height) = (self.y(gpu) + self.row * 0.1, self.row * 0.8);
@@ -267,7 +267,7 @@ impl Picture<'_> {
         }
     }
 
-    /// All waiting requests as a stepped area, drops as marks above it.
+    /// All waiting requests as a stepped area, with drops marked above it.
     fn queue(&mut self) {
         let timeline = self.timeline;
         let (top, bottom) = (self.rows_end() + QUEUE_GAP, self.rows_end() + QUEUE_GAP + QUEUE_HEIGHT);
@@ -281,7 +281,7 @@ impl Picture<'_> {
             *model = u64::from(length.waiting);
             most = most.max(total);
             let x = self.x(length.at);
-            // Changes within a third of a pixel cannot be seen: the highest stands for them.
+            // Changes within a third of a pixel are invisible: the highest value represents them.
             match steps.last_mut().filter(|(at, _)| x - *at < 0.33) {
                 Some((_, highest)) => *highest = (*highest).max(total),
                 None => steps.push((x, total)),

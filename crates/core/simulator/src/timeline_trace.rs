@@ -1,4 +1,4 @@
-//! A timeline as a trace that `chrome://tracing` and Perfetto open: a track per GPU, a counter per queue.
+//! A timeline as a trace for `chrome://tracing` and Perfetto: a track per GPU, a counter per queue.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use symphony_types::Time;
 
 use crate::timeline::{Batch, Timeline};
 
-/// Processes of the trace: tracks are grouped by them.
+/// Processes of the trace, which group the tracks.
 const GPUS: u32 = 1;
 const QUEUES: u32 = 2;
 
@@ -27,22 +27,22 @@ struct Event<'a> {
     args: Value,
 }
 
-/// A stretch of time on a track of [`spans_to_trace_json`].
+/// A span on a track of [`spans_to_trace_json`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceSpan {
-    /// Which of the tracks.
+    /// Index of the track.
     pub track: u32,
-    /// What it is called.
+    /// Its label.
     pub name: String,
-    /// When it began.
+    /// Its start.
     pub from: Time,
-    /// When it ended.
+    /// Its end.
     pub until: Time,
-    /// Items that it was about.
+    /// Its number of items.
     pub items: u32,
 }
 
-/// Spans that were measured on something else, in the same format: a track for each name, from the top down.
+/// Spans from other measurements in the same format: a track per name, from top to bottom.
 #[must_use]
 pub fn spans_to_trace_json(title: &str, tracks: &[&str], spans: &[TraceSpan]) -> String {
     let mut events: Vec<Value> =
@@ -176,6 +176,6 @@ impl Timeline {
 }
 
 fn value(event: &Event<'_>) -> Value {
-    // Numbers and strings only: this cannot fail.
+    // Only numbers and strings, so this cannot fail.
     serde_json::to_value(event).unwrap_or(Value::Null)
 }

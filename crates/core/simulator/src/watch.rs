@@ -1,4 +1,4 @@
-//! The seam for whoever wants to see what happens in the virtual cluster, not only what comes out.
+//! The interface for observers of events in the virtual cluster.
 
 use symphony_scheduler::{DropCause, Plan, Request};
 use symphony_types::{DropReason, GpuId, Time};
@@ -24,13 +24,13 @@ pub(crate) trait Watch {
     /// The policy sent a plan.
     #[inline]
     fn planned(&mut self, _now: Time, _model: u32, _plan: &Plan, _requests: &[Request]) {}
-    /// A plan has ended; `cut` if it was stopped before its end. `late` of its requests were answered too late.
+    /// A plan has ended; `cut` if it was stopped early. `late` of its requests were answered too late.
     #[inline]
     fn ran(&mut self, _run: &Run, _late: u32, _cut: bool) {}
-    /// A GPU failed or came back.
+    /// A GPU failed or recovered.
     #[inline]
     fn gpu(&mut self, _now: Time, _gpu: GpuId, _up: bool) {}
 }
 
-/// Nobody looks.
+/// Ignores all events.
 impl Watch for () {}

@@ -30,26 +30,26 @@ use crate::tally::{Tally, misses_p99};
 use crate::timeline::{Timeline, TimelineRange};
 use crate::watch::Watch;
 
-/// How long after its deadline, and after the end of every plan, a request may stay undecided before the run counts as
-/// stuck. An honest scheduler decides by the deadline.
+/// How long after its deadline, and after the end of every plan, a request may be undecided before the run counts as
+/// stuck. A correct scheduler decides by the deadline.
 const DECIDED_AFTER_MAX: Nanos = Nanos::from_millis(1_000);
 
 // Every scenario fits one rank thread.
 const _: () = assert!(SCENARIO_GPUS_MAX as usize <= GPUS_MAX && SCENARIO_MODELS_MAX <= MODELS_MAX);
 
-/// The answer to one question of a search for goodput.
+/// The verdict of one trial in a search for goodput.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Every model's p99 was within its SLO.
     pub passed: bool,
-    /// Requests simulated: fewer where failure was certain early.
+    /// Simulated requests: fewer if failure was certain early.
     pub simulated_requests: u64,
 }
 
 /// Runs `scenario` with this seed and total rate (requests per second) to the end.
 ///
 /// # Errors
-/// If an invariant is violated or the run is stuck: an error of the scheduler, with the command that repeats it.
+/// If an invariant is violated or the run is stuck: a defect of the scheduler, with the command that repeats it.
 pub fn simulate(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<RunResult, Error> {
     struct Simulate<'a>(&'a Scenario, u64, f64);
     impl UsePolicy for Simulate<'_> {
@@ -66,7 +66,7 @@ pub fn simulate(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<RunResu
     build_policy(&scenario.policy, &facts, Simulate(scenario, seed, rate_rps))
 }
 
-/// As [`simulate`], and keeps what GPUs and queues did in a range of time.
+/// As [`simulate`], and records the events of GPUs and queues in a range of time.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -92,8 +92,8 @@ pub fn simulate_timeline(
     build_policy(&scenario.policy, &facts, Watched(scenario, seed, rate_rps, range))
 }
 
-/// As [`simulate`], and explains what became of some requests. Those that did not arrive, or were not decided before
-/// the run ended, are not among the explanations.
+/// As [`simulate`], and explains selected requests. Requests that did not arrive, or were undecided at the end of the
+/// run, are left out.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -141,7 +141,7 @@ pub fn meets_slo(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<Verdic
     build_policy(&scenario.policy, &facts, MeetsSlo(scenario, seed, rate_rps))
 }
 
-/// Requests that will be counted per model. Arrivals do not depend on what the scheduler does, so this is known before.
+/// The number of counted requests per model. Arrivals do not depend on the scheduler, so it is known in advance.
 fn offered(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<u64> {
     let from = Time::ZERO + scenario.warmup;
     let until = from + scenario.duration;
@@ -160,29 +160,29 @@ pub(crate) struct World<'a, P, W = ()> {
     now: Time,
     policy: P,
     wants_reports: bool,
-    /// When the policy wants to be woken.
+    /// The next wake-up of the policy.
     wake_at: Time,
     /// The next arrival of each model.
     next_arrivals: MinTree,
     streams: Vec<RequestStream>,
-    /// What arrives then.
+    /// The request that arrives then.
     arriving: Vec<Arriving>,
     gpus: Gpus,
-    /// One per GPU; none where execution is exact.
+    /// One per GPU; empty if executions are exact.
     noise: Vec<NoiseStream>,
     failures: Failures,
     slow: SlowGpus,
-    /// By model: what plans are made by, where that is not what the scenario gives any more.
+    /// The profiles used for plans, by model, if they differ from the scenario's.
     corrected: BTreeMap<u32, Arc<[LatencyProfile]>>,
-    /// Where the number of GPUs follows the load.
+    /// The autoscaling state, if the number of GPUs follows the load.
     scaling: Option<Box<Scaling>>,
-    /// When it is due.
+    /// Its next due time.
     scale_at: Time,
     referee: Referee,
     tally: Tally,
-    /// Arrivals so far: the next request's sequence number.
+    /// Arrivals so far, which is the next request's sequence number.
     sequence: u64,
-    /// With the final number of counted requests per model, the run ends when a model has certainly failed.
+    /// If set to the final number of counted requests per model, the run ends as soon as a model has certainly failed.
     offered: Option<Vec<u64>>,
     failed: bool,
     spin: SpinTrap,
@@ -247,8 +247,8 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             }
         }
         while !self.failed {
-            // Of events in the same instant, ends of plans go first, then failures, then the autoscaler, then the
-            // policy's timer, then arrivals in the order of the scenario.
+            // Order of simultaneous events: ends of plans, failures, the autoscaler, the policy's timer, arrivals in
+            // the order of the scenario.
             let (ends, changes) = (self.gpus.next_end(), self.failures.next());
             let at = ends
                 .min(changes)
@@ -261,7 +261,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                 }
                 return Ok(());
             }
-            // An order may ask for a time that has passed; time itself never goes back.
+            // A wake-up may be requested for a past time; virtual time never goes back.
             self.now = self.now.max(at);
             if self.now >= self.tally.demand_due() {
                 self.tally.demanded(self.policy.demand_time());
@@ -294,7 +294,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
     }
 
     fn into_parts(mut self) -> (RunResult, W) {
-        // Where the last event came before the end of the counted time, nothing was asked after it.
+        // If the last event was before the end of the counted time, there was no load after it.
         while self.tally.demand_due() < Time::NEVER {
             self.tally.demanded(self.policy.demand_time());
         }
@@ -336,7 +336,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             return Err(self.too_many_open(id, &oldest));
         }
         self.watch.queued(self.now, model);
-        // Many requests may arrive in the same instant; what they set off is bounded by their number.
+        // Many requests may arrive at the same instant; the steps that they cause are bounded by their number.
         self.spin.reset();
         self.step(ClusterInput::Arrive { model, request })
     }
@@ -345,7 +345,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         RequestId { frontend: FrontendId::new(0), boot: BootId::new(self.seed), sequence }
     }
 
-    /// A GPU fails or comes back.
+    /// A GPU fails or recovers.
     fn change(&mut self) -> Result<(), Error> {
         match self.failures.take() {
             None => Ok(()),
@@ -376,14 +376,14 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         }
     }
 
-    /// GPUs that were ordered come, and the autoscaler looks at what it has measured.
+    /// Ordered GPUs arrive, and the autoscaler evaluates its measurements.
     fn scale(&mut self) -> Result<(), Error> {
         let Some(scaling) = &mut self.scaling else { return Ok(()) };
         let mut orders = Vec::new();
         scaling.step(self.now, &self.gpus, self.policy.demand_time(), &mut orders);
         self.scale_at = scaling.next();
         for order in orders {
-            // One after another is many steps in one instant.
+            // One after another makes many steps at one instant.
             self.spin.reset();
             match order {
                 ScalingOrder::Up(gpu) => {
@@ -392,7 +392,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                     self.step(ClusterInput::GpuUp { gpu, free_at: self.now })?;
                 }
                 ScalingOrder::Drain(gpu) => {
-                    // What it has it runs; whoever plans more for it breaks S1.
+                    // It finishes its plans; a policy that sends more violates S1.
                     self.referee.busy_until(gpu, Time::NEVER);
                     self.step(ClusterInput::GpuDown(gpu))?;
                     if self.gpus.is_idle(gpu) {
@@ -409,7 +409,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         let (referee, tally) = (&mut self.referee, &mut self.tally);
         let (mut counted, mut late, reply) = (0, 0, self.scenario.network.reply);
         let run = self.gpus.finish(|run, sequence| {
-            // What was planned was checked then.
+            // The plan was checked when it was made.
             if let Some(request) = referee.finished(run.model, sequence) {
                 counted += u64::from(tally.answered(run, request.arrived, request.deadline));
                 late += u32::from(run.end + reply > request.deadline);
@@ -424,7 +424,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         if let Some(scaling) = &mut self.scaling
             && scaling.ran(self.now, &run, late, idle)
         {
-            // It drains: nobody waits for what it reports.
+            // It drains: its reports are no longer needed.
             if idle {
                 self.watch.gpu(self.now, run.plan.gpu, false);
             }
@@ -434,7 +434,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             return Ok(());
         }
         if idle {
-            // An early end makes room, for who is told of it.
+            // An early end makes room, if the policy is told of it.
             self.referee.busy_until(run.plan.gpu, self.now);
         }
         self.step(ClusterInput::Done {
@@ -445,7 +445,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         })
     }
 
-    /// One step of the policy, and its orders carried out. Inlined, so that inputs need not be put together in memory.
+    /// One step of the policy, including its orders. Inlined, so that inputs need not be built in memory.
     #[inline(always)]
     fn step(&mut self, input: ClusterInput) -> Result<(), Error> {
         self.spin.count(self.now).map_err(|spins| self.stuck(spins))?;
@@ -457,7 +457,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             Some(Fault::Spins(spins)) => return Err(self.stuck(spins)),
         }
         self.carry_out().map_err(|violation| self.violated(violation))?;
-        // From the next plan on: those of this step were made before.
+        // From the next plan on: the plans of this step were made before.
         while let Some((model, class, profile)) = self.policy.corrected() {
             let given = &self.scenario.models[model as usize].profiles;
             let profiles = self.corrected.entry(model).or_insert_with(|| Arc::clone(given));
@@ -495,7 +495,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         self.referee.planned(self.now, known, plan, requests)?;
         let mut latency = plan.end.since(plan.start);
         if !self.corrected.is_empty() {
-            // What is learnt of a GPU makes it no slower.
+            // Learning does not change the GPU's real speed.
             let class = self.referee.class_of(plan.gpu);
             latency = given.get(class.index()).map_or(latency, |profile| profile.latency(plan.batch));
         }
@@ -513,7 +513,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         Ok(())
     }
 
-    /// The GPU stops. What it had is the policy's again.
+    /// Stops the GPU; the policy owns its requests again.
     fn preempt(&mut self, gpu: GpuId) {
         let (referee, watch, now) = (&mut self.referee, &mut self.watch, self.now);
         let stopped = self.gpus.stop(now, gpu, |model, sequence| {
@@ -536,7 +536,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         Error::Violation { violation, now: self.now, seed: self.seed, command }
     }
 
-    /// A burst that no limit of the rate foresees, unless the oldest should have been decided long ago.
+    /// A burst that no limit on the rate prevents, unless the oldest request should have been decided long ago.
     #[cold]
     pub(crate) fn too_many_open(&self, id: RequestId, oldest: &OpenRequest) -> Error {
         if oldest.planned || oldest.deadline >= self.now {

@@ -1,5 +1,5 @@
-//! One link's end of the agreement on what carries its frames ([`Carry`]): on its connection it begins. It goes on through shared memory if
-//! both ends want that and are on one host, else over RDMA if both have that.
+//! One link's end of the agreement on what carries its frames ([`Carry`]): on its connection it begins. It goes on
+//! through shared memory if both ends want that and are on one host, else over RDMA if both have that.
 //!
 //! ```text
 //! who dialled   ── Ask ──▶            ◀── Offer ──   who accepted
@@ -10,8 +10,8 @@
 //!               ══ frames the other way ═════════▶
 //! ```
 //!
-//! Nobody waits meanwhile: frames pass on the connection until each direction changes over, in order. Afterwards the connection tells that
-//! the other end lives, and nothing else.
+//! Nobody waits meanwhile: frames pass on the connection until each direction changes over, in order. Afterwards the
+//! connection tells that the other end lives, and nothing else.
 
 use std::sync::Arc;
 
@@ -26,15 +26,15 @@ use crate::link::{Inbound, Outbound};
 use crate::proof::proved;
 use crate::rdma_endpoint::{heard, said};
 
-/// Messages after which whoever dialled asks for another carrier: a link that is hardly used is not worth it, and one that a new leader makes
-/// among a thousand has other things to do first.
+/// Messages after which whoever dialled asks for another carrier: a link that is hardly used is not worth it, and one
+/// that a new leader makes among a thousand has other things to do first.
 pub(crate) const CARRY_AFTER_MESSAGES: u64 = 32;
 
 /// What a link's end may have to say of its carrier before its writer comes to it: each word is said once.
 pub(crate) const TURNS_MAX: usize = 8;
 
-/// Calls to the device that a process has under way at a time for its links, each of which takes a thread: a new leader makes a thousand links
-/// at once, and the kernel does such work one after the other anyway.
+/// Calls to the device that a process has under way at a time for its links, each of which takes a thread: a new leader
+/// makes a thousand links at once, and the kernel does such work one after the other anyway.
 const DEVICE_CALLS_AT_ONCE: usize = 8;
 
 /// What a link's writer does about its carrier.
@@ -356,7 +356,8 @@ async fn join_and_prove(end: Box<dyn FabricEnd>, theirs: RdmaEndpoint) -> Result
     Ok((reader, writer))
 }
 
-/// Devices are asked by system calls, some of which take a while. Who comes when as many are under way as may be waits for its turn.
+/// Devices are asked by system calls, some of which take a while. Who comes when as many are under way as may be waits
+/// for its turn.
 async fn blocking<T: Send + 'static>(what: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
     static TURNS: Semaphore = Semaphore::const_new(DEVICE_CALLS_AT_ONCE);
     let _turn = TURNS.acquire().await.map_err(|error| error.to_string())?;

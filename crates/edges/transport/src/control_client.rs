@@ -20,13 +20,14 @@ use tonic::{Code, Status};
 pub const CONTROL_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long after a failed round over all replicas the next one begins.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How long after a broken watch it is opened again. As long as another replica is watched the pause doubles with each failure, up to
-/// [`WATCH_AGAIN_MAX`]: one that is gone must not be dialled by a whole cluster all the time, nor by all of it at once when it is back.
+/// How long after a broken watch it is opened again. As long as another replica is watched the pause doubles with each
+/// failure, up to [`WATCH_AGAIN_MAX`]: one that is gone must not be dialled by a whole cluster all the time, nor by all
+/// of it at once when it is back.
 const WATCH_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// The longest pause. Each watcher's own is between a half of it and this.
 const WATCH_AGAIN_MAX: Duration = Duration::from_secs(1);
-/// A connection that is silent this long is asked whether it is alive. A replica answers all backends of its cluster: at this pace a
-/// thousand of them cost it a hundred answers a second.
+/// A connection that is silent this long is asked whether it is alive. A replica answers all backends of its cluster:
+/// at this pace a thousand of them cost it a hundred answers a second.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// One that does not answer for so long is not.
 const KEEP_ALIVE_ANSWERED_WITHIN: Duration = Duration::from_secs(10);
@@ -68,11 +69,12 @@ pub enum ControlError {
 /// The newest view; changes when the cluster does.
 pub type ViewReceiver = watch::Receiver<Arc<View>>;
 
-/// Replicas that are talked to: those that were configured, and those that came later. A cluster has at most 64 at a time.
+/// Replicas that are talked to: those that were configured, and those that came later. A cluster has at most 64 at a
+/// time.
 const REPLICAS_MAX: usize = 128;
 
-/// Talks to a cluster's scheduler replicas: to those it was told of, and to those that it sees in the views it watches, so
-/// that a cluster may replace all of its replicas and still be found by who runs.
+/// Talks to a cluster's scheduler replicas: to those it was told of, and to those that it sees in the views it watches,
+/// so that a cluster may replace all of its replicas and still be found by who runs.
 #[derive(Clone, Debug)]
 pub struct ControlClient {
     net: Net,
@@ -120,8 +122,8 @@ impl ControlClient {
         }
     }
 
-    /// Calls replicas in turn until one answers, for at most `within`. A replica that does not answer may have been heard all
-    /// the same: operators' calls carry an id ([`fresh_operation_id`]), the others may be repeated.
+    /// Calls replicas in turn until one answers, for at most `within`. A replica that does not answer may have been
+    /// heard all the same: operators' calls carry an id ([`fresh_operation_id`]), the others may be repeated.
     ///
     /// # Errors
     /// If none answers in time, or one refuses the call for good.

@@ -165,8 +165,8 @@ async fn live(
         () = beside_ends => {}
         () = stuck(watched, echo) => tracing::warn!(%peer, "the data link does not move; it ends"),
     }
-    // Nobody will answer any more: dropping the waiters tells them, and none may come after them. What the two shared is let
-    // go at once.
+    // Nobody will answer any more: dropping the waiters tells them, and none may come after them. What the two shared
+    // is let go at once.
     let open = session.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(Open { inputs: Inputs::Rdma(rdma), .. }) = open {
         rdma.end();

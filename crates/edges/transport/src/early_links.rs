@@ -1,5 +1,5 @@
-//! Data links before they are needed: a link takes a handshake, with RDMA a connection as well, and a batch whose inputs wait for that
-//! has missed its start.
+//! Data links before they are needed: a link takes a handshake, with RDMA a connection as well, and a batch whose
+//! inputs wait for that has missed its start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 use crate::linked_payloads::{FrontendBoot, LinkedPayloads};
 
-/// Frontends to which a backend has links before it has requests of theirs. Where there are more, each backend begins with another
-/// one, and the rest are linked when they are needed.
+/// Frontends to which a backend has links before it has requests of theirs. Where there are more, each backend begins
+/// with another one, and the rest are linked when they are needed.
 const EARLY_LINKS_MAX: usize = 256;
 
 /// Links that a backend makes at a time, so that one frontend that does not answer holds up no more than itself.
@@ -30,13 +30,15 @@ const AGAIN_AFTER: Duration = Duration::from_millis(250);
 /// But after no longer than this.
 const AGAIN_AFTER_MAX: Duration = Duration::from_secs(30);
 
-/// The backends of a cluster dial a frontend that has just come one after the other, over this time: each is a handshake for it.
+/// The backends of a cluster dial a frontend that has just come one after the other, over this time: each is a
+/// handshake for it.
 const NEWCOMER_DIALLED_WITHIN: Duration = Duration::from_millis(256);
 
 /// How long a backend may be held back because not all links are made: a frontend that cannot be reached may be gone.
 const SETTLED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Makes the links of a [`LinkedPayloads`] to the frontends of the view as soon as these are in it, and again when they end.
+/// Makes the links of a [`LinkedPayloads`] to the frontends of the view as soon as these are in it, and again when they
+/// end.
 #[derive(Debug)]
 pub struct EarlyLinks {
     transport: LinkedPayloads,
@@ -46,8 +48,8 @@ pub struct EarlyLinks {
 }
 
 impl EarlyLinks {
-    /// What tells that, for the first time, all links were made that there should be, or that it took too long: a backend that takes
-    /// its first batch before that may lose it.
+    /// What tells that, for the first time, all links were made that there should be, or that it took too long: a
+    /// backend that takes its first batch before that may lose it.
     #[must_use]
     pub fn settled(&self) -> watch::Receiver<bool> {
         self.settled.subscribe()
@@ -138,8 +140,8 @@ impl Tries {
         Self { backend, frontends: BTreeMap::new(), has_begun: false }
     }
 
-    /// The frontends to be dialled now, at most so many; they are under way from then on. Of a link that somebody has in hand it may not
-    /// be known whether it is open.
+    /// The frontends to be dialled now, at most so many; they are under way from then on. Of a link that somebody has
+    /// in hand it may not be known whether it is open.
     fn due(
         &mut self,
         now: Instant,

@@ -88,7 +88,8 @@ fn who_is_due_and_may_not_be_dialled_keeps_nobody_awake() {
     assert_eq!(scene.tries.look_at(now, false, Some(now + MS)), now + MS);
 }
 
-/// A frontend that lets a backend in and shuts it out again, for what it requires of links, is not dialled every second.
+/// A frontend that lets a backend in and shuts it out again, for what it requires of links, is not dialled every
+/// second.
 #[test]
 fn a_link_that_ends_is_made_again_and_later_where_it_never_lasts() {
     let mut scene = Scene::new();
@@ -266,7 +267,8 @@ mod over_tcp {
         drop(silent);
     }
 
-    /// With the clock of timers stopped time passes only where everybody sleeps: a backend that does not would keep this test for ever.
+    /// With the clock of timers stopped time passes only where everybody sleeps: a backend that does not would keep
+    /// this test for ever.
     #[tokio::test]
     async fn a_backend_that_is_not_named_any_more_sleeps() {
         let (silent, addr) = listener().await;

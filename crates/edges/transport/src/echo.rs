@@ -1,5 +1,5 @@
-//! Whether a link moves: questions that the other end answers in order with everything else. A pure value; the receiving
-//! end of the link keeps it.
+//! Whether a link moves: questions that the other end answers in order with everything else. A pure value; the
+//! receiving end of the link keeps it.
 
 use std::time::{Duration, Instant};
 

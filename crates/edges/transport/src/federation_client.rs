@@ -40,7 +40,8 @@ impl FederationClient {
         Ok(Self { replicas: Arc::new(replicas.collect::<Result<_, ControlError>>()?) })
     }
 
-    /// Calls replicas in turn until one answers, for at most `within`: one that does not lead says so, and the next is asked.
+    /// Calls replicas in turn until one answers, for at most `within`: one that does not lead says so, and the next is
+    /// asked.
     ///
     /// # Errors
     /// If none answers in time, or one refuses the call for good.
@@ -63,7 +64,8 @@ impl FederationClient {
         Ok(FederationView::try_from(self.call(within, call).await?)?)
     }
 
-    /// Watches every replica and keeps the newest view. Ends when the receivers are gone. `watcher` shows in the replicas' logs.
+    /// Watches every replica and keeps the newest view. Ends when the receivers are gone. `watcher` shows in the
+    /// replicas' logs.
     #[must_use]
     pub fn watch(&self, watcher: &str) -> PlanReceiver {
         let (sender, receiver) = watch::channel(Arc::new(FederationView::default()));

@@ -123,7 +123,8 @@ impl FrontendEnd {
         }
     }
 
-    /// What the backend is offered if it wants RDMA and this frontend has it. Keys are told only to whom has proved who it is.
+    /// What the backend is offered if it wants RDMA and this frontend has it. Keys are told only to whom has proved who
+    /// it is.
     async fn rdma_offer(&self, inputs: Option<&Arc<SharedInputs>>) -> Option<(RdmaOffer, RdmaPeer)> {
         let (owner, wanted) = (inputs?.rdma()?, self.rdma?);
         let peer = self.peer();

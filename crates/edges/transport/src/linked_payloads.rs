@@ -1,5 +1,5 @@
-//! Payloads between processes: one data link per frontend, opened early ([`EarlyLinks`]) or when it is first needed. With a frontend
-//! of the same host inputs are read from its memory, and the link says only what is not there.
+//! Payloads between processes: one data link per frontend, opened early ([`EarlyLinks`]) or when it is first needed.
+//! With a frontend of the same host inputs are read from its memory, and the link says only what is not there.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,10 +32,12 @@ use crate::readiness;
 use crate::sharing::SharedPair;
 use crate::stuck::data_echo;
 
-/// How long a frontend may take to welcome: it may hear of this backend a moment after a leader has, and waits for that.
+/// How long a frontend may take to welcome: it may hear of this backend a moment after a leader has, and waits for
+/// that.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Nobody opens a link again so soon after that has failed: there may be hundreds of reads in a second, and each would wait for its turn.
+/// Nobody opens a link again so soon after that has failed: there may be hundreds of reads in a second, and each would
+/// wait for its turn.
 const OPENED_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How often it is said that a frontend cannot be reached.
 const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(30);
@@ -60,8 +62,8 @@ const TAKEN_LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The life of a frontend that a link leads to.
 pub(crate) type FrontendBoot = (FrontendId, BootId);
 
-/// The link to one frontend. Locked while it is opened, so that a frontend that cannot be reached holds up only reads from
-/// itself.
+/// The link to one frontend. Locked while it is opened, so that a frontend that cannot be reached holds up only reads
+/// from itself.
 type LinkSlot = Arc<tokio::sync::Mutex<Slot>>;
 
 #[derive(Debug, Default)]
@@ -185,7 +187,8 @@ impl LinkedPayloads {
         self.meter.lock().unwrap_or_else(PoisonError::into_inner).note(at, bytes as u64, took);
     }
 
-    /// The link to a frontend, opened if there is none. None if the frontend is not in the view or cannot be reached, or could not just now.
+    /// The link to a frontend, opened if there is none. None if the frontend is not in the view or cannot be reached,
+    /// or could not just now.
     pub(crate) async fn link(&self, frontend: FrontendBoot) -> Option<DataLink> {
         let slot = self.slot(frontend)?;
         let mut slot = slot.lock().await;
@@ -223,7 +226,8 @@ impl LinkedPayloads {
         matches!(tokio::time::timeout(within, link.ask(read, Vec::new())).await, Ok(Some(_)))
     }
 
-    /// Whoever needs a link to this frontend next makes another one. What was written to this one is still sent, as far as it moves.
+    /// Whoever needs a link to this frontend next makes another one. What was written to this one is still sent, as far
+    /// as it moves.
     pub(crate) async fn replace(&self, frontend: FrontendBoot, link: &DataLink) {
         let Some(slot) = self.slot(frontend) else { return };
         let mut slot = slot.lock().await;
@@ -299,8 +303,8 @@ impl LinkedPayloads {
         self.or_tcp(begun, "RDMA", addr)
     }
 
-    /// Takes up what the frontend offers, if something can be read there: a connection is made without a word, also where all its
-    /// packets vanish.
+    /// Takes up what the frontend offers, if something can be read there: a connection is made without a word, also
+    /// where all its packets vanish.
     async fn join_rdma(&self, begun: RdmaBegun, offer: Option<RdmaOffer>, addr: &str) -> Result<Inputs, String> {
         let offer = offer.ok_or_else(|| "the frontend does not offer it; see frontend.payloads.transport".to_owned());
         let mut joined = offer.and_then(|offer| begun.join(&offer));
@@ -411,8 +415,9 @@ impl LinkedPayloads {
         input.ok()
     }
 
-    /// Asks for inputs over the link. How long that took since `begun` stands beside them, without the time that their frontend waited for
-    /// inputs that were still being made: the way is not slower for it, and the next reads are of other models.
+    /// Asks for inputs over the link. How long that took since `begun` stands beside them, without the time that their
+    /// frontend waited for inputs that were still being made: the way is not slower for it, and the next reads are of
+    /// other models.
     async fn ask(&self, link: &DataLink, sequences: &[u64], begun: Instant) -> (Payloads, Duration) {
         let read = self.reads.fetch_add(1, Ordering::Relaxed);
         let answer = tokio::time::timeout(READ_TIMEOUT, link.ask(read, sequences.to_vec()));

@@ -21,21 +21,23 @@ pub struct ResultToFrontend {
     pub bytes: Bytes,
 }
 
-/// Frontends hold inputs; backends READ them and return results the same way. How that is done is [`crate::LocalPayloads`]
-/// within one process, and [`crate::LinkedPayloads`] between processes: by shared memory or by TCP.
+/// Frontends hold inputs; backends READ them and return results the same way. How that is done is
+/// [`crate::LocalPayloads`] within one process, and [`crate::LinkedPayloads`] between processes: by shared memory or by
+/// TCP.
 pub trait PayloadTransport: Send + Sync + 'static {
     /// Reads the inputs of `sequences`, which belong to that life of that frontend. Never fails: what cannot be read
     /// is none.
     fn read(&self, frontend: FrontendId, boot: BootId, sequences: Vec<u64>) -> impl Future<Output = Payloads> + Send;
 
-    /// Returns results. A result whose frontend cannot be reached is lost; the frontend ends the request by its deadline.
+    /// Returns results. A result whose frontend cannot be reached is lost; the frontend ends the request by its
+    /// deadline.
     fn deliver(&self, frontend: FrontendId, boot: BootId, results: Vec<ResultToFrontend>);
 
     /// Resolves once everything handed over so far is on its way to its frontend; nothing can be delivered afterwards.
     fn finish(&self) -> impl Future<Output = ()> + Send;
 
-    /// Resolves once the frontends that are there answer, at the latest after `within`: one that answers nobody must not keep a
-    /// backend from serving the others.
+    /// Resolves once the frontends that are there answer, at the latest after `within`: one that answers nobody must
+    /// not keep a backend from serving the others.
     fn ready(&self, within: Duration) -> impl Future<Output = ()> + Send {
         let _ = within;
         async {}
@@ -55,7 +57,8 @@ pub trait PayloadFrontend: Send + Sync + 'static {
     /// The input of a request; none if it has its outcome already, or its input is still being made.
     fn input(&self, sequence: u64) -> Option<Bytes>;
 
-    /// What gives an input that was not there, once it is: none if nothing will come. It ends without one if the request does.
+    /// What gives an input that was not there, once it is: none if nothing will come. It ends without one if the
+    /// request does.
     fn coming(&self, sequence: u64) -> Option<oneshot::Receiver<Bytes>> {
         let _ = sequence;
         None
@@ -65,8 +68,8 @@ pub trait PayloadFrontend: Send + Sync + 'static {
     fn returned(&self, result: ReturnedResult);
 }
 
-/// How long a READ waits for inputs that are still being made. Whoever reads gives up after two seconds, and a batch long before:
-/// nothing is gained by an answer later than that, and what waits is bounded by it.
+/// How long a READ waits for inputs that are still being made. Whoever reads gives up after two seconds, and a batch
+/// long before: nothing is gained by an answer later than that, and what waits is bounded by it.
 pub(crate) const INPUT_WITHIN: Duration = Duration::from_secs(1);
 
 /// The inputs of `sequences`; those that are still being made are waited for, all together for [`INPUT_WITHIN`].

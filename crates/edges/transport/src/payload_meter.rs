@@ -4,17 +4,19 @@ use symphony_types::{Nanos, PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay, Time};
 
 /// Reads remembered for each size.
 const WINDOW: usize = 1024;
-/// So many of them, the slowest, are left out: a full window gives the 99.8 % quantile. A late batch is late as a whole, so it is stricter
-/// than what requests are promised.
+/// So many of them, the slowest, are left out: a full window gives the 99.8 % quantile. A late batch is late as a
+/// whole, so it is stricter than what requests are promised.
 const LEFT_OUT: usize = 2;
 /// Reads between two looks; a look goes through all windows.
 const LOOK_EVERY: u32 = 64;
 /// With fewer reads of a size its quantile says nothing.
 const READS_MIN: usize = 16;
-/// A look also comes with the first read after so long, so that what few reads confirm is not forgotten between two looks.
+/// A look also comes with the first read after so long, so that what few reads confirm is not forgotten between two
+/// looks.
 const LOOK_AFTER: Nanos = Nanos::new(PAYLOAD_DELAY_FORGOTTEN_AFTER.get() / 2);
-/// Reads tell what bytes cost only if the largest are so many bytes longer than the smallest. Between sizes that are closer the noise of
-/// two quantiles is the larger part of their difference, and a MiB would be given many times that noise.
+/// Reads tell what bytes cost only if the largest are so many bytes longer than the smallest. Between sizes that are
+/// closer the noise of two quantiles is the larger part of their difference, and a MiB would be given many times that
+/// noise.
 const SLOPE_BYTES_MIN: u64 = 256 << 10;
 /// Sizes: below 1 KiB, below 2 KiB, … and all from 1 GiB on.
 const SIZES: usize = 22;
@@ -22,8 +24,8 @@ const SIZES: usize = 22;
 const SMALLEST_BYTES: u64 = 1 << 10;
 /// Bytes in a MiB.
 const MIB: u64 = 1 << 20;
-/// What is told falls by so much at a time, one in eight, and only if what is measured is that much lower: who plans by it hears of
-/// something new, and not of every look.
+/// What is told falls by so much at a time, one in eight, and only if what is measured is that much lower: who plans by
+/// it hears of something new, and not of every look.
 const FALL_SHARE: u64 = 8;
 
 /// The newest reads of one size.
@@ -79,7 +81,8 @@ impl PayloadMeter {
         }
     }
 
-    /// What is to be planned for; none before enough was read, or if too little was read lately. It rises at once and falls slowly.
+    /// What is to be planned for; none before enough was read, or if too little was read lately. It rises at once and
+    /// falls slowly.
     #[must_use]
     pub fn delay(&self, now: Time) -> Option<PayloadDelay> {
         let told = self.told.filter(|(at, _)| *at + PAYLOAD_DELAY_FORGOTTEN_AFTER >= now);
@@ -105,8 +108,9 @@ impl PayloadMeter {
         self.told = Some((now, told));
     }
 
-    /// The line that has the slope from the smallest size to the largest, or none if these are close to each other, and that no size's
-    /// quantile is above. A size stands at its smallest bytes, so that none of its reads is given less than the quantile.
+    /// The line that has the slope from the smallest size to the largest, or none if these are close to each other, and
+    /// that no size's quantile is above. A size stands at its smallest bytes, so that none of its reads is given less
+    /// than the quantile.
     fn line(&mut self, now: Time) -> Option<PayloadDelay> {
         let mut points = [(0_u64, Nanos::ZERO); SIZES];
         let mut found = 0;

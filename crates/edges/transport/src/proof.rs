@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// How long a first answer over a fresh RDMA connection may take, before the two agree on TCP: some thousand times what it takes where
-/// packets arrive, and less than anybody waits for the link.
+/// How long a first answer over a fresh RDMA connection may take, before the two agree on TCP: some thousand times what
+/// it takes where packets arrive, and less than anybody waits for the link.
 pub(crate) const PROVED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Whether an answer comes, in time.

@@ -1,5 +1,5 @@
-//! Payloads by RDMA between one backend and one frontend: what the two tell each other over their data link, and what either has
-//! then. See `docs/adr/0029-rdma.md`.
+//! Payloads by RDMA between one backend and one frontend: what the two tell each other over their data link, and what
+//! either has then. See `docs/adr/0029-rdma.md`.
 
 use std::sync::Arc;
 

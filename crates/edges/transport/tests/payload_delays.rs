@@ -1,4 +1,5 @@
-//! What is measured of payloads comes back as what plans give them, in virtual time: the objects that backends and leads run.
+//! What is measured of payloads comes back as what plans give them, in virtual time: the objects that backends and
+//! leads run.
 
 use symphony_scheduler::{
     DataDelaySettings, DataDelays, DelaySource, Delays, ModelAction, ModelActions, ModelInput, ModelQueue,
@@ -72,7 +73,8 @@ fn plans_wait_for_what_was_measured_and_not_for_what_somebody_set() {
     assert!(late * 1000 <= half, "{late} of {half}");
 }
 
-/// Reads of 1 to 200 KB, a thousandth of them slower by two milliseconds: what a model with items of a megabyte would be given by them.
+/// Reads of 1 to 200 KB, a thousandth of them slower by two milliseconds: what a model with items of a megabyte would
+/// be given by them.
 #[test]
 fn the_noise_of_small_reads_is_not_multiplied_for_large_ones() {
     let (mut meter, mut network, mut longest) = (PayloadMeter::default(), Network(3), Nanos::ZERO);

@@ -1,4 +1,4 @@
-//! Each predicate finds the fault that is planted for it, and nothing in a healthy state.
+//! Each predicate finds its planted fault, and nothing in a healthy state.
 
 use symphony_types::{
     BackendId, BootId, Epoch, GpuId, Invariant, ModelId, NodeId, OperationId, RequestValue, Signature, SubclusterId,

@@ -1,4 +1,4 @@
-//! The GPU time that is asked of a sub-cluster, by how early its batches start.
+//! The GPU time that a sub-cluster's load requires, as a function of how early its batches start.
 
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, Nanos};
 
@@ -6,20 +6,20 @@ use crate::DataDelay;
 use crate::queue::class_window::ClassWindow;
 use crate::ranker::gpu_counts::GpuCounts;
 
-/// The parts of the longest wait that batches still wait, for which demand is known; the last is at once. Between them
-/// it is a straight line, and the shorter the wait, the steeper: batches are small then.
+/// Demand is computed at these shares of the longest wait; the last one means a start at once. Between them it is
+/// interpolated linearly. They are denser at short waits, where batches are small and demand is steep.
 pub(crate) const WAITS: [f64; DEMAND_LEVELS] =
     [1.0, 0.75, 0.5, 0.25, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0, 0.0];
-/// So many.
+/// The number of levels.
 pub const DEMAND_LEVELS: usize = 9;
 
-/// GPU time, for each class of GPUs as if all were of this class, by how early batches start: the first is that of
+/// GPU time per early-start level, for each GPU class as if all GPUs were of that class. The first level is that of
 /// deferred batches, the last that of single items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand(pub [[Nanos; DEMAND_LEVELS]; GPU_CLASSES_MAX]);
 
 impl Demand {
-    /// This and another one.
+    /// The sum of both.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         for (sums, more) in self.0.iter_mut().zip(&other.0) {
@@ -30,8 +30,9 @@ impl Demand {
         self
     }
 
-    /// The demand over what `gpus` can do `within` this time, at each level. Where GPUs are of several classes, each
-    /// serves as large a part of the demand as it has GPUs out of those that it would need to serve all.
+    /// The load per level: demand over the capacity of `gpus` during `within`. With several GPU classes, class c serves
+    /// the share n_c / N_c of the demand, where n_c is the number of its GPUs and N_c the number that it would need to
+    /// serve everything.
     #[must_use]
     pub(crate) fn loads(&self, gpus: &GpuCounts, within: Nanos) -> [f64; DEMAND_LEVELS] {
         std::array::from_fn(|level| {
@@ -45,7 +46,7 @@ impl Demand {
         })
     }
 
-    /// Adds what `items` items take on this class.
+    /// Adds the GPU time of `items` items on this class.
     pub(crate) fn add(&mut self, class: GpuClass, items: u64, item_times: &[Nanos; DEMAND_LEVELS]) {
         for (sum, time) in self.0[class.index()].iter_mut().zip(item_times) {
             *sum += time.saturating_mul(items);
@@ -53,8 +54,7 @@ impl Demand {
     }
 }
 
-/// The GPU time of one item at each level, at `rate` items per second; `budget` is the SLO less reply delay and control
-/// delay.
+/// The GPU time of one item at each level, at `rate` items per second; `budget` = SLO − reply delay − control delay.
 pub(crate) fn item_times(window: &ClassWindow, rate: f64, budget: Nanos, data: DataDelay) -> [Nanos; DEMAND_LEVELS] {
     let alone = window.takes(1);
     WAITS.map(|wait| {
@@ -64,8 +64,8 @@ pub(crate) fn item_times(window: &ClassWindow, rate: f64, budget: Nanos, data: D
     })
 }
 
-/// The mean size of batches whose first item is answered `within` so many seconds: b with ℓ(b) + (b − 1)/rate + d·b =
-/// within. A fraction between two whole sizes.
+/// The mean batch size if the first item is answered `within` seconds: b with ℓ(b) + (b − 1)/rate + d·b = within. It
+/// may be fractional.
 fn expected_batch(window: &ClassWindow, rate: f64, within: f64, data: DataDelay) -> f64 {
     let needed =
         |batch: u32| window.takes(batch).as_secs_f64() + f64::from(batch - 1) / rate + data.of(batch).as_secs_f64();
@@ -83,7 +83,7 @@ fn expected_batch(window: &ClassWindow, rate: f64, within: f64, data: DataDelay)
     f64::from(low) + more
 }
 
-/// ℓ(b) in seconds, on a straight line between whole sizes.
+/// ℓ(b) in seconds, interpolated linearly between integer sizes.
 fn latency_s(window: &ClassWindow, batch: f64) -> f64 {
     let low = batch as u32;
     let (below, above) = (window.profile.latency(low), window.profile.latency(low + 1));

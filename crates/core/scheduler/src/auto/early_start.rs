@@ -1,33 +1,33 @@
-//! How early the batches of a sub-cluster may start.
+//! How early the batches of a sub-cluster may start before frontrun.
 
 use symphony_types::Nanos;
 
 use super::demand::{DEMAND_LEVELS, WAITS};
 
-/// The load up to which batches start earlier. At 1 pools with noise of 8 % lose up to a fifth, since GPUs that happen
-/// to be busy at the same time make requests late; at 0.8 many models on few GPUs lose a tenth.
+/// The load that early starts may cause. At 1, pools with 8 % noise lose up to a fifth of their goodput, since GPUs
+/// that happen to be busy at the same time make requests late; at 0.8, many models on few GPUs lose a tenth.
 const LOAD_MAX: f64 = 0.9;
-/// However high the load is, batches may start this much earlier: in that time a GPU is found. From 0.05 to 0.15
-/// goodput changes by a percent; at 0 many models on few GPUs lose a third, at 0.35 a single model loses a sixth.
+/// The least early start, at any load: the time in which a GPU is found. Between 0.05 and 0.15 goodput varies by one
+/// percent; at 0 many models on few GPUs lose a third, at 0.35 a single model loses a sixth.
 const LEAST: f64 = 0.1;
-/// The same once another arrival has become unlikely. At 0.2 many models on few GPUs lose more, at 0.5 models whose
-/// fixed cost leaves little time beside it lose five percent, without a limit thirty.
+/// The least early start once another arrival has become unlikely. At 0.2 many models on few GPUs lose more; at 0.5
+/// models with a high fixed cost lose five percent, and without a limit thirty.
 const LEAST_UNLIKELY: f64 = 0.3;
 
-/// How much of its longest wait, SLO − ℓ(1), a batch gives up: it may start that long before frontrun. One is at once.
+/// How early a batch may start before frontrun, as a share of its longest wait, SLO − ℓ(1). One means at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EarlyStart(u32);
 
 impl EarlyStart {
-    /// At once.
+    /// Start at once.
     pub const AT_ONCE: Self = Self(Self::ONE);
-    /// As little as it gets, however high the load is.
+    /// The least early start, at any load.
     pub(crate) const LEAST: Self = Self((LEAST * Self::ONE as f64) as u32);
-    /// Not at all: neither by the load nor because the model keeps less than one GPU busy.
+    /// No early start: neither because of spare GPU time nor because the model keeps less than one GPU busy.
     pub(crate) const NONE: Self = Self(0);
     const ONE: u32 = 1_000_000;
 
-    /// From millionths; what is beyond one is cut.
+    /// From millionths; larger values are cut to one.
     #[must_use]
     pub const fn from_millionths(millionths: u32) -> Self {
         if millionths > Self::ONE { Self::AT_ONCE } else { Self(millionths) }
@@ -45,14 +45,14 @@ impl EarlyStart {
         f64::from(self.0) / f64::from(Self::ONE)
     }
 
-    /// The earliest start where another arrival has become unlikely.
+    /// The least early start where another arrival has become unlikely.
     #[inline]
     #[must_use]
     pub(crate) fn where_unlikely(self) -> Self {
         self.max(Self((LEAST_UNLIKELY * Self::ONE as f64) as u32))
     }
 
-    /// That part of a wait; without end if it is at once, for requests that may wait for longer than the SLO, too.
+    /// That share of a wait. Unlimited if the start is at once, since requests may wait longer than the SLO.
     #[inline]
     #[must_use]
     pub(crate) const fn of(self, wait: Nanos) -> Nanos {
@@ -63,7 +63,7 @@ impl EarlyStart {
         }
     }
 
-    /// The earliest start at which the load is no more than GPUs can bear; `loads` are those of
+    /// The largest early start whose load the GPUs can bear; `loads` come from
     /// [`Demand::loads`](super::demand::Demand::loads).
     #[must_use]
     pub(crate) fn affordable(loads: &[f64; DEMAND_LEVELS]) -> Self {
@@ -76,12 +76,12 @@ impl EarlyStart {
                 1.0 - (WAITS[above - 1] + within * (WAITS[above] - WAITS[above - 1]))
             }
         };
-        // Casts of floats saturate.
+        // Float-to-integer casts saturate.
         Self::from_millionths((share.max(LEAST) * f64::from(Self::ONE)).round() as u32)
     }
 }
 
-/// What holds as long as nothing is known.
+/// The value until the first measurement.
 impl Default for EarlyStart {
     fn default() -> Self {
         Self::AT_ONCE

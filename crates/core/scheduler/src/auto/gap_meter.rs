@@ -1,19 +1,19 @@
-//! How long the gaps between arrivals are: whether another arrival is likely before a given moment.
+//! The distribution of gaps between arrivals, which tells whether another arrival before a given moment is likely.
 
 use symphony_types::{Nanos, Time};
 
 /// Buckets per doubling of the gap.
 const STEPS: u32 = 4;
-/// Gaps below 2^10 ns, a microsecond, share the first bucket: to a batch they are the same instant.
+/// Gaps below 2^10 ns (1 µs) share the first bucket: for a batch they are simultaneous.
 const SHIFT: u32 = 10;
 /// Buckets: 24 doublings from a microsecond to 17 seconds; longer gaps share the last one.
 const BUCKETS: usize = 24 * STEPS as usize;
-/// How likely another arrival before frontrun must be to wait for it. At 0.9 instead goodput is the same within two
-/// percent, at 0.6 many models on few GPUs lose that much.
+/// A batch waits for another arrival before frontrun only if its probability is at least this. At 0.9 goodput is the
+/// same within two percent; at 0.6 many models on few GPUs lose that much.
 const LIKELY: f32 = 0.8;
-/// Gaps before the meter says anything: fewer make no distribution.
+/// The number of gaps that the meter needs before it answers: fewer make no distribution.
 const GAPS_MIN: u32 = 64;
-/// Gaps after which all counts are halved: the meter forgets a changed workload within as many.
+/// After this many gaps all counts are halved, so that the meter forgets an old workload within as many gaps.
 const GAPS_MAX: u32 = 4096;
 
 /// The distribution of the gaps between arrivals, in fixed memory.
@@ -22,9 +22,10 @@ pub(crate) struct GapMeter {
     counts: [u32; BUCKETS],
     total: u32,
     last: Option<Time>,
-    /// `longer[i]`: the share of gaps that reach the lower end of bucket `i`.
+    /// `longer[i]`: the share of gaps that are at least as long as the lower end of bucket `i`.
     longer: [f32; BUCKETS + 1],
-    /// `stop_waiting_ns[i]`: nanoseconds after the last arrival at which waiting ends for the lower end of bucket `i`.
+    /// `stop_waiting_ns[i]`: for a wait until the lower end of bucket `i`, nanoseconds after the last arrival at which
+    /// waiting stops.
     stop_waiting_ns: [u64; BUCKETS + 1],
     known: bool,
 }
@@ -62,12 +63,12 @@ impl GapMeter {
         }
     }
 
-    /// Brings the distribution up to date with the counts; call it every few hundred arrivals at the least.
+    /// Updates the distribution from the counts; to be called at least every few hundred arrivals.
     pub(crate) fn learn(&mut self) {
         if self.total < GAPS_MIN {
             return;
         }
-        // First the sums, then the shares: divisions that need not wait for each other.
+        // First the sums, then the shares: the divisions do not depend on each other.
         let (mut above, mut from) = (0, [0; BUCKETS]);
         for (from, count) in from.iter_mut().zip(&self.counts).rev() {
             above += count;
@@ -75,21 +76,21 @@ impl GapMeter {
         }
         let total = self.total as f32;
         for (longer, &from) in self.longer.iter_mut().zip(&from) {
-            // Far less than 2³¹, where numbers with and without a sign are the same.
+            // Far below 2³¹, so signed and unsigned conversion give the same result.
             *longer = from as i32 as f32 / total;
         }
         self.learn_ends();
         self.known = true;
     }
 
-    /// Where waiting ends for the time at the lower end of each bucket, all in one pass: the later that time, the later
-    /// waiting ends.
+    /// Computes where waiting stops for the lower end of each bucket, in one pass: the later that end, the later
+    /// waiting stops.
     fn learn_ends(&mut self) {
         let mut from = 0;
         for until in 0..=BUCKETS {
             // P(gap ≤ u | gap > e) < likely  ⇔  longer(u) > (1 − likely)·longer(e): as e grows, longer(e) falls.
             let bound = self.longer[until] / (1.0 - LIKELY);
-            // The first bucket at whose upper end the share has fallen under the bound.
+            // The first bucket at whose upper end the share has fallen below the bound.
             while from < BUCKETS - 1 && self.longer[from + 1] >= bound {
                 from += 1;
             }
@@ -100,8 +101,8 @@ impl GapMeter {
         }
     }
 
-    /// From when on it is no longer worth waiting until `until`: the moment at which, if nothing arrived before,
-    /// another arrival by `until` has become less likely than [`LIKELY`]. `None` while too little is known.
+    /// When to stop waiting for arrivals before `until`: the moment at which, without an arrival in between, the
+    /// probability of one before `until` falls below [`LIKELY`]. `None` while there are too few gaps.
     #[inline]
     #[must_use]
     pub(crate) fn stop_waiting_at(&self, until: Time) -> Option<Time> {
@@ -119,20 +120,20 @@ impl Default for GapMeter {
     }
 }
 
-/// The bucket of a gap, and how far into it the gap reaches, up to one.
+/// The bucket of a gap, and the gap's position within it, 0 to 1.
 #[inline]
 fn place_of(gap: Nanos) -> (usize, f32) {
     let bucket = bucket_of(gap);
-    // Less than 2⁶³, as is every gap but those that are cut to one.
+    // Below 2⁶³, as the gap is cut to the widest bucket.
     let into = (gap.get() - lower_end(bucket)).min(WIDTH_MAX) as i64 as f32;
-    // All widths but the first are powers of two: to multiply by their inverse is to divide by them, to the last bit.
+    // All widths except the first are powers of two, so multiplication by the inverse is exact division.
     let within = if bucket == 0 { into / LOWER_ENDS[1] as f32 } else { into * INVERSE_WIDTHS[bucket] };
     (bucket, within.min(1.0))
 }
 
 #[inline]
 fn bucket_of(gap: Nanos) -> usize {
-    // In quarters of the first bucket, so that the two bits below the highest one are there for the shortest gaps too.
+    // In quarters of the first bucket, so that the two bits below the highest one exist for the shortest gaps, too.
     let quarters = gap.get() >> (SHIFT - 2);
     if quarters < u64::from(STEPS) {
         return 0;
@@ -149,7 +150,7 @@ fn lower_end(bucket: usize) -> u64 {
 }
 
 const LOWER_ENDS: [u64; BUCKETS + 1] = {
-    // The first bucket begins with no gap at all.
+    // The first bucket starts at gap zero.
     let mut ends = [0; BUCKETS + 1];
     let mut bucket = 1;
     while bucket <= BUCKETS {
@@ -171,10 +172,10 @@ const WIDTHS: [f32; BUCKETS] = {
     widths
 };
 
-/// No bucket is wider.
+/// The upper end of the last bucket; no bucket is wider.
 const WIDTH_MAX: u64 = LOWER_ENDS[BUCKETS];
 
-/// One through the width of each bucket.
+/// The inverse width of each bucket.
 const INVERSE_WIDTHS: [f32; BUCKETS] = {
     let mut inverses = [0.0; BUCKETS];
     let mut bucket = 0;

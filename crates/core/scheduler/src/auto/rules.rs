@@ -1,8 +1,8 @@
-//! Which rules of `auto` are in force.
+//! The rules of `auto`, each of which experiments may switch off.
 
 use symphony_policy::AutoRule;
 
-/// All of them, but for experiments.
+/// All rules are in force, except in experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) load: bool,

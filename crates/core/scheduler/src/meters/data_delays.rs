@@ -1,4 +1,4 @@
-//! What the models of a sub-cluster plan for their inputs: what its backends have measured, within limits
+//! The input delays that the models of a sub-cluster plan for: those measured by its backends, within limits
 //! (docs/adr/0030).
 
 use std::collections::BTreeMap;
@@ -9,27 +9,27 @@ use crate::meters::delays::{DataDelay, DelaySource};
 use symphony_types::PAYLOAD_DELAY_FORGOTTEN_AFTER;
 use symphony_types::PayloadDelay;
 
-/// What an item is given where nothing was measured yet.
+/// The delay per item before the first measurement.
 const UNMEASURED_PER_ITEM: Nanos = Nanos::from_micros(20);
-/// Inputs are given at most this part of a model's SLO: one in four. However slow the network is, most of the budget
-/// stays for batching.
+/// Input delays take at most this share of a model's SLO: one in four. However slow the network is, most of the budget
+/// remains for batching.
 const SLO_SHARE_MAX: u64 = 4;
 
-/// Whether measurements count, and how far.
+/// Whether measurements are used, and their limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataDelaySettings {
-    /// What each item is given, whatever is measured; none if measurements count.
+    /// A fixed delay per item; `None` if measurements are used.
     pub per_item: Option<Nanos>,
-    /// A measured delay of a batch counts at least so much.
+    /// Lower limit of a batch's measured delay.
     pub min: Nanos,
-    /// And at most so much.
+    /// Upper limit of a batch's measured delay.
     pub max: Nanos,
-    /// A backend's word that it does not repeat for so long counts no more: whoever reads nothing measures nothing.
+    /// A backend's report expires after this time unless repeated: a backend that reads no inputs measures nothing.
     pub forgotten_after: Nanos,
 }
 
 impl Default for DataDelaySettings {
-    /// Nothing is given, whatever is measured.
+    /// No input delay, whatever is measured.
     fn default() -> Self {
         Self {
             per_item: Some(Nanos::ZERO),
@@ -40,7 +40,7 @@ impl Default for DataDelaySettings {
     }
 }
 
-/// The newest word of each backend, and when it came.
+/// The newest report of each backend, with its time.
 #[derive(Clone, Debug)]
 pub struct DataDelays {
     settings: DataDelaySettings,
@@ -48,46 +48,46 @@ pub struct DataDelays {
 }
 
 impl DataDelays {
-    /// Before anything is measured.
+    /// Without any report.
     #[must_use]
     pub const fn new(settings: DataDelaySettings) -> Self {
         Self { settings, measured: BTreeMap::new() }
     }
 
-    /// A backend has measured. Whether [`DataDelays::of`] may say something else now.
+    /// Records a backend's report. Returns whether the result of [`DataDelays::of`] may have changed.
     pub fn note(&mut self, now: Time, backend: BackendId, delay: PayloadDelay) -> bool {
         let before = self.longest();
         self.measured.insert(backend, (now, delay));
         self.longest() != before
     }
 
-    /// A backend is gone. Whether [`DataDelays::of`] may say something else now.
+    /// Removes a backend. Returns whether the result of [`DataDelays::of`] may have changed.
     pub fn remove(&mut self, backend: BackendId) -> bool {
         let before = self.longest();
         self.measured.remove(&backend);
         self.longest() != before
     }
 
-    /// Forgets what was not repeated for too long. Whether [`DataDelays::of`] may say something else now.
+    /// Removes expired reports. Returns whether the result of [`DataDelays::of`] may have changed.
     pub fn forget(&mut self, now: Time) -> bool {
         let (before, after) = (self.longest(), self.settings.forgotten_after);
         self.measured.retain(|_, (at, _)| *at + after > now);
         self.longest() != before
     }
 
-    /// When [`DataDelays::forget`] has something to do next.
+    /// When the next report expires, so that [`DataDelays::forget`] must be called.
     #[must_use]
     pub fn forgets_at(&self) -> Option<Time> {
         self.measured.values().map(|(at, _)| *at + self.settings.forgotten_after).min()
     }
 
-    /// What is as long as any backend's: a batch is formed before it is known which GPU runs it.
+    /// The largest delay of any backend: a batch is formed before its GPU is known.
     #[must_use]
     pub fn longest(&self) -> Option<PayloadDelay> {
         self.measured.values().map(|&(_, delay)| delay).reduce(PayloadDelay::or_longer)
     }
 
-    /// For a model with so many bytes of input in each item.
+    /// The delay for a model with this many input bytes per item.
     #[must_use]
     pub fn of(&self, item_bytes: u64, slo: Nanos) -> DataDelay {
         if let Some(per_item) = self.settings.per_item {

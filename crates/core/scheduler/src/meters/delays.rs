@@ -1,42 +1,43 @@
-//! The time that a request spends on the way to the GPU and back.
+//! Delays of a request on its way to the GPU and back.
 
 use symphony_types::Nanos;
 
-/// Delays of one model's path, as quantiles measured by the host (seed 000, Appendix C; DESIGN section 6).
+/// The delays on one model's path, as quantiles measured by the host (seed 000, Appendix C; DESIGN section 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delays {
     /// From the decision to the backend: `c`.
     pub control: Nanos,
-    /// Fetching the inputs of a batch: `d·b`, and what comes with every batch.
+    /// Fetching the inputs of a batch: `d·b` plus a fixed part.
     pub data: DataDelay,
-    /// From the end of execution to the client: taken off every deadline.
+    /// From the end of execution to the client: subtracted from every deadline.
     pub reply: Nanos,
-    /// How late the host's timers ring: taken off the trigger, so that a late timer still lands inside the window.
+    /// How late the host's timers fire: subtracted from the trigger, so that a late timer still fires within the
+    /// window.
     pub guard: Nanos,
 }
 
-/// How long the inputs of a batch take to come to its backend: a line over its items, with a ceiling.
+/// How long the inputs of a batch take to reach its backend: min(fixed + d·b, max).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataDelay {
-    /// Whatever the batch.
+    /// The part that does not depend on the batch size.
     pub fixed: Nanos,
-    /// For each item: `d`.
+    /// Delay per item: `d`.
     pub per_item: Nanos,
-    /// No batch is given more.
+    /// Upper limit per batch.
     pub max: Nanos,
-    /// Who says so; decides nothing.
+    /// The origin of the numbers; informative only.
     pub source: DelaySource,
 }
 
 /// Where a delay comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DelaySource {
-    /// It was set.
+    /// Configured.
     #[default]
     Configured,
-    /// Nothing was measured yet.
+    /// A default, before the first measurement.
     Assumed,
-    /// It was measured.
+    /// Measured.
     Measured,
 }
 
@@ -59,13 +60,13 @@ impl Default for DataDelay {
 }
 
 impl DataDelay {
-    /// So much for each item, as configured.
+    /// A configured delay per item.
     #[must_use]
     pub const fn each_item(per_item: Nanos) -> Self {
         Self { fixed: Nanos::ZERO, per_item, max: Nanos::MAX, source: DelaySource::Configured }
     }
 
-    /// What a batch of `batch` items is given.
+    /// The delay of a batch of `batch` items.
     #[inline]
     #[must_use]
     pub const fn of(&self, batch: u32) -> Nanos {

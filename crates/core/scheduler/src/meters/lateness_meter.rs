@@ -1,28 +1,27 @@
-//! By how much plans start and end later than planned: what has to be planned for besides the network's delays
-//! (docs/adr/0007).
+//! How much later than planned batches start and end: planned for in addition to the network's delays (docs/adr/0007).
 
 use symphony_types::Nanos;
 
-/// Plans remembered. At twenty batches a second, six seconds: long enough to hold a machine's pauses, short enough to
-/// forget them.
+/// The number of plans in the window. At twenty batches per second it covers six seconds: long enough to contain a
+/// machine's pauses, short enough to forget them.
 const WINDOW: usize = 128;
-/// Plans between two looks at the window, but for the first plans, each of which is looked at; a look sorts it.
+/// Plans between two evaluations of the window, each of which sorts it. The first plans are all evaluated.
 const LOOK_EVERY: usize = 16;
-/// The quantile that is planned for. At 0.995 plans leave so much room for the longest executions that batches are
-/// small (a zoo of A100s with noise of 8 % loses a tenth), at 0.95 `symphony` misses too many deadlines.
+/// The quantile to plan for. At 0.995 the margin for the longest executions makes batches small (a zoo of A100s with 8
+/// % noise loses a tenth); at 0.95 `symphony` misses too many deadlines.
 const QUANTILE: f64 = 0.97;
 
-/// How much longer than predicted executions take.
+/// How much longer than predicted executions take, relative to the prediction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Overrun(u32);
 
 impl Overrun {
-    /// As long as predicted.
+    /// No overrun.
     pub const NONE: Self = Self(0);
-    /// A hundred times as long: a machine that pauses while a short batch runs.
+    /// The limit, a hundred times: a machine that pauses during a short batch.
     const MAX: u32 = 100_000;
 
-    /// From thousandths of the predicted time; what is beyond a hundred times is cut.
+    /// From thousandths of the predicted time; more than a hundred times is cut.
     #[must_use]
     pub const fn from_thousandths(thousandths: u32) -> Self {
         if thousandths > Self::MAX { Self(Self::MAX) } else { Self(thousandths) }
@@ -34,20 +33,20 @@ impl Overrun {
         self.0
     }
 
-    /// Of plans that should have taken `predicted` together; none if there were none.
+    /// The overrun of plans with the total prediction `predicted`; `None` if that is zero.
     pub(crate) fn between(longer: Nanos, predicted: Nanos) -> Option<Self> {
         let thousandths = (u128::from(longer.get()) * 1000).checked_div(predicted.get().into())?;
         Some(Self::from_thousandths(u32::try_from(thousandths).unwrap_or(u32::MAX)))
     }
 
-    /// How much longer a plan may take that should take so long.
+    /// The overrun in time of a plan with this prediction.
     #[inline]
     pub(crate) const fn of(self, predicted: Nanos) -> Nanos {
         if self.0 == 0 { Nanos::ZERO } else { Nanos::new(predicted.get().saturating_mul(self.0 as u64) / 1000) }
     }
 }
 
-/// The last values of something, in fixed memory.
+/// The last values of a quantity, in fixed memory.
 #[derive(Clone, Copy, Debug)]
 struct Recent<T> {
     values: [T; WINDOW],
@@ -66,30 +65,30 @@ impl<T: Copy + Ord> Recent<T> {
         self.filled = (self.filled + 1).min(WINDOW);
     }
 
-    /// The quantile that is planned for; there are values.
+    /// The quantile to plan for; requires at least one value.
     fn high(&self) -> T {
         let mut sorted = self.values;
         let seen = &mut sorted[..self.filled];
         let last = seen.len() - 1;
-        // Of the first few the largest: the second largest of four is no high quantile.
+        // The largest of the first few values: the second largest of four is no high quantile.
         let rank = if seen.len() < LOOK_EVERY { last } else { (last as f64 * QUANTILE) as usize };
         *seen.select_nth_unstable(rank).1
     }
 }
 
-/// High quantiles over the last plans of how late they started and how much longer than predicted they ran.
+/// High quantiles, over the last plans, of start lateness and overrun.
 ///
-/// A late start is a matter of the machine, a long execution one of the batch: what large batches take longer says how
-/// much small ones may, in proportion.
+/// Start lateness depends on the machine, so it is a time. The overrun depends on the batch, so it is relative: the
+/// overruns of large batches apply to small ones in proportion.
 #[derive(Clone, Debug)]
 pub struct LatenessMeter {
     start_lates: Recent<Nanos>,
     overruns: Recent<Overrun>,
     since_look: usize,
-    /// The quantiles at the last look.
+    /// The quantiles at the last evaluation.
     start_late: Nanos,
     overrun: Overrun,
-    /// How long the plans should have taken that were noted since it was told.
+    /// Total prediction of the plans noted since the last [`LatenessMeter::take_told`].
     untold: Nanos,
 }
 
@@ -107,8 +106,8 @@ impl Default for LatenessMeter {
 }
 
 impl LatenessMeter {
-    /// Notes that a plan started so late, and ran so much longer than `predicted` (zero if it was faster). True if what
-    /// is to be planned for was found anew.
+    /// Records a plan: how late it started and how much longer than `predicted` it ran (zero if it was faster). Returns
+    /// whether the quantiles were evaluated anew.
     pub fn note(&mut self, start_late: Nanos, longer: Nanos, predicted: Nanos) -> bool {
         self.start_lates.note(start_late);
         self.overruns.note(Overrun::between(longer, predicted).unwrap_or(Overrun::NONE));
@@ -122,18 +121,17 @@ impl LatenessMeter {
         true
     }
 
-    /// How late a start to plan for.
+    /// The start lateness to plan for.
     pub(crate) const fn start_late(&self) -> Nanos {
         self.start_late
     }
 
-    /// The overrun to plan for; at least `usual` as long as the window is not full.
+    /// The overrun to plan for; at least `usual` until the window is full.
     pub(crate) fn overrun(&self, usual: Overrun) -> Overrun {
         if self.overruns.filled < WINDOW { self.overrun.max(usual) } else { self.overrun }
     }
 
-    /// The plans noted since this was asked last: how much longer they may have taken together, and how long they
-    /// should have.
+    /// The plans since the last call: how much longer they may have taken in total, and their total prediction.
     pub fn take_told(&mut self) -> (Nanos, Nanos) {
         let predicted = std::mem::take(&mut self.untold);
         (self.overrun.of(predicted), predicted)

@@ -1,4 +1,4 @@
-//! What is measured and planned with: rates, lateness, delays of inputs.
+//! Measurements that decisions plan with: arrival rates, lateness, input delays.
 
 pub(crate) mod data_delays;
 pub(crate) mod delays;

@@ -1,4 +1,4 @@
-//! How many items arrive per second.
+//! The arrival rate in items per second.
 
 use symphony_types::{Nanos, Time};
 
@@ -6,7 +6,7 @@ use symphony_types::{Nanos, Time};
 const BUCKETS: usize = 100;
 /// Width of a bucket. 100 × 50 ms: five seconds, as the authors' code measures it.
 const BUCKET: Nanos = Nanos::from_millis(50);
-/// Full buckets below which counts say nothing about bursts.
+/// With fewer full buckets the counts say nothing about bursts.
 const DISPERSION_BUCKETS_MIN: u64 = 10;
 
 /// The mean arrival rate over the last five seconds, in fixed memory.
@@ -15,13 +15,13 @@ pub struct RateMeter {
     counts: [u32; BUCKETS],
     /// Sum of all full buckets.
     total: u64,
-    /// Number of the bucket that is filling, counted from the origin of time.
+    /// Number of the current bucket, counted from the origin of time.
     current: u64,
-    /// Items in the bucket that is filling.
+    /// Items in the current bucket.
     filling: u32,
     /// Full buckets, at most [`BUCKETS`].
     full: u64,
-    /// None until the first item: time before it says nothing about the rate.
+    /// False until the first item: the time before it says nothing about the rate.
     started: bool,
 }
 
@@ -32,7 +32,8 @@ impl Default for RateMeter {
 }
 
 impl RateMeter {
-    /// Counts `items` that arrive at `now`. True if a bucket was completed, that is, if the rate has changed.
+    /// Counts `items` that arrive at `now`. Returns whether a bucket was completed, and thus whether the rate has
+    /// changed.
     #[inline]
     pub fn count(&mut self, now: Time, items: u32) -> bool {
         let changed = self.advance(now);
@@ -62,8 +63,8 @@ impl RateMeter {
         true
     }
 
-    /// The variance of the items per bucket over their mean: about 1 for Poisson arrivals, more for bursts, and 1 while
-    /// too little is known.
+    /// The index of dispersion, variance over mean of the items per bucket: about 1 for Poisson arrivals, more for
+    /// bursts, and 1 while there are too few buckets.
     #[must_use]
     pub fn dispersion(&self) -> f64 {
         if self.full < DISPERSION_BUCKETS_MIN || self.total == 0 {
@@ -75,13 +76,13 @@ impl RateMeter {
         ((squares - buckets * mean * mean) / ((buckets - 1.0) * mean)).max(0.0)
     }
 
-    /// Items that the rate is measured by: those of the full buckets.
+    /// The items in the full buckets, from which the rate is computed.
     #[must_use]
     pub const fn items(&self) -> u64 {
         self.total
     }
 
-    /// Items per second over the full buckets; zero before the first is full.
+    /// Items per second over the full buckets; zero before the first one is full.
     #[must_use]
     pub fn per_second(&self) -> f64 {
         if self.full == 0 {

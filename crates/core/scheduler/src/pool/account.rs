@@ -1,40 +1,40 @@
-//! What was asked of models, and what they gave up.
+//! Accounts: the load of models and what they shed and dropped.
 
 use symphony_types::{GpuClasses, Nanos, RequestValue};
 
 use crate::auto::demand::Demand;
 
-/// What a model, or several together, saw in some time: GPU time, at the batch sizes that the models aim at.
+/// The account of one or several models over some time, as GPU time at their target batch sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// What arrived.
+    /// Arrived load.
     pub asked: Nanos,
-    /// The same, divided by the value of its model; and what arrived so long ago that it is forgotten, as far as it is
-    /// dropped now.
+    /// Arrived load, each model's divided by its value. It includes load that arrived before the window but is dropped
+    /// now.
     pub asked_by_value: Nanos,
-    /// What was shed.
+    /// Load that was shed.
     pub shed: Nanos,
-    /// What was lost besides: dropped from the queue, or turned away by a full one. Requests that could not have been
-    /// met on an idle cluster are left out.
+    /// Load lost otherwise: dropped from the queue, or refused because it was full. Requests that even an idle cluster
+    /// could not have met are left out.
     pub dropped: Nanos,
-    /// What the pressure called upon models to give up.
+    /// Load that the pressure required models to shed.
     pub called: Nanos,
-    /// The same as if any of them could give up all that arrives, and more.
+    /// The same without the limit on each model's share.
     pub called_in_full: Nanos,
-    /// Classes of GPUs that could have met something of what was lost, had they been idle when it arrived.
+    /// GPU classes that, if idle, could have met some of the lost load when it arrived.
     pub could_serve: GpuClasses,
-    /// The largest value among the models that were asked.
+    /// The largest value among the models with load.
     pub value_max: Option<RequestValue>,
-    /// How much longer than predicted the plans may have taken that were reported, at the quantile that is planned for.
+    /// Total overrun of the reported plans, at the quantile to plan for.
     pub longer: Nanos,
-    /// How long these plans should have taken.
+    /// Total prediction of these plans.
     pub predicted: Nanos,
-    /// What arrived, whoever sheds, by how early batches start.
+    /// Arrived load before shedding, per early-start level.
     pub demand: Demand,
 }
 
 impl Account {
-    /// This and another one.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

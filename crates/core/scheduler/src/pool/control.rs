@@ -1,4 +1,4 @@
-//! What a sub-cluster finds out about itself: how hard it is pressed, and how early its batches may start.
+//! Computes the signal of a sub-cluster: its pressure, and how early its batches may start.
 
 use symphony_types::{Nanos, Time};
 
@@ -9,70 +9,71 @@ use crate::pool::pressure::Pressure;
 use crate::pool::signal::PoolSignal;
 use crate::ranker::gpu_counts::GpuCounts;
 
-/// How often accounts are told and the signal is found anew.
+/// The period of accounts and of the signal.
 pub const POOL_TICK: Nanos = Nanos::from_millis(50);
-/// Ticks in the window: over a second bursts and idle moments even out, and a step of the load is answered within two.
+/// Ticks in the window. Bursts and idle moments even out within a second, and the signal reacts to a step of the load
+/// within two.
 const TICKS: usize = 20;
-/// A pressure that has not been renewed for that long is none: as long as the window, after which it would be
-/// forgotten.
+/// A pressure expires after this time unless renewed: the length of the window, after which it would be forgotten
+/// anyway.
 pub const PRESSURE_VALID: Nanos = POOL_TICK.saturating_mul(TICKS as u64);
-/// Idle GPU time counts that often: twice as much as it is, so that what could be served is served soon when the load
-/// goes back, and bursts between idle times are no overload.
+/// The weight of idle GPU time. At 2, shedding ends soon after the load falls, and bursts between idle times do not
+/// count as overload.
 const IDLE_WEIGHT: f64 = 2.0;
-/// The share of what is lost that has to be dropped from queues, to show that the rest was rightly shed. Enough to be
-/// seen within a window, and so little that it is nobody's part.
+/// The share of losses that must be drops from queues, as evidence that the rest was rightly shed. It is large enough
+/// to be seen within a window, and too small to be any model's whole share.
 const DROPPED_MIN: f64 = 0.05;
-/// Up to this share of what is asked, losses are no overload: twice the percent that a p99 allows, since a second is
+/// Losses up to this share of the load are no overload: twice the one percent that a p99 allows, since a second is
 /// noisy.
 const LOSS_MIN: f64 = 0.02;
 
-/// What a [`PoolControl`] is told.
+/// Input of a [`PoolControl`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolInput {
-    /// What models saw since they told last.
+    /// Accounts of models since their previous reports.
     pub account: Account,
-    /// GPUs that are idle at this moment.
+    /// GPUs that are idle now.
     pub gpus_idle: GpuCounts,
-    /// GPUs there are.
+    /// GPUs of the sub-cluster.
     pub gpus: GpuCounts,
-    /// Whether whole GPUs are to be left idle: as long as GPUs are to spare batches then start at frontrun, or once
-    /// another arrival is unlikely.
+    /// Whether to leave whole GPUs idle: while GPUs are spare, batches then start at frontrun, or once another arrival
+    /// is unlikely.
     pub consolidate: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Tick {
     account: Account,
-    /// GPUs that nobody used in that time.
+    /// Unused GPU time since the last input.
     idle: GpuCounts,
 }
 
-/// Finds what all models of a sub-cluster have to know of each other.
+/// Computes what the models of a sub-cluster must know about each other.
 ///
-/// **Pressure**: what its models lost lately, however it came about, less what idle GPUs could have served, divided by
-/// what was asked of them, each model's by its value. So models do not lose more because of it, only each its part: the
-/// pressure follows losses and does not make them. When the load goes back, queues drop nothing any more and GPUs idle,
-/// and the pressure is gone within two windows. Up to two percent it is none.
+/// **Pressure** = (recent losses of its models, of any kind − what idle GPUs could have served) / recent load, where
+/// each model's load is divided by its value. The pressure follows losses and does not cause them: models do not lose
+/// more in total, but each loses its share. When the load falls, queues stop dropping, GPUs idle, and the pressure is
+/// zero within two windows. Up to two percent it is zero.
 ///
 /// **Early start**: the earliest that the GPUs can afford at the demand of the last second.
 ///
-/// **Overrun**: how much longer than predicted plans took in the last second in which any ended.
+/// **Overrun**: how much longer than predicted plans took, over the last second with completed plans.
 #[derive(Clone, Debug, Default)]
 pub struct PoolControl {
     ticks: [Tick; TICKS],
-    /// Number of the tick that is filling, counted from the origin of time.
+    /// Number of the current tick, counted from the origin of time.
     current: u64,
-    /// The first of all.
+    /// Number of the first tick.
     first: Option<u64>,
     filling: Account,
     signal: PoolSignal,
-    /// GPU time that was asked for so far.
+    /// GPU time of the load so far.
     demand_time: Nanos,
 }
 
 impl PoolControl {
-    /// One decision: time and input come in. Returns the signal for all models whenever it is found anew and says, or
-    /// said before, more than nothing.
+    /// One decision. Returns the signal for all models whenever it was computed anew, unless both it and its
+    /// predecessor are neutral.
     pub fn step(&mut self, now: Time, input: PoolInput) -> Option<PoolSignal> {
         let tick = now.as_nanos() / POOL_TICK.get();
         self.first.get_or_insert(tick);
@@ -88,14 +89,14 @@ impl PoolControl {
         (before != PoolSignal::NONE || self.signal != PoolSignal::NONE).then_some(self.signal)
     }
 
-    /// The pressure found last.
+    /// The newest pressure.
     #[must_use]
     pub const fn pressure(&self) -> Pressure {
         self.signal.pressure
     }
 
-    /// GPU time that deferred batches would have taken so far, on the GPUs as they were. It is proportional to the load
-    /// however early batches start, so an autoscaler goes by it.
+    /// GPU time that deferred batches would have taken so far, on the GPUs present at the time. It is proportional to
+    /// the load, however early batches start, so the autoscaler uses it.
     #[must_use]
     pub const fn demand_time(&self) -> Nanos {
         self.demand_time
@@ -104,16 +105,16 @@ impl PoolControl {
     fn count_demand(&mut self, gpus: &GpuCounts) {
         let load = self.filling.demand.loads(gpus, POOL_TICK)[0];
         let there: u32 = gpus.0.iter().sum();
-        // Without GPUs there is no time of theirs to count.
+        // Without GPUs there is no GPU time to count.
         if load.is_finite() {
             self.demand_time += Nanos::from_secs_f64(load * f64::from(there) * POOL_TICK.as_secs_f64());
         }
     }
 
-    /// Time has come to `tick`, and what was told until now belongs to the ticks before.
+    /// Advances to `tick`; all input so far belongs to earlier ticks.
     fn pass(&mut self, tick: u64, idle: GpuCounts) {
         let filled = std::mem::take(&mut self.filling);
-        // A silence longer than the window empties it; more steps would write the same again.
+        // A silence longer than the window empties it; more steps would repeat the same writes.
         for number in tick.saturating_sub(TICKS as u64).max(self.current)..tick {
             let account = if number == self.current { filled } else { Account::default() };
             self.ticks[(number % TICKS as u64) as usize] = Tick { account, idle };
@@ -122,33 +123,33 @@ impl PoolControl {
 
     fn find(&self, input: &PoolInput) -> PoolSignal {
         let seen = self.ticks.iter().fold(Account::default(), |sum, tick| sum.and(tick.account));
-        // While nothing ends what was usual before stays so.
+        // While no plan ends, the last overrun stands.
         let overrun = Overrun::between(seen.longer, seen.predicted).unwrap_or(self.signal.overrun);
-        // Less than the window where time began later.
+        // Shorter than the window if time began later.
         let ticks = self.current.saturating_sub(self.first.unwrap_or(0)).clamp(1, TICKS as u64);
         let loads = seen.demand.loads(&input.gpus, POOL_TICK.saturating_mul(ticks));
         let affordable = EarlyStart::affordable(&loads);
-        // Near saturation there is no GPU to leave idle. The two are close, and demand does not follow them: nothing
-        // swings.
+        // Near saturation no GPU can be left idle. The two decisions are close, and demand does not depend on them, so
+        // they do not oscillate.
         let consolidates = input.consolidate && affordable > EarlyStart::LEAST;
         let early_start = if consolidates { EarlyStart::NONE } else { affordable };
         PoolSignal { pressure: self.pressure_of(&seen), early_start, overrun, gpus: input.gpus }
     }
 
     fn pressure_of(&self, seen: &Account) -> Pressure {
-        // GPUs that could have met nothing of what was lost are always idle, and no help.
+        // GPUs that could not have met any of the lost load are always idle and do not count.
         let idle: u32 = self.ticks.iter().map(|tick| tick.idle.of(seen.could_serve)).sum();
         let idle_s = f64::from(idle) * POOL_TICK.as_secs_f64();
         let (asked, shed, dropped) = (seen.asked.as_secs_f64(), seen.shed.as_secs_f64(), seen.dropped.as_secs_f64());
-        // Requests that wait for longer than the window are lost when it is over: so many at once say nothing about
-        // what is asked now. Of that no more can be lost than all.
+        // Requests that wait longer than the window are lost only after it, many at a time, which says nothing about
+        // the present load. Cap the losses at the whole load.
         let lost = (shed + dropped).min(asked);
-        // What was only shed may have been shed for nothing: it counts as far as other losses show that it was needed.
+        // Shed load may have been shed needlessly: it counts only as far as other losses prove it necessary.
         let needed = lost.min(dropped / DROPPED_MIN);
         let missing = needed - IDLE_WEIGHT * idle_s;
         let Some(value_max) = seen.value_max.filter(|_| missing > LOSS_MIN * asked) else { return Pressure::NONE };
         let share = missing / seen.asked_by_value.as_secs_f64();
-        // Where some models shed all they may and that is less than their part, the others have to bear the rest.
+        // If some models already shed the maximum and that is less than their share, the others must shed the rest.
         let called = seen.called.as_secs_f64();
         let rest = if called > 0.0 { seen.called_in_full.as_secs_f64() / called } else { 1.0 };
         Pressure::from_share(share * rest).min(Pressure::all_from(value_max))
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
     use crate::auto::demand::Demand;
 
-    /// In milliseconds; `shed` and `dropped`, then what was called for, with the limit and without.
+    /// In milliseconds: `shed`, `dropped`, and the required shedding with and without the limit.
     fn account(asked: u64, lost: [u64; 2], by_value: u64, called: [u64; 2]) -> Account {
         let ms = Nanos::from_millis;
         Account {

@@ -1,5 +1,4 @@
-//! What a sub-cluster finds out about itself and tells all its models: how hard it is pressed, and how early batches
-//! may start.
+//! The state of a sub-cluster that all its models must know: pressure, and how early batches may start.
 
 pub(crate) mod account;
 pub(crate) mod control;

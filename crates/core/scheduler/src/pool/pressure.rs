@@ -1,25 +1,25 @@
-//! How hard a sub-cluster is pressed: the share of its requests that a model of value one has to give up.
+//! The pressure on a sub-cluster: the share of requests that a model of value one must shed.
 
 use std::fmt;
 
 use symphony_types::RequestValue;
 
-/// Nobody sheds more than this: one request in twenty gets through, so that the rates of a model that is worth little
-/// stay known, and with them what it would need.
+/// The limit on shedding: one request in twenty is admitted, so that the rate and demand of a model of low value remain
+/// measurable.
 const SHARE_MAX: f64 = 0.95;
 
-/// The price that all models of a sub-cluster pay for overload, in millionths: a model of value v gives up the share
-/// pressure / v of its requests ([ADR 11](../../../../docs/adr/0011-fair-shedding.md)). Zero without overload.
+/// The price of overload for all models of a sub-cluster, in millionths: a model of value v sheds the share pressure /
+/// v of its requests ([ADR 11](../../../../docs/adr/0011-fair-shedding.md)). Zero without overload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pressure(u32);
 
 impl Pressure {
-    /// Nothing has to be given up.
+    /// No shedding.
     pub const NONE: Self = Self(0);
-    /// At this pressure even models of the largest value shed all that anybody sheds.
+    /// At this pressure even models of the largest value shed up to the limit.
     pub const MAX: Self = Self(1_000_000_000);
 
-    /// From millionths; what is beyond [`Pressure::MAX`] is cut.
+    /// From millionths; values beyond [`Pressure::MAX`] are cut.
     #[must_use]
     pub const fn from_millionths(millionths: u32) -> Self {
         if millionths > Self::MAX.0 { Self::MAX } else { Self(millionths) }
@@ -31,32 +31,32 @@ impl Pressure {
         self.0
     }
 
-    /// From a share of the requests of a model of value one; beyond 1 if others are worth more.
+    /// From the share that a model of value one sheds; beyond 1 if other models have a higher value.
     #[must_use]
     pub fn from_share(share: f64) -> Self {
-        // Casts of floats saturate.
+        // Float-to-integer casts saturate.
         Self::from_millionths((share * 1e6).round() as u32)
     }
 
-    /// The pressure from which on models of this value, and all that are worth less, shed all that anybody sheds.
+    /// The pressure from which on models of this value and below shed up to the limit.
     #[must_use]
     pub(crate) fn all_from(value: RequestValue) -> Self {
         Self::from_share(SHARE_MAX * value.number())
     }
 
-    /// The share that a model of value one would shed if there were no limit.
+    /// The share that a model of value one would shed without the limit.
     #[must_use]
     pub fn share(self) -> f64 {
         f64::from(self.0) / 1e6
     }
 
-    /// The share of its requests that a model of this value would shed if there were no limit.
+    /// The share that a model of this value would shed without the limit.
     #[must_use]
     pub(crate) fn share_in_full(self, value: RequestValue) -> f64 {
         self.share() / value.number()
     }
 
-    /// The share of its requests that a model of this value sheds.
+    /// The share that a model of this value sheds.
     #[must_use]
     pub fn share_of(self, value: RequestValue) -> f64 {
         self.share_in_full(value).min(SHARE_MAX)

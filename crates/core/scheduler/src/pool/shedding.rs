@@ -1,4 +1,4 @@
-//! One model's part in what a sub-cluster has to give up.
+//! One model's share of the shedding in its sub-cluster.
 
 use symphony_types::{GpuClasses, Nanos, RequestValue, Time};
 
@@ -7,49 +7,49 @@ use crate::pool::control::PRESSURE_VALID;
 use crate::pool::pressure::Pressure;
 use crate::why::ShedCause;
 
-/// Requests dropped beyond a model's part that count against its part later: those of a large batch. What a longer
-/// burst loses is forgotten, so that nobody is spared for long because of one bad moment.
+/// Drops beyond a model's share count against its later shedding up to this many requests, about a large batch. The
+/// drops of longer bursts are forgotten, so that one bad moment does not spare a model for long.
 const CREDIT_MAX: f64 = 32.0;
-/// Overload lasts once pressure has been told for so long: as long as the window in which it is found, so that all of
-/// it lies in the overload, and as long as what was told is valid.
+/// Overload is lasting once there has been pressure for this long: the window of the pressure, which then lies entirely
+/// in the overload, and also the validity of a pressure.
 const LASTING_MIN: Nanos = PRESSURE_VALID;
 
-/// Says when one of a model's requests is shed, the same number for the same arrivals: what is due adds up, and each
-/// time it makes a whole request, one is shed. Requests that were dropped anyway count as part of it, so nobody gives
-/// up more than the part unless more is lost anyhow.
+/// Decides which requests of a model are shed, deterministically: the due share accumulates, and one request is shed
+/// each time it reaches a whole one. Requests that were dropped for other reasons count, so no model loses more than
+/// its share unless its drops alone exceed it.
 #[derive(Clone, Debug)]
 pub(crate) struct Shedding {
     value: RequestValue,
     pressure: Pressure,
-    /// When the pressure was told.
+    /// When the pressure was received.
     told: Time,
-    /// When some pressure was told first and last, without a pause that is longer than the window in which it is found.
+    /// When pressure was first and last received, without a pause longer than the window.
     pressed: Option<(Time, Time)>,
-    /// Whether the overload lasts, as of the last arrival.
+    /// Whether the overload was lasting at the last arrival.
     lasts: bool,
-    /// Requests due to be shed; negative if more were dropped than was due.
+    /// Requests due to be shed; negative after more drops than were due.
     due: f64,
-    /// GPU time of one item, and by value.
+    /// GPU time per item: plain, and divided by the value.
     per_item: Nanos,
     per_item_by_value: Nanos,
     account: Account,
 }
 
 impl Shedding {
-    /// For requests of this value; `per_item` is the GPU time of one item.
+    /// For a model of this value; `per_item` is the GPU time of one item.
     pub(crate) fn new(value: RequestValue, per_item: Nanos) -> Self {
         let (pressure, told, account) = (Pressure::NONE, Time::ZERO, Account::default());
         let per_item_by_value = by_value(per_item, value);
         Self { value, pressure, told, pressed: None, lasts: false, due: 0.0, per_item, per_item_by_value, account }
     }
 
-    /// The model aims at another batch size.
+    /// Sets the GPU time per item after a change of the target batch.
     pub(crate) fn aim(&mut self, per_item: Nanos) {
         self.per_item = per_item;
         self.per_item_by_value = by_value(per_item, self.value);
     }
 
-    /// The newest pressure.
+    /// Takes the newest pressure.
     pub(crate) fn press(&mut self, now: Time, pressure: Pressure) {
         self.told = now;
         if pressure == Pressure::NONE {
@@ -62,18 +62,18 @@ impl Shedding {
         }
     }
 
-    /// There is no pressure, whoever says so.
+    /// Whether the pressure is zero, whatever its age.
     fn relax(&mut self) {
         (self.pressure, self.due) = (Pressure::NONE, 0.0);
     }
 
-    /// Whether overload has lasted for longer than any burst that passes by itself within the window in which the
-    /// pressure is found: what is lost then is what the GPUs cannot do.
+    /// Whether the overload has lasted longer than any burst that ends within the window of the pressure: then the
+    /// losses are what the GPUs cannot serve.
     pub(crate) const fn overload_lasts(&self) -> bool {
         self.lasts
     }
 
-    /// A request of `items` items arrives; if it is to be shed, why.
+    /// Counts the arrival of a request of `items` items; returns the reason if it is to be shed.
     #[inline]
     pub(crate) fn arrived(&mut self, now: Time, items: u32) -> Option<ShedCause> {
         let work = self.work(items);
@@ -102,18 +102,18 @@ impl Shedding {
         Some(ShedCause { pressure: self.pressure, value: self.value })
     }
 
-    /// Classes of GPUs that could have met the request that was shed last.
+    /// GPU classes that could have met the request shed last.
     pub(crate) fn could_have_been_met_on(&mut self, classes: GpuClasses) {
         self.account.could_serve = self.account.could_serve.and(classes);
     }
 
-    /// A request was dropped after it had waited, although these classes of GPUs could have met it had they been idle.
+    /// Counts a request that was dropped after it waited, although idle GPUs of these classes could have met it.
     pub(crate) fn dropped(&mut self, items: u32, waited: Nanos, could_serve: GpuClasses) {
         let work = self.work(items);
         self.account.dropped += work;
         self.account.could_serve = self.account.could_serve.and(could_serve);
         if waited > PRESSURE_VALID {
-            // Its arrival is forgotten by now: without it the loss would look like a larger share than it is.
+            // Its arrival has left the window by now. Without it the loss would look like a larger share than it is.
             self.asked_by_value(work);
         }
         if self.pressure != Pressure::NONE {
@@ -121,19 +121,18 @@ impl Shedding {
         }
     }
 
-    /// What has come since the last time.
+    /// The load since the last call.
     pub(crate) fn take_account(&mut self) -> Account {
         std::mem::take(&mut self.account)
     }
 
-    /// Whether the model has lost more than its part, as far as that is remembered: shedding less cannot help it any
-    /// more. That happens to models whose batches are smaller than those of others, and so can wait longer in any order
-    /// by time.
+    /// Whether the model has lost more than its share, as far as remembered, so that less shedding cannot help it any
+    /// more. This happens to models with smaller batches than others: those can wait longer in any order by time.
     pub(crate) fn is_behind(&self, now: Time) -> bool {
         self.pressure != Pressure::NONE && self.due < 1.0 - CREDIT_MAX && !self.is_out_of_date(now)
     }
 
-    /// Nobody has told the pressure for so long that it is none.
+    /// Whether the last pressure has expired.
     pub(crate) fn is_out_of_date(&self, now: Time) -> bool {
         now.since(self.told) > PRESSURE_VALID
     }
@@ -150,7 +149,7 @@ impl Shedding {
     }
 }
 
-/// Work counts the more, the less it is worth.
+/// The lower the value of work, the more it counts.
 fn by_value(work: Nanos, value: RequestValue) -> Nanos {
     Nanos::from_secs_f64(work.as_secs_f64() / value.number())
 }
@@ -203,7 +202,7 @@ mod tests {
         assert!(!shedding.is_behind(AT + PRESSURE_VALID + Nanos::new(1)), "nobody has told it any more");
         assert_eq!(shed(&mut shedding, 8), 0);
         assert!(!shedding.is_behind(AT), "two of eight were due to it");
-        // Without pressure nothing adds up.
+        // Without pressure nothing accumulates.
         shedding.press(AT, Pressure::NONE);
         shedding.dropped(1, Nanos::ZERO, ONE_CLASS);
         shedding.press(AT, Pressure::from_share(0.5));

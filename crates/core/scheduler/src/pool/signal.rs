@@ -1,4 +1,4 @@
-//! What a sub-cluster tells all its models.
+//! The signal of a sub-cluster to all its models.
 
 use symphony_types::GPU_CLASSES_MAX;
 
@@ -7,21 +7,21 @@ use crate::meters::lateness_meter::Overrun;
 use crate::pool::pressure::Pressure;
 use crate::ranker::gpu_counts::GpuCounts;
 
-/// What models cannot know by themselves, since it is a matter of all of them.
+/// The state of the whole sub-cluster, which no model can know by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolSignal {
-    /// How hard the sub-cluster is pressed (docs/adr/0011).
+    /// The pressure (docs/adr/0011).
     pub pressure: Pressure,
     /// How early batches may start (docs/adr/0008).
     pub early_start: EarlyStart,
-    /// How much longer than predicted executions take, for models that have had few (docs/adr/0007).
+    /// How much longer than predicted executions take, for models with few executions of their own (docs/adr/0007).
     pub overrun: Overrun,
-    /// GPUs there are: batches of a model start no faster than these come free again (docs/adr/0008).
+    /// The number of GPUs: the batches of a model start no faster than that many GPUs become free (docs/adr/0008).
     pub gpus: GpuCounts,
 }
 
 impl PoolSignal {
-    /// Nothing to give up, time to spare, and nothing late: what holds as long as nothing is said.
+    /// No shedding, spare GPU time, no lateness: the values before the first signal.
     pub const NONE: Self = Self {
         pressure: Pressure::NONE,
         early_start: EarlyStart::AT_ONCE,

@@ -1,13 +1,13 @@
-//! A batch size found by trying.
+//! A batch size found by trial.
 
-/// Additive increase and multiplicative decrease, as Clipper adapts its batches: one item more after each full batch
-/// that kept its promise, a tenth less after each that could not.
+/// Additive increase, multiplicative decrease, as Clipper adapts its batches: one item more after each full batch that
+/// met its deadline, a tenth less after each that could not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aimd {
     limit: f64,
 }
 
-/// What a step back leaves.
+/// The factor of a decrease.
 const DECREASE: f64 = 0.9;
 
 impl Aimd {
@@ -15,12 +15,12 @@ impl Aimd {
         Self { limit: 1.0 }
     }
 
-    /// The largest batch to try now.
+    /// The present limit on the batch size.
     pub(crate) fn limit(self) -> u32 {
         self.limit as u32
     }
 
-    /// A batch was formed. `cut` says that it would have been larger but for its earliest deadline.
+    /// Records a batch. `cut`: the earliest deadline kept it below the limit.
     pub(crate) fn formed(&mut self, batch: u32, cut: bool, batch_max: u32) {
         if batch >= self.limit() {
             self.limit = (self.limit + 1.0).min(f64::from(batch_max));

@@ -1,8 +1,8 @@
-//! ℓ(b) of one model for each class of GPUs.
+//! The profiles ℓ(b) of one model, one per GPU class.
 
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, LatencyProfile};
 
-/// The latency profiles of a model, by class. A class without one never serves the model.
+/// The latency profiles of a model by GPU class. A class without a profile never serves the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassProfiles([Option<LatencyProfile>; GPU_CLASSES_MAX]);
 
@@ -13,18 +13,18 @@ impl ClassProfiles {
         self.0[class.index()].as_ref()
     }
 
-    /// Says or corrects the profile of a class.
+    /// Sets the profile of a class.
     pub fn set(&mut self, class: GpuClass, profile: LatencyProfile) {
         self.0[class.index()] = Some(profile);
     }
 
-    /// The classes that have one, with it, in order.
+    /// The classes with a profile, in order.
     pub fn iter(&self) -> impl Iterator<Item = (GpuClass, &LatencyProfile)> {
         GpuClass::all().filter_map(|class| Some((class, self.get(class)?)))
     }
 }
 
-/// All GPUs are alike.
+/// The same profile for a single class.
 impl From<LatencyProfile> for ClassProfiles {
     fn from(profile: LatencyProfile) -> Self {
         let mut profiles = [const { None }; GPU_CLASSES_MAX];
@@ -33,7 +33,7 @@ impl From<LatencyProfile> for ClassProfiles {
     }
 }
 
-/// By class; the last word on a class counts.
+/// Profiles by class; if a class occurs twice, the last one counts.
 impl FromIterator<(GpuClass, LatencyProfile)> for ClassProfiles {
     fn from_iter<I: IntoIterator<Item = (GpuClass, LatencyProfile)>>(profiles: I) -> Self {
         let mut by_class = Self([const { None }; GPU_CLASSES_MAX]);

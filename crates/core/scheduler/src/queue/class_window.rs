@@ -1,4 +1,4 @@
-//! A model's queue as GPUs of one class see it.
+//! A model's queue from the viewpoint of one GPU class.
 
 use std::collections::VecDeque;
 
@@ -10,48 +10,48 @@ use crate::meters::lateness_meter::Overrun;
 use crate::queue::aimd::Aimd;
 use crate::queue::queued::Queued;
 
-/// Where in the queue a class stands. Both places only say how far it has looked: who takes requests out or puts some
-/// in moves them along.
+/// The position of a GPU class in the queue. Code that inserts or removes requests must adjust both indices, `split`
+/// and `head`.
 #[derive(Clone, Debug)]
 pub(crate) struct ClassWindow {
     pub(crate) class: GpuClass,
     pub(crate) profile: LatencyProfile,
-    /// β in seconds: what a batch takes besides its items.
+    /// β in seconds: the part of a batch's latency that does not depend on its size.
     pub(crate) beta_s: f64,
-    /// Items that a request has in the mean: that many have to fit in for one more to join a batch.
+    /// Mean items per request: the step by which batches grow.
     pub(crate) joining: u32,
-    /// `queue[..split]` is at risk on this class: its requests ride along if they can, but no batch is shrunk for them.
+    /// `queue[..split]` is at risk on this class: these requests join a batch if they fit, but no batch is shrunk for
+    /// them.
     pub(crate) split: usize,
     /// Items in `queue[split..]`, the window.
     pub(crate) items: u64,
-    /// The first request that can still ride in a batch worth protecting; the class's candidate begins there, and what
-    /// is before it needs a faster class. Always zero where there is only one class: then it is given up.
+    /// The first request that fits into a batch worth protecting: the class's candidate starts there, and the requests
+    /// before it need a faster class. Always zero with a single class, where such requests are given up.
     pub(crate) from: usize,
-    /// The batch worth protecting, as of the step at hand: the target, or the window if that is smaller.
+    /// The batch worth protecting in this step: min(target, window).
     pub(crate) floor: u32,
-    /// The batch size that perfectly staggered GPUs of this class would reach, or the part of it that the drop rule
-    /// protects.
+    /// The target batch, or the share of it that the drop rule protects.
     pub(crate) target: u32,
-    /// All of it.
+    /// The target batch.
     pub(crate) whole_target: u32,
-    /// A window of more items than this is no fluctuation that passes by itself.
+    /// A longer window is no fluctuation that passes by itself.
     pub(crate) backlog: u64,
-    /// Where [`BatchLimit::Aimd`](crate::BatchLimit::Aimd) stands.
+    /// The state of [`BatchLimit::Aimd`](crate::BatchLimit::Aimd).
     pub(crate) aimd: Aimd,
-    /// Whether the model keeps less than one GPU of this class busy in batches of the target size.
+    /// Whether the model keeps less than one GPU of this class busy with target batches.
     pub(crate) below_one_gpu: bool,
-    /// How much longer than ℓ(b) a batch is planned to take.
+    /// The overrun to plan for, relative to ℓ(b).
     pub(crate) overrun: Overrun,
-    /// No batch is planned to take longer than ℓ(b) by more than this.
+    /// Upper limit of the planned overrun.
     pub(crate) overrun_max: Nanos,
-    /// Until when the batches that started would keep all GPUs of the class busy, shared among them.
+    /// The time until which the started batches keep the GPUs of the class busy, if divided evenly among them.
     pub(crate) paced_until: Time,
-    /// What was offered last.
+    /// The last offer.
     pub(crate) offered: Option<(u64, Option<Candidate>)>,
 }
 
 impl ClassWindow {
-    /// Over an empty queue.
+    /// For an empty queue.
     pub(crate) fn new(class: GpuClass, profile: LatencyProfile) -> Self {
         Self {
             class,
@@ -74,15 +74,15 @@ impl ClassWindow {
         }
     }
 
-    /// How long a batch is planned to take: ℓ(b), and as much more as executions lately took.
+    /// The planned latency of a batch: ℓ(b) plus the recent overrun.
     #[inline]
     pub(crate) fn takes(&self, batch: u32) -> Nanos {
         let latency = self.profile.latency(batch);
         latency + self.overrun.of(latency).min(self.overrun_max)
     }
 
-    /// A batch starts on one of so many GPUs of the class. The pace ends with the batch at the latest, by its
-    /// prediction: else it would run ahead where GPUs are faster than predicted.
+    /// A batch starts on one of the class's GPUs, `gpus` in number. The pace ends with the predicted end of the batch
+    /// at the latest; otherwise it would run ahead where GPUs are faster than predicted.
     pub(crate) fn pace(&mut self, start: Time, takes: Nanos, gpus: u32) {
         let share = takes.get().checked_div(gpus.into()).map_or(Nanos::ZERO, Nanos::new);
         self.paced_until = (self.paced_until.max(start) + share).min(start + takes);
@@ -94,15 +94,15 @@ impl ClassWindow {
         (now + delays.lead(batch)).max(gpu_free) + self.takes(batch)
     }
 
-    /// Whether the request can ride in a batch that is worth protecting, or be met alone if it is larger.
+    /// Whether the request fits into a batch worth protecting, or can at least be met alone if it is larger than that.
     #[inline]
     pub(crate) fn fits(&self, delays: &Delays, queued: &Queued, now: Time, gpu_free: Time) -> bool {
         let batch = self.floor.max(1).max(queued.request.items);
         queued.must_end_by >= self.finish(delays, now, gpu_free, batch)
     }
 
-    /// Moves the split until the first request of the window could ride with everyone behind it. Then the batch worth
-    /// protecting is the target, or the whole window if that is smaller; with a backlog, all of the target.
+    /// Advances the split to the first request that could share a batch with all requests behind it. The batch worth
+    /// protecting is then min(target, window), or the whole target if there is a backlog.
     #[inline]
     pub(crate) fn slide(&mut self, queue: &VecDeque<Queued>, delays: &Delays, now: Time, gpu_free: Time) {
         let batch_max = u64::from(self.profile.batch_max());
@@ -117,15 +117,15 @@ impl ClassWindow {
         self.floor = self.items.min(u64::from(self.protected())) as u32;
     }
 
-    /// The batch to protect, if there is enough for it.
+    /// The batch to protect, if enough items are queued for it.
     #[inline]
     pub(crate) fn protected(&self) -> u32 {
         if self.items > self.backlog { self.whole_target } else { self.target }
     }
 
-    /// Finds the first request that fits. Among requests of one item those do whose deadline leaves time for the batch
-    /// worth protecting, and the first is near the one of the last time. A request of more items than that batch needs
-    /// more time and may not fit although those before it do; the others still divide at one deadline.
+    /// Finds the first request that fits. Single-item requests fit from some deadline on, so the search starts near the
+    /// last result. A request with more items than the protected batch needs more time: it may not fit although those
+    /// before it do, but the others still divide at one deadline.
     pub(crate) fn find_first(
         &mut self,
         queue: &VecDeque<Queued>,
@@ -149,7 +149,7 @@ impl ClassWindow {
         self.from = from;
     }
 
-    /// From when on no request could join a batch of `batch` items any more.
+    /// From this moment on no further request could join a batch of `batch` items.
     #[inline]
     pub(crate) fn frontrun(&self, delays: &Delays, must_end_by: Time, batch: u32) -> Time {
         let joined = batch.saturating_add(self.joining);
@@ -157,13 +157,13 @@ impl ClassWindow {
         must_end_by - self.takes(joined) - more_input
     }
 
-    /// Corrects the profile.
+    /// Replaces the profile.
     pub(crate) fn set_profile(&mut self, profile: LatencyProfile) {
         self.beta_s = beta_s(&profile);
         self.profile = profile;
     }
 
-    /// A request was put in at `index`.
+    /// A request was inserted at `index`.
     #[inline]
     pub(crate) fn inserted(&mut self, index: usize, items: u32) {
         if index < self.split {
@@ -176,7 +176,7 @@ impl ClassWindow {
         }
     }
 
-    /// The first requests, of one item each, were taken out.
+    /// The first requests, of one item each, were removed.
     pub(crate) fn removed_first(&mut self, requests: usize) {
         let at_risk = requests.min(self.split);
         self.split -= at_risk;
@@ -184,7 +184,7 @@ impl ClassWindow {
         self.from = self.from.saturating_sub(requests);
     }
 
-    /// The request at `index` was taken out.
+    /// The request at `index` was removed.
     #[inline]
     pub(crate) fn removed(&mut self, index: usize, items: u32) {
         if index < self.split {

@@ -1,4 +1,4 @@
-//! The queue as all classes of GPUs see it that are there.
+//! The queue from the viewpoint of each GPU class in the sub-cluster.
 
 use std::ops::{Index, IndexMut};
 
@@ -7,7 +7,7 @@ use symphony_types::{GpuClass, GpuClasses};
 use crate::queue::class_profiles::ClassProfiles;
 use crate::queue::class_window::ClassWindow;
 
-/// One window for each class, at least one. The first is at hand without a detour: mostly all GPUs are alike.
+/// One window per class, at least one. The first is stored inline: usually all GPUs are of one class.
 #[derive(Clone, Debug)]
 pub(crate) struct ClassWindows {
     pub(crate) first: ClassWindow,
@@ -15,14 +15,14 @@ pub(crate) struct ClassWindows {
 }
 
 impl ClassWindows {
-    /// Over an empty queue, for every class that has a profile; none if there is none.
+    /// For an empty queue, one window per class with a profile; `None` if there is none.
     pub(crate) fn new(profiles: &ClassProfiles) -> Option<Self> {
         let mut windows = profiles.iter().map(|(class, profile)| ClassWindow::new(class, profile.clone()));
         Some(Self { first: windows.next()?, others: windows.collect() })
     }
 
-    /// Changes to those of these classes that have profiles, and returns the windows of the others; everything stays as
-    /// it is if there would be none. `items` are queued.
+    /// Changes to those of these classes that have profiles, and returns the windows of the others. If none has a
+    /// profile, nothing changes. `items` are queued.
     pub(crate) fn follow(&mut self, classes: GpuClasses, profiles: &ClassProfiles, items: u64) -> Vec<ClassWindow> {
         let mut former: Vec<_> = self.iter().cloned().collect();
         let followed = profiles.iter().filter(|&(class, _)| classes.has(class)).map(|(class, profile)| {
@@ -37,7 +37,7 @@ impl ClassWindows {
         self.first = followed.remove(0);
         self.others = followed;
         if self.is_single() {
-            // Who looked past the head for a faster class has none to leave it to any more.
+            // A class that left its head to a faster class may have none any more.
             self.first.from = 0;
         }
         former
@@ -48,7 +48,7 @@ impl ClassWindows {
         1 + self.others.len()
     }
 
-    /// Whether all GPUs are alike.
+    /// Whether all GPUs are of one class.
     #[inline]
     pub(crate) fn is_single(&self) -> bool {
         self.others.is_empty()
@@ -62,17 +62,17 @@ impl ClassWindows {
         std::iter::once(&mut self.first).chain(&mut self.others)
     }
 
-    /// Where the window of a class stands.
+    /// The window of a class.
     pub(crate) fn position(&self, class: GpuClass) -> Option<usize> {
         self.iter().position(|window| window.class == class)
     }
 
-    /// The largest batch that any class can run.
+    /// The largest batch of any class.
     pub(crate) fn batch_max(&self) -> u32 {
         self.others.iter().fold(self.first.profile.batch_max(), |max, window| max.max(window.profile.batch_max()))
     }
 
-    /// A request was put into the queue at `index`.
+    /// A request was inserted at `index`.
     #[inline]
     pub(crate) fn inserted(&mut self, index: usize, items: u32) {
         self.first.inserted(index, items);
@@ -81,14 +81,14 @@ impl ClassWindows {
         }
     }
 
-    /// The first requests, of one item each, were taken out.
+    /// The first requests, of one item each, were removed.
     pub(crate) fn removed_first(&mut self, requests: usize) {
         for window in self.iter_mut() {
             window.removed_first(requests);
         }
     }
 
-    /// The request at `index` was taken out.
+    /// The request at `index` was removed.
     #[inline]
     pub(crate) fn removed(&mut self, index: usize, items: u32) {
         self.first.removed(index, items);

@@ -1,27 +1,27 @@
-//! How long requests can wait at most, by their own deadlines.
+//! The longest time that requests can wait by their own deadlines.
 
 use symphony_types::Nanos;
 
-/// Looks after which what was seen before is forgotten: as many as there are buckets in the rate's five seconds.
+/// Older maxima are forgotten after this many reads: the number of buckets in the five seconds of the rate meter.
 const LOOKS: u32 = 100;
 
-/// The longest time from arrival to deadline among the last arrivals, in fixed memory.
+/// The longest time from arrival to deadline among recent arrivals, in fixed memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LongestBudget {
     longest: Nanos,
-    /// The same of the stretch of time before.
+    /// The longest of the previous period.
     former: Nanos,
     looks: u32,
 }
 
 impl LongestBudget {
-    /// A request arrived that can wait for so long.
+    /// Records the time from a request's arrival to its deadline.
     #[inline]
     pub(crate) fn note(&mut self, budget: Nanos) {
         self.longest = self.longest.max(budget);
     }
 
-    /// The longest lately. To be asked about every 50 ms.
+    /// The recent maximum. Read it about every 50 ms.
     pub(crate) fn look(&mut self) -> Nanos {
         self.looks += 1;
         if self.looks > LOOKS {

@@ -1,4 +1,4 @@
-//! One model: its queue as each class of GPUs sees it, and the batch that it would make now.
+//! One model: its queue from the viewpoint of each GPU class, and the batch that it would run now.
 
 pub(crate) mod aimd;
 pub(crate) mod class_profiles;

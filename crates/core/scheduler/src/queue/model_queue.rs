@@ -1,4 +1,4 @@
-//! The requests of one model, and the batch they would make now.
+//! The requests of one model and the batch that they would form now.
 
 mod aiming;
 mod forming;
@@ -30,65 +30,66 @@ use crate::ranker::gpu_counts::GpuCounts;
 use crate::{DataDelay, Delays, Policy, Shed, Trigger};
 use aiming::item_time;
 
-/// The most requests one queue may be configured to hold: a second of the highest rate one model thread serves.
+/// The largest configurable queue: one second of the highest rate that one model thread serves.
 pub const QUEUE_REQUESTS_MAX: usize = 1 << 20;
 
-/// Requests for which there is room from the start: a burst that a quiet model sees once in an hour need not allocate.
+/// Requests for which memory is reserved from the start, so that a burst that a quiet model sees once an hour does not
+/// allocate.
 const ROOM: usize = 64;
 
-/// Withdrawn requests that wait for the next ones, at most.
+/// The most cancelled requests that are collected for removal in one pass.
 const LEAVING_MAX: usize = 4096;
 
-/// What a queue needs to know about its model.
+/// The configuration of a model's queue.
 #[derive(Clone, Debug)]
 pub struct ModelQueueConfig {
-    /// ℓ(b) on each class of GPUs that serves the model; at least one.
+    /// ℓ(b) for each GPU class that serves the model; at least one.
     pub profiles: ClassProfiles,
-    /// The model's SLO; requests may carry other deadlines, the target batch follows this one.
+    /// The model's SLO. Requests may carry other deadlines; the target batch is computed from the SLO.
     pub slo: Nanos,
-    /// How it is scheduled.
+    /// How the model is scheduled.
     pub policy: Policy,
-    /// Delays on the way.
+    /// Delays between frontend, scheduler and GPU.
     pub delays: Delays,
-    /// The most requests that wait; one more is dropped. At most [`QUEUE_REQUESTS_MAX`].
+    /// The most waiting requests; further ones are dropped. At most [`QUEUE_REQUESTS_MAX`].
     pub requests_max: usize,
 }
 
-/// Owner of one model's requests (seed 000, `ModelThread`): forms the candidate, answers grants with plans, and decides
+/// Owns one model's requests (seed 000, `ModelThread`): forms the candidate, answers grants with plans, and decides
 /// which requests to give up.
 #[derive(Clone, Debug)]
 pub struct ModelQueue {
     config: ModelQueueConfig,
-    /// How long inputs take, as the host has said; `config.delays` has what of it can be planned for.
+    /// The input delay as the host set it; `config.delays` has the part of it that can be planned for.
     said: DataDelay,
     /// Ordered by `must_end_by`; equal deadlines keep the order of arrival.
     queue: VecDeque<Queued>,
-    /// The queue as each class of GPUs sees it that is there.
+    /// One window per GPU class of the sub-cluster.
     windows: ClassWindows,
-    /// The largest batch that any of them can run.
+    /// The largest batch of any of them.
     batch_max: u32,
-    /// Queued requests with more than one item; zero allows counting by index.
+    /// Queued requests with more than one item; while zero, items are counted by index.
     multi_item: usize,
     rate: RateMeter,
     patience: LongestBudget,
     request_items: RequestItems,
     lateness: LatenessMeter,
-    /// How much longer than predicted plans of all models take, as the pool said last.
+    /// The overrun of all models' plans, from the last pool signal.
     usual_overrun: Overrun,
-    /// What is planned for because plans start late; part of `config.delays.reply`.
+    /// The start lateness to plan for; included in `config.delays.reply`.
     start_late: Nanos,
-    /// Kept by the adaptive trigger only.
+    /// Only used by the adaptive trigger.
     gaps: Option<Box<GapMeter>>,
-    /// How early batches start, as the pool said last.
+    /// The early start, from the last pool signal.
     early_start: EarlyStart,
-    /// GPUs of the sub-cluster, as the pool said last.
+    /// The number of GPUs in the sub-cluster, from the last pool signal.
     gpus: GpuCounts,
     rules: Rules,
-    /// Items that arrived since the account was taken last.
+    /// Items that arrived since the last account.
     items_arrived: u64,
-    /// Kept by those that shed only.
+    /// Only used by policies that shed.
     shedding: Option<Shedding>,
-    /// Withdrawn requests that leave with the next input.
+    /// Cancelled requests that are removed with the next input.
     leaving: Vec<RequestId>,
     answered: u64,
     wake_at: Time,
@@ -137,42 +138,42 @@ impl ModelQueue {
         queue
     }
 
-    /// Leaves out rules of `auto`: for experiments, before the first input.
+    /// Switches off rules of `auto`, for experiments; to be called before the first input.
     pub fn leave_out(&mut self, rules: &[AutoRule]) {
         self.rules = Rules::without(rules);
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Items per second that arrived lately.
+    /// The recent arrival rate in items per second.
     #[must_use]
     pub fn rate_per_second(&self) -> f64 {
         self.rate.per_second()
     }
 
-    /// The batch size that the window drop protects, on the class that runs the largest.
+    /// The batch size that the window drop protects, on the class with the largest one.
     #[must_use]
     pub fn target_batch(&self) -> u32 {
         self.windows.iter().map(|window| window.target).max().unwrap_or(1)
     }
 
-    /// How long inputs are given.
+    /// The input delay that is planned for.
     #[must_use]
     pub const fn data_delay(&self) -> DataDelay {
         self.config.delays.data
     }
 
-    /// What it saw and gave up since this was asked last.
+    /// The account since the last call.
     pub fn take_account(&mut self) -> Account {
         let mut account = self.shedding.as_mut().map(Shedding::take_account).unwrap_or_default();
         (account.longer, account.predicted) = self.lateness.take_told();
@@ -189,12 +190,12 @@ impl ModelQueue {
         account
     }
 
-    /// Ends the queue: everything that still waits, for the host to answer.
+    /// Ends the queue and returns the waiting requests, which the host must answer.
     pub fn into_requests(self) -> impl Iterator<Item = Request> {
         self.queue.into_iter().map(|queued| queued.request)
     }
 
-    /// One decision: time and input come in, orders go out (appended to `out`).
+    /// One decision: takes time and input, and appends its orders to `out`.
     pub fn step(&mut self, now: Time, input: ModelInput, out: &mut ModelActions) {
         if let ModelInput::Cancel(id) | ModelInput::CancelWithNext(id) = input {
             self.leaving.push(id);
@@ -206,14 +207,14 @@ impl ModelQueue {
         match input {
             ModelInput::Arrive(request) => {
                 self.patience.note(request.deadline.since(now));
-                // What no batch can hold says nothing about the batches to come.
+                // A request larger than any batch says nothing about future batches.
                 let counted = request.items.min(self.batch_max);
                 self.request_items.note(counted);
                 self.items_arrived += u64::from(counted);
                 let due = self.shedding.as_mut().and_then(|shedding| shedding.arrived(now, counted));
                 let lasts = self.overload_lasts();
                 if let Some(shed) = due.filter(|_| !lasts) {
-                    // Before it is counted: batches are made of what is let in.
+                    // Before it is counted: the rate covers admitted requests only.
                     self.shed(now, Queued::new(request, now, &self.config.delays), shed, out);
                     return;
                 }
@@ -259,7 +260,7 @@ impl ModelQueue {
                 let longer = self.expect_lateness();
                 let earlier = std::mem::replace(&mut self.early_start, signal.early_start) != signal.early_start;
                 let other_gpus = std::mem::replace(&mut self.gpus, signal.gpus) != signal.gpus;
-                // What waits starts by the new word.
+                // The new signal applies to the waiting requests, too.
                 if !(longer || earlier || other_gpus) {
                     return;
                 }

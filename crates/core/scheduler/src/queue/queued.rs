@@ -1,18 +1,19 @@
-//! A request as it waits in a model's queue.
+//! A request in a model's queue.
 
 use symphony_types::{Nanos, Time};
 
 use crate::Delays;
 use crate::actions::Request;
 
-/// A waiting request, and by when it must be done.
+/// A waiting request, with the time by which it must end on a GPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Queued {
     pub(crate) request: Request,
-    /// The deadline less the reply delay.
+    /// Deadline − reply delay.
     pub(crate) must_end_by: Time,
     pub(crate) arrived: Time,
-    /// Whether it was taken in before, here or by an earlier leader: `arrived` is then not when it came.
+    /// Whether the request was admitted before, here or by an earlier leader: then `arrived` is not the time of its
+    /// arrival.
     pub(crate) returned: bool,
 }
 
@@ -23,8 +24,8 @@ impl Queued {
         queued
     }
 
-    /// Delays have changed. A deadline at the end of time is taken for the moment before it: [`Time::NEVER`] is also
-    /// the end of what is impossible, and nothing impossible may seem to be met.
+    /// Applies changed delays. A deadline of [`Time::NEVER`] becomes the moment before: it is also the end of an
+    /// impossible batch, which must not appear to meet it.
     pub(crate) fn follow(&mut self, delays: &Delays) {
         self.must_end_by = (self.request.deadline - delays.reply).min(Time::NEVER - Nanos::new(1));
     }

@@ -1,13 +1,13 @@
-//! How many items a request has.
+//! The number of items per request.
 
-/// Looks after which what was seen before is forgotten: as many as there are buckets in the rate's five seconds.
+/// Older means are forgotten after this many reads: the number of buckets in the five seconds of the rate meter.
 const LOOKS: u32 = 100;
 
-/// The mean number of items of a request among the last arrivals, in fixed memory.
+/// The mean number of items per request among recent arrivals, in fixed memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestItems {
     latest: Sums,
-    /// The same of the stretch of time before.
+    /// The sums of the previous period.
     former: Sums,
     looks: u32,
 }
@@ -19,21 +19,21 @@ struct Sums {
 }
 
 impl RequestItems {
-    /// A request arrived that has so many.
+    /// Records the number of items of an arrived request.
     #[inline]
     pub(crate) fn note(&mut self, items: u32) {
         self.latest.requests += 1;
         self.latest.items += u64::from(items.max(1));
     }
 
-    /// The mean lately, rounded, at least one. To be asked about every 50 ms.
+    /// The recent mean, rounded, at least one. Read it about every 50 ms.
     pub(crate) fn look(&mut self) -> u32 {
         self.looks += 1;
         if self.looks > LOOKS {
             (self.former, self.latest, self.looks) = (self.latest, Sums::default(), 1);
         }
         let (requests, items) = (self.latest.requests + self.former.requests, self.latest.items + self.former.items);
-        // Each has one at the least, and no more than a batch may have.
+        // Each request has at least one item and at most as many as a batch.
         ((items + requests / 2) / requests.max(1)).max(1) as u32
     }
 }

@@ -1,4 +1,4 @@
-//! The batch size that perfectly coordinated GPUs would reach: what the window drop aims at.
+//! The target batch: the batch size that perfectly coordinated GPUs would reach, which the window drop protects.
 
 use symphony_types::{LatencyProfile, Nanos};
 
@@ -6,17 +6,17 @@ use crate::DataDelay;
 
 /// The largest batch that staggered execution sustains (seed 000, section 4.2, equations 2 and 3), at least 1.
 ///
-/// At `rate` items per second a model keeps n = rate·ℓ(b)/b GPUs busy, staggered by ℓ(b)/n, and ℓ(b)/n is b/rate: the
-/// time in which the next batch gathers, also where less than one GPU is needed. That wait, the input of the batch and
-/// its execution have to fit into the budget: ℓ(b) + b/rate + d·b, which grows with b.
+/// At `rate` items per second a model keeps n = rate·ℓ(b)/b GPUs busy, staggered by ℓ(b)/n = b/rate, the time in which
+/// the next batch gathers (also if n < 1). Gathering, input transfer and execution must fit into the budget: ℓ(b) +
+/// b/rate + d·b ≤ budget, whose left side grows with b.
 ///
-/// `budget` is the SLO less reply delay and control delay.
+/// `budget` = SLO − reply delay − control delay.
 #[must_use]
 pub fn target_batch(profile: &LatencyProfile, rate: f64, budget: Nanos, data: DataDelay) -> u32 {
     target_batch_of(profile.batch_max(), |batch| profile.latency(batch), rate, budget, data)
 }
 
-/// The same where a batch is planned to take so long, as few as one and at most `batch_max` items.
+/// The same for a given planned latency; the result is from 1 to `batch_max`.
 pub(crate) fn target_batch_of(
     batch_max: u32,
     takes: impl Fn(u32) -> Nanos,

@@ -1,13 +1,13 @@
-//! Numbers of GPUs, by class.
+//! GPU counts by class.
 
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuClasses};
 
-/// So many GPUs of each class.
+/// The number of GPUs of each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuCounts(pub [u32; GPU_CLASSES_MAX]);
 
 impl GpuCounts {
-    /// Those of some classes together.
+    /// The total over some classes.
     #[must_use]
     pub fn of(&self, classes: GpuClasses) -> u32 {
         GpuClass::all().filter(|&class| classes.has(class)).map(|class| self.0[class.index()]).sum()

@@ -1,4 +1,4 @@
-//! The free times of a sub-cluster's GPUs, and which model gets which GPU when.
+//! Decides which model gets which GPU when, from the free times of a sub-cluster's GPUs.
 
 use symphony_types::{GpuClass, GpuId, Nanos, Time};
 
@@ -11,28 +11,27 @@ use crate::{GpuChoice, MinTree};
 pub const GPUS_MAX: usize = 1 << 16;
 /// The most models of one sub-cluster.
 pub const MODELS_MAX: usize = 1 << 16;
-/// Plans that a host may have out on one GPU, the running one included: no more fit into the shortest queue a backend
-/// is configured with by default. A GPU that runs over its predictions gets the next one when it reports, not before.
+/// The most plans that a host may have sent to one GPU, including the running one: the shortest queue of a backend's
+/// default configuration holds no more. A GPU that overruns its predictions gets the next plan only after its report.
 pub const PLANS_AHEAD_MAX: usize = 2;
 
-/// The GPUs of one class, and what wants one of them. Models and GPUs have the same slots in every class.
+/// The GPUs of one class and the candidates for them. Models and GPUs have the same slots in every class.
 #[derive(Clone, Debug)]
 struct ClassRanks {
     class: GpuClass,
     candidates: Vec<Option<Candidate>>,
-    /// When each candidate wants its plan sent: start − lead.
+    /// When the plan of each candidate should be sent: start − lead.
     due: MinTree,
-    /// Candidates that are due and found no GPU, in the order in which they will.
+    /// The ready set: candidates that are due and wait for a GPU, by ready order.
     ready: MinTree,
     /// The same candidates by lead, longest first: `MinTree::EMPTY − 1 − lead`.
     ready_lead: MinTree,
     ready_count: u32,
-    /// Since when each GPU of this class that is idle is free.
+    /// The free time of each idle GPU of this class.
     idle: MinTree,
-    /// When each GPU of this class that is busy should be free. Neither has those that are granted, overdue, or must
-    /// not be used.
+    /// The predicted free time of each busy GPU of this class. Neither set contains granted, overdue or unusable GPUs.
     busy: MinTree,
-    /// GPUs of this class that are there, whatever they do.
+    /// The present GPUs of this class, in any state.
     present: u32,
 }
 
@@ -78,7 +77,7 @@ impl ClassRanks {
         }
     }
 
-    /// A GPU for a start at this time: one that is idle before one that should be free by then.
+    /// A GPU for a start at this time; idle GPUs are preferred to those that should be free by then.
     fn gpu_free_by(&self, choice: GpuChoice, start: Time) -> Option<usize> {
         match choice {
             GpuChoice::LowestId => {
@@ -91,12 +90,12 @@ impl ClassRanks {
         }
     }
 
-    /// When the next GPU is free, or since when.
+    /// The earliest free time, which may be in the past.
     fn next_free(&self) -> u64 {
         if self.idle.is_empty() { self.busy.min_key() } else { self.idle.min_key() }
     }
 
-    /// GPUs that are free by this time, counted up to [`IDLE_COUNTED_MAX`].
+    /// The number of GPUs that are free by this time, counted up to [`IDLE_COUNTED_MAX`].
     fn free_by(&self, start: Time) -> u8 {
         let most = usize::from(IDLE_COUNTED_MAX);
         let idle = self.idle.count_at_most(MinTree::EMPTY, most);
@@ -108,36 +107,35 @@ impl ClassRanks {
     }
 }
 
-/// What is known of a GPU besides when it is free.
+/// The state of a GPU besides its free time.
 #[derive(Clone, Copy, Debug, Default)]
 struct GpuSlot {
     class: GpuClass,
     present: bool,
     granted: bool,
-    /// It runs plans whose ends are reported.
+    /// Runs plans whose ends are reported.
     report_due: bool,
 }
 
-/// Owner of GPU availability in one sub-cluster (seed 000, `RankThread`). It sees candidates, never requests, so its
-/// cost grows with batches.
+/// Owns the availability of GPUs in one sub-cluster (seed 000, `RankThread`). It sees candidates, never requests, so
+/// its cost grows with the number of batches.
 ///
-/// GPUs and models are dense ordinals here; the host translates. A model finds a GPU when its candidate is due; else it
-/// waits in the ready set, in the place that its policy gives it, until a GPU finds it. Where GPUs are of several
-/// classes, a model has a candidate for each of them, and the first that meets a GPU of its class takes the others
-/// back.
+/// GPUs and models are dense ordinals here; the host translates. When a candidate becomes due it takes a usable GPU, or
+/// else waits in the ready set, ordered by its policy, until a GPU becomes free. With several GPU classes a model has a
+/// candidate for each; the first that is matched withdraws the others.
 #[derive(Clone, Debug)]
 pub struct GpuRanker {
-    /// By class; the classes that were spoken of so far, and all below them.
+    /// By class, up to the highest class seen so far.
     classes: Vec<ClassRanks>,
-    /// Grants given so far, by model. An offer that has answered fewer is older than the last grant.
+    /// Grants per model so far. An offer with a lower `answered` is older than the last grant.
     grants: Vec<u64>,
     gpus: Vec<GpuSlot>,
     wake_at: Time,
 }
 
 impl GpuRanker {
-    /// For `models` models and `gpus` GPUs, none of them usable until the host says when it is free. Both grow when
-    /// larger ordinals appear, up to [`MODELS_MAX`] and [`GPUS_MAX`]; beyond that an input is ignored.
+    /// For `models` models and `gpus` GPUs, none usable until the host reports when it is free. Both grow with larger
+    /// ordinals, up to [`MODELS_MAX`] and [`GPUS_MAX`]; inputs beyond these are ignored.
     #[must_use]
     pub fn new(models: u32, gpus: u32) -> Self {
         let (models, gpus) = ((models as usize).min(MODELS_MAX), (gpus as usize).min(GPUS_MAX));
@@ -149,13 +147,13 @@ impl GpuRanker {
         }
     }
 
-    /// Candidates that are due and wait for a GPU.
+    /// The number of candidates in the ready set.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         self.classes.iter().any(|ranks| !ranks.ready.is_empty())
     }
 
-    /// GPUs that are idle.
+    /// The number of idle GPUs.
     #[must_use]
     pub fn gpus_idle(&self) -> GpuCounts {
         let mut idle = GpuCounts::default();
@@ -165,7 +163,7 @@ impl GpuRanker {
         idle
     }
 
-    /// GPUs that are there, whatever they do.
+    /// The number of present GPUs, in any state.
     #[must_use]
     pub fn gpus(&self) -> GpuCounts {
         let mut gpus = GpuCounts::default();
@@ -175,7 +173,7 @@ impl GpuRanker {
         gpus
     }
 
-    /// When the GPU is free; [`Time::NEVER`] while it is granted, overdue, or must not be used.
+    /// When the GPU is free; [`Time::NEVER`] while it is granted, overdue or unusable.
     #[must_use]
     pub fn free_at(&self, gpu: GpuId) -> Time {
         let slot = gpu.get() as usize;
@@ -185,7 +183,7 @@ impl GpuRanker {
         }
     }
 
-    /// One decision: time and input come in, orders go out (appended to `out`).
+    /// One decision: takes time and input, and appends its orders to `out`.
     pub fn step(&mut self, now: Time, input: RankInput, out: &mut RankActions) {
         self.pass_ends(now);
         match input {
@@ -199,7 +197,7 @@ impl GpuRanker {
             }
             RankInput::Release { model: _, gpu, free_at, report_due } => {
                 let Some(slot) = self.gpu_slot(gpu) else { return };
-                // A GPU that was removed while it was granted stays away.
+                // A GPU that was removed while it was granted stays removed.
                 if self.take_back(slot) {
                     self.set_free(now, slot, free_at, report_due);
                 }
@@ -230,7 +228,7 @@ impl GpuRanker {
             RankInput::Forget(model) => {
                 let Some(slot) = self.model_slot(model) else { return };
                 self.withdraw(slot);
-                // The slot's next model answers its own grants only.
+                // The next model in this slot must answer only its own grants.
                 self.grants[slot] = 0;
             }
             RankInput::Wake => self.wake_at = Time::NEVER,
@@ -238,8 +236,8 @@ impl GpuRanker {
         self.match_up(now, out);
     }
 
-    /// Takes the candidate for a class out of every set and, if there is a new one, waits for its start. Inlined, so
-    /// that the candidate goes right where it is kept.
+    /// Removes the class's candidate from every set and, if there is a new one, schedules its start. Inlined, so that
+    /// the candidate is constructed in place.
     #[inline(always)]
     fn place(&mut self, class: usize, slot: usize, candidate: Option<Candidate>) {
         let ranks = &mut self.classes[class];
@@ -248,15 +246,15 @@ impl GpuRanker {
         ranks.due.set(slot, candidate.map_or(MinTree::EMPTY, |c| (c.start - c.lead).as_nanos()));
     }
 
-    /// Takes back all candidates of a model.
+    /// Withdraws all candidates of a model.
     fn withdraw(&mut self, slot: usize) {
         for class in 0..self.classes.len() {
             self.place(class, slot, None);
         }
     }
 
-    /// What GPUs were to do until now is done: they are idle, but for those of which it is to be reported. These are
-    /// overdue, and get nothing until it is: how much longer they take nobody knows.
+    /// GPUs whose predicted end has passed become idle, or overdue if their ends are reported: an overdue GPU gets no
+    /// plan until its report, since nobody knows how much longer it takes.
     #[inline]
     fn pass_ends(&mut self, now: Time) {
         for ranks in &mut self.classes {
@@ -288,12 +286,12 @@ impl GpuRanker {
         *was = present;
     }
 
-    /// Whether the GPU was out with a model; it no longer is.
+    /// Clears the grant of a GPU and returns whether it was granted.
     fn take_back(&mut self, gpu: usize) -> bool {
         std::mem::take(&mut self.gpus[gpu].granted)
     }
 
-    /// Matches models and GPUs as far as `now` allows, and asks to be woken when there is more to do.
+    /// Matches models and GPUs as far as possible at `now`, and asks for a wake-up at the next change.
     fn match_up(&mut self, now: Time, out: &mut RankActions) {
         if self.next_due().1 <= now.as_nanos() {
             self.models_find_gpus(now, out);
@@ -311,7 +309,7 @@ impl GpuRanker {
         }
     }
 
-    /// The class whose next candidate is due first, and when; the lowest of several.
+    /// The class with the earliest due candidate, and when it is due; the lowest class wins ties.
     #[inline]
     fn next_due(&self) -> (usize, u64) {
         let mut next = (0, MinTree::EMPTY);
@@ -335,7 +333,7 @@ impl GpuRanker {
             let Some(candidate) = ranks.candidates[slot] else { continue };
             let start = candidate.start.max(now + candidate.lead);
             if start > candidate.latest {
-                // The window has passed; the model wakes up by itself and forms another candidate.
+                // The window has passed; the model wakes by itself and forms another candidate.
                 self.place(class, slot, None);
                 continue;
             }
@@ -347,7 +345,7 @@ impl GpuRanker {
         }
     }
 
-    /// Returns when a GPU of this class has to look again.
+    /// When a GPU of this class has to be examined again.
     fn gpus_find_models(&mut self, class: usize, now: Time, out: &mut RankActions) -> Time {
         loop {
             let ranks = &mut self.classes[class];
@@ -395,7 +393,7 @@ impl GpuRanker {
         out.push(RankAction::Grant { model: model as u32, gpu: GpuId::new(gpu as u32), class, free_at, why });
     }
 
-    /// What there was to choose from, for a grant whose GPU and model are out of every set already.
+    /// The alternatives of a grant, whose GPU and model have already left every set.
     fn why(&self, class: usize, start: Time, matched: Matched, choice: GpuChoice) -> GrantWhy {
         let ranks = &self.classes[class];
         let next_rival = ranks.ready.min().and_then(|(model, _)| {
@@ -412,7 +410,7 @@ impl GpuRanker {
         }
     }
 
-    /// Makes room for the class and those below it.
+    /// Makes room for all classes up to this one.
     #[cold]
     fn grow_classes(&mut self, class: GpuClass) {
         for unknown in GpuClass::all().take(class.index() + 1).skip(self.classes.len()) {

@@ -1,10 +1,10 @@
-//! A tournament tree: the smallest of many keys, each of which changes often.
+//! A tournament tree: the minimum of many keys that change often.
 
-/// Keys in dense slots `0..len`, with the smallest at hand: setting a key costs O(log len), reading the minimum O(1).
+/// Keys in dense slots `0..len`: setting a key costs O(log len), reading the minimum O(1).
 ///
-/// The scheduler's one search structure: GPU free times, ready candidates, timers. It never allocates after it was
-/// made. Ties go to the lowest slot, which makes every decision deterministic. A slot whose key is [`MinTree::EMPTY`]
-/// counts as empty.
+/// The scheduler's only search structure: GPU free times, ready candidates, timers. It does not allocate after
+/// construction. Ties go to the lowest slot, which makes every decision deterministic. A slot with the key
+/// [`MinTree::EMPTY`] counts as empty.
 #[derive(Clone, Debug)]
 pub struct MinTree {
     /// `keys[leaves + slot]` is the slot's key, `keys[i]` the smaller of its two children; `keys[1]` is the root.
@@ -46,7 +46,7 @@ impl MinTree {
         self.keys[self.leaves + slot]
     }
 
-    /// Sets the key of `slot`. Inlined: mostly a step or two, less than a call.
+    /// Sets the key of `slot`. Inlined: usually one or two steps, cheaper than a call.
     ///
     /// # Panics
     /// If there is no such slot: an error of the caller.
@@ -58,7 +58,7 @@ impl MinTree {
         while node > 1 {
             node /= 2;
             let smaller = self.keys[2 * node].min(self.keys[2 * node + 1]);
-            // An ancestor that does not change ends the walk: most updates stop after a step or two.
+            // The walk ends at the first ancestor that does not change, usually after one or two steps.
             if self.keys[node] == smaller {
                 break;
             }
@@ -92,15 +92,15 @@ impl MinTree {
         (key != Self::EMPTY).then(|| (self.descend(key), key))
     }
 
-    /// The lowest slot whose key is at most `key`; none if there is none or the slot is empty.
+    /// The lowest slot with a key of at most `key`; none if only empty slots qualify.
     #[must_use]
     pub fn first_at_most(&self, key: u64) -> Option<usize> {
         let smallest = self.keys[1];
         (smallest <= key && smallest != Self::EMPTY).then(|| self.descend(key.min(Self::EMPTY - 1)))
     }
 
-    /// How many slots have a key of at most `key`, counted up to `limit`. Costs O(limit · log len), whatever the
-    /// answer.
+    /// The number of slots with a key of at most `key`, counted up to `limit`. Costs O(limit · log len), whatever the
+    /// result.
     #[must_use]
     pub fn count_at_most(&self, key: u64, limit: usize) -> usize {
         let key = key.min(Self::EMPTY - 1);
@@ -113,7 +113,7 @@ impl MinTree {
                 }
                 count += 1;
             }
-            // On to what lies right of everything seen: up while this is a right child (as an odd number), then over.
+            // Next subtree to the right: up while this is a right child (odd index), then to the sibling.
             while node % 2 == 1 {
                 if node == 1 {
                     return count;
@@ -125,7 +125,7 @@ impl MinTree {
         count
     }
 
-    /// The lowest slot whose key is at most `key`; one must exist.
+    /// The lowest slot with a key of at most `key`; one must exist.
     fn descend(&self, key: u64) -> usize {
         let mut node = 1;
         while node < self.leaves {

@@ -1,4 +1,4 @@
-//! The GPUs of a sub-cluster: when each is free, and which model gets which GPU when.
+//! The GPUs of a sub-cluster: when each is free, and which model gets it.
 
 pub(crate) mod gpu_counts;
 pub(crate) mod gpu_ranker;

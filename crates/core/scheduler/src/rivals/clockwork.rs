@@ -1,4 +1,4 @@
-//! Clockwork's controller: requests as strategies, GPUs filled a little ahead of time.
+//! Clockwork's controller: strategies per model and batch size, and GPUs filled a little ahead of time.
 
 use symphony_types::{Nanos, Time};
 
@@ -8,12 +8,12 @@ use super::gpu_book::GpuBook;
 use crate::MinTree;
 use crate::cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy};
 
-/// What its authors left to the operator.
+/// Parameters that Clockwork leaves to the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockworkSettings {
-    /// A GPU with less work than this ahead gets more.
+    /// The look-ahead: a GPU with less work than this gets more.
     pub commit: Nanos,
-    /// Deadlines are taken for this much earlier.
+    /// The margin by which deadlines are moved forward.
     pub early: Nanos,
 }
 
@@ -29,28 +29,28 @@ impl Default for ClockworkSettings {
     }
 }
 
-/// Optimises predictability (each action has a narrow window that its worker can be held to), at the cost of small
-/// batches: GPUs are filled as soon as they have room, and what stands before the chosen batch is lost.
+/// Optimises predictability (each action has a narrow time window to which its worker is held), at the cost of small
+/// batches: GPUs are filled as soon as they have room, and requests before the chosen batch are lost.
 ///
 /// From *Serving DNNs like Clockwork* (OSDI 2020) and its published controller (`infer5`). For each model and batch
-/// size b there is a strategy: run the b oldest requests that b leaves in time. The most urgent strategy, by the
-/// deadline of its oldest request less ℓ(b), chooses the model, and the largest batch size that has enough such
+/// size b there is a strategy: run the b oldest requests that still end in time in a batch of b. The most urgent
+/// strategy, by the deadline of its oldest request − ℓ(b), selects the model; the largest batch size with enough such
 /// requests is sent. Any batch size may run, as in the comparison of seed 000, section 5. Weights are always loaded.
 #[derive(Clone, Debug)]
 pub struct Clockwork {
     cluster: Cluster,
     commit: Nanos,
-    /// What comes off each model's deadlines.
+    /// The margin that is subtracted from each model's deadlines.
     early: Vec<Nanos>,
     queues: Vec<DeadlineQueue>,
     gpus: GpuBook,
-    /// By model: when the head of its queue is out of reach.
+    /// Per model: when the head of its queue becomes unreachable.
     expiry: MinTree,
     waiting: usize,
     wake_at: Time,
 }
 
-/// A batch that could be sent: `skip` requests are lost for it.
+/// A possible batch; `skip` requests before it are lost.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     urgency: Time,
@@ -59,10 +59,10 @@ struct Choice {
 }
 
 impl Clockwork {
-    /// For these models; GPUs come later.
+    /// For these models; GPUs are added later.
     #[must_use]
     pub fn new(cluster: Cluster, settings: ClockworkSettings) -> Self {
-        // The margin never leaves less than what is committed ahead, or an SLO shorter than both could not be met at
+        // The margin leaves at least the look-ahead; otherwise an SLO shorter than the sum of both could not be met at
         // all.
         let early = |slo: Nanos| slo - (slo - settings.early).max(slo.min(settings.commit + settings.early));
         let models = cluster.models.len();
@@ -78,7 +78,7 @@ impl Clockwork {
         }
     }
 
-    /// The deadlines that it plans for: earlier than those it is judged by.
+    /// The deadline to plan for, earlier than the real one.
     fn due(&self, model: usize, must_end_by: Time) -> Time {
         must_end_by - self.early[model]
     }
@@ -95,7 +95,7 @@ impl Clockwork {
         }
     }
 
-    /// Notes when the head of the queue will be out of reach.
+    /// Records when the head of the queue becomes unreachable.
     fn watch(&mut self, model: usize) {
         let at = self.queues[model].head().map_or(Time::NEVER, |head| {
             let mut head = *head;
@@ -105,7 +105,7 @@ impl Clockwork {
         self.expiry.set(model, at.as_nanos());
     }
 
-    /// Gives GPUs work until each has enough ahead. Returns when the next one has room.
+    /// Sends work to GPUs until each reaches the look-ahead. Returns when the next one has room.
     fn fill(&mut self, now: Time, out: &mut ClusterActions) -> Time {
         while self.waiting > 0
             && let Some(gpu) = self.gpus.earliest(now)
@@ -122,8 +122,7 @@ impl Clockwork {
         Time::NEVER
     }
 
-    /// The largest batch of a model that has enough requests in time for it, and the urgency of its most urgent
-    /// strategy.
+    /// The largest batch of a model with enough requests in time, and the urgency of the model's most urgent strategy.
     fn choose(&self, now: Time, model: usize, gpu_free: Time) -> Option<Choice> {
         let (queue, profile) = (&self.queues[model], &self.cluster.models[model].profile);
         let mut choice: Option<Choice> = None;
@@ -136,7 +135,7 @@ impl Clockwork {
                 behind -= u64::from(oldest.request.items);
                 skip += 1;
             }
-            // Larger batches leave fewer requests in time: if this one is not full, none of them is.
+            // Larger batches leave fewer requests in time: if this one is not full, no larger one is.
             let Some(oldest) = queue.get(skip).filter(|_| behind >= u64::from(batch)) else { break };
             let (requests, _) = queue.take(skip, batch);
             if requests > 0 {

@@ -1,4 +1,4 @@
-//! What a policy for a whole cluster knows before the first request.
+//! What a cluster-wide policy knows before the first request.
 
 use symphony_types::{DropReason, GpuId, LatencyProfile, Nanos, Time};
 
@@ -10,55 +10,55 @@ use crate::{Delays, QUEUE_REQUESTS_MAX};
 /// One model of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterModel {
-    /// ℓ(b) on the slowest kind of GPU.
+    /// ℓ(b) on the slowest GPU kind.
     pub profile: LatencyProfile,
-    /// From arrival to answer.
+    /// The SLO, from arrival to answer.
     pub slo: Nanos,
-    /// Items per second that will arrive. Only [`Nexus`](super::Nexus) asks; a host without foresight passes what it
-    /// measured.
+    /// The expected arrival rate in items per second. Only [`Nexus`](super::Nexus) uses it; a host without foresight
+    /// passes a measured rate.
     pub rate_per_second: f64,
 }
 
-/// A GPU, and when it is free.
+/// A GPU with its free time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vacancy {
     pub(super) id: GpuId,
     pub(super) free_at: Time,
 }
 
-/// Models by slot, and the delays on the way.
+/// Models by slot, and delays.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
     /// The models.
     pub models: Vec<ClusterModel>,
-    /// Delays of the path, the same for all models.
+    /// Delays, the same for all models.
     pub delays: Delays,
 }
 
 impl Cluster {
-    /// The start of a batch that is decided now for a GPU that is free at `gpu_free`.
+    /// The start of a batch that is decided now, on a GPU that is free at `gpu_free`.
     pub(super) fn start(&self, now: Time, gpu_free: Time, batch: u32) -> Time {
         (now + self.delays.lead(batch)).max(gpu_free)
     }
 
-    /// Its end.
+    /// The end of such a batch.
     pub(super) fn finish(&self, model: usize, now: Time, gpu_free: Time, batch: u32) -> Time {
         self.start(now, gpu_free, batch) + self.models[model].profile.latency(batch)
     }
 
-    /// The deadline less the reply delay. The end of time is taken for the moment before it: nothing that takes for
-    /// ever may seem to be met.
+    /// Deadline − reply delay. [`Time::NEVER`] becomes the moment before it, so that an impossible batch never appears
+    /// to meet it.
     pub(super) fn must_end_by(&self, request: &Request) -> Time {
         (request.deadline - self.delays.reply).min(Time::NEVER - Nanos::new(1))
     }
 
-    /// The request as it waits, with at least one item.
+    /// The request as a queue entry, with at least one item.
     pub(super) fn waiting(&self, request: Request) -> Waiting {
         let request = Request { items: request.items.max(1), ..request };
         Waiting { request, must_end_by: self.must_end_by(&request) }
     }
 
-    /// Whether the request could still be met by an idle GPU of its own.
+    /// Whether an idle GPU could still meet the request.
     pub(super) fn is_reachable(&self, model: usize, now: Time, waiting: &Waiting) -> bool {
         waiting.must_end_by >= self.finish(model, now, Time::ZERO, waiting.request.items)
     }
@@ -67,14 +67,14 @@ impl Cluster {
     pub(super) fn out_of_reach_at(&self, model: usize, waiting: &Waiting) -> Time {
         let items = waiting.request.items;
         let needed = self.delays.lead(items) + self.models[model].profile.latency(items);
-        // What takes longer than all time since the origin was never within reach.
+        // A duration beyond the time since the origin was never reachable.
         match waiting.must_end_by.as_nanos().checked_sub(needed.get()) {
             Some(last) => Time::from_nanos(last) + Nanos::new(1),
             None => Time::ZERO,
         }
     }
 
-    /// The largest batch, at most `items`, that decided now ends by `by`; zero if there is none.
+    /// The largest batch of at most `items` items that, decided now, ends by `by`; zero if there is none.
     pub(super) fn batch_within(&self, model: usize, now: Time, gpu_free: Time, items: u64, by: Time) -> u32 {
         let most = items.min(u64::from(self.models[model].profile.batch_max())) as u32;
         let (mut fits, mut too_large) = (0, most + 1);
@@ -85,7 +85,7 @@ impl Cluster {
         fits
     }
 
-    /// Queues the request, or drops it where the queue is full.
+    /// Queues the request, or drops it if the queue is full.
     pub(super) fn enqueue(
         &self,
         model: usize,
@@ -102,7 +102,7 @@ impl Cluster {
         true
     }
 
-    /// Gives the request up.
+    /// Drops the request.
     pub(super) fn give_up(&self, now: Time, model: usize, waiting: &Waiting, out: &mut ClusterActions) {
         let reason = if waiting.request.deadline <= now {
             DropReason::QueueExpired

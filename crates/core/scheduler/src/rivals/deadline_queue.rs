@@ -6,15 +6,15 @@ use symphony_types::Time;
 
 use crate::actions::Request;
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) request: Request,
-    /// The deadline less the reply delay.
+    /// Deadline − reply delay.
     pub(super) must_end_by: Time,
 }
 
-/// Requests by `must_end_by`; equal ones in the order of arrival.
+/// Requests by `must_end_by`; ties in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeadlineQueue {
     queue: VecDeque<Waiting>,
@@ -30,7 +30,7 @@ impl DeadlineQueue {
         self.queue.is_empty()
     }
 
-    /// Items of all requests.
+    /// Total items.
     pub(super) fn items(&self) -> u64 {
         self.items
     }
@@ -60,9 +60,9 @@ impl DeadlineQueue {
         Some(waiting)
     }
 
-    /// How many requests from `first` on make a batch of at most `items_max` items, and their items.
+    /// The number of requests from `first` on that form a batch of at most `items_max` items, and their items.
     pub(super) fn take(&self, first: usize, items_max: u32) -> (usize, u32) {
-        // All requests behind `first` have one item each: the usual case needs no walk.
+        // The usual case, single-item requests behind `first`, needs no loop.
         if self.items == self.queue.len() as u64 {
             let requests = (self.queue.len() - first.min(self.queue.len())).min(items_max as usize);
             return (requests, requests as u32);
@@ -78,7 +78,7 @@ impl DeadlineQueue {
         (requests, items)
     }
 
-    /// Items of a batch of at most `items_max` items if these requests, in order of their deadlines, were queued too.
+    /// Items of a batch of at most `items_max` items if these requests, ordered by deadline, were queued as well.
     pub(super) fn take_merged(&self, others: &[Waiting], items_max: u32) -> u32 {
         let (mut queued, mut others) = (self.queue.iter().peekable(), others.iter().peekable());
         let mut items = 0_u32;

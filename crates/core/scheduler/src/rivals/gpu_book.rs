@@ -1,4 +1,4 @@
-//! When each GPU will be free, from the plans it was sent and the ends it reported.
+//! When each GPU will be free, from sent plans and reported ends.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use crate::actions::Plan;
 
 #[derive(Clone, Debug, Default)]
 struct Gpu {
-    /// (start, end) of plans without a reported end, oldest first.
+    /// (start, end) of plans whose end was not reported yet, oldest first.
     plans: VecDeque<(Time, Time)>,
     is_up: bool,
-    /// Free from here on if it has no plan.
+    /// Free time if there is no plan.
     free_at: Time,
 }
 
-/// Predicted free times. A GPU whose plan should have ended and did not is not offered until it reports.
+/// Predicted free times. An overdue GPU is not offered until it reports.
 #[derive(Clone, Debug)]
 pub(super) struct GpuBook {
     gpus: Vec<Gpu>,
@@ -39,7 +39,7 @@ impl GpuBook {
         self.gpus.get(gpu).is_some_and(|gpu| gpu.is_up)
     }
 
-    /// Plans that have not ended.
+    /// Number of plans that have not ended.
     pub(super) fn plans(&self, gpu: usize) -> usize {
         self.gpus[gpu].plans.len()
     }
@@ -90,14 +90,14 @@ impl GpuBook {
         self.free.set(slot, free_at.as_nanos());
     }
 
-    /// All plans were taken back.
+    /// Removes all plans of the GPU.
     pub(super) fn preempted(&mut self, now: Time, gpu: usize) {
         self.gpus[gpu].plans.clear();
         self.gpus[gpu].free_at = now;
         self.free.set(gpu, now.as_nanos());
     }
 
-    /// The usable GPU that is free first.
+    /// The usable GPU with the earliest free time.
     pub(super) fn earliest(&mut self, now: Time) -> Option<Vacancy> {
         while let Some((slot, free_at)) = self.free.min() {
             if self.gpus[slot].plans.front().is_some_and(|&(_, end)| end < now) {

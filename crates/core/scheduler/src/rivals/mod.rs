@@ -1,7 +1,7 @@
-//! Policies of other systems, rebuilt from what was published about them, to be measured against on the same hosts.
+//! Rivals: policies of other systems, rebuilt from their publications and measured on the same hosts.
 //!
-//! Each decides for a whole cluster and has the shape of [`ClusterPolicy`](crate::ClusterPolicy). Rivals that decide
-//! per model need no object of their own: they are [`Policy`](crate::Policy) values.
+//! Each decides for a whole cluster and implements [`ClusterPolicy`](crate::ClusterPolicy). Rivals that decide per
+//! model need no object of their own: they are [`Policy`](crate::Policy) values.
 
 mod clockwork;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Nexus: a fixed packing of models on GPUs, and frontends that know nothing of each other.
+//! Nexus: a fixed packing of models onto GPUs, and uncoordinated frontends.
 
 use symphony_types::{DropReason, Nanos, Time};
 
@@ -11,15 +11,15 @@ use crate::MinTree;
 use crate::actions::Request;
 use crate::cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy};
 
-/// Turns a frontend may already have taken when the run begins.
+/// The most round-robin turns that a frontend may have taken before the run starts.
 const PHASES: usize = 64;
 
-/// What belongs to the deployment.
+/// Parameters of the deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NexusSettings {
-    /// Frontends; each request comes to one of them by chance.
+    /// Number of frontends; each request arrives at a random one.
     pub frontends: u32,
-    /// Of that chance, and of where the frontends' turns begin.
+    /// Seed of that choice and of the frontends' initial turns.
     pub seed: u64,
 }
 
@@ -42,43 +42,43 @@ struct Place {
 struct Node {
     gpu: usize,
     places: Vec<Place>,
-    /// Whose turn it is.
+    /// The session whose turn is next.
     next: usize,
-    /// How long before its GPU is free it must decide.
+    /// How long before its GPU becomes free the node must decide.
     lead: Nanos,
 }
 
-/// Optimises the number of GPUs for steady rates that are known, at the cost of bursts, which meet a fixed share of the
-/// GPUs, and of batches that uncoordinated frontends keep at half of the SLO.
+/// Optimises the number of GPUs for steady, known rates, at the cost of bursts, which meet a fixed share of the GPUs,
+/// and of batches that uncoordinated frontends limit to half of the SLO.
 ///
 /// From *Nexus: a GPU cluster engine for accelerating DNN-based video analysis* (SOSP 2019; seed 002): squishy bin
-/// packing ([`squishy_bin_packing`](super::squishy_bin_packing)) of the rates it is given, multiplied by the largest
-/// factor that fits the GPUs; frontends that go round the replicas of a model, each for itself; GPUs that go round
-/// their models without pausing, and drop early: of the next b requests, heads that could not ride in a batch of all of
-/// them. A GPU that comes or goes makes a new packing. The rates are the true ones, so nothing is lost by estimating;
-/// epochs never change them.
+/// packing ([`squishy_bin_packing`](super::squishy_bin_packing)) of the given rates, multiplied by the largest factor
+/// that fits the GPUs. Each frontend sends to the replicas of a model in its own round robin. GPUs go through their
+/// models without pausing and drop early: of the next b requests, heads that do not fit into a batch of all b. A GPU
+/// that is added or lost causes a new packing. The rates are the true ones, so nothing is lost by estimation; epochs
+/// never change them.
 #[derive(Clone, Debug)]
 pub struct Nexus {
     cluster: Cluster,
     gpus: GpuBook,
     nodes: Vec<Node>,
-    /// By GPU: its node.
+    /// The node of each GPU.
     node_of: Vec<Option<usize>>,
-    /// By model: node and place of each replica.
+    /// Node and place of each replica, by model.
     replicas: Vec<Vec<(usize, usize)>>,
-    /// By frontend and model.
+    /// Round-robin state, by frontend and model.
     turns: Vec<Vec<RoundRobin>>,
     frontends: usize,
     mixer: Mixer,
     must_pack: bool,
-    /// By GPU: when it must decide what comes next. Empty without delays: then the end of a batch says so.
+    /// When each GPU must decide its next batch. Empty without delays: then the end of a batch triggers the decision.
     ask: MinTree,
     waiting: usize,
     wake_at: Time,
 }
 
 impl Nexus {
-    /// For these models; GPUs come later.
+    /// For these models; GPUs are added later.
     #[must_use]
     pub fn new(cluster: Cluster, settings: NexusSettings) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl Nexus {
         }
     }
 
-    /// Packs the models onto the GPUs at hand; what waits finds its new place.
+    /// Packs the models onto the present GPUs and reassigns the waiting requests.
     fn pack(&mut self, now: Time, out: &mut ClusterActions) {
         self.must_pack = false;
         let mut homeless = Vec::new();
@@ -127,7 +127,7 @@ impl Nexus {
         }
         self.replicas = vec![Vec::new(); sessions.len()];
         let mut weights = vec![Vec::new(); sessions.len()];
-        // More nodes than GPUs, which only a crowd of trickles makes, share them.
+        // If there are more nodes than GPUs, which happens only with many models of tiny rates, they share GPUs.
         for (index, packed) in packing.iter().enumerate() {
             for session in &packed.sessions {
                 let node = index % gpus.len();
@@ -136,7 +136,7 @@ impl Nexus {
             }
         }
         for (model, weights) in weights.iter_mut().enumerate() {
-            // Nothing was expected of it; it may come all the same.
+            // The model's expected rate is zero, but requests may come nevertheless.
             if weights.is_empty() && !gpus.is_empty() {
                 self.settle(model, model % gpus.len(), 1);
                 weights.push(1.0);
@@ -182,7 +182,7 @@ impl Nexus {
         }
     }
 
-    /// Runs the batch of the next model that has one.
+    /// Runs the batch of the next model with requests.
     fn run_next(&mut self, now: Time, gpu: usize, out: &mut ClusterActions) {
         let Some(index) = self.node_of.get(gpu).copied().flatten() else { return };
         let vacancy = self.gpus.vacancy(gpu);
@@ -212,7 +212,7 @@ impl Nexus {
             && at <= now.as_nanos()
         {
             self.ask.set(gpu, MinTree::EMPTY);
-            // Two plans at most, and none behind one that is late.
+            // At most two plans per GPU, and none behind a late one.
             if self.gpus.plans(gpu) == 1 && self.gpus.vacancy(gpu).free_at >= now {
                 self.run_next(now, gpu, out);
             }
@@ -220,11 +220,11 @@ impl Nexus {
     }
 }
 
-/// Drops heads that could not ride in a batch of the window (seed 002, section 6.3), and returns the requests of the
+/// Drops heads that do not fit into a batch of the window (seed 002, section 6.3), and returns the requests of the
 /// batch.
 fn drop_early(cluster: &Cluster, now: Time, gpu_free: Time, place: &mut Place, out: &mut ClusterActions) -> usize {
     while let Some(head) = place.queue.head() {
-        // A request larger than the window is a window of its own.
+        // A request larger than the window is a window by itself.
         let window = place.batch.max(head.request.items);
         let (requests, items) = place.queue.take(0, window);
         if head.must_end_by >= cluster.finish(place.model, now, gpu_free, items.max(head.request.items)) {
@@ -256,7 +256,7 @@ impl ClusterPolicy for Nexus {
                 if (gpu.get() as usize) < self.gpus.len() {
                     self.ask.set(gpu.get() as usize, MinTree::EMPTY);
                 }
-                // At once: what waited there must find another place.
+                // At once: the requests that waited there need another replica.
                 self.pack(now, out);
             }
             ClusterInput::Done { gpu, .. } if self.gpus.is_up(gpu.get() as usize) => {

@@ -1,6 +1,6 @@
-//! A frontend's turns: whose replica gets the next request.
+//! A frontend's round robin: which replica gets the next request.
 
-/// A small generator for choices that must differ and be repeatable (splitmix64: a counter and a mix).
+/// A small generator for repeatable random choices (splitmix64: a counter and a mix).
 #[derive(Clone, Debug)]
 pub(super) struct Mixer(u64);
 
@@ -9,7 +9,7 @@ impl Mixer {
         Self(seed)
     }
 
-    /// A number in `0..below`, zero if that is empty.
+    /// A number in `0..below`; zero if that is empty.
     pub(super) fn below(&mut self, below: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -20,7 +20,8 @@ impl Mixer {
     }
 }
 
-/// Smooth weighted round robin: each turn everyone gains their weight, the richest is chosen and pays the sum of all.
+/// Smooth weighted round robin: each turn adds every replica's weight to its credit, and the chosen one, with the
+/// largest credit, pays the sum of all weights.
 #[derive(Clone, Debug)]
 pub(super) struct RoundRobin {
     weights: Vec<f64>,
@@ -34,7 +35,7 @@ impl RoundRobin {
         Self { weights, credits, sum }
     }
 
-    /// Whose turn it is; zero if there is nobody.
+    /// The index of the next replica; zero if there is none.
     pub(super) fn turn(&mut self) -> usize {
         let mut richest = 0;
         for place in 0..self.weights.len() {

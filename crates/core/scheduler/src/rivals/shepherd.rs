@@ -1,4 +1,4 @@
-//! Shepherd's online scheduler: the largest batch wins, even against one that runs.
+//! Shepherd's online scheduler: the largest batch wins and may preempt a running one.
 
 use std::collections::VecDeque;
 
@@ -10,15 +10,15 @@ use super::gpu_book::GpuBook;
 use crate::MinTree;
 use crate::cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy};
 
-/// What its authors left to the operator.
+/// Parameters that Shepherd leaves to the operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ShepherdSettings {
-    /// A batch must be this many times larger than the one that runs to take its GPU. The paper calls it λ.
+    /// A batch preempts a running one if it is this many times larger. The paper calls the factor λ.
     pub preempt_factor: f64,
 }
 
 impl ShepherdSettings {
-    /// Three times.
+    /// λ = 3.
     pub const DEFAULT: Self = Self { preempt_factor: 3.0 };
 }
 
@@ -28,25 +28,25 @@ impl Default for ShepherdSettings {
     }
 }
 
-/// A batch on a GPU, or on its way there.
+/// A batch that runs on a GPU or is on its way there.
 #[derive(Clone, Debug, Default)]
 struct Running {
     model: usize,
     items: u32,
     start: Time,
-    /// Kept until the batch has ended: it may be preempted. Empty if nothing runs.
+    /// Kept until the batch has ended, since it may be preempted. Empty if nothing runs.
     requests: Vec<Waiting>,
 }
 
-/// Optimises a guaranteed share of the best possible goodput under arbitrary arrivals, at the cost of the GPU time that
-/// preempted batches have spent, and of models whose batches are small.
+/// Optimises a guaranteed share of the best possible goodput under arbitrary arrivals, at the cost of GPU time spent on
+/// preempted batches and of models with small batches.
 ///
 /// From *SHEPHERD: Serving DNNs in the Wild* (NSDI 2023), Flex. A GPU that has ended a batch takes the largest feasible
-/// one of all models. A request that arrives makes its model ask each GPU in turn: an idle one takes the model's batch,
-/// a busy one if that is λ times larger than what it runs, which starts over later. Assumptions where the published
-/// pseudo-code is silent or in doubt: feasible means that *all* requests of a batch end in time, so a batch is the
-/// longest such prefix by deadline; of equally large batches the most urgent goes first; the planner's groups are one
-/// group, the cluster.
+/// batch of all models. After an arrival the request's model tries each GPU in turn: an idle one takes the model's
+/// batch; a busy one takes it if it is λ times larger than the running batch, which starts over later. Assumptions
+/// where the published pseudo-code is silent or ambiguous: feasible means that *all* requests of a batch end in time,
+/// so a batch is the longest such prefix by deadline; among equally large batches the most urgent goes first; the
+/// planner's groups are one group, the cluster.
 #[derive(Clone, Debug)]
 pub struct Shepherd {
     cluster: Cluster,
@@ -54,19 +54,19 @@ pub struct Shepherd {
     queues: Vec<DeadlineQueue>,
     gpus: GpuBook,
     running: Vec<Running>,
-    /// By GPU: when it is told what comes next, so that it arrives in time. Empty without a control delay: then the end
-    /// of a batch says so.
+    /// When each GPU is sent its next batch, so that it arrives in time. Empty without a control delay: then the end of
+    /// a batch triggers the decision.
     ask: MinTree,
-    /// By model: when the head of its queue is out of reach.
+    /// Per model: when the head of its queue becomes unreachable.
     expiry: MinTree,
     waiting: usize,
     wake_at: Time,
-    /// Models with new requests; only used within a step.
+    /// Models with new requests; used only within a step.
     arrived: VecDeque<usize>,
 }
 
 impl Shepherd {
-    /// For these models; GPUs come later. A factor below one counts as one: a smaller batch never preempts.
+    /// For these models; GPUs are added later. A factor below one counts as one: a smaller batch never preempts.
     #[must_use]
     pub fn new(cluster: Cluster, settings: ShepherdSettings) -> Self {
         let models = cluster.models.len();
@@ -101,7 +101,8 @@ impl Shepherd {
         self.expiry.set(model, at.as_nanos());
     }
 
-    /// Requests and items of the longest prefix of the queue that all end in time on a GPU that is free at `gpu_free`.
+    /// Requests and items of the longest prefix of the queue whose requests all end in time on a GPU that is free at
+    /// `gpu_free`.
     fn feasible(&self, now: Time, model: usize, gpu_free: Time) -> (usize, u32) {
         let queue = &self.queues[model];
         let Some(head) = queue.head() else { return (0, 0) };
@@ -109,7 +110,7 @@ impl Shepherd {
         queue.take(0, batch)
     }
 
-    /// The GPU is free or soon will be: the largest batch of all models.
+    /// The GPU is or soon becomes free: sends it the largest batch of all models.
     fn feed(&mut self, now: Time, gpu: usize, out: &mut ClusterActions) {
         let gpu_free = self.gpus.vacancy(gpu).free_at;
         let mut best: Option<(u32, Time, usize, usize)> = None;
@@ -164,11 +165,11 @@ impl Shepherd {
 
     fn is_preempted_by(&self, now: Time, gpu: usize, model: usize) -> bool {
         let running = &self.running[gpu];
-        // What has not begun, or has been told its successor, is left alone.
+        // A GPU whose batch has not started, or whose next batch is already sent, is not preempted.
         if running.requests.is_empty() || running.start > now || self.gpus.plans(gpu) != 1 {
             return false;
         }
-        // Larger in any case: equal batches would take turns for ever.
+        // Strictly larger: equal batches would preempt each other for ever.
         let needed = (self.preempt_factor * f64::from(running.items)).max(f64::from(running.items) + 1.0);
         let queue = &self.queues[model];
         let Some(head) = queue.head() else { return false };
@@ -198,7 +199,7 @@ impl Shepherd {
         if requests > 0 {
             self.execute(now, gpu, model, requests, out);
         }
-        // Those that were preempted count as new, unless it is too late for them.
+        // Preempted requests count as new unless they can no longer be met.
         self.watch(before);
         self.drop_expired(now, out);
         if !self.arrived.contains(&before) {
@@ -217,7 +218,7 @@ impl Shepherd {
             && at <= now.as_nanos()
         {
             self.ask.set(gpu, MinTree::EMPTY);
-            // Two plans at most, and none behind one that is late.
+            // At most two plans per GPU, and none behind a late one.
             if self.gpus.plans(gpu) == 1 && self.gpus.vacancy(gpu).free_at >= now {
                 self.feed(now, gpu, out);
             }

@@ -1,10 +1,10 @@
-//! Squishy bin packing: which models share a GPU, in which duty cycle, with which batch sizes.
+//! Squishy bin packing: which models share a GPU, with which duty cycle and batch sizes.
 
 use symphony_types::{LatencyProfile, Nanos};
 
-/// Halvings of the bracket around the best factor: far below anything that a batch size notices.
+/// Bisection steps for the best factor: the remaining error is far too small to change a batch size.
 const HALVINGS: u32 = 40;
-/// A product that should be a whole number may miss it by this much.
+/// Rounding error that is tolerated in a product that should be an integer.
 const ROUNDING: f64 = 1e-9;
 
 /// A stream of requests for one model under one SLO.
@@ -12,31 +12,31 @@ const ROUNDING: f64 = 1e-9;
 pub struct Session<'a> {
     /// ℓ(b).
     pub profile: &'a LatencyProfile,
-    /// L: from arrival to answer.
+    /// L: the SLO, from arrival to answer.
     pub slo: Nanos,
     /// R: items per second.
     pub rate_per_second: f64,
 }
 
-/// A session's part of a node.
+/// A session's share of a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PackedSession {
-    /// Its position among the sessions.
+    /// Index of the session.
     pub session: usize,
-    /// Items of its batch in each duty cycle.
+    /// Its batch size in each duty cycle.
     pub batch: u32,
-    /// Items per second that it sends here.
+    /// The rate that it sends here, in items per second.
     pub rate_per_second: f64,
 }
 
 /// A GPU that runs one batch of each of its sessions in turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PackedNode {
-    /// The time in which each session has its turn.
+    /// The duty cycle: the period in which each session runs once.
     pub duty: Nanos,
     /// The sessions.
     pub sessions: Vec<PackedSession>,
-    /// The share of the duty cycle in which it executes.
+    /// Occupancy: the share of the duty cycle with execution.
     pub occupancy: f64,
 }
 
@@ -50,10 +50,10 @@ struct Residue {
 /// Algorithm 1 of Nexus (seed 002, section 6.1): `ScheduleSaturate`, then `ScheduleResidue`. Sessions without a rate
 /// get no place.
 ///
-/// The paper lets a merged session have a batch of d·r items, whole or not. A GPU runs whole batches: they are rounded
-/// up, and a merge that would break an SLO by that is refused. A session that cannot gather even one item in time (its
-/// gap is longer than the SLO allows) has batches of one in the longest duty cycle, L − ℓ(1). One that 2·ℓ(1) ≤ L
-/// forbids a GPU of its own gets GPUs that run single items.
+/// In the paper a merged session has a batch of d·r items, possibly fractional. A GPU runs whole batches, so they are
+/// rounded up, and a merge that would then break an SLO is refused. A session that cannot gather even one item in time
+/// (its gap is longer than the SLO allows) runs single items in the longest duty cycle, L − ℓ(1). A session with
+/// L < 2·ℓ(1), for which the paper's condition on whole GPUs fails, gets GPUs that run single items.
 #[must_use]
 pub fn squishy_bin_packing(sessions: &[Session<'_>]) -> Vec<PackedNode> {
     let mut nodes = Vec::new();
@@ -67,7 +67,7 @@ pub fn squishy_bin_packing(sessions: &[Session<'_>]) -> Vec<PackedNode> {
     nodes
 }
 
-/// Whole GPUs for a session, and what is left of it.
+/// Whole GPUs for a session, and its residual load.
 fn saturate(index: usize, session: &Session<'_>, nodes: &mut Vec<PackedNode>) -> Option<Residue> {
     let profile = session.profile;
     let batch = largest_batch(profile, |batch| profile.latency(batch).saturating_mul(2) <= session.slo).max(1);
@@ -92,7 +92,7 @@ fn saturate(index: usize, session: &Session<'_>, nodes: &mut Vec<PackedNode>) ->
     Some(Residue { packed, duty, occupancy: share(profile.latency(batch), duty) })
 }
 
-/// The largest batch that fits, zero if none does. What fits must be a beginning of 1, 2, …
+/// The largest batch that fits, zero if none does. `fits` must hold for a prefix of 1, 2, …
 fn largest_batch(profile: &LatencyProfile, fits: impl Fn(u32) -> bool) -> u32 {
     let (mut low, mut high) = (0, profile.batch_max() + 1);
     while high - low > 1 {
@@ -106,7 +106,7 @@ fn share(busy: Nanos, duty: Nanos) -> f64 {
     busy.as_secs_f64() / duty.as_secs_f64().max(ROUNDING)
 }
 
-/// Best fit, the most demanding residue first.
+/// Best fit, largest occupancy first.
 fn pack_residues(sessions: &[Session<'_>], mut residues: Vec<Residue>) -> Vec<PackedNode> {
     residues.sort_by(|a, b| b.occupancy.total_cmp(&a.occupancy));
     let mut nodes: Vec<PackedNode> = Vec::new();
@@ -130,7 +130,8 @@ fn pack_residues(sessions: &[Session<'_>], mut residues: Vec<Residue>) -> Vec<Pa
     nodes
 }
 
-/// The node with one more session, in the shorter of both duty cycles; none if it does not fit (Figure 7 of the paper).
+/// The node with an additional session, in the shorter of both duty cycles; `None` if it does not fit (Figure 7 of the
+/// paper).
 fn merge(sessions: &[Session<'_>], node: &PackedNode, residue: &Residue) -> Option<PackedNode> {
     let duty = node.duty.min(residue.duty);
     let mut busy = Nanos::ZERO;
@@ -149,9 +150,9 @@ fn merge(sessions: &[Session<'_>], node: &PackedNode, residue: &Residue) -> Opti
     Some(PackedNode { duty, sessions: merged, occupancy: share(busy, duty) })
 }
 
-/// The packing for exactly as many GPUs as there are: the rates are multiplied by the largest factor whose packing
-/// fits, and GPUs that are left over share the load of the fullest, one after the other. If not even a trickle of each
-/// session fits, the packing has more nodes than asked for.
+/// The packing for exactly the given number of GPUs: the rates are multiplied by the largest factor whose packing fits,
+/// and each GPU left over takes half of the fullest one's load, one after the other. If even the smallest factor does
+/// not fit, the packing has more nodes than GPUs.
 #[must_use]
 pub fn fit_nodes(sessions: &[Session<'_>], nodes: usize) -> Vec<PackedNode> {
     let scaled = |factor: f64| {
@@ -162,7 +163,7 @@ pub fn fit_nodes(sessions: &[Session<'_>], nodes: usize) -> Vec<PackedNode> {
     if sessions.iter().all(|session| session.rate_per_second <= 0.0) {
         return Vec::new();
     }
-    // Where one GPU each would do nothing else, the packing is far too large.
+    // An upper bound: if one GPU each would do nothing else, the packing is far too large.
     let most = |session: &Session<'_>| session.rate_per_second * session.profile.latency(1).as_secs_f64();
     let alone: f64 = sessions.iter().map(most).sum();
     let (mut fits, mut too_much) = (0.0, 2.0 * nodes as f64 / alone.max(ROUNDING) * batching_gain(sessions));
@@ -192,7 +193,7 @@ pub fn fit_nodes(sessions: &[Session<'_>], nodes: usize) -> Vec<PackedNode> {
     packing
 }
 
-/// How many times faster the largest batches are than single items, for the session that gains most.
+/// The largest throughput gain of batching over single items among the sessions.
 fn batching_gain(sessions: &[Session<'_>]) -> f64 {
     let gain = |session: &Session<'_>| {
         let largest = session.profile.batch_max();

@@ -1,5 +1,5 @@
-//! A link: one connection between two processes, and frames of one message type each way. What carries the frames is the connection
-//! itself at first, and later shared memory or RDMA if the two agree on that ([`crate::carrying`]).
+//! A link: one connection between two processes, and frames of one message type each way. What carries the frames is
+//! the connection itself at first, and later shared memory or RDMA if the two agree on that ([`crate::carrying`]).
 //!
 //! Writing never waits: frames go into a bounded queue, and a task of the link's own writes everything that has
 //! gathered with one system call (coalescing). A full queue means that the peer has stopped reading; the sender is told
@@ -111,7 +111,8 @@ impl<M: Message + Send + 'static> LinkSender<M> {
         })
     }
 
-    /// Ends the link for all of its senders: what waits is written, the peer sees the end, further messages are refused.
+    /// Ends the link for all of its senders: what waits is written, the peer sees the end, further messages are
+    /// refused.
     pub fn close(&self) {
         self.close.notify_one();
     }

@@ -17,21 +17,23 @@ use crate::carrying::{Carrying, End, TURNS_MAX};
 /// How long a connection may take to be made.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How long two processes may take to agree on what carries their link where TCP may not, once they are connected: four handovers of shared
-/// memory, or twice the time in which RDMA has to answer.
+/// How long two processes may take to agree on what carries their link where TCP may not, once they are connected: four
+/// handovers of shared memory, or twice the time in which RDMA has to answer.
 const AGREED_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long whoever accepted a link waits for the first message, which says who it is. It comes after the two have agreed.
+/// How long whoever accepted a link waits for the first message, which says who it is. It comes after the two have
+/// agreed.
 pub const HELLO_WITHIN: Duration = Duration::from_secs(2);
 const _: () = assert!(HELLO_WITHIN.as_nanos() > AGREED_WITHIN.as_nanos());
 
-/// Questions and answers about a link that may wait for its writer; an end that asks waits for the answer before it asks again.
+/// Questions and answers about a link that may wait for its writer; an end that asks waits for the answer before it
+/// asks again.
 const ECHOES_MAX: usize = 8;
 
 /// Where frames come from.
 pub(crate) trait Inbound: AsyncRead + Send + Sync + Unpin + std::fmt::Debug {
-    /// The connection beside says that the other end is gone, and everything that came was read. Of what is not told by the system that its
-    /// other end is gone this is the end.
+    /// The connection beside says that the other end is gone, and everything that came was read. Of what is not told by
+    /// the system that its other end is gone this is the end.
     fn gone(&mut self) {}
 }
 
@@ -52,11 +54,12 @@ impl<T: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> Outbound for T {}
 /// The two directions of whatever carries frames.
 pub(crate) type Streams = (Box<dyn Inbound>, Box<dyn Outbound>);
 
-/// Opens a link to `addr` (`host:port`), where `expected` must answer. Once it is in use it goes on through shared memory or over RDMA if
-/// the two have that and want to; where that is required, it does before its first message.
+/// Opens a link to `addr` (`host:port`), where `expected` must answer. Once it is in use it goes on through shared
+/// memory or over RDMA if the two have that and want to; where that is required, it does before its first message.
 ///
 /// # Errors
-/// If no connection is made within [`CONNECT_TIMEOUT`], somebody else answers, or another way than TCP is required and not had.
+/// If no connection is made within [`CONNECT_TIMEOUT`], somebody else answers, or another way than TCP is required and
+/// not had.
 pub async fn connect_link<Out, In>(
     net: &Net,
     addr: &str,
@@ -83,7 +86,8 @@ where
     if end == End::AsksFirst {
         let agreed = tokio::time::timeout(AGREED_WITHIN, receiver.leaves_tcp()).await;
         if let Err(error) = agreed.unwrap_or_else(|_| Err(receiver.only_tcp("it took too long"))) {
-            // The next link finds out whether the peer still refuses TCP. Otherwise the two would never speak again once that has changed.
+            // The next link finds out whether the peer still refuses TCP. Otherwise the two would never speak again
+            // once that has changed.
             carriers.may_take_tcp(&receiver.peer().to_string());
             return Err(error);
         }
@@ -145,7 +149,8 @@ where
     link_with((Box::new(read), Box::new(write)), info, carriers, end)
 }
 
-/// Makes a link of two directions to a peer that is known otherwise; nothing else ever carries it. Must be called inside a tokio runtime.
+/// Makes a link of two directions to a peer that is known otherwise; nothing else ever carries it. Must be called
+/// inside a tokio runtime.
 pub(crate) fn link_over_streams<Out, In>(streams: Streams, info: PeerInfo) -> (LinkSender<Out>, LinkReceiver<In>)
 where
     Out: Message + Send + 'static,

@@ -229,7 +229,8 @@ impl<M: Message> LinkReceiver<M> {
                 watch.answered(Instant::now().into_std(), number);
                 tell(told, watch.movement());
                 self.rest.on.store(watch.rests(), Ordering::SeqCst);
-                // One that was written meanwhile found nobody at rest, and so did who had heard of the answer and wants another.
+                // One that was written meanwhile found nobody at rest, and so did who had heard of the answer and wants
+                // another.
                 if self.rest.written.load(Ordering::SeqCst) || self.rest.asked.load(Ordering::SeqCst) {
                     self.stir();
                 }

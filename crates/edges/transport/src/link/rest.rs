@@ -7,8 +7,8 @@ use tokio::sync::Notify;
 
 /// Whether a link that is watched rests: then the next message that is written makes the receiving end ask soon.
 ///
-/// Each end writes its own word before it looks at the other one's, all in one order: of a message that is written while an answer
-/// comes at least one of them knows.
+/// Each end writes its own word before it looks at the other one's, all in one order: of a message that is written
+/// while an answer comes at least one of them knows.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
     /// A message was written since the last answer.

@@ -96,8 +96,8 @@ pub fn can_use_rdma(config: &PayloadsConfig) -> Result<(), SharingError> {
 }
 
 impl SharedInputs {
-    /// Memory of `bytes` bytes for the inputs of at most `in_flight_max` requests at a time, handed out until `ended`. Must be
-    /// called inside a tokio runtime. With `required`, backends that do not share are turned away.
+    /// Memory of `bytes` bytes for the inputs of at most `in_flight_max` requests at a time, handed out until `ended`.
+    /// Must be called inside a tokio runtime. With `required`, backends that do not share are turned away.
     ///
     /// # Errors
     /// If the system has no such memory, or no socket for it.
@@ -117,8 +117,8 @@ impl SharedInputs {
         Ok(inputs)
     }
 
-    /// The same for backends that read by RDMA, through that device or the first with an active port. All of the memory stays in
-    /// memory. Must be called inside a tokio runtime.
+    /// The same for backends that read by RDMA, through that device or the first with an active port. All of the memory
+    /// stays in memory. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// If there is no such device, the memory may not stay there, or this program was built without RDMA.
@@ -145,7 +145,8 @@ impl SharedInputs {
         Reading(Arc::clone(self))
     }
 
-    /// Puts an input there until the returned value is dropped. None if nobody would read it there, or it finds no place.
+    /// Puts an input there until the returned value is dropped. None if nobody would read it there, or it finds no
+    /// place.
     #[must_use = "dropped, the input is gone again"]
     pub fn put(&self, sequence: u64, input: &[u8]) -> Option<Placed> {
         if self.readers() == 0 { None } else { self.pool.put(sequence, input) }
@@ -222,7 +223,8 @@ async fn accept(inputs: Arc<SharedInputs>, listener: UnixListener) {
         tokio::spawn(async move {
             match tokio::time::timeout(HANDOVER_TIMEOUT, inputs.hand_over(&stream)).await {
                 Ok(Ok(())) => {}
-                // Any user of the host may call, and as often as it likes. A backend that is turned away says so itself.
+                // Any user of the host may call, and as often as it likes. A backend that is turned away says so
+                // itself.
                 Ok(Err(reason)) => tracing::debug!(%reason, "shared memory not handed over"),
                 Err(_) => tracing::debug!("shared memory not handed over: the caller is too slow"),
             }

@@ -194,8 +194,8 @@ linked! {
     SharedMemory: SharedMemory, true;
 }
 
-// Needs a device: `make test-rdma` has one. That is software on an emulated processor, where 80 MB take longer than a read may; what
-// is asked for is asked for in several frames all the same.
+// Needs a device: `make test-rdma` has one. That is software on an emulated processor, where 80 MB take longer than a
+// read may; what is asked for is asked for in several frames all the same.
 #[cfg(feature = "rdma")]
 linked! {
     Rdma: Rdma, true, large 256 << 10;

@@ -1,5 +1,5 @@
-//! What carries a link where there is a fabric beside shared memory: who prefers what, what becomes of a link where it cannot be had, and of
-//! who breaks the rules.
+//! What carries a link where there is a fabric beside shared memory: who prefers what, what becomes of a link where it
+//! cannot be had, and of who breaks the rules.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,8 @@ fn wish(required: bool) -> CarrierWish {
     CarrierWish { expected: required, required }
 }
 
-/// Uses a link for longer than it takes to change over. Says what carried it in the end, at both ends; every message arrives.
+/// Uses a link for longer than it takes to change over. Says what carried it in the end, at both ends; every message
+/// arrives.
 async fn used(dials: Carriers, accepts: Carriers, secured: bool) -> [Carrier; 2] {
     let mut scene = Scene::with(secured, dials, accepts).await;
     let connection = async { scene.incoming.next().await.unwrap() };

@@ -54,7 +54,8 @@ async fn told() {
     tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()).unwrap()).await.unwrap();
 }
 
-/// Accepts links, each of which answers every message; one that is deaf receives nothing between the tenth and the word to go on.
+/// Accepts links, each of which answers every message; one that is deaf receives nothing between the tenth and the word
+/// to go on.
 async fn serve(mode: &str, pki: &Path) {
     let carriers = if mode == "without" { Carriers::default() } else { carriers(false) };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! What a queue aims at: batch sizes by rate and profile, and how much of the time it leaves to delays.
+//! Targets of a queue: batch sizes from rate and profile, and the time reserved for delays.
 
 use symphony_types::{GpuClass, GpuClasses, LatencyProfile, Nanos};
 
@@ -10,17 +10,17 @@ use crate::queue::class_windows::ClassWindows;
 use crate::queue::target_batch::target_batch_of;
 use crate::{DataDelay, DelaySource, DropRule};
 
-/// Late starts and overruns together take at most this part of a model's SLO: one in four. However bad the machine is,
-/// most of the budget stays for batching.
+/// Start lateness and overrun together take at most this share of a model's SLO: one in four. However bad the machine
+/// is, most of the budget remains for batching.
 const LATENESS_SHARE_MAX: u64 = 4;
 
-/// What is measured, of late plans and of inputs, takes at most this part each of what the fastest GPUs leave of a
-/// model's SLO with one item: one in two.
+/// Measured lateness and measured input delay each take at most this share of SLO − ℓ(1) on the fastest class: one in
+/// two.
 const SPARE_SHARE: u64 = 2;
 
 impl ModelQueue {
-    /// Says or corrects the profile on a class of GPUs. No decision follows:
-    /// [`ModelInput::Classes`](crate::ModelInput::Classes) says whether there are such GPUs.
+    /// Sets the profile of a GPU class. It triggers no decision: [`ModelInput::Classes`](crate::ModelInput::Classes)
+    /// tells which classes exist.
     pub fn set_profile(&mut self, class: GpuClass, profile: LatencyProfile) {
         let at = self.windows.position(class);
         if let Some(at) = at {
@@ -33,29 +33,26 @@ impl ModelQueue {
         }
     }
 
-    /// Says or corrects how long inputs take. What is decided next is decided by it: a host lets
-    /// [`ModelInput::Wake`](crate::ModelInput::Wake) follow, so that what is offered is no longer by the word of
-    /// before.
+    /// Sets the input delay for later decisions. The host should follow it with
+    /// [`ModelInput::Wake`](crate::ModelInput::Wake), so that the present offer is renewed as well.
     pub fn set_data_delay(&mut self, data: DataDelay) {
         self.said = data;
         self.aim();
     }
 
-    /// Notes how a plan went. True if what is planned for has changed.
+    /// Records the measurements of a plan. Returns whether the planned lateness has changed.
     pub(super) fn learn(&mut self, start_late: Nanos, latency: Nanos, predicted: Nanos) -> bool {
-        // Early execution does not make up for a late start: the next plan on the GPU has its own start.
+        // Fast execution does not make up for a late start: the next plan on the GPU has its own start.
         self.lateness.note(start_late, latency - predicted, predicted) && self.expect_lateness()
     }
 
-    /// Plans for late starts and long executions, as often as there lately were (DESIGN section 6: measured quantiles);
-    /// while this model has had few, for executions as long as those of all models. True if what is planned for has
-    /// changed.
+    /// Plans for the recent quantiles of start lateness and overrun (DESIGN section 6); the overrun is that of all
+    /// models while this one has few plans. Returns whether the planned lateness has changed.
     pub(super) fn expect_lateness(&mut self) -> bool {
         let reply = self.config.delays.reply - self.start_late;
         let fastest = self.windows.iter().map(|window| window.profile.latency(1)).min().unwrap_or(Nanos::ZERO);
         let spare = self.config.slo - self.config.delays.control - reply - fastest;
-        // What was measured must not make every request hopeless: no plan would run any more, and nothing say
-        // otherwise.
+        // Measurements must not make every request unreachable: then no plan would run, and nothing could correct them.
         let most = Nanos::new((self.config.slo.get() / LATENESS_SHARE_MAX).min(spare.get() / SPARE_SHARE));
         let start_late = self.lateness.start_late().min(most);
         let overrun = if self.rules.overrun { self.lateness.overrun(self.usual_overrun) } else { Overrun::NONE };
@@ -77,10 +74,10 @@ impl ModelQueue {
         true
     }
 
-    /// Serves with GPUs of these classes, as far as it has profiles for them; as before if it has none.
+    /// Uses these GPU classes, as far as they have profiles; if none has, the classes stay as they are.
     pub(super) fn follow_classes(&mut self, classes: GpuClasses, out: &mut ModelActions) {
         let items = self.queue.iter().map(|queued| u64::from(queued.request.items)).sum();
-        // What was offered to GPUs that are gone is withdrawn.
+        // Withdraws the offers to classes that are gone.
         for gone in self.windows.follow(classes, &self.config.profiles, items) {
             out.list.push(ModelAction::Offer { answered: self.answered, class: gone.class, candidate: None });
         }
@@ -89,13 +86,13 @@ impl ModelQueue {
         self.aim();
     }
 
-    /// Whether more is asked than the GPUs can do, and has been for so long that it will not pass by itself.
+    /// Whether the load exceeds the GPUs and has done so for too long to pass by itself.
     pub(super) fn overload_lasts(&self) -> bool {
         self.shedding.as_ref().is_some_and(Shedding::overload_lasts)
     }
 
-    /// What was measured must not make every request hopeless: without plans nothing would be read, and nothing
-    /// measured that could say otherwise.
+    /// Measurements must not make every request unreachable: without plans no inputs would be read, and nothing could
+    /// correct them.
     pub(super) fn bound_inputs(&mut self) {
         let (delays, fastest) = (&mut self.config.delays, self.windows.iter().map(|window| window.takes(1)).min());
         let spare = self.config.slo - delays.control - delays.reply - fastest.unwrap_or(Nanos::ZERO);
@@ -113,15 +110,15 @@ impl ModelQueue {
         let budget = |within: Nanos| within - delays.reply - delays.control;
         let longest = self.patience.look().max(slo);
         let joining = self.request_items.look();
-        // What a larger batch would have given up, another one gives up a moment later: nothing is spared by smaller
-        // ones.
+        // The requests given up for a larger batch would be given up a moment later otherwise: smaller batches save
+        // none.
         let overload_lasts = self.overload_lasts();
         let adaptive = self.gaps.is_some();
         if let Some(gaps) = &mut self.gaps {
             gaps.learn();
         }
         for window in self.windows.iter_mut() {
-            // GPUs too slow for the SLO serve those that can wait longer, if there are any.
+            // GPUs that are too slow for the SLO serve requests with later deadlines, if any.
             let within = if window.takes(1) <= budget(slo) { slo } else { longest };
             let rate = self.rate.per_second();
             let batch_max = window.profile.batch_max();
@@ -143,7 +140,7 @@ impl ModelQueue {
     }
 }
 
-/// What an item takes of a GPU, in batches of the target size, on the class that is fastest at it.
+/// The GPU time of an item in target batches, on the class where it is shortest.
 pub(super) fn item_time(windows: &ClassWindows) -> Nanos {
     let times =
         windows.iter().map(|window| window.profile.latency(window.target).get() / u64::from(window.target.max(1)));

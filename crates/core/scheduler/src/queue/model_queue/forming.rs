@@ -1,4 +1,4 @@
-//! The batch that a queue would make now, and what it offers of it.
+//! Forms the batch that a queue would run now, and offers it.
 
 use symphony_types::{GpuClass, GpuId, Nanos, Time};
 
@@ -9,16 +9,16 @@ use crate::queue::class_window::ClassWindow;
 use crate::why::{GrantWhy, PlanWhy};
 use crate::{BatchLimit, DropRule, Policy, Trigger};
 
-/// This part of the GPUs may be taken at once, whatever the pace: one in eight. With a quarter eight InceptionV3 on
-/// eight GPUs lose five percent in bursts; with none a request that follows another at low load waits although all GPUs
-/// are idle.
+/// The share of the GPUs that may be taken at once, whatever the pace: one in eight. With a quarter, eight InceptionV3
+/// on eight GPUs lose five percent in bursts; with none, a request that follows another at low load waits although all
+/// GPUs are idle.
 const UNPACED: u64 = 8;
-/// No batch of a model that keeps less than one GPU busy waits for longer than three times ℓ(1), unless batches are not
-/// to start early at all: its items cost little more then than in the largest one. With twice that 16 DenseNet121 lose
-/// 8 %, without a limit models with loose SLOs up to a third where GPUs are few.
+/// A model that keeps less than one GPU busy lets no batch wait longer than this many times ℓ(1), here three, unless
+/// early starts are off: its items then cost little more than in the largest batch. With twice the value 16 DenseNet121
+/// lose 8 %; without a limit models with loose SLOs lose up to a third where GPUs are few.
 const WAIT_MAX: u64 = 3;
 
-/// A batch that could run on a class of GPUs: so many requests from the first that fits on.
+/// A batch that could run on a GPU class: a number of requests, starting with the first that fits there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Formed {
     requests: usize,
@@ -27,7 +27,7 @@ struct Formed {
 }
 
 impl ModelQueue {
-    /// Answers a grant: the batch to run there, if there is one.
+    /// Answers a grant with the batch to run there, if any.
     pub(super) fn plan(
         &mut self,
         now: Time,
@@ -46,7 +46,7 @@ impl ModelQueue {
         let cut = from + formed.requests < self.queue.len();
         window.aimd.formed(candidate.batch, cut, window.profile.batch_max());
         let end = candidate.start + window.profile.latency(candidate.batch);
-        // A single GPU keeps its own pace.
+        // A single GPU sets its own pace.
         if gpus > 1 {
             window.pace(candidate.start, end.since(candidate.start), self.gpus.0[class.index()]);
         }
@@ -76,7 +76,7 @@ impl ModelQueue {
         })
     }
 
-    /// Forms a candidate for each class and says what changed.
+    /// Forms a candidate per class and offers those that changed.
     pub(super) fn publish(&mut self, now: Time, out: &mut ModelActions) {
         self.look(now, None, out);
         let (mut at, mut wake_at) = (0, Time::NEVER);
@@ -90,7 +90,7 @@ impl ModelQueue {
         }
     }
 
-    /// The same for one class. Returns when its candidate cannot be met any more, and has to shrink or give way: after
+    /// The same for one class. Returns when the candidate expires and has to shrink or be replaced: after
     /// `latest − lead`.
     #[inline(always)]
     fn publish_for(&mut self, at: usize, now: Time, out: &mut ModelActions) -> Time {
@@ -103,8 +103,8 @@ impl ModelQueue {
         candidate.map_or(Time::NEVER, |c| c.latest - c.lead + Nanos::new(1))
     }
 
-    /// The batch that would run on a GPU of a window's class that is granted and free at that time, or on any one if no
-    /// GPU is in sight. Follows [`ModelQueue::look`].
+    /// The batch for a GPU of the window's class: a granted GPU that is free at the given time, or any GPU if none was
+    /// granted. Call [`ModelQueue::look`] first.
     #[inline(always)]
     fn form(&self, now: Time, at: usize, granted: Option<Time>) -> Option<Formed> {
         let (window, delays) = (&self.windows[at], &self.config.delays);
@@ -124,7 +124,7 @@ impl ModelQueue {
             _ => self.trigger(window, now, head_arrived, batch, (latest, frontrun)),
         };
         let start = (now + lead).max(gpu_free).max(trigger.min(latest));
-        // By its whole SLO it is first, but for others like it.
+        // Moved ahead by its whole SLO, the candidate precedes all except others of its kind.
         let is_behind = self.shedding.as_ref().is_some_and(|shedding| shedding.is_behind(now));
         let ahead = if is_behind { self.config.slo } else { Nanos::ZERO };
         let Policy { ready_order, gpu_choice, .. } = self.config.policy;
@@ -132,7 +132,7 @@ impl ModelQueue {
         Some(Formed { requests, candidate, head_arrived })
     }
 
-    /// When a batch of `batch` items wants to start, GPUs aside.
+    /// When a batch of `batch` items should start, apart from GPUs.
     #[inline]
     fn trigger(
         &self,
@@ -156,14 +156,14 @@ impl ModelQueue {
         }
     }
 
-    /// As early before frontrun as the sub-cluster says, or earlier once another arrival before frontrun has become
-    /// unlikely or the wait is long enough; but no faster one after another than the GPUs come free again.
+    /// Starts at the pool's early start before frontrun, or earlier once another arrival before frontrun has become
+    /// unlikely or the wait is long enough; but batches start no faster than GPUs become free.
     #[inline]
     fn adaptive(&self, window: &ClassWindow, frontrun: Time) -> Time {
         let alone = window.takes(1);
         let wait = self.config.slo - alone;
         let affordable = if self.overload_lasts() {
-            // All GPUs are busy all the time: what comes free waits for the next full batch.
+            // All GPUs are busy all the time: a GPU that becomes free waits for the next full batch.
             EarlyStart::NONE
         } else if self.rules.load {
             self.early_start
@@ -187,15 +187,15 @@ impl ModelQueue {
         start.max((window.paced_until - Nanos::new(alone.get() / UNPACED)).min(frontrun))
     }
 
-    /// β·λ: the items that arrive for one GPU during β, if the model runs batches of the target size (seed 000, section
-    /// 4.3). Then it keeps rate·ℓ(b)/b GPUs busy, and one of them gets b/ℓ(b); or all, where less than one is busy.
+    /// β·λ: the items that arrive per GPU during β, if the model runs target batches (seed 000, section 4.3). It keeps
+    /// n = rate·ℓ(b)/b GPUs busy, so each gets rate/n = b/ℓ(b), or the whole rate if n < 1.
     fn beta_lambda(&self, window: &ClassWindow) -> f64 {
         let per_gpu = f64::from(window.target) / window.profile.latency(window.target).as_secs_f64();
         window.beta_s * self.rate.per_second().min(per_gpu)
     }
 
-    /// Whether one more item would not leave the SLO intact after a wait of `wait`. A wait that leaves no room at all
-    /// is no measure of a batch.
+    /// Whether one more item would break the SLO after a wait of `wait`. False if the wait alone leaves no room for any
+    /// batch.
     fn is_full(&self, window: &ClassWindow, batch: u32, wait: Nanos) -> bool {
         let delays = &self.config.delays;
         let room = self.config.slo - delays.reply - delays.control - wait;
@@ -203,8 +203,8 @@ impl ModelQueue {
         batch >= window.profile.batch_max() || (needs(1) <= room && needs(batch + 1) > room)
     }
 
-    /// Requests and items of a class's batch: what is worth protecting from its first request on, and more as long as
-    /// that one still makes it.
+    /// Requests and items of a class's batch: the batch worth protecting, and more items as long as its first request
+    /// is still met.
     #[inline]
     fn batch_from(&self, window: &ClassWindow, now: Time, gpu_free: Time, must_end_by: Time) -> (usize, u32) {
         let limit = match self.config.policy.limit {
@@ -237,7 +237,8 @@ impl ModelQueue {
         (requests, batch)
     }
 
-    /// Whether the window's first request was found to fit with all behind it, and all are one batch.
+    /// Whether the window's first request shares a batch with all requests behind it, so that all of them are one
+    /// batch.
     #[inline]
     pub(super) fn all_fit(&self, window: &ClassWindow) -> bool {
         window.from == window.split

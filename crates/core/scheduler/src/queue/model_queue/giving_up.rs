@@ -1,4 +1,4 @@
-//! Which requests a queue gives up, and why.
+//! Decides which requests a queue gives up, and why.
 
 use symphony_types::{DropReason, GpuClass, GpuClasses, Time};
 
@@ -10,32 +10,32 @@ use crate::queue::queued::Queued;
 use crate::why::{DropCause, ShedCause};
 
 impl ModelQueue {
-    /// Brings what each class sees of the queue up to now, and gives up the requests that are of use to none of them.
-    /// `granted` is a window whose GPU is in sight, and when it is free.
+    /// Updates the window of each class to the present, and gives up the requests that are useful to none. `granted`:
+    /// the window whose GPU was granted, and when that GPU is free.
     #[inline(always)]
     pub(super) fn look(&mut self, now: Time, granted: Option<(usize, Time)>, out: &mut ModelActions) {
         if !self.windows.is_single() {
             return self.look_at_all(now, granted, out);
         }
-        // All GPUs are alike: the first request of use is the head, or it is given up.
+        // A single class: the first useful request becomes the head, and those before it are given up.
         let gpu_free = granted.map_or(Time::ZERO, |(_, free_at)| free_at);
         let floor = self.slide_window(0, now, gpu_free);
-        // A head that could ride with everyone is of use: so it is most of the time, and known at once.
+        // The common case, known without a search: a head that shares a batch with all requests is useful.
         if floor == 0 || self.windows.first.split > 0 || !self.knows_by_sliding() {
             self.look_at_heads(now, granted, gpu_free, out);
         }
     }
 
-    /// Whether a split says all of the requests at it: not that one of many items fits into a batch.
+    /// Whether the split alone tells that its request fits; not so for a request of several items.
     const fn knows_by_sliding(&self) -> bool {
         self.multi_item == 0 && matches!(self.config.policy.drop, DropRule::Window(_))
     }
 
     fn look_at_heads(&mut self, now: Time, granted: Option<(usize, Time)>, gpu_free: Time, out: &mut ModelActions) {
         if self.windows.first.floor == 0 {
-            // Not even the youngest can be met here. Without a GPU in sight that is final, on a particular GPU it is
-            // not: there the batch runs that was offered, if its head can be met. Returning a GPU that suits it would
-            // bring it back at once, for ever.
+            // Not even the youngest request can be met here. Without a grant that is final. For a granted GPU it is
+            // not: the offered batch runs there if its head can be met. Otherwise the GPU would be returned and granted
+            // again at once, for ever.
             if gpu_free > now {
                 return;
             }
@@ -76,7 +76,7 @@ impl ModelQueue {
         }
     }
 
-    /// Slides a window, and returns the batch worth protecting.
+    /// Advances a window and returns the batch worth protecting.
     #[inline]
     fn slide_window(&mut self, at: usize, now: Time, gpu_free: Time) -> u32 {
         let window = &mut self.windows[at];
@@ -87,7 +87,7 @@ impl ModelQueue {
         window.floor
     }
 
-    /// Gives up the head: on no class it can ride in a batch worth protecting, or be met alone if it is larger.
+    /// Gives up the head: on no class does it fit into a batch worth protecting, or can be met alone if it is larger.
     #[cold]
     fn drop_head(&mut self, now: Time, granted: Option<(usize, Time)>, out: &mut ModelActions) {
         let Some(&head) = self.queue.front() else { return };
@@ -115,9 +115,9 @@ impl ModelQueue {
         }
     }
 
-    /// Gives up the first in line instead of `request`, if one of both is due to be shed, and returns `request` if it
-    /// stays. In a lasting overload somebody is given up all the time, and who has waited longest leaves the least time
-    /// for company: batches are made of what comes last, all of it.
+    /// If `request` or the first in the queue is due to be shed, gives up the first one instead of `request`, and
+    /// returns `request` if it stays. In a lasting overload requests are shed all the time. The request that has waited
+    /// longest leaves the least time for a batch, so batches are formed of the newest requests.
     pub(super) fn give_way(
         &mut self,
         now: Time,
@@ -135,7 +135,7 @@ impl ModelQueue {
         first.is_some().then_some(request)
     }
 
-    /// Gives a request up as this model's part of what has to be given up.
+    /// Sheds a request as part of this model's share.
     pub(super) fn shed(&mut self, now: Time, queued: Queued, shed: ShedCause, out: &mut ModelActions) {
         let could_serve = self.could_serve(&queued);
         if let Some(shedding) = &mut self.shedding {
@@ -145,7 +145,7 @@ impl ModelQueue {
         out.list.push(ModelAction::Drop { request: queued.request, reason: DropReason::Shed, cause });
     }
 
-    /// A request is dropped: a loss, unless nobody could have met it when it arrived.
+    /// Counts a dropped request: a loss, unless it was unreachable already when it arrived.
     pub(super) fn note_loss(&mut self, now: Time, queued: Queued) {
         if self.shedding.is_none() {
             return;
@@ -157,13 +157,13 @@ impl ModelQueue {
         }
     }
 
-    /// When a request of so many items would end alone on an idle GPU of the class that is fastest at it.
+    /// When a request of `items` items would end alone on an idle GPU of the fastest class.
     fn alone_end(&self, now: Time, items: u32) -> Time {
         let ends = self.windows.iter().map(|window| window.finish(&self.config.delays, now, Time::ZERO, items));
         ends.min().unwrap_or(Time::NEVER)
     }
 
-    /// The classes of GPUs that would have met the request alone, idle when it arrived.
+    /// The GPU classes that, idle at its arrival, would have met the request alone.
     fn could_serve(&self, queued: &Queued) -> GpuClasses {
         let end =
             |window: &ClassWindow| window.finish(&self.config.delays, queued.arrived, Time::ZERO, queued.request.items);
@@ -171,7 +171,8 @@ impl ModelQueue {
     }
 
     fn reason(&self, now: Time, queued: &Queued) -> DropReason {
-        // What could not be met when it came did not expire for waiting. When what was returned came is not known here.
+        // A request that was unreachable on arrival has not expired by waiting. For a returned request the arrival is
+        // not known here.
         if !queued.returned && self.could_serve(queued) == GpuClasses::NONE {
             DropReason::SloUnreachable
         } else if queued.request.deadline <= now {
@@ -183,8 +184,8 @@ impl ModelQueue {
         }
     }
 
-    /// What a request is given up for: it would have to ride in a batch worth protecting, and even the class where that
-    /// ends first ends too late.
+    /// The drop cause: the request would have to join a batch worth protecting, which ends too late even on the class
+    /// where it ends first.
     fn cause(&self, now: Time, granted: Option<(usize, Time)>, queued: &Queued) -> DropCause {
         let on = |(at, window): (usize, &ClassWindow)| {
             let batch = window.floor.max(1).max(queued.request.items);
@@ -196,7 +197,7 @@ impl ModelQueue {
         DropCause { class, batch, batch_end, target, ..self.circumstances(now, queued) }
     }
 
-    /// The same where no batch was looked at.
+    /// The drop cause if no batch was considered.
     pub(super) fn circumstances(&self, now: Time, queued: &Queued) -> DropCause {
         DropCause {
             arrived: queued.arrived,
@@ -212,7 +213,7 @@ impl ModelQueue {
     }
 }
 
-/// When a window's GPU is free: long since, unless one is in sight.
+/// When the window's GPU is free: in the past unless one was granted.
 #[inline]
 fn free_at(granted: Option<(usize, Time)>, at: usize) -> Time {
     match granted {

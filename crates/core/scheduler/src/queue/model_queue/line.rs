@@ -1,4 +1,4 @@
-//! The line of requests that wait: who comes in, and who leaves.
+//! Insertion into the queue and removal from it.
 
 use symphony_types::{DropReason, RequestId, Time};
 
@@ -7,7 +7,7 @@ use crate::actions::{ModelAction, ModelActions, Request};
 use crate::queue::queued::Queued;
 
 impl ModelQueue {
-    /// Queues a request, or drops it if the queue is full. Inlined, so that it is put together where it waits.
+    /// Queues a request, or drops it if the queue is full. Inlined, so that it is constructed in place.
     #[inline(always)]
     pub(super) fn admit(&mut self, now: Time, queued: Queued, out: &mut ModelActions) -> bool {
         let fits = self.queue.len() < self.config.requests_max;
@@ -44,12 +44,12 @@ impl ModelQueue {
         if from == 0 && self.multi_item == 0 {
             self.windows.removed_first(requests);
             for queued in self.queue.drain(..requests) {
-                // One by one, so that room grows by doubling, and has grown when a larger batch comes.
+                // One by one, so that memory grows by doubling and is there when a larger batch comes.
                 planned.push(queued.request);
             }
             return;
         }
-        // Each leaves a gap that the next one fills, as far as places are concerned; the queue closes it once for all.
+        // Each removal leaves a gap as far as the windows' indices are concerned; the queue itself is compacted once.
         for queued in self.queue.drain(from..from + requests) {
             self.windows.removed(from, queued.request.items);
             self.multi_item -= usize::from(queued.request.items > 1);
@@ -74,14 +74,14 @@ impl ModelQueue {
                 index += 1;
                 return true;
             }
-            // Those before it that leave have left, as far as places are concerned.
+            // The indices already exclude the requests removed before it.
             windows.removed(index, request.items);
             *multi_item -= usize::from(request.items > 1);
             false
         });
     }
 
-    /// Withdrawn requests leave in one pass, however many they are.
+    /// Removes all cancelled requests in one pass.
     pub(super) fn take_leave(&mut self) {
         if self.leaving.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What is known without looking is what looking would find.
+//! Shortcuts find the same result as a search.
 
 use proptest::prelude::*;
 use symphony_policy::TargetShare;
@@ -28,7 +28,7 @@ enum Op {
         before: u64,
     },
     Withdraw,
-    /// Of a GPU that was free, or will be.
+    /// For a GPU that was free, or will be.
     Grant {
         class: usize,
         was_free: bool,
@@ -74,7 +74,7 @@ fn policies() -> impl Strategy<Value = Policy> {
     let sheds = [Shed::None, Shed::Proportional(RequestValue::ONE)];
     (
         prop::sample::select(triggers.to_vec()),
-        // The window is what has a way without looking.
+        // The window is what the shortcut applies to.
         prop::sample::select(vec![drops[0], drops[0], drops[1], drops[1], drops[2]]),
         prop::sample::select(vec![BatchLimit::None, BatchLimit::None, BatchLimit::Aimd]),
         prop::sample::select(sheds.to_vec()),
@@ -95,7 +95,7 @@ fn config(policy: Policy, batch_max: u32, classes: usize) -> ModelQueueConfig {
     }
 }
 
-/// The queue, and one like it that takes some request for one of several items: so it looks at each, every time.
+/// The queue, and an equal one that assumes a request of several items and therefore searches every time.
 struct Both {
     now: Time,
     fast: ModelQueue,
@@ -199,7 +199,7 @@ proptest! {
 
 #[test]
 fn most_batches_are_known_to_fit_without_looking() {
-    // Else the test above would compare a way with itself.
+    // Otherwise the test above would compare a code path with itself.
     let mut both = Both::new(&config(Policy::AUTO, 8, 1));
     for _ in 0..100 {
         both.apply(Op::Arrive { budget_us: 40_000 });
