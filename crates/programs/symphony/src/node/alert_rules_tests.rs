@@ -1,11 +1,11 @@
-//! The alert rules in deploy/prometheus name metrics and labels that there are.
+//! The alert rules in deploy/prometheus name only existing metrics and labels.
 
 use symphony_telemetry::{Kind, MetricName};
 
 use super::{frames, security};
 
 const RULES: &str = include_str!("../../../../../deploy/prometheus/symphony-alerts.yml");
-/// Labels that Prometheus gives to every series.
+/// Labels that Prometheus adds to every series.
 const TARGET_LABELS: [&str; 2] = ["job", "instance"];
 
 fn every_name() -> Vec<MetricName> {
@@ -25,7 +25,7 @@ fn every_name() -> Vec<MetricName> {
     lists.concat()
 }
 
-/// Metrics and labels of the rules that there are not.
+/// Metrics and labels in the rules that do not exist.
 fn problems(rules: &str, names: &[MetricName]) -> Vec<String> {
     let text: String =
         rules.lines().filter(|line| !line.trim_start().starts_with('#')).map(|l| format!("{l}\n")).collect();
@@ -65,7 +65,7 @@ fn problems_of_rule(rule: &str, names: &[MetricName]) -> Vec<String> {
     problems
 }
 
-/// Names and words, with where they begin.
+/// Identifiers and words, with their positions.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let in_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.split(move |c| !in_word(c))
