@@ -316,7 +316,7 @@ mod tests {
             Self { learner, now: Time::ZERO }
         }
 
-        /// `n` batches of 8 on each GPU, slower than given by the factor `slow` on the last GPU and `all` on the
+        /// This many batches of 8 on each GPU, slower than given by the factor `slow` on the last GPU and `all` on the
         /// others.
         fn pass(&mut self, batches: usize, all: f64, slow: f64) -> Vec<Correction> {
             let mut said = Vec::new();

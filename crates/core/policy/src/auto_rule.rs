@@ -2,16 +2,16 @@
 
 use serde::Deserialize;
 
-/// A rule of `auto` that an experiment may leave out, to see what it is worth (docs/adr/0008). Servers leave none out.
+/// A rule of `auto` that an experiment may switch off to measure its effect (docs/adr/0008). Servers use all rules.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum AutoRule {
-    /// Batches start later the higher the load is; without it at once.
+    /// Batches start later the higher the load is; without this rule, at once.
     Load,
     /// Waiting ends once another arrival has become unlikely.
     Gaps,
-    /// The starts of a model keep a distance.
+    /// Starts of a model are spaced.
     Spacing,
-    /// Plans leave room for executions that take longer than predicted.
+    /// Plans leave a margin for executions that take longer than predicted.
     Overrun,
 }

@@ -5,7 +5,7 @@ use symphony_types::Nanos;
 
 use crate::shares::{SloShare, TargetShare};
 
-/// Values and the words for them.
+/// Values and their words.
 pub(crate) type Written<T, const N: usize> = [(&'static str, T); N];
 
 /// The value of a word.
@@ -13,18 +13,17 @@ pub(crate) fn read<T: Copy>(written: &[(&'static str, T)], word: &str) -> Option
     written.iter().find(|(known, _)| *known == word).map(|&(_, value)| value)
 }
 
-/// The word for a value, if one says all of it.
+/// The word for a value, if a word describes it completely.
 pub(crate) fn word<T: PartialEq>(written: &[(&'static str, T)], value: &T) -> Option<&'static str> {
     written.iter().find(|(_, known)| known == value).map(|&(word, _)| word)
 }
 
-/// Policies of single models. The names stand for choices that may be changed one by one.
+/// Policies of single models. A name stands for a set of choices, each of which may be overridden.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ModelPolicyName {
     /// Deferred batch scheduling (seed 000, section 4.3).
     Symphony,
-    /// At once when there is GPU time to spare, later the less there is (docs/adr/0008). What every text that names no
-    /// policy means.
+    /// At once when GPU time is spare, later the less there is (docs/adr/0008). The default.
     #[default]
     Auto,
     /// Without waiting.
@@ -80,12 +79,12 @@ impl TriggerChoice {
     ];
 }
 
-/// Which requests are given up so that others make it.
+/// Which requests are given up so that others meet their deadlines.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropRule {
-    /// `"window"`, or `{ window = share }`: gives up queue heads that would force a batch under the staggered target on
-    /// the requests behind them; optimises goodput under overload, at the cost of the requests dropped a little early
-    /// (authors' code, see the scheduler's README).
+    /// `"window"`, or `{ window = share }`: gives up queue heads that would shrink the batch of the requests behind
+    /// them below the staggered target; optimises goodput under overload, at the cost of the requests dropped a little
+    /// early (authors' code, see the scheduler's README).
     Window(TargetShare),
     /// `"prune"`: gives up a request only when it cannot be met even alone (as Clipper); optimises the single request,
     /// at the cost of 5–10 % of goodput.
@@ -102,17 +101,17 @@ impl Default for DropRule {
     }
 }
 
-/// Where a batch stands among those that wait for a GPU; the earliest gets the next one. Models of other orders stand
-/// in the same line.
+/// A batch's key in the ready set; the smallest gets the next GPU. Models with different orders share the ready set.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReadyOrder {
-    /// `"latest"`: by the end of its window: optimises that each is met, at the cost of a little batch size.
+    /// `"latest"`: by the end of its window: optimises the chance that each batch is met, at the cost of a little batch
+    /// size.
     #[default]
     Latest,
     /// `"frontrun"`: by the beginning of its window (`sched_at` in the text of seed 000).
     Frontrun,
-    /// `"start"`: by when it wanted to start (`exec_at` in appendix C of seed 000): optimises first come, first served,
-    /// at the cost of half of the goodput where batches want to start when their last request arrives.
+    /// `"start"`: by its wanted start (`exec_at` in appendix C of seed 000): optimises first come, first served, at the
+    /// cost of half of the goodput where batches want to start when their last request arrives.
     Start,
     /// `"deadline"`: by its earliest deadline: optimises fairness between requests, at the cost of long batches that
     /// are too late when their deadline comes first.
@@ -145,13 +144,13 @@ impl GpuChoice {
     }
 }
 
-/// What a model gives up for others under overload (docs/adr/0011).
+/// What a model sheds for others under overload (docs/adr/0011).
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ShedChoice {
     /// `"none"`: nothing.
     #[default]
     None,
-    /// `"proportional"`: the same share as every other model, divided by what its requests are worth.
+    /// `"proportional"`: a share that is the same for all models of equal value.
     Proportional,
 }
 

@@ -1,16 +1,16 @@
-//! Why a text is no policy, in words for the person who wrote it.
+//! Why a text is not a policy, in words for its author.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// A value that was refused.
+/// A rejected value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The key below the policy, with its dot: `.drop.window`; empty for the policy itself.
     pub below: Cow<'static, str>,
-    /// What would have been right.
+    /// What was expected.
     pub expected: &'static str,
-    /// What was there.
+    /// What was found.
     pub got: String,
 }
 
@@ -23,13 +23,13 @@ impl fmt::Display for Refused {
     }
 }
 
-/// A text is no policy that can be used where it was given.
+/// A text is not a policy, or not one that is allowed in this place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// It is neither a name nor a table that can be read.
+    /// It is neither a name nor a readable table.
     #[error("{0}; a policy is its name, or a table such as {{ name = \"symphony\", drop = {{ window = 0.75 }} }}")]
     Text(String),
-    /// A value makes no sense.
+    /// A value is invalid.
     #[error("{0}")]
     Value(Refused),
 }

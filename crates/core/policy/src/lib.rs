@@ -1,7 +1,7 @@
-//! Scheduling policies as operators write them: a name, its options, and one text for both.
+//! Scheduling policies as operators write them: a name and its options, with one canonical text.
 //!
-//! Pure: text comes in, checked values go out, and values become the same text again. Nothing here knows how a policy
-//! works; `symphony-scheduler` makes its objects of it.
+//! Pure: text is parsed into validated values, and values are formatted to the same text again. Nothing here knows how
+//! a policy works; `symphony-scheduler` builds its objects.
 
 mod auto_rule;
 mod choices;

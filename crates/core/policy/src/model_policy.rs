@@ -1,4 +1,4 @@
-//! The policy of one model, checked: names as they are written, without any idea of how they work.
+//! The validated policy of one model: choices by name, independent of their implementation.
 
 use std::fmt;
 
@@ -23,17 +23,17 @@ const GPU_CHOICES: &str = "one of \"lowest_id\", \"earliest_free\"";
 #[derive(Archive, Serialize, Deserialize, serde::Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(try_from = "PolicyText")]
 pub struct ModelPolicy {
-    /// The name it goes by.
+    /// The policy's name.
     pub name: ModelPolicyName,
     /// When a batch may start.
     pub trigger: TriggerChoice,
-    /// What is given up.
+    /// The drop rule.
     pub drop: DropRule,
-    /// Where its batches stand among those that wait for a GPU.
+    /// The order of its batches in the ready set.
     pub ready_order: ReadyOrder,
-    /// Which GPU a batch gets.
+    /// How a GPU is chosen.
     pub gpu_choice: GpuChoice,
-    /// What is given up for other models.
+    /// What is shed for other models.
     pub shed: ShedChoice,
 }
 
@@ -44,7 +44,7 @@ impl Default for ModelPolicy {
 }
 
 impl ModelPolicy {
-    /// What the name stands for.
+    /// The choices that a name stands for.
     #[must_use]
     pub const fn of(name: ModelPolicyName) -> Self {
         const WHOLE: DropRule = DropRule::Window(TargetShare::WHOLE);
@@ -62,24 +62,24 @@ impl ModelPolicy {
         Self { name, trigger, drop, ready_order: ReadyOrder::Latest, gpu_choice: GpuChoice::LowestId, shed }
     }
 
-    /// Whether it makes a difference what requests are worth.
+    /// Whether the value of requests matters to this policy.
     #[must_use]
     pub fn looks_at_values(&self) -> bool {
         self.shed == ShedChoice::Proportional
     }
 
-    /// Checks a policy that did not come as text: it must be one that can be written.
+    /// Validates a policy that was not parsed from text: it must be expressible as text.
     ///
-    /// Replicas ask this of commands that they apply, so the answer goes by the values alone: how numbers are written
-    /// and read may differ between versions.
+    /// Replicas call this for commands that they apply, so the result depends on the values alone: the formatting and
+    /// parsing of numbers may differ between versions.
     ///
     /// # Errors
-    /// As reading its text.
+    /// As parsing its text.
     pub fn check(&self) -> Result<(), PolicyError> {
         self.check_trigger(self.trigger).and_then(|()| check_drop(self.drop)).map_err(PolicyError::Value)
     }
 
-    /// Whether the name goes with the trigger, and the trigger's number is within its limits.
+    /// Whether name and trigger match, and the trigger's number is within its limits.
     fn check_trigger(&self, trigger: TriggerChoice) -> Result<(), Refused> {
         let another = |expected| {
             refuse(".trigger", expected, "another trigger; use name = \"symphony\" to choose one".to_owned())
@@ -103,7 +103,7 @@ impl ModelPolicy {
         }
     }
 
-    /// With the choices of the table in place of those that the name stands for.
+    /// With the choices of the table in place of the name's defaults.
     pub(crate) fn chosen(mut self, table: &PolicyTable) -> Result<Self, Refused> {
         let keys = match self.name {
             ModelPolicyName::Timeout => &[".trigger", ".drop", ".ready_order", ".gpu_choice", ".shed", ".share"][..],
@@ -174,7 +174,7 @@ fn chosen_word<T: Copy>(
     read(written, got).map_or_else(|| refuse(below, expected, format!("\"{got}\"")), Ok)
 }
 
-/// As it is written: the name alone where nothing differs from what the name stands for, otherwise a table.
+/// The canonical text: the name alone if all choices are its defaults, otherwise a table.
 impl fmt::Display for ModelPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (named, mut said) = (Self::of(self.name), Vec::new());

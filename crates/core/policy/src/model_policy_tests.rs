@@ -1,11 +1,11 @@
-//! What the values say about a policy is what its text says, also of values that only bytes from elsewhere can hold.
+//! Validation by values and by text agree, also for values that only decoded bytes can hold.
 
 use proptest::prelude::*;
 use symphony_types::Nanos;
 
 use super::*;
 
-/// The same verdict by way of the text: what is written and read back as itself can be written.
+/// The same verdict by text: a policy is expressible if formatting and parsing reproduce it.
 fn passes_as_text(policy: &ModelPolicy) -> bool {
     policy.to_string().parse() == Ok(*policy)
 }

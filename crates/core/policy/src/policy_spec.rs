@@ -1,4 +1,4 @@
-//! Every policy there is: those of single models, and those that decide for a whole cluster at once.
+//! All policies: those of single models, and those that decide for a whole cluster.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,16 +10,16 @@ use crate::error::Refused;
 use crate::model_policy::ModelPolicy;
 use crate::text::{PolicyTable, PolicyText};
 
-/// A checked policy.
+/// A validated policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PolicySpec {
     /// A queue for each model and one ranker.
     Queues(ModelPolicy),
     /// `"clockwork"`.
     Clockwork {
-        /// `commit_ms`: a GPU with less work than this ahead gets more.
+        /// `commit_ms`: the look-ahead; a GPU with less work than this gets more.
         commit: Nanos,
-        /// `early_ms`: deadlines are taken for this much earlier.
+        /// `early_ms`: the margin by which deadlines are moved forward.
         early: Nanos,
     },
     /// `"nexus"`.
@@ -29,12 +29,12 @@ pub enum PolicySpec {
     },
     /// `"shepherd"`.
     Shepherd {
-        /// `preempt_factor`: how many times larger a batch must be to stop one that runs.
+        /// `preempt_factor`: how many times larger a batch must be to preempt a running one.
         preempt_factor: f64,
     },
 }
 
-/// The longest time that a policy may name.
+/// The longest time that a policy may contain.
 pub(crate) const SPAN_MAX: Nanos = Nanos::from_millis(1_000_000_000);
 pub(crate) const SPANS: &str = "milliseconds, 0 to 1e9";
 const NAMES: &str =
@@ -43,7 +43,7 @@ const MODEL_NAMES: &str = "one of \"symphony\", \"auto\", \"eager\", \"timeout\"
 /// Look-ahead and margin of policy `clockwork`.
 const CLOCKWORK_MS: f64 = 5.0;
 const SHEPHERD_PREEMPT_FACTOR: f64 = 3.0;
-/// The most frontends of policy `nexus`: each keeps turns for every model.
+/// The most frontends of policy `nexus`: each has round-robin state for every model.
 const FRONTENDS_MAX: u32 = 1024;
 
 impl PolicyText {
@@ -54,10 +54,10 @@ impl PolicyText {
         }
     }
 
-    /// The policy that the text asks for.
+    /// The policy in the text.
     ///
     /// # Errors
-    /// If it names no policy, or says something that makes no sense for the one it names.
+    /// If it names no policy, or contains invalid options for it.
     pub fn check(&self) -> Result<PolicySpec, Refused> {
         let (below, name) = self.name();
         if let Some(queues) = self.queues() {
@@ -95,7 +95,7 @@ impl PolicyText {
         }
     }
 
-    /// The policy of one model that the text asks for: what a cluster takes.
+    /// The model policy in the text, as a cluster requires.
     ///
     /// # Errors
     /// As [`check`](Self::check), and if the policy decides for a whole cluster.
@@ -127,7 +127,7 @@ impl PolicyText {
 }
 
 impl PolicySpec {
-    /// The choices of queues and ranker, if the policy is made of those.
+    /// The choices for queues and ranker, if the policy uses these.
     #[must_use]
     pub const fn queues(&self) -> Option<&ModelPolicy> {
         match self {
@@ -137,7 +137,7 @@ impl PolicySpec {
     }
 }
 
-/// Refuses keys that the policy does not know.
+/// Rejects keys that the policy does not have.
 pub(crate) fn only(table: &PolicyTable, known: &[&str], expected: &'static str) -> Result<(), Refused> {
     let given = [
         (".trigger", table.trigger.is_some()),
@@ -175,7 +175,7 @@ pub(crate) fn refuse<T>(
     Err(Refused { below: below.into(), expected, got })
 }
 
-/// As it is written: the name alone where nothing differs from what the name stands for, otherwise a table.
+/// The canonical text: the name alone if all options are its defaults, otherwise a table.
 impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut said = Vec::new();
@@ -204,7 +204,7 @@ impl fmt::Display for PolicySpec {
     }
 }
 
-/// The name alone, or a table with what is said besides.
+/// The name alone, or a table with the differing options.
 pub(crate) fn write(f: &mut fmt::Formatter<'_>, name: &str, said: &[String]) -> fmt::Result {
     if said.is_empty() { f.write_str(name) } else { write!(f, "{{ name = \"{name}\", {} }}", said.join(", ")) }
 }

@@ -3,14 +3,14 @@
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::Nanos;
 
-/// The part of the target batch that the window drop protects, in percent. A target of few items is rounded up.
+/// The share of the target batch that the window drop protects, in percent. The result is rounded up.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetShare(u8);
 
 impl TargetShare {
     /// All of it, as the authors' code does.
     pub const WHOLE: Self = Self(100);
-    /// Three quarters: gives up less when fluctuations pass by themselves, and hardly anything of the batch size.
+    /// Three quarters: gives up fewer requests in fluctuations that pass by themselves, and hardly shrinks batches.
     pub const THREE_QUARTERS: Self = Self(75);
 
     /// `percent` of the target batch; `None` unless it is 1 to 100.
@@ -22,11 +22,11 @@ impl TargetShare {
     /// From a share of 1, rounded to percent; `None` unless it is 0.01 to 1.
     #[must_use]
     pub fn from_share(share: f64) -> Option<Self> {
-        // What is no number is in no range.
+        // NaN is in no range.
         (0.01..=1.0).contains(&share).then(|| Self((share * 100.0).round() as u8))
     }
 
-    /// As only bytes from elsewhere can make it, unchecked.
+    /// Unchecked, as decoded bytes can contain it.
     #[cfg(test)]
     pub(crate) const fn unchecked(percent: u8) -> Self {
         Self(percent)
@@ -51,13 +51,13 @@ impl TargetShare {
     }
 }
 
-/// A part of a model's SLO, in millionths.
+/// A share of a model's SLO, in millionths.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SloShare(u32);
 
 impl SloShare {
     const WHOLE: u32 = 1_000_000;
-    /// What policy `timeout` waits unless told otherwise.
+    /// The default wait of policy `timeout`.
     pub const QUARTER: Self = Self(Self::WHOLE / 4);
 
     /// From a share of 1, rounded to millionths; `None` unless it is 0 to 1.
@@ -70,12 +70,12 @@ impl SloShare {
         self.0
     }
 
-    /// Whether it is at most the whole: one that was read from bytes may be more.
+    /// Whether it is at most one: decoded bytes can contain more.
     pub(crate) const fn is_within(self) -> bool {
         self.0 <= Self::WHOLE
     }
 
-    /// As only bytes from elsewhere can make it, unchecked.
+    /// Unchecked, as decoded bytes can contain it.
     #[cfg(test)]
     pub(crate) const fn unchecked(millionths: u32) -> Self {
         Self(millionths)
@@ -87,7 +87,7 @@ impl SloShare {
         f64::from(self.0) / f64::from(Self::WHOLE)
     }
 
-    /// That part of an SLO.
+    /// That share of an SLO.
     #[must_use]
     pub fn of(self, slo: Nanos) -> Nanos {
         Nanos::from_secs_f64(slo.as_secs_f64() * self.share())

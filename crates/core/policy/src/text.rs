@@ -14,15 +14,15 @@ use crate::error::PolicyError;
 use crate::model_policy::ModelPolicy;
 use crate::policy_spec::PolicySpec;
 
-/// Bytes of a policy's text: three times the longest that is ever shown.
+/// The longest text of a policy in bytes: three times the longest formatted one.
 pub const POLICY_TEXT_BYTES_MAX: usize = 512;
 
-/// A policy as it is written, unchecked.
+/// A policy as written, not validated yet.
 #[derive(Debug)]
 pub enum PolicyText {
     /// The name alone.
     Name(String),
-    /// The name and what differs from what it stands for.
+    /// The name, and options that differ from its defaults.
     Table(Box<PolicyTable>),
 }
 
@@ -32,7 +32,7 @@ impl Default for PolicyText {
     }
 }
 
-/// By hand and not as an untagged enum, whose message would not say which key of the table is wrong.
+/// Implemented by hand: the error of an untagged enum would not name the invalid key.
 impl<'de> Deserialize<'de> for PolicyText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct NameOrTable;
@@ -70,7 +70,7 @@ pub struct PolicyTable {
     pub(crate) early_ms: Option<f64>,
     pub(crate) frontends: Option<u32>,
     pub(crate) preempt_factor: Option<f64>,
-    /// Keys of no policy, kept until it is known which keys to offer instead.
+    /// Unknown keys, kept for an error message that suggests valid ones.
     #[serde(flatten)]
     pub(crate) unknown: BTreeMap<String, IgnoredAny>,
 }
@@ -101,7 +101,7 @@ pub(crate) struct TimeoutTable {
     pub(crate) timeout_ms: f64,
 }
 
-/// A bare name needs no quotes; what begins like a TOML string or table is read as TOML.
+/// A bare name needs no quotes; a text that begins like a TOML string or table is parsed as TOML.
 impl FromStr for PolicyText {
     type Err = PolicyError;
 
@@ -110,7 +110,7 @@ impl FromStr for PolicyText {
         if text.len() > POLICY_TEXT_BYTES_MAX {
             return Err(PolicyError::Text(format!("{} bytes; at most {POLICY_TEXT_BYTES_MAX}", text.len())));
         }
-        // A line break could smuggle in further keys.
+        // A line break could inject further keys.
         if text.contains(['\n', '\r']) {
             return Err(PolicyError::Text("it has a line break".to_owned()));
         }
@@ -140,7 +140,7 @@ impl FromStr for ModelPolicy {
     }
 }
 
-/// Policies of whole clusters are refused.
+/// Cluster-wide policies are rejected.
 impl TryFrom<PolicyText> for ModelPolicy {
     type Error = PolicyError;
 

@@ -68,7 +68,7 @@ impl ModelSpec {
     }
 
     /// The same, plus limits only for models that are not loaded yet: the SLO is at most
-    /// [`SLO_MAX`](symphony_types::SLO_MAX).
+    /// [`SLO_MAX`].
     ///
     /// # Errors
     /// [`InvalidField`] with the field, what was found and what was expected.

@@ -1,4 +1,4 @@
-//! Records on their way to a tape: appended by the thread that decides, sealed and written by another.
+//! Records before they are written to a tape: appended by the decision thread, sealed and written by another.
 
 use symphony_scheduler::{
     DataDelay, ModelActions, ModelInput, ModelQueueConfig, PoolInput, PoolSignal, RankAction, RankInput,
@@ -11,9 +11,9 @@ use crate::record::{TapeEnd, tag};
 /// Length and checksum.
 pub(crate) const CHUNK_HEADER_BYTES: usize = 8;
 
-/// Whole records, and room for their header before them.
+/// Complete records, with space for their header in front.
 ///
-/// It is reused: appending to a chunk that has grown allocates nothing.
+/// It is reused: appending to a chunk that has grown does not allocate.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     bytes: Vec<u8>,
@@ -40,24 +40,24 @@ impl Chunk {
         self.bytes.len() == CHUNK_HEADER_BYTES
     }
 
-    /// Forgets the records, keeps the memory.
+    /// Removes the records and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.truncate(CHUNK_HEADER_BYTES);
     }
 
-    /// Forgets what came after the chunk was `len` bytes long: a record that made it too long for its tape.
+    /// Truncates to the first `len` bytes: removes a record that exceeds the tape's limit.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len.max(CHUNK_HEADER_BYTES));
     }
 
-    /// The bytes as they belong on the tape, with length and checksum.
+    /// The bytes for the tape, with length and checksum.
     pub fn seal(&mut self) -> &[u8] {
         let (header, records) = self.bytes.split_at_mut(CHUNK_HEADER_BYTES);
         header.copy_from_slice(&chunk_header(records));
         &self.bytes
     }
 
-    /// Introduces a [`ModelQueue`](symphony_scheduler::ModelQueue); what had the number before is gone.
+    /// Introduces a [`ModelQueue`](symphony_scheduler::ModelQueue), which replaces the previous object of this number.
     pub fn model(&mut self, object: u32, model: ModelId, ordinal: u32, config: &ModelQueueConfig) {
         self.bytes.push(tag::MODEL);
         object.put(&mut self.bytes);
@@ -80,13 +80,13 @@ impl Chunk {
         object.put(&mut self.bytes);
     }
 
-    /// An object is gone.
+    /// An object was removed.
     pub fn gone(&mut self, object: u32) {
         self.bytes.push(tag::GONE);
         object.put(&mut self.bytes);
     }
 
-    /// A model's queue was told a profile.
+    /// A profile was set in a model's queue.
     pub fn profile(&mut self, object: u32, class: GpuClass, profile: &LatencyProfile) {
         self.bytes.push(tag::PROFILE);
         object.put(&mut self.bytes);
@@ -94,14 +94,14 @@ impl Chunk {
         profile.put(&mut self.bytes);
     }
 
-    /// A model's queue was told how long inputs take.
+    /// The input delay was set in a model's queue.
     pub fn data_delay(&mut self, object: u32, data: &DataDelay) {
         self.bytes.push(tag::DATA_DELAY);
         object.put(&mut self.bytes);
         data.put(&mut self.bytes);
     }
 
-    /// A decision of a model's queue: everything that the step appended to empty `actions`.
+    /// A decision of a model's queue: all actions that the step appended to an empty list.
     pub fn model_step(&mut self, object: u32, now: Time, input: &ModelInput, actions: &ModelActions) {
         self.bytes.push(tag::MODEL_STEP);
         object.put(&mut self.bytes);
@@ -134,7 +134,7 @@ impl Chunk {
         end.put(&mut self.bytes);
     }
 
-    /// Actions carry their length, so that they are compared without being understood.
+    /// Actions have a length prefix, so that they can be compared without decoding.
     fn with_length(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);

@@ -1,12 +1,12 @@
-//! Values as bytes: numbers are variable-length, variants are one byte, sequences carry their length first.
+//! Encoding of values: integers have variable length, variants are one byte, sequences start with their length.
 //!
-//! Written by hand and not derived, so that equal values have equal bytes, a step is written without an allocation, and
-//! whatever is added to an input or an action fails to compile in `words.rs` instead of changing old tapes in silence
+//! Written by hand instead of derived, so that equal values have equal bytes, a step is encoded without allocation, and
+//! an addition to an input or action fails to compile in `words.rs` instead of silently changing the format
 //! (docs/adr/0009).
 
 use crate::TapeError;
 
-/// A value of a tape.
+/// A value on a tape.
 pub(crate) trait Coded: Sized {
     /// Appends its bytes.
     fn put(&self, out: &mut Vec<u8>);
@@ -15,7 +15,7 @@ pub(crate) trait Coded: Sized {
     fn take(from: &mut Source<'_>) -> Result<Self, TapeError>;
 }
 
-/// Bytes that are being read, and where they stand in their tape.
+/// A reader of bytes that knows their offset on the tape.
 #[derive(Clone, Debug)]
 pub(crate) struct Source<'a> {
     rest: &'a [u8],
@@ -23,12 +23,12 @@ pub(crate) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// `bytes` begin at `offset` of the tape.
+    /// `bytes` start at `offset` of the tape.
     pub(crate) const fn new(bytes: &'a [u8], offset: usize) -> Self {
         Self { rest: bytes, offset }
     }
 
-    /// Where the next byte stands in the tape.
+    /// The offset of the next byte on the tape.
     pub(crate) const fn offset(&self) -> usize {
         self.offset
     }
@@ -50,7 +50,7 @@ impl<'a> Source<'a> {
         Ok(self.bytes(1, what)?[0])
     }
 
-    /// A length of something whose members take at least a byte each.
+    /// The length of a sequence whose members take at least one byte each.
     pub(crate) fn length(&mut self, what: &'static str) -> Result<usize, TapeError> {
         let (offset, got) = (self.offset, u64::take(self)?);
         match usize::try_from(got) {
@@ -147,7 +147,7 @@ impl<T: Coded> Coded for Vec<T> {
     }
 
     fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
-        // Not reserved ahead: a length is believed as far as there are values.
+        // Not reserved in advance: a length is trusted only as far as there are values.
         (0..from.length("length of a list")?).map(|_| T::take(from)).collect()
     }
 }
@@ -160,7 +160,7 @@ pub(crate) fn put_list<T: Coded>(list: &[T], out: &mut Vec<u8>) {
     }
 }
 
-/// A struct as its fields, one after the other. A field that is not named here does not compile.
+/// A struct as its fields in order. A field that is missing here fails to compile.
 macro_rules! coded_struct {
     ($name:ident { $($field:ident),* $(,)? }) => {
         impl $crate::codec::Coded for $name {
@@ -176,7 +176,7 @@ macro_rules! coded_struct {
     };
 }
 
-/// An enum as a byte for the variant and its fields. A variant that is not named here does not compile.
+/// An enum as a byte for the variant, and its fields. A variant that is missing here fails to compile.
 macro_rules! coded_enum {
     ($name:ident, $what:literal { $($tag:literal => $variant:ident
         $( ( $($tuple:ident),* ) )? $( { $($field:ident),* } )? ),* $(,)? }) => {

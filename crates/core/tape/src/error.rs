@@ -1,18 +1,18 @@
-//! Why bytes are no tape.
+//! Errors of reading a tape.
 
 use symphony_types::ProfileError;
 
 use crate::TAPE_VERSION;
 
-/// Why bytes are no tape, or a tape makes no sense. Offsets count from the beginning of the tape.
+/// Why bytes are not a valid tape. Offsets count from the start of the tape.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TapeError {
-    /// Something else than a tape.
+    /// Not a tape.
     #[error(
         "no tape: {bytes} bytes that do not begin with `SYMT`; expected a file that a scheduler wrote to scheduler.tape_dir"
     )]
     NoTape {
-        /// Bytes there are.
+        /// Number of bytes.
         bytes: usize,
     },
     /// Written by another release.
@@ -23,30 +23,30 @@ pub enum TapeError {
         /// The version of the tape.
         got: u16,
     },
-    /// The bytes changed since they were written.
+    /// The checksum is wrong: the bytes have changed.
     #[error(
         "byte {offset}: a chunk of {bytes} bytes with checksum {got:#010x}, computed {computed:#010x}: the tape was damaged"
     )]
     Checksum {
-        /// Where the chunk begins.
+        /// Offset of the chunk.
         offset: usize,
         /// Its length.
         bytes: usize,
-        /// The checksum it carries.
+        /// Checksum in the chunk.
         got: u32,
-        /// The checksum of what is there.
+        /// Checksum of the bytes.
         computed: u32,
     },
-    /// The tape ends before its header does.
+    /// The tape ends within its header.
     #[error("byte {offset}: the tape ends within its header; it was cut when it had hardly begun")]
     NoHeader {
-        /// Where it ends.
+        /// Length of the tape.
         offset: usize,
     },
     /// A record ends within a value.
     #[error("byte {offset}: the chunk ends within {what}")]
     Short {
-        /// Where the value was expected.
+        /// Offset of the value.
         offset: usize,
         /// What was expected.
         what: &'static str,
@@ -54,55 +54,55 @@ pub enum TapeError {
     /// A value out of range.
     #[error("byte {offset}: {got} is no {what}")]
     NoSuch {
-        /// Where it stands.
+        /// Its offset.
         offset: usize,
         /// What was expected.
         what: &'static str,
-        /// What is there.
+        /// What was found.
         got: u64,
     },
-    /// Text that is none.
+    /// Invalid UTF-8 text.
     #[error("byte {offset}: the name of the worker is not UTF-8")]
     NotText {
-        /// Where it stands.
+        /// Its offset.
         offset: usize,
     },
-    /// A profile that no model can have.
+    /// An invalid profile.
     #[error("byte {offset}: {source}")]
     Profile {
-        /// Where it stands.
+        /// Its offset.
         offset: usize,
-        /// What is wrong with it.
+        /// The profile's error.
         source: ProfileError,
     },
-    /// A step of an object that the tape never spoke of, or of the other kind.
+    /// A step of an object that was never introduced, or is of another kind.
     #[error("byte {offset}: a step of object {object} as {kind}, which the tape does not know as such")]
     UnknownObject {
-        /// Where the record begins.
+        /// Offset of the record.
         offset: usize,
         /// The object.
         object: u32,
-        /// What the record takes it for.
+        /// The kind that the record assumes.
         kind: &'static str,
     },
-    /// More objects than any thread hosts.
+    /// More objects than a thread can host.
     #[error("byte {offset}: more than {max} objects at a time")]
     TooManyObjects {
-        /// Where the record begins.
+        /// Offset of the record.
         offset: usize,
         /// The limit.
         max: usize,
     },
-    /// A thread has one ranker for life.
+    /// A second ranker, although a thread has only one.
     #[error("byte {offset}: a second ranker; a tape has one at most")]
     SecondRanker {
-        /// Where the record begins.
+        /// Offset of the record.
         offset: usize,
     },
-    /// Records behind the end.
+    /// Records after the end.
     #[error("byte {offset}: something follows the end of the tape")]
     AfterEnd {
-        /// Where it stands.
+        /// Their offset.
         offset: usize,
     },
 }

@@ -1,11 +1,11 @@
-//! What a tape begins with.
+//! The header of a tape.
 
 use symphony_types::{BootId, NodeId, SubclusterId, Token};
 
 use crate::TapeError;
 use crate::codec::{Coded, Source, coded_struct};
 
-/// Raised whenever a record changes its bytes, or an object its decisions while its inputs stay.
+/// Incremented whenever the encoding of a record changes, or an object's decisions change for equal inputs.
 pub const TAPE_VERSION: u16 = 13;
 
 /// The longest name of a worker.
@@ -14,26 +14,26 @@ pub const WORKER_BYTES_MAX: usize = 64;
 const MAGIC: [u8; 4] = *b"SYMT";
 pub(crate) const PREAMBLE_BYTES: usize = 8;
 
-/// Under which lead a tape was recorded.
+/// The lead that was recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TapeOrigin {
     /// The replica that led.
     pub node: NodeId,
-    /// Its life.
+    /// Its boot id.
     pub boot: BootId,
-    /// What it led.
+    /// The sub-cluster.
     pub subcluster: SubclusterId,
-    /// Under which token.
+    /// The token.
     pub token: Token,
 }
 
-/// Whose decisions are on a tape. The objects themselves come and go with their models, so each is introduced by a
-/// record with its configuration.
+/// The origin of a tape. Objects come and go with their models, so each is introduced by a record with its
+/// configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapeHeader {
-    /// Under which lead.
+    /// The lead.
     pub origin: TapeOrigin,
-    /// Which worker, for instance `model-0` or `rank`; cut to [`WORKER_BYTES_MAX`].
+    /// The worker, for instance `model-0` or `rank`; cut to [`WORKER_BYTES_MAX`].
     pub worker: String,
 }
 
@@ -64,7 +64,7 @@ impl TapeHeader {
         if got == TAPE_VERSION { Ok(()) } else { Err(TapeError::Version { got }) }
     }
 
-    /// Reads the fields out of their chunk.
+    /// Parses the fields from their chunk.
     pub(crate) fn read(from: &mut Source<'_>) -> Result<Self, TapeError> {
         let origin = TapeOrigin::take(from)?;
         let offset = from.offset();

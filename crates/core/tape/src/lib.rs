@@ -1,8 +1,8 @@
-//! Tapes: what decision objects were told and what they ordered, as bytes; and their replay (DESIGN section 5).
+//! Tapes: the inputs and actions of decision objects as bytes, and their replay (DESIGN section 5).
 //!
-//! A host that records writes a [`Chunk`] of records after another behind a [`TapeHeader`]. [`Tape`] reads them back
-//! and trusts none of them; [`replay()`] feeds the recorded inputs to fresh objects, and the first action that is not
-//! byte for byte the recorded one is a [`Difference`].
+//! A recording host writes a [`TapeHeader`] and then [`Chunk`]s of records. [`Tape`] reads them without trusting them;
+//! [`replay()`] feeds the recorded inputs to fresh objects, and the first action that is not byte for byte the recorded
+//! one is a [`Difference`].
 
 mod chunk;
 mod codec;

@@ -1,4 +1,4 @@
-//! Reads a tape and trusts nothing on it.
+//! Reads a tape without trusting its contents.
 
 use crate::TapeError;
 use crate::chunk::CHUNK_HEADER_BYTES;
@@ -11,7 +11,7 @@ use crate::record::Record;
 pub struct Tape<'a> {
     header: TapeHeader,
     bytes: &'a [u8],
-    /// Where the first chunk of records begins.
+    /// Offset of the first chunk of records.
     begin: usize,
 }
 
@@ -19,7 +19,7 @@ impl<'a> Tape<'a> {
     /// Reads the header.
     ///
     /// # Errors
-    /// If the bytes are no tape, or one of another release.
+    /// If the bytes are not a tape of this release.
     pub fn open(bytes: &'a [u8]) -> Result<Self, TapeError> {
         TapeHeader::check_preamble(bytes)?;
         let Some(chunk) = chunk(bytes, PREAMBLE_BYTES)? else {
@@ -30,13 +30,13 @@ impl<'a> Tape<'a> {
         Ok(Self { header, bytes, begin })
     }
 
-    /// Whose decisions these are.
+    /// The origin of the tape.
     #[must_use]
     pub const fn header(&self) -> &TapeHeader {
         &self.header
     }
 
-    /// Its records, in the order in which they were made.
+    /// Its records in order.
     #[must_use]
     pub fn records(&self) -> Records<'a> {
         Records { bytes: self.bytes, next_chunk: self.begin, chunk: Source::new(&[], self.begin), failed: false }
@@ -77,7 +77,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// The payload of the chunk at `offset`, if all of it is there.
+/// The payload of the chunk at `offset`, if it is complete.
 fn chunk(bytes: &[u8], offset: usize) -> Result<Option<&[u8]>, TapeError> {
     let rest = bytes.get(offset..).unwrap_or_default();
     let Some((header, rest)) = rest.split_first_chunk::<CHUNK_HEADER_BYTES>() else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! What stands on a tape.
+//! Records of a tape.
 
 use symphony_scheduler::{DataDelay, ModelInput, ModelQueueConfig, PoolInput, RankInput};
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
@@ -20,107 +20,107 @@ pub(crate) mod tag {
     pub(crate) const END: u8 = 10;
 }
 
-/// Why a tape ends where it does.
+/// Why a tape ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TapeEnd {
-    /// The lead was over.
+    /// The lead ended.
     Stopped,
-    /// The tape was at its limit.
+    /// The tape reached its limit.
     Full,
-    /// It could not be written as fast as decisions were made.
+    /// Writing was slower than the decisions.
     Overflow,
 }
 
 coded_enum!(TapeEnd, "end of a tape" { 0 => Stopped, 1 => Full, 2 => Overflow });
 
-/// A decision object as it was made.
+/// A decision object at its creation.
 #[derive(Clone, Debug)]
 pub enum ObjectConfig {
     /// A [`ModelQueue`](symphony_scheduler::ModelQueue).
     Model {
-        /// Whose queue.
+        /// The model.
         model: ModelId,
-        /// The slot by which the ranker knows it.
+        /// Its slot at the ranker.
         ordinal: u32,
         /// Its configuration.
         config: Box<ModelQueueConfig>,
     },
     /// A [`GpuRanker`](symphony_scheduler::GpuRanker).
     Ranker {
-        /// Models it was made for.
+        /// Number of models at creation.
         models: u32,
-        /// GPUs it was made for.
+        /// Number of GPUs at creation.
         gpus: u32,
     },
     /// A [`PoolControl`](symphony_scheduler::PoolControl).
     Pool,
 }
 
-/// One record. Actions are left as bytes: that is how they are compared.
+/// One record. Actions are left as bytes, since they are compared as such.
 #[derive(Clone, Debug)]
 pub enum Record<'a> {
-    /// An object begins.
+    /// An object is introduced.
     Begin {
         /// Its number on this tape.
         object: u32,
-        /// What it is.
+        /// The object.
         config: ObjectConfig,
     },
-    /// An object is gone.
+    /// An object was removed.
     Gone {
         /// Its number.
         object: u32,
     },
-    /// A model's queue was told a profile.
+    /// A profile was set in a model's queue.
     Profile {
         /// The queue.
         object: u32,
-        /// On which GPUs.
+        /// The GPU class.
         class: GpuClass,
-        /// ℓ(b) there.
+        /// Its profile ℓ(b).
         profile: LatencyProfile,
     },
-    /// A model's queue was told how long inputs take.
+    /// The input delay was set in a model's queue.
     DataDelay {
         /// The queue.
         object: u32,
-        /// So long.
+        /// The delay.
         data: DataDelay,
     },
     /// A decision of a model's queue.
     ModelStep {
         /// The queue.
         object: u32,
-        /// When.
+        /// The time.
         now: Time,
-        /// What it was told.
+        /// The input.
         input: ModelInput,
-        /// What it ordered.
+        /// The actions.
         actions: &'a [u8],
     },
     /// A decision of a ranker.
     RankStep {
         /// The ranker.
         object: u32,
-        /// When.
+        /// The time.
         now: Time,
-        /// What it was told.
+        /// The input.
         input: RankInput,
-        /// What it ordered.
+        /// The actions.
         actions: &'a [u8],
     },
     /// A decision of a pool control.
     PoolStep {
         /// The control.
         object: u32,
-        /// When.
+        /// The time.
         now: Time,
-        /// What it was told.
+        /// The input.
         input: Box<PoolInput>,
-        /// What it said.
+        /// The signal.
         actions: &'a [u8],
     },
-    /// The tape ends here.
+    /// The end of the tape.
     End(TapeEnd),
 }
 

@@ -1,4 +1,4 @@
-//! The recorded inputs, once more, and whether the same comes out.
+//! Replays recorded inputs and compares the actions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,31 +17,31 @@ use crate::{Tape, TapeError};
 /// The most objects of one tape at a time: the models of a sub-cluster, its ranker and its pool control.
 pub const OBJECTS_MAX: usize = symphony_scheduler::MODELS_MAX + 2;
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
-    /// What the tape holds, up to the difference if there is one.
+    /// The summary of the tape, up to the difference if there is one.
     pub summary: Summary,
-    /// Where the actions were others first.
+    /// The first difference in actions.
     pub difference: Option<Difference>,
 }
 
-/// The first decision that came out differently.
+/// The first decision with different actions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Records before it.
+    /// Number of records before it.
     pub record: u64,
-    /// Where it stands on the tape.
+    /// Its offset on the tape.
     pub offset: usize,
-    /// Who decided.
+    /// The object.
     pub object: String,
-    /// When.
+    /// The time.
     pub now: Time,
-    /// What it was told.
+    /// The input.
     pub input: String,
-    /// What the tape says that it ordered.
+    /// The recorded actions.
     pub expected: String,
-    /// What it ordered now.
+    /// The replayed actions.
     pub got: String,
 }
 
@@ -61,10 +61,10 @@ enum Object {
     Pool(Box<PoolControl>),
 }
 
-/// Feeds what was recorded to fresh objects and compares what they order, byte for byte, up to the first difference.
+/// Feeds recorded inputs to fresh objects and compares their actions byte for byte, up to the first difference.
 ///
 /// # Errors
-/// If the tape is damaged or makes no sense; a tape that ends too early is none.
+/// If the tape is damaged or invalid; a tape that ends early is neither.
 pub fn replay(tape: &Tape<'_>) -> Result<Replay, TapeError> {
     let mut stage = Stage::default();
     for record in tape.records() {
@@ -81,11 +81,11 @@ pub fn replay(tape: &Tape<'_>) -> Result<Replay, TapeError> {
     Ok(Replay { summary: stage.summary, difference: None })
 }
 
-/// The objects of a tape, and room for what they order.
+/// The objects of a tape, with buffers for their actions.
 #[derive(Default)]
 struct Stage {
     objects: BTreeMap<u32, Object>,
-    /// Whether there was a ranker already.
+    /// Whether a ranker was introduced already.
     ranked: bool,
     summary: Summary,
     orders: ModelActions,
@@ -129,7 +129,7 @@ impl Stage {
                 Object::Model(model, Box::new(ModelQueue::new(*config)))
             }
             ObjectConfig::Ranker { models, gpus } => {
-                // A ranker is as large as its record says, and a record is small.
+                // A small record can demand a large ranker.
                 if std::mem::replace(&mut self.ranked, true) {
                     return Err(TapeError::SecondRanker { offset });
                 }
@@ -234,7 +234,7 @@ impl Stage {
     }
 }
 
-/// Recorded actions for people.
+/// Formats recorded actions.
 fn shown<T: Coded + fmt::Debug>(actions: &[u8]) -> String {
     match T::take(&mut Source::new(actions, 0)) {
         Ok(actions) => format!("{actions:?}"),

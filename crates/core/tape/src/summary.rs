@@ -1,4 +1,4 @@
-//! What a tape holds, in numbers.
+//! Statistics of a tape.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::TapeEnd;
 /// How a tape ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
-    /// Without a word: the process was killed or the disk was full, and what was not written yet is lost.
+    /// Without an end record: the process was killed or the disk was full, and unwritten records are lost.
     #[default]
     Cut,
-    /// As the recorder says.
+    /// With an end record.
     Said(TapeEnd),
 }
 
@@ -30,39 +30,39 @@ impl Ending {
     }
 }
 
-/// What was decided on a tape, as far as it was replayed.
+/// Counts over the replayed part of a tape.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Records, those that introduce or end objects included.
+    /// Records, including those that introduce or remove objects.
     pub records: u64,
     /// Decisions.
     pub steps: u64,
-    /// Queues that were made.
+    /// Queues introduced.
     pub models: u64,
-    /// Requests that arrived; those that came back, or were announced again, are left out.
+    /// Requests that arrived, without returned and redriven ones.
     pub arrivals: u64,
     /// Batches planned.
     pub batches: u64,
     /// Items in them.
     pub batched_items: u64,
-    /// Requests given up.
+    /// Dropped requests.
     pub drops: BTreeMap<DropReason, u64>,
-    /// GPUs given to models.
+    /// Grants.
     pub grants: u64,
-    /// The first and the last decision.
+    /// Times of the first and last decision.
     pub span: Option<(Time, Time)>,
     /// How the tape ends.
     pub ending: Ending,
 }
 
 impl Summary {
-    /// Requests given up, for whatever reason.
+    /// Dropped requests, for any reason.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.drops.values().sum()
     }
 
-    /// From the first to the last decision.
+    /// Time from the first to the last decision.
     #[must_use]
     pub fn duration(&self) -> Nanos {
         self.span.map_or(Nanos::ZERO, |(first, last)| last.since(first))

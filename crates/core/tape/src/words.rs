@@ -1,4 +1,4 @@
-//! The bytes of the scheduler's words. Whoever changes one of them changes it here too, and raises
+//! Encodings of the scheduler's types. A change of one of them needs a change here, and a new
 //! [`TAPE_VERSION`](crate::TAPE_VERSION).
 
 use symphony_scheduler::{
@@ -15,7 +15,7 @@ use symphony_types::{
 use crate::TapeError;
 use crate::codec::{Coded, Source, coded_enum, coded_struct};
 
-/// "Never" and "impossible" are the largest numbers there are, and frequent: they take one byte, as zero does.
+/// "Never" and "impossible" are the largest numbers and frequent, so they are encoded in one byte, like zero.
 const fn rotate(nanos: u64) -> u64 {
     nanos.wrapping_add(1)
 }
@@ -56,7 +56,7 @@ macro_rules! coded_ids {
 
 coded_ids!(BootId, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token);
 
-/// The steps between latencies: they are small numbers, and no table that is read can decrease.
+/// Differences between latencies: they are small, and a decoded table cannot decrease.
 impl Coded for LatencyProfile {
     fn put(&self, out: &mut Vec<u8>) {
         self.table().len().put(out);
@@ -108,7 +108,7 @@ impl Coded for GpuClasses {
     }
 }
 
-/// Class by class; at least one, since a queue without any decides nothing.
+/// By class; at least one, since a queue without a class decides nothing.
 impl Coded for ClassProfiles {
     fn put(&self, out: &mut Vec<u8>) {
         self.iter().count().put(out);

@@ -1,4 +1,4 @@
-//! When requests arrive: one seeded stream per model.
+//! Arrival times: one seeded stream per model.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::trace::Trace;
 
 /// The arrival times of one model.
 ///
-/// Gaps are drawn at rate one and stretched afterwards, so all rates of one seed see the same trace on another scale:
-/// then whether a rate can be served is close to monotone in the rate, and policies are compared on equal luck.
+/// Gaps are drawn at rate one and then scaled, so all rates of a seed have the same trace on another time scale:
+/// whether a rate can be served is then nearly monotone in the rate, and policies are compared on the same arrivals.
 #[derive(Clone, Debug)]
 pub struct ArrivalStream {
     gaps: Gaps,
@@ -24,11 +24,11 @@ pub struct ArrivalStream {
     unit_time: f64,
     /// The mean gap in nanoseconds.
     gap_ns: f64,
-    /// Where the rate changes: how, and at which of its steps this stream is.
+    /// The rate profile, if the rate changes, and the present step.
     profile: Option<(Arc<RateProfile>, usize)>,
 }
 
-/// What a trace says of a request besides its time.
+/// The fields of a trace's row besides its time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recorded {
     pub(crate) time_ns: f64,
@@ -42,7 +42,7 @@ enum Gaps {
     Poisson,
     Uniform,
     Gamma(Gamma<f64>),
-    /// What was recorded, and the next row to play.
+    /// The trace, and the index of its next row.
     Recorded {
         rows: Vec<Recorded>,
         next: usize,
@@ -50,7 +50,7 @@ enum Gaps {
 }
 
 impl ArrivalStream {
-    /// The next arrival, never earlier than the one before; `None` when nothing arrives any more.
+    /// The next arrival, never before the previous one; `None` if there are no more.
     #[inline]
     pub fn next_arrival(&mut self) -> Option<Time> {
         let gap = match &mut self.gaps {
@@ -72,7 +72,7 @@ impl ArrivalStream {
         Some(Time::from_nanos(time_ns as u64))
     }
 
-    /// What the trace says of the request that arrived last; none if it is not from a trace.
+    /// The trace's fields of the last arrival; `None` without a trace.
     #[inline]
     pub(crate) fn recorded(&self) -> Option<&Recorded> {
         match &self.gaps {
@@ -84,8 +84,8 @@ impl ArrivalStream {
 
 /// One stream per model of the scenario, for this seed and this total rate in requests per second.
 ///
-/// A stream depends on (seed, position of the model) alone, so adding a model at the end leaves the others' as they
-/// were. A trace is stretched so that its mean rate becomes `rate_rps`.
+/// A stream depends only on the seed and the model's index, so an additional model at the end does not change the
+/// others. A trace is scaled so that its mean rate becomes `rate_rps`.
 #[must_use]
 pub fn arrival_streams(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<ArrivalStream> {
     if let Arrival::Trace(trace) = &scenario.arrival {
@@ -95,9 +95,9 @@ pub fn arrival_streams(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<Arr
         let mut rng = stream_rng(seed, position as u64);
         let model_rps = rate_rps * model.share;
         let (gaps, unit_time) = match scenario.arrival {
-            // A share of zero: the gap would be endless.
+            // With a share of zero the gap would be infinite.
             _ if model_rps <= 0.0 => (Gaps::Never, 0.0),
-            // A random phase: else models of equal rate would all arrive in the same instants.
+            // A random phase: otherwise all models of equal rate would have simultaneous arrivals.
             Arrival::Uniform => (Gaps::Uniform, rng.random::<f64>() - 1.0),
             Arrival::Gamma(shape) => {
                 Gamma::new(shape, 1.0 / shape).map_or((Gaps::Never, 0.0), |g| (Gaps::Gamma(g), 0.0))

@@ -9,23 +9,23 @@ use crate::error::ScenarioError;
 use crate::scenario::{DURATION_S_MAX, GpuSpec, ModelSpec};
 use crate::text::{AutoscaleText, ScenarioText};
 
-/// From an order to a GPU that serves, if nothing is said: a process on a machine that runs, which loads its models.
+/// The default time from an order to a serving GPU: a process on a running machine that loads its models.
 const PROVISION_S: f64 = 10.0;
-/// From one look at the measurements to the next, if nothing is said.
+/// The default period of the autoscaler.
 const PERIOD_S: f64 = 1.0;
-/// The shortest period: a thousand looks a second are more than anybody can act on.
+/// The shortest period: no host could act on more than a thousand decisions per second.
 const PERIOD_S_MIN: f64 = 1e-3;
 
-/// The autoscaler of a scenario. Every `[[gpu]]` is a kind to it, in the order of the file.
+/// The autoscaler of a scenario. Every `[[gpu]]` is one of its kinds, in the order of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Autoscale {
-    /// The autoscaler as it begins, without measurements.
+    /// The autoscaler at the start, without measurements.
     pub autoscaler: Autoscaler,
-    /// GPUs that serve from the beginning, by kind.
+    /// GPUs that serve from the start, by kind.
     pub start: Vec<u32>,
-    /// From an order to a GPU that serves.
+    /// Time from an order to a serving GPU.
     pub provision: Nanos,
-    /// From one look at the measurements to the next.
+    /// The period.
     pub period: Nanos,
 }
 
@@ -66,7 +66,7 @@ impl Autoscale {
                 check.number(&key, value.into(), 0.0, gpu.count.into()).map(|_| value)
             };
             start.push(within("start", gpu.start.unwrap_or(gpu.count))?);
-            // One GPU must stay, to measure anything.
+            // Measurements need at least one GPU.
             let min = within("min", gpu.min.unwrap_or(u32::from(position == 0)))?;
             kinds.push(KindSettings { min, max: gpu.count, capacity: capacity(models, spec) / first });
         }
@@ -87,7 +87,7 @@ impl Autoscale {
     }
 }
 
-/// The defaults, with whatever the text says instead.
+/// The defaults, overridden by the text.
 fn settings(
     check: &Check<'_>,
     text: &AutoscaleText,
@@ -115,7 +115,7 @@ fn settings(
     })
 }
 
-/// Requests per second that one GPU of this kind would serve, all models in their shares, each in its largest batch.
+/// Capacity of a GPU of this kind in requests per second, with all models by their shares and in their largest batches.
 fn capacity(models: &[ModelSpec], gpu: &GpuSpec) -> f64 {
     let seconds = |model: &ModelSpec| {
         let profile = &model.profiles[gpu.class.index()];

@@ -1,10 +1,10 @@
-//! The checks of a scenario's values, and their words.
+//! Validation of a scenario's values, with messages.
 
 use std::fmt;
 
 use crate::error::ScenarioError;
 
-/// The checks of one scenario: they share the file's name and the way to csv files.
+/// Validates one scenario; holds the file's name and the function that reads CSV files.
 pub(crate) struct Check<'a> {
     pub(crate) file: &'a str,
     pub(crate) read_csv: &'a dyn Fn(&str) -> Result<String, String>,

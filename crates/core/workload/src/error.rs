@@ -1,6 +1,6 @@
-//! Why a scenario cannot be used, in words for the person who wrote it.
+//! Why a scenario is invalid, in words for its author.
 
-/// A scenario, or a file that it names, is not what it should be.
+/// An invalid scenario, or an invalid file that it names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
     /// The text is no TOML, a key is unknown or missing, or a value has the wrong type.
@@ -8,45 +8,45 @@ pub enum ScenarioError {
     Text {
         /// The scenario file.
         file: String,
-        /// What the parser says; names line and key.
+        /// The parser's message with line and key.
         message: String,
     },
-    /// A value is outside of what makes sense.
+    /// A value is out of range.
     #[error("{file}: key `{key}`: expected {expected}, got {got}")]
     Value {
         /// The scenario file.
         file: String,
         /// Dotted path of the key.
         key: String,
-        /// What would have been right.
+        /// What was expected.
         expected: String,
-        /// What was there.
+        /// What was found.
         got: String,
     },
-    /// A file that the scenario names is missing or wrong.
+    /// A file that the scenario names is missing or invalid.
     #[error("{file}: key `{key}`: {csv}: {message}")]
     Csv {
         /// The scenario file.
         file: String,
-        /// Dotted path of the key that names the csv file.
+        /// Dotted path of the key that names the CSV file.
         key: String,
-        /// The csv file.
+        /// The CSV file.
         csv: String,
-        /// What is wrong with it.
+        /// The fault.
         message: String,
     },
-    /// An override does not fit the scenario.
+    /// An override is invalid for the scenario.
     #[error("--set {assignment}: {message}")]
     Set {
         /// The override as given.
         assignment: String,
-        /// What is wrong with it.
+        /// The fault.
         message: String,
     },
 }
 
 impl ScenarioError {
-    /// The same, said of the override that brings it about instead of the file.
+    /// The same error, attributed to the override that causes it instead of the file.
     pub(crate) fn set_by(&self, assignment: &str) -> Self {
         let message = match self {
             Self::Text { message, .. } | Self::Set { message, .. } => message.clone(),

@@ -1,4 +1,4 @@
-//! How long batches really take: as profiles say, or with seeded noise.
+//! Real execution times of batches: exactly the profile, or with seeded noise.
 
 use rand::Rng;
 use rand_distr::StandardNormal;
@@ -13,17 +13,17 @@ use crate::text::ExecutionText;
 
 /// The widest spread: at 2, one batch in 40 takes fifty times its median.
 pub const LOGNORMAL_SIGMA_MAX: f64 = 2.0;
-/// The longest spike, as a multiple of what the batch would have taken.
+/// The longest spike, as a multiple of the batch's time.
 const SPIKE_FACTOR_MAX: f64 = 1e4;
 
-/// What makes executions differ from their profiles.
+/// How executions differ from their profiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Execution {
-    /// Every latency is multiplied by a lognormal number of mean one whose logarithm has this standard deviation.
+    /// Standard deviation of the logarithm of a lognormal factor with mean one, by which every latency is multiplied.
     pub lognormal_sigma: f64,
-    /// Share of batches that are hit by a spike.
+    /// Probability that a batch has a spike.
     pub spike_probability: f64,
-    /// By how much a spike multiplies, at least one.
+    /// The factor of a spike, at least one.
     pub spike_factor: f64,
 }
 
@@ -55,7 +55,7 @@ impl Execution {
     }
 }
 
-/// The noise of one GPU: a stream of its own, so that what one GPU executes changes nothing for the others.
+/// The noise of one GPU: a separate stream, so that a GPU's executions do not affect the others.
 #[derive(Clone, Debug)]
 pub struct NoiseStream {
     execution: Execution,
@@ -69,12 +69,12 @@ impl NoiseStream {
         Self { execution, rng: stream_rng(seed, NOISE_STREAM + u64::from(gpu)) }
     }
 
-    /// What a batch that should take `latency` takes.
+    /// The real time of a batch whose planned time is `latency`.
     pub fn stretch(&mut self, latency: Nanos) -> Nanos {
         let Execution { lognormal_sigma: sigma, spike_probability, spike_factor } = self.execution;
         let normal: f64 = self.rng.sample(StandardNormal);
         let mut factor = (sigma * normal - sigma * sigma / 2.0).exp();
-        // Drawn always, so that a probability changes which batches are hit and nothing else.
+        // Always drawn, so that a probability changes only which batches have spikes.
         if self.rng.random::<f64>() < spike_probability {
             factor *= spike_factor;
         }
@@ -82,7 +82,7 @@ impl NoiseStream {
     }
 }
 
-/// One stream per GPU for this seed; none where execution is exact.
+/// One stream per GPU for this seed; empty if execution is exact.
 #[must_use]
 pub fn noise_streams(scenario: &Scenario, seed: u64) -> Vec<NoiseStream> {
     let execution = scenario.execution;

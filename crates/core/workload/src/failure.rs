@@ -1,4 +1,4 @@
-//! GPUs that fail in the course of a run.
+//! GPUs that fail during a run.
 
 use symphony_types::{GpuId, Time};
 
@@ -10,14 +10,14 @@ use crate::text::FailureText;
 /// Failures of one scenario.
 pub const FAILURES_MAX: usize = 100_000;
 
-/// One GPU is away for a time: what it ran is lost, what waited there comes back.
+/// A GPU is down for some time: its running batch is lost, and its waiting requests come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which.
+    /// The GPU.
     pub gpu: GpuId,
-    /// From when.
+    /// Start.
     pub at: Time,
-    /// Until when; [`Time::NEVER`] if it stays away.
+    /// End; [`Time::NEVER`] if it stays down.
     pub until: Time,
 }
 

@@ -1,4 +1,4 @@
-//! Numbers that differ from request to request: how many items it has, how long it may take.
+//! Distributions of per-request numbers: items, and time to the deadline.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::error::ScenarioError;
 /// Entries of a list of shares.
 pub const LAW_ENTRIES_MAX: usize = 100;
 
-/// How one number is drawn for each request.
+/// A distribution.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Law {
-    /// Always this one.
+    /// Constant.
     Fixed(u64),
-    /// Every number from the first to the second alike, both included.
+    /// Uniform over the integers of this range, both ends included.
     Uniform(u64, u64),
-    /// Numbers, each with the share of requests up to and with it; the last share is one.
+    /// Values with cumulative shares of requests; the last share is one.
     Shares(Arc<[(f64, u64)]>),
 }
 
 impl Law {
-    /// The next number. A fixed one draws nothing.
+    /// Draws a number. A constant consumes no randomness.
     #[inline]
     pub fn draw(&self, rng: &mut impl Rng) -> u64 {
         if let Self::Fixed(number) = self { *number } else { self.draw_lot(rng) }
@@ -40,7 +40,7 @@ impl Law {
         }
     }
 
-    /// The largest number that can come.
+    /// The largest possible number.
     #[must_use]
     pub fn max(&self) -> u64 {
         match self {
@@ -50,7 +50,7 @@ impl Law {
         }
     }
 
-    /// The smallest number that can come.
+    /// The smallest possible number.
     #[must_use]
     pub fn min(&self) -> u64 {
         match self {
@@ -74,7 +74,7 @@ impl Law {
         }
     }
 
-    /// The law of a list with shares of any total.
+    /// The distribution of a list, whose shares may have any total.
     pub(crate) fn from_shares(check: &Check<'_>, key: &str, entries: &[(f64, u64)]) -> Result<Self, ScenarioError> {
         if entries.is_empty() || entries.len() > LAW_ENTRIES_MAX {
             return check.refuse(key, &format!("1 to {LAW_ENTRIES_MAX} entries"), entries.len());

@@ -1,4 +1,4 @@
-//! What is learnt from the ends of batches, in the words of `[scheduler.learning]` in configurations.
+//! Settings of learning from the ends of batches, in the format of `[scheduler.learning]` in configurations.
 
 use symphony_controllers::{LearningSettings, OnlineProfileSettings, StragglerSettings};
 use symphony_policy::PolicySpec;
@@ -9,11 +9,11 @@ use crate::error::ScenarioError;
 use crate::scenario::DURATION_S_MAX;
 use crate::text::{LearningText, ScenarioText};
 
-/// Slower by more than this, in per cent, is looked for in vain: batches count up to twice what is looked for.
+/// The largest slowdown to search for, in percent: batches count up to twice the slowdown searched for.
 const SLOW_PERCENT_MAX: f64 = 1000.0;
-/// At most this share of the GPUs is set aside at once, in per cent.
+/// The largest share of the GPUs that may be set aside at once, in percent.
 const QUARANTINED_PERCENT_MAX: f64 = 50.0;
-/// Batches of one trial.
+/// The most batches of a trial.
 const TRIAL_BATCHES_MAX: u32 = 100_000;
 
 pub(crate) fn check(

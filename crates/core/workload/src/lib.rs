@@ -1,7 +1,7 @@
-//! What is asked of a cluster: scenarios, arrival processes, popularity, latency profiles from files.
+//! The workload of a cluster: scenarios, arrival processes, popularity, latency profiles from files.
 //!
-//! Pure: text comes in, values go out. Files are read by the caller, randomness comes from seeds, and nothing here
-//! knows the time of day.
+//! Pure: text comes in, values go out. The caller reads files, randomness comes from seeds, and nothing here reads the
+//! time.
 
 mod arrivals;
 mod autoscale;

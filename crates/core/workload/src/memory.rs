@@ -1,4 +1,4 @@
-//! Whether the models of a scenario fit the memory of its GPUs: all of them on each, as in a sub-cluster.
+//! Checks that the models of a scenario fit the memory of its GPUs: all of them on each, as in a sub-cluster.
 
 use crate::check::Check;
 use crate::error::ScenarioError;
@@ -8,7 +8,7 @@ use crate::text::ScenarioText;
 const MIB: f64 = 1_048_576.0;
 
 impl Check<'_> {
-    /// Only files of `symphony profile` say what a model needs; others need nothing.
+    /// Only files of `symphony profile` contain memory needs; other models count as zero.
     pub(crate) fn memory(&self, text: &ScenarioText) -> Result<(), ScenarioError> {
         for (position, gpu) in text.gpu.iter().enumerate() {
             let Some(memory_mb) = gpu.memory_mb else { continue };

@@ -1,4 +1,4 @@
-//! Deadlines and items of a model's requests, checked.
+//! Distributions of deadlines and items of a model's requests, validated.
 
 use symphony_types::Nanos;
 
@@ -9,7 +9,7 @@ use crate::scenario::TIME_MS_MAX;
 use crate::text::{DeadlineText, ItemsText};
 
 impl Check<'_> {
-    /// The law of deadlines: the SLO for all requests, if nothing else is written.
+    /// The distribution of deadlines; by default the SLO.
     pub(crate) fn deadline(&self, key: &str, text: Option<&DeadlineText>, slo: Nanos) -> Result<Law, ScenarioError> {
         let nanos =
             |key: &str, ms: f64| self.positive(key, ms, TIME_MS_MAX).map(|ms| Nanos::from_millis_f64(ms).get().max(1));
@@ -34,7 +34,7 @@ impl Check<'_> {
         }
     }
 
-    /// The law of items: one, if nothing else is written.
+    /// The distribution of items; by default one.
     pub(crate) fn items(&self, key: &str, text: Option<&ItemsText>, batch_max: u32) -> Result<Law, ScenarioError> {
         let checked = |key: &str, items: u32| {
             if (1..=batch_max).contains(&items) {

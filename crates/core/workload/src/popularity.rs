@@ -1,18 +1,18 @@
-//! How the total rate is shared by the models.
+//! How the total rate is divided among the models.
 
 /// The law of shares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Popularity {
     /// In proportion to each model's `weight`.
     Weights,
-    /// The same for all.
+    /// Equal shares.
     Uniform,
-    /// The i-th model in the order of the file gets 1/i^s.
+    /// Zipf: the share of the i-th model in the order of the file is proportional to 1/i^s.
     Zipf(f64),
 }
 
 impl Popularity {
-    /// Shares that add up to one, for models with these weights. `None` if nothing is left to share.
+    /// Shares with sum one, for models with these weights. `None` if all are zero.
     pub(crate) fn shares(self, weights: &[f64]) -> Option<Vec<f64>> {
         let raw: Vec<f64> = match self {
             Self::Weights => weights.to_vec(),

@@ -1,4 +1,4 @@
-//! A rate that changes in the course of a run.
+//! A rate that changes during a run.
 
 use symphony_types::Time;
 
@@ -15,11 +15,11 @@ const FACTOR_MAX: f64 = 1e6;
 struct Step {
     from_ns: f64,
     factor: f64,
-    /// ∫ factor dt up to `from_ns`: the time that has passed for a process that runs at the scenario's own rate.
+    /// ∫ factor dt up to `from_ns`: the elapsed time of an equivalent process at the scenario's own rate.
     worked_ns: f64,
 }
 
-/// Factors by which the scenario's rate is multiplied, each from one point in time to the next.
+/// Factors of the scenario's rate, each valid until the next one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateProfile {
     steps: Vec<Step>,
@@ -59,7 +59,7 @@ impl RateProfile {
         Self { steps }
     }
 
-    /// Both at once: at any time the product of their factors.
+    /// Both at once: the product of their factors at any time.
     pub(crate) fn times(&self, other: &Self) -> Self {
         let mut times: Vec<f64> = self.steps.iter().chain(&other.steps).map(|step| step.from_ns).collect();
         times.sort_unstable_by(f64::total_cmp);
@@ -72,15 +72,15 @@ impl RateProfile {
         begun.checked_sub(1).map_or(0.0, |last| self.steps[last].factor)
     }
 
-    /// The largest factor of a step that begins before `until`.
+    /// The largest factor of the steps that begin before `until`.
     #[must_use]
     pub fn peak(&self, until: Time) -> f64 {
         let begun = self.steps.iter().filter(|step| step.from_ns < until.as_nanos() as f64);
         begun.map(|step| step.factor).fold(0.0, f64::max)
     }
 
-    /// When a process that runs at rate × factor gets where one of constant rate is at `worked_ns`; none if it never
-    /// does. `cursor` is the position of the last answer and belongs to the caller: times asked for only grow.
+    /// When a process of rate × factor reaches the position of a process of constant rate at `worked_ns`; `None` if
+    /// never. `cursor`, owned by the caller, is the step of the last answer: queried times only grow.
     #[inline]
     pub(crate) fn time_ns(&self, worked_ns: f64, cursor: &mut usize) -> Option<f64> {
         while self.steps.get(*cursor + 1).is_some_and(|next| next.worked_ns <= worked_ns) {

@@ -1,4 +1,4 @@
-//! The requests of one model: when they arrive, how long they may take, how many items they have.
+//! The requests of one model: arrival times, deadlines and items.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_types::{Nanos, Time};
@@ -11,16 +11,15 @@ use crate::seed::{DEADLINE_STREAM, ITEMS_STREAM, stream_rng};
 /// A request that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arriving {
-    /// When.
+    /// Arrival time.
     pub at: Time,
-    /// The time from arrival to answer that it allows.
+    /// Time from arrival to the deadline.
     pub slo: Nanos,
     /// Its items, at least one.
     pub items: u32,
 }
 
-/// The requests of one model. Deadlines and items have streams of their own, so arrivals are the same whatever these
-/// are.
+/// The requests of one model. Deadlines and items have separate streams, so they do not affect arrivals.
 #[derive(Clone, Debug)]
 pub struct RequestStream {
     arrivals: ArrivalStream,
@@ -31,12 +30,12 @@ pub struct RequestStream {
 }
 
 impl RequestStream {
-    /// The next request; `None` when nothing arrives any more. Inlined, so that it goes right where it is kept.
+    /// The next request; `None` if there are no more. Inlined, so that it is constructed in place.
     #[inline(always)]
     pub fn next_request(&mut self) -> Option<Arriving> {
         let at = self.arrivals.next_arrival()?;
         let recorded = self.arrivals.recorded();
-        // Drawn also where the trace knows better, so that one row changes nothing for the others.
+        // Also drawn if the trace has the value, so that one row does not affect the others.
         let mut slo = Nanos::new(self.deadline.draw(&mut self.deadline_rng));
         let mut items = self.items.draw(&mut self.items_rng) as u32;
         if let Some(row) = recorded {

@@ -1,4 +1,4 @@
-//! A checked scenario: what `symphony sim` runs.
+//! A validated scenario, the input of `symphony sim`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ use crate::trace::Trace;
 
 /// Models of one scenario, after `count` is expanded: 64 MB of queues and profiles at the usual sizes.
 pub const SCENARIO_MODELS_MAX: usize = 10_000;
-/// GPUs of one scenario: what one rank thread may hold.
+/// GPUs of one scenario: the limit of one rank thread.
 pub const SCENARIO_GPUS_MAX: u32 = 1 << 16;
 /// Seeds of one scenario.
 pub const SEEDS_MAX: usize = 1_000;
-/// The longest warm-up and duration in seconds: a nanosecond clock in f64 stays exact to well under a microsecond.
+/// The longest warm-up and duration in seconds: nanoseconds in an f64 stay accurate to well under a microsecond.
 pub const DURATION_S_MAX: f64 = 1e6;
 /// The highest total rate in requests per second: one per nanosecond.
 pub const RATE_RPS_MAX: f64 = 1e9;
 /// The longest latency, SLO or delay in milliseconds: about 11 days.
 pub(crate) const TIME_MS_MAX: f64 = 1e9;
-/// Shapes of gamma gaps: below, numbers underflow; above, gaps are uniform for all purposes.
+/// Range of shapes of gamma gaps: below it numbers underflow; above it gaps are practically constant.
 const GAMMA_SHAPES: std::ops::RangeInclusive<f64> = 1e-3..=1e6;
 /// The steepest Zipf law: the second model then gets 2⁻¹⁰⁰ of the first.
 const ZIPF_MAX: f64 = 100.0;
@@ -53,7 +53,7 @@ pub enum Arrival {
     Trace(Arc<Trace>),
 }
 
-/// Delays of the emulated network, taken as exact.
+/// Delays of the emulated network, exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Network {
     /// From a decision to the backend.
@@ -67,13 +67,13 @@ pub struct Network {
 /// GPUs of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuSpec {
-    /// The kind, as profiles name it.
+    /// The kind's name in profiles.
     pub kind: String,
-    /// How many.
+    /// Their number.
     pub count: u32,
     /// Memory of each in MB, if stated.
     pub memory_mb: Option<f64>,
-    /// The class by which models' profiles are found.
+    /// The GPU class, for models' profiles.
     pub class: GpuClass,
 }
 
@@ -84,25 +84,24 @@ pub struct ModelSpec {
     pub name: String,
     /// ℓ(b) by class of GPU.
     pub profiles: Arc<[LatencyProfile]>,
-    /// The time from arrival to the answer at the client; what the scheduler plans batch sizes for.
+    /// The SLO, from arrival to the answer at the client; the scheduler plans batch sizes for it.
     pub slo: Nanos,
-    /// The same for each request, in nanoseconds: the SLO where the scenario says nothing else.
+    /// The distribution of request deadlines in nanoseconds; by default the SLO.
     pub deadline: Law,
-    /// Items of each request.
+    /// The distribution of items per request.
     pub items: Law,
     /// Its share of the total rate; all shares add up to one.
     pub share: f64,
-    /// What a request of it is worth against those of others, to policies that look.
+    /// The value of its requests, for policies that use it.
     pub value: RequestValue,
-    /// What its rate is multiplied by in the course of the run, if it changes: its own profile times that of the
-    /// workload.
+    /// The factor of its rate over time, if it changes: its own profile times that of the workload.
     pub rate_profile: Option<Arc<RateProfile>>,
 }
 
-/// A checked scenario.
+/// A validated scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// Where it was read from; appears in messages.
+    /// The file that it was read from, for messages.
     pub file: String,
     /// The overrides in force, as given; with `file` they make the command that repeats a run.
     pub overrides: Vec<String>,
@@ -110,9 +109,9 @@ pub struct Scenario {
     pub name: String,
     /// The policy.
     pub policy: PolicySpec,
-    /// Whether whole GPUs are to be left idle, as far as the policy can.
+    /// Whether to leave whole GPUs idle, if the policy supports it.
     pub consolidate: bool,
-    /// Rules of `auto` that are left out, to see what they are worth.
+    /// Rules of `auto` that are switched off, to measure their effect.
     pub without: Vec<AutoRule>,
     /// Requests that arrive in [warm-up, warm-up + duration) count.
     pub duration: Nanos,
@@ -130,25 +129,25 @@ pub struct Scenario {
     pub rate_rps: f64,
     /// The arrival process.
     pub arrival: Arrival,
-    /// How long batches really take.
+    /// Noise of execution times.
     pub execution: Execution,
     /// GPUs that fail, in the order of time.
     pub failures: Vec<Failure>,
-    /// GPUs that are slow for a time, by GPU and in the order of time.
+    /// GPUs that are slow for some time, by GPU and in the order of time.
     pub slow: Vec<Slowdown>,
-    /// What is learnt from the ends of batches; nothing by default.
+    /// What to learn from the ends of batches; by default nothing.
     pub learning: LearningSettings,
-    /// How the number of GPUs follows the load, if it does; else all of them serve all the time.
+    /// The autoscaler, if the number of GPUs follows the load; otherwise all of them serve all the time.
     pub autoscale: Option<Autoscale>,
 }
 
 impl Scenario {
-    /// Reads and checks the scenario `text` that came from `file`, with `overrides` of the form `key=value`.
-    /// `read_csv` returns the text of a csv file that the scenario names, or says why it cannot.
+    /// Parses and validates the scenario `text` of `file`, with `overrides` of the form `key=value`. `read_csv` returns
+    /// the text of a CSV file that the scenario names, or why it cannot be read.
     ///
     /// # Errors
-    /// If anything is unknown, missing or senseless; the message names the key, what was expected, and the override
-    /// that is at fault, or the file.
+    /// If anything is unknown, missing or invalid; the message names the key, what was expected, and the override or
+    /// file at fault.
     pub fn parse(
         file: &str,
         text: &str,
@@ -188,7 +187,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Whether every batch takes exactly what its plan says: nothing makes it slower, and no profile is corrected.
+    /// Whether every batch takes exactly its planned time: there is no noise, and no profile is corrected.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.execution.is_exact() && self.slow.is_empty() && !self.learning.is_on()
@@ -205,7 +204,7 @@ impl Scenario {
         self.gpus.iter().flat_map(|gpu| std::iter::repeat_n(gpu.class, gpu.count as usize))
     }
 
-    /// Classes of GPUs: kinds on which some model differs.
+    /// GPU classes: kinds on which some model's profile differs.
     #[must_use]
     pub fn class_count(&self) -> usize {
         self.models.first().map_or(1, |model| model.profiles.len())
@@ -224,8 +223,8 @@ impl Scenario {
             .map(|spec| spec.kind.as_str())
     }
 
-    /// The same where the slowest of a model's profiles counts at each batch size, on every GPU: for policies that know
-    /// of no kinds, and plan for the slowest to keep their promises on all of them.
+    /// The same scenario with a single class, whose profiles are the slowest of each model's at every batch size: for
+    /// policies without GPU kinds, whose plans must hold on all GPUs.
     #[must_use]
     pub fn with_slowest_profiles(&self) -> Self {
         let mut scenario = self.clone();
@@ -238,7 +237,7 @@ impl Scenario {
     }
 }
 
-/// The parser's message on one line, with its position if it has one, and in plain words instead of Rust's types.
+/// The parser's message on one line, with its position if there is one, and without Rust type names.
 fn one_line(error: &toml::de::Error) -> String {
     const EXPECTED: &str = ", expected ";
     const PLAIN: [(&str, &str); 4] = [
@@ -343,7 +342,7 @@ impl Check<'_> {
         })
     }
 
-    /// From profiles by kind to profiles by class: kinds on which no model differs are one.
+    /// Converts profiles by kind to profiles by class: kinds on which no model's profile differs form one class.
     fn classify(&self, gpus: &mut [GpuSpec], models: &mut [ModelSpec]) -> Result<(), ScenarioError> {
         let kinds = kinds_of(gpus);
         // The first kind of each class, and the class of each kind.
@@ -363,7 +362,7 @@ impl Check<'_> {
             let class = kinds.iter().position(|kind| *kind == gpu.kind).map_or(0, |kind| class_of[kind]);
             gpu.class = GpuClass::new(class).unwrap_or_default();
         }
-        // Models that share profiles go on sharing them: by kind, and by class.
+        // Models that share profiles by kind continue to share them by class.
         let mut shared: Option<[Arc<[LatencyProfile]>; 2]> = None;
         for model in models {
             let [_, by_class] = match shared.take().filter(|[by_kind, _]| Arc::ptr_eq(by_kind, &model.profiles)) {
@@ -410,7 +409,7 @@ impl Check<'_> {
             let weight = self.number(&key("weight"), model.weight.unwrap_or(1.0), 0.0, 1e12)?;
             let value = self.value(&key("value"), model.value.unwrap_or(1.0))?;
             let deadline = self.deadline(&key("deadline"), model.deadline.as_ref(), slo)?;
-            // Batches that no request allows only cost memory and search time.
+            // Batches that no request's deadline allows would only cost memory and search time.
             let within = Nanos::new(deadline.max()).max(slo);
             let kinds = kinds_of(gpus);
             let profiles: Vec<_> =
@@ -496,8 +495,7 @@ impl Check<'_> {
         }
     }
 
-    /// α or β on GPUs of `kind`: one number for all, or one for each kind. As in a csv file there may be kinds that the
-    /// scenario has no GPU of.
+    /// α or β on GPUs of `kind`: one number for all, or one per kind. As in a CSV file, further kinds are allowed.
     fn of_kind(&self, key: &str, text: &ByKindText, kind: &str) -> Result<f64, ScenarioError> {
         match text {
             ByKindText::Same(value) => self.number(key, *value, 0.0, TIME_MS_MAX),

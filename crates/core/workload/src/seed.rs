@@ -1,4 +1,4 @@
-//! One seed, many unrelated streams of random numbers.
+//! Derives many independent streams of random numbers from one seed.
 
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};

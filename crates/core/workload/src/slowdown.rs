@@ -1,4 +1,4 @@
-//! GPUs that are slow for a part of a run.
+//! GPUs that are slow during a part of a run.
 
 use symphony_types::{GpuId, Nanos, Time};
 
@@ -9,19 +9,19 @@ use crate::text::SlowText;
 
 /// Slowdowns of one scenario.
 pub const SLOWDOWNS_MAX: usize = 100_000;
-/// The most that a GPU is slower, and by the inverse of that faster, than its profiles say.
+/// The largest slowdown factor; its inverse is the largest speed-up.
 const FACTOR_MAX: f64 = 100.0;
 
-/// One GPU takes so many times as long for a time: for batches that start in it.
+/// A GPU is slower by a factor for some time: applies to batches that start within it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slowdown {
-    /// Which.
+    /// The GPU.
     pub gpu: GpuId,
-    /// How many times as long as its profile says.
+    /// The factor, relative to its profile.
     pub factor: f64,
-    /// From when.
+    /// Start.
     pub at: Time,
-    /// Until when; [`Time::NEVER`] if it stays slow.
+    /// End; [`Time::NEVER`] if it stays slow.
     pub until: Time,
 }
 

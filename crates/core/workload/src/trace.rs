@@ -1,32 +1,32 @@
-//! Recorded arrivals: a csv file with a column `time_s` and, where the record says more, `model`, `items`, `slo_ms`.
+//! Recorded arrivals: a CSV file with a column `time_s` and, optionally, `model`, `items`, `slo_ms`.
 
 use serde::Deserialize;
 use symphony_types::{Nanos, PROFILE_BATCH_MAX};
 
 use crate::scenario::TIME_MS_MAX;
 
-/// The longest trace that is accepted: 40 bytes a row, so at most 4 GB.
+/// The longest accepted trace in rows: at 40 bytes per row, at most 4 GB.
 pub const TRACE_ROWS_MAX: usize = 100_000_000;
 
-/// One arrival of a trace, with as much as the record says.
+/// One arrival of a trace, with optional fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TraceRow {
-    /// Seconds since the beginning of the trace.
+    /// Seconds since the start of the trace.
     pub time_s: f64,
     /// The model's position in the scenario.
     pub model: Option<u32>,
     /// Items in the request.
     pub items: Option<u32>,
-    /// The time from arrival to answer that the request allows.
+    /// Time from arrival to the deadline.
     pub slo: Option<Nanos>,
 }
 
-/// Arrivals in the order of time. A trace is played once: after its last row nothing arrives.
+/// Arrivals in the order of time. A trace is played once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// The arrivals.
     pub rows: Vec<TraceRow>,
-    /// What every arrival time of the trace is multiplied by: 2.0 makes it last twice as long.
+    /// The factor by which every arrival time is multiplied: 2.0 makes it last twice as long.
     pub time_scale: f64,
 }
 
@@ -40,7 +40,7 @@ struct Row {
 }
 
 impl Trace {
-    /// Reads a trace; `position` finds the model of a name.
+    /// Parses a trace; `position` finds a model by name.
     pub(crate) fn from_csv(
         text: &str,
         time_scale: f64,
@@ -96,7 +96,7 @@ impl Trace {
     /// Mean rate over the time from zero to the last arrival, in requests per second, after scaling.
     #[must_use]
     pub fn rate_rps(&self) -> f64 {
-        // A trace of one instant has no rate of its own; a nanosecond keeps the number finite.
+        // A trace of a single instant has no rate of its own; one nanosecond keeps the number finite.
         self.rows.len() as f64 / self.lasts_s().max(1e-9)
     }
 }

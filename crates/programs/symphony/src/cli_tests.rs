@@ -1,10 +1,10 @@
-//! No option is taken and then ignored; what a command needs is in its usage.
+//! No option is accepted and then ignored; a command's requirements are in its usage.
 
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::cli::{Cli, Command, MembersCommand, PlanCommand};
 
-/// Why these words are no command; the program's name is left out.
+/// Why these words are not a valid command line; the program's name is left out.
 #[track_caller]
 fn refused(words: &str) -> String {
     match Cli::try_parse_from(["symphony"].into_iter().chain(words.split_whitespace())) {
@@ -15,7 +15,7 @@ fn refused(words: &str) -> String {
 
 #[test]
 fn options_that_would_be_ignored_are_refused_by_name() {
-    // (words, the option that says nothing there)
+    // (words, the option that has no effect there)
     let mistakes = [
         ("up --clusters 2 --autoscale 1..4", "--autoscale"),
         ("up --clusters 2 --with-models", "--with-models"),

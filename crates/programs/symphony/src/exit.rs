@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-/// Marks an error as the caller's: exit code 2.
+/// Marks an error as the caller's mistake: exit code 2.
 #[derive(Debug)]
 struct BadInput(String);
 
@@ -20,7 +20,7 @@ pub(crate) fn bad_input(message: impl fmt::Display) -> anyhow::Error {
     anyhow::Error::new(BadInput(message.to_string()))
 }
 
-/// The error with its causes, each once: many errors say in their own words what caused them.
+/// The error with its causes, each once: many errors already include the text of their cause.
 fn words(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
         "" => cause,

@@ -17,16 +17,16 @@ use symphony_types::Duty;
 
 use crate::cli::{Cli, Command};
 
-/// Requests are hundreds of small pieces of memory that one thread takes and another gives back: the system's allocator
-/// spent a sixth of a frontend's time on them.
+/// Requests are hundreds of small allocations that one thread makes and another frees: the system's allocator took a
+/// sixth of a frontend's time.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What a shell shows for a program that was ended by SIGPIPE.
+/// The exit code that a shell shows for a program ended by SIGPIPE.
 const READER_GONE: i32 = 141;
 
-/// Whoever reads our output may stop reading (`symphony get events | head`): that ends this program as it ends others,
-/// without the report of a panic.
+/// The reader of our output may close the pipe (`symphony get events | head`): that ends this program like any other,
+/// without a panic report.
 fn end_with_the_reader() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
             Command::Replay(args) => tools::replay::run(&args),
         }
     });
-    // Blocking threads (a model that loads, an executor that runs) must not hold up the end.
+    // Blocking threads (a loading model, a running executor) must not delay the exit.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! The smallest transport with a way to travel, to copy from: each owner is a task behind a bounded queue of messages,
+//! The smallest transport with a way to travel, to copy from: each frontend is a task behind a bounded queue of messages,
 //! where another transport has a connection. The steps from here to one that a backend can be told to use are in
 //! docs/internals/recipes/transport.md.
 
@@ -6,16 +6,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use symphony_protocol::data::ResultBytes;
-use symphony_transport::{PayloadOwner, PayloadTransport, Payloads, ResultToOwner, ReturnedResult};
+use symphony_transport::{PayloadFrontend, PayloadTransport, Payloads, ResultToFrontend, ReturnedResult};
 use symphony_types::{BootId, FailReason, FrontendId};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::owner::Owner;
 use crate::subjects::{BOOT, FRONTENDS, Subject};
+use crate::test_frontend::TestFrontend;
 
-/// Messages on their way to one owner: more than the suite ever has there. A result that finds the queue full is lost,
-/// as one whose owner cannot be reached.
+/// Messages on their way to one frontend: more than the suite ever has there. A result that finds the queue full is lost,
+/// as one whose frontend cannot be reached.
 const MESSAGES_MAX: usize = 1024;
 
 enum Message {
@@ -26,13 +26,13 @@ enum Message {
     },
     Deliver {
         boot: BootId,
-        results: Vec<ResultToOwner>,
+        results: Vec<ResultToFrontend>,
     },
     /// Answered once everything before it has been taken.
     Flush(oneshot::Sender<()>),
 }
 
-/// The owners that there are, and the way to each.
+/// The frontends that there are, and the way to each.
 type Ways = HashMap<FrontendId, mpsc::Sender<Message>>;
 
 /// The backend's side. Without ways once it has finished.
@@ -49,7 +49,7 @@ impl Skeleton {
 
 impl PayloadTransport for Skeleton {
     async fn read(&self, frontend: FrontendId, boot: BootId, sequences: Vec<u64>) -> Payloads {
-        // An owner that cannot be reached, or dies before it answers, costs the inputs of this read and nothing else.
+        // An frontend that cannot be reached, or dies before it answers, costs the inputs of this read and nothing else.
         let none = vec![None; sequences.len()];
         let Some(way) = self.way(frontend) else { return none };
         let (answer, answered) = oneshot::channel();
@@ -57,7 +57,7 @@ impl PayloadTransport for Skeleton {
         answered.await.unwrap_or(none)
     }
 
-    fn deliver(&self, frontend: FrontendId, boot: BootId, results: Vec<ResultToOwner>) {
+    fn deliver(&self, frontend: FrontendId, boot: BootId, results: Vec<ResultToFrontend>) {
         // Called by the thread of a GPU: it must not wait.
         if let Some(way) = self.way(frontend) {
             _ = way.try_send(Message::Deliver { boot, results });
@@ -78,16 +78,16 @@ impl PayloadTransport for Skeleton {
     }
 }
 
-/// The frontend's side: one life of an owner.
-async fn serve(owner: Arc<Owner>, life: BootId, mut messages: mpsc::Receiver<Message>) {
+/// The frontend's side: one life of an frontend.
+async fn serve(frontend: Arc<TestFrontend>, life: BootId, mut messages: mpsc::Receiver<Message>) {
     while let Some(message) = messages.recv().await {
         match message {
             Message::Read { boot, sequences, answer } => {
-                let input = |sequence: u64| if boot == life { owner.input(sequence) } else { None };
+                let input = |sequence: u64| if boot == life { frontend.input(sequence) } else { None };
                 _ = answer.send(sequences.into_iter().map(input).collect());
             }
             Message::Deliver { boot, results } if boot == life => {
-                results.into_iter().for_each(|result| owner.returned(returned(result)));
+                results.into_iter().for_each(|result| frontend.returned(returned(result)));
             }
             // For a former life: its requests have ended with it.
             Message::Deliver { .. } => {}
@@ -96,7 +96,7 @@ async fn serve(owner: Arc<Owner>, life: BootId, mut messages: mpsc::Receiver<Mes
     }
 }
 
-fn returned(ResultToOwner { result, bytes }: ResultToOwner) -> ReturnedResult {
+fn returned(ResultToFrontend { result, bytes }: ResultToFrontend) -> ReturnedResult {
     let outcome = match result.outcome {
         ResultBytes::Answer(length) if length as usize == bytes.len() => Ok(bytes),
         ResultBytes::Answer(_) | ResultBytes::Shared => Err(FailReason::ExecutionFailed),
@@ -105,10 +105,10 @@ fn returned(ResultToOwner { result, bytes }: ResultToOwner) -> ReturnedResult {
     ReturnedResult { sequence: result.sequence, outcome, batch: result.batch, execution_ns: result.execution }
 }
 
-/// The skeleton with two owners at its other end.
+/// The skeleton with two frontends at its other end.
 pub(crate) struct Smallest {
     transport: Skeleton,
-    owners: [Arc<Owner>; 2],
+    frontends: [Arc<TestFrontend>; 2],
     serving: [Option<JoinHandle<()>>; 2],
 }
 
@@ -116,22 +116,22 @@ impl Subject for Smallest {
     type Transport = Skeleton;
 
     async fn start() -> Self {
-        let owners = [Owner::new(None), Owner::new(None)];
+        let frontends = [TestFrontend::new(None), TestFrontend::new(None)];
         let mut ways = HashMap::new();
         let serving = [0, 1].map(|index| {
             let (way, messages) = mpsc::channel(MESSAGES_MAX);
             ways.insert(FRONTENDS[index], way);
-            Some(tokio::spawn(serve(Arc::clone(&owners[index]), BOOT, messages)))
+            Some(tokio::spawn(serve(Arc::clone(&frontends[index]), BOOT, messages)))
         });
-        Self { transport: Skeleton { ways: Arc::new(Mutex::new(Some(ways))) }, owners, serving }
+        Self { transport: Skeleton { ways: Arc::new(Mutex::new(Some(ways))) }, frontends, serving }
     }
 
     fn transport(&self) -> &Skeleton {
         &self.transport
     }
 
-    fn owners(&self) -> [&Arc<Owner>; 2] {
-        self.owners.each_ref()
+    fn frontends(&self) -> [&Arc<TestFrontend>; 2] {
+        self.frontends.each_ref()
     }
 
     async fn kill(&mut self, index: usize) {

@@ -52,8 +52,8 @@ pub(crate) struct ModelLoadArgs {
     /// GPU kind that --alpha-ms and --beta-ms speak of, see `symphony get gpus`.
     #[arg(long, default_value = "emulated")]
     pub(crate) gpu_kind: String,
-    /// TOML file with what frontends do for clients: [image], the input that JPEG and PNG pictures become, and
-    /// [labels]; not with --repository, whose parameter `transforms` names it.
+    /// TOML file with what frontends do for clients: `[image]`, the input that JPEG and PNG pictures become, and
+    /// `[labels]`; not with --repository, whose parameter `transforms` names it.
     #[arg(long, value_name = "FILE")]
     pub(crate) transforms: Option<PathBuf>,
     /// Latency objective from arrival to answer, in milliseconds, an hour at most; not with --repository, which says

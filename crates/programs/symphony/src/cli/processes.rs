@@ -41,7 +41,7 @@ fn noise(text: &str) -> Result<f64, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Configuration file with [cluster], [frontend] and [backend]; without one: three schedulers, a CPU backend and an
+    /// Configuration file with `[cluster]`, `[frontend]` and `[backend]`; without one: three schedulers, a CPU backend and an
     /// emulated backend with four GPUs on the standard ports.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -1,4 +1,5 @@
-//! A cluster of separate processes on this machine: configurations are written, processes started, readiness awaited.
+//! A cluster of separate processes on this machine: writes configurations, starts processes, waits until they are
+//! ready.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -19,11 +20,11 @@ use tokio::time::Instant;
 use super::pki::Pki;
 use super::process::Process;
 
-/// How long the processes may take until all of them are registered.
+/// How long the processes may take to register.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// How often that is looked at.
+/// The period of that check.
 const POLL: Duration = Duration::from_millis(50);
-/// How long one look may take.
+/// The timeout of one check.
 const LOOK_WITHIN: Duration = Duration::from_millis(500);
 
 /// What a local cluster consists of.
@@ -33,19 +34,19 @@ pub(crate) struct Layout {
     /// One per entry of `cluster.scheduler`.
     pub(crate) schedulers: Vec<SchedulerConfig>,
     pub(crate) frontend: FrontendConfig,
-    /// Of a cluster of a federation, whose frontend belongs to all clusters and is not started with this one: who comes
-    /// from there.
+    /// In a federation, whose frontend serves all clusters and is not started with this one: the
+    /// identities that connect to this cluster from there.
     pub(crate) guests: Option<Vec<(Role, String)>>,
     pub(crate) backends: Vec<BackendConfig>,
     pub(crate) network: NetworkConfig,
     pub(crate) frames: FramesConfig,
     pub(crate) log: LogConfig,
-    /// Only whether it is plaintext; certificates are made.
+    /// Only whether it is plaintext; certificates are generated.
     pub(crate) security: SecurityConfig,
 }
 
 impl Layout {
-    /// The same with every process at `host`, on ports so much higher.
+    /// The same with every process at `host`, and all ports shifted.
     pub(crate) fn moved(mut self, host: Ipv4Addr, ports_above: u16) -> Self {
         let moved = |address: &mut Address| {
             *address = Address::at(host.into(), address.port().saturating_add(ports_above));
@@ -63,11 +64,11 @@ impl Layout {
     }
 }
 
-/// What a replica says at its end that `symphony members` has removed.
+/// The last log line of a replica that `symphony members` has removed.
 const REMOVED: &str = "was removed from the cluster and its id is never given again";
 
-/// What to do about a process that ended so, where its own words are for another case: `up` starts the replicas of its
-/// configuration, and has not heard that operators have changed them.
+/// Advice for a process that ended with this line, instead of its own: `up` starts the replicas of its configuration
+/// and does not know about members changed by operators.
 fn advice(end: &str) -> &'static str {
     if !end.contains(REMOVED) {
         return "";
@@ -105,7 +106,7 @@ impl LocalCluster {
             };
             cluster.schedulers.push((scheduler.id, Process::start_node("scheduler", &name, &config, dir)?));
         }
-        // A sub-cluster's leader is chosen among the replicas that are up when its first backend comes.
+        // A sub-cluster's leader is chosen among the replicas that are up when its first backend registers.
         cluster.wait_for(&bar, |view| missing_schedulers(view, layout)).await?;
         for backend in &layout.backends {
             let config = NodeConfig {
@@ -126,8 +127,8 @@ impl LocalCluster {
         Ok(cluster)
     }
 
-    /// Has `symphony provision` keep as many backends like this one as the cluster asks for, within the bounds, and
-    /// waits until the first is there.
+    /// Lets `symphony provision` keep as many backends like this one as the cluster asks for, within limits, and waits
+    /// for the first.
     pub(crate) async fn provision(
         &mut self,
         layout: &Layout,
@@ -187,7 +188,7 @@ impl LocalCluster {
         Ok(())
     }
 
-    /// Lets go of the processes that have ended by themselves, and says how each did.
+    /// Forgets the processes that have ended by themselves, and says how each ended.
     pub(crate) fn take_ended(&mut self) -> Vec<String> {
         let mut ends = Vec::new();
         let mut runs = |process: &mut Process| {
@@ -201,7 +202,7 @@ impl LocalCluster {
         ends
     }
 
-    /// Whether a process is left.
+    /// Whether any process is left.
     pub(crate) fn runs(&self) -> bool {
         !self.schedulers.is_empty() || !self.others.is_empty()
     }
@@ -215,7 +216,7 @@ impl LocalCluster {
         Ok(pid)
     }
 
-    /// Stops everything: frontend and backends first, so that nothing looks for schedulers that are gone.
+    /// Stops everything: frontend and backends first, so that none of them searches for stopped schedulers.
     pub(crate) fn stop(&mut self) {
         for process in self.others.iter_mut().rev() {
             process.stop();
@@ -240,12 +241,12 @@ fn base(layout: &Layout, security: SecurityConfig) -> NodeConfig {
     }
 }
 
-/// The frontend that belongs to this cluster alone.
+/// The frontend of this cluster alone.
 pub(super) fn own_frontend(layout: &Layout) -> Option<&FrontendConfig> {
     layout.guests.is_none().then_some(&layout.frontend)
 }
 
-/// What a cluster still lacks, in words.
+/// What the cluster still lacks, in words.
 fn missing(view: &View, layout: &Layout) -> Option<String> {
     if let Some(schedulers) = missing_schedulers(view, layout) {
         return Some(schedulers);

@@ -1,4 +1,4 @@
-//! `symphony demo`: the whole system on this machine, real input, a leader killed in the middle, and a report.
+//! `symphony demo`: the whole system on this machine with real input, a killed leader, and a report.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use super::demo_report::{DemoReport, Takeover};
 use super::signalled;
 use crate::cli::{DemoArgs, Output};
 
-/// Requests per second of each model: what two busy cores serve with room to spare.
+/// Requests per second of each model: well within the capacity of two busy cores.
 const RATES: [(&str, f64); 3] = [(DIGITS, 60.0), (MLP, 40.0), (RESNET, 200.0)];
 /// Load before counting begins.
 const WARMUP: Duration = Duration::from_secs(2);
-/// How long answers are waited for at the end.
+/// How long to wait for answers at the end.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the cluster may take to name another leader.
+/// How long the cluster may take to appoint another leader.
 const TAKEOVER_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(args: &DemoArgs) -> anyhow::Result<()> {
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: &DemoArgs) -> anyhow::Result<()> {
 }
 
 async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
-    // Said first, since everything else is in vain without it.
+    // Printed first, since everything else is useless without it.
     load_runtime(None)?;
     let dir = folder(args)?;
     let layout = layout(&dir, args.noise)?;
@@ -94,7 +94,7 @@ fn folder(args: &DemoArgs) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Free ports on loopback, so that the demo disturbs nothing and nothing disturbs it.
+/// Free ports on loopback, so that the demo does not conflict with other programs.
 fn free_addresses(count: usize) -> anyhow::Result<Vec<Address>> {
     let listeners: Vec<_> = (0..count)
         .map(|_| std::net::TcpListener::bind("127.0.0.1:0"))
@@ -110,7 +110,7 @@ fn layout(dir: &Path, noise: f64) -> anyhow::Result<Layout> {
     for id in 1..=3 {
         replicas.push(ReplicaConfig { id: NodeId::new(id), control: next()?, dispatch: next()?, beat: next()? });
     }
-    // Defaults come from the configuration's own; the demo only says where things are.
+    // Defaults come from the configuration; the demo only sets addresses and paths.
     let overrides = [
         "frontend.name=frontend".to_owned(),
         "backend.name=backend".to_owned(),
@@ -121,7 +121,7 @@ fn layout(dir: &Path, noise: f64) -> anyhow::Result<Layout> {
         "cluster.timing=relaxed".to_owned(),
         "cluster.scheduler=[{ id = 1, control = \"127.0.0.1:1\", dispatch = \"127.0.0.1:2\", beat = \"127.0.0.1:3\" }]"
             .to_owned(),
-        // What a shared machine adds at its worst moments, on the way there and back.
+        // The worst delays of a shared machine, in both directions.
         "scheduler.delays.control_us=3000".to_owned(),
         "scheduler.delays.reply_us=120000".to_owned(),
         "scheduler.delays.guard_us=2000".to_owned(),
@@ -264,7 +264,7 @@ async fn kill_leader(cluster: &mut LocalCluster, began: Instant) -> anyhow::Resu
     Ok(Takeover { victim, leader, subclusters: led, was_control_leader, killed_at, assigned_after })
 }
 
-/// What the frontend says became of the requests.
+/// The frontend's counts of the requests' outcomes.
 async fn ledger(layout: &Layout) -> anyhow::Result<serde_json::Value> {
     let url = format!("http://{}/api/view", layout.frontend.metrics);
     let page: serde_json::Value = reqwest::get(&url).await?.error_for_status()?.json().await?;

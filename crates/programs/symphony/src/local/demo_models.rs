@@ -19,11 +19,11 @@ use crate::tools::profile::measure_onnx;
 pub(crate) const DIGITS: &str = "digits";
 /// A wide MLP whose weights exceed the cache, so that batching pays on a CPU.
 pub(crate) const MLP: &str = "mlp";
-/// ResNet-50 as seed 000, Table 4 has it (α 1.053 ms, β 5.072 ms), on emulated GPUs.
+/// ResNet-50 with the profile of seed 000, Table 4 (α 1.053 ms, β 5.072 ms), on emulated GPUs.
 pub(crate) const RESNET: &str = "resnet50";
 
-/// Objectives. The paper's 25 ms are for machines of their own; here seven processes and the load share a few cores
-/// with whatever else runs, and a pause of the machine must not look like a scheduler's mistake.
+/// SLOs. The paper's 25 ms assume dedicated machines; here seven processes and the load share a few cores with other
+/// programs, and a pause of the machine must not look like a scheduler's mistake.
 const CPU_SLO: Nanos = Nanos::from_millis(500);
 const EMULATED_SLO: Nanos = Nanos::from_millis(300);
 /// Largest batch measured.
@@ -68,7 +68,7 @@ pub(crate) fn prepare(layout: &Layout, dir: &Path) -> anyhow::Result<Vec<ModelSp
     if let Some(emulated) = layout.backends.iter().find(|b| b.executor == ExecutorKind::Emulated) {
         let kind = emulated.gpus.first().context("a backend has GPUs")?.kind.clone();
         let latency = LatencyProfile::from_line(1.053, 5.072, EMULATED_BATCH_MAX)?;
-        // Static and dynamic memory as seed 000, Table 1 has them.
+        // Static and dynamic memory from seed 000, Table 1.
         let profile = KindProfile { latency, static_memory_bytes: 170 << 20, dynamic_memory_bytes: 2798 << 20 };
         specs.push(ModelSpec {
             name: RESNET.to_owned(),

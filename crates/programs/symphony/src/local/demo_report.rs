@@ -1,4 +1,4 @@
-//! What the demo found, for people and for programs, and whether that is good enough.
+//! The demo's results, for people and programs, and whether they are good enough.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,12 +12,12 @@ use symphony_types::NodeId;
 
 use super::demo_models::DIGITS;
 
-/// The share of digits that must be right. The model gets 98.5 % of the held-out set right; load sends about that many
-/// of its images, so less than this is an error of the system.
+/// The least share of correctly classified digits. The model gets 98.5 % of the held-out set right, and the load sends
+/// about that many of its images, so a lower share means an error of the system.
 const ACCURACY_MIN: f64 = 0.96;
-/// Goodput's own limit: the p99 meets the SLO if at most this share is bad (DESIGN section 2).
+/// The limit of goodput: the p99 meets the SLO if at most this share is bad (DESIGN section 2).
 const BAD_RATE_MAX: f64 = 0.01;
-/// The take-over is looked for in this time around the kill.
+/// The take-over is measured in this time around the kill.
 const BEFORE_KILL: Duration = Duration::from_millis(200);
 const AFTER_KILL: Duration = Duration::from_secs(6);
 
@@ -30,7 +30,7 @@ pub(crate) struct Takeover {
     pub(crate) was_control_leader: bool,
     /// Since the start of the load.
     pub(crate) killed_at: Duration,
-    /// From the kill until the control group had named another leader.
+    /// From the kill until the control group had appointed another leader.
     pub(crate) assigned_after: Duration,
 }
 
@@ -39,12 +39,12 @@ pub(crate) struct Takeover {
 pub(crate) struct DemoReport {
     models: Vec<DemoModel>,
     takeover: Takeover,
-    /// The longest time without a good answer of the models whose leader was killed, around the kill.
+    /// The longest time without a good answer around the kill, over the models of the killed leader.
     blackout_ms: Option<f64>,
     requests_lost: i64,
     requests_answered_twice: u64,
     answers_to_other_requests: u64,
-    /// What the frontend counted.
+    /// The frontend's counts.
     ledger: serde_json::Value,
     generator: Vec<String>,
     generator_passed: bool,
@@ -56,7 +56,7 @@ struct DemoModel {
     #[serde(flatten)]
     report: ModelReport,
     slo_ms: f64,
-    /// Whether its leader was the one that was killed.
+    /// Whether its leader was killed.
     in_blackout: bool,
 }
 
@@ -94,7 +94,7 @@ impl DemoReport {
         Self {
             models: models.collect(),
             blackout_ms,
-            // Lost is what either end misses: clients their answer, the frontend an outcome.
+            // Lost requests are those that either side misses: clients an answer, the frontend an outcome.
             requests_lost: sum(|m| m.lost) as i64 + unsettled.abs(),
             requests_answered_twice: sum(|m| m.answered_twice),
             answers_to_other_requests: sum(|m| m.foreign),
@@ -106,7 +106,7 @@ impl DemoReport {
         }
     }
 
-    /// What is not as it must be; empty if all is well.
+    /// Deviations from the expected result; empty if there are none.
     pub(crate) fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         if self.requests_lost != 0 {
@@ -149,7 +149,7 @@ impl DemoReport {
     }
 }
 
-/// Requests that the frontend accepted and did not end, once nothing is in flight.
+/// Accepted requests without an outcome, once nothing is in flight.
 fn unsettled(ledger: &serde_json::Value) -> i64 {
     let counts: Option<symphony_frontend::LedgerCounts> = serde_json::from_value(ledger["counts"].clone()).ok();
     counts.map_or(0, |counts| counts.lost(ledger["in_flight"].as_u64().unwrap_or(0)))

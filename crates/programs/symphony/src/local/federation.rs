@@ -18,12 +18,12 @@ use super::cluster::{Layout, LocalCluster};
 use super::pki::Pki;
 use super::process::Process;
 
-/// Replicas of the top-level group: one may die.
+/// Replicas of the top-level group: one may fail.
 const REPLICAS: u16 = 3;
 /// The first port of the top-level group; replicas are ten apart.
 const CONTROL_PORT: u16 = 7501;
 const METRICS_PORT: u16 = 7504;
-/// Ports of one cluster and the next are so far apart: the public ports of the frontend lie in between.
+/// Distance between the ports of two clusters: the frontend's public ports lie in between.
 pub(crate) const PORTS_APART: u16 = 2000;
 /// How long the top-level group may take until it knows all clusters.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ pub(crate) struct FederationLayout {
     pub(crate) clusters: Vec<Layout>,
     pub(crate) frontend: FrontendConfig,
     pub(crate) unreachable_ms: u64,
-    /// An address of loopback, where everybody listens.
+    /// A loopback address, on which all processes listen.
     pub(crate) host: Ipv4Addr,
 }
 
@@ -61,7 +61,7 @@ impl FederationLayout {
         self.at(self.frontend.data.port().saturating_add(index as u16))
     }
 
-    /// That port of everybody's address.
+    /// That port of the common address.
     fn at(&self, port: u16) -> Address {
         Address::at(self.host.into(), port)
     }
@@ -154,7 +154,7 @@ impl LocalFederation {
         }
     }
 
-    /// Lets go of the processes that have ended by themselves, and says how each did.
+    /// Forgets the processes that have ended by themselves, and says how each ended.
     pub(crate) fn take_ended(&mut self) -> Vec<String> {
         let mut ends: Vec<_> = self.clusters.iter_mut().flat_map(LocalCluster::take_ended).collect();
         self.others.retain_mut(|process| {
@@ -166,19 +166,19 @@ impl LocalFederation {
         ends
     }
 
-    /// Whether a process is left.
+    /// Whether any process is left.
     pub(crate) fn runs(&self) -> bool {
         !self.others.is_empty() || self.clusters.iter().any(LocalCluster::runs)
     }
 
-    /// Stops everything: the frontend first, then the top-level group, so that nothing is taken for a loss.
+    /// Stops everything: the frontend first, then the top-level group, so that no stop is reported as a loss.
     pub(crate) fn stop(&mut self) {
         self.others.iter_mut().rev().for_each(Process::stop);
         self.clusters.iter_mut().for_each(LocalCluster::stop);
     }
 }
 
-/// What is equal on all nodes.
+/// Settings that are equal on all nodes.
 fn federation(layout: &FederationLayout) -> FederationConfig {
     const LOOKS_PER_LOSS: u64 = 10;
     FederationConfig {
@@ -194,7 +194,7 @@ fn federation(layout: &FederationLayout) -> FederationConfig {
     }
 }
 
-/// The clusters as somebody with a certificate in each of them reaches them.
+/// The clusters as reached by a client with a certificate in each of them.
 fn seen_by(layout: &FederationLayout, dir: &Path, role: Role, name: &str) -> Vec<FederatedClusterConfig> {
     let cluster = |of: &Layout| {
         let folder = FederationLayout::dir(dir, of).join("pki");

@@ -13,7 +13,7 @@ pub(crate) mod up;
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Waits for SIGTERM or SIGINT, so that the processes of a cluster are ended with the one that started them.
+/// Waits for SIGTERM or SIGINT, so that the processes of a cluster end together with their parent.
 pub(crate) async fn signalled() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;

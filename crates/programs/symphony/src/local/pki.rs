@@ -1,4 +1,4 @@
-//! Certificates of a local cluster, made when it starts.
+//! Certificates of a local cluster, generated at its start.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,18 +10,18 @@ use symphony_net::{Authority, CredentialFiles, Credentials, Host, Identity, Net,
 use super::cluster::{Layout, own_frontend};
 use crate::cli::OPERATOR;
 
-/// How long they are valid: a cluster that stays longer than that is no local one.
+/// Their validity: no local cluster runs longer.
 const DAYS: u32 = 90;
 
 /// The certificates of one local cluster, or none if it speaks plaintext.
 #[derive(Debug)]
 pub(crate) struct Pki<'a> {
-    /// Nothing in plaintext.
+    /// For plaintext: no certificates.
     dir: Option<&'a Path>,
 }
 
 impl<'a> Pki<'a> {
-    /// Makes an authority in `dir` if there is none, and a certificate for every process of `layout` and for an
+    /// Creates an authority in `dir` if there is none, and certificates for every process of `layout` and for an
     /// operator.
     pub(crate) fn prepare(layout: &Layout, dir: &'a Path) -> anyhow::Result<Self> {
         let schedulers = layout.schedulers.iter().map(|s| (Role::Scheduler, s.id.get().to_string()));
@@ -34,9 +34,9 @@ impl<'a> Pki<'a> {
         Self::make(dir, &layout.cluster.name, layout.security.insecure_dev, who, hosts)
     }
 
-    /// Makes an authority for `cluster` in `dir` if there is none, and certificates for all of `who` and for an
-    /// operator. Those of schedulers, whom clients of others look for, name `hosts`: with them in everybody's, whoever
-    /// has a backend's key could be taken for a scheduler.
+    /// Creates an authority for `cluster` in `dir` if there is none, and certificates for all of `who` and for an
+    /// operator. Only the certificates of schedulers, to which clients of other processes connect, contain `hosts`: if
+    /// all did, a backend's key would suffice to impersonate a scheduler.
     pub(crate) fn make<'h>(
         dir: &'a Path,
         cluster: &str,
@@ -50,7 +50,7 @@ impl<'a> Pki<'a> {
         let authority = Authority::open_or_create(dir, cluster).context("cannot make certificates")?;
         let (role, name) = OPERATOR;
         let hosts: BTreeSet<_> = hosts.collect();
-        // What is no name for a certificate is none that anybody could look for there.
+        // An invalid certificate name cannot be searched for there either.
         let hosts: Vec<Host> = hosts.into_iter().filter_map(|host| host.parse().ok()).collect();
         for (role, name) in who.chain([(role, name.to_owned())]) {
             let identity = Identity::new(cluster, role, &name)?;
@@ -60,7 +60,7 @@ impl<'a> Pki<'a> {
         Ok(Self { dir: Some(dir) })
     }
 
-    /// The certificates that were made in `dir`.
+    /// The existing certificates in `dir`.
     pub(crate) fn known(dir: &'a Path, insecure_dev: bool) -> Self {
         Self { dir: (!insecure_dev).then_some(dir) }
     }
@@ -75,7 +75,8 @@ impl<'a> Pki<'a> {
         }
     }
 
-    /// Lets a frontend load models as the operator, for those who show a token; makes one if there is none.
+    /// Lets a frontend load models with the operator's rights for clients that present a token, which is generated if
+    /// missing.
     pub(crate) fn authorize(&self, repository: &mut RepositoryConfig) -> anyhow::Result<()> {
         let Some(token_file) = &repository.token_file else { return Ok(()) };
         if !token_file.exists() {
@@ -99,7 +100,7 @@ impl<'a> Pki<'a> {
     }
 }
 
-/// A file that nobody but its owner reads.
+/// Creates a file that only its owner can read.
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;

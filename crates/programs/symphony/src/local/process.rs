@@ -1,4 +1,4 @@
-//! A child process with a log of its own.
+//! A child process with its own log.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use symphony_config::NodeConfig;
 
 /// How long a process may take to stop by itself.
 const STOP_WITHIN: Duration = Duration::from_secs(8);
-/// How often it is looked at meanwhile.
+/// The period of checks meanwhile.
 const POLL: Duration = Duration::from_millis(20);
 
 /// One process of a local cluster. Dropping it kills it.
@@ -25,7 +25,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts this very binary with `args`; everything it prints goes to `log`.
+    /// Starts this same binary with `args`; all its output goes to `log`.
     pub(crate) fn start(name: &str, args: &[&str], log: &Path) -> anyhow::Result<Self> {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -39,7 +39,7 @@ impl Process {
         Ok(Self { name: name.to_owned(), log: log.to_owned(), child, told_to_stop: false })
     }
 
-    /// Starts a node with this configuration, which is kept in `dir` with its log.
+    /// Starts a node with this configuration, which is stored in `dir` together with its log.
     pub(crate) fn start_node(role: &str, name: &str, config: &NodeConfig, dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(format!("{name}.toml"));
         std::fs::write(&path, config.to_toml()).with_context(|| format!("cannot write {}", path.display()))?;
@@ -51,7 +51,7 @@ impl Process {
         self.child.id()
     }
 
-    /// What it printed last if it has ended; none while it runs.
+    /// Its last output if it has ended; `None` while it runs.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
@@ -69,19 +69,19 @@ impl Process {
 
     /// SIGTERM, once.
     pub(crate) fn tell_to_stop(&mut self) {
-        // A process that has ended and was waited for has no number any more.
+        // The id of a process that has ended and was waited for is no longer valid.
         if !self.told_to_stop && matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
         }
         self.told_to_stop = true;
     }
 
-    /// Whether it did not end by itself, if it has ended.
+    /// If it has ended: whether it was told to.
     pub(crate) const fn told_to_stop(&self) -> bool {
         self.told_to_stop
     }
 
-    /// SIGTERM, and SIGKILL if that does not help in time.
+    /// SIGTERM, and SIGKILL if it does not end in time.
     pub(crate) fn stop(&mut self) {
         self.tell_to_stop();
         let give_up = Instant::now() + STOP_WITHIN;

@@ -1,4 +1,4 @@
-//! What `symphony up` says when everything is up: where it is, and commands to go on with.
+//! The text of `symphony up` when everything is up: addresses, and commands to continue with.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,12 +9,12 @@ use super::cluster::Layout;
 use super::federation::FederationLayout;
 use crate::cli::{CLUSTER_OF_UP, FEDERATION_OF_UP, PKI_OF_UP};
 
-/// Where `symphony load` sends to if nothing else is said.
+/// The default target of `symphony load`.
 const GRPC_OF_UP: &str = "127.0.0.1:8001";
-/// Requests per second that the four emulated GPUs answer easily.
+/// Requests per second well within the capacity of the four emulated GPUs.
 const EXAMPLE_RPS: u32 = 100;
 
-/// Of one cluster, which keeps its files in `dir`.
+/// For a cluster with its files in `dir`.
 pub(super) fn cluster(layout: &Layout, dir: &Path) -> String {
     let mut said = format!("cluster {} is up\n", layout.cluster.name);
     surface(&mut said, &layout.frontend, dir);
@@ -51,7 +51,7 @@ pub(super) fn cluster(layout: &Layout, dir: &Path) -> String {
     said
 }
 
-/// Of several clusters, which keep their files in folders of `dir`.
+/// For several clusters with their files in folders of `dir`.
 pub(super) fn federation(layout: &FederationLayout, dir: &Path) -> String {
     let mut said = format!("federation {} of {} clusters is up\n", layout.name, layout.clusters.len());
     surface(&mut said, &layout.frontend, dir);
@@ -82,7 +82,7 @@ pub(super) fn federation(layout: &FederationLayout, dir: &Path) -> String {
     said
 }
 
-/// Where clients and people look.
+/// Addresses for clients and people.
 fn surface(said: &mut String, frontend: &FrontendConfig, dir: &Path) {
     let FrontendConfig { grpc, rest, metrics, .. } = frontend;
     let _ = writeln!(said, "  Open Inference Protocol: gRPC {grpc}, REST http://{rest}/v2");
@@ -98,7 +98,7 @@ fn certificates(said: &mut String, export: &mut Vec<String>, whose: &str, dir: &
     }
 }
 
-/// What tools would not find by themselves.
+/// Options that tools need to find this cluster.
 fn exports(said: &mut String, export: &[String]) {
     if !export.is_empty() {
         let _ = writeln!(said, "  in the terminal of tools: export {}", export.join(" "));
@@ -110,7 +110,7 @@ fn control(layout: &Layout) -> String {
     control.join(",")
 }
 
-/// What `symphony load` has to be told of the frontend.
+/// Options that `symphony load` needs to find the frontend.
 fn to_frontend(frontend: &FrontendConfig) -> String {
     let told = |grpc: &Address| format!(" --frontend {grpc}");
     if frontend.grpc.to_string() == GRPC_OF_UP { String::new() } else { told(&frontend.grpc) }
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// The commands in it, each of which this program must understand.
+    /// The commands in the text, each of which this program must accept.
     #[track_caller]
     fn commands(said: &str) -> Vec<&str> {
         let commands: Vec<_> = said.lines().map(str::trim).filter(|line| line.starts_with("symphony ")).collect();

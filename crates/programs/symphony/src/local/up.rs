@@ -1,4 +1,4 @@
-//! `symphony up`: a local cluster that stays.
+//! `symphony up`: a local cluster that runs until it is stopped.
 
 use std::fs::{File, TryLockError};
 use std::net::Ipv4Addr;
@@ -17,19 +17,19 @@ use crate::exit::bad_input;
 
 /// The configuration when none is given: the standard ports.
 const STANDARD: &str = include_str!("../../../../../deploy/config/dev.toml");
-/// File with the token for its repository, beside the logs.
+/// File with the repository's token, beside the logs.
 const REPOSITORY_TOKEN: &str = "repository-token";
-/// File that whoever uses the folder holds a lock on.
+/// Lock file of the process that uses the folder.
 const LOCK: &str = "up.lock";
 /// How long the cluster may take to answer, and each model to load.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// How long a cluster of a federation may be silent if nothing else is said, in milliseconds.
+/// The default silence after which a cluster of a federation counts as down, in milliseconds.
 const UNREACHABLE_MS: u64 = 10_000;
-/// How often it is looked whether all processes live.
+/// The period of the check that all processes live.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
-    // Not by `requires` of the command line: that is waived where anything is given that excludes --clusters.
+    // Not by clap's `requires`, which does not apply if an option that excludes --clusters is given.
     if args.unreachable_ms.is_some() && args.clusters.is_none() {
         return Err(bad_input("--unreachable-ms is for the clusters of a federation: give --clusters with it"));
     }
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
         return federated(&federation(&layout, count, silent, federation_host(args)), &dir).await;
     }
     check_ports(ports(&layout))?;
-    // Whoever stops it while it starts gets no cluster: what was started is killed with the future.
+    // If it is stopped during the start, dropping the future kills the processes started so far.
     let mut cluster = tokio::select! {
         cluster = start(args, &layout, &dir) => cluster?,
         stopped = signalled() => return stopped,
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
         tokio::select! {
             stopped = &mut stop => break stopped,
             () = tokio::time::sleep(WATCH_EVERY) => {
-                // The others go on: that is what a cluster is for.
+                // The others continue: this is the purpose of a cluster.
                 for end in cluster.take_ended() {
                     eprintln!("{end}\nthe cluster goes on without it");
                 }
@@ -67,8 +67,8 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
     result
 }
 
-/// Holds `dir` for as long as it lives. Another `up` would write its own configurations and certificates over those of
-/// the processes that run.
+/// A lock on `dir` that is held while the value lives. Another `up` would overwrite the configurations and certificates
+/// of the running processes.
 fn alone(dir: &Path) -> anyhow::Result<File> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let path = dir.join(LOCK);
@@ -83,14 +83,14 @@ fn alone(dir: &Path) -> anyhow::Result<File> {
     }
 }
 
-/// Several clusters, until it is told to stop.
+/// Runs several clusters until it is told to stop.
 async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> {
     let frontend =
         [("grpc", &layout.frontend.grpc), ("rest", &layout.frontend.rest), ("metrics", &layout.frontend.metrics)];
     let frontend = frontend.map(|(key, address)| (format!("frontend.{key}"), address.clone()));
     let clusters = layout.clusters.iter().flat_map(ports).filter(|(key, _)| !key.starts_with("frontend."));
     check_ports(clusters.chain(frontend).chain(layout.ports()).collect())?;
-    // Whoever stops it while it starts gets none: what was started is killed with the future.
+    // If it is stopped during the start, dropping the future kills the processes started so far.
     let mut all = tokio::select! {
         all = LocalFederation::start(layout, dir) => all?,
         stopped = signalled() => return stopped,
@@ -115,13 +115,12 @@ async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> 
     result
 }
 
-/// Where all processes of a federation listen: whatever the configuration says, its ports are what tells clusters
-/// apart.
+/// Listen addresses of all processes of a federation: whatever the configuration says, clusters differ by their ports.
 pub(super) fn federation_host(args: &UpArgs) -> Ipv4Addr {
     args.host.unwrap_or(Ipv4Addr::LOCALHOST)
 }
 
-/// So many clusters like the one of the configuration, with emulated GPUs only: each other's ports and names apart.
+/// The given number of clusters like the configured one, with emulated GPUs only and separate ports and names.
 pub(super) fn federation(one: &Layout, count: u16, unreachable_ms: u64, host: Ipv4Addr) -> FederationLayout {
     let name = one.cluster.name.clone();
     let one = one.clone().moved(host, 0);
@@ -163,8 +162,7 @@ async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<Loc
     if args.with_models {
         let known = cluster.control.get(true, READY_WITHIN).await?;
         for model in demo_models::prepare(layout, dir)? {
-            // A cluster that comes back knows its models. Their profiles stay: measured anew they would differ a
-            // little.
+            // A restarted cluster knows its models. Their profiles are kept: new measurements would differ slightly.
             let model = known.model_named(&model.name).map_or(model, |(_, loaded)| loaded.spec.clone());
             crate::tools::model::load_and_wait(
                 &cluster.control,
@@ -179,7 +177,7 @@ async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<Loc
     Ok(cluster)
 }
 
-/// What is there in any case, and the backend of which there are as many as are wanted.
+/// The fixed processes, and the backend that is scaled to demand.
 type Scaled = (Layout, Option<(BackendConfig, (u32, u32))>);
 
 fn scaled(args: &UpArgs, layout: &Layout, bounds: (u32, u32)) -> anyhow::Result<Scaled> {
@@ -224,7 +222,7 @@ pub(super) fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
         frontend.repository.dir = Some(repository);
         frontend.repository.token_file.get_or_insert_with(|| dir.join(REPOSITORY_TOKEN));
     }
-    // One section describes all replicas: what must differ is derived from the replica's id or place.
+    // One section describes all replicas: the settings that must differ are derived from the replica's id or position.
     let schedulers = cluster
         .scheduler
         .iter()
@@ -259,7 +257,7 @@ pub(super) fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
     })
 }
 
-/// The same host, so many ports higher.
+/// The same host, with the port increased.
 fn ports_above(address: &Address, ports: u16) -> Address {
     address.with_port(address.port().saturating_add(ports))
 }
@@ -273,13 +271,13 @@ fn emulated_beside(backend: &BackendConfig) -> BackendConfig {
         metrics: ports_above(&backend.metrics, 10),
         executor: ExecutorKind::Emulated,
         gpus: vec![symphony_config::GpuConfig { kind: "emulated".into(), count: 4, memory_mb: 16_384 }],
-        // Two processes that append to one file would write into each other's lines.
+        // Two processes that append to one file would interleave their lines.
         journal_file: backend.journal_file.as_ref().map(|path| path.with_extension("emulated")),
         ..backend.clone()
     }
 }
 
-/// Says which port is taken before anything is started: a child's log is a bad place to find that.
+/// Reports a port that is in use before any start: the log of a child is hard to find.
 fn check_ports(ports: Vec<(String, Address)>) -> anyhow::Result<()> {
     for (key, address) in ports {
         if let Err(error) = std::net::TcpListener::bind(address.to_string()) {
@@ -339,7 +337,7 @@ mod tests {
             let emulated = backend.executor == ExecutorKind::Emulated;
             assert_eq!(backend.noise, if emulated { 0.05 } else { 0.0 }, "{}", backend.name);
         }
-        // Without one there is nothing for it to say.
+        // Without one it has nothing to say.
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("cpu.toml");
         std::fs::write(&file, STANDARD).unwrap();

@@ -14,7 +14,7 @@ use crate::exit::bad_input;
 
 pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     let BackendArgs { node: mut args, noise } = args;
-    // After the others, so that it is stronger than what they say.
+    // After the other sources, so that it overrides them.
     args.set.extend(noise.map(|sigma| format!("backend.noise={sigma:?}")));
     let Some(config) = begin(&args, Role::Backend)? else { return Ok(()) };
     let NodeConfig { backend: Some(own), .. } = &config else {
@@ -27,8 +27,8 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     let net = security::net(&config, symphony_net::Role::Backend, &own.name, &registry)?.carried(carriers.clone());
     let control = ControlClient::new(&net, &control_addrs(&config))?;
     let backend = Backend::start(own, fresh_boot(), exec, net, control).await.map_err(|error| match error {
-        // Somebody named a library that is none: bad input. That none is found is this machine's failure.
-        // A device that is required or named by the executor, and is not there, is bad input as well.
+        // A file that was named but is not the library is bad input; if no library is found, the machine is at fault. A
+        // device that is required or named by the executor but absent is bad input, too.
         StartError::Runtime(RuntimeError::Unusable { .. })
         | StartError::Journal { .. }
         | StartError::Device(_)
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     stop.cancel();
     let _ = serving.await;
     if lost {
-        // Whoever looks after this process starts it again.
+        // The service manager restarts the process.
         bail!("the devices of all its GPUs are lost: it is to be started anew");
     }
     Ok(())

@@ -1,17 +1,17 @@
-//! Where a replica's control group runs.
+//! The runtime of a replica's control group.
 
 use anyhow::Context;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-/// Threads: one may be held up by a handshake, or by a view that is encoded, without Raft standing still.
+/// Threads: one may be occupied by a handshake or by encoding a view without stopping Raft.
 const THREADS: usize = 2;
 
-/// A runtime apart from links to frontends and backends, of which a new lead makes a thousand at once. Behind their
-/// handshakes Raft's messages would wait for longer than an election takes.
+/// A runtime separate from the links to frontends and backends: a new lead opens a thousand of them at once, and behind
+/// their handshakes Raft messages would be delayed beyond an election timeout.
 pub(super) struct ControlRuntime {
     handle: Handle,
-    /// Until it ends.
+    /// Runs until it ends.
     runtime: Option<Runtime>,
 }
 
@@ -22,14 +22,14 @@ impl ControlRuntime {
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
 
-    /// Runs something there, with all that it spawns.
+    /// Runs a future there, including all that it spawns.
     pub(super) fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.handle.spawn(task)
     }
 }
 
 impl Drop for ControlRuntime {
-    /// A runtime may not be waited for inside of another one.
+    /// Blocking on a runtime inside another one is not allowed.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

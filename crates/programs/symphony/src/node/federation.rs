@@ -55,7 +55,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let ended = tokio::select! {
         told = until_told_to_stop() => told,
         why = federation.forgotten() => Err(anyhow::anyhow!(why)),
-        // The watch closes when the replica can not go on: its log says why.
+        // The watch closes when the replica cannot continue: its log says why.
         () = async { while ends.changed().await.is_ok() {} } => Err(anyhow::anyhow!("this replica of the federation ended")),
     };
     federation.shutdown().await;

@@ -1,4 +1,4 @@
-//! What carries a node's frames: as configured, and as it is, for metrics and console.
+//! The transports of a node's frames: configured and actual, for metrics and console.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use symphony_config::FramesConfig;
 use symphony_net::{Carrier, CarrierWish, Carriers, Rings, rdma_fabric};
 use symphony_telemetry::{Kind, MetricName, Registry, Unit};
 
-/// How many links there are, and what carries them.
+/// Number of links by transport.
 const LINKS: MetricName = MetricName {
     name: "symphony_frame_links",
     help: "Links of this process that are open now, by what they are for and what carries the frames that come",
@@ -21,7 +21,7 @@ const LINKS: MetricName = MetricName {
     labels: &["link", "transport"],
 };
 
-/// How often another way than TCP was wanted in vain.
+/// How often another transport than TCP was wanted but not available.
 const REFUSED: MetricName = MetricName {
     name: "symphony_frame_tcp_only_total",
     help: "Links for which shared memory or RDMA was asked and not had: the peer has or wants neither, or cannot be reached so",
@@ -30,7 +30,7 @@ const REFUSED: MetricName = MetricName {
     labels: &[],
 };
 
-/// What sleeping readers cost.
+/// The cost of waking sleeping readers.
 const WAKES: MetricName = MetricName {
     name: "symphony_frame_wakes_total",
     help: "Processes that slept at the other end of shared memory and were woken, for frames or for room",
@@ -43,10 +43,10 @@ const WAKES: MetricName = MetricName {
 #[cfg(test)]
 pub(super) const METRIC_NAMES: [MetricName; 3] = [LINKS, REFUSED, WAKES];
 
-/// What links are for.
+/// The purposes of links.
 const LINK_NAMES: [&str; 3] = ["dispatch", "execute", "data"];
 
-/// What may carry this node's frames. Where what is required cannot be had, the node does not start.
+/// The transports that this node may use. If a required one is unavailable, the node does not start.
 pub(super) fn carriers(config: &FramesConfig, registry: &Registry) -> anyhow::Result<Carriers> {
     let rings = match config.shares().then(|| Rings::start(config.spin())).transpose() {
         Ok(rings) => rings,
@@ -70,7 +70,7 @@ pub(super) fn carriers(config: &FramesConfig, registry: &Registry) -> anyhow::Re
     Ok(carriers)
 }
 
-/// The open links, and what carries each.
+/// The open links with their transports.
 pub(super) fn json(carriers: &Carriers) -> Value {
     let links = carriers.links().into_iter();
     let links: Vec<_> =

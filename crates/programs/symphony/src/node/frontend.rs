@@ -16,7 +16,7 @@ use super::{DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, page, 
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
-/// How much longer the last answers may take to reach their clients.
+/// The extra time for the last answers to reach their clients.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
@@ -88,7 +88,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The models that clients may have loaded, if there is a repository.
+/// Loads and unloads models for clients, if there is a repository.
 fn repository(config: &NodeConfig, own: &FrontendConfig) -> anyhow::Result<Option<RepositoryAccess>> {
     let Some(dir) = &own.repository.dir else { return Ok(None) };
     let access = RepositoryAccess::listing(Repository::open(dir).map_err(bad_input)?);
@@ -98,7 +98,7 @@ fn repository(config: &NodeConfig, own: &FrontendConfig) -> anyhow::Result<Optio
     Ok(Some(access.loading(ControlClient::new(&net, &control_addrs(config))?, &token)))
 }
 
-/// A frontend of all clusters of a federation.
+/// Serves all clusters of a federation.
 async fn federated(
     config: &NodeConfig,
     own: &FrontendConfig,

@@ -1,4 +1,4 @@
-//! One node of a deployment: configuration, log, ports, role, signals, in this order.
+//! One node of a deployment: configuration, log, ports, role and signals, in this order.
 
 #[cfg(test)]
 mod alert_rules_tests;
@@ -24,11 +24,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
-/// How long a process that is told to stop may take to hand over or finish what it has. Whoever stops processes gives
-/// them a little longer.
+/// How long a process that is told to stop may take to hand over or finish its work. Service managers should wait a
+/// little longer before they kill it.
 pub(crate) const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 
-/// Reads the configuration and starts the log. None if only the configuration was asked for.
+/// Reads the configuration and starts the log. `None` if only the configuration was requested.
 fn begin(args: &NodeArgs, role: Role) -> anyhow::Result<Option<NodeConfig>> {
     let mut overrides = args.set.clone();
     if args.insecure_dev {
@@ -50,7 +50,7 @@ fn begin(args: &NodeArgs, role: Role) -> anyhow::Result<Option<NodeConfig>> {
     Ok(Some(config))
 }
 
-/// Binds a port before any work begins, so that a port in use is said at once.
+/// Binds a port before any work starts, so that a port in use is reported at once.
 async fn bind(key: &str, address: &Address) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address.to_string()).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => {
@@ -60,7 +60,7 @@ async fn bind(key: &str, address: &Address) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// The fresh number of this process's life. Never zero, which means "none" on the wire.
+/// A fresh boot id for this process. Never zero, which means "none" on the wire.
 pub(crate) fn fresh_boot() -> BootId {
     BootId::new(rand::random_range(1..=u64::MAX))
 }

@@ -1,12 +1,11 @@
-//! How many files this process may have open: each connection is one, and a shell or a supervisor gives 1024.
+//! The limit on open files of this process: each connection is one, and shells and service managers often set 1024.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Fewer are too few for a process of a large cluster, which may have a connection with each of 4096 backends.
+/// Fewer do not suffice for a process of a large cluster, which may have a connection to each of 4096 backends.
 const OPEN_FILES_FEW: u64 = 8192;
 
-/// Takes as many as the system allows without asking anybody. Returns how many those are; none if the system does not
-/// say.
+/// Raises the limit as far as possible without privileges. Returns the new limit; `None` if it is unknown.
 pub(super) fn allow_all() -> Option<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     if soft >= hard || setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err() {
@@ -15,7 +14,7 @@ pub(super) fn allow_all() -> Option<u64> {
     Some(hard)
 }
 
-/// Takes as many as the system allows, and says so if they may not be enough.
+/// Raises the limit as far as possible, and warns if it may not suffice.
 pub(super) fn allow_all_or_warn() {
     if let Some(allowed) = allow_all().filter(|&allowed| allowed < OPEN_FILES_FEW) {
         tracing::warn!(

@@ -1,4 +1,4 @@
-//! What `/api/view` says: the cluster's view as the console and operators read it.
+//! The content of `/api/view`: the cluster's view for the console and for operators.
 
 use serde_json::{Value, json};
 use symphony_protocol::view::View;
@@ -7,7 +7,7 @@ use symphony_types::Invariant;
 
 use crate::tools::get::no_gpu;
 
-/// The view as JSON; `counts` gives a model's counters if this process knows them.
+/// The view as JSON; `counts` gives a model's counters if this process has them.
 pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&str) -> Value) -> Value {
     let nodes: Vec<_> = view
         .nodes
@@ -73,7 +73,7 @@ pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&st
     })
 }
 
-/// How a backend's inputs came, by transport, and how it reaches each frontend now.
+/// The transports by which a backend's inputs arrived, and its present transport to each frontend.
 pub(crate) fn payloads_json(readings: &Readings) -> Value {
     let pairs: Vec<_> = readings
         .pairs
@@ -85,7 +85,7 @@ pub(crate) fn payloads_json(readings: &Readings) -> Value {
     json!({ "reads": reads_json(&readings.reads), "damaged": readings.damaged, "delay": delay, "frontends": pairs })
 }
 
-/// Quantiles are upper ends of the buckets that metrics have as well.
+/// Quantiles are upper bounds of the same buckets as in the metrics.
 fn reads_json(reads: &[ReadCounts; Way::COUNT]) -> Value {
     let one = |(way, counts): (Way, &ReadCounts)| {
         let us = |quantile| counts.times.quantile(quantile).get() as f64 / 1e3;

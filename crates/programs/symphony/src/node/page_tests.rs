@@ -1,4 +1,4 @@
-//! The console reads what this page says.
+//! The console's script uses only fields that this page has.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::top::scene;
 
 const CONSOLE: &str = include_str!("../../../../edges/telemetry/src/console.html");
-/// What the console's script calls an object, and where the page has one.
+/// Object names in the console's script, and where the page has these objects.
 const OBJECTS: [(&str, &str); 8] = [
     ("view", ""),
     ("m", "/models/0"),
@@ -22,7 +22,7 @@ const OBJECTS: [(&str, &str); 8] = [
     ("event", "/events/0"),
 ];
 
-/// The names after `object.` in the script; what is called as a function is JavaScript's own.
+/// The names after `object.` in the script; function calls are JavaScript's own methods.
 fn fields(script: &str, object: &str) -> BTreeSet<String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let dotted = format!("{object}.");

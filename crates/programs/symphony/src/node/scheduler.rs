@@ -28,8 +28,8 @@ use super::{DRAIN_WITHIN, begin, bind, frames, fresh_boot, page, security, until
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
-/// How long the end waits for what is still on its way to a tape, while the control plane ends. With the hand-over
-/// before it and the metrics port after it this stays within the 10 s that service managers give.
+/// How long shutdown waits for the last records of a tape while the control plane ends. Together with the hand-over
+/// before and the metrics port after it this is within the 10 s that service managers allow.
 const TAPES_WRITTEN_WITHIN: Duration = Duration::from_secs(4);
 
 pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
@@ -106,10 +106,10 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     fatal.map_or(Ok(()), |fatal| Err(fatal.into()))
 }
 
-/// How long one step of the hand-over at the end may take where the group has no leader.
+/// How long one step of the hand-over at shutdown may take while the group has no leader.
 const STEP_WITHIN: Duration = Duration::from_secs(1);
 
-/// Hands over what this replica leads, the control group first, to whoever is there; in bounded time.
+/// Hands over this replica's leads, the control group first, to other living replicas; in bounded time.
 async fn hand_over(plane: &ControlPlane, (node, boot): (NodeId, BootId)) {
     let give_up = tokio::time::Instant::now() + DRAIN_WITHIN;
     let mut view = plane.view();
@@ -135,7 +135,7 @@ async fn hand_over(plane: &ControlPlane, (node, boot): (NodeId, BootId)) {
     }
 }
 
-/// What this node's leads remember, as the control plane asks for it.
+/// The records of this node's leads, for the control plane's questions.
 #[derive(Debug)]
 struct Memory(std::sync::Arc<Runtime>);
 
@@ -183,7 +183,7 @@ fn plane_config(
     }
 }
 
-/// What every request takes besides its batch: the way of the plan, that of its input at least, and that of its answer.
+/// The fixed delays of a request besides its batch: those of the plan, of the input (at least) and of the answer.
 fn request_delays(delays: &DelaysConfig) -> Nanos {
     delays.control() + delays.data_min() + delays.reply()
 }
@@ -255,10 +255,10 @@ fn learning(config: &LearningConfig) -> LearningSettings {
     }
 }
 
-/// How often the Raft leader hears what the leads have to do.
+/// The period of load reports to the Raft leader.
 const LOADS_EVERY: Duration = Duration::from_secs(1);
 
-/// Tells the Raft leader what this replica's leads have to do, for as long as the process lives.
+/// Reports the load of this replica's leads to the Raft leader, as long as the process runs.
 async fn report_loads(runtime: std::sync::Arc<Runtime>, mut reports: LoadReports) {
     let mut ticks = tokio::time::interval(LOADS_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -341,8 +341,8 @@ fn lead_config(
     })
 }
 
-/// A decision thread that is busy with one thing for longer than this hangs: with detection and a seal, somebody else
-/// leads within 200 ms. Turns take microseconds; only the pauses of the machine are that long.
+/// A decision thread whose turn takes longer than this counts as hung: with detection and seal, another replica then
+/// leads within 200 ms. Turns take microseconds; only pauses of the machine last this long.
 const STUCK_AFTER_LAN: Duration = Duration::from_millis(100);
-/// The same for machines whose pauses must not look like faults.
+/// The same for machines whose pauses must not count as faults.
 const STUCK_AFTER_RELAXED: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! How a node talks to the others: with the certificate that names it, or in plaintext if the operator said so.
+//! How a node authenticates to others: with the certificate of its identity, or in plaintext if configured.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use symphony_telemetry::{Kind, MetricName, Registry, Unit};
 
 use crate::exit::bad_input;
 
-/// When the certificate expires: worth an alert some weeks before.
+/// When the certificate expires: alert some weeks before.
 pub(super) const EXPIRES: MetricName = MetricName {
     name: "symphony_certificate_expires_timestamp_seconds",
     help: "When this node's certificate expires, in seconds since 1970",
@@ -22,7 +22,7 @@ pub(super) const EXPIRES: MetricName = MetricName {
     labels: &[],
 };
 
-/// The node's way to the others, and its certificate kept fresh for as long as the process lives.
+/// The node's credentials for the cluster; its certificate is renewed while the process runs.
 pub(super) fn net(config: &NodeConfig, role: Role, name: &str, registry: &Registry) -> anyhow::Result<Net> {
     let security = &config.security;
     let routes = config.network.routes.iter().map(|route| (route.to.to_string(), route.via.to_string())).collect();
@@ -36,7 +36,7 @@ pub(super) fn net(config: &NodeConfig, role: Role, name: &str, registry: &Regist
     Ok(Net::secured(credentials).routed(routes))
 }
 
-/// The node's way into one of the clusters of its federation, where it is `name` in that role.
+/// The node's credentials for one of the clusters of its federation, under this name and role.
 pub(super) fn net_in(
     config: &NodeConfig,
     cluster: &FederatedClusterConfig,
@@ -52,7 +52,7 @@ pub(super) fn net_in(
     Ok(Net::secured(credentials).routed(routes))
 }
 
-/// The node's way to the cluster as an operator, to load and unload models for those who may ask it to.
+/// The node's credentials as an operator, to load and unload models for authorised clients.
 pub(super) fn net_as_operator(config: &NodeConfig, repository: &RepositoryConfig) -> anyhow::Result<Net> {
     let routes = config.network.routes.iter().map(|route| (route.to.to_string(), route.via.to_string())).collect();
     let (Some(ca), Some(cert), Some(key)) = (&config.security.ca, &repository.cert, &repository.key) else {
@@ -71,7 +71,7 @@ pub(super) fn net_as_operator(config: &NodeConfig, repository: &RepositoryConfig
     Ok(Net::secured(credentials).routed(routes))
 }
 
-/// Certificates that are kept fresh for as long as the process lives.
+/// Certificates that are renewed while the process runs.
 fn credentials(me: &Identity, files: CredentialFiles) -> anyhow::Result<Arc<Credentials>> {
     let credentials = Arc::new(Credentials::load_for(files, me).map_err(bad_input)?);
     tracing::info!(identity = %me, "connections are secured");
@@ -79,7 +79,7 @@ fn credentials(me: &Identity, files: CredentialFiles) -> anyhow::Result<Arc<Cred
     Ok(credentials)
 }
 
-/// Read at each scrape, since the certificate may be renewed.
+/// Read at each scrape, since the certificate may have been renewed.
 #[derive(Debug)]
 struct Expiry(Arc<Credentials>);
 

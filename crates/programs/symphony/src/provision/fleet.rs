@@ -11,17 +11,17 @@ use symphony_net::{Authority, CredentialFiles, Identity, Role};
 use crate::exit::bad_input;
 use crate::local::process::Process;
 
-/// How long the certificates of replicas are valid that are made here.
+/// The validity of certificates generated for replicas.
 const CERTIFICATE_DAYS: u32 = 90;
-/// Ports that are tried for one replica, from the template's on.
+/// The number of ports tried per replica, starting with the template's.
 const PORTS_TRIED_MAX: u16 = 1000;
 
-/// What all replicas are made from, and those that run.
+/// The template of replicas, and the running ones.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     template: NodeConfig,
     backend: BackendConfig,
-    /// Where certificates are, and are made; none in plaintext.
+    /// Where certificates are found or generated; `None` in plaintext.
     pki: Option<PathBuf>,
     dir: PathBuf,
     processes: BTreeMap<u32, Process>,
@@ -35,12 +35,12 @@ impl Fleet {
         Ok(Self { template, backend, pki, dir, processes: BTreeMap::new() })
     }
 
-    /// What a replica is called: like those of a stateful set.
+    /// The name of a replica, as in a stateful set.
     pub(crate) fn name(&self, number: u32) -> String {
         format!("{}{number}", self.prefix())
     }
 
-    /// What the names of all replicas begin with; a number follows.
+    /// The common prefix of the names; a number follows.
     pub(crate) fn prefix(&self) -> String {
         format!("{}-", self.backend.name)
     }
@@ -50,7 +50,7 @@ impl Fleet {
         let backend = BackendConfig {
             name: name.clone(),
             exec: free_from(&self.backend.exec, &[])?,
-            // Two processes that append to one file would write into each other's lines.
+            // Two processes that append to one file would interleave their lines.
             journal_file: self.backend.journal_file.as_ref().map(|path| path.with_extension(number.to_string())),
             ..self.backend.clone()
         };
@@ -62,7 +62,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Certificates of a replica: those that are there, or new ones where the authority's key is.
+    /// The certificates of a replica: existing ones, or new ones if the authority's key is there.
     fn security(&self, name: &str) -> anyhow::Result<SecurityConfig> {
         let Some(dir) = &self.pki else {
             return Ok(SecurityConfig { insecure_dev: true, ..SecurityConfig::default() });
@@ -79,7 +79,7 @@ impl Fleet {
         Ok(SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), insecure_dev: false })
     }
 
-    /// Whether a replica's process runs; says so if it has ended by itself.
+    /// Whether a replica's process runs; logs it if it has ended by itself.
     pub(crate) fn runs(&mut self, number: u32) -> bool {
         let Some(process) = self.processes.get_mut(&number) else { return false };
         let Some(end) = process.ended() else { return true };
@@ -102,14 +102,14 @@ impl Fleet {
         self.processes.remove(&number);
     }
 
-    /// Stops all, each after it has finished what it has.
+    /// Stops all replicas; each first finishes its work.
     pub(crate) fn stop(&mut self) {
         self.processes.values_mut().for_each(Process::tell_to_stop);
         self.processes.values_mut().for_each(Process::stop);
     }
 }
 
-/// The first address from the given one on, by port, on which nobody listens; never one of `taken`.
+/// The first free address by port, from the given one on; never one of `taken`.
 fn free_from(first: &Address, taken: &[u16]) -> anyhow::Result<Address> {
     let ports = (first.port()..=u16::MAX).take(PORTS_TRIED_MAX.into());
     for port in ports.filter(|port| !taken.contains(port)) {

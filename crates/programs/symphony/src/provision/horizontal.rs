@@ -1,32 +1,32 @@
-//! How many replicas there should be: what a horizontal autoscaler of Kubernetes makes of an external metric.
+//! The desired number of replicas, computed like a horizontal autoscaler of Kubernetes does from an external metric.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Recommendations that are remembered: one a second for an hour.
+/// Remembered recommendations: one per second for an hour.
 const REMEMBERED_MAX: usize = 3600;
 
-/// What it holds to.
+/// Its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HorizontalSettings {
     /// Fewest replicas.
     pub(crate) min: u32,
     /// Most replicas.
     pub(crate) max: u32,
-    /// A metric that is off its target by at most this share changes nothing. Kubernetes has a tenth.
+    /// The tolerance: a metric within this share of its target changes nothing. Kubernetes has a tenth.
     pub(crate) tolerance: f64,
-    /// Down only to the largest recommendation of so long. Kubernetes has 300 s.
+    /// The stabilisation window: scale down at most to its largest recommendation. Kubernetes has 300 s.
     pub(crate) down_stabilization: Duration,
 }
 
-/// A metric as an external scaler tells it.
+/// A metric from an external scaler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Measured {
-    /// What it is now, over all replicas.
+    /// Its present value, over all replicas.
     pub(crate) value: f64,
-    /// What it should be for each.
+    /// Its target per replica.
     pub(crate) target: f64,
 }
 
@@ -42,13 +42,12 @@ impl Horizontal {
         Self { settings, recommended: VecDeque::new() }
     }
 
-    /// How many there are where none is wanted.
+    /// The number of replicas when the scaler is inactive.
     pub(crate) const fn none(&self) -> u32 {
         self.settings.min
     }
 
-    /// How many of `current` replicas there should be. A metric that cannot be had changes nothing but what is out of
-    /// bounds.
+    /// The desired number, given `current` replicas. Without a metric only the limits apply.
     ///
     /// The law of an average value: ⌈metric / target⌉, and no change while metric / (target · current) is within the
     /// tolerance of one (Kubernetes, "Horizontal Pod Autoscaling", algorithm details).
@@ -58,7 +57,7 @@ impl Horizontal {
             return current.clamp(min, max);
         };
         let near = current > 0 && (value / (target * f64::from(current)) - 1.0).abs() <= tolerance;
-        // A metric below zero is none; `as` keeps within the bounds of the type.
+        // A negative metric counts as zero; `as` saturates.
         let wanted = if near { current } else { (value / target).ceil() as u32 };
         let wanted = wanted.clamp(min, max);
         self.recommended.push_back((now, wanted));
@@ -67,7 +66,7 @@ impl Horizontal {
             self.recommended.pop_front();
         }
         let highest = self.recommended.iter().map(|&(_, wanted)| wanted).max().unwrap_or(wanted);
-        // Up at once; down no further than what was wanted lately.
+        // Up at once; down at most to the recent recommendations.
         if wanted < current { highest.min(current).max(wanted) } else { wanted }
     }
 }

@@ -1,4 +1,4 @@
-//! `symphony provision`: starts and stops backends on this machine as the cluster's advice to KEDA asks for.
+//! `symphony provision`: starts and stops backends on this machine by the cluster's advice to KEDA.
 
 mod fleet;
 mod horizontal;
@@ -26,12 +26,11 @@ use crate::exit::bad_input;
 use crate::local::signalled;
 use crate::tools::duty;
 
-/// How often it is looked at the replicas.
+/// The period of checks on the replicas.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How long the cluster may take to agree to a replica's duty; what it does not agree to is asked again at the next
-/// look.
+/// The timeout of a change of duty; after it the next check tries again.
 const AGREE_WITHIN: Duration = Duration::from_secs(2);
-/// How long the cluster may take to show itself at the beginning.
+/// The timeout of the first contact with the cluster.
 const VIEW_WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(args: &ProvisionArgs) -> anyhow::Result<()> {
@@ -63,7 +62,7 @@ pub(crate) async fn run(args: &ProvisionArgs) -> anyhow::Result<()> {
     ended
 }
 
-/// The configuration that all replicas share, checked as the first of them would use it.
+/// The configuration shared by all replicas, validated as the first one would use it.
 fn template(args: &ProvisionArgs, pki: Option<&std::path::Path>) -> anyhow::Result<NodeConfig> {
     let mut overrides = args.set.clone();
     match pki {
@@ -84,27 +83,27 @@ fn template(args: &ProvisionArgs, pki: Option<&std::path::Path>) -> anyhow::Resu
 pub(crate) struct Provisioned {
     /// The configuration of all replicas; replica N is called `backend.name`-N.
     pub(crate) template: NodeConfig,
-    /// Where certificates are, and are made; none in plaintext.
+    /// Where certificates are found or generated; `None` in plaintext.
     pub(crate) pki: Option<PathBuf>,
-    /// Where configurations and logs are kept.
+    /// The folder of configurations and logs.
     pub(crate) dir: PathBuf,
     /// How the cluster is talked to, and where.
     pub(crate) net: Net,
     pub(crate) control_addrs: Vec<String>,
     /// How many replicas there should be.
     pub(crate) horizontal: HorizontalSettings,
-    /// How often the scaler is asked.
+    /// The period of queries to the scaler.
     pub(crate) every: Duration,
 }
 
-/// How many replicas there should be, and the number of GPUs that it was made from.
+/// The desired number of replicas, and the number of GPUs that it was computed from.
 #[derive(Clone, Copy, Debug)]
 struct Wish {
     replicas: u32,
     gpus: Option<f64>,
 }
 
-/// Keeps as many replicas as there should be.
+/// Keeps the desired number of replicas running.
 #[derive(Debug)]
 pub(crate) struct Provisioner {
     control: ControlClient,
@@ -112,11 +111,11 @@ pub(crate) struct Provisioner {
     horizontal: Horizontal,
     replicas: Replicas,
     fleet: Fleet,
-    /// Duties that the cluster has not agreed to yet.
+    /// Changes of duty that the cluster has not confirmed yet.
     duties: BTreeMap<u32, Duty>,
     every: Duration,
     wish: Wish,
-    /// What could not be asked last, so that it is said once.
+    /// The last failed query, so that it is logged once.
     unanswered: Option<String>,
 }
 
@@ -141,7 +140,7 @@ impl Provisioner {
         })
     }
 
-    /// Goes on until it is dropped; ends by itself only where it cannot begin.
+    /// Runs until it is dropped; ends by itself only if it cannot start.
     pub(crate) async fn run(&mut self) -> anyhow::Result<()> {
         let mut views = self.control.watch("provision");
         self.begin(&mut views).await?;
@@ -152,7 +151,7 @@ impl Provisioner {
         loop {
             tokio::select! {
                 _ = looks.tick() => {}
-                // What is pushed is asked for at once.
+                // A pushed change triggers a query at once.
                 Ok(()) = activity.changed() => ask_at = Instant::now(),
             }
             let now = Instant::now();
@@ -165,7 +164,7 @@ impl Provisioner {
         }
     }
 
-    /// Replicas that somebody else started cannot be stopped here: then this is not the only one that provisions.
+    /// Replicas started by another program cannot be stopped here: then this is not the only provisioner.
     async fn begin(&self, views: &mut ViewReceiver) -> anyhow::Result<()> {
         let known = views.wait_for(|view| view.applied_index > 0);
         let view = tokio::time::timeout(VIEW_WITHIN, known).await;
@@ -187,7 +186,7 @@ impl Provisioner {
             Ok(Answer { active, measured }) => {
                 self.unanswered = None;
                 let gpus = Some(measured.value);
-                // Where none is wanted, an average value has nothing to say.
+                // If the scaler is inactive, the metric is ignored.
                 let replicas = match active {
                     true => self.horizontal.desired(Instant::now(), current, Some(measured)),
                     false => self.horizontal.none(),
@@ -258,12 +257,12 @@ impl Provisioner {
         }
     }
 
-    /// Has the cluster agree to duties that it does not show yet. A name that was drained before is still, when it
-    /// comes back.
+    /// Requests the duties that the cluster does not show yet. A name that was drained before is still drained when it
+    /// is back.
     async fn agree(&mut self, view: &View) {
         for (number, duty) in self.duties.clone() {
             let Some((id, backend)) = named(view, &self.fleet.name(number)) else {
-                // It is new: then it serves.
+                // A new replica: its duty is to serve.
                 continue;
             };
             let agreed = backend.duty == duty
@@ -274,7 +273,7 @@ impl Provisioner {
         }
     }
 
-    /// Stops all replicas, each after it has finished what it has.
+    /// Stops all replicas; each first finishes its work.
     pub(crate) fn stop(&mut self) {
         self.fleet.stop();
     }

@@ -1,4 +1,4 @@
-//! Which replicas are started, drained and stopped, so that there are as many as there should be.
+//! Decides which replicas to start, drain and stop to reach the desired number.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,47 +6,47 @@ use std::time::Duration;
 use symphony_types::GpuId;
 use tokio::time::Instant;
 
-/// A process that ended by itself is started again after so long: one that cannot run must not take all the machine's
+/// The delay before a process that ended by itself is restarted: one that cannot run must not use up the machine's
 /// time.
 const RESTART_AFTER: Duration = Duration::from_secs(2);
-/// A replica that does not drain is told to stop after so long; it then has a few seconds more to finish what it has.
+/// A replica that does not drain in this time is told to stop; it then has a few seconds to finish its work.
 pub(crate) const DRAIN_WITHIN: Duration = Duration::from_secs(60);
-/// One that was told to stop and does not is killed after so long: longer than a process gives itself.
+/// A replica that was told to stop and does not is killed after this time, which exceeds a process's own limit.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
-/// What there is to see of a replica.
+/// The observed state of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Seen {
     /// Its process runs.
     pub(crate) runs: bool,
-    /// The cluster has it, and it is up.
+    /// Whether the cluster shows it as up.
     pub(crate) up: bool,
-    /// It takes nothing new and has nothing left to finish.
+    /// Whether it is drained.
     pub(crate) drained: bool,
     /// Its highest GPU.
     pub(crate) gpu: Option<GpuId>,
 }
 
-/// What to do with a replica, by its number.
+/// An action on a replica, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Start its process.
     Start(u32),
-    /// Give it nothing new.
+    /// Drain it.
     Drain(u32),
-    /// Give it work again.
+    /// Let it serve again.
     Uncordon(u32),
     /// Tell its process to stop.
     Stop(u32),
-    /// End its process.
+    /// Kill its process.
     Kill(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// It is to serve; its process was started then.
+    /// To be serving; its process was started at this time.
     Serving,
-    /// Its process has ended by itself, and is started again then.
+    /// Its process ended by itself and is restarted at this time.
     Fallen {
         until: Instant,
     },
@@ -70,19 +70,19 @@ impl Replicas {
         self.phases.values().filter(|phase| phase.is_to_serve()).count() as u32
     }
 
-    /// All of which there is, or was lately, a process.
+    /// Replicas that have, or lately had, a process.
     pub(crate) fn known(&self) -> impl Iterator<Item = u32> {
         self.phases.keys().copied()
     }
 
-    /// Brings the number of replicas that are to serve to `desired`, one step of it: called again and again.
+    /// Moves the number of serving replicas one step towards `desired`; called repeatedly.
     pub(crate) fn step(&mut self, now: Instant, desired: u32, seen: &BTreeMap<u32, Seen>) -> Vec<Order> {
         let mut orders = Vec::new();
         let look = |number: &u32| seen.get(number).copied().unwrap_or_default();
         self.go_on(now, look, &mut orders);
         for _ in self.current()..desired {
             let number = self.first_free();
-            // One that is being drained serves again before another one is started: it has everything loaded.
+            // A draining replica serves again before another one is started: its models are loaded.
             if let Some((&number, phase)) = self.phases.iter_mut().find(|(_, p)| matches!(p, Phase::Draining { .. })) {
                 *phase = Phase::Serving;
                 orders.push(Order::Uncordon(number));
@@ -92,8 +92,8 @@ impl Replicas {
             orders.push(Order::Start(number));
         }
         for _ in desired..self.current() {
-            // The highest GPU ids, which serve least and are the ones that advice names; before them what has no GPU
-            // yet.
+            // The highest GPU ids first, which serve least and are those in the advice; before them replicas without
+            // GPUs.
             let last = |number: &u32| (!look(number).up, look(number).gpu, *number);
             let serving = self.phases.iter().filter(|(_, phase)| phase.is_to_serve());
             let Some(number) = serving.map(|(&number, _)| number).max_by_key(last) else { break };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     impl Scene {
-        /// A second later; what is started runs and is up at once, what is told to stop has ended.
+        /// One second later; started processes run and are up at once, stopped ones have ended.
         fn step(&mut self, desired: u32) -> Vec<Order> {
             let now = self.now.map_or_else(Instant::now, |now| now + Duration::from_secs(1));
             self.now = Some(now);
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(scene.step(2), []);
         assert_eq!(scene.step(2), []);
         assert_eq!(scene.step(2), [Order::Start(0)]);
-        // One that is not there goes first.
+        // One that is not up goes first.
         scene.seen.remove(&0);
         assert_eq!(scene.step(1), []);
         assert_eq!(scene.replicas.known().collect::<Vec<_>>(), [1]);

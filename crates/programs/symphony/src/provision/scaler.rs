@@ -1,4 +1,4 @@
-//! The client of `externalscaler.ExternalScaler`: asks as KEDA does.
+//! A client of `externalscaler.ExternalScaler` that queries it as KEDA does.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use tonic::{Code, Status};
 use super::horizontal::Measured;
 use crate::exit::bad_input;
 
-/// How long one question may take.
+/// The timeout of a query.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// How long after a broken stream it is opened again.
+/// The delay before a broken stream is reopened.
 const STREAM_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Asks the replicas in turn, whichever answers.
+/// Queries the replicas in turn until one answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Scaler {
     replicas: Vec<Channel>,
     reference: pb::ScaledObjectRef,
 }
 
-/// What it said.
+/// Its answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Answer {
     /// Whether any replica is wanted.
@@ -35,7 +35,7 @@ pub(crate) struct Answer {
 }
 
 impl Scaler {
-    /// For GPUs of one kind in a sub-cluster; a replica has so many of them.
+    /// For GPUs of one kind in a sub-cluster, with this many per replica.
     pub(crate) fn new(
         net: &Net,
         addrs: &[String],
@@ -68,7 +68,7 @@ impl Scaler {
         for replica in &self.replicas {
             match tokio::time::timeout(ANSWER_WITHIN, self.ask_one(replica.clone())).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                // A mistake in the question is one everywhere.
+                // An invalid query is invalid for every replica.
                 Ok(Err(status)) if status.code() == Code::InvalidArgument => return Err(status),
                 Ok(Err(status)) => last = status,
                 Err(_) => last = Status::deadline_exceeded(format!("no answer within {} s", ANSWER_WITHIN.as_secs())),
@@ -91,7 +91,7 @@ impl Scaler {
         Ok(Answer { active, measured: Measured { value: value.metric_value_float, target: spec.target_size_float } })
     }
 
-    /// Whether replicas are wanted, as it is pushed: changes when that does. Ends with its receiver.
+    /// Whether replicas are wanted, as pushed: a watch that changes when the value does. Ends with its receiver.
     pub(crate) fn activity(&self) -> watch::Receiver<Option<bool>> {
         let (sender, receiver) = watch::channel(None);
         let scaler = self.clone();

@@ -1,4 +1,4 @@
-//! What a GPU did with batches that follow each other, as a file: copies in, computation, copies out.
+//! The timeline of a GPU with consecutive batches, as a file: copies in, computation, copies out.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use symphony_types::{Nanos, Time};
 
 use crate::exit::bad_input;
 
-/// Batches of a timeline: the first ones warm up, and the rest shows how it goes on.
+/// Batches of a timeline: the first ones warm up, and the rest shows the steady state.
 const BATCHES: u32 = 32;
 /// Pinned memory that one model may take here, in bytes.
 const PINNED_BYTES_MAX: u64 = 8 << 30;
@@ -21,8 +21,8 @@ pub(super) fn open(ordinal: u32) -> anyhow::Result<Cuda> {
     Cuda::open(ordinal, &PinnedPool::new(PINNED_BYTES_MAX)).map_err(bad_input)
 }
 
-/// Runs batches of so many items, writes when each part of each was done, and gives the share of the copies to the
-/// device that fell into computations.
+/// Runs batches of this size, writes when each part of each was done, and returns the share of copies to the device
+/// that overlapped with computations.
 pub(super) fn write<D: Device>(model: &mut StagedModel<D>, items: u32, title: &str, out: &Path) -> anyhow::Result<f64> {
     let zeros: Vec<Vec<u8>> =
         model.signature().inputs.iter().map(|s| vec![0; s.item_bytes() * items as usize]).collect();
@@ -38,7 +38,7 @@ pub(super) fn write<D: Device>(model: &mut StagedModel<D>, items: u32, title: &s
     Ok(hidden)
 }
 
-/// The share of copies to the device, but the first, during which another batch was computed.
+/// The share of copies to the device, except the first, that overlapped with the computation of another batch.
 fn hidden(spans: &[(Extent, Spans)]) -> f64 {
     let nanos = |span: Span| span.until.saturating_sub(span.from).get();
     let copied: u64 = spans.iter().skip(1).map(|(_, spans)| nanos(spans.copy_in)).sum();

@@ -1,4 +1,4 @@
-//! `symphony drain`, `cordon` and `uncordon`: what processes are there for.
+//! `symphony drain`, `cordon` and `uncordon`: set the duty of processes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use super::operation::{asked, not_done};
 use crate::cli::{DrainArgs, DutyArgs};
 use crate::exit::bad_input;
 
-/// How long the cluster may take to agree.
+/// The timeout of the cluster's confirmation.
 pub(crate) const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
-/// How many models a warning names.
+/// The most models that a warning names.
 const NAMED_MAX: usize = 10;
 
-/// Sets a duty, and says so.
+/// Sets a duty and prints it.
 pub(crate) async fn set(args: &DutyArgs, duty: Duty) -> anyhow::Result<()> {
     let (_, member, _) = agree(args, duty).await?;
     println!("{member} is {duty}");
     Ok(())
 }
 
-/// Sets the duty to draining and waits until nothing is left.
+/// Sets the duty to draining and waits until the process is drained.
 pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
     let (control, member, since) = agree(&args.duty, Duty::Draining).await?;
     let wait = Duration::from_secs(args.wait_s);
@@ -39,7 +39,7 @@ pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
         loop {
             let view = Arc::clone(&views.borrow_and_update());
             match rest(&view, member) {
-                // A replica that lags shows how it was before.
+                // A replica that lags shows an old state.
                 None if view.applied_index >= since => return Ok(()),
                 None => {}
                 Some(rest) => left = rest,
@@ -58,7 +58,7 @@ pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
     }
 }
 
-/// What a process still has; none if it may be stopped without anybody noticing.
+/// The work that a process still has; `None` if it can be stopped without loss.
 fn rest(view: &View, member: Member) -> Option<String> {
     match member {
         Member::Scheduler(id) => {
@@ -78,7 +78,7 @@ fn rest(view: &View, member: Member) -> Option<String> {
     }
 }
 
-/// Returns also the log index from which on views show it.
+/// Also returns the log index from which on views show the change.
 async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Member, u64)> {
     let (control, operation) = (args.cluster.control()?, args.operation.id());
     let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
@@ -91,7 +91,7 @@ async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Me
     Ok((control, member, since))
 }
 
-/// Names the models that no GPU takes any more once the process has that duty, if there are any.
+/// Names the models that no GPU would serve once the process has that duty, if any.
 fn left_without_gpu(view: &View, member: Member, duty: Duty) -> Option<String> {
     let Member::Backend(id) = member else { return None };
     let mut then = view.clone();
@@ -110,7 +110,7 @@ fn left_without_gpu(view: &View, member: Member, duty: Duty) -> Option<String> {
     ))
 }
 
-/// Has the cluster agree to a duty.
+/// Requests the change of duty and waits for its confirmation.
 pub(crate) async fn change(
     control: &ControlClient,
     member: Member,
@@ -138,8 +138,8 @@ async fn call(
     control.call(within, call).await.map(|_| ())
 }
 
-/// The process of that name or id. An id goes before a name, so that every process can be said: of one that was named
-/// like another one's id before such names were refused, too.
+/// The process with that name or id. Ids take precedence, so that every process can be addressed, even beside one whose
+/// name looks like an id, as earlier releases allowed.
 pub(crate) fn find(view: &View, named: &str) -> Result<Member, String> {
     let schedulers =
         view.nodes.keys().map(|&id| (Member::Scheduler(id), format!("scheduler-{}", id.get()), id.to_string()));

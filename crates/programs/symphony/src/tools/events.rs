@@ -1,4 +1,4 @@
-//! What happened lately: what operators asked for, and what changed, in the order of the log.
+//! Recent events: operators' commands and changes, in log order.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use time::OffsetDateTime;
 
 use super::get::Shown;
 
-/// Of a cluster, as a table and as JSON.
+/// Events of a cluster, as a table and as JSON.
 pub(crate) fn show(view: &View) -> Shown {
     shown(&view.events, &view.operations, &Names::of(view))
 }
 
-/// The same of a federation, whose log calls everything by name.
+/// Events of a federation, whose log uses names.
 pub(crate) fn of_federation(view: &FederationView) -> Shown {
     shown(&view.events, &view.operations, &Names(BTreeMap::new()))
 }
 
-/// Of a cluster, as JSON. What operators asked for has an `actor`, and all that is told of it.
+/// Events of a cluster as JSON. Operators' commands have an `actor` and further fields.
 pub(crate) fn json(view: &View) -> Value {
     to_json(&lines(&view.events, &view.operations))
 }
@@ -60,7 +60,7 @@ enum Line<'a> {
     Operation(&'a OperationView),
 }
 
-/// What was asked for stands before what it changed, which has the same index.
+/// A command precedes the changes that it made, which have the same index.
 fn lines<'a>(events: &'a [(u64, String)], operations: &'a [OperationView]) -> Vec<Line<'a>> {
     let operations = operations.iter().map(Line::Operation);
     let mut lines: Vec<_> = operations.chain(events.iter().map(|(index, what)| Line::Event(*index, what))).collect();
@@ -71,7 +71,7 @@ fn lines<'a>(events: &'a [(u64, String)], operations: &'a [OperationView]) -> Ve
     lines
 }
 
-/// What is called by id in the sentences of the log, by name: the log keeps ids, since names are given again.
+/// Adds names to the ids in the log's sentences: the log stores ids, since names are reused.
 struct Names<'a>(BTreeMap<String, &'a str>);
 
 impl<'a> Names<'a> {
@@ -81,14 +81,14 @@ impl<'a> Names<'a> {
         let backends = view.backends.iter().map(|(id, backend)| (id.to_string(), backend.name.as_str()));
         let frontends = view.frontends.iter().map(|(id, frontend)| (id.to_string(), frontend.name.as_str()));
         let mut names: BTreeMap<_, _> = subclusters.chain(models).chain(backends).chain(frontends).collect();
-        // Where somebody is called like the id of somebody else, a sentence may mean either.
+        // If a process is named like the id of another one, a sentence may mean either.
         for name in names.values().map(|name| (*name).to_owned()).collect::<Vec<_>>() {
             names.remove(&name);
         }
         Self(names)
     }
 
-    /// `b2` becomes `pool-0 (b2)`, if it is still there. An id in parentheses stands behind its name already.
+    /// `b2` becomes `pool-0 (b2)` if it still exists. An id in parentheses already follows its name.
     fn put_into(&self, sentence: &str) -> String {
         let words = sentence.split(' ').map(|word| {
             let id = word.trim_end_matches([',', ':', ';']);
@@ -101,7 +101,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// A wall clock's time to the second, in UTC.
+/// Wall-clock time to the second, in UTC.
 fn utc(unix_ms: u64) -> String {
     let at = i64::try_from(unix_ms / 1000).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
     let Some(at) = at else { return format!("{unix_ms} ms") };

@@ -1,4 +1,4 @@
-//! `symphony explain`: what became of a request, and why, out of the memory of whoever leads its sub-cluster.
+//! `symphony explain`: the outcome of a request and its reasons, from the records of its sub-cluster's leader.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use symphony_types::RequestId;
 use crate::cli::{ExplainArgs, Output};
 use crate::exit::bad_input;
 
-/// How long to look for a replica that answers, and how long each of them may take to remember.
+/// The timeouts for finding a replica that answers, and for each replica's answer.
 const WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
@@ -69,7 +69,7 @@ fn request(args: &ExplainArgs) -> anyhow::Result<Option<RequestId>> {
 
 type Silent = Vec<(String, String)>;
 
-/// Asks every replica: each remembers what it decided as a leader. What they say, and who said nothing.
+/// Asks every replica, since each records what it decided as a leader. Returns the answers and the silent replicas.
 async fn ask_all(net: &Net, view: &View, question: Question) -> (Vec<pb::Explanation>, Silent) {
     let request = pb::ExplainRequest { question: Some(question) };
     let ask = async |addr: String| {

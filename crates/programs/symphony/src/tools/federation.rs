@@ -1,5 +1,5 @@
-//! What operators ask a federation for: `get clusters`, `model load --federation`, `plan move --to-cluster`, `plan now
-//! --federation`.
+//! Operators' commands to a federation: `get clusters`, `model load --federation`, `plan move --to-cluster`,
+//! `plan now --federation`.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use super::operation::not_done;
 use crate::cli::{ClusterArgs, FederationArgs, GetArgs, PlanMoveArgs, PlanNowArgs};
 use crate::exit::bad_input;
 
-/// How long the federation may take to agree, with the search for a place.
+/// The timeout of the federation's confirmation, including the search for a home.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
-/// How long to look for a replica that answers.
+/// The timeout for finding a replica that answers.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);
 
 impl FederationArgs {
-    /// The federation's surface, if it was named.
+    /// The federation's control surface, if it was named.
     pub(crate) fn client(&self, who: &ClusterArgs) -> anyhow::Result<Option<FederationClient>> {
         let Some(addrs) = &self.federation else { return Ok(None) };
         let addrs: Vec<_> = addrs.split(',').map(|addr| addr.trim().to_owned()).collect();
@@ -30,7 +30,7 @@ impl FederationArgs {
     }
 }
 
-/// Has the federation serve a model, and waits until a cluster does.
+/// Adds a model to the federation and waits until a cluster serves it.
 pub(crate) async fn load(
     federation: &FederationClient,
     spec: &ModelSpec,
@@ -58,7 +58,7 @@ pub(crate) async fn load(
     Ok(())
 }
 
-/// Has the federation serve a model no more.
+/// Removes a model from the federation.
 pub(crate) async fn unload(federation: &FederationClient, name: &str, operation: OperationId) -> anyhow::Result<()> {
     let call = |mut client: Grpc<_>| {
         let request = pb::FederationUnloadRequest { name: name.to_owned(), operation_id: operation.to_string() };
@@ -69,7 +69,7 @@ pub(crate) async fn unload(federation: &FederationClient, name: &str, operation:
     Ok(())
 }
 
-/// Moves models to another cluster, and waits until they are at home there.
+/// Moves models to another cluster and waits until it is their home.
 pub(crate) async fn move_to(federation: &FederationClient, to: &str, args: &PlanMoveArgs) -> anyhow::Result<()> {
     if args.models.len() > 1 && args.operation.operation_id.is_some() {
         return Err(bad_input("--operation-id names one command; give one --model with it"));
@@ -95,7 +95,7 @@ pub(crate) async fn move_to(federation: &FederationClient, to: &str, args: &Plan
         let began = std::cell::Cell::new(false);
         let home = until(federation, model, wait, |model| {
             let there = model.home.as_deref() == Some(to);
-            // A replica that lags shows the model as it was before.
+            // A replica that lags shows an old state of the model.
             began.set(began.get() || there || model.moves_to.as_deref() == Some(to));
             model.home.clone().filter(|_| began.get() && model.moves_to.is_none())
         });
@@ -108,7 +108,7 @@ pub(crate) async fn move_to(federation: &FederationClient, to: &str, args: &Plan
     Ok(())
 }
 
-/// Divides all models of the federation anew.
+/// Redistributes all models of the federation.
 pub(crate) async fn balance(federation: &FederationClient, args: &PlanNowArgs) -> anyhow::Result<()> {
     let operation = args.operation.id();
     let call = |mut client: Grpc<_>| {
@@ -123,7 +123,7 @@ pub(crate) async fn balance(federation: &FederationClient, args: &PlanNowArgs) -
     Ok(())
 }
 
-/// Waits until the federation says something of a model.
+/// Waits until the federation reports a result for a model.
 async fn until<T>(
     federation: &FederationClient,
     name: &str,
@@ -168,7 +168,7 @@ pub(crate) async fn epochs(args: &GetArgs) -> anyhow::Result<Shown> {
     Ok(super::plan::epochs_of_federation(&look(&args.federation, &args.cluster, !args.stale).await?))
 }
 
-/// The federation that was named, or the one of `symphony up --clusters`.
+/// The named federation, or the one of `symphony up --clusters`.
 pub(crate) async fn look(
     federation: &FederationArgs,
     who: &ClusterArgs,

@@ -1,4 +1,4 @@
-//! What a frontend's console says of it.
+//! Reads the console page of a frontend.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use anyhow::ensure;
 use serde_json::Value;
 use symphony_protocol::view::FrontendView;
 
-/// How long a frontend may take to answer.
+/// The timeout of a frontend's answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Bytes that a page may have: some 200 for each of a frontend's models and links.
+/// The largest page in bytes: about 200 for each model and link.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
-/// Who asks consoles.
+/// The HTTP client for consoles.
 pub(crate) fn client() -> reqwest::Result<reqwest::Client> {
     reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy().build()
 }

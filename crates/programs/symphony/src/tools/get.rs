@@ -14,10 +14,10 @@ use super::{events, ledger, plan, table};
 use crate::cli::{GetArgs, Output, What};
 use crate::exit::bad_input;
 
-/// How long to look for a replica that answers.
+/// The timeout for finding a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);
-/// Seconds without a sign of a frontend after which it is not said to be up: longer than it takes to watch a replica
-/// again.
+/// After this many seconds without a sign a frontend is not shown as up: longer than a change of the watched replica
+/// takes.
 const SILENT_S: u64 = 5;
 
 pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
@@ -89,25 +89,25 @@ fn models(view: &View) -> Shown {
     (&["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "VALUE", "STATE"], rows, Value::Array(json))
 }
 
-/// Why no GPU takes it, if none does.
+/// Why no GPU serves it, if none does.
 pub(crate) fn no_gpu(view: &View, model: &ModelView) -> Option<&'static str> {
     if let Readiness::NoGpu(why) = model.readiness(view) { Some(why.words()) } else { None }
 }
 
-/// Why a backend could not load it, of one that could not.
+/// Why a backend failed to load it, if one did.
 fn failure(model: &ModelView) -> Option<String> {
     model.replicas.values().find_map(|replica| replica.state.clone().err())
 }
 
-/// The sub-cluster that a model goes to, until it is served there.
+/// The target of a model's move, until it is served there.
 fn moves_to(view: &View, model: &ModelView) -> Option<String> {
     model.moving.filter(|moving| moving.switched.is_none()).map(|moving| subcluster_name(view, moving.to))
 }
 
-/// Whether a model is served, whether it goes elsewhere, and whether its batches take as long as its profile says.
+/// Whether a model is served, whether it moves, and whether its batches match its profile.
 pub(crate) fn model_state(view: &View, id: ModelId, model: &ModelView) -> String {
     let state = match (model.readiness(view), failure(model)) {
-        // Served by the backends that hold it; the one that does not stays unused until it does.
+        // It is served by the backends that hold it; the other one is not used until it does.
         (Readiness::Ready, Some(reason)) => format!("ready, not everywhere: {reason}"),
         (Readiness::Ready, None) => "ready".to_owned(),
         (Readiness::Failed(reason), _) => format!("failed: {reason}"),
@@ -150,7 +150,7 @@ fn gpus(view: &View) -> Shown {
     (&["ID", "KIND", "MEMORY", "BACKEND", "SUBCLUSTER", "TOKEN", "STATE"], rows, Value::Array(json))
 }
 
-/// Whether a GPU is there, and whether it is set aside.
+/// Whether a GPU is up, and whether it is set aside.
 pub(crate) fn gpu_state(view: &View, backend: &BackendView, gpu: &GpuView) -> String {
     match slow(view, backend.subcluster, gpu.id) {
         _ if !backend.up => "down".to_owned(),
@@ -159,12 +159,12 @@ pub(crate) fn gpu_state(view: &View, backend: &BackendView, gpu: &GpuView) -> St
     }
 }
 
-/// What is said of a GPU that is set aside.
+/// The reason why a GPU is set aside.
 fn slow(view: &View, subcluster: SubclusterId, gpu: GpuId) -> Option<&SlowGpuView> {
     view.subclusters.get(&subcluster)?.advice.as_ref()?.slow.iter().find(|slow| slow.gpu == gpu)
 }
 
-/// What batches of a model really take, where that is off its profile: `1.50 × its profile on a100`.
+/// The real execution time of batches, if it differs from the profile: `1.50 × its profile on a100`.
 fn drifts(view: &View, id: ModelId, subcluster: SubclusterId) -> Vec<&DriftView> {
     let advice = view.subclusters.get(&subcluster).and_then(|subcluster| subcluster.advice.as_ref());
     advice.map(|advice| advice.drifts.iter().filter(|drift| drift.model == id).collect()).unwrap_or_default()
@@ -196,8 +196,8 @@ fn subclusters(view: &View) -> Shown {
     (header, rows, Value::Array(json))
 }
 
-/// How many GPUs idle as measured, and how many the demand keeps busy, which the advice goes by: `0.1 of 8`, `3.4 of
-/// 8`. Those that are set aside do neither and are not among them.
+/// The measured number of idle GPUs, and the number that the demand keeps busy, on which the advice is based:
+/// `0.1 of 8`, `3.4 of 8`. GPUs that are set aside are left out.
 fn gpu_use(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> (String, String) {
     let Some(advice) = &subcluster.advice else { return Default::default() };
     let backends = view.backends.values().filter(|b| b.subcluster == id && b.up && b.duty.takes_work());
@@ -207,8 +207,8 @@ fn gpu_use(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> (Strin
     (of_all(idle), advice.demand_gpus.map_or_else(|| "-".to_owned(), of_all))
 }
 
-/// What autoscaling would have, beside what there is: `3 of kind a100 (2 there, 1 on order): bad_rate`. What is on
-/// order counts as there for the reason: with it there may be enough.
+/// The autoscaler's advice beside the present number: `3 of kind a100 (2 there, 1 on order): bad_rate`. For the reason,
+/// GPUs on order count as present: with them there may be enough.
 fn advice(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> String {
     let Some(advice) = &subcluster.advice else { return String::new() };
     let serving = |kind: &str| {
@@ -240,7 +240,7 @@ fn advice_json(advice: &AdviceView) -> Value {
             "busy_gpus": advice.busy_gpus, "demand_gpus": advice.demand_gpus, "kinds": kinds })
 }
 
-/// Whether a frontend is there, if that is known, and in words.
+/// Whether a frontend is up, if known, and the same in words.
 fn presence(frontend: &FrontendView) -> (Option<bool>, String) {
     match frontend.silent.map(|silent| Duration::from(silent).as_secs()) {
         _ if frontend.has_left() => (Some(false), "left".to_owned()),

@@ -1,4 +1,4 @@
-//! `symphony get ledger`: what became of the requests, as their frontends count them.
+//! `symphony get ledger`: the outcomes of requests, as counted by their frontends.
 
 use serde_json::{Value, json};
 use symphony_frontend::LedgerCounts;
@@ -7,7 +7,7 @@ use symphony_protocol::view::{FrontendView, View};
 use super::frontend_page;
 use super::get::Shown;
 
-/// A ledger as the console and this tool write it.
+/// A ledger in the format of the console and this tool.
 pub(crate) fn json(counts: &LedgerCounts, in_flight: u64) -> Value {
     json!({ "counts": counts, "in_flight": in_flight, "lost": counts.lost(in_flight),
             "duplicate_execution_ratio": counts.duplicate_ratio() })
@@ -15,8 +15,8 @@ pub(crate) fn json(counts: &LedgerCounts, in_flight: u64) -> Value {
 
 /// The ledgers of all frontends, and their sum.
 ///
-/// Each is read while requests run and may be off by those that end in the same moment. A frontend's ledger ends with
-/// its process, as do its clients' connections.
+/// Each is read while requests run and may miss those that are just ending. A frontend's ledger ends with its process,
+/// as do its clients' connections.
 pub(crate) async fn show(view: &View) -> anyhow::Result<Shown> {
     let client = frontend_page::client()?;
     let (mut rows, mut frontends) = (Vec::new(), Vec::new());

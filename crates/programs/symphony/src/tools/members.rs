@@ -1,4 +1,4 @@
-//! `symphony members`: who belongs to the control group, and frontends that are to be forgotten.
+//! `symphony members`: the members of the control group, and the removal of frontends.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use super::operation::{STALE_HINT, asked, not_done, unknown};
 use crate::cli::{ClusterArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id};
 use crate::exit::bad_input;
 
-/// How long a change may take: a new replica catches up, one that goes hands over.
+/// The timeout of a change: a new replica catches up, and a removed one hands over.
 const CHANGE_WITHIN: Duration = Duration::from_secs(120);
 /// How long dialling one replica may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
-/// Pause before the replicas are asked again, as while leadership moves.
+/// The pause before the replicas are asked again, for instance while leadership moves.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 pub(crate) async fn run(command: &MembersCommand) -> anyhow::Result<()> {
@@ -48,9 +48,9 @@ pub(crate) async fn run(command: &MembersCommand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who shall be removed.
+/// The process to remove.
 enum Removed {
-    /// A replica, which the cluster may know or not.
+    /// A replica, known to the cluster or not.
     Scheduler(u64),
     Frontend(FrontendId),
 }
@@ -84,7 +84,7 @@ fn joins(id: u64, control: &str) -> pb::ChangeReplicasRequest {
     pb::ChangeReplicasRequest { add: id, add_control_addr: control.to_owned(), ..Default::default() }
 }
 
-/// Asks replica after replica until one carries the change out or refuses it.
+/// Asks one replica after the other until one makes the change or refuses it.
 async fn change(
     cluster: &ClusterArgs,
     operation: OperationId,
@@ -113,7 +113,7 @@ async fn change(
     Err(unknown(operation, &late))
 }
 
-/// Whether the leader, or the next one, may answer better.
+/// Whether the leader, or the next replica, may give a better answer.
 fn may_pass(code: Code) -> bool {
     matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Aborted)
 }

@@ -16,7 +16,7 @@ use super::operation::{asked, not_done};
 use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelUnloadArgs};
 use crate::exit::bad_input;
 
-/// How long the cluster may take to agree.
+/// The timeout of the cluster's confirmation.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
@@ -47,7 +47,7 @@ async fn load(args: &ModelLoadArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has the cluster serve a model as its folder in a repository says.
+/// Adds a model to the cluster as its folder in a repository describes it.
 async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
     if args.wait_s == 0 {
         return Err(bad_input(
@@ -72,7 +72,7 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has the cluster agree to serve a model.
+/// Adds a model to the cluster and waits for the confirmation.
 async fn ask(control: &ControlClient, spec: &ModelSpec, operation: OperationId) -> anyhow::Result<()> {
     let request = pb::LoadModelRequest { spec: Some(spec.into()), operation_id: operation.to_string() };
     let call = |mut client: pb::control_client::ControlClient<_>| {
@@ -86,7 +86,7 @@ async fn ask(control: &ControlClient, spec: &ModelSpec, operation: OperationId) 
     Ok(())
 }
 
-/// Has the cluster load a model, and waits until a backend is ready or says why not.
+/// Adds a model and waits until a backend is ready or reports a failure.
 pub(crate) async fn load_and_wait(
     control: &ControlClient,
     spec: &ModelSpec,
@@ -189,7 +189,7 @@ pub(crate) fn kind_profiles(profile: &ProfileFile) -> std::collections::BTreeMap
     profile.gpus.iter().map(kind).collect()
 }
 
-/// Backends have another working directory: the path they are told is absolute.
+/// Backends have other working directories, so they are sent an absolute path.
 fn absolute(path: &Path) -> anyhow::Result<String> {
     let path = std::path::absolute(path).map_err(|error| bad_input(format!("--onnx {}: {error}", path.display())))?;
     path.to_str().map(str::to_owned).ok_or_else(|| bad_input(format!("--onnx {}: not valid UTF-8", path.display())))
@@ -204,7 +204,7 @@ async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
     let mut all: Vec<_> = versions(&view, &args.name).map(|(loaded_as, _)| loaded_as.to_owned()).collect();
     all.sort_unstable();
     if all.is_empty() {
-        // The cluster says that there is none.
+        // The cluster reports that there is none.
         all = vec![args.name.clone()];
     } else if all.len() > 1 && args.operation.operation_id.is_some() {
         let all = all.join(", ");

@@ -1,4 +1,4 @@
-//! `symphony paper`: tables and figures of the papers, made again.
+//! `symphony paper`: reproduces tables and figures of the papers.
 
 use std::time::Instant;
 

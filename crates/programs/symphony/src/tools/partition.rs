@@ -1,4 +1,4 @@
-//! `symphony plan partition`: which models go to which part, from a file, without a cluster.
+//! `symphony plan partition`: divides the models of a problem file among parts, without a cluster.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::table;
 use crate::cli::{Output, PartitionArgs, Solver};
 use crate::exit::bad_input;
 
-/// Moved models and GPUs that the table names; JSON has them all.
+/// The most moved models and GPUs in the table; JSON has all.
 const MOVES_SHOWN: usize = 20;
 
 pub(crate) fn run(args: &PartitionArgs) -> anyhow::Result<()> {
@@ -59,7 +59,7 @@ fn read_problem(path: &Path) -> anyhow::Result<Problem> {
     Problem::parse(&file, &text, &read_csv).map_err(bad_input)
 }
 
-/// A plan alone, or what `-o json` prints.
+/// A plan alone, or the output of `-o json`.
 fn read_plan(path: &Path) -> anyhow::Result<Plan> {
     let file = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| bad_input(format!("{file}: {error}")))?;
@@ -70,7 +70,7 @@ fn read_plan(path: &Path) -> anyhow::Result<Plan> {
     serde_json::from_value(plan).map_err(refused)
 }
 
-/// Bad problems are the caller's, the rest is the world's.
+/// Invalid problems are the caller's mistake; other failures are not.
 fn said(unsolved: Unsolved) -> anyhow::Error {
     match unsolved {
         Unsolved::Bad(what) => bad_input(what),
@@ -97,7 +97,7 @@ fn exact(
     if !symphony_milp::is_built() {
         return Err(bad_input(symphony_milp::NoAnswer::NotBuilt));
     }
-    // What the local solver finds is where the exact one begins; without it, it would begin with nothing for long.
+    // The exact solver starts from the local one's result; otherwise it would have no solution for a long time.
     let begin = local(args, problem, previous);
     let division = begin.as_ref().ok().map(|plan| division(problem, plan)).transpose()?;
     let milp = Milp::new(problem, previous).map_err(said)?;
@@ -108,7 +108,7 @@ fn exact(
     };
     let found = match (divide(&milp, division.as_deref(), &limits), begin) {
         (Ok(found), _) => found,
-        // The words of the local solver say which limit it is.
+        // The local solver's message names the limit.
         (Err(_), Err(unsolved)) => return Err(unsolved),
         (Err(error), Ok(_)) => return Err(error.into()),
     };
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command, PlanCommand};
 
-    /// `cargo xtask verify` runs this where HiGHS is: the way from the words of a command line to a proven plan.
+    /// `cargo xtask verify` runs this where HiGHS is installed: from a command line to a proven plan.
     #[test]
     fn the_exact_solver_answers_through_the_command_line() {
         let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../deploy/partitions/two-subclusters.toml");

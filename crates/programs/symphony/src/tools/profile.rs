@@ -62,7 +62,7 @@ fn measure_and_write(args: &MeasureArgs) -> anyhow::Result<()> {
         Output::Table => report.print(),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report.to_json())?),
     }
-    // After the report: what was measured is not lost with a file that cannot be written.
+    // After the report, so that the measurements are not lost if a file cannot be written.
     written?;
     if let Some(dependence) = refused {
         bail!(
@@ -121,7 +121,7 @@ fn measure_on_cuda(
     measured(name, &args.gpu_kind, gpu_machine(&gpu), load, measure_options)
 }
 
-/// Which GPU and driver something was measured with.
+/// The GPU and driver of a measurement.
 pub(super) fn gpu_machine(gpu: &Cuda) -> String {
     let (major, minor) = gpu.driver();
     format!("{}, driver for CUDA {major}.{minor}, {}", gpu.name(), machine())
@@ -161,7 +161,7 @@ fn measured<E: ModelExecutor, L: std::fmt::Display>(
     Ok((file, measurement))
 }
 
-/// What was measured on: processor and cores.
+/// Processor and cores of a measurement.
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

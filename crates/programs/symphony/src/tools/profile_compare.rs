@@ -1,4 +1,4 @@
-//! `symphony profile compare`: what changed from one profile to another.
+//! `symphony profile compare`: the differences between two profiles.
 
 use anyhow::bail;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! `symphony profile gemm`: a GPU that takes as long as a profile says, and how near it comes.
+//! `symphony profile gemm`: matrix products that take as long as a profile says, and how close they come.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ struct Measured {
 }
 
 impl Measured {
-    /// How far the median is from what was wanted, as a share of that.
+    /// The relative deviation of the median from the desired time.
     fn error(&self) -> f64 {
         self.median.as_millis_f64() / self.wanted.as_millis_f64() - 1.0
     }
@@ -50,7 +50,7 @@ pub(super) fn run(args: &ProfileGemmArgs) -> anyhow::Result<()> {
     }
     if let Some(out) = &args.out {
         let mut latencies: Vec<_> = measured.iter().map(|m| (m.batch, m.median)).collect();
-        // A profile never falls; within the tolerance a measurement may.
+        // A profile never falls; a measurement may, within the tolerance.
         let raised_batches = raise_to_monotone(&mut latencies);
         let latencies: Vec<_> = latencies.into_iter().map(|(_, latency)| latency).collect();
         let memory = model.device_memory().unwrap_or_default();
@@ -65,7 +65,7 @@ pub(super) fn run(args: &ProfileGemmArgs) -> anyhow::Result<()> {
         ProfileFile { model: args.name.clone(), signature, gpus }.write(out)?;
         eprintln!("written to {}", out.display());
     }
-    // After the profile, which took longer to have: a timeline that cannot be written does not cost it.
+    // After the profile, which is more expensive: a failure to write the timeline does not lose it.
     let hidden = match &args.timeline {
         Some(out) => {
             let title = format!("{} on {}", args.name, gpu.name());
@@ -103,7 +103,7 @@ pub(super) fn run(args: &ProfileGemmArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Batches as a busy backend runs them: from launch to answers, while the next one's inputs travel.
+/// Batches as a busy backend runs them: from launch to answers, while the next batch's inputs are copied.
 fn measure(model: &mut impl ModelExecutor, batch: u32, wanted: Nanos, runs: u32) -> anyhow::Result<Measured> {
     let item = model.signature().inputs[0].item_bytes();
     let input = vec![0x5a; item * batch as usize];

@@ -1,4 +1,4 @@
-//! What `symphony profile` says of a measurement, to people and to programs.
+//! The report of `symphony profile`, for people and programs.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use super::table;
 pub(super) struct ProfileReport<'a> {
     pub(super) model: &'a str,
     pub(super) gpu_kind: &'a str,
-    /// What ℓ(b) is made of.
+    /// The components of ℓ(b).
     pub(super) statistic: Statistic,
     pub(super) measurement: &'a Measurement,
-    /// Where the profile is; none if it was not written.
+    /// The path of the profile; `None` if it was not written.
     pub(super) written_to: Option<&'a Path>,
 }
 
@@ -33,7 +33,7 @@ impl ProfileReport<'_> {
         self.lines().iter().for_each(|line| println!("{line}"));
     }
 
-    /// What stands below the table.
+    /// The lines below the table.
     fn lines(&self) -> Vec<String> {
         let measurement = self.measurement;
         let LineFit { alpha_ms, beta_ms, r_squared } = measurement.latency.fit_line();

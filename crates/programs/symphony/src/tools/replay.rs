@@ -1,4 +1,4 @@
-//! `symphony replay`: recorded decisions, decided again.
+//! `symphony replay`: repeats recorded decisions.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -46,8 +46,8 @@ fn replay(path: &Path) -> anyhow::Result<Replayed> {
 
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // One byte more than allowed tells a file that is too long from one that just fits. The recorder's last word may
-    // stand behind the limit.
+    // One byte over the limit distinguishes a file that is too long. The recorder's last record may lie beyond the
+    // limit.
     let bytes_max = TAPE_BYTES_MAX + (1 << 10);
     File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         false => None,
     };
     bar.finish_and_clear();
-    // Where nothing can be served, the scenario's own rate shows what happens instead.
+    // If no rate can be served, the scenario's own rate shows what happens instead.
     let rate_rps =
         goodput.as_ref().map(|goodput| goodput.rate_rps).filter(|&rate| rate > 0.0).unwrap_or(scenario.rate_rps);
     let runs: Vec<_> = scenario.seeds.iter().map(|&seed| Run { scenario: &scenario, seed, rate_rps }).collect();

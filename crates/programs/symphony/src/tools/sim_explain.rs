@@ -1,4 +1,4 @@
-//! `symphony sim --explain`: what became of single requests of a run, and why.
+//! `symphony sim --explain`: the outcome of selected requests of a run, and the reasons.
 
 use serde::Serialize;
 use symphony_explain::Explanation;
@@ -9,7 +9,7 @@ use symphony_workload::Scenario;
 use crate::cli::SimArgs;
 use crate::exit::bad_input;
 
-/// What is asked for, checked before the simulation takes its time.
+/// The requests to explain, validated before the simulation starts.
 pub(crate) fn ask(args: &SimArgs) -> anyhow::Result<Option<Ask>> {
     if let Some(count) = args.explain_worst {
         return Ok(Some(Ask::Worst(count.into())));
@@ -24,10 +24,10 @@ pub(crate) fn ask(args: &SimArgs) -> anyhow::Result<Option<Ask>> {
     Ok((!sequences.is_empty()).then_some(Ask::Requests(sequences)))
 }
 
-/// Repeats the first seed's run and explains. None if nothing was asked.
+/// Repeats the first seed's run and explains. `None` if no explanation was requested.
 ///
 /// # Errors
-/// If a request that was named did not arrive, or was not decided, in that run.
+/// If a named request did not arrive, or was not decided, in that run.
 pub(crate) fn explain(ask: Option<Ask>, scenario: &Scenario, rate_rps: f64) -> anyhow::Result<Vec<Explanation>> {
     let (Some(ask), Some(&seed)) = (ask, scenario.seeds.first()) else { return Ok(Vec::new()) };
     let (_, explanations) = simulate_explained(scenario, seed, rate_rps, ask.clone())?;

@@ -1,4 +1,4 @@
-//! `symphony sim --timeline`: what GPUs and queues did, as a file.
+//! `symphony sim --timeline`: the events of GPUs and queues, as a file.
 
 use symphony_simulator::{TIMELINE_EVENTS_MAX, TimelineRange, simulate_timeline};
 use symphony_types::{Nanos, Time};
@@ -7,7 +7,7 @@ use symphony_workload::{DURATION_S_MAX, Scenario};
 use crate::cli::SimArgs;
 use crate::exit::bad_input;
 
-/// How much is shown if nothing is said: what a screen has room for, and what a browser opens quickly.
+/// The default length: what fits on a screen and opens quickly in a browser.
 const PICTURE_FOR_S: f64 = 0.25;
 const TRACE_FOR_S: f64 = 5.0;
 
@@ -38,7 +38,7 @@ pub(crate) fn write_if_asked(args: &SimArgs, scenario: &Scenario, rate_rps: f64)
     Ok(())
 }
 
-/// Checks what can be checked before the simulation takes its time.
+/// Validates the options before the simulation starts.
 pub(crate) fn check(args: &SimArgs, scenario: &Scenario) -> anyhow::Result<()> {
     if args.timeline.is_none() {
         return Ok(());
@@ -64,7 +64,7 @@ fn format(args: &SimArgs) -> anyhow::Result<Format> {
     }
 }
 
-/// The time to show; from `warmup_s` on if nothing is said.
+/// The time range; by default from `warmup_s` on.
 fn range(args: &SimArgs, format: Format, warmup_s: f64) -> anyhow::Result<TimelineRange> {
     let seconds = |name: &str, given: Option<f64>, default: f64| {
         let value = given.unwrap_or(default);

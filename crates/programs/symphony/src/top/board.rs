@@ -1,5 +1,4 @@
-//! What the keys change: which table they are for, its order, the row that is marked, and whether one sub-cluster is
-//! shown alone.
+//! The state that keys change: active table, order, marked row, and whether a single sub-cluster is shown.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use super::screen::Screen;
 /// How many tables there are.
 pub(super) const TABLES: usize = 3;
 
-/// What a key asks for.
+/// The action of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Quit,
@@ -17,17 +16,17 @@ pub(super) enum Key {
     PreviousTable,
     Up,
     Down,
-    /// Order by the next column.
+    /// Sort by the next column.
     Sort,
-    /// The other way round.
+    /// Reverse the order.
     Reverse,
-    /// Models and GPUs of the marked row's sub-cluster alone.
+    /// Show only the models and GPUs of the marked row's sub-cluster.
     Select,
-    /// All of them again.
+    /// Show all sub-clusters.
     Back,
 }
 
-/// Whether to go on.
+/// Whether to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     On,
@@ -41,24 +40,24 @@ pub(super) struct Sort {
     pub(super) reversed: bool,
 }
 
-/// What is shown and how.
+/// The contents and how they are shown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Board {
-    /// The last that is known, and when that was.
+    /// The newest data, with its time.
     pub(super) screen: Option<(Duration, Screen)>,
-    /// Why nothing newer is.
+    /// Why there is nothing newer.
     pub(super) error: Option<String>,
-    /// The table that keys are for.
+    /// The active table.
     pub(super) focus: usize,
     pub(super) sorts: [Sort; TABLES],
-    /// The sub-cluster that is shown alone.
+    /// The single sub-cluster shown, if any.
     pub(super) only: Option<String>,
-    /// The marked row of each table, by its key: it stays marked when others come or the order changes.
+    /// The marked row of each table, by its key, so that it stays marked when rows are added or reordered.
     marked: [Option<String>; TABLES],
 }
 
 impl Board {
-    /// Shows what was found at a time, or why nothing was: what was found last stays.
+    /// Takes new data, or the reason why there is none; then the old data stays.
     pub(super) fn take(&mut self, at: Duration, found: Result<Screen, String>) {
         match found {
             Ok(screen) => {
@@ -91,7 +90,7 @@ impl Board {
         Flow::On
     }
 
-    /// The rows of a table that are shown, in order.
+    /// The visible rows of a table, in order.
     pub(super) fn rows(&self, table: usize) -> Vec<&Row> {
         let Some((_, screen)) = &self.screen else { return Vec::new() };
         let only = self.only.as_ref().filter(|_| table > 0);
@@ -105,13 +104,13 @@ impl Board {
         rows
     }
 
-    /// Which of the rows that are shown is marked.
+    /// The index of the marked row among them.
     pub(super) fn marked_at(&self, table: usize) -> Option<usize> {
         let marked = self.marked[table].as_ref()?;
         self.rows(table).iter().position(|row| row.key == *marked)
     }
 
-    /// Marks another row; the first if none is.
+    /// Marks another row; the first one if none is marked.
     fn mark(&mut self, to: fn(usize) -> usize) {
         let rows = self.rows(self.focus);
         let at = self.marked_at(self.focus).map_or(0, to).min(rows.len().saturating_sub(1));

@@ -13,10 +13,10 @@ use super::board::{Board, TABLES};
 /// The last line.
 const KEYS: &str =
     "q quit  Tab table  up/down row  s sort by the next column  r reverse  Enter this sub-cluster alone  Esc all";
-/// Lines of a table beside its rows: its title and its header.
+/// Lines of a table besides its rows: title and header.
 const AROUND_ROWS: u16 = 2;
 
-/// Draws all of it; `now` says how old it is.
+/// Draws everything; `now` determines the age of the data.
 pub(super) fn draw(frame: &mut Frame, board: &Board, now: Duration) {
     let lines: Vec<_> = lines(board, now).into_iter().flat_map(|line| wrapped(line, frame.area().width)).collect();
     let [head, tables, foot] =
@@ -36,7 +36,7 @@ pub(super) fn draw(frame: &mut Frame, board: &Board, now: Duration) {
     }
 }
 
-/// The lines that a line takes, in words: what is wrong must not end at the edge.
+/// The lines of a wrapped line of text: an error message must not be cut at the edge.
 fn wrapped((text, style): (String, Style), width: u16) -> Vec<Line<'static>> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -50,7 +50,7 @@ fn wrapped((text, style): (String, Style), width: u16) -> Vec<Line<'static>> {
     lines.into_iter().filter(|line| !line.is_empty()).map(|line| Line::styled(line, style)).collect()
 }
 
-/// What stands over the tables.
+/// The lines above the tables.
 fn lines(board: &Board, now: Duration) -> Vec<(String, Style)> {
     let alarm = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
     let mut lines = Vec::new();
@@ -72,8 +72,8 @@ fn lines(board: &Board, now: Duration) -> Vec<(String, Style)> {
     lines
 }
 
-/// Lines for each table: what it needs, as long as there are enough; else those that need least have it, and the others
-/// share the rest.
+/// Lines for each table: as many as it needs if there are enough; otherwise small tables get all they need, and the
+/// others share the rest.
 fn heights(available: u16, needs: [u16; TABLES]) -> [u16; TABLES] {
     let (mut heights, mut left) = ([0; TABLES], available);
     let mut by_need: Vec<_> = (0..TABLES).collect();

@@ -1,4 +1,4 @@
-//! The terminal: samples and keys come in, the board goes out.
+//! Terminal input and output: takes samples and keys, draws the board.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,31 +11,31 @@ use super::draw::draw;
 use super::sample::{Sample, Sampler};
 use super::screen::Screen;
 
-/// How often the cluster is asked.
+/// The period of samples.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How often who reads keys looks whether it is still wanted.
+/// How often the key reader checks whether it should stop.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Keys that wait to be read.
+/// The most keys waiting to be read.
 const KEYS_MAX: usize = 64;
 
-/// Something to show.
+/// An event to show.
 enum News {
-    /// A key; none if the terminal changed.
+    /// A key; `None` if the terminal changed.
     Key(Option<Key>),
-    /// What the cluster said, and when.
+    /// The cluster's answer, and its time.
     Sample(Duration, Box<Result<Sample, String>>),
 }
 
-/// Samples of the last while.
+/// Recent samples.
 struct Window {
     over: Duration,
     samples: VecDeque<Sample>,
 }
 
 impl Window {
-    /// The screen of a new sample: over the time that was asked for, or as much of it as is known.
+    /// The screen of a new sample: over the requested time, or as much of it as is known.
     fn take(&mut self, now: Sample) -> Screen {
-        // To the nearest sample: they are hardly ever taken at whole seconds.
+        // The nearest sample: samples are rarely exactly whole seconds apart.
         let oldest_of_use = (now.at + ASK_EVERY / 2).saturating_sub(self.over);
         while self.samples.get(1).is_some_and(|next| next.at <= oldest_of_use) {
             self.samples.pop_front();
@@ -47,7 +47,7 @@ impl Window {
     }
 }
 
-/// Puts the terminal back as it was, however this ends.
+/// Restores the terminal on every exit.
 struct Restored;
 
 impl Drop for Restored {
@@ -62,7 +62,7 @@ pub(super) async fn run(sampler: Sampler, over: Duration) -> anyhow::Result<()> 
     let _restored = Restored;
     let (news, mut come) = mpsc::channel(KEYS_MAX);
     let keys = news.clone();
-    // On a thread of its own: reading a terminal blocks. It ends when nobody listens any more.
+    // On its own thread, since reading a terminal blocks. It ends when the receiver is gone.
     tokio::task::spawn_blocking(move || read_keys(&keys));
     let sampling = tokio::spawn(async move {
         let mut ticks = tokio::time::interval(ASK_EVERY);
@@ -89,7 +89,7 @@ pub(super) async fn run(sampler: Sampler, over: Duration) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Passes keys on until nobody listens, or the terminal is gone.
+/// Forwards keys until the receiver or the terminal is gone.
 fn read_keys(to: &mpsc::Sender<News>) {
     while !to.is_closed() {
         let news = match event::poll(LOOK_EVERY) {

@@ -1,7 +1,7 @@
-//! `symphony top`: who has how much to do now, for whoever is on call.
+//! `symphony top`: the present load of sub-clusters, models and GPUs, for the person on call.
 //!
-//! [`take`](sample::take) asks the cluster and its frontends, [`Screen::of`](screen::Screen::of) makes rows of two
-//! answers, [`Board`](board::Board) is what the keys change, [`draw`] puts both on a terminal. Only the first and
+//! `sample::take` queries the cluster and its frontends, [`Screen::of`](screen::Screen::of) makes rows of two
+//! samples, [`Board`](board::Board) is the state that keys change, [`draw`] puts both on a terminal. Only the first and
 //! [`live`] do I/O.
 
 mod board;

@@ -1,4 +1,4 @@
-//! A table of `top`: rows of cells that can be put in order.
+//! A table of `top`: rows of cells that can be sorted.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,18 +11,18 @@ pub(super) struct Table {
     pub(super) rows: Vec<Row>,
 }
 
-/// A row, and what it is called across screens.
+/// A row, with a key that is stable across screens.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) key: String,
-    /// Name of the sub-cluster that it is, or belongs to.
+    /// Name of its sub-cluster, or of itself.
     pub(super) subcluster: String,
     pub(super) cells: Vec<Cell>,
-    /// Whether somebody should look at it.
+    /// Whether it needs attention.
     pub(super) alarming: bool,
 }
 
-/// A cell: numbers are ordered as such, and what is not known comes last.
+/// A cell: numbers sort as numbers, unknown values last.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell {
     Text(String),
@@ -32,7 +32,7 @@ pub(super) enum Cell {
     /// From 0 to 1.
     Share(Option<f64>),
     Mean(Option<f64>),
-    /// So many GPUs of all.
+    /// A number of GPUs out of all.
     GpusOf(Option<f64>, usize),
 }
 
@@ -49,7 +49,7 @@ impl Cell {
         !matches!(self, Self::Text(_))
     }
 
-    /// Words in the order of the alphabet, numbers from the largest down, what is not known last.
+    /// Words alphabetically, numbers descending, unknown values last.
     pub(super) fn order(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Text(one), Self::Text(other)) => one.cmp(other),

@@ -1,4 +1,4 @@
-//! One look at a cluster: its view, and what its frontends have counted.
+//! A sample of a cluster: its view, and its frontends' counters.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,41 +13,41 @@ use symphony_types::{BootId, FrontendId};
 use crate::cli::ClusterArgs;
 use crate::tools::frontend_page;
 
-/// How long to look for a replica that answers: longer is a line on the screen.
+/// The timeout for finding a replica that answers: a longer silence is shown on the screen.
 const LOOK_WITHIN: Duration = Duration::from_secs(2);
-/// How many frontends are asked at the same time.
+/// The number of frontends asked concurrently.
 const FRONTENDS_ASKED_MAX: usize = 64;
 
-/// What was there at a time, and what had been counted by then.
+/// The state at a point in time, with the counters so far.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
-    /// When it was taken, from the begin of the program on.
+    /// Its time since the start of the program.
     pub(super) at: Duration,
-    /// The cluster, as the leader of its control group knows it.
+    /// The cluster's view, from the leader of its control group.
     pub(super) view: View,
-    /// What each frontend has counted, or why that is not known.
+    /// The counters of each frontend, or why they are unknown.
     pub(super) frontends: BTreeMap<FrontendId, Result<FrontendCounts, String>>,
 }
 
-/// What a life of a frontend has counted, by the names of models. A model without a request is not among them.
+/// The counters of a frontend's boot by model name, without models that had no requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct FrontendCounts {
     pub(super) boot: BootId,
     pub(super) models: BTreeMap<String, ModelCounts>,
 }
 
-/// Requests of a model by their outcome, and the batches that they ran in.
+/// Requests of a model by outcome, and their batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct ModelCounts {
-    /// Those that have an outcome.
+    /// The requests with an outcome.
     pub(super) received: u64,
     pub(super) in_time: u64,
     pub(super) late: u64,
     pub(super) dropped: u64,
     pub(super) failed: u64,
-    /// Items of those that ran, and how many batches that were: a batch that a request had a third of is a third of
-    /// one.
+    /// Items of executed requests, and the number of their batches: a request with a third of a batch's items counts as
+    /// a third of a batch.
     pub(super) executed_items: u64,
     pub(super) executed_batches: f64,
 }
@@ -64,10 +64,10 @@ impl Sampler {
         Ok(Self { control: cluster.control()?, http: frontend_page::client()? })
     }
 
-    /// The cluster now. `began` is when the program did.
+    /// Takes a sample. `began`: the start of the program.
     ///
     /// # Errors
-    /// If no replica answers for the cluster. A frontend that does not answer is in the sample as such.
+    /// If no replica answers for the cluster. A frontend that does not answer is recorded as such in the sample.
     pub(super) async fn take(&self, began: Instant) -> anyhow::Result<Sample> {
         let view = self.control.get(true, LOOK_WITHIN).await?;
         let at = began.elapsed();
@@ -85,7 +85,7 @@ impl Sampler {
     }
 }
 
-/// What the page of a frontend says of models; of one that it says nothing of, or something else, nothing was counted.
+/// The models' counters in a frontend's page; missing or invalid ones count as zero.
 fn counts(frontend: &FrontendView, page: &Value) -> FrontendCounts {
     let models = page["models"].as_array().into_iter().flatten().filter_map(|model| {
         let counted = ModelCounts::deserialize(&model["counts"]).ok()?;

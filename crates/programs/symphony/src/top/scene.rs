@@ -15,7 +15,7 @@ use super::sample::{FrontendCounts, ModelCounts, Sample};
 
 pub(super) const GPU: GpuId = GpuId::new(4);
 
-/// What a frontend has counted of model `m`, four items to a batch.
+/// A frontend's counters of model `m`, with four items per batch.
 pub(super) fn counted(received: u64, in_time: u64, late: u64, dropped: u64, failed: u64) -> ModelCounts {
     let executed_items = in_time + late;
     let executed_batches = executed_items as f64 / 4.0;
@@ -78,7 +78,7 @@ pub(crate) fn view() -> View {
     }
 }
 
-/// That cluster so many seconds after the begin.
+/// That cluster `at_s` seconds after the start.
 pub(super) fn sample(at_s: u64) -> Sample {
     let (view, boot) = (view(), BootId::new(5));
     let models = [("m".to_owned(), counted(1000, 900, 50, 40, 10))].into();

@@ -1,4 +1,4 @@
-//! What two looks at a cluster say of the time between them. Pure.
+//! Computes the rates between two samples of a cluster. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::row::{Cell, Row, Table};
 use super::sample::{ModelCounts, Sample};
 use crate::tools::get::{gpu_state, model_state, subcluster_name};
 
-/// A lead that has said nothing for so long is not said to idle, nor is its queue known: one for which nothing changes
-/// says so every four seconds.
+/// After this silence a lead is not shown as idle, and its queue as unknown: a lead without changes reports every four
+/// seconds.
 const SILENT_AFTER: Duration = Duration::from_secs(6);
-/// Reports whose ages are closer than this are one and the same: a lead reports once a second at most.
+/// Reports whose ages differ by less than this are the same: a lead reports at most once a second.
 const SAME_REPORT: Duration = Duration::from_millis(250);
 
 const SUBCLUSTERS: &[&str] =
@@ -34,7 +34,7 @@ const MODELS: &[&str] = &[
 ];
 const GPUS: &[&str] = &["GPU", "KIND", "BACKEND", "SUBCLUSTER", "BUSY", "BATCHES /S", "STATE"];
 
-/// The tables and what stands over them.
+/// The tables and the lines above them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Screen {
     cluster: String,
@@ -42,14 +42,14 @@ pub(super) struct Screen {
     applied_index: u64,
     control_leader: Option<u64>,
     span: Duration,
-    /// What is not known and why, for people.
+    /// Missing data and the reason, for display.
     pub(super) notes: Vec<String>,
     /// Sub-clusters, models, GPUs.
     pub(super) tables: [Table; 3],
     json: [Vec<Value>; 3],
 }
 
-/// What became of a model's requests, per second.
+/// Rates of a model's outcomes, per second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rates {
     all: f64,
@@ -87,7 +87,7 @@ impl Rates {
         }
     }
 
-    /// Share of the requests that were late, dropped or failed; of none if there were none.
+    /// Share of requests that were late, dropped or failed; zero without requests.
     fn bad_rate(self) -> Option<f64> {
         let (bad, ended) = (self.bad(), self.bad() + self.in_time);
         (ended > 0.0).then(|| bad / ended)
@@ -102,23 +102,23 @@ impl Rates {
     }
 }
 
-/// What was counted of a GPU, per second.
+/// A GPU's counters, per second.
 #[derive(Clone, Copy, Debug, Default)]
 struct GpuRates {
     busy: Option<f64>,
     batches: Option<f64>,
 }
 
-/// What leads counted, per second.
+/// The leads' counters, per second.
 #[derive(Clone, Debug, Default)]
 struct LeadRates {
     gpus: BTreeMap<GpuId, GpuRates>,
-    /// GPUs that the demand keeps busy; of leads that measure it.
+    /// GPUs that the demand keeps busy, over the leads that measure it.
     demand: BTreeMap<SubclusterId, f64>,
 }
 
 impl Screen {
-    /// What happened from one sample to the next of the same cluster.
+    /// The changes between two samples of the same cluster.
     pub(super) fn of(before: &Sample, now: &Sample) -> Self {
         let (view, span) = (&now.view, now.at.saturating_sub(before.at));
         let rates = model_rates(before, now, span);
@@ -144,7 +144,7 @@ impl Screen {
         }
     }
 
-    /// The line over the tables.
+    /// The line above the tables.
     pub(super) fn headline(&self) -> String {
         let leader = self.control_leader.map_or_else(|| "unknown".to_owned(), |node| format!("n{node}"));
         format!(
@@ -156,7 +156,7 @@ impl Screen {
         )
     }
 
-    /// All of it for programs; what is not known is null.
+    /// All data for programs; unknown values are null.
     pub(super) fn json(&self) -> Value {
         let [subclusters, models, gpus] = &self.json;
         json!({ "cluster": self.cluster, "epoch": self.epoch, "applied_index": self.applied_index,
@@ -165,7 +165,7 @@ impl Screen {
     }
 }
 
-/// By model name, of all frontends that answered both times in the same life; none if there is no such frontend.
+/// By model name, over all frontends that answered both times in the same boot; `None` if there is none.
 fn model_rates(before: &Sample, now: &Sample, span: Duration) -> Option<BTreeMap<String, Rates>> {
     if span.is_zero() {
         return None;
@@ -187,7 +187,7 @@ fn model_rates(before: &Sample, now: &Sample, span: Duration) -> Option<BTreeMap
     known.then_some(all)
 }
 
-/// What leads counted between their reports.
+/// The changes of leads' counters between their reports.
 fn lead_rates(before: &Sample, now: &Sample, span: Duration) -> LeadRates {
     let mut all = LeadRates::default();
     for (id, subcluster) in &now.view.subclusters {
@@ -200,21 +200,21 @@ fn lead_rates(before: &Sample, now: &Sample, span: Duration) -> LeadRates {
     all
 }
 
-/// What a sub-cluster's lead said last, if that is not long ago.
+/// The last report of a sub-cluster's lead, if recent.
 fn heard(subcluster: &SubclusterView) -> Option<&LoadView> {
     subcluster.load.as_ref().filter(|load| Duration::from(load.age) <= SILENT_AFTER)
 }
 
-/// What its GPUs did, and how many of them the demand keeps busy.
+/// The work of its GPUs, and the number that the demand keeps busy.
 fn rates_of_lead(earlier: &LoadView, later: &LoadView, span: Duration) -> (BTreeMap<GpuId, GpuRates>, Option<f64>) {
-    // Under another token everything is counted anew.
+    // Counters restart under another token.
     if earlier.token != later.token {
         return (BTreeMap::new(), None);
     }
-    // From report to report, which is not from sample to sample.
+    // Between reports, which are not at the times of the samples.
     let apart = (span + Duration::from(earlier.age)).saturating_sub(later.age.into());
     let same = apart < SAME_REPORT;
-    // Where nothing is new a lead says nothing for a while.
+    // A lead without changes does not report for a while.
     let per_s = |count: f64| if same { 0.0 } else { count / apart.as_secs_f64() };
     let rates = later.gpus.iter().filter_map(|(gpu, counted)| {
         let before = earlier.gpus.get(gpu)?;
@@ -222,7 +222,7 @@ fn rates_of_lead(earlier: &LoadView, later: &LoadView, span: Duration) -> (BTree
         let batches = per_s(counted.plans.saturating_sub(before.plans) as f64);
         Some((*gpu, GpuRates { busy: Some(busy), batches: Some(batches) }))
     });
-    // Under overload it is more GPUs than there are.
+    // Under overload this exceeds the number of GPUs.
     let demand = later.demand.zip(earlier.demand).map(|(later, earlier)| per_s((later - earlier).as_secs_f64()));
     (rates.collect(), demand)
 }
@@ -307,7 +307,7 @@ fn model(view: &View, id: ModelId, rates: Option<&BTreeMap<String, Rates>>) -> (
 
 fn gpu(view: &View, backend: &BackendView, gpu: &GpuView, rates: &BTreeMap<GpuId, GpuRates>) -> (Row, Value) {
     let (subcluster, state) = (subcluster_name(view, backend.subcluster), gpu_state(view, backend, gpu));
-    // What a backend that is down did is not known.
+    // The state of GPUs of a dead backend is unknown.
     let rates = rates.get(&gpu.id).copied().filter(|_| backend.up).unwrap_or_default();
     let row = Row {
         key: gpu.id.to_string(),

@@ -1,4 +1,4 @@
-//! Moves that operators ask for, and their word on plans that wait for it.
+//! Moves requested by operators, and approval of waiting plans.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::tools::federation;
 use crate::tools::get::subcluster_name;
 use crate::tools::operation::not_done;
 
-/// How long the cluster may take to agree.
+/// The timeout of the cluster's confirmation.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
-/// How long the search for a plan may take, and its agreement.
+/// The timeout of the search for a plan and its confirmation.
 const SOLVE_WITHIN: Duration = Duration::from_secs(30);
-/// How often it is asked how far the moves have come, at least.
+/// The longest period between checks of the moves' progress.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) async fn move_to(args: &PlanMoveArgs) -> anyhow::Result<()> {
@@ -92,7 +92,7 @@ pub(super) async fn now(args: &PlanNowArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is asked for, from where it is; what is there already is left out.
+/// The requested moves, without models and backends that are at the target already.
 fn wanted(view: &View, args: &PlanMoveArgs) -> Result<Vec<pb::WantedMove>, String> {
     let named = view.subclusters.iter().find(|(_, s)| Some(&s.name) == args.to.as_ref()).map(|(&id, _)| id);
     let to = named.ok_or_else(|| {
@@ -121,10 +121,10 @@ fn wanted(view: &View, args: &PlanMoveArgs) -> Result<Vec<pb::WantedMove>, Strin
     Ok(moves)
 }
 
-/// Waits until each of so many moves has ended.
+/// Waits until this many moves have ended.
 async fn follow(control: &ControlClient, (id, moves): (u64, usize), within: Duration) -> anyhow::Result<()> {
     let mut news = control.watch(&format!("plan {id}"));
-    // Nobody may have answered before the time is over; what is not known to be over is not.
+    // Possibly no answer came before the timeout; moves of unknown state count as not ended.
     let mut left = moves;
     let ended = async {
         loop {

@@ -1,4 +1,4 @@
-//! `symphony get epochs --federation`, `plan show|diff --federation`: what moved between clusters, in the words of a
+//! `symphony get epochs --federation`, `plan show|diff --federation`: moves between clusters, in the format of a
 //! cluster's plans.
 
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use crate::exit::bad_input;
 use crate::tools::get::Shown;
 use crate::tools::{federation, table};
 
-/// Where a model has no home.
+/// Shown for a model without a home.
 const NOWHERE: &str = "(none)";
 
-/// The version of the plan and who has what in it, then the moves that began together, newest first.
+/// The plan version and the models of each cluster, then the groups of moves, newest first.
 pub(crate) fn epochs(view: &FederationView) -> Shown {
     let (plan, index) = (view.plan.to_string(), view.applied_index.to_string());
     let mut rows = vec![vec![plan, index, String::new(), "in force".into(), String::new(), String::new()]];
@@ -46,7 +46,7 @@ fn gpus(view: &FederationView, cluster: &str) -> String {
     kinds.map(|(kind, (gpus, _))| format!("{gpus} {kind}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The models of each cluster once these moves have come to their end; those that were given up change nothing.
+/// The models of each cluster after these moves; cancelled moves change nothing.
 fn homes<'a>(view: &'a FederationView, moves: &'a [FederatedMoveView]) -> BTreeMap<&'a str, Vec<String>> {
     let mut homes: BTreeMap<_, Vec<_>> = view.clusters.keys().map(|name| (name.as_str(), Vec::new())).collect();
     for (name, model) in &view.models {
@@ -85,7 +85,7 @@ pub(super) async fn show(args: &PlanShowArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What moves, from where, to where, how far it has come, and why not further.
+/// Subject, source, target and progress of each move, and why it was cancelled.
 fn cells(planned: &FederatedMoveView) -> [String; 5] {
     let note = match &planned.progress {
         MoveProgressView::GivenUp(reason) => reason.clone(),
@@ -127,7 +127,7 @@ pub(super) async fn diff(args: &PlanShowArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What comes to each cluster, and what goes from it.
+/// What each cluster gains and loses.
 fn changes(moves: &[FederatedMoveView]) -> BTreeMap<&str, [Vec<String>; 2]> {
     let mut changes: BTreeMap<&str, [Vec<String>; 2]> = BTreeMap::new();
     for FederatedMoveView { model, from, to, .. } in kept(moves) {

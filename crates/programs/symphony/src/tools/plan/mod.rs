@@ -1,4 +1,4 @@
-//! `symphony plan`: who serves what, and how that changes.
+//! `symphony plan`: which sub-cluster serves which models, and changes of that.
 
 mod change;
 mod federated;

@@ -1,4 +1,4 @@
-//! The sub-clusters by name: which models and which GPUs each has, now or with the moves of a plan.
+//! The models and GPUs of each sub-cluster by name, now or after the moves of a plan.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use symphony_protocol::plan::{MoveProgressView, MovedView, PlannedMoveView};
 use symphony_protocol::view::View;
 use symphony_types::{BackendId, GpuId, ModelId, SubclusterId};
 
-/// Names in one cell of a table; JSON has all.
+/// The most names in a table cell; JSON has all.
 const NAMES_SHOWN: usize = 8;
 
-/// A sub-cluster and what it has.
+/// A sub-cluster with its models and GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) name: String,
@@ -31,7 +31,7 @@ impl Part {
     }
 }
 
-/// How many there are, and the first of them by name.
+/// Their number, and the first few names.
 pub(super) fn listed(what: &str, names: &[String]) -> String {
     let more = names.len().saturating_sub(NAMES_SHOWN);
     let named = names[..names.len() - more].join(", ");
@@ -43,7 +43,7 @@ pub(super) fn listed(what: &str, names: &[String]) -> String {
     }
 }
 
-/// Every sub-cluster once these moves have come to their end; those that were given up change nothing.
+/// Every sub-cluster after these moves; cancelled moves change nothing.
 pub(super) fn parts(view: &View, moves: &[PlannedMoveView]) -> Vec<Part> {
     let ends = moves.iter().filter(|planned| !matches!(planned.progress, MoveProgressView::GivenUp(_)));
     let (mut models, mut backends) = (BTreeMap::<ModelId, _>::new(), BTreeMap::<BackendId, _>::new());

@@ -14,10 +14,10 @@ use crate::exit::bad_input;
 use crate::tools::get::{Shown, subcluster_name};
 use crate::tools::table;
 
-/// How long to look for a replica that answers.
+/// The timeout for finding a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// `symphony get epochs`: the epoch and who has what in it, then the plans, newest first.
+/// `symphony get epochs`: the epoch and the contents of each sub-cluster, then the plans, newest first.
 pub(crate) fn epochs(view: &View) -> Shown {
     let (epoch, index) = (view.epoch.get().to_string(), view.applied_index.to_string());
     let mut rows = vec![vec![epoch, index, String::new(), "in force".into(), String::new(), String::new()]];
@@ -87,7 +87,7 @@ pub(super) async fn plan(args: &PlanShowArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What came of a plan, and of a dropped one why.
+/// The state of a plan, and why it was dropped if so.
 fn status(plan: &PlanView) -> String {
     why_dropped(plan).map_or_else(|| plan.label().to_owned(), |why| format!("{}: {why}", plan.label()))
 }
@@ -96,7 +96,7 @@ fn why_dropped(plan: &PlanView) -> Option<&str> {
     (!plan.dropped.is_empty()).then_some(plan.dropped.as_str())
 }
 
-/// Models that the plan leaves alone, by name, and why.
+/// Models that the plan leaves in place, by name, and why.
 fn left_alone(view: &View, plan: &PlanView) -> Vec<(String, String)> {
     let name = |id| view.models.get(&id).map_or_else(|| id.to_string(), |model| model.spec.name.clone());
     plan.left_alone.iter().map(|(id, why)| (name(*id), why.clone())).collect()
@@ -106,8 +106,7 @@ fn left_alone_json(left: &[(String, String)]) -> Vec<Value> {
     left.iter().map(|(model, why)| json!({ "model": model, "reason": why })).collect()
 }
 
-/// Seconds that the backend with most to load takes at least, where its speed is known. What takes no time needs no
-/// speed.
+/// The least seconds of the backend with most to load, if its speed is known. Without bytes the speed does not matter.
 fn seconds(cost: MoveCostView) -> Option<f64> {
     (cost.backend_ms > 0 || cost.backend_bytes == 0).then(|| cost.backend_ms as f64 / 1000.0)
 }
@@ -116,7 +115,7 @@ fn cost(cost: MoveCostView) -> Value {
     json!({ "bytes": cost.bytes, "backend_bytes": cost.backend_bytes, "gpu_bytes": cost.gpu_bytes, "seconds": seconds(cost) })
 }
 
-/// Bytes to load, time, and memory beside what a GPU holds.
+/// Bytes to load, time, and additional memory of a GPU.
 fn cost_cells(cost: MoveCostView) -> [String; 3] {
     let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / f64::from(1 << 20));
     let time = seconds(cost).map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.2} s"));
@@ -171,7 +170,7 @@ async fn find(args: &PlanShowArgs) -> anyhow::Result<(View, PlanView)> {
     Ok((view, plan))
 }
 
-/// What moves, as people call it.
+/// The subject of a move, for display.
 pub(super) fn what(view: &View, what: MovedView) -> String {
     match what {
         MovedView::Model(id) => {
