@@ -1,6 +1,6 @@
-//! The smallest transport with a way to travel, to copy from: each frontend is a task behind a bounded queue of messages,
-//! where another transport has a connection. The steps from here to one that a backend can be told to use are in
-//! docs/internals/recipes/transport.md.
+//! The smallest transport with a way to travel, to copy from: each frontend is a task behind a bounded queue of
+//! messages, where another transport has a connection. The steps from here to one that a backend can be told to use are
+//! in docs/internals/recipes/transport.md.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 use crate::subjects::{BOOT, FRONTENDS, Subject};
 use crate::test_frontend::TestFrontend;
 
-/// Messages on their way to one frontend: more than the suite ever has there. A result that finds the queue full is lost,
-/// as one whose frontend cannot be reached.
+/// Messages on their way to one frontend: more than the suite ever has there. A result that finds the queue full is
+/// lost, as one whose frontend cannot be reached.
 const MESSAGES_MAX: usize = 1024;
 
 enum Message {
@@ -49,7 +49,8 @@ impl Skeleton {
 
 impl PayloadTransport for Skeleton {
     async fn read(&self, frontend: FrontendId, boot: BootId, sequences: Vec<u64>) -> Payloads {
-        // An frontend that cannot be reached, or dies before it answers, costs the inputs of this read and nothing else.
+        // An frontend that cannot be reached, or dies before it answers, costs the inputs of this read and nothing
+        // else.
         let none = vec![None; sequences.len()];
         let Some(way) = self.way(frontend) else { return none };
         let (answer, answered) = oneshot::channel();

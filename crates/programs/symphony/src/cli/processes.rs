@@ -41,8 +41,8 @@ fn noise(text: &str) -> Result<f64, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Configuration file with `[cluster]`, `[frontend]` and `[backend]`; without one: three schedulers, a CPU backend and an
-    /// emulated backend with four GPUs on the standard ports.
+    /// Configuration file with `[cluster]`, `[frontend]` and `[backend]`; without one: three schedulers, a CPU backend
+    /// and an emulated backend with four GPUs on the standard ports.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Override a key, for example --set scheduler.delays.reply_us=1000; repeatable.
