@@ -129,7 +129,7 @@ impl LeadReporter {
         match input {
             Some(LeadReportInput::Report(report)) => self.take(now, report),
             Some(LeadReportInput::Settled(number)) => drop(self.pending.remove(&number)),
-            Some(LeadReportInput::Open(number)) => self.open(number),
+            Some(LeadReportInput::Open(number)) => self.open(now, number),
             None => {}
         }
         self.propose_due(now, actions);
@@ -166,11 +166,11 @@ impl LeadReporter {
     }
 
     /// A failed proposal: it is repeated when due, if at all.
-    fn open(&mut self, number: u64) {
+    fn open(&mut self, now: Time, number: u64) {
         let Some(pending) = self.pending.get_mut(&number) else { return };
         match pending.insistence {
             Insistence::Once => drop(self.pending.remove(&number)),
-            Insistence::UntilSettled => {}
+            Insistence::UntilSettled => pending.due = now + CEDE_WITHIN,
             Insistence::OrSilent => pending.silent = true,
         }
     }
@@ -179,7 +179,8 @@ impl LeadReporter {
         for (&number, pending) in self.pending.iter_mut().filter(|(_, pending)| pending.due <= now) {
             pending.silent |= pending.asked && pending.insistence == Insistence::OrSilent;
             pending.asked = true;
-            pending.due = if pending.insistence == Insistence::Once { Time::NEVER } else { now + CEDE_WITHIN };
+            // A proposal ends by itself; only a hung replica cannot wait for that.
+            pending.due = if pending.insistence == Insistence::OrSilent { now + CEDE_WITHIN } else { Time::NEVER };
             actions.push(LeadReportAction::Propose { number, command: Box::new(pending.command.clone()) });
         }
     }
@@ -252,7 +253,7 @@ mod tests {
         assert_eq!(scene.after_ms(1), ["cede_lead"]);
         assert_eq!(scene.step(Some(LeadReportInput::Open(1))), [""; 0], "not at once");
         assert_eq!(scene.after_ms(100), ["cede_lead"]);
-        assert_eq!(scene.after_ms(100), ["cede_lead"], "an answer that does not come is none");
+        assert_eq!(scene.after_ms(1000), [""; 0], "a proposal ends by itself");
         assert_eq!(scene.step(Some(LeadReportInput::Settled(1))), [""; 0]);
         assert_eq!(scene.after_ms(1000), [""; 0]);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_protocol::control as pb;
-use symphony_protocol::view::{ModelView, Readiness, View};
+use symphony_protocol::view::View;
 use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
 use symphony_types::{Duty, Member, OperationId};
 
@@ -96,8 +96,7 @@ fn left_without_gpu(view: &View, member: Member, duty: Duty) -> Option<String> {
     let Member::Backend(id) = member else { return None };
     let mut then = view.clone();
     then.backends.get_mut(&id)?.duty = duty;
-    let is_left = |view: &View, model: &ModelView| matches!(model.readiness(view), Readiness::NoGpu(_));
-    let left = view.models.values().filter(|&model| is_left(&then, model) && !is_left(view, model));
+    let left = view.models.values().filter(|&model| model.is_ready(view) && !model.is_ready(&then));
     let left: Vec<_> = left.map(|model| model.spec.name.as_str()).collect();
     let (named, others) = left.split_at(left.len().min(NAMED_MAX));
     if named.is_empty() {
@@ -105,7 +104,7 @@ fn left_without_gpu(view: &View, member: Member, duty: Duty) -> Option<String> {
     }
     let others = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
     Some(format!(
-        "{member} is the last backend that takes {}{others}: requests are refused as no_gpu",
+        "{member} is the last backend that takes {}{others}: their requests are refused until another one does",
         named.join(", ")
     ))
 }

@@ -74,7 +74,8 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
     let mut say_at = give_up;
     let mut answers = BTreeMap::new();
     loop {
-        for &node in others.iter().filter(|node| !answers.contains_key(*node)).collect::<Vec<_>>() {
+        // All of them in each round: one that was empty may have founded the group since.
+        for &node in &others {
             if let Some(view) = ask(proposer, node).await {
                 answers.insert(node, view);
             }
@@ -118,6 +119,8 @@ fn say_who_is_missing(config: &ControlPlaneConfig, answers: &BTreeMap<NodeId, Vi
     let missing = missing.join(", ");
     if config.join {
         tracing::warn!(node = %me, %missing, "a majority of the replicas has not answered yet; this one waits to join them");
+    } else if answers.values().any(|view| view.applied_index > 0) {
+        tracing::warn!(node = %me, %missing, "a cluster exists, and a majority of its replicas has not answered yet; this one waits to join them");
     } else {
         tracing::warn!(
             node = %me,
