@@ -23,18 +23,18 @@ use crate::error::{CallError, Fatal, StartError};
 use crate::failure_detector::host::Detection;
 use crate::failure_detector::on_threads::{self, DetectorContext};
 use crate::failure_detector::{ContactState, HeartbeatReceiver};
+use crate::group::boot_history::BootHistory;
 use crate::group::checkpoints::Checkpoints;
-use crate::group::host::{SharedState, StateHost};
-use crate::group::lives::Lives;
 use crate::group::membership::{self, Membership};
 use crate::group::propose::{Accepted, Proposer};
+use crate::group::state_machine::{SharedState, StateHost};
 use crate::group::{disk, founding, lead_reports, registrar};
 use crate::initiatives::frontend_reaper::{FrontendPresence, FrontendReaper};
 use crate::initiatives::initiative;
 use crate::initiatives::lead_balancer::LeadBalancer;
 use crate::initiatives::mover::Mover;
 use crate::metrics::Metrics;
-use crate::planning::{LoadReports, Planner, Reported, ScalerService, ScalingCollector, Solver, Unsaid};
+use crate::planning::{LoadReports, Planner, Reported, ScalerService, ScalingCollector, Solver, Unreported};
 use crate::vital::Vital;
 
 /// How long a stop waits for calls in progress.
@@ -106,9 +106,10 @@ impl ControlPlane {
         group.set_open(false);
         // Entries whose commit the disk itself shows are applied by now.
         let logged = state.read().nodes().get(&config.node).map(|node| node.boot);
-        let known = disk::number(&config.data_dir, has_past, config.boot.get())
-            .and_then(|disk| Ok((disk, Arc::new(Lives::begin(&config.data_dir, has_past, config.boot, logged)?))));
-        let (disk, lives) = match known {
+        let known = disk::number(&config.data_dir, has_past, config.boot.get()).and_then(|disk| {
+            Ok((disk, Arc::new(BootHistory::begin(&config.data_dir, has_past, config.boot, logged)?)))
+        });
+        let (disk, boot_history) = match known {
             Ok(known) => known,
             Err(source) => {
                 group.shutdown().await;
@@ -209,15 +210,19 @@ impl ControlPlane {
         );
         let registration = registration(&config, disk);
         let on_threads = matches!(config.host, Host::Machine);
-        let life =
-            registrar::Life { config: config.clone(), lives: Arc::clone(&lives), on_threads, was_taken_in: false };
+        let life = registrar::Life {
+            config: config.clone(),
+            boot_history: Arc::clone(&boot_history),
+            on_threads,
+            was_taken_in: false,
+        };
         let founding = {
             let (config, proposer, fatal, stop) = (config.clone(), proposer.clone(), fatal.clone(), stop.clone());
-            let (group, lives) = (group.clone(), Arc::clone(&lives));
+            let (group, boot_history) = (group.clone(), Arc::clone(&boot_history));
             async move {
                 let begin = async {
                     if has_past {
-                        founding::rejoin(&config, &proposer, &lives).await?;
+                        founding::rejoin(&config, &proposer, &boot_history).await?;
                     } else {
                         founding::found(&config, &proposer).await?;
                     }
@@ -288,7 +293,7 @@ impl ControlPlane {
             ends,
             memory,
             load_reports: LoadReports {
-                unsaid: Unsaid::default(),
+                unsaid: Unreported::default(),
                 proposer: proposer_of_reports,
                 state: state_of_reports,
                 reported,

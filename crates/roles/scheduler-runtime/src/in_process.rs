@@ -15,8 +15,8 @@ use crate::records::tapes::Tapes;
 use crate::threads::clock::Clock;
 use crate::threads::decision_threads::DecisionThreads;
 use crate::workers::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
-use crate::workers::of_subcluster::{DecisionConfig, Workers};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
+use crate::workers::subcluster_workers::{DecisionConfig, Workers};
 use crate::workers::worker_metrics::WorkerDurations;
 
 /// The production workers of one sub-cluster on production threads, driven by function calls instead of links: for

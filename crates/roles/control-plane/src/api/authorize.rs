@@ -9,7 +9,7 @@ use tonic::Status;
 use tonic::codegen::http::{Request, Response};
 use tower::{Layer, Service};
 
-use crate::group::host::SharedState;
+use crate::group::state_machine::SharedState;
 
 /// Calls between scheduler replicas.
 const REPLICAS: &[Role] = &[Role::Scheduler];

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::view;
 use crate::error::Fatal;
 use crate::failure_detector::Progress;
-use crate::group::host::SharedState;
+use crate::group::state_machine::SharedState;
 use crate::initiatives::frontend_reaper::FrontendPresence;
 use crate::metrics::Metrics;
 use crate::planning::Reported;

@@ -14,7 +14,7 @@ use tonic::transport::Server;
 
 use crate::api::authorize::AuthorizeLayer;
 use crate::api::service::ControlService;
-use crate::group::host::SharedState;
+use crate::group::state_machine::SharedState;
 use crate::planning::ScalerService;
 
 /// Concurrent calls on one connection; a process needs a handful.

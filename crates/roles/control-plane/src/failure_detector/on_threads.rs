@@ -127,7 +127,7 @@ impl LivenessThreads {
             answer,
             stop,
         };
-        let judge = Judge {
+        let judge = DetectorThread {
             net: config.net.clone(),
             me: config.node,
             limits,
@@ -190,7 +190,7 @@ impl LivenessThreads {
 }
 
 /// The thread of the detector.
-struct Judge {
+struct DetectorThread {
     net: Net,
     me: NodeId,
     limits: Liveness,
@@ -205,7 +205,7 @@ struct Judge {
     stop: Arc<AtomicBool>,
 }
 
-impl Judge {
+impl DetectorThread {
     fn run(self) {
         let DetectorContext { views, mut leadership, .. } = self.outlook.clone();
         let (metrics, followed) = (self.metrics.clone(), leadership.clone());

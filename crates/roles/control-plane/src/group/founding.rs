@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::config::ControlPlaneConfig;
 use crate::error::Fatal;
-use crate::group::lives::Lives;
+use crate::group::boot_history::BootHistory;
 use crate::group::propose::Proposer;
 
 /// How long to wait for all other replicas if a group exists. After that the answers of a majority, this replica
@@ -132,7 +132,11 @@ fn say_who_is_missing(config: &ControlPlaneConfig, answers: &BTreeMap<NodeId, Vi
 }
 
 /// Lets a replica with data join Raft, unless another replica knows of a boot of it that its disk does not.
-pub(crate) async fn rejoin(config: &ControlPlaneConfig, proposer: &Proposer, lives: &Lives) -> Result<(), Fatal> {
+pub(crate) async fn rejoin(
+    config: &ControlPlaneConfig,
+    proposer: &Proposer,
+    boot_history: &BootHistory,
+) -> Result<(), Fatal> {
     let (group, give_up) = (proposer.group(), Instant::now() + LOOK_BACK_FOR);
     let answer = |node| async move {
         loop {
@@ -144,7 +148,7 @@ pub(crate) async fn rejoin(config: &ControlPlaneConfig, proposer: &Proposer, liv
     };
     let mut answers: FuturesUnordered<_> = proposer.others().into_iter().map(answer).collect();
     while let Ok(Some((by, view))) = timeout_at(give_up, answers.next()).await {
-        if is_behind(config.node, lives, group.last_index(), &view) {
+        if is_behind(config.node, boot_history, group.last_index(), &view) {
             tracing::error!(%by, "another replica knows of a later life of this one");
             group.forget();
             return Err(Fatal::forgotten(config));
@@ -155,18 +159,18 @@ pub(crate) async fn rejoin(config: &ControlPlaneConfig, proposer: &Proposer, liv
 }
 
 /// Whether the view names a boot of this replica that its disk does not know.
-pub(crate) fn names_another(me: NodeId, lives: &Lives, view: &View) -> bool {
+pub(crate) fn names_another(me: NodeId, boot_history: &BootHistory, view: &View) -> bool {
     #[cfg(feature = "planted-faults")]
     if symphony_consensus::planted::is(symphony_consensus::planted::Bug::LivesUnasked) {
         return false;
     }
     let named = view.nodes.get(&me).and_then(|node| node.boot);
-    named.is_some_and(|boot| !lives.know(boot))
+    named.is_some_and(|boot| !boot_history.know(boot))
 }
 
 /// Whether that boot is a later one. A view no newer than this replica's log can only name earlier ones.
-fn is_behind(me: NodeId, lives: &Lives, last_index: u64, view: &View) -> bool {
-    view.applied_index > last_index && names_another(me, lives, view)
+fn is_behind(me: NodeId, boot_history: &BootHistory, last_index: u64, view: &View) -> bool {
+    view.applied_index > last_index && names_another(me, boot_history, view)
 }
 
 async fn ask(proposer: &Proposer, node: NodeId) -> Option<View> {
@@ -231,14 +235,16 @@ mod tests {
     #[test]
     fn who_has_seen_more_and_names_an_unknown_life_shows_that_the_disk_is_an_older_copy() {
         let dir = tempfile::tempdir().unwrap();
-        let lives = Lives::begin(dir.path(), false, BootId::new(7), None).unwrap();
+        let boot_history = BootHistory::begin(dir.path(), false, BootId::new(7), None).unwrap();
         let view = |applied_index, boot: Option<u64>| {
             let node = NodeView { boot: boot.map(BootId::new), ..NodeView::default() };
             View { applied_index, nodes: [(ME, node)].into(), ..View::default() }
         };
-        assert!(is_behind(ME, &lives, 20, &view(21, Some(8))));
-        assert!(!is_behind(ME, &lives, 20, &view(21, Some(7))), "it knows that life");
-        assert!(!is_behind(ME, &lives, 20, &view(20, Some(8))), "an earlier life, by one who lags");
-        assert!(!is_behind(ME, &lives, 20, &view(21, None)) && !is_behind(ME, &lives, 20, &View::default()));
+        assert!(is_behind(ME, &boot_history, 20, &view(21, Some(8))));
+        assert!(!is_behind(ME, &boot_history, 20, &view(21, Some(7))), "it knows that life");
+        assert!(!is_behind(ME, &boot_history, 20, &view(20, Some(8))), "an earlier life, by one who lags");
+        assert!(
+            !is_behind(ME, &boot_history, 20, &view(21, None)) && !is_behind(ME, &boot_history, 20, &View::default())
+        );
     }
 }

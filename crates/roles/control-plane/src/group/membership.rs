@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use crate::api::operations::Operations;
 use crate::error::{CallError, Fatal};
 use crate::failure_detector::ContactState;
-use crate::group::host::SharedState;
 use crate::group::propose::{Attempt, Proposer};
+use crate::group::state_machine::SharedState;
 
 /// How long a new replica may take to catch up.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(60);

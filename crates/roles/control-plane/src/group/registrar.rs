@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use crate::config::ControlPlaneConfig;
 use crate::error::{CallError, Fatal};
 use crate::failure_detector::ContactState;
+use crate::group::boot_history::BootHistory;
 use crate::group::founding::names_another;
-use crate::group::lives::Lives;
 use crate::group::propose::Proposer;
 use crate::metrics::Metrics;
 
@@ -46,7 +46,7 @@ pub(crate) struct Heard {
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     pub(crate) config: ControlPlaneConfig,
-    pub(crate) lives: Arc<Lives>,
+    pub(crate) boot_history: Arc<BootHistory>,
     /// Whether blocking work may use a thread.
     pub(crate) on_threads: bool,
     /// Whether the cluster has registered this boot before.
@@ -57,9 +57,9 @@ impl Life {
     /// Records on the disk that the cluster has registered this boot. Does not wait for the disk.
     fn taken_in(&mut self) {
         self.was_taken_in = true;
-        let (lives, boot) = (Arc::clone(&self.lives), self.config.boot);
+        let (boot_history, boot) = (Arc::clone(&self.boot_history), self.config.boot);
         let note = move || {
-            if let Err(error) = lives.taken_in(boot) {
+            if let Err(error) = boot_history.taken_in(boot) {
                 tracing::warn!(%error, "that this life was taken in cannot be written down");
             }
         };
@@ -132,7 +132,7 @@ async fn register(registration: &Command, life: &Life, proposer: &Proposer, metr
             // By the leader's view, which is complete. A leader's own log is complete too.
             Ok(view) => {
                 let view = view.and_then(|view| View::try_from(view).ok());
-                if view.is_some_and(|view| names_another(life.config.node, &life.lives, &view)) {
+                if view.is_some_and(|view| names_another(life.config.node, &life.boot_history, &view)) {
                     return Err(replaced(life, proposer));
                 }
                 proposer.propose(registration).await

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::CallError;
-use crate::group::host::SharedState;
 use crate::group::propose::{Attempt, Proposer};
+use crate::group::state_machine::SharedState;
 
 /// Decides what to propose next. A pure value: time and state are given.
 pub(crate) trait Initiative: fmt::Debug + Send + 'static {

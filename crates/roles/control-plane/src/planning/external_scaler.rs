@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
-use crate::group::host::SharedState;
 use crate::group::propose::{FORWARDED, Proposer};
+use crate::group::state_machine::SharedState;
 use crate::planning::reported::Reported;
 
 /// How often a stream checks whether its answer has changed.

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use symphony_protocol::control as pb;
 
-use crate::group::host::SharedState;
 use crate::group::propose::Proposer;
+use crate::group::state_machine::SharedState;
 use crate::planning::learnt_profiles::LEARNT_MAX;
 use crate::planning::reported::Reported;
-use crate::planning::unsaid::Unsaid;
+use crate::planning::unreported::Unreported;
 
 /// How long a report may take: the next one supersedes it.
 const REPORT_WITHIN: Duration = Duration::from_millis(500);
@@ -17,7 +17,7 @@ const REPORT_WITHIN: Duration = Duration::from_millis(500);
 /// Reports the load of this replica's leads to the Raft leader.
 #[derive(Clone, Debug)]
 pub struct LoadReports {
-    pub(crate) unsaid: Unsaid,
+    pub(crate) unsaid: Unreported,
     pub(crate) proposer: Proposer,
     pub(crate) state: SharedState,
     pub(crate) reported: Arc<Mutex<Reported>>,

@@ -15,7 +15,7 @@ pub(crate) mod scaling_settings;
 pub(crate) mod set_aside;
 pub(crate) mod settings;
 pub(crate) mod solver;
-pub(crate) mod unsaid;
+pub(crate) mod unreported;
 
 pub(crate) use external_scaler::ScalerService;
 pub(crate) use learnt_profiles::{LEARNT_MAX, word};
@@ -27,4 +27,4 @@ pub use scaling_metrics::{SCALING_METRIC_NAMES, ScalingCollector};
 pub use scaling_settings::ScalingSettings;
 pub use settings::{EpochMode, EpochSettings};
 pub(crate) use solver::Solver;
-pub(crate) use unsaid::Unsaid;
+pub(crate) use unreported::Unreported;

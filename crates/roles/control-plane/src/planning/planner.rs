@@ -15,8 +15,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::operations::Asker;
-use crate::group::host::SharedState;
 use crate::group::propose::Proposer;
+use crate::group::state_machine::SharedState;
 use crate::metrics::Metrics;
 use crate::planning::problem::{Found, pose};
 use crate::planning::reported::{Measured, Reported};

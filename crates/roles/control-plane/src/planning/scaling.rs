@@ -10,7 +10,7 @@ use symphony_protocol::control as pb;
 use symphony_types::{GpuId, LatencyProfile, Nanos, SubclusterId, Time, Token};
 
 use crate::planning::scaling_settings::ScalingSettings;
-use crate::planning::unsaid::UNCHANGED_AFTER;
+use crate::planning::unreported::UNCHANGED_AFTER;
 
 /// The longest distance of a lead's reports: an unchanged one waits for [`UNCHANGED_AFTER`].
 const REPORT_PAUSE_MAX: Duration = UNCHANGED_AFTER.saturating_add(Duration::from_secs(2));

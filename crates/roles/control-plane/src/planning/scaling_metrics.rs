@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use symphony_controllers::{KindAdvice, Reason};
 use symphony_telemetry::{Kind, MetricName, Unit};
 
-use crate::group::host::SharedState;
+use crate::group::state_machine::SharedState;
 use crate::planning::reported::Reported;
 
 const fn gpus(name: &'static str, help: &'static str) -> MetricName {

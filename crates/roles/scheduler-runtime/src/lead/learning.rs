@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lead::leads::Leads;
 use crate::workers::corrections::correct;
-use crate::workers::of_subcluster::Workers;
+use crate::workers::subcluster_workers::Workers;
 
 /// How often ended batches are collected. In between, up to
-/// [`RUNS_WAITING_MAX`](crate::workers::of_subcluster::RUNS_WAITING_MAX) of them wait.
+/// [`RUNS_WAITING_MAX`](crate::workers::subcluster_workers::RUNS_WAITING_MAX) of them wait.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);
 /// Every fifth round also visits idle leads: a quarantine may be over there, or a profile due.
 const COLLECTIONS_PER_LOOK: u64 = 5;

@@ -26,8 +26,8 @@ use crate::threads::decision_threads::DecisionThreads;
 use crate::threads::worker::ThreadPolicy;
 use crate::workers::corrections::correct;
 use crate::workers::messages::{ModelMessage, RankMessage};
-use crate::workers::of_subcluster::{DecisionConfig, Workers};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
+use crate::workers::subcluster_workers::{DecisionConfig, Workers};
 use symphony_controllers::{Learner, LearningSettings};
 
 /// How long the lead waits for the view to explain a fence: a backend that obeys another leader should have moved to

@@ -20,7 +20,7 @@ use crate::workers::corrections;
 use crate::workers::counters::{add, count};
 use crate::workers::load::GpuCounts;
 use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
-use crate::workers::of_subcluster::Workers;
+use crate::workers::subcluster_workers::Workers;
 
 /// Pause between attempts to reach a backend.
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);

@@ -8,7 +8,7 @@ use symphony_protocol::view::View;
 use symphony_types::{GpuClass, GpuId, ModelId};
 
 use crate::records::recorder_queue::read;
-use crate::workers::of_subcluster::Workers;
+use crate::workers::subcluster_workers::Workers;
 
 struct ViewNames<'a> {
     view: &'a View,

@@ -7,7 +7,7 @@ use symphony_types::Nanos;
 
 use crate::workers::counters::add;
 use crate::workers::messages::{ModelMessage, RankMessage};
-use crate::workers::of_subcluster::Workers;
+use crate::workers::subcluster_workers::Workers;
 
 /// A backend reports a GPU as lost.
 pub(crate) fn lost(workers: &Workers, ordinal: u32) {

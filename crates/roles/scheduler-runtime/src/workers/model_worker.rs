@@ -5,8 +5,8 @@ mod arrivals;
 mod decisions;
 mod frontends;
 mod models;
+mod offers;
 mod plans;
-mod ranking;
 mod recovery;
 
 use std::collections::HashMap;

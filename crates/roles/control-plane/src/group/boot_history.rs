@@ -10,16 +10,16 @@ use symphony_types::BootId;
 const FILE: &str = "lives";
 
 /// Boots since the last one that the cluster registered. A replica that fails to start more often forgets the oldest.
-const LIVES_MAX: usize = 1000;
+const BOOTS_MAX: usize = 1000;
 
 /// The last boot in the replica's own log, and all later ones including the present; the latter are kept on the disk.
 #[derive(Debug)]
-pub(crate) struct Lives {
+pub(crate) struct BootHistory {
     dir: PathBuf,
     boots: Mutex<Vec<BootId>>,
 }
 
-impl Lives {
+impl BootHistory {
     /// Begins a boot. It is durable on return, unless the disk is full; then the log will know of it, if the cluster
     /// registers it. `logged` is the last boot that the replica's own log names.
     ///
@@ -29,7 +29,7 @@ impl Lives {
         let mut boots = if has_past { read(dir)? } else { Vec::new() };
         boots.extend(logged.filter(|logged| !boots.contains(logged)));
         boots.push(boot);
-        boots.drain(..boots.len().saturating_sub(LIVES_MAX));
+        boots.drain(..boots.len().saturating_sub(BOOTS_MAX));
         match write(dir, &boots) {
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
                 tracing::warn!(%error, "this life cannot be written down");
@@ -95,41 +95,46 @@ mod tests {
     #[test]
     fn an_older_copy_does_not_know_the_lives_since() {
         let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        Lives::begin(dir.path(), false, boot(11), None).unwrap().taken_in(boot(11)).unwrap();
+        BootHistory::begin(dir.path(), false, boot(11), None).unwrap().taken_in(boot(11)).unwrap();
         fs::copy(dir.path().join(FILE), copy.path().join(FILE)).unwrap();
 
         // Two boots that may have been registered, and one that was.
         for number in [12, 13] {
-            Lives::begin(dir.path(), true, boot(number), Some(boot(11))).unwrap();
+            BootHistory::begin(dir.path(), true, boot(number), Some(boot(11))).unwrap();
         }
-        let last = Lives::begin(dir.path(), true, boot(14), Some(boot(11))).unwrap();
+        let last = BootHistory::begin(dir.path(), true, boot(14), Some(boot(11))).unwrap();
         assert!([11, 12, 13, 14].into_iter().all(|number| last.know(boot(number))) && !last.know(boot(15)));
         last.taken_in(boot(14)).unwrap();
         assert!(last.know(boot(14)) && !last.know(boot(12)));
 
-        let older = Lives::begin(copy.path(), true, boot(21), Some(boot(11))).unwrap();
+        let older = BootHistory::begin(copy.path(), true, boot(21), Some(boot(11))).unwrap();
         assert!(older.know(boot(11)) && !older.know(boot(14)));
     }
 
     #[test]
     fn what_a_release_without_the_record_began_is_known_by_the_log_and_a_damaged_record_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let lives = Lives::begin(dir.path(), true, boot(2), Some(boot(1))).unwrap();
-        assert!(lives.know(boot(1)) && !lives.know(boot(7)));
-        lives.taken_in(boot(2)).unwrap();
+        let boot_history = BootHistory::begin(dir.path(), true, boot(2), Some(boot(1))).unwrap();
+        assert!(boot_history.know(boot(1)) && !boot_history.know(boot(7)));
+        boot_history.taken_in(boot(2)).unwrap();
         // The older release ran again meanwhile.
-        assert!(Lives::begin(dir.path(), true, boot(4), Some(boot(3))).unwrap().know(boot(3)));
+        assert!(BootHistory::begin(dir.path(), true, boot(4), Some(boot(3))).unwrap().know(boot(3)));
         fs::write(dir.path().join(FILE), "12\nrubbish\n").unwrap();
-        let error = Lives::begin(dir.path(), true, boot(5), None).unwrap_err().to_string();
+        let error = BootHistory::begin(dir.path(), true, boot(5), None).unwrap_err().to_string();
         assert!(error.contains("`rubbish` is no life's number"), "{error}");
     }
 
     #[test]
     fn a_replica_that_starts_in_vain_for_ever_keeps_the_newest() {
         let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), &(1..=LIVES_MAX as u64).map(boot).collect::<Vec<_>>()).unwrap();
-        let lives = Lives::begin(dir.path(), true, boot(5000), Some(boot(4000))).unwrap();
-        assert_eq!(lives.boots().len(), LIVES_MAX);
-        assert!(lives.know(boot(4000)) && lives.know(boot(5000)) && !lives.know(boot(2)) && lives.know(boot(3)));
+        write(dir.path(), &(1..=BOOTS_MAX as u64).map(boot).collect::<Vec<_>>()).unwrap();
+        let boot_history = BootHistory::begin(dir.path(), true, boot(5000), Some(boot(4000))).unwrap();
+        assert_eq!(boot_history.boots().len(), BOOTS_MAX);
+        assert!(
+            boot_history.know(boot(4000))
+                && boot_history.know(boot(5000))
+                && !boot_history.know(boot(2))
+                && boot_history.know(boot(3))
+        );
     }
 }

@@ -12,12 +12,12 @@ pub(crate) const UNCHANGED_AFTER: Duration = Duration::from_secs(4);
 
 /// What was reported, to which leader and when.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Unsaid {
+pub(crate) struct Unreported {
     to: Option<NodeId>,
     said: BTreeMap<u32, (pb::SubclusterLoad, Instant)>,
 }
 
-impl Unsaid {
+impl Unreported {
     /// The loads to report to `leader` now: changed ones, and those not reported for [`UNCHANGED_AFTER`]. They count
     /// as reported.
     pub(crate) fn take(
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn what_is_new_is_said_at_once_and_the_rest_now_and_then() {
         let start = Instant::now();
-        let mut unsaid = Unsaid::default();
+        let mut unsaid = Unreported::default();
         let mut said = |at: u64, leader, executed: &[u64]| {
             let loads = (1..).zip(executed).map(|(id, &executed)| load(id, executed)).collect();
             let said = unsaid.take(start + Duration::from_secs(at), leader, loads);
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn what_was_perhaps_not_heard_is_said_again() {
-        let mut unsaid = Unsaid::default();
+        let mut unsaid = Unreported::default();
         let now = Instant::now();
         assert_eq!(unsaid.take(now, ONE, vec![load(1, 5)]).len(), 1);
         assert_eq!(unsaid.take(now, ONE, vec![load(1, 5)]).len(), 0);
