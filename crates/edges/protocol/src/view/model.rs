@@ -88,18 +88,21 @@ impl ModelView {
         if self.is_ready(view) {
             return Readiness::Ready;
         }
-        if let Some(reason) = self.replicas.values().find_map(|replica| replica.state.clone().err()) {
-            return Readiness::Failed(reason);
+        let backends: Vec<_> = view.backends.iter().filter(|(_, b)| b.subcluster == self.subcluster).collect();
+        let at_work = || backends.iter().filter(|(_, b)| b.up && b.duty.takes_work());
+        if at_work().next().is_none() {
+            return Readiness::NoGpu(match backends.iter().any(|(_, b)| b.up) {
+                true => NoGpu::AllDraining,
+                false if backends.is_empty() => NoGpu::NoBackend,
+                false => NoGpu::AllDown,
+            });
         }
-        let backends: Vec<_> = view.backends.values().filter(|b| b.subcluster == self.subcluster).collect();
-        if backends.iter().any(|b| b.up && b.duty.takes_work()) {
-            return Readiness::Loading;
-        }
-        Readiness::NoGpu(match backends.iter().any(|b| b.up) {
-            true => NoGpu::AllDraining,
-            false if backends.is_empty() => NoGpu::NoBackend,
-            false => NoGpu::AllDown,
-        })
+        // What a backend that is gone said of a load says nothing of those that are there.
+        let failed = at_work().find_map(|(id, b)| {
+            let replica = self.replicas.get(*id).filter(|replica| replica.boot == b.boot)?;
+            replica.state.clone().err()
+        });
+        failed.map_or(Readiness::Loading, Readiness::Failed)
     }
 
     /// Whether the sub-cluster serves requests for it: all new ones, or those that came before it moved away.

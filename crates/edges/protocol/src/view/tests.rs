@@ -210,7 +210,9 @@ fn a_model_whose_backends_are_all_gone_or_drained_is_not_called_loading() {
     ] {
         let view = with(backends);
         assert_eq!(loaded.readiness(&view), of_loaded, "{backends:?}");
-        assert_eq!(fresh.readiness(&view), of_fresh, "{backends:?}");
-        assert_eq!(failed.readiness(&view), Readiness::Failed("no such file".into()), "{backends:?}");
+        assert_eq!(fresh.readiness(&view), of_fresh.clone(), "{backends:?}");
+        // The load failed on the first backend, which counts while that one takes work.
+        let of_failed = if backends.first() == Some(&up) { Readiness::Failed("no such file".into()) } else { of_fresh };
+        assert_eq!(failed.readiness(&view), of_failed, "{backends:?}");
     }
 }
