@@ -91,7 +91,7 @@ async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Me
     Ok((control, member, since))
 }
 
-/// Names the models that no GPU would serve once the process has that duty, if any.
+/// Names the models that are ready now and would not be once the process has that duty, if any.
 fn left_without_gpu(view: &View, member: Member, duty: Duty) -> Option<String> {
     let Member::Backend(id) = member else { return None };
     let mut then = view.clone();
@@ -104,7 +104,7 @@ fn left_without_gpu(view: &View, member: Member, duty: Duty) -> Option<String> {
     }
     let others = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
     Some(format!(
-        "{member} is the last backend that takes {}{others}: their requests are refused until another one does",
+        "{member} is the last backend that takes {}{others}: their requests are refused, as no_gpu or model_not_ready, until another one is ready",
         named.join(", ")
     ))
 }
@@ -165,7 +165,7 @@ pub(crate) fn find(view: &View, named: &str) -> Result<Member, String> {
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::view::{BackendView, FrontendView, NodeView, ReplicaView};
+    use symphony_protocol::view::{BackendView, FrontendView, ModelView, NodeView, ReplicaView};
     use symphony_types::{BackendId, FrontendId, NodeId};
 
     use super::*;
@@ -209,6 +209,14 @@ mod tests {
         assert_eq!(left_without_gpu(&view, Member::Backend(id), Duty::Serving), None);
         let spare = view.backends[&id].clone();
         view.backends.insert(BackendId::new(99), spare);
-        assert_eq!(left_without_gpu(&view, Member::Backend(id), Duty::Draining), None, "another one loads them");
+        assert!(
+            left_without_gpu(&view, Member::Backend(id), Duty::Draining).is_some(),
+            "the other one still loads them"
+        );
+        let loaded = |model: &mut ModelView| {
+            model.replicas.insert(BackendId::new(99), ReplicaView { boot, state: Ok(()) });
+        };
+        view.models.values_mut().for_each(loaded);
+        assert_eq!(left_without_gpu(&view, Member::Backend(id), Duty::Draining), None, "another one has loaded them");
     }
 }
