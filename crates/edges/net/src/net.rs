@@ -124,20 +124,27 @@ impl Net {
         Ok(Connection::tls(stream.into(), peer, identity, &self.carriers))
     }
 
-    /// Connects like [`Net::dial`], blocking, for at most `within` including the handshake. Takes resolved addresses
-    /// (of what [`Net::through`] returns), one of which must answer: name resolution has no time limit.
+    /// Connects like [`Net::dial`], blocking: for at most `connect` until an address accepts, then for at most
+    /// `handshake`. Takes resolved addresses (of what [`Net::through`] returns), one of which must answer: name
+    /// resolution has no time limit.
     ///
     /// # Errors
     /// If there is no answer in time, or another process answers.
-    pub fn dial_line(&self, addrs: &[SocketAddr], expected: &Expected, within: Duration) -> io::Result<Line> {
-        let give_up = Instant::now() + within;
-        let stream = connect(addrs, give_up)?;
+    pub fn dial_line(
+        &self,
+        addrs: &[SocketAddr],
+        expected: &Expected,
+        connect: Duration,
+        handshake: Duration,
+    ) -> io::Result<Line> {
+        let stream = connect_by(addrs, Instant::now() + connect)?;
         stream.set_nodelay(true)?;
         let peer = stream.peer_addr()?;
         let Some(credentials) = &self.credentials else { return Ok(Line::plain(stream, peer)) };
         let loaded = credentials.now();
         let mut session =
             rustls::ClientConnection::new(Arc::clone(&loaded.client), server_name()).map_err(io::Error::other)?;
+        let give_up = Instant::now() + handshake;
         let stream = shake_hands(stream, give_up, |stream| session.complete_io(stream).map(drop))?;
         let identity = who(session.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
         Ok(Line::client(rustls::StreamOwned::new(session, stream), peer, identity))
@@ -210,7 +217,7 @@ fn server_name() -> ServerName<'static> {
     ServerName::try_from(SERVER_NAME).expect("a constant that is a DNS name")
 }
 
-fn connect(addrs: &[SocketAddr], give_up: Instant) -> io::Result<std::net::TcpStream> {
+fn connect_by(addrs: &[SocketAddr], give_up: Instant) -> io::Result<std::net::TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "no address is known");
     for addr in addrs {
         let left = give_up.saturating_duration_since(Instant::now());

@@ -146,7 +146,7 @@ fn blocking_lines_carry_words_and_know_the_peer() {
             line.read_exact(&mut word).unwrap();
             word
         });
-        let mut line = one.dial_line(&[addr], &crate::Expected::named(Role::Scheduler, "2"), SOON).unwrap();
+        let mut line = one.dial_line(&[addr], &crate::Expected::named(Role::Scheduler, "2"), SOON, SOON).unwrap();
         line.write_all(b"beat").unwrap();
         line.flush().unwrap();
         assert_eq!(&answering.join().unwrap(), b"beat");

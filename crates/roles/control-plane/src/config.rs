@@ -86,7 +86,8 @@ pub struct Liveness {
     /// How long a new Raft leader waits for a first heartbeat from the old one, whose silence caused the election: two
     /// heartbeats and the time to dial.
     pub old_leader_grace: Duration,
-    /// Limit for dialling the heartbeat port.
+    /// Limit for connecting to the heartbeat port. The first handshake may take as long; each dial that is given up
+    /// doubles that limit, up to [`Self::answer`].
     pub dial: Duration,
     /// How long a replica leads sub-clusters without contact to a Raft leader with a quorum. More than two worst-case
     /// elections, and at least a second: an election must not interrupt serving.

@@ -304,7 +304,7 @@ mod tests {
         }
 
         let leader = Expected::named(Role::Scheduler, "1");
-        let mut line = net("2").dial_line(&[scene.addr], &leader, patience).unwrap();
+        let mut line = net("2").dial_line(&[scene.addr], &leader, patience, patience).unwrap();
         let (node, boot) = (NodeId::new(2), BootId::new(20));
         let beat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
         line.write_all(&beat.encode(cluster)).unwrap();

@@ -53,7 +53,7 @@ impl Sender {
             if let Some(leader) = leader {
                 let dialled = match line.take() {
                     Some(line) => Ok(line),
-                    None => dial(&net, &peers, &limits, leader).inspect(|_| heartbeat_state.dialled(Instant::now())),
+                    None => dial(&net, &peers, &limits, leader, &mut heartbeat_state),
                 };
                 line = dialled
                     .and_then(|line| beat(line, &mut heartbeat_state))
@@ -90,10 +90,23 @@ fn beat(mut line: ToLeader, heartbeat_state: &mut HeartbeatState) -> io::Result<
     Ok(line)
 }
 
-fn dial(net: &Net, peers: &HeartbeatAddresses, limits: &Liveness, to: NodeId) -> io::Result<ToLeader> {
+fn dial(
+    net: &Net,
+    peers: &HeartbeatAddresses,
+    limits: &Liveness,
+    to: NodeId,
+    heartbeat_state: &mut HeartbeatState,
+) -> io::Result<ToLeader> {
     let addr = peers.of(to).ok_or_else(|| io::Error::other("no beat address is known"))?;
     let leader = Expected::named(Role::Scheduler, to.get().to_string());
-    let line = net.dial_line(&peers.sockets(net.through(&addr)), &leader, limits.dial)?;
+    let sockets = peers.sockets(net.through(&addr));
+    let line = net.dial_line(&sockets, &leader, limits.dial, heartbeat_state.handshake_limit());
+    let line = line.inspect_err(|error| {
+        if error.kind() == io::ErrorKind::TimedOut {
+            heartbeat_state.dial_given_up();
+        }
+    })?;
+    heartbeat_state.dialled(Instant::now());
     // A leader that does not read or does not answer must not delay this thread, which has to find its successor.
     line.socket().set_nonblocking(true)?;
     Ok(ToLeader { to, line, partial: Vec::with_capacity(ACK_BYTES) })

@@ -2,7 +2,7 @@
 //! elsewhere.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use symphony_consensus::Leadership;
 use symphony_types::{BootId, NodeId};
@@ -47,11 +47,20 @@ pub(crate) struct HeartbeatState {
     answered: Instant,
     /// The newest acknowledged heartbeat.
     echoed: u64,
+    /// Limit of the next handshake.
+    handshake: Duration,
 }
 
 impl HeartbeatState {
     pub(crate) fn new(facts: Facts, now: Instant, limits: Liveness) -> Self {
-        Self { facts, contact: Contact::new(now, limits.unconfirmed_max), limits, answered: now, echoed: 0 }
+        Self {
+            facts,
+            contact: Contact::new(now, limits.unconfirmed_max),
+            limits,
+            answered: now,
+            echoed: 0,
+            handshake: limits.dial,
+        }
     }
 
     /// Begins a turn: the Raft leader to send a heartbeat to, if any.
@@ -76,9 +85,21 @@ impl HeartbeatState {
         }
     }
 
+    /// How long the next handshake with the leader may take.
+    pub(crate) const fn handshake_limit(&self) -> Duration {
+        self.handshake
+    }
+
     /// There is a new connection.
     pub(crate) const fn dialled(&mut self, now: Instant) {
         self.answered = now;
+        self.handshake = self.limits.dial;
+    }
+
+    /// The time to dial ran out. On a starved machine a handshake that begins again costs both ends as much as the last
+    /// and comes no further, so the next may take twice as long.
+    pub(crate) fn dial_given_up(&mut self) {
+        self.handshake = self.handshake.saturating_mul(2).min(self.limits.answer());
     }
 
     /// The next heartbeat, sent now.
@@ -128,29 +149,41 @@ impl HeartbeatState {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::failure_detector::message::cluster_hash;
 
+    fn facts() -> Facts {
+        Facts {
+            cluster: cluster_hash("blue"),
+            me: NodeId::new(2),
+            boot: BootId::new(20),
+            leadership: watch::channel(Leadership::default()).1,
+            applied: watch::channel(0).1,
+            checkpoints: Checkpoints::default(),
+            standing: watch::channel(ContactState { in_contact: true, heard: false, member: true }).0,
+            silence_switch: SilenceSwitch::default(),
+        }
+    }
+
+    #[test]
+    fn each_handshake_that_is_given_up_doubles_the_limit_of_the_next_until_one_succeeds() {
+        let (limits, start) = (Liveness::LAN, Instant::now());
+        let mut heartbeat_state = HeartbeatState::new(facts(), start, limits);
+        let given_up = (0..6).map(|_| {
+            let limit = heartbeat_state.handshake_limit();
+            heartbeat_state.dial_given_up();
+            limit.as_millis()
+        });
+        assert_eq!(given_up.collect::<Vec<_>>(), [20, 40, 80, 160, 200, 200]);
+        heartbeat_state.dialled(start);
+        assert_eq!(heartbeat_state.handshake_limit(), limits.dial);
+    }
+
     #[test]
     fn a_line_that_is_silent_for_long_is_given_up_and_an_answer_is_heard_for_a_moment() {
-        let (limits, start) = (Liveness::LAN, Instant::now());
-        let (_lead, leadership) = watch::channel(Leadership::default());
-        let (_apply, applied) = watch::channel(0);
-        let (standing, told) = watch::channel(ContactState { in_contact: true, heard: false, member: true });
-        let cluster = cluster_hash("blue");
-        let (me, boot, silence_switch) = (NodeId::new(2), BootId::new(20), SilenceSwitch::default());
-        let facts = Facts {
-            cluster,
-            me,
-            boot,
-            leadership,
-            applied,
-            checkpoints: Checkpoints::default(),
-            standing,
-            silence_switch,
-        };
+        let (limits, start, cluster) = (Liveness::LAN, Instant::now(), cluster_hash("blue"));
+        let facts = facts();
+        let told = facts.standing.subscribe();
         let mut heartbeat_state = HeartbeatState::new(facts, start, limits);
 
         heartbeat_state.dialled(start);
