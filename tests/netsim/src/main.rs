@@ -2,6 +2,7 @@
 
 mod admin;
 mod cluster;
+mod cut_founding;
 mod deaf_leader;
 mod dispatch;
 mod dripping_leader;

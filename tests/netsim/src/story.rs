@@ -4,11 +4,13 @@ use std::process::ExitCode;
 
 use crate::plant::Plants;
 use crate::simulation::Simulation;
-use crate::{deaf_leader, dripping_leader, rolled_back, stale_leader};
+use crate::{cut_founding, deaf_leader, dripping_leader, rolled_back, stale_leader};
 
 /// A story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Story {
+    /// Two replicas cannot reach each other at the first start.
+    CutFounding,
     /// The leader of the control group hears no replica any more while entries wait.
     #[value(name = "deaf-leader")]
     Deaf,
@@ -29,6 +31,7 @@ pub(crate) fn run(story: Story, seed: u64, plants: Plants) -> ExitCode {
     let planted = plants.words();
     let mut simulation = Simulation::new(seed, plants);
     let (told, name) = match story {
+        Story::CutFounding => (cut_founding::tell(&mut simulation, seed), "cut-founding"),
         Story::Deaf => (deaf_leader::tell(&mut simulation), "deaf-leader"),
         Story::Dripping => (dripping_leader::tell(&mut simulation), "dripping-leader"),
         Story::Stale => (stale_leader::tell(&mut simulation), "stale-leader"),

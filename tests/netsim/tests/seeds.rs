@@ -28,6 +28,12 @@ fn a_leader_whose_words_only_drip_through_is_replaced() {
     told_by_seeds("dripping-leader");
 }
 
+/// A first start at which two of three replicas cannot reach each other.
+#[test]
+fn a_cluster_is_founded_by_the_one_that_reaches_all_others() {
+    told_by_seeds("cut-founding");
+}
+
 /// A leader of a sub-cluster that was replaced and does not know it seals again.
 #[test]
 fn a_backend_does_not_go_back_to_a_leader_that_was_replaced() {

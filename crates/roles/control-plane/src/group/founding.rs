@@ -35,6 +35,14 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(25);
 /// How long one replica may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 
+/// What another replica said of the group.
+#[derive(Clone, Debug, Default)]
+struct Answer {
+    view: View,
+    /// It has voted or has log entries. One that has applied nothing yet may wait for this replica's vote.
+    has_log: bool,
+}
+
 /// The decision for an empty disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -51,14 +59,14 @@ enum Verdict {
 }
 
 /// Decides by the answers; `others` is the number of other replicas.
-fn judge(me: NodeId, join: bool, answers: &BTreeMap<NodeId, View>, others: usize, out_of_patience: bool) -> Verdict {
-    if answers.values().any(|view| view.nodes.contains_key(&me)) {
+fn judge(me: NodeId, join: bool, answers: &BTreeMap<NodeId, Answer>, others: usize, out_of_patience: bool) -> Verdict {
+    if answers.values().any(|answer| answer.view.nodes.contains_key(&me)) {
         return Verdict::Known;
     }
-    if answers.values().any(|view| view.removed_nodes.contains(&me)) {
+    if answers.values().any(|answer| answer.view.removed_nodes.contains(&me)) {
         return Verdict::Removed;
     }
-    let exists = answers.values().any(|view| view.applied_index > 0);
+    let exists = answers.values().any(|answer| answer.has_log);
     let (all, majority) = (answers.len() >= others, answers.len() >= others.div_ceil(2));
     if exists || join {
         return if all || majority && out_of_patience { Verdict::Wait } else { Verdict::LookAgain };
@@ -76,8 +84,8 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
     loop {
         // All of them in each round: one that was empty may have founded the group since.
         for &node in &others {
-            if let Some(view) = ask(proposer, node).await {
-                answers.insert(node, view);
+            if let Some(answer) = ask(proposer, node).await {
+                answers.insert(node, answer);
             }
         }
         match judge(me, config.join, &answers, others.len(), Instant::now() >= give_up) {
@@ -112,14 +120,14 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
 }
 
 /// Logs which replicas a replica with an empty disk waits for, and what to do about it.
-fn say_who_is_missing(config: &ControlPlaneConfig, answers: &BTreeMap<NodeId, View>) {
+fn say_who_is_missing(config: &ControlPlaneConfig, answers: &BTreeMap<NodeId, Answer>) {
     let (me, dir) = (config.node, config.data_dir.display());
     let missing = config.replicas.iter().filter(|&(node, _)| *node != me && !answers.contains_key(node));
     let missing: Vec<_> = missing.map(|(node, addrs)| format!("{node} ({})", addrs.control)).collect();
     let missing = missing.join(", ");
     if config.join {
         tracing::warn!(node = %me, %missing, "a majority of the replicas has not answered yet; this one waits to join them");
-    } else if answers.values().any(|view| view.applied_index > 0) {
+    } else if answers.values().any(|answer| answer.has_log) {
         tracing::warn!(node = %me, %missing, "a cluster exists, and a majority of its replicas has not answered yet; this one waits to join them");
     } else {
         tracing::warn!(
@@ -141,7 +149,7 @@ pub(crate) async fn rejoin(
     let answer = |node| async move {
         loop {
             match ask(proposer, node).await {
-                Some(view) => return (node, view),
+                Some(answer) => return (node, answer.view),
                 None => sleep(LOOK_AGAIN_AFTER).await,
             }
         }
@@ -173,10 +181,11 @@ fn is_behind(me: NodeId, boot_history: &BootHistory, last_index: u64, view: &Vie
     view.applied_index > last_index && names_another(me, boot_history, view)
 }
 
-async fn ask(proposer: &Proposer, node: NodeId) -> Option<View> {
+async fn ask(proposer: &Proposer, node: NodeId) -> Option<Answer> {
     let mut client = proposer.client(node).ok()?;
     let answer = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable: false })).await.ok()?.ok()?;
-    View::try_from(answer.into_inner()).ok()
+    let answer = answer.into_inner();
+    Some(Answer { has_log: answer.has_log, view: View::try_from(answer).ok()? })
 }
 
 #[cfg(test)]
@@ -188,13 +197,13 @@ mod tests {
 
     const ME: NodeId = NodeId::new(3);
 
-    fn answers(views: &[(u64, &[u64])]) -> BTreeMap<NodeId, View> {
-        let view = |&(applied_index, nodes): &(u64, &[u64])| View {
-            applied_index,
-            nodes: nodes.iter().map(|&id| (NodeId::new(id), NodeView::default())).collect(),
-            ..View::default()
+    /// From replicas 1, 2 …: the index that each has applied, and the nodes that it knows.
+    fn answers(views: &[(u64, &[u64])]) -> BTreeMap<NodeId, Answer> {
+        let answer = |&(applied_index, nodes): &(u64, &[u64])| {
+            let nodes = nodes.iter().map(|&id| (NodeId::new(id), NodeView::default())).collect();
+            Answer { view: View { applied_index, nodes, ..View::default() }, has_log: applied_index > 0 }
         };
-        (1..).map(NodeId::new).zip(views.iter().map(view)).collect()
+        (1..).map(NodeId::new).zip(views.iter().map(answer)).collect()
     }
 
     #[test]
@@ -220,11 +229,20 @@ mod tests {
     }
 
     #[test]
+    fn a_replica_that_cannot_reach_one_of_the_others_opens_to_a_founder_that_can() {
+        let founder = Answer { has_log: true, ..Answer::default() };
+        let asked = BTreeMap::from([(NodeId::new(1), founder)]);
+        assert_eq!(judge(ME, false, &asked, 2, false), Verdict::LookAgain, "the other may know this one");
+        assert_eq!(judge(ME, false, &asked, 2, true), Verdict::Wait, "the founder needs this one's vote");
+    }
+
+    #[test]
     fn who_joins_founds_nothing_and_who_was_there_before_does_not_come_back() {
         assert_eq!(judge(ME, true, &answers(&[]), 2, true), Verdict::LookAgain);
         assert_eq!(judge(ME, true, &answers(&[(0, &[])]), 2, true), Verdict::Wait);
         let removed_nodes = [ME].into();
         let without = View { applied_index: 9, removed_nodes, ..View::default() };
+        let without = Answer { view: without, has_log: true };
         assert_eq!(judge(ME, true, &[(NodeId::new(1), without)].into(), 2, false), Verdict::Removed);
         assert_eq!(judge(ME, true, &answers(&[(7, &[1, 2])]), 2, true), Verdict::Wait);
         for join in [true, false] {
