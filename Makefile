@@ -20,7 +20,7 @@ demo: setup build ## run the whole system on this machine on real input; ends wi
 
 # What the set-up has installed may not be passed over.
 test: setup-tests ## everything CI runs: format, lints, checks, documentation, tests
-	SYMPHONY_TEST_REQUIRE=onnxruntime,highs cargo xtask verify
+	SYMPHONY_TEST_REQUIRE=onnxruntime,highs,promtool cargo xtask verify
 
 test-random: ## the property tests with other random inputs: SEED=first seed (the clock's seconds), ROUNDS=seeds
 	cargo xtask random $(if $(SEED),--seed $(SEED)) --rounds $(or $(ROUNDS),10)

@@ -9,6 +9,7 @@ mod frames;
 mod learning;
 mod local;
 mod moves;
+mod on_call;
 mod payloads;
 mod restart;
 mod scaling;

@@ -288,7 +288,7 @@ impl Cluster {
         let address = self.pages.get(&process).with_context(|| format!("{process} has no page"))?;
         let mut by_thread: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for mut lead in labels(address, "symphony_dispatch_lead_info").await? {
-            if let (Some(thread), Some(subcluster)) = (lead.remove("thread"), lead.remove("subcluster")) {
+            if let (Some(thread), Some(subcluster)) = (lead.remove("thread"), lead.remove("id")) {
                 by_thread.entry(thread).or_default().push(subcluster);
             }
         }

@@ -2,8 +2,8 @@
 # Installs what the build, the demo and the tests need beyond a Rust toolchain, and nothing that is already there.
 #
 #   deploy/setup/setup.sh            a C compiler, make, Python with pip, and ONNX Runtime in .cache/onnxruntime
-#   deploy/setup/setup.sh --tests    also the Python clients of the integration tests, in .cache/venv, HiGHS, in .cache/highs, and
-#                                    on Debian QEMU and a guest with RDMA, in .cache/rdma
+#   deploy/setup/setup.sh --tests    also the Python clients of the integration tests, in .cache/venv, HiGHS, in .cache/highs,
+#                                    promtool, in .cache/promtool, and on Debian QEMU and a guest with RDMA, in .cache/rdma
 #   deploy/setup/setup.sh --benches  also ONNX Runtime for Python, which benches/ort_overhead.py compares with, in .cache/venv
 #
 # Nothing outside .cache is touched but Debian packages, and those only as root or with a sudo that asks nothing.
@@ -149,6 +149,8 @@ main() {
     [[ $mode != with_tests ]] || install_test_clients
     [[ $mode != with_tests ]] || "$ROOT/deploy/setup/highs.sh" >/dev/null ||
         say "HiGHS is not there: \`make test\` will fail; \`cargo xtask verify\` skips the tests of the exact solver"
+    [[ $mode != with_tests ]] || "$ROOT/deploy/setup/promtool.sh" ||
+        say "promtool is not there: \`make test\` will fail; \`cargo xtask verify\` skips the tests of metrics and alert rules by it"
     [[ $mode != with_tests ]] || "$ROOT/deploy/setup/rdma.sh" --guest >/dev/null ||
         say "there is no guest with RDMA: its tests will be skipped"
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use bytes::{Bytes, BytesMut};
 use symphony_protocol::carry::{Carry, CarryOffer};
 use symphony_protocol::data::{
-    FromDataServer, RdmaEndpoint, RdmaKey, RdmaOffer, RequestResult, ResultBytes, SharingOffer, SharingSecret,
-    ToDataServer,
+    BatchRun, FromDataServer, RdmaEndpoint, RdmaKey, RdmaOffer, RequestResult, ResultBytes, SharingOffer,
+    SharingSecret, ToDataServer,
 };
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, ToBackend};
@@ -77,7 +77,13 @@ pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
         failed: vec![(id, FailReason::PayloadLost)],
     };
     let refusal = Refusal::Fenced { promised: token };
-    let result = RequestResult { sequence: 4, outcome: ResultBytes::Answer(3), batch: 2, execution: 9 };
+    let result = RequestResult {
+        sequence: 4,
+        outcome: ResultBytes::Answer(3),
+        batch: 2,
+        execution: 9,
+        run: BatchRun::default(),
+    };
     let endpoint = RdmaEndpoint { queue_pair: 17, first_packet: 1 << 23, mtu: 5, lid: 0, gid: [1; 16] };
     let rdma = RdmaOffer { endpoint, key: RdmaKey(7), address: 1 << 40, bytes: 1 << 20, entries: 64 };
     let offer = SharingOffer { name: "symphony-0".into(), secret: SharingSecret([7; 32]) };

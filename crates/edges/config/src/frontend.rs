@@ -28,6 +28,10 @@ pub struct FrontendConfig {
     pub connections_per_address_max: u32,
     /// How long after its deadline a request may still be answered (late) before it fails, in milliseconds.
     pub answer_grace_ms: u64,
+    /// Whether each request gets a line in the access log.
+    pub access_log: bool,
+    /// Whether the statistics are shown under Triton's names, too.
+    pub metrics_triton_names: bool,
     /// How inputs and results travel.
     pub payloads: PayloadsConfig,
     /// Pictures that clients send instead of tensors.

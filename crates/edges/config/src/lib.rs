@@ -24,6 +24,7 @@ mod payloads;
 mod repository;
 mod scheduler;
 mod security;
+mod telemetry;
 mod validate;
 
 pub use address::{Address, AddressError};
@@ -44,4 +45,5 @@ pub use payloads::{PayloadTransportKind, PayloadsConfig};
 pub use repository::RepositoryConfig;
 pub use scheduler::{DelaysConfig, EpochMode, EpochsConfig, Idle, LogEngine, SchedulerConfig};
 pub use security::SecurityConfig;
+pub use telemetry::TelemetryConfig;
 pub use validate::limits;

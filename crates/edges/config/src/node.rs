@@ -9,7 +9,7 @@ use toml::{Table, Value};
 use crate::layers::{self, Origin};
 use crate::{
     BackendConfig, ClusterConfig, Error, FederationConfig, FramesConfig, FrontendConfig, LogConfig, NetworkConfig,
-    Problem, SchedulerConfig, SecurityConfig, validate,
+    Problem, SchedulerConfig, SecurityConfig, TelemetryConfig, validate,
 };
 
 /// What a configuration is used for: which sections must be there.
@@ -83,6 +83,8 @@ pub struct NodeConfig {
     pub frames: FramesConfig,
     /// Its log.
     pub log: LogConfig,
+    /// Traces of requests.
+    pub telemetry: TelemetryConfig,
     /// Who may talk to it.
     pub security: SecurityConfig,
 }

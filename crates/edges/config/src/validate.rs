@@ -1,13 +1,14 @@
 //! Finds values that are valid by themselves and contradict each other. All problems are reported at once.
 
 use std::collections::BTreeSet;
+use std::str::FromStr as _;
 
 use symphony_types::{is_name, looks_like_an_id};
 
 use crate::{
     Address, AutoscalingConfig, BackendConfig, DeviceKind, ExecutorKind, FederationConfig, FramesConfig,
     FrontendConfig, LearningConfig, NodeConfig, PayloadTransportKind, PayloadsConfig, Problem, RepositoryConfig, Role,
-    SchedulerConfig,
+    SchedulerConfig, TelemetryConfig,
 };
 
 /// The largest accepted values; each bounds a queue, a table or a wait of the configured process.
@@ -104,6 +105,7 @@ pub(crate) fn problems(config: &NodeConfig, role: Role) -> Vec<Problem> {
     check.network(config);
     check.frames(&config.frames);
     check.log(config);
+    check.telemetry(&config.telemetry);
     check.ports(config);
     check.reach(config);
     check.security(config, role);
@@ -604,6 +606,22 @@ impl Check {
         if bytes == 0 || bytes > limits::LOG_LEVEL_BYTES_MAX {
             let max = limits::LOG_LEVEL_BYTES_MAX;
             self.say("log.level", format!("a filter of {bytes} bytes; expected 1 to {max}, such as info"));
+        }
+    }
+
+    fn telemetry(&mut self, telemetry: &TelemetryConfig) {
+        let TelemetryConfig { otlp_endpoint, sample_ratio } = telemetry;
+        if let Some(collector) = telemetry.collector() {
+            let address = collector.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+            if !address.is_some_and(|address| Address::from_str(address).is_ok_and(|address| address.port() != 0)) {
+                self.say(
+                    "telemetry.otlp_endpoint",
+                    format!("`{otlp_endpoint}`; expected http://host:port of a collector that speaks OTLP over gRPC"),
+                );
+            }
+        }
+        if !(0.0..=1.0).contains(sample_ratio) {
+            self.say("telemetry.sample_ratio", format!("{sample_ratio}; expected 0 to 1, such as 0.01"));
         }
     }
 

@@ -11,7 +11,7 @@
 #![allow(missing_docs, reason = "the derive writes archived twins of the enums without documentation")]
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, BootId, FailReason};
+use symphony_types::{BackendId, BootId, FailReason, GpuId, Token};
 
 use crate::Message;
 
@@ -63,6 +63,27 @@ pub struct RequestResult {
     pub batch: u32,
     /// Execution time of that batch in nanoseconds.
     pub execution: u64,
+    /// Which batch that was, and when.
+    pub run: BatchRun,
+}
+
+/// A batch at its backend. Times are microseconds before the result was sent, since clocks of hosts differ.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchRun {
+    /// The GPU.
+    pub gpu: GpuId,
+    /// The token under which it was planned.
+    pub token: Token,
+    /// Number of the plan under that token on that GPU.
+    pub plan: u64,
+    /// When the plan came.
+    pub planned_us: u32,
+    /// When the last of its inputs had come.
+    pub inputs_us: u32,
+    /// When it began to run.
+    pub started_us: u32,
+    /// When it had run.
+    pub ended_us: u32,
 }
 
 /// Bytes of a result, or the reason that there are none.

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 use symphony_types::Nanos;
 
-/// Upper bounds of the buckets in nanoseconds, two per doubling: from the resolution of a spinning thread to beyond
-/// any deadline. A quantile read from them is off by at most a half.
-const BOUNDS_NS: [u64; 28] = {
-    let mut bounds = [0; 28];
-    let mut octave = 0;
-    while octave < 14 {
-        bounds[2 * octave] = 1_000 << octave;
-        bounds[2 * octave + 1] = 1_500 << octave;
-        octave += 1;
+/// Upper bounds of the buckets in nanoseconds, seven per power of ten: from the resolution of a spinning thread to
+/// beyond any guard. A quantile read from them is off by at most a half.
+const BOUNDS_NS: [u64; 29] = {
+    let steps = [10, 15, 20, 30, 40, 50, 70];
+    let mut bounds = [0; 29];
+    let mut index = 0;
+    while index < bounds.len() {
+        bounds[index] = steps[index % 7] * 100 * 10_u64.pow((index / 7) as u32);
+        index += 1;
     }
     bounds
 };
@@ -22,7 +22,7 @@ const BOUNDS_NS: [u64; 28] = {
 /// The bounds, and one bucket for everything above them.
 const BUCKETS: usize = BOUNDS_NS.len() + 1;
 
-/// Durations from 1 µs to 12 ms in fixed buckets, without a lock: for decision threads, which must not wait for
+/// Durations from 1 µs to 10 ms in fixed buckets, without a lock: for decision threads, which must not wait for
 /// readers.
 ///
 /// One thread records, any thread reads. A reading may miss the values being recorded, and never counts too many.
@@ -158,18 +158,19 @@ mod tests {
     fn bounds_grow_and_reach_from_a_microsecond_to_ten_milliseconds() {
         assert!(BOUNDS_NS.is_sorted());
         assert_eq!((BOUNDS_NS[0], BOUNDS_NS[1], BOUNDS_NS[2]), (1_000, 1_500, 2_000));
-        assert_eq!(BOUNDS_NS[27], 12_288_000);
+        assert_eq!((BOUNDS_NS[7], BOUNDS_NS[28]), (10_000, 10_000_000));
+        assert!(BOUNDS_NS.windows(2).all(|pair| 2 * pair[1] <= 3 * pair[0]), "a quantile is off by at most a half");
     }
 
     #[test]
     fn a_duration_counts_in_the_first_bucket_that_holds_it() {
         let histogram = DurationHistogram::default();
-        for ns in [0, 1_000, 1_001, 12_288_000, 12_288_001, u64::from(u32::MAX)] {
+        for ns in [0, 1_000, 1_001, 10_000_000, 10_000_001, u64::from(u32::MAX)] {
             histogram.record(Nanos::new(ns));
         }
         let counts = histogram.read();
         assert_eq!((counts.buckets[0], counts.buckets[1]), (2, 1));
-        assert_eq!((counts.buckets[27], counts.buckets[28]), (1, 2));
+        assert_eq!((counts.buckets[28], counts.buckets[29]), (1, 2));
         assert_eq!(counts.count(), 6);
         assert_eq!(counts.max(), Nanos::new(u32::MAX.into()));
     }
@@ -182,7 +183,7 @@ mod tests {
         histogram.record(Nanos::new(70_000));
         let counts = histogram.read();
         assert_eq!(counts.quantile(0.5), Nanos::new(1_500));
-        assert_eq!(counts.quantile(0.99), Nanos::new(48_000));
+        assert_eq!(counts.quantile(0.99), Nanos::new(40_000));
         assert_eq!(counts.quantile(1.0), Nanos::new(70_000));
         assert_eq!(DurationCounts::default().quantile(0.99), Nanos::ZERO);
     }

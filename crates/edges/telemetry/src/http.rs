@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use axum::serve::Listener;
@@ -17,7 +17,7 @@ use symphony_net::{CallerLimits, FirstWords, PublicConnection, PublicListener, P
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::Registry;
+use crate::{Registry, plain_text};
 
 /// The console: one page that needs nothing but `/api/view`.
 const CONSOLE: &str = include_str!("console.html");
@@ -151,9 +151,13 @@ async fn console() -> Response {
     (headers, CONSOLE).into_response()
 }
 
-async fn metrics(State(surface): State<Surface>) -> Response {
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, content_type)], surface.registry.encode()).into_response()
+async fn metrics(State(surface): State<Surface>, headers: HeaderMap) -> Response {
+    let accept: Vec<_> = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok()).collect();
+    let (content_type, text) = match plain_text::wants_open_metrics(&accept.join(",")) {
+        true => ("application/openmetrics-text; version=1.0.0; charset=utf-8", surface.registry.encode()),
+        false => (plain_text::CONTENT_TYPE, surface.registry.encode_plain()),
+    };
+    ([(header::CONTENT_TYPE, content_type), (header::VARY, "accept")], text).into_response()
 }
 
 async fn ready(State(surface): State<Surface>) -> Response {
@@ -194,6 +198,27 @@ mod tests {
         stop.send(()).unwrap();
         let ended = tokio::time::timeout(20 * ANSWERED_WITHIN, serving).await;
         ended.expect("the end waits for half a request").unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_scraper_gets_the_format_that_it_asks_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, Surface::new(Registry::new("test")), std::future::pending()));
+        for (accept, content_type, build) in [
+            ("Accept: application/openmetrics-text\r\n", "application/openmetrics-text", "# TYPE symphony_build info"),
+            ("Accept: text/plain\r\n", "text/plain; version=0.0.4", "# TYPE symphony_build_info gauge"),
+            ("", "text/plain; version=0.0.4", "# TYPE symphony_build_info gauge"),
+        ] {
+            let mut caller = TcpStream::connect(addr).await.unwrap();
+            let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{accept}Connection: close\r\n\r\n");
+            caller.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            caller.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.contains(&format!("content-type: {content_type}")), "{accept}: {answer}");
+            assert!(answer.contains(build), "{accept}: {answer}");
+            assert_eq!(answer.ends_with("# EOF\n"), accept.contains("openmetrics"), "{accept}");
+        }
     }
 
     #[tokio::test]

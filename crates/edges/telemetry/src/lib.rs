@@ -3,6 +3,7 @@
 //! Each crate defines its metrics in one file as [`MetricName`]s, and its tests check them with [`check_law`].
 //! [`violated`] counts a broken invariant. [`serve`] exports everything over HTTP.
 
+pub mod buckets;
 mod duration_histogram;
 mod error_histogram;
 mod http;
@@ -10,9 +11,12 @@ mod invariant;
 mod law;
 mod log;
 pub mod names;
+mod plain_text;
 mod process;
 mod refusals;
 mod registry;
+mod traces;
+mod value_histogram;
 
 pub use duration_histogram::{DurationCounts, DurationHistogram};
 pub use error_histogram::{ErrorCounts, ErrorHistogram};
@@ -21,3 +25,5 @@ pub use invariant::{violated, violations};
 pub use law::{Kind, LABELS_MAX, MetricName, Unit, check_law};
 pub use log::{LogError, LogForm, LogOptions, init_logging};
 pub use registry::Registry;
+pub use traces::{FinishedSpan, NoTraceContext, SpanIds, TRACEPARENT, TraceContext, TraceError, Traces};
+pub use value_histogram::{ValueCounts, ValueHistogram};

@@ -13,7 +13,7 @@ use prometheus_client::registry::{Metric, Registry as Inner};
 use crate::invariant::ViolationCollector;
 use crate::process::ProcessCollector;
 use crate::refusals::RefusalCollector;
-use crate::{Kind, MetricName, names};
+use crate::{Kind, MetricName, names, plain_text};
 
 /// The metrics of one process, cheap to clone and pass around.
 ///
@@ -73,6 +73,12 @@ impl Registry {
         let mut out = String::new();
         text::encode(&mut out, &self.lock().metrics).expect("writing to a string cannot fail");
         out
+    }
+
+    /// The same in the text format 0.0.4, which Prometheus had before.
+    #[must_use]
+    pub fn encode_plain(&self) -> String {
+        plain_text::from_open_metrics(&self.encode())
     }
 
     fn lock(&self) -> MutexGuard<'_, Registered> {

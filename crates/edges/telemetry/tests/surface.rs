@@ -55,7 +55,7 @@ async fn a_process_shows_metrics_health_view_and_console_and_stops_when_told() {
     requests.inc_by(41);
     assert!(get(port, "/health/ready").await.0.starts_with("HTTP/1.1 200"));
     let (head, body) = get(port, "/metrics").await;
-    assert!(head.contains("application/openmetrics-text"), "{head}");
+    assert!(head.contains("text/plain; version=0.0.4"), "{head}");
     assert!(body.contains("symphony_requests_total 41\n") && body.contains("symphony_build_info{"), "{body}");
 
     // Phase 3: people look at it. The page loads nothing from elsewhere and makes no markup of what it is told.

@@ -255,7 +255,7 @@ fn take_results(
     mut admission: Option<&mut Admission>,
 ) -> Vec<u64> {
     let mut taken = Vec::new();
-    for &RequestResult { sequence, outcome, batch, execution } in results {
+    for &RequestResult { sequence, outcome, batch, execution, run } in results {
         let outcome = match outcome {
             ResultBytes::Answer(length) if length as usize <= tail.len() => Ok(tail.split_to(length as usize)),
             ResultBytes::Answer(_) => Err(FailReason::ExecutionFailed),
@@ -270,7 +270,7 @@ fn take_results(
                 })
             }
         };
-        frontend.returned(ReturnedResult { sequence, outcome, batch, execution_ns: execution });
+        frontend.returned(ReturnedResult { sequence, outcome, batch, execution_ns: execution, run });
     }
     taken
 }

@@ -1,5 +1,5 @@
 use symphony_config::PayloadTransportKind;
-use symphony_protocol::data::RequestResult;
+use symphony_protocol::data::{BatchRun, RequestResult};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::*;
@@ -127,7 +127,13 @@ async fn results_are_sent_once_their_frontend_has_welcomed() {
     let (frontend, addr) = listener().await;
     let (transport, _view) = transport(&[addr]);
     let deliver = || {
-        let result = RequestResult { sequence: 1, outcome: ResultBytes::Answer(6), batch: 1, execution: 1 };
+        let result = RequestResult {
+            sequence: 1,
+            outcome: ResultBytes::Answer(6),
+            batch: 1,
+            execution: 1,
+            run: BatchRun::default(),
+        };
         let bytes = Bytes::from_static(b"output");
         transport.deliver(FrontendId::new(1), BOOT, vec![ResultToFrontend { result, bytes }]);
     };

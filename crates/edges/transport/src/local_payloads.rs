@@ -68,8 +68,8 @@ impl PayloadTransport for LocalPayloads {
                 ResultBytes::Answer(_) | ResultBytes::Shared => Err(FailReason::ExecutionFailed),
                 ResultBytes::Failed(reason) => Err(reason),
             };
-            let (sequence, batch, execution_ns) = (result.sequence, result.batch, result.execution);
-            port.returned(ReturnedResult { sequence, outcome, batch, execution_ns });
+            let (sequence, batch, execution_ns, run) = (result.sequence, result.batch, result.execution, result.run);
+            port.returned(ReturnedResult { sequence, outcome, batch, execution_ns, run });
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use symphony_protocol::data::RequestResult;
+use symphony_protocol::data::{BatchRun, RequestResult};
 use symphony_types::PayloadDelay;
 use symphony_types::{BootId, FailReason, FrontendId};
 use tokio::sync::oneshot;
@@ -117,4 +117,6 @@ pub struct ReturnedResult {
     pub batch: u32,
     /// Execution time of that batch in nanoseconds.
     pub execution_ns: u64,
+    /// Which batch that was, and when.
+    pub run: BatchRun,
 }

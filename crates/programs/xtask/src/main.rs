@@ -4,6 +4,7 @@
 mod advisories;
 mod comments;
 mod crate_table;
+mod dashboards;
 mod figures;
 mod layers;
 mod licences;
@@ -64,6 +65,8 @@ enum Task {
         #[arg(long, value_name = "MACHINE")]
         criterion: Option<String>,
     },
+    /// Writes the dashboards of deploy/grafana from their description.
+    Dashboards,
     /// Formats, and applies what clippy can apply by itself.
     Fix,
 }
@@ -87,6 +90,8 @@ pub(crate) enum What {
     CrateTable,
     /// performance.md shows the figures that there are.
     Figures,
+    /// The dashboards are what their description says.
+    Dashboards,
     /// No package declares a dependency that it never names.
     UnusedDependencies,
     /// No comment is wider than the code may be.
@@ -111,6 +116,7 @@ impl What {
             Self::Links,
             Self::CrateTable,
             Self::Figures,
+            Self::Dashboards,
             Self::UnusedDependencies,
             Self::Comments,
             Self::OldWords,
@@ -130,6 +136,7 @@ impl What {
             Self::Links => links::problems(root())?,
             Self::CrateTable => crate_table::problems(metadata, root())?,
             Self::Figures => figures::problems(root())?,
+            Self::Dashboards => dashboards::problems(root())?,
             Self::UnusedDependencies => unused_dependencies::problems(metadata)?,
             Self::Comments => comments::problems(metadata)?,
             Self::OldWords => old_words::problems(metadata, root())?,
@@ -171,6 +178,7 @@ fn main() -> ExitCode {
         Task::Figures { measured, criterion } => {
             figures::write(root(), measured.as_deref(), criterion.as_deref()).map(|()| true)
         }
+        Task::Dashboards => dashboards::write(root()).map(|()| true),
         Task::Fix => verify::fix(),
     };
     match done {

@@ -27,6 +27,8 @@ pub(crate) enum Coming {
 pub(crate) struct ComingPlan {
     pub(crate) plan: AcceptedPlan,
     pub(crate) inputs: Vec<Option<Bytes>>,
+    /// When the last of them came; when the plan did if none has.
+    pub(crate) inputs_at: Instant,
     /// The frontends that have answered or failed.
     answered: Vec<FrontendBoot>,
     /// Whether all frontends have.
@@ -47,8 +49,8 @@ impl From<GpuOrder> for Coming {
             GpuOrder::Load(model, executor) => Self::Load(model, executor),
             GpuOrder::Unload(model, let_go) => Self::Unload(model, let_go),
             GpuOrder::Run(plan) => {
-                let inputs = vec![None; plan.requests.len()];
-                Self::Plan(ComingPlan { plan, inputs, answered: Vec::new(), complete: false, batch: None })
+                let (inputs, inputs_at) = (vec![None; plan.requests.len()], plan.accepted);
+                Self::Plan(ComingPlan { plan, inputs, inputs_at, answered: Vec::new(), complete: false, batch: None })
             }
         }
     }
@@ -108,7 +110,8 @@ impl ComingPlan {
         self.complete
     }
 
-    fn take(&mut self, InputsOfFrontend { frontend, inputs }: InputsOfFrontend) {
+    fn take(&mut self, InputsOfFrontend { frontend, inputs, at }: InputsOfFrontend) {
+        self.inputs_at = self.inputs_at.max(at);
         self.answered.push(frontend);
         for (index, input) in inputs {
             self.inputs[index] = input;

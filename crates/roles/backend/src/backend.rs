@@ -94,6 +94,9 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Backend {
     identity: Identity,
+    name: String,
+    /// GPU kinds, by place of the GPU.
+    kinds: Vec<String>,
     control: ControlClient,
     view: ViewReceiver,
     transport: Arc<LinkedPayloads>,
@@ -168,7 +171,7 @@ impl Backend {
         tokio::spawn(async move { links_ended.run_until_cancelled(early_links.run()).await });
 
         let (inputs, inputs_out) = mpsc::unbounded_channel();
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(Counts::of_gpus(identity.gpus.len()));
         let book = Arc::new(ModelBook::default());
         let (queued_max, counted) = (config.plans_queued_max, Arc::clone(&counts));
         let links = Arc::clone(&transport);
@@ -179,10 +182,10 @@ impl Backend {
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
         let leaders = Incoming::new(listener, net, EXEC);
         tokio::spawn(accept_leaders(leaders, inputs.clone(), ended.clone()));
-        let kinds = request.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
+        let kinds: Vec<_> = request.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
         let loader = ModelLoader {
             identity: identity.clone(),
-            kinds,
+            kinds: kinds.clone(),
             memory: request.gpus.iter().map(|gpu| GpuMemory::new(gpu.memory_bytes)).collect(),
             times,
             engine,
@@ -199,7 +202,8 @@ impl Backend {
         tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
         let (links, standing) = (Arc::clone(&transport), view.clone());
         tokio::spawn(stay_registered(control.clone(), request, identity.clone(), links, standing, ended.clone()));
-        Ok(Self { identity, control, view, transport, idle, lost, counts, book, in_use, ended })
+        let name = config.name.clone();
+        Ok(Self { identity, name, kinds, control, view, transport, idle, lost, counts, book, in_use, ended })
     }
 
     /// Leaves without a failed request, in at most `within`: the cluster sends no more plans, accepted plans run, and
@@ -249,6 +253,14 @@ impl Backend {
     #[must_use]
     pub const fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn gpu_kinds(&self) -> &[String] {
+        &self.kinds
     }
 
     /// The part of the view that concerns this backend; changes with it.

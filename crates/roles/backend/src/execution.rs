@@ -140,6 +140,7 @@ impl<T: PayloadTransport> Execution<T> {
             let (orders, orders_out) = blocking::channel();
             let thread = GpuThread {
                 gpu: index,
+                id,
                 orders: orders_out,
                 reports: reports_in.clone(),
                 transport: Arc::clone(&transport),
@@ -377,6 +378,7 @@ impl<T: PayloadTransport> Execution<T> {
             token: order.token,
             sequence: order.sequence,
             model: order.model,
+            accepted: now,
             start,
             requests: order.requests.clone(),
             inputs,
@@ -402,7 +404,7 @@ impl<T: PayloadTransport> Execution<T> {
     fn report(&mut self, report: PlanReport) {
         let now = Instant::now();
         Counts::add(&self.counts.failed, report.failed.len() as u64);
-        Counts::add(&self.counts.execution_ns, nanos(report.latency));
+        self.counts.was_busy(report.gpu, nanos(report.latency));
         if let Some(memory) = report.memory {
             self.book.measured(report.model, report.gpu, memory);
         }
@@ -522,7 +524,8 @@ async fn fetch<T: PayloadTransport>(
                 late_frontends.came(frontend);
             }
             // Gone when the plan waits no longer.
-            let _ = inputs.send(InputsOfFrontend { frontend, inputs: indices.into_iter().zip(payloads).collect() });
+            let (at, given) = (Instant::now(), indices.into_iter().zip(payloads).collect());
+            let _ = inputs.send(InputsOfFrontend { frontend, inputs: given, at });
         }
     });
     futures::future::join_all(reads).await;

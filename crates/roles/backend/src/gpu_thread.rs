@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use symphony_executor::{ModelExecutor, wait_until};
-use symphony_protocol::data::{RequestResult, ResultBytes};
+use symphony_protocol::data::{BatchRun, RequestResult, ResultBytes};
 use symphony_protocol::execute::PlannedRequest;
 use symphony_transport::{PayloadTransport, ResultToFrontend};
-use symphony_types::{BootId, FailReason, FrontendId, RequestId};
+use symphony_types::{BootId, FailReason, FrontendId, GpuId, RequestId, Token};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::ahead::{Ahead, Coming, ComingPlan};
@@ -22,7 +22,9 @@ use crate::plan::{GpuOrder, LetGo, PlanReport};
 use crate::steps::{self, Models};
 
 pub(crate) struct GpuThread<T> {
+    /// Its place in the backend.
     pub(crate) gpu: usize,
+    pub(crate) id: GpuId,
     pub(crate) orders: mpsc::Receiver<GpuOrder>,
     pub(crate) reports: UnboundedSender<PlanReport>,
     pub(crate) transport: Arc<T>,
@@ -83,7 +85,7 @@ impl<T: PayloadTransport> GpuThread<T> {
         let (late, gone) = coming.without_input();
         Counts::add(&self.counts.inputs_late, late);
         Counts::add(&self.counts.inputs_gone, gone);
-        let ComingPlan { plan, inputs, batch, .. } = coming;
+        let ComingPlan { plan, inputs, inputs_at, batch, .. } = coming;
         let mut begun = Instant::now();
         let mut latency = Duration::ZERO;
         let (mut ran, mut memory) = (None, None);
@@ -133,7 +135,8 @@ impl<T: PayloadTransport> GpuThread<T> {
                 failed.push((request.id, *reason));
             }
         }
-        self.deliver(fates, batch, latency);
+        let times = [plan.accepted, inputs_at, begun, begun + latency];
+        self.deliver(fates, batch, latency, (plan.token, plan.sequence), times);
         PlanReport {
             gpu: self.gpu,
             token: plan.token,
@@ -149,7 +152,19 @@ impl<T: PayloadTransport> GpuThread<T> {
     }
 
     /// Returns results to their frontends, one frame each.
-    fn deliver(&self, fates: Vec<Fate>, batch: u32, latency: Duration) {
+    /// `times` are when the plan came, its inputs had come, it began to run, and it had run.
+    fn deliver(
+        &self,
+        fates: Vec<Fate>,
+        batch: u32,
+        latency: Duration,
+        (token, plan): (Token, u64),
+        times: [Instant; 4],
+    ) {
+        let now = Instant::now();
+        let ago = |at: Instant| u32::try_from(now.saturating_duration_since(at).as_micros()).unwrap_or(u32::MAX);
+        let [planned_us, inputs_us, started_us, ended_us] = times.map(ago);
+        let run = BatchRun { gpu: self.id, token, plan, planned_us, inputs_us, started_us, ended_us };
         let mut by_frontend: HashMap<(FrontendId, BootId), Vec<ResultToFrontend>> = HashMap::new();
         for (request, fate) in fates {
             let RequestId { frontend, boot, sequence } = request.id;
@@ -158,7 +173,7 @@ impl<T: PayloadTransport> GpuThread<T> {
                 Err(reason) => (ResultBytes::Failed(reason), Bytes::new()),
             };
             let execution = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-            let result = RequestResult { sequence, outcome, batch, execution };
+            let result = RequestResult { sequence, outcome, batch, execution, run };
             by_frontend.entry((frontend, boot)).or_default().push(ResultToFrontend { result, bytes });
         }
         for ((frontend, boot), results) in by_frontend {

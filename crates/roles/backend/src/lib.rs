@@ -31,4 +31,4 @@ pub use backend::{Backend, StartError};
 pub use engine::{Engine, OnnxEngine};
 pub use execution::Identity;
 pub use gpu_gate::{Connection, GpuGate};
-pub use metrics::{METRIC_NAMES, MODEL_METRIC_NAMES, PAYLOAD_METRIC_NAMES, register_metrics};
+pub use metrics::{GPU_METRIC_NAMES, METRIC_NAMES, MODEL_METRIC_NAMES, PAYLOAD_METRIC_NAMES, register_metrics};

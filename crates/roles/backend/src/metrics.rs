@@ -10,9 +10,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use symphony_telemetry::{Kind, MetricName, Registry, Unit};
-use symphony_transport::{LinkedPayloads, ReadCounts, Readings, Way};
+use symphony_transport::{LinkedPayloads, ReadCounts, Readings, ViewReceiver, Way};
 
 use crate::Backend;
+use crate::execution::Identity;
 use crate::executor_in_use::ExecutorInUse;
 use crate::model_book::{BookState, ModelBook};
 
@@ -116,14 +117,27 @@ const DELAY: MetricName = MetricName {
 pub const PAYLOAD_METRIC_NAMES: [MetricName; 7] =
     [READ_TIME, INPUTS, INPUT_BYTES, FRONTENDS, DAMAGED, DELAY, INPUTS_MISSING];
 
+/// Execution time by GPU.
+const GPU_BUSY: MetricName = MetricName {
+    name: "symphony_backend_gpu_busy_seconds_total",
+    help: "Execution time of a GPU's batches",
+    kind: Kind::Counter,
+    unit: Unit::Seconds,
+    labels: &["backend", "gpu", "gpu_kind", "subcluster"],
+};
+
+/// Every metric of the GPUs.
+pub const GPU_METRIC_NAMES: [MetricName; 1] = [GPU_BUSY];
+
 /// The counters; they only grow.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
+    /// Execution time by place of the GPU.
+    pub(crate) gpu_busy_ns: Box<[AtomicU64]>,
     pub(crate) plans: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) seals: AtomicU64,
     pub(crate) failed: AtomicU64,
-    pub(crate) execution_ns: AtomicU64,
     pub(crate) loads: AtomicU64,
     pub(crate) loads_failed: AtomicU64,
     pub(crate) models_hung: AtomicU64,
@@ -135,6 +149,18 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// Of a backend with so many GPUs.
+    pub(crate) fn of_gpus(count: usize) -> Self {
+        Self { gpu_busy_ns: (0..count).map(|_| AtomicU64::new(0)).collect(), ..Self::default() }
+    }
+
+    /// The GPU at this place was busy for so long.
+    pub(crate) fn was_busy(&self, gpu: usize, ns: u64) {
+        if let Some(busy) = self.gpu_busy_ns.get(gpu) {
+            Self::add(busy, ns);
+        }
+    }
+
     pub(crate) fn add(counter: &AtomicU64, amount: u64) {
         counter.fetch_add(amount, Ordering::Relaxed);
     }
@@ -142,6 +168,18 @@ impl Counts {
 
 #[derive(Debug)]
 struct BackendCollector(Arc<Counts>);
+
+/// The GPUs of a backend; they keep their names as long as it runs.
+#[derive(Debug)]
+struct GpuCollector {
+    counts: Arc<Counts>,
+    backend: String,
+    identity: Identity,
+    /// By place.
+    kinds: Vec<String>,
+    /// The sub-cluster may change.
+    view: ViewReceiver,
+}
 
 #[derive(Debug)]
 struct ExecutorCollector(ExecutorInUse);
@@ -156,8 +194,37 @@ struct PayloadCollector(Arc<LinkedPayloads>);
 pub fn register_metrics(registry: &Registry, backend: &Backend) {
     registry.collect(ExecutorCollector(backend.in_use()));
     registry.collect(BackendCollector(backend.counts()));
+    registry.collect(GpuCollector {
+        counts: backend.counts(),
+        backend: backend.name().to_owned(),
+        identity: backend.identity().clone(),
+        kinds: backend.gpu_kinds().to_vec(),
+        view: backend.view(),
+    });
     registry.collect(ModelCollector(backend.book()));
     registry.collect(PayloadCollector(backend.payloads()));
+}
+
+impl Collector for GpuCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let view = Arc::clone(&self.view.borrow());
+        let subcluster =
+            view.backends.get(&self.identity.backend).map_or(self.identity.subcluster, |own| own.subcluster);
+        let named = view.subclusters.get(&subcluster).map(|subcluster| subcluster.name.clone());
+        let subcluster = named.unwrap_or_else(|| subcluster.to_string());
+        let mut family = encoder.encode_descriptor(GPU_BUSY.bare(), GPU_BUSY.help, None, MetricType::Counter)?;
+        for ((gpu, kind), busy) in self.identity.gpus.iter().zip(&self.kinds).zip(&self.counts.gpu_busy_ns) {
+            let (gpu, seconds) = (gpu.to_string(), busy.load(Ordering::Relaxed) as f64 / 1e9);
+            let labels = [
+                ("backend", self.backend.as_str()),
+                ("gpu", gpu.as_str()),
+                ("gpu_kind", kind.as_str()),
+                ("subcluster", subcluster.as_str()),
+            ];
+            ConstCounter::new(seconds).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
 }
 
 impl Collector for ExecutorCollector {
@@ -226,7 +293,7 @@ impl Collector for BackendCollector {
             read(&counts.refused),
             read(&counts.seals),
             read(&counts.failed),
-            read(&counts.execution_ns) / 1e9,
+            counts.gpu_busy_ns.iter().map(read).sum::<f64>() / 1e9,
             read(&counts.loads),
             read(&counts.loads_failed),
             read(&counts.models_hung),
@@ -250,7 +317,8 @@ impl Collector for BackendCollector {
 mod tests {
     #[test]
     fn names_keep_the_law() {
-        let names = [&super::METRIC_NAMES[..], &super::MODEL_METRIC_NAMES, &super::PAYLOAD_METRIC_NAMES].concat();
+        let names = [&super::METRIC_NAMES[..], &super::MODEL_METRIC_NAMES, &super::GPU_METRIC_NAMES];
+        let names = [&names.concat()[..], &super::PAYLOAD_METRIC_NAMES].concat();
         assert_eq!(symphony_telemetry::check_law(&names, include_str!("metrics.rs")), Vec::<String>::new());
     }
 }

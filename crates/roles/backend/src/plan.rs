@@ -18,6 +18,8 @@ pub(crate) struct InputsOfFrontend {
     /// Position in the plan's requests, and the bytes; no bytes if the request has its outcome already, or the
     /// frontend is unreachable.
     pub(crate) inputs: Vec<(usize, Option<Bytes>)>,
+    /// When it came.
+    pub(crate) at: Instant,
 }
 
 /// An accepted plan on its way to the GPU's thread; its inputs follow.
@@ -26,6 +28,8 @@ pub(crate) struct AcceptedPlan {
     pub(crate) token: Token,
     pub(crate) sequence: u64,
     pub(crate) model: ModelId,
+    /// When it was accepted.
+    pub(crate) accepted: Instant,
     pub(crate) start: Instant,
     pub(crate) requests: Vec<PlannedRequest>,
     /// Inputs as their frontends send them; it ends when all frontends have answered or failed to.

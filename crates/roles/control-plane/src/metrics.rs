@@ -48,6 +48,10 @@ const NOT_APPLYING: MetricName = count(
     "Replicas that do not apply what was agreed, as the Raft leader sees it",
     Kind::Gauge,
 );
+const VOTERS: MetricName =
+    count("symphony_control_voters", "Replicas that vote in the control group, as this one knows", Kind::Gauge);
+const VOTERS_DOWN: MetricName =
+    count("symphony_control_voters_down", "Of them, those that are declared down", Kind::Gauge);
 const EPOCHS: MetricName =
     count("symphony_control_epochs_solved_total", "Times this replica looked for a better plan", Kind::Counter);
 const EPOCHS_FAILED: MetricName = count(
@@ -67,7 +71,7 @@ const fn ratio(name: &'static str, help: &'static str) -> MetricName {
 }
 
 /// Every metric of this crate.
-pub const METRIC_NAMES: [MetricName; 16] = [
+pub const METRIC_NAMES: [MetricName; 18] = [
     APPLIED,
     EPOCH,
     LEADS,
@@ -80,6 +84,8 @@ pub const METRIC_NAMES: [MetricName; 16] = [
     DECLARED,
     REGISTRATIONS,
     NOT_APPLYING,
+    VOTERS,
+    VOTERS_DOWN,
     EPOCHS,
     EPOCHS_FAILED,
     RATE_IMBALANCE,
@@ -113,6 +119,10 @@ pub struct Metrics {
     pub registrations: Counter,
     /// Replicas that do not apply the log, while this one leads.
     pub replicas_not_applying: Gauge,
+    /// Replicas that vote.
+    pub voters: Gauge,
+    /// Of them, those that are declared down.
+    pub voters_down: Gauge,
     /// Times this replica looked for a better plan.
     pub epochs: Counter,
     /// Searches that found no better plan.
@@ -141,6 +151,8 @@ impl Metrics {
         registry.register(&DECLARED, self.nodes_declared_down.clone());
         registry.register(&REGISTRATIONS, self.registrations.clone());
         registry.register(&NOT_APPLYING, self.replicas_not_applying.clone());
+        registry.register(&VOTERS, self.voters.clone());
+        registry.register(&VOTERS_DOWN, self.voters_down.clone());
         registry.register(&EPOCHS, self.epochs.clone());
         registry.register(&EPOCHS_FAILED, self.epochs_failed.clone());
         registry.register(&RATE_IMBALANCE, self.rate_imbalance.clone());

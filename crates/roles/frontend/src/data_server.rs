@@ -28,6 +28,8 @@ pub(crate) struct DataServer {
     pub(crate) inputs: Option<Arc<SharedInputs>>,
     /// Who is called what.
     pub(crate) view: ViewReceiver,
+    /// The backend at the other end of a link; none before there is a link.
+    pub(crate) backend: Option<BackendId>,
 }
 
 impl DataServer {
@@ -65,7 +67,8 @@ impl DataServer {
         if !self.is(peer, backend).await {
             return tracing::warn!(%peer, %backend, "a backend presents another one's id, or an unknown one");
         }
-        link.serve(self.boot, &self, self.inputs.as_ref()).await;
+        let server = Self { backend: Some(backend), ..self };
+        link.serve(server.boot, &server, server.inputs.as_ref()).await;
     }
 }
 
@@ -78,9 +81,12 @@ impl PayloadFrontend for DataServer {
         self.table.coming(sequence)
     }
 
-    fn returned(&self, ReturnedResult { sequence, outcome, batch, execution_ns }: ReturnedResult) {
+    fn returned(&self, ReturnedResult { sequence, outcome, batch, execution_ns, run }: ReturnedResult) {
         let ending = match outcome {
-            Ok(payload) => Ending::Answer { payload, batch, execution_ns, at: Instant::now() },
+            Ok(payload) => {
+                let at = Instant::now();
+                Ending::Answer { payload, batch, execution_ns, at, run, backend: self.backend }
+            }
             Err(reason) => Ending::Ended(EndReason::Failed(reason)),
         };
         let first = self.table.end(sequence, ending);
@@ -126,7 +132,7 @@ mod tests {
             let (told, views) = watch::channel(Arc::default());
             let (table, ledger) = (Arc::default(), Arc::default());
             let incoming = Incoming::new(listener, frontend.clone(), Port::new("test", &[Role::Backend], 256));
-            let server = DataServer { boot: BOOT, table, ledger, inputs: None, view: views };
+            let server = DataServer { boot: BOOT, table, ledger, inputs: None, view: views, backend: None };
             tokio::spawn(server.accept(incoming, CancellationToken::new()));
 
             let role = Role::Frontend.into();
@@ -154,7 +160,8 @@ mod tests {
         let (table, ledger) = (Arc::<RequestTable>::default(), Arc::default());
         let (_told, views) = watch::channel(view("b"));
         let shared = Some(Arc::clone(&inputs));
-        let server = DataServer { boot: BOOT, table: Arc::clone(&table), ledger, inputs: shared, view: views };
+        let server =
+            DataServer { boot: BOOT, table: Arc::clone(&table), ledger, inputs: shared, view: views, backend: None };
         let incoming = Incoming::new(listener, Net::plaintext(), Port::new("test", &[Role::Backend], 256));
         tokio::spawn(server.accept(incoming, ended.clone()));
 

@@ -11,7 +11,7 @@ use symphony_config::FrontendConfig;
 use symphony_net::Net;
 use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::View;
-use symphony_telemetry::Registry;
+use symphony_telemetry::{Registry, Traces};
 use symphony_transport::{ControlClient, ControlError, FederationClient, PlanReceiver, SharedInputs, SharingError};
 use symphony_types::{BootId, FrontendId};
 use tokio::net::TcpListener;
@@ -22,11 +22,13 @@ use crate::accounts::ledger::{Ledger, LedgerCounts};
 use crate::accounts::metrics;
 use crate::accounts::rates::Rates;
 use crate::accounts::statistics::{Statistics, forget_unloaded};
+use crate::accounts::triton_names::TritonCollector;
 use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity, Requests};
 use crate::clusters::federation::{follow, join, report_rates};
 use crate::oip::InFlightLimit;
 use crate::oip::limits::image_limits;
 use crate::pictures::decoders::Decoders;
+use crate::records::Records;
 use crate::repository::repository_desk::{RepositoryAccess, RepositoryDesk};
 
 /// How long the cluster may take to agree that this frontend leaves.
@@ -67,6 +69,7 @@ pub(crate) struct Inner {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) statistics: Statistics,
     pub(crate) decoders: Decoders,
+    pub(crate) records: Records,
     /// In the order of the configuration.
     pub(crate) slots: Vec<ClusterSlot>,
     /// Which cluster is home to which model; none without a federation.
@@ -164,6 +167,7 @@ impl Frontend {
             in_flight_limit: InFlightLimit::new(config.requests_in_flight_max as usize),
             ledger: Arc::clone(&ledger),
             statistics: Statistics::new(registry),
+            records: Records::new(config.access_log, registry),
             decoders: Decoders::new(&config.images, image_limits(&config.images), registry),
             slots,
             plan,
@@ -178,6 +182,9 @@ impl Frontend {
             FrontendIdentity { name, boot, console_addr, ledger, ended, news: watch::Sender::default(), forgotten };
         let inner = Arc::new(inner);
         registry.collect(metrics::ModelCollector(Arc::downgrade(&inner)));
+        if config.metrics_triton_names {
+            registry.collect(TritonCollector(Arc::downgrade(&inner)));
+        }
         tokio::spawn(forget_unloaded(Arc::downgrade(&inner)));
         Ok((Self { inner }, identity))
     }
@@ -205,6 +212,11 @@ impl Frontend {
     #[must_use]
     pub fn counts_json(&self, model: &str) -> serde_json::Value {
         self.inner.statistics.counts_json(model)
+    }
+
+    /// Sends traces of requests from now on.
+    pub fn trace_by(&self, traces: Arc<Traces>) {
+        self.inner.records.trace_by(traces);
     }
 
     /// Takes no new requests from now on; those in flight get their outcomes.
@@ -238,6 +250,11 @@ impl Frontend {
             Ok(Some(id)) => id,
             Ok(None) | Err(_) => std::future::pending().await,
         }
+    }
+
+    /// Sends the traces that are left; takes seconds if the collector does not answer.
+    pub fn finish_traces(&self) {
+        self.inner.records.finish();
     }
 
     /// Ends the frontend. Requests without an outcome fail.

@@ -8,6 +8,7 @@ mod frontend;
 pub mod names;
 pub mod oip;
 mod pictures;
+mod records;
 mod repository;
 mod requests;
 

@@ -14,7 +14,7 @@ pub const REQUESTS: MetricName = MetricName {
 /// Requests that never came so far.
 pub const REFUSED: MetricName = MetricName {
     name: "symphony_frontend_requests_refused_total",
-    help: "Requests for a model that were refused before they were accepted",
+    help: "Requests that were refused before they were accepted; model is empty if they were not read so far",
     kind: Kind::Counter,
     unit: Unit::Count,
     labels: &["model", "reason"],
@@ -36,6 +36,33 @@ pub const MODELS: MetricName = MetricName {
     kind: Kind::Gauge,
     unit: Unit::Count,
     labels: &["state"],
+};
+
+/// Whether each model can be asked.
+pub const MODEL_READY: MetricName = MetricName {
+    name: "symphony_frontend_model_ready",
+    help: "1 if requests for the model are accepted, else 0 and the reason why not",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &["model", "reason"],
+};
+
+/// What is promised of each model, and where it runs.
+pub const MODEL_SLO: MetricName = MetricName {
+    name: "symphony_frontend_model_slo_seconds",
+    help: "Latency objective of the model, with the sub-cluster that serves it",
+    kind: Kind::Gauge,
+    unit: Unit::Seconds,
+    labels: &["model", "subcluster"],
+};
+
+/// Lines that nobody could read.
+pub const ACCESS_LINES_LOST: MetricName = MetricName {
+    name: "symphony_frontend_access_lines_lost_total",
+    help: "Lines of the access log that were lost because standard output does not take them as fast as they come",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
 };
 
 /// From arrival to outcome.
@@ -174,11 +201,14 @@ pub const PICTURES_DECODED: MetricName = MetricName {
 };
 
 /// All of them.
-pub const ALL: [MetricName; 19] = [
+pub const ALL: [MetricName; 22] = [
     REQUESTS,
     REFUSED,
     REPOSITORY_CALLS,
     MODELS,
+    MODEL_READY,
+    MODEL_SLO,
+    ACCESS_LINES_LOST,
     REQUEST_DURATION,
     REQUEST_BATCH,
     IN_FLIGHT,

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use symphony_telemetry::{DurationCounts, Kind, MetricName, Registry, Unit};
 
 use crate::runtime::{LeadStatus, Runtime};
+use crate::workers::load::ModelBatches;
 use crate::workers::worker_metrics::WorkerDurations;
 
 const fn counter(name: &'static str, help: &'static str) -> MetricName {
@@ -75,7 +76,34 @@ const LEAD: MetricName = MetricName {
     help: "The decision thread that ranks for a sub-cluster: those with the same one wait for each other",
     kind: Kind::Info,
     unit: Unit::None,
-    labels: &["subcluster", "thread"],
+    labels: &["subcluster", "id", "thread"],
+};
+
+/// Queue depths.
+const QUEUED: MetricName = MetricName {
+    name: "symphony_dispatch_queued_requests",
+    help: "Requests that wait for a batch now",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &["subcluster", "model"],
+};
+
+/// Batch sizes.
+const BATCH_ITEMS: MetricName = MetricName {
+    name: "symphony_dispatch_batch_items",
+    help: "Items of a batch plan",
+    kind: Kind::Histogram,
+    unit: Unit::Count,
+    labels: &["subcluster", "model"],
+};
+
+/// How long batches were deferred.
+const WINDOW_USED: MetricName = MetricName {
+    name: "symphony_dispatch_window_used_ratio",
+    help: "Share of its window that a batch had used when it started: 0 at frontrun or before, 1 at latest",
+    kind: Kind::Histogram,
+    unit: Unit::Ratio,
+    labels: &["subcluster", "model"],
 };
 
 /// Leads whose decisions panicked.
@@ -141,8 +169,8 @@ const COUNTERS: [MetricName; 25] = [
 ];
 
 /// Every metric of the dispatch runtime. All but the counts of panicked leads and hung threads restart with each lead.
-pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 10] = {
-    let mut names = [TIMER_LATE; COUNTERS.len() + 10];
+pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 13] = {
+    let mut names = [TIMER_LATE; COUNTERS.len() + 13];
     let mut index = 0;
     while index < COUNTERS.len() {
         names[index] = COUNTERS[index];
@@ -157,6 +185,9 @@ pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 10] = {
     names[COUNTERS.len() + 7] = LEAD;
     names[COUNTERS.len() + 8] = HANGS;
     names[COUNTERS.len() + 9] = NOT_PINNED;
+    names[COUNTERS.len() + 10] = QUEUED;
+    names[COUNTERS.len() + 11] = BATCH_ITEMS;
+    names[COUNTERS.len() + 12] = WINDOW_USED;
     names
 };
 
@@ -176,13 +207,14 @@ impl Collector for LeadCollector {
             for lead in &status {
                 let value = lead.counters.get(index).map_or(0, |(_, value)| *value);
                 let value = if name.unit == Unit::Seconds { value as f64 / 1e9 } else { value as f64 };
-                let labels = [("subcluster", lead.subcluster.to_string())];
+                let labels = [("subcluster", lead.name.clone())];
                 ConstCounter::new(value).encode(descriptor.encode_family(&labels)?)?;
             }
         }
         let mut descriptor = encoder.encode_descriptor(LEAD.bare(), LEAD.help, None, MetricType::Info)?;
         for lead in &status {
-            let labels = [("subcluster", lead.subcluster.to_string()), ("thread", lead.thread.clone())];
+            let id = lead.subcluster.to_string();
+            let labels = [("subcluster", lead.name.clone()), ("id", id), ("thread", lead.thread.clone())];
             descriptor.encode_info(&labels)?;
         }
         let panics = encoder.encode_descriptor(PANICS.bare(), PANICS.help, None, MetricType::Counter)?;
@@ -193,32 +225,52 @@ impl Collector for LeadCollector {
         ConstGauge::new(self.0.threads.not_pinned() as u64).encode(not_pinned)?;
         let mut descriptor = encoder.encode_descriptor(PRESSURE.bare(), PRESSURE.help, None, MetricType::Gauge)?;
         for lead in &status {
-            let labels = [("subcluster", lead.subcluster.to_string())];
+            let labels = [("subcluster", lead.name.clone())];
             ConstGauge::new(lead.pressure.share()).encode(descriptor.encode_family(&labels)?)?;
         }
         let mut descriptor =
             encoder.encode_descriptor(QUARANTINED.bare(), QUARANTINED.help, None, MetricType::Gauge)?;
         for lead in &status {
-            let labels = [("subcluster", lead.subcluster.to_string())];
+            let labels = [("subcluster", lead.name.clone())];
             ConstGauge::new(lead.quarantined as f64).encode(descriptor.encode_family(&labels)?)?;
         }
         let mut descriptor =
             encoder.encode_descriptor(PAYLOAD_DELAY.bare(), PAYLOAD_DELAY.help, None, MetricType::Gauge)?;
         for (lead, delay) in status.iter().filter_map(|lead| Some((lead, lead.payload_delay?))) {
             for (part, time) in [("fixed", delay.fixed), ("per_mib", delay.per_mib)] {
-                let labels = [("subcluster", lead.subcluster.to_string()), ("part", part.to_owned())];
+                let labels = [("subcluster", lead.name.clone()), ("part", part.to_owned())];
                 ConstGauge::new(time.as_secs_f64()).encode(descriptor.encode_family(&labels)?)?;
             }
         }
+        encode_models(&mut encoder, &QUEUED, &status, |model, encoder| ConstGauge::new(model.queued).encode(encoder))?;
+        encode_models(&mut encoder, &BATCH_ITEMS, &status, |model, encoder| model.batch_items.encode(1.0, encoder))?;
+        encode_models(&mut encoder, &WINDOW_USED, &status, |model, encoder| model.window_used.encode(1e3, encoder))?;
         let mut descriptor =
             encoder.encode_descriptor(EXECUTION_ERROR.bare(), EXECUTION_ERROR.help, None, MetricType::Histogram)?;
         for lead in &status {
-            let labels = [("subcluster", lead.subcluster.to_string())];
+            let labels = [("subcluster", lead.name.clone())];
             lead.execution_errors.encode(descriptor.encode_family(&labels)?)?;
         }
         encode_durations(&mut encoder, &TIMER_LATE, &status, |worker| worker.timers_late)?;
         encode_durations(&mut encoder, &TURN, &status, |worker| worker.turns)
     }
+}
+
+fn encode_models(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &MetricName,
+    status: &[LeadStatus],
+    encode: impl Fn(&ModelBatches, MetricEncoder<'_>) -> Result<(), std::fmt::Error>,
+) -> Result<(), std::fmt::Error> {
+    let metric_type = if name.kind == Kind::Histogram { MetricType::Histogram } else { MetricType::Gauge };
+    let mut descriptor = encoder.encode_descriptor(name.bare(), name.help, None, metric_type)?;
+    for lead in status {
+        for (model, batches) in &lead.models {
+            let labels = [("subcluster", lead.name.as_str()), ("model", model.as_str())];
+            encode(batches, descriptor.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
 }
 
 fn encode_durations(
@@ -230,7 +282,7 @@ fn encode_durations(
     let mut descriptor = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Histogram)?;
     for lead in status {
         for worker in &lead.durations {
-            let labels = [("subcluster", lead.subcluster.to_string()), ("worker", worker.worker.label().to_owned())];
+            let labels = [("subcluster", lead.name.clone()), ("worker", worker.worker.label().to_owned())];
             which(worker).encode(descriptor.encode_family(&labels)?)?;
         }
     }

@@ -26,7 +26,7 @@ use crate::records::explain::explain;
 use crate::threads::decision_threads::DecisionThreads;
 use crate::threads::hung_threads::watch_threads;
 use crate::threads::reaper::Reaper;
-use crate::workers::load::{GpuLoad, ModelLoad};
+use crate::workers::load::{GpuLoad, ModelBatches, ModelLoad};
 use crate::workers::worker_metrics::WorkerDurations;
 
 /// How long a lead goes on after another replica was assigned. It still serves until the successor has sealed its
@@ -52,8 +52,12 @@ pub struct Runtime {
 pub struct LeadStatus {
     /// The sub-cluster.
     pub subcluster: SubclusterId,
+    /// Its name; its id once it is no longer in the view.
+    pub name: String,
     /// The token under which it is led.
     pub token: Token,
+    /// Its models by name.
+    pub models: Vec<(String, ModelBatches)>,
     /// The name of its ranking decision thread.
     pub thread: String,
     /// Counters by name.
@@ -133,11 +137,17 @@ impl Runtime {
     /// The sub-clusters led now.
     #[must_use]
     pub fn status(&self) -> Vec<LeadStatus> {
+        let view = Arc::clone(&self.leads.view.borrow());
         let status = |(subcluster, lead): (SubclusterId, Arc<LedSubcluster>)| {
+            let named =
+                |(id, batches): (ModelId, ModelBatches)| Some((view.models.get(&id)?.spec.name.clone(), batches));
+            let name = view.subclusters.get(&subcluster).map(|subcluster| subcluster.name.clone());
             let learner = lead.workers.learner.lock().unwrap_or_else(PoisonError::into_inner);
             LeadStatus {
                 subcluster,
+                name: name.unwrap_or_else(|| subcluster.to_string()),
                 token: lead.token,
+                models: lead.workers.loads.batches().into_iter().filter_map(named).collect(),
                 thread: lead.workers.thread().to_owned(),
                 counters: lead.workers.counters(),
                 durations: lead.workers.durations(),

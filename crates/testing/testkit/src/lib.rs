@@ -5,6 +5,7 @@ mod child;
 mod json;
 mod needed;
 mod ports;
+mod promtool;
 mod wait;
 mod workspace;
 
@@ -12,5 +13,6 @@ pub use child::{Child, ChildSpec};
 pub use json::{read_json, wait_for_json};
 pub use needed::needed;
 pub use ports::{PORTS_MAX, free_ports};
+pub use promtool::promtool;
 pub use wait::{until, wait_until, wait_until_async};
 pub use workspace::Workspace;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use symphony_protocol::data::{RequestResult, ResultBytes};
+use symphony_protocol::data::{BatchRun, RequestResult, ResultBytes};
 use symphony_transport::{PayloadTransport, Payloads, ResultToFrontend};
-use symphony_types::{BootId, FailReason};
+use symphony_types::{BootId, FailReason, GpuId, Token};
 
 use crate::subjects::{BOOT, FRONTENDS, Subject};
 
@@ -23,9 +23,15 @@ pub(crate) async fn read<S: Subject>(subject: &S, index: usize, sequences: &[u64
     tokio::time::timeout(SOON, reading).await.expect("no read hangs")
 }
 
+/// A batch, so that what is said of it is seen to arrive.
+fn run() -> BatchRun {
+    let (gpu, token) = (GpuId::new(4), Token::new(9));
+    BatchRun { gpu, token, plan: 2, planned_us: 40, inputs_us: 30, started_us: 20, ended_us: 10 }
+}
+
 pub(crate) fn answer(sequence: u64, length: usize) -> ResultToFrontend {
     let outcome = ResultBytes::Answer(length as u32);
-    let result = RequestResult { sequence, outcome, batch: 3, execution: 7 };
+    let result = RequestResult { sequence, outcome, batch: 3, execution: 7, run: run() };
     ResultToFrontend { result, bytes: bytes_of(sequence, length) }
 }
 
@@ -144,6 +150,7 @@ pub(crate) async fn results_are_delivered_once<S: Subject>() {
         outcome: ResultBytes::Failed(FailReason::ExecutionFailed),
         batch: 3,
         execution: 7,
+        run: run(),
     };
     let failed = ResultToFrontend { result: failed, bytes: Bytes::new() };
     let results = vec![answer(1, 40), answer(2, 300_000), answer(3, 0), failed, answer(5, 64 * 1024 + 1)];

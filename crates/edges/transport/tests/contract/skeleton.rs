@@ -103,7 +103,8 @@ fn returned(ResultToFrontend { result, bytes }: ResultToFrontend) -> ReturnedRes
         ResultBytes::Answer(_) | ResultBytes::Shared => Err(FailReason::ExecutionFailed),
         ResultBytes::Failed(reason) => Err(reason),
     };
-    ReturnedResult { sequence: result.sequence, outcome, batch: result.batch, execution_ns: result.execution }
+    let (sequence, batch, execution_ns, run) = (result.sequence, result.batch, result.execution, result.run);
+    ReturnedResult { sequence, outcome, batch, execution_ns, run }
 }
 
 /// The skeleton with two frontends at its other end.

@@ -41,6 +41,7 @@ pub(crate) struct Layout {
     pub(crate) network: NetworkConfig,
     pub(crate) frames: FramesConfig,
     pub(crate) log: LogConfig,
+    pub(crate) telemetry: TelemetryConfig,
     /// Only whether it is plaintext; certificates are generated.
     pub(crate) security: SecurityConfig,
 }
@@ -237,6 +238,7 @@ fn base(layout: &Layout, security: SecurityConfig) -> NodeConfig {
         network: layout.network.clone(),
         frames: layout.frames.clone(),
         log: layout.log.clone(),
+        telemetry: layout.telemetry.clone(),
         security,
     }
 }

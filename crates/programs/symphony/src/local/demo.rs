@@ -165,6 +165,7 @@ fn layout(dir: &Path, noise: f64) -> anyhow::Result<Layout> {
         network: config.network,
         frames: config.frames,
         log: config.log,
+        telemetry: config.telemetry,
         security: config.security,
     })
 }

@@ -221,6 +221,7 @@ fn base(layout: &FederationLayout, security: SecurityConfig) -> NodeConfig {
         network: first.network.clone(),
         frames: first.frames.clone(),
         log: first.log.clone(),
+        telemetry: first.telemetry.clone(),
         security,
     }
 }

@@ -8,7 +8,7 @@ use symphony_frontend::{ClusterAccess, Frontend, RepositoryAccess, read_token};
 use symphony_net::Carriers;
 use symphony_protocol::federation::FederationView;
 use symphony_repository::Repository;
-use symphony_telemetry::{Registry, Surface};
+use symphony_telemetry::{Registry, Surface, Traces};
 use symphony_transport::{ControlClient, FederationClient};
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +40,10 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
         }
         Some(federation) => federated(&config, own, federation, &carriers, &registry).await?,
     };
+    if let Some(collector) = config.telemetry.collector() {
+        let traces = Traces::start(collector, config.telemetry.sample_ratio, "symphony-frontend", &own.name);
+        frontend.trace_by(std::sync::Arc::new(traces.map_err(bad_input)?));
+    }
 
     let limits = Limits::of(own);
     let service = std::sync::Arc::new(frontend.clone());
@@ -73,9 +77,11 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     };
     frontend.leave(DRAIN_WITHIN).await;
     frontend.stop();
+    let traced = frontend.clone();
+    let traces_sent = tokio::task::spawn_blocking(move || traced.finish_traces());
     stop.cancel();
     let _ = tokio::time::timeout(ANSWERED_WITHIN, async {
-        let _ = tokio::join!(serving_grpc, serving_rest, serving);
+        let _ = tokio::join!(serving_grpc, serving_rest, serving, traces_sent);
     })
     .await;
     match forgotten {

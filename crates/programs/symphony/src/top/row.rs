@@ -32,6 +32,7 @@ pub(super) enum Cell {
     /// From 0 to 1.
     Share(Option<f64>),
     Mean(Option<f64>),
+    Millis(Option<f64>),
     /// A number of GPUs out of all.
     GpusOf(Option<f64>, usize),
 }
@@ -41,7 +42,11 @@ impl Cell {
         match self {
             Self::Text(_) => None,
             Self::Count(count) => count.map(|count| count as f64),
-            Self::Rate(number) | Self::Share(number) | Self::Mean(number) | Self::GpusOf(number, _) => *number,
+            Self::Rate(number)
+            | Self::Share(number)
+            | Self::Mean(number)
+            | Self::Millis(number)
+            | Self::GpusOf(number, _) => *number,
         }
     }
 
@@ -69,10 +74,14 @@ impl fmt::Display for Cell {
             Self::Rate(Some(rate)) => write!(f, "{rate:.1}"),
             Self::Share(Some(share)) => write!(f, "{:.1} %", share * 100.0),
             Self::Mean(Some(mean)) => write!(f, "{mean:.2}"),
+            Self::Millis(Some(millis)) => write!(f, "{millis:.1}"),
             Self::GpusOf(Some(gpus), all) => write!(f, "{gpus:.1} of {all}"),
-            Self::Count(None) | Self::Rate(None) | Self::Share(None) | Self::Mean(None) | Self::GpusOf(None, _) => {
-                f.write_str("-")
-            }
+            Self::Count(None)
+            | Self::Rate(None)
+            | Self::Share(None)
+            | Self::Mean(None)
+            | Self::Millis(None)
+            | Self::GpusOf(None, _) => f.write_str("-"),
         }
     }
 }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use symphony_protocol::view::{FrontendView, View};
+use symphony_telemetry::buckets::REQUEST_SECONDS;
 use symphony_transport::ControlClient;
 use symphony_types::{BootId, FrontendId};
 
@@ -37,7 +38,7 @@ pub(super) struct FrontendCounts {
 }
 
 /// Requests of a model by outcome, and their batches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct ModelCounts {
     /// The requests with an outcome.
@@ -50,6 +51,13 @@ pub(super) struct ModelCounts {
     /// a third of a batch.
     pub(super) executed_items: u64,
     pub(super) executed_batches: f64,
+    /// Requests that were refused before they were accepted.
+    pub(super) refused: u64,
+    /// Requests with an outcome by the time that took, in the buckets of [`REQUEST_SECONDS`]; empty from a frontend
+    /// that counts by others.
+    ///
+    /// [`REQUEST_SECONDS`]: symphony_telemetry::buckets::REQUEST_SECONDS
+    pub(super) latency_counts: Vec<u64>,
 }
 
 /// Takes samples.
@@ -87,8 +95,12 @@ impl Sampler {
 
 /// The models' counters in a frontend's page; missing or invalid ones count as zero.
 fn counts(frontend: &FrontendView, page: &Value) -> FrontendCounts {
+    let same_buckets = page["latency_bounds_s"] == json!(REQUEST_SECONDS);
     let models = page["models"].as_array().into_iter().flatten().filter_map(|model| {
-        let counted = ModelCounts::deserialize(&model["counts"]).ok()?;
+        let mut counted = ModelCounts::deserialize(&model["counts"]).ok()?;
+        if !same_buckets {
+            counted.latency_counts.clear();
+        }
         Some((model["name"].as_str()?.to_owned(), counted))
     });
     FrontendCounts { boot: frontend.boot, models: models.collect() }
@@ -96,17 +108,14 @@ fn counts(frontend: &FrontendView, page: &Value) -> FrontendCounts {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn a_page_is_read_and_what_it_does_not_say_is_nothing() {
         let frontend = FrontendView { boot: BootId::new(7), ..FrontendView::default() };
         let counted = json!({ "received": 9, "in_time": 5, "late": 1, "dropped": 2, "failed": 1, "cancelled": 0,
-                              "executed_items": 6, "executed_batches": 2.5 });
-        let page =
-            json!({ "models": [{ "name": "m", "counts": counted }, { "name": "idle", "counts": {} }, { "name": 3 }] });
+                              "executed_items": 6, "executed_batches": 2.5, "refused": 3, "latency_counts": [1, 2] });
+        let page = json!({ "latency_bounds_s": REQUEST_SECONDS, "models": [{ "name": "m", "counts": counted }, { "name": "idle", "counts": {} }, { "name": 3 }] });
         let m = ModelCounts {
             received: 9,
             in_time: 5,
@@ -115,7 +124,12 @@ mod tests {
             failed: 1,
             executed_items: 6,
             executed_batches: 2.5,
+            refused: 3,
+            latency_counts: vec![1, 2],
         };
+        let mut other = page.clone();
+        other["latency_bounds_s"] = json!([1.0]);
+        assert_eq!(counts(&frontend, &other).models["m"].latency_counts, [0; 0], "counted by other bounds");
         let models = [("m".to_owned(), m), ("idle".to_owned(), ModelCounts::default())].into();
         assert_eq!(counts(&frontend, &page), FrontendCounts { boot: frontend.boot, models });
         for strange in [json!(null), json!({ "models": 3 }), json!({ "models": [{ "name": "m", "counts": [] }] })] {

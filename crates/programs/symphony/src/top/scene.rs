@@ -7,6 +7,7 @@ use symphony_protocol::view::{
     BackendView, FrontendView, GpuLoadView, GpuView, LoadView, ModelLoadView, ModelSource, ModelSpec, ModelView,
     ReplicaView, SubclusterView, View,
 };
+use symphony_telemetry::buckets::REQUEST_SECONDS;
 use symphony_types::{
     BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, Nanos, NodeId, RequestValue, Signature, SubclusterId, Token,
 };
@@ -19,7 +20,12 @@ pub(super) const GPU: GpuId = GpuId::new(4);
 pub(super) fn counted(received: u64, in_time: u64, late: u64, dropped: u64, failed: u64) -> ModelCounts {
     let executed_items = in_time + late;
     let executed_batches = executed_items as f64 / 4.0;
-    ModelCounts { received, in_time, late, dropped, failed, executed_items, executed_batches }
+    let mut latency_counts = vec![0; REQUEST_SECONDS.len() + 1];
+    // In time within 20 ms, all others within 40 ms.
+    latency_counts[REQUEST_SECONDS.partition_point(|&bound| bound < 0.02)] = in_time;
+    latency_counts[REQUEST_SECONDS.partition_point(|&bound| bound < 0.04)] = received - in_time;
+    let refused = received / 10;
+    ModelCounts { received, in_time, late, dropped, failed, executed_items, executed_batches, refused, latency_counts }
 }
 
 fn model(name: &str, subcluster: SubclusterId) -> ModelView {

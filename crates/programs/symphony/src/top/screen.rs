@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use symphony_protocol::view::{BackendView, GpuView, LoadView, SubclusterView, View};
+use symphony_telemetry::buckets::{REQUEST_SECONDS, quantile};
 use symphony_types::{GpuId, ModelId, SubclusterId};
 
 use super::row::{Cell, Row, Table};
-use super::sample::{ModelCounts, Sample};
+use super::sample::{FrontendCounts, ModelCounts, Sample};
 use crate::tools::get::{gpu_state, model_state, subcluster_name};
 
 /// After this silence a lead is not shown as idle, and its queue as unknown: a lead without changes reports every four
@@ -23,11 +24,14 @@ const MODELS: &[&str] = &[
     "MODEL",
     "SUBCLUSTER",
     "SLO",
+    "P50 MS",
+    "P99 MS",
     "RATE /S",
     "IN TIME /S",
     "LATE /S",
     "DROPPED /S",
     "FAILED /S",
+    "REFUSED /S",
     "BATCH",
     "QUEUE",
     "STATE",
@@ -57,6 +61,7 @@ struct Rates {
     late: f64,
     dropped: f64,
     failed: f64,
+    refused: f64,
     items: f64,
     batches: f64,
 }
@@ -70,6 +75,7 @@ impl Rates {
             late: per_s(before.late, now.late),
             dropped: per_s(before.dropped, now.dropped),
             failed: per_s(before.failed, now.failed),
+            refused: per_s(before.refused, now.refused),
             items: per_s(before.executed_items, now.executed_items),
             batches: (now.executed_batches - before.executed_batches).max(0.0) / span_s,
         }
@@ -82,6 +88,7 @@ impl Rates {
             late: self.late + other.late,
             dropped: self.dropped + other.dropped,
             failed: self.failed + other.failed,
+            refused: self.refused + other.refused,
             items: self.items + other.items,
             batches: self.batches + other.batches,
         }
@@ -125,7 +132,8 @@ impl Screen {
         let lead_rates = lead_rates(before, now, span);
         let (subclusters, subclusters_json) =
             view.subclusters.keys().map(|&id| subcluster(view, id, rates.as_ref(), &lead_rates)).unzip();
-        let (models, models_json) = view.models.keys().map(|&id| model(view, id, rates.as_ref())).unzip();
+        let latencies = latencies(before, now);
+        let (models, models_json) = view.models.keys().map(|&id| model(view, id, rates.as_ref(), &latencies)).unzip();
         let gpus = view.backends.values().flat_map(|backend| backend.gpus.iter().map(move |gpu| (backend, gpu)));
         let (gpus, gpus_json) = gpus.map(|(backend, of)| gpu(view, backend, of, &lead_rates.gpus)).unzip();
         Self {
@@ -165,15 +173,39 @@ impl Screen {
     }
 }
 
+/// The frontends that answered both times in the same boot, with what they said then and now.
+fn answered_twice<'a>(
+    before: &'a Sample,
+    now: &'a Sample,
+) -> impl Iterator<Item = (&'a FrontendCounts, &'a FrontendCounts)> {
+    now.frontends.iter().filter_map(|(id, counts)| {
+        let (now, before) = (counts.as_ref().ok()?, before.frontends.get(id)?.as_ref().ok()?);
+        (now.boot == before.boot).then_some((before, now))
+    })
+}
+
+/// How many requests took how long between two samples, by model name and bucket.
+fn latencies(before: &Sample, now: &Sample) -> BTreeMap<String, Vec<u64>> {
+    let mut all = BTreeMap::<String, Vec<u64>>::new();
+    for (before, now) in answered_twice(before, now) {
+        for (model, counted) in &now.models {
+            let earlier = before.models.get(model).map_or(&[][..], |counted| counted.latency_counts.as_slice());
+            let sum = all.entry(model.clone()).or_default();
+            sum.resize(sum.len().max(counted.latency_counts.len()), 0);
+            for (at, (sum, count)) in sum.iter_mut().zip(&counted.latency_counts).enumerate() {
+                *sum += count.saturating_sub(earlier.get(at).copied().unwrap_or(0));
+            }
+        }
+    }
+    all
+}
+
 /// By model name, over all frontends that answered both times in the same boot; `None` if there is none.
 fn model_rates(before: &Sample, now: &Sample, span: Duration) -> Option<BTreeMap<String, Rates>> {
     if span.is_zero() {
         return None;
     }
-    let both = now.frontends.iter().filter_map(|(id, counts)| {
-        let (now, before) = (counts.as_ref().ok()?, before.frontends.get(id)?.as_ref().ok()?);
-        (now.boot == before.boot).then_some((before, now))
-    });
+    let both = answered_twice(before, now);
     let (mut known, mut all) = (false, BTreeMap::<String, Rates>::new());
     for (before, now) in both {
         known = true;
@@ -270,9 +302,17 @@ fn subcluster(
     (row, json)
 }
 
-fn model(view: &View, id: ModelId, rates: Option<&BTreeMap<String, Rates>>) -> (Row, Value) {
+fn model(
+    view: &View,
+    id: ModelId,
+    rates: Option<&BTreeMap<String, Rates>>,
+    latencies: &BTreeMap<String, Vec<u64>>,
+) -> (Row, Value) {
     let model = &view.models[&id];
     let (name, subcluster) = (model.spec.name.clone(), subcluster_name(view, model.subcluster));
+    let latency = latencies.get(&name).map_or(&[][..], Vec::as_slice);
+    let millis = |share| quantile(&REQUEST_SECONDS, latency, share).map(|seconds| seconds * 1e3);
+    let (p50_ms, p99_ms) = (millis(0.5), millis(0.99));
     let rates = rates.map(|rates| rates.get(&name).copied().unwrap_or_default());
     let of = |rate: fn(&Rates) -> f64| rates.as_ref().map(rate);
     let batch = rates.and_then(Rates::mean_batch);
@@ -286,21 +326,25 @@ fn model(view: &View, id: ModelId, rates: Option<&BTreeMap<String, Rates>>) -> (
             Cell::Text(name.clone()),
             Cell::Text(subcluster.clone()),
             Cell::Text(format!("{slo_ms} ms")),
+            Cell::Millis(p50_ms),
+            Cell::Millis(p99_ms),
             Cell::Rate(of(|rates| rates.all)),
             Cell::Rate(of(|rates| rates.in_time)),
             Cell::Rate(of(|rates| rates.late)),
             Cell::Rate(of(|rates| rates.dropped)),
             Cell::Rate(of(|rates| rates.failed)),
+            Cell::Rate(of(|rates| rates.refused)),
             Cell::Mean(batch),
             Cell::Count(queued),
             Cell::Text(model_state(view, id, model)),
         ],
-        alarming: !model.is_ready(view) || rates.is_some_and(|rates| rates.bad() > 0.0),
+        alarming: !model.is_ready(view) || rates.is_some_and(|rates| rates.bad() + rates.refused > 0.0),
     };
     let json = json!({ "name": name, "subcluster": subcluster, "slo_ms": slo_ms, "ready": model.is_ready(view),
                        "rate_rps": of(|rates| rates.all), "in_time_rps": of(|rates| rates.in_time),
                        "late_rps": of(|rates| rates.late), "dropped_rps": of(|rates| rates.dropped),
-                       "failed_rps": of(|rates| rates.failed), "bad_rate": rates.and_then(Rates::bad_rate),
+                       "failed_rps": of(|rates| rates.failed), "refused_rps": of(|rates| rates.refused),
+                       "p50_ms": p50_ms, "p99_ms": p99_ms, "bad_rate": rates.and_then(Rates::bad_rate),
                        "mean_batch": batch, "queued": queued });
     (row, json)
 }
@@ -376,6 +420,9 @@ mod tests {
             ["rate_rps", "in_time_rps", "late_rps", "dropped_rps", "failed_rps", "bad_rate", "mean_batch", "queued"];
         let shown = shown.map(|key| model[key].as_f64().unwrap());
         assert_eq!(shown, [150.0, 120.0, 15.0, 12.0, 3.0, 0.2, 4.0, 4.0]);
+        // 240 took 15 to 20 ms and 60 took 30 to 40 ms; a tenth as many were refused.
+        let shown = ["p50_ms", "p99_ms", "refused_rps"].map(|key| model[key].as_f64().unwrap());
+        assert_eq!(shown.map(|value| (value * 10.0).round() / 10.0), [18.1, 39.5, 15.0]);
         // The first report was a second old and this one is half a second: they are 2.5 s apart.
         let gpu = &screen["gpus"][0];
         assert_eq!((&gpu["busy"], &gpu["batches_per_s"]), (&json!(0.5), &json!(20.0)));
@@ -421,6 +468,7 @@ mod tests {
         for (table, key) in [
             ("gpus", "busy"),
             ("models", "rate_rps"),
+            ("models", "p99_ms"),
             ("subclusters", "idle_fraction"),
             ("subclusters", "demand_gpus"),
             ("subclusters", "bad_rate"),

@@ -122,7 +122,12 @@ pub(crate) async fn run(
         if !leads {
             metrics.replicas_not_applying.set(0);
         }
-        published.publish(viewer.view());
+        let view = viewer.view();
+        let voters = viewer.group.members().voters;
+        let down = voters.iter().filter(|&voter| view.nodes.get(voter).is_some_and(|node| !node.up)).count();
+        metrics.voters.set(voters.len() as i64);
+        metrics.voters_down.set(down as i64);
+        published.publish(view);
         // Walks the whole state: once for any number of commands, and after the waiting readers have the view.
         if let Err(violation) = check(&viewer.state.read()) {
             symphony_telemetry::violated(violation.invariant, &violation.what);

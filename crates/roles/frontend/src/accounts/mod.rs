@@ -4,3 +4,4 @@ pub(crate) mod ledger;
 pub(crate) mod metrics;
 pub(crate) mod rates;
 pub(crate) mod statistics;
+pub(crate) mod triton_names;

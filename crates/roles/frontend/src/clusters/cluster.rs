@@ -138,7 +138,7 @@ impl Cluster {
             net: net.clone(),
         });
         let (table, ledger) = (Arc::clone(&cluster.table), Arc::clone(&cluster.identity.ledger));
-        let server = DataServer { boot, table: Arc::clone(&table), ledger, inputs, view: view.clone() };
+        let server = DataServer { boot, table: Arc::clone(&table), ledger, inputs, view: view.clone(), backend: None };
         tokio::spawn(server.accept(Incoming::new(data, net, DATA), ended.clone()));
         tokio::spawn(follow(Arc::clone(&cluster), view.clone()));
         let owner = Arc::downgrade(&cluster);

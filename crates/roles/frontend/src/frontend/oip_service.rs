@@ -9,7 +9,7 @@ use symphony_types::VersionedName;
 use super::{Frontend, Inner};
 use crate::oip::{
     Credential, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, ModelInfo,
-    ModelState, ModelStatistics, Parameter, RepositoryError, ServerInfo, shorten,
+    ModelState, ModelStatistics, Parameter, RefusedCall, RepositoryError, ServerInfo, shorten,
 };
 use crate::repository::repository_desk::CallEnded;
 
@@ -74,6 +74,10 @@ impl InferenceService for Frontend {
 
     fn admit(&self) -> Result<InFlightPermit, InferError> {
         self.inner.in_flight_limit.admit()
+    }
+
+    fn refused(&self, call: &RefusedCall<'_>) {
+        self.inner.refused_call(call);
     }
 
     async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {

@@ -8,10 +8,10 @@ use symphony_types::{RequestId, parse_version};
 
 use super::inputs::{CheckedInputs, shorten};
 use super::outputs::{Output, Selection};
-use super::parameters::{DeadlineHeaders, RequestParameters};
+use super::parameters::{CallHeaders, RequestParameters};
 use super::{
-    Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo, ModelState,
-    Receipt, RepositoryError, Timeliness,
+    Caller, Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo,
+    ModelState, Receipt, RepositoryError, Timeliness,
 };
 
 /// A request that has passed every check.
@@ -87,7 +87,7 @@ pub(crate) async fn run<'m, S: InferenceService>(
     model: &'m Arc<ModelInfo>,
     call: &CheckedCall,
     arrived: Instant,
-    headers: DeadlineHeaders,
+    headers: CallHeaders,
     receipt: &Receipt,
 ) -> Result<Answered<'m>, InferError> {
     let items = call.items();
@@ -98,6 +98,7 @@ pub(crate) async fn run<'m, S: InferenceService>(
         pictures: call.inputs.pictures.clone(),
         deadline: call.parameters.deadline(arrived, headers),
         receipt: receipt.clone(),
+        caller: Caller { id: call.id.clone(), trace: headers.trace },
     };
     let answer = service.infer(request).await?;
     if answer.timeliness == Timeliness::Late && call.parameters.late_answer == LateAnswer::Refuse {

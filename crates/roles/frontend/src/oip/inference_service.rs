@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use symphony_protocol::view::NoGpu;
+use symphony_telemetry::TraceContext;
 use symphony_types::{Nanos, Signature, Transforms};
 
 use super::{Credential, InFlightPermit, InferError, Receipt, RepositoryError};
@@ -35,6 +36,9 @@ pub trait InferenceService: Send + Sync + 'static {
     /// # Errors
     /// If as many requests as may are in flight.
     fn admit(&self) -> Result<InFlightPermit, InferError>;
+
+    /// Takes notice of a call that was refused before it was given to [`infer`](Self::infer).
+    fn refused(&self, call: &RefusedCall<'_>);
 
     /// Runs one request that was admitted to its outcome, which always comes: by the deadline and the grace that
     /// follows it.
@@ -186,6 +190,31 @@ pub struct InferRequest {
     pub deadline: RequestedDeadline,
     /// Where to say under which name it was accepted.
     pub receipt: Receipt,
+    /// What its client calls it.
+    pub caller: Caller,
+}
+
+/// What a client said of its request beside the request itself, for logs and traces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// Its own id of the request; empty if it gave none.
+    pub id: String,
+    /// The trace that the request belongs to.
+    pub trace: Option<TraceContext>,
+}
+
+/// A call for inference that never became a request: too many are in flight, or it does not fit the protocol or the
+/// model.
+#[derive(Clone, Copy, Debug)]
+pub struct RefusedCall<'a> {
+    /// The model, if it is known.
+    pub model: Option<&'a ModelInfo>,
+    /// What its client calls it.
+    pub caller: &'a Caller,
+    /// When it arrived.
+    pub arrived: Instant,
+    /// Why it is refused.
+    pub error: &'a InferError,
 }
 
 /// An input that is given as encoded pictures: their headers have been checked, the rest of them has not.

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use symphony_telemetry::{TRACEPARENT, TraceContext};
 use symphony_types::Nanos;
 
 use super::inputs::{invalid, shorten};
@@ -79,7 +80,7 @@ impl RequestParameters {
     }
 
     /// The client's words about time, together with those in headers.
-    pub(crate) fn deadline(&self, arrived: Instant, headers: DeadlineHeaders) -> RequestedDeadline {
+    pub(crate) fn deadline(&self, arrived: Instant, headers: CallHeaders) -> RequestedDeadline {
         RequestedDeadline {
             arrived,
             timeout: self.timeout,
@@ -90,14 +91,15 @@ impl RequestParameters {
     }
 }
 
-/// Words about time in HTTP headers or gRPC metadata.
+/// Words about time, and the trace that a call belongs to, in HTTP headers or gRPC metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DeadlineHeaders {
+pub(crate) struct CallHeaders {
     pub(crate) grpc: Option<Nanos>,
     pub(crate) slo: Option<Nanos>,
+    pub(crate) trace: Option<TraceContext>,
 }
 
-impl DeadlineHeaders {
+impl CallHeaders {
     pub(crate) fn parse(headers: &axum::http::HeaderMap) -> Result<Self, InferError> {
         let text = |name: &str| -> Result<Option<&str>, InferError> {
             let text = headers.get(name).map(axum::http::HeaderValue::to_str).transpose();
@@ -106,6 +108,8 @@ impl DeadlineHeaders {
         Ok(Self {
             grpc: text("grpc-timeout")?.map(parse_grpc_timeout).transpose()?,
             slo: text(SLO_HEADER)?.map(parse_slo_ms).transpose()?,
+            // One that is none is passed over: no request is refused for its trace.
+            trace: headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok()),
         })
     }
 }
@@ -306,7 +310,8 @@ mod tests {
     fn the_shortest_word_counts() {
         let parameters = [("timeout", Parameter::Int(30_000)), ("symphony_exceed_slo", Parameter::Bool(true))];
         let parsed = RequestParameters::parse(parameters.into_iter()).unwrap();
-        let headers = DeadlineHeaders { grpc: Some(Nanos::from_millis(20)), slo: Some(Nanos::from_millis(25)) };
+        let headers =
+            CallHeaders { grpc: Some(Nanos::from_millis(20)), slo: Some(Nanos::from_millis(25)), trace: None };
         let deadline = parsed.deadline(Instant::now(), headers);
         assert_eq!(deadline.shortest(), Some(Nanos::from_millis(20)));
         assert!(deadline.exceed_slo);

@@ -14,10 +14,11 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use symphony_config::ImagesConfig;
 use symphony_images::{ImageLimits, Pipeline};
 use symphony_telemetry::Registry;
+use symphony_telemetry::buckets::STEP_SECONDS;
 use symphony_types::FailReason;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
@@ -110,8 +111,7 @@ pub(crate) enum Progress {
 
 impl Decoders {
     pub(crate) fn new(config: &ImagesConfig, limits: ImageLimits, registry: &Registry) -> Self {
-        // 0.1 ms to 1.6 s, in steps of a factor of 2.
-        let histogram = || Histogram::new(exponential_buckets(0.0001, 2.0, 15));
+        let histogram = || Histogram::new(STEP_SECONDS);
         let counts = Counts {
             outcomes: registry.register(&names::PICTURES, Family::default()),
             decode: registry.register(&names::PICTURE_DECODE, histogram()),

@@ -2,15 +2,16 @@
 //! [`InFlightLimit`](crate::oip::InFlightLimit).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use symphony_types::{FailReason, Nanos, SLO_MAX};
 
-use super::cluster_selection::Target;
+use super::cluster_selection::{Target, unready};
 use super::pending_input::Input;
 use crate::frontend::Inner;
-use crate::oip::{InferError, InferRequest, ModelInfo, ModelState, Pictures, Receipt, RequestedDeadline};
+use crate::oip::{Caller, InferError, InferRequest, ModelInfo, Pictures, Receipt, RefusedCall, RequestedDeadline};
+use crate::records::{RequestRecord, RequestSpan};
 
 /// No deadline is further away than this.
 const DEADLINE_MAX: Nanos = SLO_MAX;
@@ -33,19 +34,28 @@ pub(super) struct AcceptedRequest {
     pub(super) arrived: Instant,
     pub(super) deadline: Instant,
     pub(super) receipt: Receipt,
+    pub(super) caller: Caller,
+    /// When it had been taken in.
+    pub(super) admitted: Instant,
+    /// Its span, if it is traced.
+    pub(super) span: Option<RequestSpan>,
 }
 
 impl Inner {
     /// Takes a request in and begins to decode its pictures, or says why it is refused, which is counted.
     pub(super) fn admit(&self, request: InferRequest) -> Result<Admission, InferError> {
-        let InferRequest { model, items, payload, pictures, deadline: requested, receipt } = request;
-        let name = &model.loaded_as;
+        let InferRequest { model, items, payload, pictures, deadline: requested, receipt, caller } = request;
+        let (name, arrived) = (&model.loaded_as, requested.arrived);
+        let refused = |error: InferError| {
+            self.refused_call(&RefusedCall { model: Some(&model), caller: &caller, arrived, error: &error });
+            error
+        };
         if self.is_draining() {
-            return Err(self.refused(name, InferError::Failed(FailReason::Draining)));
+            return Err(refused(InferError::Failed(FailReason::Draining)));
         }
         let target = self
             .select_cluster(name, Some(&model), &[])
-            .ok_or_else(|| InferError::UnknownModel(format!("model `{name}` is not loaded any more")))?;
+            .ok_or_else(|| refused(InferError::UnknownModel(format!("model `{name}` is not loaded any more"))))?;
         let admitted = time_allowed(&requested, items, &target)
             .and_then(|allowed| Ok((allowed, self.begin_input(&model, payload, pictures)?)));
         // Demand is what more GPUs could serve: those planned for anything else would be given to requests that are
@@ -53,16 +63,45 @@ impl Inner {
         if !matches!(admitted, Err(InferError::InvalidRequest(_) | InferError::TooLittleTime { .. })) {
             self.rates.arrived(name);
         }
-        let (allowed, input) = admitted.map_err(|error| self.refused(name, error))?;
-        let arrived = requested.arrived;
+        let (allowed, input) = admitted.map_err(refused)?;
         let deadline = arrived + Duration::from(allowed);
-        Ok(Admission { request: AcceptedRequest { model, items, arrived, deadline, receipt }, target, input })
+        let span = self.records.span(caller.trace);
+        if let Some(span) = &span {
+            receipt.traced(span.context);
+        }
+        let admitted = Instant::now();
+        let request = AcceptedRequest { model, items, arrived, deadline, receipt, caller, admitted, span };
+        Ok(Admission { request, target, input })
     }
 
-    /// Counts a refusal.
-    fn refused(&self, model: &str, error: InferError) -> InferError {
-        self.statistics.refused(model, error.face().reason);
-        error
+    /// Counts a refusal, and writes it down if that is asked for.
+    pub(crate) fn refused_call(&self, call: &RefusedCall<'_>) {
+        let RefusedCall { model, caller, arrived, error } = *call;
+        let (model, reason) = (model.map_or("", |model| model.loaded_as.as_str()), error.face().reason);
+        match model {
+            "" => self.statistics.refused_unread(reason),
+            model => self.statistics.refused(model, reason),
+        }
+        if self.records.are_on() {
+            let ended = Instant::now();
+            self.records.ended(&RequestRecord {
+                request: None,
+                caller,
+                model,
+                items: 0,
+                outcome: "refused",
+                reason,
+                arrived,
+                admitted: ended,
+                ended,
+                ended_at: SystemTime::now(),
+                cluster: String::new(),
+                subcluster: String::new(),
+                ran: None,
+                backend: String::new(),
+                span: self.records.span(caller.trace),
+            });
+        }
     }
 
     fn begin_input(&self, model: &ModelInfo, payload: Bytes, pictures: Option<Pictures>) -> Result<Input, InferError> {
@@ -76,19 +115,8 @@ impl Inner {
 /// The time that a request has in a cluster, if the cluster takes it.
 fn time_allowed(requested: &RequestedDeadline, items: u32, target: &Target) -> Result<Nanos, InferError> {
     let Target { cluster, route, .. } = target;
-    // Nothing new where the frontend shall become empty, else it never does.
-    if cluster.is_cordoned() {
-        return Err(InferError::Failed(FailReason::Draining));
-    }
-    match route.info.state {
-        ModelState::Ready => {}
-        ModelState::NoGpu(why) => return Err(InferError::NoGpu(why)),
-        _ => return Err(InferError::Failed(FailReason::ModelNotReady)),
-    }
-    // A request that waits has its chance until its deadline; no new one shall wait for a leader that has stopped or is
-    // gone.
-    if cluster.is_suspended(route.subcluster) {
-        return Err(InferError::Failed(FailReason::ControlPlaneLost));
+    if let Some(error) = unready(cluster, route) {
+        return Err(error);
     }
     let allowed = time_asked(requested, route.info.slo)?;
     if let Some(alone) = route.alone(items).filter(|alone| allowed.get() < alone.get() / PROFILE_OFF_MAX) {

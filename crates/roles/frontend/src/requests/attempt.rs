@@ -84,6 +84,7 @@ impl<'a> Attempt<'a> {
             waiter,
         });
         request.receipt.accepted(id);
+        guard.subcluster = Some(target.route.subcluster);
         guard.here = Some((Arc::clone(&target.cluster), sequence));
         Self { inner, request, target, tried, sequence, held, ending }
     }

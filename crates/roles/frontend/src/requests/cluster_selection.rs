@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use symphony_types::FailReason;
+
+use crate::accounts::metrics::ModelStanding;
 use crate::clusters::cluster::Cluster;
 use crate::clusters::cluster_order::in_order;
-use crate::clusters::routing::{Route, versions_of};
+use crate::clusters::routing::{Route, Routes, versions_of};
 use crate::frontend::Inner;
-use crate::oip::{ModelInfo, ModelState};
+use crate::oip::{InferError, ModelInfo, ModelState};
 
 /// Where a request goes.
 #[derive(Clone, Debug)]
@@ -22,8 +25,7 @@ pub(super) struct Target {
 impl Target {
     /// Whether the cluster takes requests for the model now.
     pub(super) fn takes_requests(&self) -> bool {
-        let stopped = self.cluster.is_suspended(self.route.subcluster);
-        self.route.info.state == ModelState::Ready && !stopped && !self.cluster.is_cordoned()
+        unready(&self.cluster, &self.route).is_none()
     }
 }
 
@@ -60,9 +62,26 @@ impl Inner {
 
     /// The same of all models, in the order of those names.
     pub(crate) fn infos(&self) -> Vec<Arc<ModelInfo>> {
-        let all = self.clusters().flat_map(|(_, cluster)| cluster.routes().keys().cloned().collect::<Vec<_>>());
-        let names: BTreeSet<_> = all.collect();
+        let names: BTreeSet<_> = self.clusters().flat_map(|(_, cluster)| names_of(&cluster.routes())).collect();
         names.iter().filter_map(|loaded_as| self.info(loaded_as)).collect()
+    }
+
+    /// How things stand with each model, in the same order.
+    pub(crate) fn standings(&self) -> Vec<ModelStanding> {
+        let draining = self.is_draining();
+        let standing = |target: Target| {
+            let Target { cluster, route, .. } = target;
+            let view = Arc::clone(&cluster.view.borrow());
+            let subcluster = view.subclusters.get(&route.subcluster).map(|subcluster| subcluster.name.clone());
+            let unready = match draining {
+                true => Some(InferError::Failed(FailReason::Draining).face().reason),
+                false => unready(&cluster, &route).map(|error| error.face().reason),
+            };
+            let subcluster = subcluster.unwrap_or_else(|| route.subcluster.to_string());
+            ModelStanding { info: route.info, subcluster, unready }
+        };
+        let names: BTreeSet<_> = self.clusters().flat_map(|(_, cluster)| names_of(&cluster.routes())).collect();
+        names.iter().filter_map(|name| self.select_cluster(name, None, &[])).map(standing).collect()
     }
 
     /// The names that versions of a model have in the clusters, each once.
@@ -70,4 +89,24 @@ impl Inner {
         let routes = self.clusters().map(|(_, cluster)| cluster.routes());
         routes.flat_map(|routes| versions_of(&routes, name)).collect()
     }
+}
+
+fn names_of(routes: &Routes) -> Vec<String> {
+    routes.keys().cloned().collect()
+}
+
+/// Why a cluster takes no requests for a model now, or none.
+pub(super) fn unready(cluster: &Arc<Cluster>, route: &Route) -> Option<InferError> {
+    // Nothing new where the frontend shall become empty, else it never does.
+    if cluster.is_cordoned() {
+        return Some(InferError::Failed(FailReason::Draining));
+    }
+    match route.info.state {
+        ModelState::Ready => {}
+        ModelState::NoGpu(why) => return Some(InferError::NoGpu(why)),
+        _ => return Some(InferError::Failed(FailReason::ModelNotReady)),
+    }
+    // A request that waits has its chance until its deadline; no new one shall wait for a leader that has stopped or is
+    // gone.
+    cluster.is_suspended(route.subcluster).then_some(InferError::Failed(FailReason::ControlPlaneLost))
 }

@@ -1,8 +1,10 @@
 //! Gives an accepted request its one outcome, also if its caller goes away.
 
 use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use symphony_protocol::dispatch::EndReason;
+use symphony_protocol::view::View;
 use symphony_types::{FailReason, Nanos, Outcome, SubclusterId};
 
 use super::admission::AcceptedRequest;
@@ -12,6 +14,7 @@ use crate::accounts::statistics::Observed;
 use crate::clusters::cluster::Cluster;
 use crate::frontend::Inner;
 use crate::oip::{InferAnswer, InferError, Timeliness};
+use crate::records::{Ran, RequestRecord};
 
 /// An accepted request: gets its outcome from [`RequestGuard::end`], or is cancelled when this is dropped.
 pub(super) struct RequestGuard<'a> {
@@ -19,6 +22,8 @@ pub(super) struct RequestGuard<'a> {
     pub(super) request: &'a AcceptedRequest,
     /// Which cluster has it, under which number.
     pub(super) here: Option<(Arc<Cluster>, u64)>,
+    /// The sub-cluster that had it last.
+    pub(super) subcluster: Option<SubclusterId>,
     ended: bool,
 }
 
@@ -26,7 +31,7 @@ impl<'a> RequestGuard<'a> {
     /// Counts the request as accepted.
     pub(super) fn accept(inner: &'a Arc<Inner>, request: &'a AcceptedRequest) -> Self {
         inner.ledger.accept();
-        Self { inner, request, here: None, ended: false }
+        Self { inner, request, here: None, subcluster: None, ended: false }
     }
 
     /// Counts the outcome that follows from how the last attempt ended, and makes the answer.
@@ -35,13 +40,17 @@ impl<'a> RequestGuard<'a> {
         // Whatever ended it, nothing else may end it from now on.
         let was_with = self.withdraw();
         let (outcome, ran, result) = match end {
-            AttemptEnd::Ended(Ending::Answer { payload, batch, execution_ns, at }) => {
+            AttemptEnd::Ended(Ending::Answer { payload, batch, execution_ns, at, run, backend }) => {
                 let execution = Nanos::new(execution_ns);
                 let (outcome, timeliness) = match at <= self.request.deadline {
                     true => (Outcome::InTime, Timeliness::InTime),
                     false => (Outcome::Late, Timeliness::Late),
                 };
-                (outcome, Some((batch, execution)), Ok(InferAnswer { payload, batch, execution, timeliness }))
+                (
+                    outcome,
+                    Some(Ran { batch, execution, run, backend, at }),
+                    Ok(InferAnswer { payload, batch, execution, timeliness }),
+                )
             }
             AttemptEnd::Ended(Ending::Ended(EndReason::Dropped(reason))) => {
                 (Outcome::Dropped(reason), None, Err(InferError::Dropped(reason)))
@@ -66,15 +75,53 @@ impl<'a> RequestGuard<'a> {
         Some((cluster, cluster.withdraw(*sequence)?))
     }
 
-    fn settle(&self, outcome: Outcome, ran: Option<(u32, Nanos)>) {
+    fn settle(&self, outcome: Outcome, ran: Option<Ran>) {
         let AcceptedRequest { model, items, arrived, .. } = self.request;
         self.inner.ledger.end(outcome);
-        let observed = Observed { outcome, items: *items, elapsed: arrived.elapsed(), ran };
-        self.inner.statistics.observe(&model.loaded_as, observed);
+        let (ended, run) = (Instant::now(), ran.map(|ran| (ran.batch, ran.execution)));
+        let elapsed = ended.saturating_duration_since(*arrived);
+        self.inner.statistics.observe(&model.loaded_as, Observed { outcome, items: *items, elapsed, ran: run });
+        if self.inner.records.are_on() {
+            self.record(outcome, ended, ran);
+        }
+    }
+
+    #[cold]
+    fn record(&self, outcome: Outcome, ended: Instant, ran: Option<Ran>) {
+        let request = self.request;
+        let reason = match outcome {
+            Outcome::Dropped(reason) => reason.label(),
+            Outcome::Failed(reason) => reason.label(),
+            Outcome::InTime | Outcome::Late | Outcome::Cancelled => "",
+        };
+        let view = self.here.as_ref().map(|(cluster, _)| Arc::clone(&cluster.view.borrow()));
+        let named = |view: &View| {
+            let subcluster = self.subcluster.and_then(|id| Some(view.subclusters.get(&id)?.name.clone()));
+            let backend = ran.and_then(|ran| Some(view.backends.get(&ran.backend?)?.name.clone()));
+            (view.cluster.clone(), subcluster.unwrap_or_default(), backend.unwrap_or_default())
+        };
+        let (cluster, subcluster, backend) = view.as_deref().map(named).unwrap_or_default();
+        self.inner.records.ended(&RequestRecord {
+            request: request.receipt.id(),
+            caller: &request.caller,
+            model: &request.model.loaded_as,
+            items: request.items,
+            outcome: outcome.label(),
+            reason,
+            arrived: request.arrived,
+            admitted: request.admitted,
+            ended,
+            ended_at: SystemTime::now(),
+            cluster,
+            subcluster,
+            ran,
+            backend,
+            span: request.span,
+        });
     }
 }
 
-type Ended = (Outcome, Option<(u32, Nanos)>, Result<InferAnswer, InferError>);
+type Ended = (Outcome, Option<Ran>, Result<InferAnswer, InferError>);
 
 fn failed(reason: FailReason) -> Ended {
     (Outcome::Failed(reason), None, Err(InferError::Failed(reason)))

@@ -6,9 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
+use symphony_protocol::data::BatchRun;
 use symphony_protocol::dispatch::EndReason;
 use symphony_transport::{PlacedInput, SharedInputs};
-use symphony_types::{FailReason, Invariant, ModelId, SubclusterId, Token};
+use symphony_types::{BackendId, FailReason, Invariant, ModelId, SubclusterId, Token};
 use tokio::sync::oneshot;
 
 /// Parts of the table that are locked apart: enough that a few worker threads rarely meet.
@@ -24,6 +25,10 @@ pub(crate) enum Ending {
         execution_ns: u64,
         /// When it arrived; decides whether it is late.
         at: Instant,
+        /// Which batch that was, and when.
+        run: BatchRun,
+        /// Where it ran.
+        backend: Option<BackendId>,
     },
     /// The scheduler or a backend ended it.
     Ended(EndReason),

@@ -18,10 +18,11 @@ use crate::frontend::{ClusterSlot, Inner};
 use crate::oip::InFlightLimit;
 use crate::oip::limits::image_limits;
 use crate::oip::{
-    InferAnswer, InferError, InferRequest, ModelState, Pictures, Receipt, RepositoryError, RequestedDeadline,
+    Caller, InferAnswer, InferError, InferRequest, ModelState, Pictures, Receipt, RepositoryError, RequestedDeadline,
 };
 use crate::pictures::decoders::Decoders;
 use crate::pictures::test_pictures::{SLO, cut_off, model, picture, pictures};
+use crate::records::Records;
 use crate::repository::repository_desk::CallEnded;
 use crate::repository::repository_desk::RepositoryDesk;
 use crate::requests::request_table::Ending;
@@ -92,6 +93,7 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         in_flight_limit: InFlightLimit::new(8),
         ledger: Arc::clone(&identity.ledger),
         statistics: Statistics::new(&Registry::new("frontend")),
+        records: Records::default(),
         decoders: Decoders::new(&images, image_limits(&images), &Registry::new("frontend")),
         slots: ["a", "b", "c"].into_iter().zip(views).map(slot).collect(),
         plan: Some(plan),
@@ -114,7 +116,15 @@ async fn ask_as(frontend: &Arc<Inner>, receipt: Receipt) -> InferError {
 /// A request for `m`, whose input is pictures of one grey pixel each.
 fn request(receipt: Receipt, pictures: Option<Pictures>) -> InferRequest {
     let deadline = RequestedDeadline::unstated(Instant::now());
-    InferRequest { model: Arc::new(model(1, 0, 0)), items: 1, payload: Bytes::new(), pictures, deadline, receipt }
+    InferRequest {
+        model: Arc::new(model(1, 0, 0)),
+        items: 1,
+        payload: Bytes::new(),
+        pictures,
+        deadline,
+        receipt,
+        caller: Caller::default(),
+    }
 }
 
 /// A request with a picture that may take a minute.
@@ -182,7 +192,14 @@ fn asks(frontend: &Arc<Inner>, request: InferRequest) -> tokio::task::JoinHandle
 }
 
 fn answer() -> Ending {
-    Ending::Answer { payload: Bytes::new(), batch: 1, execution_ns: 1, at: Instant::now() }
+    Ending::Answer {
+        payload: Bytes::new(),
+        batch: 1,
+        execution_ns: 1,
+        at: Instant::now(),
+        run: Default::default(),
+        backend: None,
+    }
 }
 
 #[tokio::test]

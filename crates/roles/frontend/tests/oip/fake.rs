@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use symphony_frontend::oip::{
     Credential, GrpcServer, InFlightLimit, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest,
-    InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, RepositoryError, ServerInfo, Span,
-    Timeliness, rest_router, serve_grpc, serve_rest,
+    InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, RefusedCall, RepositoryError,
+    ServerInfo, Span, Timeliness, rest_router, serve_grpc, serve_rest,
 };
 use symphony_types::{
     BootId, Colour, DataType, DropReason, FailReason, Filter, Finite, Fit, FrontendId, ImageInput, Layout, Nanos,
@@ -94,6 +94,8 @@ pub(crate) struct FakeService {
     in_flight: InFlightLimit,
     models: Vec<Arc<ModelInfo>>,
     seen: Mutex<Vec<InferRequest>>,
+    /// Calls that were refused before they were given to it: the model, if it was known, and the reason.
+    pub(crate) refused: Mutex<Vec<(String, &'static str)>>,
     /// Requests that the model `stuck` holds.
     stuck: watch::Sender<usize>,
 }
@@ -115,7 +117,14 @@ impl FakeService {
         models.push(pictures());
         models.sort_by(|left, right| left.name.cmp(&right.name));
         let (stuck, _) = watch::channel(0);
-        Self { ready: AtomicBool::new(true), in_flight, models, seen: Mutex::new(Vec::new()), stuck }
+        Self {
+            ready: AtomicBool::new(true),
+            in_flight,
+            models,
+            seen: Mutex::new(Vec::new()),
+            refused: Mutex::default(),
+            stuck,
+        }
     }
 
     /// From now on the server is alive but does not want requests.
@@ -211,6 +220,11 @@ impl InferenceService for FakeService {
         self.in_flight.admit()
     }
 
+    fn refused(&self, call: &RefusedCall<'_>) {
+        let model = call.model.map(|model| model.name.clone()).unwrap_or_default();
+        self.refused.lock().unwrap().push((model, call.error.face().reason));
+    }
+
     async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {
         let sequence = {
             let mut seen = self.seen.lock().unwrap();
@@ -221,6 +235,9 @@ impl InferenceService for FakeService {
         if name != "loading" {
             let (frontend, boot) = (FrontendId::new(3), BootId::new(0xab));
             request.receipt.accepted(RequestId { frontend, boot, sequence });
+        }
+        if let Some(trace) = request.caller.trace {
+            request.receipt.traced(trace);
         }
         if let Some((_, error)) = refusals().into_iter().find(|(refuses, _)| refuses == name) {
             return Err(error);

@@ -349,3 +349,21 @@ async fn a_call_that_is_not_served_is_named() {
         assert_eq!(status.message(), format!("`{path}` is not served here"));
     }
 }
+
+#[tokio::test]
+async fn what_a_client_calls_its_request_reaches_the_service_and_a_refused_call_is_noticed() {
+    let running = Running::start().await;
+    let mut client = connect(&running).await;
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let mut traced = Request::new(raw("double"));
+    traced.metadata_mut().insert("traceparent", parent.parse().unwrap());
+    let answer = client.model_infer(traced).await.unwrap();
+    let caller = running.service.last().caller;
+    assert_eq!((caller.id.as_str(), caller.trace.unwrap().to_string().as_str()), ("forty-two", parent));
+    assert_eq!(answer.metadata().get("traceparent").unwrap(), parent, "the service traces it");
+
+    client.model_infer(raw("nobody")).await.unwrap_err();
+    client.model_infer(ModelInferRequest { inputs: vec![], ..raw("double") }).await.unwrap_err();
+    let refused = std::mem::take(&mut *running.service.refused.lock().unwrap());
+    assert_eq!(refused, [(String::new(), "unknown_model"), ("double".to_owned(), "invalid_request")]);
+}

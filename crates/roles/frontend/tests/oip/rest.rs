@@ -422,3 +422,28 @@ async fn errors_name_their_request_if_it_was_accepted() {
     assert_eq!(name_of("loading").await, (503, None), "it was not accepted");
     assert_eq!(name_of("nobody").await, (404, None));
 }
+
+#[tokio::test]
+async fn what_a_client_calls_its_request_reaches_the_service_and_a_refused_call_is_noticed() {
+    let running = Running::start().await;
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let mut body = two_items();
+    body["id"] = json!("forty-two");
+    let url = running.url("/v2/models/double/infer");
+    let traced = |parent: &str| Client::new().post(&url).header("traceparent", parent).json(&body).send();
+    let answer = traced(parent).await.unwrap();
+    let caller = running.service.last().caller;
+    assert_eq!((caller.id.as_str(), caller.trace.unwrap().to_string().as_str()), ("forty-two", parent));
+    assert_eq!(answer.headers()["traceparent"], parent, "the service traces it");
+    assert_eq!(traced("rubbish").await.unwrap().status().as_u16(), 200);
+    assert_eq!(running.service.last().caller.trace, None, "no request is refused for its trace");
+
+    let refused = || std::mem::take(&mut *running.service.refused.lock().unwrap());
+    assert_eq!(refused(), []);
+    post(&running, "/v2/models/nobody/infer", &two_items()).await;
+    post(&running, "/v2/models/double/infer", &json!({ "inputs": [] })).await;
+    let encoded = Client::new().post(&url).header("content-encoding", "gzip").body("x").send().await.unwrap();
+    assert_eq!(encoded.status().as_u16(), 501);
+    let known = |model: &str, reason| (model.to_owned(), reason);
+    assert_eq!(refused(), [known("", "unknown_model"), known("double", "invalid_request"), known("", "unsupported")]);
+}

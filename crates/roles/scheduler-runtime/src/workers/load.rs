@@ -4,16 +4,62 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use symphony_types::{GpuId, ModelId};
+use symphony_telemetry::buckets::{BATCH_ITEMS, SHARES};
+use symphony_telemetry::{ValueCounts, ValueHistogram};
+use symphony_types::{GpuId, ModelId, Time};
 
 /// Counts of a model; written by its worker only.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ModelCounts {
     pub(crate) arrived_items: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) executed: AtomicU64,
     /// A gauge: how many requests wait now.
     pub(crate) queued: AtomicU64,
+    /// Items of its batches.
+    pub(crate) batch_items: ValueHistogram,
+    /// How much of its window each had used when it started, in thousandths.
+    pub(crate) window_used: ValueHistogram,
+}
+
+impl Default for ModelCounts {
+    fn default() -> Self {
+        Self {
+            arrived_items: AtomicU64::default(),
+            dropped: AtomicU64::default(),
+            executed: AtomicU64::default(),
+            queued: AtomicU64::default(),
+            batch_items: ValueHistogram::new(&BATCH_ITEMS),
+            window_used: ValueHistogram::new(&SHARES),
+        }
+    }
+}
+
+/// How much of the window from `frontrun` to `latest` is used at `start`, in thousandths: 0 before it or at its begin,
+/// 1000 at its end. Of a window without length all or nothing is used.
+pub(crate) fn window_used(start: Time, frontrun: Time, latest: Time) -> u64 {
+    let (used, length) = (start.since(frontrun).get(), latest.since(frontrun).get());
+    match length {
+        0 => {
+            if start >= latest && start > frontrun {
+                1000
+            } else {
+                0
+            }
+        }
+        length => (u128::from(used.min(length)) * 1000 / u128::from(length)) as u64,
+    }
+}
+
+/// The distributions of a model's batches since this lead began to serve it.
+#[derive(Clone, Debug)]
+pub struct ModelBatches {
+    /// Requests that wait for a batch now.
+    pub queued: u64,
+    /// Items of its batches.
+    pub batch_items: ValueCounts,
+    /// How much of its window each had used when it started, in thousandths.
+    pub window_used: ValueCounts,
 }
 
 /// Counts of a GPU; written by its link only.
@@ -76,6 +122,16 @@ impl Loads {
         models.iter().map(|(&id, counts)| (id, read(counts))).collect()
     }
 
+    pub(crate) fn batches(&self) -> Vec<(ModelId, ModelBatches)> {
+        let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
+        let read = |counts: &ModelCounts| ModelBatches {
+            queued: counts.queued.load(Ordering::Relaxed),
+            batch_items: counts.batch_items.read(),
+            window_used: counts.window_used.read(),
+        };
+        models.iter().map(|(&id, counts)| (id, read(counts))).collect()
+    }
+
     pub(crate) fn gpus(&self) -> BTreeMap<GpuId, GpuLoad> {
         let gpus = self.gpus.read().unwrap_or_else(PoisonError::into_inner);
         let read = |counts: &GpuCounts| GpuLoad {
@@ -83,5 +139,22 @@ impl Loads {
             plans: counts.plans.load(Ordering::Relaxed),
         };
         gpus.iter().map(|(&id, counts)| (id, read(counts))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_used_from_its_begin_to_its_end() {
+        let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
+        let used = [(5, 0), (10, 0), (15, 250), (30, 1000), (40, 1000)];
+        for (start, expected) in used {
+            assert_eq!(window_used(at(start), at(10), at(30)), expected, "{start}");
+        }
+        // Too late for a window of any length, or due at once.
+        assert_eq!((window_used(at(9), at(10), at(10)), window_used(at(10), at(10), at(10))), (0, 0));
+        assert_eq!((window_used(at(11), at(10), at(10)), window_used(at(9), at(10), at(8))), (1000, 0));
     }
 }

@@ -16,8 +16,8 @@ use tonic::{Code, Status};
 
 use super::status;
 use crate::oip::limits::BODY_READ_MAX;
-use crate::oip::parameters::DeadlineHeaders;
-use crate::oip::{InFlightPermit, InferError, InferenceService, Receipt};
+use crate::oip::parameters::CallHeaders;
+use crate::oip::{Caller, InFlightPermit, InferError, InferenceService, Receipt, RefusedCall};
 
 const INFER_PATH: &str = "/inference.GRPCInferenceService/ModelInfer";
 const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
@@ -26,7 +26,7 @@ const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) at: Instant,
-    pub(crate) headers: DeadlineHeaders,
+    pub(crate) headers: CallHeaders,
     /// Of the one request of a call; each request of a stream has its own.
     pub(crate) receipt: Receipt,
     message: Arc<AtomicBool>,
@@ -86,11 +86,14 @@ where
             return Box::pin(async move { Ok(name_too_large(answer.await?, bytes_max)) });
         }
         let at = Instant::now();
-        let admitted = DeadlineHeaders::parse(request.headers())
-            .and_then(|headers| Ok((headers, Arc::new(self.service.admit()?))));
+        let admitted =
+            CallHeaders::parse(request.headers()).and_then(|headers| Ok((headers, Arc::new(self.service.admit()?))));
         let (headers, permit) = match admitted {
             Ok(admitted) => admitted,
-            Err(refused) => return Box::pin(std::future::ready(Ok(status::of_infer(&refused).into_http()))),
+            Err(refused) => {
+                notice(&*self.service, at, &refused);
+                return Box::pin(std::future::ready(Ok(status::of_infer(&refused).into_http())));
+            }
         };
         // The deadline of a stream is kept by its client, which resets it. One beyond what the clock can say is none.
         let deadline = headers.grpc.filter(|_| request.uri().path() == INFER_PATH);
@@ -99,12 +102,16 @@ where
         let receipt = Receipt::default();
         let arrival = Arrival { at, headers, receipt: receipt.clone(), message: Arc::clone(&message), _permit: permit };
         request.extensions_mut().insert(arrival);
+        let service = Arc::clone(&self.service);
         let mut answer = self.inner.call(request);
         let call = async move {
             match tokio::time::timeout(BODY_READ_MAX, &mut answer).await {
                 Ok(answer) => answer,
                 Err(_) if message.load(Ordering::Relaxed) => answer.await,
-                Err(_) => Ok(status::of_infer(&InferError::BodyTimeout).into_http()),
+                Err(_) => {
+                    notice(&*service, at, &InferError::BodyTimeout);
+                    Ok(status::of_infer(&InferError::BodyTimeout).into_http())
+                }
             }
         };
         Box::pin(async move {
@@ -117,6 +124,11 @@ where
             Ok(name_too_large(answer?, bytes_max))
         })
     }
+}
+
+/// Tells the service of a call that was refused before its message had been read.
+fn notice<S: InferenceService>(service: &S, arrived: Instant, error: &InferError) {
+    service.refused(&RefusedCall { model: None, caller: &Caller::default(), arrived, error });
 }
 
 // The codec refuses a large message with OUT_OF_RANGE before anything of ours runs, and nothing of ours uses that code.

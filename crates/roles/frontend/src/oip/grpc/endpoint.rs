@@ -19,8 +19,8 @@ use super::admitted::Arrival;
 use super::{infer_messages, messages, status};
 use crate::oip::call::{self, find_model};
 use crate::oip::limits::STREAM_PIPELINE_MAX;
-use crate::oip::parameters::DeadlineHeaders;
-use crate::oip::{Credential, InferError, InferenceService, Limits, Receipt};
+use crate::oip::parameters::CallHeaders;
+use crate::oip::{Caller, Credential, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall};
 
 /// Answers the methods out of an [`InferenceService`].
 #[derive(Debug)]
@@ -36,11 +36,11 @@ impl<S> Endpoint<S> {
 }
 
 /// When a call arrived and what its headers say about time. Its message has been read by now.
-fn arrival(extensions: &Extensions) -> (Instant, DeadlineHeaders, Receipt) {
+fn arrival(extensions: &Extensions) -> (Instant, CallHeaders, Receipt) {
     let arrival = extensions.get::<Arrival>();
     arrival.inspect(|arrival| arrival.message_read());
     let known = |arrival: &Arrival| (arrival.at, arrival.headers, arrival.receipt.clone());
-    arrival.map_or_else(|| (Instant::now(), DeadlineHeaders::default(), Receipt::default()), known)
+    arrival.map_or_else(|| (Instant::now(), CallHeaders::default(), Receipt::default()), known)
 }
 
 /// One call from its message to its answer.
@@ -48,12 +48,19 @@ async fn answer<S: InferenceService>(
     service: &S,
     limits: Limits,
     arrived: Instant,
-    headers: DeadlineHeaders,
+    headers: CallHeaders,
     message: ModelInferRequest,
     receipt: &Receipt,
 ) -> Result<ModelInferResponse, InferError> {
-    let model = find_model(service, &message.model_name, &message.model_version)?;
-    let call = infer_messages::check_grpc_infer(&model, &message, &limits)?;
+    let refused = |model: Option<&ModelInfo>, error: InferError| {
+        let caller = Caller { id: message.id.clone(), trace: headers.trace };
+        service.refused(&RefusedCall { model, caller: &caller, arrived, error: &error });
+        error
+    };
+    let model = find_model(service, &message.model_name, &message.model_version);
+    let model = model.map_err(|error| refused(None, error))?;
+    let call = infer_messages::check_grpc_infer(&model, &message, &limits);
+    let call = call.map_err(|error| refused(Some(&model), error))?;
     drop(message);
     let answered = call::run(service, &model, &call, arrived, headers, receipt).await?;
     Ok(infer_messages::respond(&model, call.id, answered))
@@ -111,7 +118,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<Self::ModelStreamInferStream>, Status> {
         let (_, extensions, stream) = request.into_parts();
         // The gRPC deadline of a stream is the stream's, not that of each request in it.
-        let headers = DeadlineHeaders { grpc: None, ..arrival(&extensions).1 };
+        let headers = CallHeaders { grpc: None, ..arrival(&extensions).1 };
         let (service, limits) = (Arc::clone(&self.service), self.limits);
         let answers = stream
             .map(move |message| {
@@ -120,10 +127,15 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                     let message = message?;
                     let id = message.id.clone();
                     let receipt = Receipt::default();
+                    let arrived = Instant::now();
                     let answer = match service.admit() {
                         // In flight until it is answered.
-                        Ok(_permit) => answer(&*service, limits, Instant::now(), headers, message, &receipt).await,
-                        Err(refused) => Err(refused),
+                        Ok(_permit) => answer(&*service, limits, arrived, headers, message, &receipt).await,
+                        Err(error) => {
+                            let caller = Caller { id: message.id, trace: headers.trace };
+                            service.refused(&RefusedCall { model: None, caller: &caller, arrived, error: &error });
+                            Err(error)
+                        }
                     };
                     // An error ends its request, not the stream; its id says which one.
                     Ok(answer.map_or_else(

@@ -1,5 +1,6 @@
 //! Errors as gRPC sees them: a code, a message, and trailers for machines.
 
+use symphony_telemetry::TRACEPARENT;
 use tonic::Status;
 use tonic::metadata::{MetadataMap, MetadataValue};
 
@@ -25,10 +26,13 @@ pub(crate) fn of_named(error: &InferError, receipt: &Receipt) -> Status {
     status
 }
 
-/// Says what `symphony explain` knows a request as, if it was accepted.
+/// Says what `symphony explain` knows a request as, if it was accepted, and its trace, if it is traced.
 pub(crate) fn name(metadata: &mut MetadataMap, receipt: &Receipt) {
     if let Some(value) = receipt.id().and_then(|id| id.to_string().parse().ok()) {
         metadata.insert(REQUEST_ID_HEADER, value);
+    }
+    if let Some(value) = receipt.trace().and_then(|trace| trace.to_string().parse().ok()) {
+        metadata.insert(TRACEPARENT, value);
     }
 }
 

@@ -16,8 +16,10 @@ use super::{Shared, reply};
 use crate::oip::call::{self, find_model};
 use crate::oip::inputs::invalid;
 use crate::oip::limits::BODY_READ_MAX;
-use crate::oip::parameters::DeadlineHeaders;
-use crate::oip::{InFlightPermit, InferError, InferenceService, Receipt};
+use crate::oip::parameters::CallHeaders;
+use crate::oip::{
+    Caller, CheckedCall, InFlightPermit, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall,
+};
 
 /// A body with more JSON than this is checked on a thread for such work: at some 100 MB/s it takes longer than 1 ms,
 /// and the threads that serve connections must not stand still for so long.
@@ -46,15 +48,18 @@ pub(crate) async fn infer<S: InferenceService>(
     path: ModelPath,
     request: Request,
 ) -> Response {
-    let receipt = Receipt::default();
-    match take(&shared, request).await {
+    let (receipt, arrived) = (Receipt::default(), Instant::now());
+    match take(&shared, arrived, request).await {
         Ok(taken) => {
             let answered = answer(&shared, &path, taken, &receipt).await;
             reply::named(answered.unwrap_or_else(|refused| reply::of_infer(&refused)), &receipt)
         }
         // What is left of the body ends the connection; that must be said, or a client that keeps its connections
         // sends the next request into nothing.
-        Err(refused) => reply::closing(reply::of_infer(&refused)),
+        Err(error) => {
+            shared.service.refused(&RefusedCall { model: None, caller: &Caller::default(), arrived, error: &error });
+            reply::closing(reply::of_infer(&error))
+        }
     }
 }
 
@@ -66,8 +71,11 @@ struct Taken {
     body: Bytes,
 }
 
-async fn take<S: InferenceService>(shared: &Shared<S>, request: Request) -> Result<Taken, InferError> {
-    let arrived = Instant::now();
+async fn take<S: InferenceService>(
+    shared: &Shared<S>,
+    arrived: Instant,
+    request: Request,
+) -> Result<Taken, InferError> {
     let permit = shared.service.admit()?;
     let headers = Headers::parse(request.headers())?;
     let body = read_body(request, shared.limits.request_bytes_max).await?;
@@ -81,34 +89,43 @@ async fn answer<S: InferenceService>(
     receipt: &Receipt,
 ) -> Result<Response, InferError> {
     let Taken { arrived, permit, headers, body } = taken;
-    let (mut permit, limits) = (Some(permit), shared.limits);
-    let model = find_model(&*shared.service, &path.model, &path.version)?;
-
-    let json_bytes = headers.json_bytes;
-    let call = if json_bytes.unwrap_or(body.len()) <= INLINE_JSON_BYTES_MAX {
-        check_rest_infer(&model, json_bytes, &body, &limits)?
-    } else {
-        let model = Arc::clone(&model);
-        // The work goes on if the client leaves meanwhile, and so it must keep its place.
-        let held = permit.take();
-        let checked = tokio::task::spawn_blocking(move || {
-            check_rest_infer(&model, json_bytes, &body, &limits).map(|call| (call, held))
-        });
-        let checked = checked.await;
-        // The runtime gives such work up only when it shuts down.
-        let (call, held) = checked.map_err(|_| InferError::Failed(FailReason::Draining))??;
-        permit = held;
-        call
+    let caller = Caller { id: String::new(), trace: headers.deadline.trace };
+    let refused = |model: Option<&ModelInfo>, error: InferError| {
+        shared.service.refused(&RefusedCall { model, caller: &caller, arrived, error: &error });
+        error
     };
+    let model = find_model(&*shared.service, &path.model, &path.version).map_err(|error| refused(None, error))?;
+    let checked = check(&model, headers.json_bytes, body, shared.limits, permit).await;
+    let (call, permit) = checked.map_err(|error| refused(Some(&model), error))?;
     let answered = call::run(&*shared.service, &model, &call, arrived, headers.deadline, receipt).await?;
     let response = respond(&model, &call.id, answered);
     drop(permit);
     Ok(response)
 }
 
+/// Checks the body, on a thread for such work if that takes long.
+async fn check(
+    model: &Arc<ModelInfo>,
+    json_bytes: Option<usize>,
+    body: Bytes,
+    limits: Limits,
+    permit: InFlightPermit,
+) -> Result<(CheckedCall, InFlightPermit), InferError> {
+    if json_bytes.unwrap_or(body.len()) <= INLINE_JSON_BYTES_MAX {
+        return Ok((check_rest_infer(model, json_bytes, &body, &limits)?, permit));
+    }
+    let model = Arc::clone(model);
+    // The work goes on if the client leaves meanwhile, and so it must keep its place.
+    let checked = tokio::task::spawn_blocking(move || {
+        check_rest_infer(&model, json_bytes, &body, &limits).map(|call| (call, permit))
+    });
+    // The runtime gives such work up only when it shuts down.
+    checked.await.map_err(|_| InferError::Failed(FailReason::Draining))?
+}
+
 struct Headers {
     json_bytes: Option<usize>,
-    deadline: DeadlineHeaders,
+    deadline: CallHeaders,
 }
 
 impl Headers {
@@ -124,7 +141,7 @@ impl Headers {
             .map(|bytes| bytes.ok_or_else(|| invalid(format!("{} is no number of bytes", JSON_LENGTH.as_str()))))
             .transpose()?;
         // The gRPC deadline means nothing here.
-        let deadline = DeadlineHeaders { grpc: None, ..DeadlineHeaders::parse(headers)? };
+        let deadline = CallHeaders { grpc: None, ..CallHeaders::parse(headers)? };
         Ok(Self { json_bytes, deadline })
     }
 }

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use symphony_telemetry::TRACEPARENT;
 
 use crate::oip::limits::RETRY_AFTER;
 use crate::oip::parameters::REQUEST_ID_HEADER;
@@ -23,12 +24,15 @@ pub(crate) fn of_infer(refused: &InferError) -> Response {
     of_face(refused.face(), &refused.to_string())
 }
 
-/// The same answer with the name of its request, if it was accepted.
+/// The same answer with the name of its request, if it was accepted, and its trace, if it is traced.
 pub(crate) fn named(mut response: Response, receipt: &Receipt) -> Response {
     if let Some(id) = receipt.id()
         && let Ok(value) = HeaderValue::try_from(id.to_string())
     {
         response.headers_mut().insert(REQUEST_ID_HEADER, value);
+    }
+    if let Some(value) = receipt.trace().and_then(|trace| HeaderValue::try_from(trace.to_string()).ok()) {
+        response.headers_mut().insert(TRACEPARENT, value);
     }
     response
 }

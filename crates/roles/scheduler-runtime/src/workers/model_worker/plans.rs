@@ -9,6 +9,7 @@ use symphony_types::{Invariant, ModelId, Nanos, Time};
 use super::ModelWorker;
 use super::decisions::Granted;
 use crate::workers::counters::count;
+use crate::workers::load::window_used;
 use crate::workers::sent_plans::{Ran, SentPlan};
 
 impl ModelWorker {
@@ -58,6 +59,12 @@ impl ModelWorker {
         count(&counters.plans, 1);
         count(&counters.planned_requests, requests.len() as u64);
         count(&counters.predicted_nanoseconds, plan.end.since(plan.start).get());
+        if let Some(slot) = self.by_id.get(&model).and_then(|&slot| self.slots[slot].as_ref()) {
+            slot.counts.batch_items.record(u64::from(plan.batch));
+            if let Some(why) = &plan.why {
+                slot.counts.window_used.record(window_used(plan.start, why.frontrun, why.latest));
+            }
+        }
         let record = self.log.batch(record, requests);
         if record.is_none() && self.log.is_on() {
             count(&counters.unrecorded, 1);

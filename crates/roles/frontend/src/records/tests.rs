@@ -1,0 +1,136 @@
+use std::io::Write;
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
+
+use symphony_protocol::data::BatchRun;
+use symphony_types::{BackendId, BootId, FrontendId, GpuId, Nanos, RequestId, Token};
+
+use super::*;
+use crate::oip::Caller;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Taken in after 1 ms, answered after 20: its plan came at 6 ms, its inputs at 8, and it ran from 10 to 15.
+fn answered<'a>(caller: &'a Caller, arrived: Instant) -> RequestRecord<'a> {
+    let run = BatchRun {
+        gpu: GpuId::new(4),
+        token: Token::new(9),
+        plan: 3,
+        planned_us: 13_000,
+        inputs_us: 11_000,
+        started_us: 9_000,
+        ended_us: 4_000,
+    };
+    let at = arrived + 19 * MS;
+    RequestRecord {
+        request: Some(RequestId { frontend: FrontendId::new(1), boot: BootId::new(0xab), sequence: 7 }),
+        caller,
+        model: "m",
+        items: 2,
+        outcome: "in_time",
+        reason: "",
+        arrived,
+        admitted: arrived + MS,
+        ended: arrived + 20 * MS,
+        ended_at: SystemTime::UNIX_EPOCH + Duration::from_secs(1000),
+        cluster: "blue".to_owned(),
+        subcluster: "pool".to_owned(),
+        ran: Some(Ran { batch: 8, execution: Nanos::from_millis(5), run, backend: Some(BackendId::new(2)), at }),
+        backend: "b-1".to_owned(),
+        span: Some(RequestSpan { context: TraceContext { trace: 0xabc, span: 0xdef, sampled: true }, parent: Some(1) }),
+    }
+}
+
+/// Standard output, in lines.
+struct Lines(mpsc::Sender<String>, Vec<u8>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.1.extend_from_slice(bytes);
+        while let Some(end) = self.1.iter().position(|&byte| byte == b'\n') {
+            let line = self.1.drain(..=end).collect();
+            self.0.send(String::from_utf8(line).unwrap()).map_err(std::io::Error::other)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_request_is_a_line_that_says_who_what_where_and_how_long() {
+    let (sender, lines) = mpsc::channel();
+    let log = AccessLog::start(Lines(sender, Vec::new()), &Registry::new("test"));
+    let caller = Caller { id: "order-\"17\"\n".to_owned(), trace: None };
+    let record = answered(&caller, Instant::now());
+    log.write(&record);
+    log.write(&RequestRecord {
+        request: None,
+        outcome: "refused",
+        reason: "no_gpu",
+        ran: None,
+        span: None,
+        backend: String::new(),
+        ..record
+    });
+    let mut next = || -> serde_json::Value {
+        let line = lines.recv_timeout(Duration::from_secs(60)).unwrap();
+        serde_json::from_str(&line).unwrap()
+    };
+    let line = next();
+    for (key, value) in [
+        ("client_id", "order-\"17\"\n"),
+        ("request", "f1/ab/7"),
+        ("model", "m"),
+        ("outcome", "in_time"),
+        ("subcluster", "pool"),
+        ("backend", "b-1"),
+        ("gpu", "g4"),
+        ("trace", "00000000000000000000000000000abc"),
+    ] {
+        assert_eq!(line[key], value, "{line}");
+    }
+    assert_eq!((&line["latency_ms"], &line["execution_ms"], &line["batch"]), (&20.0.into(), &5.0.into(), &8.into()));
+    assert_eq!(line["at_unix_ms"], 1_000_000);
+    let refused = next();
+    assert_eq!((&refused["outcome"], &refused["reason"]), (&"refused".into(), &"no_gpu".into()));
+    assert!(refused["request"].is_null() && refused["batch"].is_null(), "{refused}");
+}
+
+#[test]
+fn the_steps_of_a_request_follow_each_other_and_its_batch_is_linked() {
+    let (caller, arrived) = (Caller { id: "mine".to_owned(), trace: None }, Instant::now() + Duration::from_secs(1));
+    let record = answered(&caller, arrived);
+    let span = record.span.unwrap();
+    let spans = request_spans::of(&record, span);
+    let names: Vec<_> = spans.iter().map(|span| span.name).collect();
+    assert_eq!(names, ["infer", "decode", "queue", "transfer", "window", "execution", "reply"]);
+    let millis =
+        |span: &symphony_telemetry::FinishedSpan| span.end.duration_since(span.start).unwrap().as_secs_f64() * 1e3;
+    let took: Vec<_> = spans.iter().map(|span| millis(span).round()).collect();
+    assert_eq!(took, [20.0, 1.0, 5.0, 2.0, 2.0, 5.0, 5.0]);
+    for pair in spans[1..].windows(2) {
+        assert_eq!(pair[0].end, pair[1].start);
+    }
+    assert_eq!((spans[0].parent, spans[0].ids.span, spans[0].serves), (Some(1), 0xdef, true));
+    assert!(spans[1..].iter().all(|span| span.parent == Some(0xdef) && span.ids.trace == 0xabc));
+    assert!(spans[0].attributes.contains(&("symphony.client_id", "mine".to_owned())), "{:?}", spans[0].attributes);
+    let batches = BatchSpans::default();
+    let batch = batches.of(&record, record.ran.as_ref().unwrap()).unwrap();
+    assert_eq!((spans[5].link, batch.name, millis(&batch).round()), (Some(batch.ids), "batch", 5.0));
+    assert!(batches.of(&record, record.ran.as_ref().unwrap()).is_none(), "once is enough");
+    let other = Ran { run: BatchRun { plan: 4, ..record.ran.unwrap().run }, ..record.ran.unwrap() };
+    assert_ne!(batches.of(&record, &other).unwrap().ids, batch.ids);
+}
+
+#[test]
+fn what_was_dropped_waited_until_then_and_says_why() {
+    let (caller, arrived) = (Caller::default(), Instant::now() + Duration::from_secs(1));
+    let record = RequestRecord { outcome: "dropped", reason: "shed", ran: None, ..answered(&caller, arrived) };
+    let spans = request_spans::of(&record, record.span.unwrap());
+    let names: Vec<_> = spans.iter().map(|span| span.name).collect();
+    assert_eq!((names, spans[0].error.as_deref()), (vec!["infer", "decode", "queue"], Some("shed")));
+    assert_eq!(spans[2].end, spans[0].end);
+}

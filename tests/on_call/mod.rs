@@ -1,0 +1,4 @@
+//! What the person on call sees.
+
+mod outage;
+mod traced;
