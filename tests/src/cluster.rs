@@ -228,7 +228,7 @@ impl TestCluster {
     pub fn false_alarm(&self) -> Option<String> {
         // Any replica's word will do, and the story may have left no quorum.
         let view = self.block_on(self.control.get(false, READY_WITHIN)).ok()?;
-        view.events.into_iter().map(|(_, what)| what).find(|what| {
+        view.events.into_iter().map(|event| event.what).find(|what| {
             let Some(who) = what.strip_suffix(" is down") else { return false };
             let name = match who.strip_prefix("scheduler n") {
                 Some(id) => format!("scheduler-{id}"),

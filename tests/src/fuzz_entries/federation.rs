@@ -200,7 +200,11 @@ pub(super) fn federation_messages_seeds() -> Vec<Vec<u8>> {
         leader: 2,
         clusters: vec![cluster],
         models: vec![model],
-        events: vec![pb::Event { index: 12, what: "model model goes from east to west (operator)".into() }],
+        events: vec![pb::Event {
+            index: 12,
+            at_unix_ms: 5,
+            what: "model model goes from east to west (operator)".into(),
+        }],
         operations: Vec::new(),
         plans: vec![pb::FederatedPlan { id: 12, cause: "operator".into(), moves: vec![planned] }],
     };

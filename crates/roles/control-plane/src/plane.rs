@@ -128,7 +128,7 @@ impl ControlPlane {
             progress: Arc::default(),
             not_applying: metrics.replicas_not_applying.clone(),
         };
-        let reported = Arc::new(Mutex::new(Reported::new(&config.epochs)));
+        let reported = Arc::new(Mutex::new(Reported::new(&config.epochs, config.wall_clock)));
         let signs = FrontendPresence::default();
         let viewer = Viewer {
             signs: signs.clone(),

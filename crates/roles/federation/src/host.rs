@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use symphony_consensus::StateMachine;
-use symphony_federation_state::{Command, FederationState, Operation, check, encode_outcome};
+use symphony_federation_state::{Command, FederationState, LogEntry, Operation, check, encode_outcome};
 use tokio::sync::watch;
 
 /// Applies the committed commands, and publishes the state.
@@ -27,13 +27,14 @@ impl StateHost {
 }
 
 impl StateMachine for StateHost {
-    fn apply(&mut self, index: u64, command: &[u8]) -> Result<Vec<u8>, String> {
-        let command = Command::decode(command)
+    fn apply(&mut self, index: u64, entry: &[u8]) -> Result<Vec<u8>, String> {
+        let entry = LogEntry::decode(entry)
             .map_err(|error| format!("{error}; run the release that wrote it, on every replica"))?;
         // A copy for each command: there are only a few per minute, and readers keep a consistent state.
         let mut state = FederationState::clone(&self.state.borrow());
-        let outcome = state.apply(index, &command);
-        if let Command::Operate(Operation { id, actor, action, .. }) = &command {
+        let outcome = state.apply_entry(index, &entry);
+        let command = &entry.command;
+        if let Command::Operate(Operation { id, actor, action, .. }) = command {
             tracing::info!(index, %id, actor, "{action}");
         }
         match &outcome {
@@ -66,8 +67,9 @@ mod tests {
         let (mut host, state) = StateHost::new();
         assert!(host.apply(1, b"rubbish").unwrap_err().contains("run the release that wrote it"));
         let see = Command::SeeCluster { name: "a".into(), control: vec!["c:1".into()], kinds: Default::default() };
-        host.apply(2, &see.encode().unwrap()).unwrap();
+        host.apply(2, &LogEntry { at_unix_ms: 7, command: see }.encode().unwrap()).unwrap();
         assert_eq!(state.borrow().clusters().len(), 1);
+        assert!(state.borrow().events().iter().all(|event| event.at_unix_ms == 7));
         let (mut other, restored) = StateHost::new();
         other.restore(&host.snapshot()).unwrap();
         assert_eq!(restored.borrow().state_hash(), state.borrow().state_hash());

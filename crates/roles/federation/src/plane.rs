@@ -64,6 +64,7 @@ impl Federation {
             state.clone(),
             config.unreachable,
             config.balance.clone(),
+            config.wall_clock,
             metrics.clone(),
         );
         let service = FederationService {
@@ -71,7 +72,6 @@ impl Federation {
             node: config.group.node.get(),
             context: context.clone(),
             leadership: leadership.clone(),
-            wall_clock: config.wall_clock,
             metrics: metrics.clone(),
             stop: stop.clone(),
         };

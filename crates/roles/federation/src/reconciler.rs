@@ -52,6 +52,7 @@ const CALLS_MAX: usize = 64;
 pub(crate) struct LeaderContext {
     pub(crate) group: ControlGroup,
     pub(crate) state: watch::Receiver<Arc<FederationState>>,
+    pub(crate) wall_clock: fn() -> u64,
     pub(crate) rates: Arc<Rates>,
     pub(crate) unreachable: Duration,
     pub(crate) balance: BalanceSettings,
@@ -66,9 +67,10 @@ impl LeaderContext {
         state: watch::Receiver<Arc<FederationState>>,
         unreachable: Duration,
         balance: BalanceSettings,
+        wall_clock: fn() -> u64,
         metrics: Metrics,
     ) -> Self {
-        Self { group, state, rates: Arc::default(), unreachable, balance, looks: Arc::default(), metrics }
+        Self { group, state, wall_clock, rates: Arc::default(), unreachable, balance, looks: Arc::default(), metrics }
     }
 
     pub(crate) fn state(&self) -> Arc<FederationState> {
@@ -94,7 +96,7 @@ impl LeaderContext {
     /// Starts those of the moves that can start, and counts the refused ones; returns how many started.
     async fn begin(&self, moves: Vec<HomeMove>, cause: Cause) -> usize {
         let asked = moves.len();
-        let answer = propose(&self.group, &Command::BeginMoves { moves, cause }).await;
+        let answer = self.agree(Command::BeginMoves { moves, cause }).await;
         let (begun, refused) = begun_and_refused(asked, &answer, &self.state());
         match &answer {
             Err(error) => tracing::warn!(cause = cause.label(), %error, "none of {asked} moves is known to begin"),
@@ -106,9 +108,15 @@ impl LeaderContext {
         begun
     }
 
-    async fn propose(&self, command: &Command) {
-        if let Err(error) = propose(&self.group, command).await {
-            tracing::debug!(command = command.label(), %error, "not agreed on");
+    /// Proposes here; only the leader can.
+    pub(crate) async fn agree(&self, command: Command) -> Result<Agreed, CallError> {
+        propose(&self.group, (self.wall_clock)(), command).await
+    }
+
+    async fn propose(&self, command: Command) {
+        let label = command.label();
+        if let Err(error) = self.agree(command).await {
+            tracing::debug!(command = label, %error, "not agreed on");
         }
     }
 }
@@ -236,7 +244,7 @@ impl Reconciler {
                     {
                         tracing::warn!(cluster = name, "this replica is not configured with it: it counts as lost");
                     }
-                    self.context.propose(&command).await;
+                    self.context.propose(command).await;
                 }
                 Step::Ask(asked) => self.ask(asked),
             }
@@ -410,7 +418,7 @@ impl Reconciler {
         for (name, reason) in unplaced {
             let Some(model) = state.models().get(&name).filter(|model| model.unplaced != reason) else { continue };
             let loaded_at = model.loaded_at;
-            self.context.propose(&Command::Unplaced { model: name, loaded_at, reason }).await;
+            self.context.propose(Command::Unplaced { model: name, loaded_at, reason }).await;
         }
     }
 }
@@ -430,7 +438,7 @@ async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Aske
                 // Only another plan helps: the cluster will refuse the same request again.
                 Err(ControlError::Refused(status)) => {
                     let reason = crate::decide::cut(format!("{} refuses it: {}", cluster.name, status.message()));
-                    context.propose(&Command::GiveUp { model: spec.name, since, reason }).await;
+                    context.propose(Command::GiveUp { model: spec.name, since, reason }).await;
                     false
                 }
                 Err(error) => {
@@ -447,7 +455,7 @@ async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Aske
             match cluster.control.call(CALL_WITHIN, call).await {
                 Ok(_) => {
                     let cluster = cluster.name.clone();
-                    context.propose(&Command::CopyGone { model, cluster, since }).await;
+                    context.propose(Command::CopyGone { model, cluster, since }).await;
                     true
                 }
                 Err(error) => {

@@ -354,7 +354,7 @@ async fn ceded(lead: &LedSubcluster, within: Duration) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use symphony_protocol::view::{BackendView, SubclusterView};
+    use symphony_protocol::view::{BackendView, EventView, SubclusterView};
     use symphony_scheduler::{DataDelaySettings, Delays};
     use symphony_types::{BackendId, BootId, NodeId};
 
@@ -497,7 +497,8 @@ mod tests {
             .unwrap();
         told.mark_unchanged();
         // A change in another sub-cluster.
-        let elsewhere = View { applied_index: 13, events: vec![(13, "a model came".into())], ..newer.clone() };
+        let event = EventView { index: 13, what: "a model came".into(), ..EventView::default() };
+        let elsewhere = View { applied_index: 13, events: vec![event], ..newer.clone() };
         ill.tell(SortedView::from(Arc::new(elsewhere)).for_lead(ILL));
         assert!(!told.has_changed().unwrap());
         ill.tell(SortedView::from(Arc::new(View { backends: BTreeMap::new(), ..newer })).for_lead(ILL));

@@ -128,7 +128,7 @@ fn a_view_survives_the_wire() {
             },
         )]
         .into(),
-        events: vec![(31, "model digits loaded".into())],
+        events: vec![EventView { index: 31, at_unix_ms: 1_700_000_000_001, what: "model digits loaded".into() }],
         operations: vec![operation(30, None), operation(31, Some("no model is named `digits`".into()))],
         group: [(
             NodeId::new(1),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use symphony_cluster_state::{ClusterState, Command, Effect, Operation, encode_outcome};
+use symphony_cluster_state::{ClusterState, Command, Effect, LogEntry, Operation, encode_outcome};
 use symphony_consensus::StateMachine;
 use tokio::sync::watch;
 
@@ -49,16 +49,17 @@ impl StateHost {
 }
 
 impl StateMachine for StateHost {
-    fn apply(&mut self, index: u64, command: &[u8]) -> Result<Vec<u8>, String> {
-        // A proposed command was decodable for its proposer. Replicas that can decode it have applied it; to skip it
+    fn apply(&mut self, index: u64, entry: &[u8]) -> Result<Vec<u8>, String> {
+        // A proposed entry was decodable for its proposer. Replicas that can decode it have applied it; to skip it
         // here would make this one diverge.
-        let command = Command::decode(command)
+        let entry = LogEntry::decode(entry)
             .map_err(|error| format!("{error}; run the release that wrote it, on every replica"))?;
         self.checkpoints.pass(&self.state.read(), index);
         let mut applied = None;
-        self.state.replace(|state| applied = Some(state.apply(index, &command)));
+        self.state.replace(|state| applied = Some(state.apply_entry(index, &entry)));
         let applied = applied.ok_or("it was not applied")?;
-        if let Command::Operate(Operation { id, actor, action, .. }) = &command {
+        let command = &entry.command;
+        if let Command::Operate(Operation { id, actor, action, .. }) = command {
             tracing::info!(index, %id, actor, "{action}");
         }
         self.metrics.commands_applied.inc();
@@ -119,8 +120,9 @@ mod tests {
             disk: 1,
             avoid: None,
         });
-        host.apply(5, &registration.encode().unwrap()).unwrap();
+        host.apply(5, &LogEntry { at_unix_ms: 7, command: registration }.encode().unwrap()).unwrap();
         assert_eq!(*applied.borrow(), 5);
+        assert!(host.state.read().events().iter().all(|event| event.at_unix_ms == 7));
 
         let (mut other, applied) = StateHost::new(SharedState::default(), Checkpoints::default(), Metrics::default());
         other.restore(&host.snapshot()).unwrap();

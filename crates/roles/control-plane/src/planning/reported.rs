@@ -7,6 +7,7 @@ use symphony_cluster_state::ClusterState;
 use symphony_protocol::control as pb;
 use symphony_types::ModelId;
 
+use crate::config::WallClock;
 use crate::planning::last_loads::LastLoads;
 use crate::planning::learnt_profiles::LearntProfiles;
 use crate::planning::load_book::LoadBook;
@@ -42,12 +43,12 @@ impl Measured {
 }
 
 impl Reported {
-    pub(crate) fn new(settings: &EpochSettings) -> Self {
+    pub(crate) fn new(settings: &EpochSettings, wall_clock: WallClock) -> Self {
         Self {
             book: LoadBook::new(settings.rate_over),
             learnt: LearntProfiles::default(),
             scaling: Scaling::new(settings.scaling.clone()),
-            set_aside: SetAside::default(),
+            set_aside: SetAside::new(wall_clock),
             last: LastLoads::default(),
         }
     }
@@ -128,7 +129,7 @@ mod tests {
             loaded(&mut state, "slow", "left");
             loaded(&mut state, "other", "right");
             let settings = EpochSettings::default();
-            Self { state, start: Instant::now(), reported: Reported::new(&settings), settings }
+            Self { state, start: Instant::now(), reported: Reported::new(&settings, || 0), settings }
         }
 
         /// The profile used for planning after this report of the lead under this token.

@@ -107,7 +107,7 @@ mod tests {
         loaded(&mut settled, "m", "pool");
         let state = SharedState::default();
         state.replace(|state| *state = settled);
-        let reported = Arc::new(Mutex::new(Reported::new(&EpochSettings::default())));
+        let reported = Arc::new(Mutex::new(Reported::new(&EpochSettings::default(), || 0)));
         let registry = Registry::new("test");
         registry.collect(ScalingCollector { state: state.clone(), reported: Arc::clone(&reported) });
         assert!(!registry.encode().contains("subcluster="), "nobody has reported");

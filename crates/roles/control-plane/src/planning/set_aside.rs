@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use symphony_cluster_state::{ClusterState, EVENTS_MAX};
 use symphony_protocol::control as pb;
-use symphony_protocol::view::SlowGpuView;
+use symphony_protocol::view::{EventView, SlowGpuView};
 use symphony_types::{GpuId, SubclusterId, Token};
 
 use crate::api::view;
+use crate::config::WallClock;
 
 /// The last report of one lead.
 #[derive(Clone, Debug)]
@@ -19,14 +20,19 @@ struct Said {
 }
 
 /// Follows the reports of all leads.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct SetAside {
     leads: BTreeMap<SubclusterId, Said>,
-    /// Events with the applied log index at that time; newest last.
-    notes: VecDeque<(u64, String)>,
+    /// With the applied log index at that time; newest last.
+    notes: VecDeque<EventView>,
+    wall_clock: WallClock,
 }
 
 impl SetAside {
+    pub(crate) fn new(wall_clock: WallClock) -> Self {
+        Self { leads: BTreeMap::new(), notes: VecDeque::new(), wall_clock }
+    }
+
     /// Takes a lead's report; reports of earlier leads are ignored.
     pub(crate) fn take(&mut self, state: &ClusterState, load: &pb::SubclusterLoad) {
         let (id, token) = (SubclusterId::new(load.subcluster), Token::new(load.token));
@@ -55,18 +61,18 @@ impl SetAside {
         }
     }
 
-    /// Log indexes and texts, in order.
-    pub(crate) fn notes(&self) -> impl Iterator<Item = (u64, String)> + '_ {
+    /// In the order of the log.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = EventView> + '_ {
         self.notes.iter().cloned()
     }
 
     /// Forgets all: another replica leads the group.
     pub(crate) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self::new(self.wall_clock);
     }
 
     fn note(&mut self, state: &ClusterState, what: String) {
-        self.notes.push_back((state.applied_index(), what));
+        self.notes.push_back(EventView { index: state.applied_index(), at_unix_ms: (self.wall_clock)(), what });
         let surplus = self.notes.len().saturating_sub(EVENTS_MAX);
         self.notes.drain(..surplus);
     }
@@ -80,7 +86,7 @@ mod tests {
     #[test]
     fn what_is_set_aside_and_comes_back_is_told_once() {
         let state = cluster(&["left", "right"]);
-        let mut set_aside = SetAside::default();
+        let mut set_aside = SetAside::new(|| 0);
         let mut said = |token: u64, slow: &[u32]| {
             let gpu = |gpu: u32| pb::GpuLoad { gpu, slowdown: 0.0, ..Default::default() };
             let mut gpus = vec![gpu(1), gpu(2)];
@@ -88,7 +94,7 @@ mod tests {
                 (gpu.slowdown, gpu.quarantined_ms) = (2.04, 29_500);
             }
             set_aside.take(&state, &pb::SubclusterLoad { subcluster: 1, token, gpus, ..Default::default() });
-            set_aside.notes().map(|(_, what)| what).collect::<Vec<_>>()
+            set_aside.notes().map(|event| event.what).collect::<Vec<_>>()
         };
         let names: Vec<_> = [1, 2].map(|id| GpuId::new(id).to_string()).into();
         assert_eq!(said(7, &[]), [""; 0]);
@@ -110,7 +116,7 @@ mod tests {
         };
         let told = [true, false].map(|is| {
             set_aside.take(&state, &lost(is));
-            set_aside.notes().last().unwrap().1
+            set_aside.notes().last().unwrap().what
         });
         assert!(told[0].ends_with("is lost: it fails whatever comes until its backend is restarted"), "{told:?}");
         assert!(told[1].ends_with("gets batches again: its backend has begun a new life"), "{told:?}");
