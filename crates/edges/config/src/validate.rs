@@ -327,7 +327,7 @@ impl Check {
         self.process_name("frontend.name", &frontend.name);
         self.range("frontend.request_bytes_max", frontend.request_bytes_max, 1, limits::REQUEST_BYTES_MAX);
         let in_flight = u64::from(frontend.requests_in_flight_max);
-        self.range("frontend.requests_in_flight_max", in_flight, 1, limits::REQUESTS_IN_FLIGHT_MAX.into());
+        self.range("frontend.requests_in_flight_max", in_flight, 2, limits::REQUESTS_IN_FLIGHT_MAX.into());
         for (key, connections) in [
             ("frontend.connections_max", frontend.connections_max),
             ("frontend.connections_per_address_max", frontend.connections_per_address_max),

@@ -100,6 +100,8 @@ pub struct Backend {
     idle: watch::Receiver<bool>,
     /// Whether the devices of all GPUs are lost.
     lost: watch::Receiver<bool>,
+    /// Whether a batch of a model that was unloaded does not end.
+    hangs: watch::Receiver<bool>,
     counts: Arc<Counts>,
     book: Arc<ModelBook>,
     in_use: ExecutorInUse,
@@ -179,6 +181,7 @@ impl Backend {
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
         let leaders = Incoming::new(listener, net, EXEC);
         tokio::spawn(accept_leaders(leaders, inputs.clone(), ended.clone()));
+        let (gpu_hangs, hangs) = watch::channel(false);
         let kinds = request.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
         let loader = ModelLoader {
             identity: identity.clone(),
@@ -194,12 +197,13 @@ impl Backend {
             view: view.clone(),
             linked: settled,
             execution: inputs,
+            gpu_hangs,
         };
         tokio::spawn(loader.run(ended.clone()));
         tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
         let (links, standing) = (Arc::clone(&transport), view.clone());
         tokio::spawn(stay_registered(control.clone(), request, identity.clone(), links, standing, ended.clone()));
-        Ok(Self { identity, control, view, transport, idle, lost, counts, book, in_use, ended })
+        Ok(Self { identity, control, view, transport, idle, lost, hangs, counts, book, in_use, ended })
     }
 
     /// Leaves without a failed request, in at most `within`: the cluster sends no more plans, accepted plans run, and
@@ -236,12 +240,14 @@ impl Backend {
         in_time
     }
 
-    /// Waits until the devices of all its GPUs are lost: only a restart can help then.
-    pub async fn all_gpus_lost(&self) {
-        let mut lost = self.lost.clone();
-        if lost.wait_for(|lost| *lost).await.is_err() {
+    /// Waits until only a restart can help, and says why.
+    pub async fn needs_restart(&self) -> &'static str {
+        let (mut lost, mut hangs) = (self.lost.clone(), self.hangs.clone());
+        tokio::select! {
+            Ok(_) = lost.wait_for(|lost| *lost) => "the devices of all its GPUs are lost",
+            Ok(_) = hangs.wait_for(|hangs| *hangs) => "a batch of a model that was unloaded does not end, and its GPU runs nothing else",
             // It has stopped with its devices intact.
-            std::future::pending().await
+            else => std::future::pending().await,
         }
     }
 

@@ -41,12 +41,21 @@ enum Standing {
     /// With the switch that aborts its batches.
     Loading(Stop),
     Ended(Word),
-    /// To be dropped since then, but its memory is still taken: by accepted plans, or by a load in progress. If that
-    /// hangs, the report for the case that the model is wanted again.
+    /// To be dropped since then, but its memory is still taken.
     Leaving {
         since: tokio::time::Instant,
+        by: Holder,
+        /// If that hangs: the report for the case that the model is wanted again.
         hangs: Option<Word>,
     },
+}
+
+/// What still holds a model that is to go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Load,
+    /// Plans that were accepted; the GPU's thread runs nothing else meanwhile.
+    Plans,
 }
 
 /// The report on a model, until the view shows it.
@@ -66,8 +75,8 @@ impl Word {
 }
 
 impl Standing {
-    fn leaving() -> Self {
-        Self::Leaving { since: tokio::time::Instant::now(), hangs: None }
+    fn leaving(by: Holder) -> Self {
+        Self::Leaving { since: tokio::time::Instant::now(), by, hangs: None }
     }
 }
 
@@ -92,6 +101,8 @@ pub(crate) struct ModelLoader {
     /// the report that a model is ready.
     pub(crate) linked: watch::Receiver<bool>,
     pub(crate) execution: UnboundedSender<Input>,
+    /// Set when a batch of a model that is to go does not end: its GPU's thread cannot be ended.
+    pub(crate) gpu_hangs: watch::Sender<bool>,
 }
 
 /// The end of a load.
@@ -144,13 +155,13 @@ impl ModelLoader {
                 Standing::Leaving { .. } => {}
                 Standing::Loading(stop) => {
                     stop.give_up();
-                    *standing = Standing::leaving();
+                    *standing = Standing::leaving(Holder::Load);
                 }
                 Standing::Ended(Word { state: Err(_), .. }) => return false,
                 Standing::Ended(Word { state: Ok(()), .. }) => {
                     let let_go = Arc::new(LetGo { model, gone: gone.clone() });
                     let _ = self.execution.send(Input::Unloaded(let_go));
-                    *standing = Standing::leaving();
+                    *standing = Standing::leaving(Holder::Plans);
                 }
             }
             true
@@ -160,16 +171,22 @@ impl ModelLoader {
 
     fn find_what_hangs(&self, models: &mut HashMap<ModelId, Standing>) {
         for (model, standing) in models {
-            let Standing::Leaving { since, hangs: hangs @ None } = standing else { continue };
+            let Standing::Leaving { since, by, hangs: hangs @ None } = standing else { continue };
             if since.elapsed() < LEAVES_WITHIN {
                 continue;
             }
             let within_s = LEAVES_WITHIN.as_secs();
-            tracing::warn!(
-                %model,
-                "was to go {within_s} s ago and has not: its load, or a batch of it, hangs. It keeps its memory until that ends; what fits \
-                 beside it is loaded from here on. A restart of the backend frees it"
-            );
+            match by {
+                Holder::Load => tracing::warn!(
+                    %model,
+                    "was to go {within_s} s ago and has not: its load hangs. It keeps its memory until that ends; what fits beside it is \
+                     loaded from here on. A restart of the backend frees it"
+                ),
+                Holder::Plans => {
+                    tracing::error!(%model, "was to go {within_s} s ago and has not: a batch of it hangs, and so does its GPU");
+                    self.gpu_hangs.send_replace(true);
+                }
+            }
             Counts::add(&self.counts.models_hung, 1);
             let reason = format!("was to go more than {within_s} s ago and hangs; it is loaded anew once it has gone");
             *hangs = Some(Word::failed(reason, Duration::ZERO));
