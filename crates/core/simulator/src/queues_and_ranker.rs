@@ -8,7 +8,7 @@ use symphony_scheduler::{
     QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput, Violation,
 };
 use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, Time};
-use symphony_workload::ModelPolicy;
+use symphony_workload::SimulatedPolicy;
 
 use crate::gpu_reports::GpuReports;
 use crate::grant_check;
@@ -61,12 +61,12 @@ pub(crate) struct QueuesAndRanker<T> {
 }
 
 impl<T: Tap> QueuesAndRanker<T> {
-    pub(crate) fn new(facts: &PolicyFacts, asked: &ModelPolicy, tap: T) -> Self {
+    pub(crate) fn new(facts: &PolicyFacts, asked: &SimulatedPolicy, tap: T) -> Self {
         let queue = |model: &crate::ModelFacts| {
             let mut queue = ModelQueue::new(ModelQueueConfig {
                 profiles: GpuClass::all().zip(model.profiles.iter().cloned()).collect(),
                 slo: model.slo,
-                policy: Policy::of(asked, model.slo, model.value),
+                policy: Policy::simulated(asked, model.slo, model.value),
                 delays: facts.delays,
                 requests_max: QUEUE_REQUESTS_MAX,
             });

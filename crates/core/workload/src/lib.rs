@@ -42,5 +42,5 @@ pub use scenario::{
     SEEDS_MAX, Scenario,
 };
 pub use slowdown::{SLOWDOWNS_MAX, Slowdown};
-pub use symphony_policy::{AutoRule, ModelPolicy, PolicySpec};
+pub use symphony_policy::{AutoRule, PolicySpec, SimulatedPolicy};
 pub use trace::{TRACE_ROWS_MAX, Trace, TraceRow};

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use symphony_protocol::dispatch::RequestHeader;
 use symphony_protocol::execute::Execute;
-use symphony_scheduler::{DataDelay, DelaySource, Delays, ModelInput, ModelQueueConfig, Policy, Pressure, Shed};
+use symphony_scheduler::{
+    DataDelay, DelaySource, Delays, DropRule, GpuChoice, ModelInput, ModelQueueConfig, Policy, Pressure, ReadyOrder,
+    Shed, TargetShare,
+};
 use symphony_scheduler_runtime::{DecisionConfig, DecisionThreads, InProcess, Orders, Tapes};
 use symphony_tape::{Ending, Record, Replay, Tape, TapeEnd, TapeOrigin, replay};
 use symphony_types::{DropReason, GpuClass, LatencyProfile, Nanos, RequestValue, Time};
@@ -272,9 +275,9 @@ async fn eager_decides_the_same_again() {
 
 #[tokio::test]
 async fn a_policy_with_options_decides_the_same_again() {
-    let asked =
-        "{ name = \"eager\", drop = { window = 0.5 }, ready_order = \"deadline\", gpu_choice = \"earliest_free\" }";
-    decides_the_same_again(Policy::of(&asked.parse().unwrap(), Nanos::from_millis(1), RequestValue::ONE)).await;
+    let drop = DropRule::Window(TargetShare::from_percent(50).unwrap());
+    let (ready_order, gpu_choice) = (ReadyOrder::Deadline, GpuChoice::EarliestFree);
+    decides_the_same_again(Policy { drop, ready_order, gpu_choice, ..Policy::EAGER }).await;
 }
 
 /// Offset of the first chunk of records, and the length of its payload.
