@@ -108,7 +108,7 @@ impl Runtime {
         let me = (config.node, config.boot);
         let leads = Arc::new(Leads { me, led: RwLock::default(), view, contact, changes });
         let ended = CancellationToken::new();
-        let threads = Arc::new(DecisionThreads::new(config.decisions()));
+        let threads = Arc::new(DecisionThreads::new(config.decisions.clone()));
         let (watched, stuck_after) = ((Arc::clone(&leads), Arc::clone(&threads)), config.stuck_after);
         let (stop, stuck, reaper) = (ended.clone(), reports.clone(), Reaper::start()?);
         std::thread::Builder::new()
@@ -359,7 +359,7 @@ mod tests {
     use symphony_types::{BackendId, BootId, NodeId};
 
     use super::*;
-    use crate::threads::worker::ThreadPolicy;
+    use crate::workers::subcluster_workers::DecisionConfig;
 
     const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
     const ILL: SubclusterId = SubclusterId::new(1);
@@ -386,14 +386,10 @@ mod tests {
             boot: ME.1,
             data_delays: DataDelaySettings::default(),
             delays: Delays::default(),
-            model_threads: 1,
-            decision_threads: 0,
-            threads: ThreadPolicy::default(),
+            decisions: DecisionConfig { model_threads: 1, ..DecisionConfig::default() },
             tapes: None,
             stuck_after: Duration::from_secs(20),
-            learning: crate::LearningSettings::default(),
             consolidate: Vec::new(),
-            redrive_wait: crate::REDRIVE_WAIT,
             net: symphony_net::Net::plaintext(),
         };
         let runtime = Runtime::start(config, listener, views, in_contact, reports).unwrap();

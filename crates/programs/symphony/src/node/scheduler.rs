@@ -17,8 +17,8 @@ use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_scheduler::{DataDelaySettings, Delays};
 use symphony_scheduler_runtime::{
-    GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, REDRIVE_WAIT, Runtime, StragglerSettings,
-    SubclusterLoad, Tapes, ThreadPolicy,
+    DecisionConfig, GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, Runtime,
+    StragglerSettings, SubclusterLoad, Tapes, ThreadPolicy,
 };
 use symphony_telemetry::{Registry, Surface};
 use symphony_types::{BootId, Member, Nanos, NodeId};
@@ -327,17 +327,19 @@ fn lead_config(
             max: delays.data_max(),
             ..DataDelaySettings::default()
         },
-        model_threads: scheduler.model_threads,
-        decision_threads: scheduler.decision_threads,
-        threads: ThreadPolicy { spin: scheduler.idle == Idle::Spin, pin: scheduler.pin_cores },
+        decisions: DecisionConfig {
+            model_threads: scheduler.model_threads,
+            shared_threads: scheduler.decision_threads,
+            threads: ThreadPolicy { spin: scheduler.idle == Idle::Spin, pin: scheduler.pin_cores },
+            learning: learning(&scheduler.learning),
+            ..DecisionConfig::default()
+        },
         tapes: tapes.transpose()?,
         stuck_after: match cluster.timing {
             Timing::Lan => STUCK_AFTER_LAN,
             Timing::Relaxed => STUCK_AFTER_RELAXED,
         },
-        learning: learning(&scheduler.learning),
         consolidate: scheduler.consolidate.clone(),
-        redrive_wait: REDRIVE_WAIT,
     })
 }
 

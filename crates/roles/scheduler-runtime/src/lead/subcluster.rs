@@ -23,12 +23,11 @@ use crate::lead::standby::DialledLinks;
 use crate::links::backend::{BackendLink, LinkEvent, LinkedGpu, Usage};
 use crate::records::tapes::Tapes;
 use crate::threads::decision_threads::DecisionThreads;
-use crate::threads::worker::ThreadPolicy;
 use crate::workers::corrections::correct;
 use crate::workers::messages::{ModelMessage, RankMessage};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
 use crate::workers::subcluster_workers::{DecisionConfig, Workers};
-use symphony_controllers::{Learner, LearningSettings};
+use symphony_controllers::Learner;
 
 /// How long the lead waits for the view to explain a fence: a backend that obeys another leader should have moved to
 /// another sub-cluster. Without that explanation the lead itself is over.
@@ -49,37 +48,14 @@ pub struct LeadConfig {
     pub delays: Delays,
     /// How long inputs take to arrive: a fixed time, or the limits for measured times.
     pub data_delays: DataDelaySettings,
-    /// Model threads of each lead, beside its own rank thread; 0 lets all leads share `decision_threads`.
-    pub model_threads: u32,
-    /// Decision threads that leads share; 0 for one per core, at most eight.
-    pub decision_threads: u32,
-    /// How the threads wait.
-    pub threads: ThreadPolicy,
+    /// How its leads decide.
+    pub decisions: DecisionConfig,
     /// Where decisions are recorded, if at all.
     pub tapes: Option<Tapes>,
     /// A decision thread that spends more than this on one turn counts as hung.
     pub stuck_after: Duration,
-    /// What leads learn from ended batches.
-    pub learning: LearningSettings,
     /// Names of sub-clusters that consolidate: they keep whole GPUs idle, at the price of latency.
     pub consolidate: Vec<String>,
-    /// How long re-driven requests wait for backends that have not answered the seal:
-    /// [`REDRIVE_WAIT`](crate::REDRIVE_WAIT).
-    pub redrive_wait: Nanos,
-}
-
-impl LeadConfig {
-    /// The configuration of this node's decisions.
-    pub(crate) fn decisions(&self) -> DecisionConfig {
-        DecisionConfig {
-            model_threads: self.model_threads,
-            shared_threads: self.decision_threads,
-            threads: self.threads,
-            learning: self.learning.clone(),
-            redrive_wait: self.redrive_wait,
-            ..DecisionConfig::default()
-        }
-    }
 }
 
 /// A sub-cluster that this node leads under one token.

@@ -87,8 +87,8 @@ mod tests {
     use super::*;
     use crate::lead::subcluster::LeadConfig;
     use crate::runtime::Runtime;
-    use crate::threads::worker::ThreadPolicy;
     use crate::workers::messages::ModelMessage;
+    use crate::workers::subcluster_workers::DecisionConfig;
 
     const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -129,14 +129,10 @@ mod tests {
                 boot: ME.1,
                 data_delays: DataDelaySettings::default(),
                 delays: Delays::default(),
-                model_threads,
-                decision_threads: 2,
-                threads: ThreadPolicy::default(),
+                decisions: DecisionConfig { model_threads, shared_threads: 2, ..DecisionConfig::default() },
                 tapes: None,
                 stuck_after,
-                learning: crate::LearningSettings::default(),
                 consolidate: Vec::new(),
-                redrive_wait: crate::REDRIVE_WAIT,
                 net: symphony_net::Net::plaintext(),
             };
             let runtime = Runtime::start(config, listener, views, in_contact, reports).unwrap();

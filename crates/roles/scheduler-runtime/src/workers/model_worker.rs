@@ -33,7 +33,7 @@ use crate::workers::worker_metrics::WorkerMetrics;
 use arrivals::{Arriving, AtHand, Leaving};
 use frontends::FrontendPeer;
 use models::ModelSlot;
-pub use recovery::REDRIVE_WAIT;
+pub(crate) use recovery::REDRIVE_WAIT;
 use recovery::Recovery;
 
 /// Hosts the queues of some of the sub-cluster's models.

@@ -9,7 +9,7 @@ use crate::workers::sent_plans::SentPlan;
 
 /// How long re-driven requests wait for backends that have not answered the seal. After that a second execution, which
 /// only wastes GPU time, is better than a missed deadline (DESIGN section 8; consensus protocol, step 6).
-pub const REDRIVE_WAIT: Nanos = Nanos::from_millis(20);
+pub(crate) const REDRIVE_WAIT: Nanos = Nanos::from_millis(20);
 
 /// Requests announced again, until it is known which of them backends already have.
 pub(super) struct Recovery {
