@@ -77,8 +77,8 @@ fn a_configuration_that_cannot_work_says_why() {
     let cluster = "[[federation.clusters]]\nname = \"east\"\ncontrol = [\"127.0.0.1:7001\"]\n";
     let own = "[federation]\nid = 1\ndata_dir = \"raft\"\n";
     said("federation", "").complains(&["federation.replica", "federation.clusters", "federation.data_dir"]);
-    said("federation", &format!("{own}unreachable_ms = 1000\n{replica}{cluster}"))
-        .complains(&["federation.look_every_ms", "twice as often"]);
+    said("federation", &format!("{own}look_every_ms = 1000\n{replica}{cluster}"))
+        .complains(&["federation.look_every_ms", "a constant now (a tenth of unreachable_ms, at most 1000 ms)"]);
     said("federation", &format!("{own}{replica}{cluster}{cluster}")).complains(&["`east` is given twice"]);
     said("federation", &format!("{own}{replica}{cluster}data = \"127.0.0.1:7201\"\n")).complains(&["only frontends"]);
     said("frontend", &format!("[frontend]\nname = \"f\"\n{replica}{cluster}"))

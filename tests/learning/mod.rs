@@ -16,6 +16,7 @@ pub(crate) const AS_GIVEN: &[(u32, f64)] = &[];
 fn paced(settings: &[&str]) -> Shape {
     let mut shape = Shape::emulated(&["pool"]).with("backend.executor=emulated").with("backend.pace_file=pace");
     shape.backends[0].gpus = 4;
+    let shape = shape.with("scheduler.loop_speedup=10");
     settings.iter().fold(shape, |shape, setting| shape.with(&format!("scheduler.learning.{setting}")))
 }
 

@@ -15,9 +15,7 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(150);
 
 /// No backends: they are provisioned. An autoscaler that has no minute to wait.
 fn nobody_serves() -> Shape {
-    let settings = ["up_window_s=2", "down_window_s=6", "down_after_up_s=6", "up_after_down_s=2", "down_period_s=2"];
-    let shape = Shape { schedulers: 3, frontends: 1, ..Shape::default() };
-    settings.iter().fold(shape, |shape, setting| shape.with(&format!("scheduler.autoscaling.{setting}")))
+    Shape { schedulers: 3, frontends: 1, ..Shape::default() }.with("scheduler.loop_speedup=10")
 }
 
 /// The GPUs that are up and take plans.

@@ -147,7 +147,6 @@ impl TestFederation {
             log_engine: LogEngine::Sled,
             metrics: Address::loopback(0),
             unreachable_ms: UNREACHABLE_MS,
-            look_every_ms: UNREACHABLE_MS / 10,
             balance: FederationBalanceConfig::default(),
             replica: replicas.clone(),
             clusters: routed,

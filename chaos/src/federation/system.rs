@@ -26,8 +26,6 @@ use crate::scenario::{ClusterShape, Links};
 pub(super) const FEDERATION: &str = "world";
 /// Who works on it.
 const OPERATOR: &str = "chaos";
-/// Looks at a cluster in the time after which it is lost.
-const LOOKS_PER_LOSS: u64 = 10;
 /// How long anything may take that is waited for.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(90);
 /// How long one look may take.
@@ -110,7 +108,6 @@ impl Federation {
             log_engine: LogEngine::Sled,
             metrics: Address::loopback(0),
             unreachable_ms: shape.unreachable_ms,
-            look_every_ms: shape.unreachable_ms / LOOKS_PER_LOSS,
             // It would say that moves are wanted, and begin none.
             balance: FederationBalanceConfig::default(),
             replica: replicas.clone(),

@@ -28,8 +28,6 @@ pub use world::World;
 pub const NODES: usize = 2;
 /// Backends, numbered from 0, with one GPU each.
 pub const BACKENDS: usize = 2;
-/// Plans that a GPU holds, as in production.
-pub(crate) const PLANS_QUEUED_MAX: u32 = 2;
 
 /// Lives of a process, numbered from 0.
 pub type Life = u8;

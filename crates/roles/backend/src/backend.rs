@@ -172,10 +172,10 @@ impl Backend {
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let counts = Arc::new(Counts::default());
         let book = Arc::new(ModelBook::default());
-        let (queued_max, counted) = (config.plans_queued_max, Arc::clone(&counts));
+        let counted = Arc::clone(&counts);
         let links = Arc::clone(&transport);
         let execution =
-            Execution::new(identity.clone(), queued_max, links, inputs_out, counted, Arc::clone(&book), journal)?;
+            Execution::new(identity.clone(), links, inputs_out, counted, Arc::clone(&book), journal)?;
         let (idle, lost, times) = (execution.idle(), execution.lost(), execution.times());
         let execution_ended = ended.clone();
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });

@@ -12,9 +12,10 @@ use symphony_protocol::execute::{
 };
 use symphony_protocol::journal::Record;
 use symphony_transport::{LinkSender, PayloadTransport};
-use symphony_types::PAYLOAD_DELAY_FORGOTTEN_AFTER;
-use symphony_types::PayloadDelay;
-use symphony_types::{BackendId, BootId, FailReason, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
+use symphony_types::{
+    BackendId, BootId, FailReason, GPU_PLANS_MAX, GpuId, ModelId, NodeId, PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay,
+    RequestId, SubclusterId, Token,
+};
 use tokio::sync::{mpsc, watch};
 
 use crate::gpu_gate::{Connection, GpuGate};
@@ -116,7 +117,6 @@ impl<T: PayloadTransport> Execution<T> {
     /// Starts one thread per GPU.
     pub(crate) fn new(
         identity: Identity,
-        plans_queued_max: u32,
         transport: Arc<T>,
         inputs: mpsc::UnboundedReceiver<Input>,
         counts: Arc<Counts>,
@@ -149,7 +149,7 @@ impl<T: PayloadTransport> Execution<T> {
                 runtime: tokio::runtime::Handle::current(),
             };
             std::thread::Builder::new().name(format!("gpu-{id}")).spawn(move || thread.run())?;
-            let gate = GpuGate::new(identity.boot, identity.token, plans_queued_max);
+            let gate = GpuGate::new(identity.boot, identity.token, GPU_PLANS_MAX);
             gpus.push(Gpu { id, gate, pending: VecDeque::new(), retired: false, lost: false, orders, time });
         }
         Ok(Self {

@@ -152,7 +152,7 @@ pub(crate) async fn run(
         let work = async {
             if leads {
                 tracing::info!("this replica leads the federation");
-                let looks = Looks::begin(&config.clusters, config.look_every, config.unreachable);
+                let looks = Looks::begin(&config.clusters, config.look_every(), config.unreachable);
                 *context.looks.lock().unwrap_or_else(PoisonError::into_inner) = Some(looks);
                 Reconciler::new(context.clone(), &config.clusters).work().await;
             } else {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use symphony_scheduler::{Account, GpuRanker, PLANS_AHEAD_MAX, PoolControl, PoolInput, RankAction, RankInput};
-use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, Invariant, Time};
+use symphony_scheduler::{Account, GpuRanker, PoolControl, PoolInput, RankAction, RankInput};
+use symphony_types::{GPU_CLASSES_MAX, GPU_PLANS_MAX, GpuClass, GpuId, Invariant, Time};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::records::tape_recorder::TapeRecorder;
@@ -50,7 +50,7 @@ impl GpuPlans {
 
     /// When the GPU may be granted.
     const fn usable_at(&self) -> Time {
-        let room = self.plans_out() < PLANS_AHEAD_MAX as u64;
+        let room = self.plans_out() < GPU_PLANS_MAX as u64;
         if room && !self.retired && !self.quarantined { self.free_at } else { Time::NEVER }
     }
 }
