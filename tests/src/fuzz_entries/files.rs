@@ -31,7 +31,11 @@ pub fn policy(bytes: &[u8]) {
     }
     if let Ok(policy) = text.parse::<ModelPolicy>() {
         assert_eq!(policy.check(), Ok(()));
-        assert_eq!(text.parse(), Ok(PolicySpec::Queues(policy.into())), "a model's policy means the same in a scenario");
+        assert_eq!(
+            text.parse(),
+            Ok(PolicySpec::Queues(policy.into())),
+            "a model's policy means the same in a scenario"
+        );
     }
 }
 

@@ -42,8 +42,8 @@ pub use gpu_need::{GpuNeed, gpu_need};
 pub use instance::LOAD_MAX;
 pub use plan::{PartGpus, PartPlan, Plan};
 pub use problem::{
-    Gpu, GpuKind, KIND_PAIRS_MAX, KINDS_MAX, KindNeed, MODELS_MAX, Model, PARTS_MAX, POOL_GPUS_MAX, Part, PartKind,
-    Pin, Problem, Steadiness,
+    Gpu, GpuKind, KIND_PAIRS_MAX, KINDS_MAX, KindNeed, MODELS_MAX, MOVE_BYTES_LEAST, Model, NO_LIMIT_BYTES, PARTS_MAX,
+    POOL_GPUS_MAX, Part, PartKind, Pin, Problem, Steadiness,
 };
 pub use problem_file::ProblemError;
 pub use set_aside::SetAside;

@@ -89,7 +89,9 @@ impl ModelPolicy {
             (ModelPolicyName::Symphony | ModelPolicyName::Auto, _)
             | (ModelPolicyName::Eager | ModelPolicyName::Clipper, TriggerChoice::Eager)
             | (ModelPolicyName::Timeout, TriggerChoice::Timeout(_)) => Ok(()),
-            (ModelPolicyName::Eager | ModelPolicyName::Clipper | ModelPolicyName::Timeout, _) => self.takes_any_trigger(),
+            (ModelPolicyName::Eager | ModelPolicyName::Clipper | ModelPolicyName::Timeout, _) => {
+                self.takes_any_trigger()
+            }
         }
     }
 

@@ -131,12 +131,10 @@ impl fmt::Display for SimulatedPolicy {
         let [trigger, drop, shed] = self.model.said();
         let ResearchChoices { trigger: instead, ready_order, gpu_choice } = self.research;
         let quoted = |key: &str, word: Option<&str>| format!("{key} = \"{}\"", word.unwrap_or_default());
-        let trigger =
-            instead.map(|instead| quoted("trigger", word(&ResearchTrigger::WRITTEN, &instead))).or(trigger);
+        let trigger = instead.map(|instead| quoted("trigger", word(&ResearchTrigger::WRITTEN, &instead))).or(trigger);
         let ready_order = (ready_order != ReadyOrder::default())
             .then(|| quoted("ready_order", word(&ReadyOrder::WRITTEN, &ready_order)));
-        let gpu_choice =
-            (gpu_choice != GpuChoice::default()).then(|| quoted("gpu_choice", Some(gpu_choice.label())));
+        let gpu_choice = (gpu_choice != GpuChoice::default()).then(|| quoted("gpu_choice", Some(gpu_choice.label())));
         let said: Vec<_> = [trigger, drop, ready_order, gpu_choice, shed].into_iter().flatten().collect();
         write(f, self.model.name.label(), &said)
     }

@@ -33,8 +33,7 @@ fn policies() -> impl Strategy<Value = ModelPolicy> {
 }
 
 fn research() -> impl Strategy<Value = ResearchChoices> {
-    let trigger =
-        prop_oneof![Just(None), Just(Some(ResearchTrigger::Latest)), Just(Some(ResearchTrigger::BetaLambda))];
+    let trigger = prop_oneof![Just(None), Just(Some(ResearchTrigger::Latest)), Just(Some(ResearchTrigger::BetaLambda))];
     let order = prop_oneof![
         Just(ReadyOrder::Latest),
         Just(ReadyOrder::Frontrun),
@@ -190,7 +189,10 @@ fn choices_for_experiments_are_refused_for_a_model_with_the_reason() {
     ] {
         let text = format!("{{ name = 'symphony', {option} }}");
         assert!(text.parse::<PolicySpec>().is_ok(), "{text}");
-        refused(&text, &[&format!("key `{key}`: expected {expected}"), "a choice for experiments", "`symphony sim` only"]);
+        refused(
+            &text,
+            &[&format!("key `{key}`: expected {expected}"), "a choice for experiments", "`symphony sim` only"],
+        );
     }
     let wrong = |option: &str, words: &[&str]| {
         let text = format!("{{ name = 'symphony', {option} }}");

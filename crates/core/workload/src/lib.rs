@@ -31,6 +31,7 @@ pub use error::ScenarioError;
 pub use execution::{Execution, LOGNORMAL_SIGMA_MAX, NoiseStream, noise_streams};
 pub use failure::{FAILURES_MAX, Failure};
 pub use law::{LAW_ENTRIES_MAX, Law};
+pub use learning::QUARANTINED_PERCENT_MAX;
 pub use override_key::{override_at_fault, override_key};
 pub use popularity::Popularity;
 pub use profile_csv::profile_from_csv;

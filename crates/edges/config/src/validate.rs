@@ -28,8 +28,8 @@ pub mod limits {
     pub const RESERVE_PERCENT_MAX: u32 = 50;
     /// How long GPUs on order count, in seconds: an hour.
     pub const SCALING_S_MAX: u64 = 3600;
-    /// Largest share of GPUs that are set aside, in per cent: half must be left to be compared with.
-    pub const QUARANTINED_PERCENT_MAX: u32 = 50;
+    /// Largest share of GPUs that are set aside, in per cent: that of the simulator.
+    pub const QUARANTINED_PERCENT_MAX: u32 = symphony_workload::QUARANTINED_PERCENT_MAX;
     /// The first pause of a GPU that is set aside, in seconds: later ones are no longer.
     pub const QUARANTINE_S_MAX: u64 = symphony_controllers::QUARANTINE_MAX.get() / 1_000_000_000;
     /// Faster than this, windows would be shorter than the second between load reports.

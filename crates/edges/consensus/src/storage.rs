@@ -310,14 +310,6 @@ impl Storage {
         self.machine.get_snapshot_builder().await.build_snapshot().await.map(|_| ())
     }
 
-    /// Bytes that the log takes on disk, according to its engine.
-    ///
-    /// # Errors
-    /// The disk has failed.
-    pub fn log_disk_bytes(&self) -> io::Result<u64> {
-        self.log.disk_bytes()
-    }
-
     /// Writes what is queued and releases the files.
     pub async fn close(self) {
         self.log.close().await;

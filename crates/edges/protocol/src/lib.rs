@@ -8,6 +8,7 @@ pub mod federation;
 mod frame;
 pub mod journal;
 mod model_spec;
+pub mod parameters;
 pub mod plan;
 mod transforms;
 pub mod view;

@@ -104,7 +104,10 @@ mod tests {
         for (policy, words) in [
             ("magic", "model `m`: policy: expected one of \"symphony\""),
             ("clockwork", "runs in `symphony sim` only"),
-            ("{ name = 'auto', ready_order = 'start' }", "model `m`: policy: key `ready_order`: expected only trigger, drop"),
+            (
+                "{ name = 'auto', ready_order = 'start' }",
+                "model `m`: policy: key `ready_order`: expected only trigger, drop",
+            ),
             ("{ name = 'timeout', share = 2 }", "model `m`: policy: key `share`: expected a share of the SLO"),
         ] {
             let refused = with(policy).unwrap_err().to_string();

@@ -36,6 +36,9 @@ use symphony_types::{BackendId, Epoch, FrontendId, ModelId, NodeId, SubclusterId
 
 use crate::plan::PlanView;
 
+/// The largest view, of a cluster or a federation, as a message: what a replicated state may take.
+pub const VIEW_BYTES_MAX: usize = symphony_cluster_state::SNAPSHOT_BYTES_MAX;
+
 /// The state of the cluster that all processes route by, as one replica has applied it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {

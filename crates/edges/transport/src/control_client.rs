@@ -9,7 +9,7 @@ use std::time::Duration;
 use symphony_net::{Net, Role};
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::control::{self as pb, WatchRequest};
-use symphony_protocol::view::{BackendScope, View, ViewError};
+use symphony_protocol::view::{BackendScope, VIEW_BYTES_MAX, View, ViewError};
 use symphony_types::{BootId, FrontendId, OperationId};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -31,8 +31,6 @@ const WATCH_AGAIN_MAX: Duration = Duration::from_secs(1);
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// One that does not answer for so long is not.
 const KEEP_ALIVE_ANSWERED_WITHIN: Duration = Duration::from_secs(10);
-/// The largest view that is read.
-const VIEW_BYTES_MAX: usize = 64 << 20;
 
 /// Why a call was not answered.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,7 @@ use symphony_net::Net;
 use symphony_protocol::control::federation_client::FederationClient as Grpc;
 use symphony_protocol::control::{self as pb, FederationWatchRequest};
 use symphony_protocol::federation::FederationView;
+use symphony_protocol::view::VIEW_BYTES_MAX;
 use tokio::sync::watch;
 use tonic::Status;
 use tonic::transport::Channel;
@@ -15,8 +16,6 @@ use crate::control_client::{ControlError, call_in_turn, channel};
 
 /// How long after a broken watch it is opened again.
 const WATCH_AGAIN_AFTER: Duration = Duration::from_millis(200);
-/// The largest view that is read.
-const VIEW_BYTES_MAX: usize = 64 << 20;
 
 /// The newest plan; changes when the federation does. It stays as it is while nobody of the top level answers.
 pub type PlanReceiver = watch::Receiver<Arc<FederationView>>;

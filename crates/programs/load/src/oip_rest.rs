@@ -2,8 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
+use symphony_protocol::parameters::{ACCEPT_LATE, BATCH, EXCEED_SLO, LATE, TIMEOUT};
 
-use crate::oip::{ACCEPT_LATE, BATCH, EXCEED_SLO, LATE, TIMEOUT, end_of};
+use crate::oip::end_of;
 use crate::target::{Answer, ConnectError, End, OutputTensor, Request, Target};
 
 /// Header of requests and answers with binary tensors: the length of the JSON before them.

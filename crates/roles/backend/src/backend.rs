@@ -174,8 +174,7 @@ impl Backend {
         let book = Arc::new(ModelBook::default());
         let counted = Arc::clone(&counts);
         let links = Arc::clone(&transport);
-        let execution =
-            Execution::new(identity.clone(), links, inputs_out, counted, Arc::clone(&book), journal)?;
+        let execution = Execution::new(identity.clone(), links, inputs_out, counted, Arc::clone(&book), journal)?;
         let (idle, lost, times) = (execution.idle(), execution.lost(), execution.times());
         let execution_ended = ended.clone();
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });

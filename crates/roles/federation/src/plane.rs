@@ -7,6 +7,7 @@ use symphony_consensus::{ControlGroup, Leadership};
 use symphony_federation_state::FederationState;
 use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::control::federation_server::FederationServer;
+use symphony_protocol::view::VIEW_BYTES_MAX;
 use symphony_telemetry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -35,8 +36,6 @@ const HEADER_BYTES_MAX: u32 = 16 << 10;
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Bytes of a request: a model with every profile, or the rates of all models.
 const REQUEST_BYTES_MAX: usize = 2 * symphony_federation_state::COMMAND_BYTES_MAX;
-/// Bytes of a view.
-const VIEW_BYTES_MAX: usize = 64 << 20;
 /// How long a stop waits for calls in progress.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 

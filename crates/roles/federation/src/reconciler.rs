@@ -28,12 +28,12 @@ use crate::rebalance::{BalanceMode, BalanceSettings, Rebalance};
 
 /// How often to check for due steps, besides every change of the state.
 const TICK: Duration = Duration::from_millis(100);
-/// How long the search for places may take.
-const SOLVES_WITHIN: Duration = Duration::from_secs(1);
+/// How long the search for a place or a more even division may take.
+pub(crate) const SOLVES_WITHIN: Duration = Duration::from_secs(1);
 /// The part of it for a joint plan of all models.
 const SOLVES_TOGETHER_WITHIN: Duration = Duration::from_millis(500);
 /// How long, after the search for a division, to select the moves that can begin.
-const PICKS_WITHIN: Duration = Duration::from_millis(500);
+pub(crate) const PICKS_WITHIN: Duration = Duration::from_millis(500);
 /// How often to check whether a division is due: about as often as its measurements change.
 const BALANCE_LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// Pause before models without a place are tried again, unless something has changed.

@@ -26,15 +26,11 @@ use crate::places::{Division, Stop, balance, one, wanted};
 use crate::problem::Known;
 use crate::propose::{Agreed, CallError};
 use crate::rates::Demand;
-use crate::reconciler::{LeaderContext, begun_at};
+use crate::reconciler::{LeaderContext, PICKS_WITHIN, SOLVES_WITHIN, begun_at};
 use crate::view::{Answering, view};
 
 /// The most open watches.
 const WATCHERS_MAX: i64 = 8192;
-/// How long the search for a place or a more even division may take.
-const SOLVES_WITHIN: Duration = Duration::from_secs(1);
-/// How long, after the search, to select the moves that can begin.
-const PICKS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Roles that may read the federation's state.
 const PEOPLE: &[Role] = &[Role::Operator, Role::Viewer, Role::Frontend];

@@ -17,18 +17,6 @@ pub struct ClockworkSettings {
     pub early: Nanos,
 }
 
-impl ClockworkSettings {
-    /// Five milliseconds each: half of the published look-ahead and the whole of the published margin, which together
-    /// reproduce what seed 000 measured in its Table 4.
-    pub const DEFAULT: Self = Self { commit: Nanos::from_millis(5), early: Nanos::from_millis(5) };
-}
-
-impl Default for ClockworkSettings {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
-}
-
 /// Optimises predictability (each action has a narrow time window to which its worker is held), at the cost of small
 /// batches: GPUs are filled as soon as they have room, and requests before the chosen batch are lost.
 ///

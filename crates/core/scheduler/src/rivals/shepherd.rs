@@ -17,17 +17,6 @@ pub struct ShepherdSettings {
     pub preempt_factor: f64,
 }
 
-impl ShepherdSettings {
-    /// λ = 3.
-    pub const DEFAULT: Self = Self { preempt_factor: 3.0 };
-}
-
-impl Default for ShepherdSettings {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
-}
-
 /// A batch that runs on a GPU or is on its way there.
 #[derive(Clone, Debug, Default)]
 struct Running {

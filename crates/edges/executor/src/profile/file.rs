@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use symphony_types::{LatencyProfile, Nanos, Signature, TensorSpec};
+use symphony_types::{LatencyProfile, Nanos, Signature, TENSOR_ITEM_BYTES_MAX, TensorSpec};
 
 use crate::files::read_text;
-use crate::model_signature::{ITEM_BYTES_MAX, item_bytes};
+use crate::model_signature::item_bytes;
 
 /// The version of the format that is written and read.
 const FORMAT: u32 = 1;
@@ -265,7 +265,7 @@ fn tensors(key: &str, forms: Vec<TensorForm>) -> Result<Vec<TensorSpec>, Problem
             return Err((format!("{key}.name"), format!("`{}` is empty or not the only one", form.name)));
         }
         if form.item_shape.contains(&0) || item_bytes(form.data_type, &form.item_shape).is_none() {
-            let expected = format!("expected positive dimensions and at most {ITEM_BYTES_MAX} bytes per item");
+            let expected = format!("expected positive dimensions and at most {TENSOR_ITEM_BYTES_MAX} bytes per item");
             return Err((format!("{key}.item_shape"), format!("{:?} of `{}`; {expected}", form.item_shape, form.name)));
         }
     }

@@ -226,10 +226,9 @@ fn scaling(config: &AutoscalingConfig, speedup: u32) -> ScalingSettings {
 fn learning(config: &LearningConfig, speedup: u32) -> LearningSettings {
     let profiles = OnlineProfileSettings::default();
     LearningSettings {
-        profiles: config.profiles.then(|| OnlineProfileSettings {
-            publish_every: profiles.publish_every.divided_by(speedup),
-            ..profiles
-        }),
+        profiles: config
+            .profiles
+            .then(|| OnlineProfileSettings { publish_every: profiles.publish_every.divided_by(speedup), ..profiles }),
         stragglers: config.stragglers.then(|| StragglerSettings {
             share_max: share(config.quarantined_percent_max),
             pause: seconds(config.quarantine_s),
@@ -402,6 +401,9 @@ mod tests {
             [trigger.distance_min, trigger.change_holds, averaged, law.down_window, law.down_after_up]
         };
         assert_eq!(times(&hurried), times(&usual).map(|time| time.divided_by(10)));
-        assert_eq!((hurried.trigger.period, hurried.scaling.law.up_window), (usual.trigger.period, usual.scaling.law.up_window));
+        assert_eq!(
+            (hurried.trigger.period, hurried.scaling.law.up_window),
+            (usual.trigger.period, usual.scaling.law.up_window)
+        );
     }
 }

@@ -131,8 +131,7 @@ impl Scene {
             token: Token::new(10),
         };
         let links = Arc::clone(&frontends);
-        let execution =
-            Execution::new(identity, links, inputs_out, Arc::default(), Arc::default(), journal).unwrap();
+        let execution = Execution::new(identity, links, inputs_out, Arc::default(), Arc::default(), journal).unwrap();
         let (idle, lost, time) = (execution.idle(), execution.lost(), Arc::clone(&execution.times()[0]));
         tokio::spawn(execution.run());
         inputs.send(Input::Loaded(MODEL, vec![executor])).ok().unwrap();

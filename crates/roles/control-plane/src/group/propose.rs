@@ -11,6 +11,7 @@ use symphony_net::{Expected, Net, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
 use symphony_protocol::externalscaler::external_scaler_client::ExternalScalerClient;
+use symphony_protocol::view::VIEW_BYTES_MAX;
 use symphony_types::NodeId;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -33,9 +34,6 @@ const CONNECT_WITHIN: Duration = Duration::from_millis(250);
 
 /// Interval and timeout of pings on a silent connection to another replica.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
-
-/// Largest view that a leader's answer to a forwarded read may be.
-const VIEW_BYTES_MAX: usize = 64 << 20;
 
 /// Metadata key of calls that another replica has forwarded, so that two replicas that each take the other for the
 /// leader do not pass a call back and forth.

@@ -6,17 +6,13 @@ use symphony_cluster_state::{
     Backend, ClusterState, ERROR_BYTES_MAX, LeftAlone, Moved, PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, WantedMove,
 };
 use symphony_partitioner::{
-    Arranged, Change, GpuKind, KindNeed, Model, Part, PartPlan, Plan, Problem, Steadiness, Unit, UnitGpu,
+    Arranged, Change, GpuKind, KindNeed, MOVE_BYTES_LEAST, Model, NO_LIMIT_BYTES, Part, PartPlan, Plan, Problem,
+    Steadiness, Unit, UnitGpu,
 };
 use symphony_types::{BackendId, LatencyProfile, ModelId, Nanos, SubclusterId};
 
 use crate::planning::reported::Measured;
 use crate::planning::settings::EpochSettings;
-
-/// Stands for unlimited or unknown memory.
-const NO_LIMIT_BYTES: u64 = 1 << 40;
-/// The fixed cost of a move, in bytes like its main cost: even a small model takes seconds of an operator's attention.
-const MOVE_BYTES_LEAST: u64 = 1 << 20;
 
 /// The cluster as a problem, and the plan that is in force.
 #[derive(Debug)]
