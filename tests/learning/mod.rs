@@ -23,7 +23,7 @@ fn paced(settings: &[&str]) -> Shape {
 /// GPUs from 0, and how many times as long as their profiles they take from now on, or `fails`.
 pub(crate) fn set_pace<F: Display>(cluster: &TestCluster, factors: &[(u32, F)]) {
     let lines: String = factors.iter().map(|(gpu, factor)| format!("{gpu} {factor}\n")).collect();
-    // Whoever reads meanwhile reads the old or the new one.
+    // A concurrent reader gets the old file or the new one.
     let next = cluster.workspace.write("pace.next", &lines).unwrap();
     std::fs::rename(next, cluster.workspace.file("pace")).unwrap();
 }

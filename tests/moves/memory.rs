@@ -1,5 +1,5 @@
-//! GPUs with memory for one copy only, and loading that takes time: what comes waits for what goes, and plans tell the
-//! time that loading was measured to take.
+//! GPUs with memory for one copy only, and slow loading: an arriving model waits for a leaving one, and plans show the
+//! measured loading time.
 
 use symphony_tests::{Shape, TestCluster, phase, tell};
 use symphony_types::LatencyProfile;
@@ -17,7 +17,7 @@ fn load_large(cluster: &TestCluster, name: &str, subcluster: &str) {
     load_sized(cluster, (name, subcluster), MODEL_MB, LatencyProfile::from_line(5.0, 20.0, 16).unwrap());
 }
 
-/// Seconds that moving the model to the right would take, as a plan tells it.
+/// Seconds that moving the model to the right would take, according to a plan.
 fn told(cluster: &TestCluster, model: &str) -> f64 {
     let _ = cluster.cli(&["plan", "move", "--model", model, "--to", "right", "--propose"]).ended_with(0);
     let shown = cluster.cli(&["plan", "show", "-o", "json"]).ended_with(0).json();
@@ -50,7 +50,7 @@ fn a_model_is_loaded_where_another_one_was_when_that_has_gone_and_its_time_is_me
         load_large(cluster, "third", "right");
         cluster.wait_until_it_serves("third").unwrap();
         let _ = cluster.cli(&["model", "unload", "third"]).ended_with(0);
-        // A machine that is busy takes longer, and nobody takes less.
+        // A busy machine takes longer, and none takes less.
         assert!(told(cluster, "second") >= 0.99 * size / LOADED_MB_PER_S);
     });
 }

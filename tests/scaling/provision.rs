@@ -1,4 +1,4 @@
-//! The loop is closed: the load rises, KEDA's questions say so, backends come; it falls, and the highest GPUs go.
+//! The loop is closed: the load rises, the answers to KEDA say so, backends start; it falls, and the highest GPUs stop.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn working(view: &View) -> BTreeSet<GpuId> {
     working.flat_map(|backend| &backend.gpus).map(|gpu| gpu.id).collect()
 }
 
-/// What the replicas export of the advice for the sub-cluster: only the Raft leader knows any.
+/// The replicas' metrics of the advice for the sub-cluster: only the Raft leader has any.
 fn scraped_advice(cluster: &TestCluster) -> Vec<String> {
     let replicas = ["scheduler-1", "scheduler-2", "scheduler-3"].map(|name| cluster.metrics_of(name).unwrap());
     let lines = replicas.iter().flat_map(|text| text.lines()).filter(|line| line.contains("subcluster=\"pool\""));

@@ -13,7 +13,7 @@ const WAITS: &str = "{ name = \"timeout\", trigger = { timeout_ms = 150 } }";
 /// Requests one after the other: each finds all GPUs idle.
 const REQUESTS: usize = 4;
 
-/// Requests one after the other, and what the cluster says of the batches that served them.
+/// Sends requests one after the other; returns the cluster's explanations of the batches that served them.
 fn served(cluster: &TestCluster, model: &str) -> Vec<Value> {
     let input = json!({ "name": "INPUT0", "datatype": "FP32", "shape": [1, 16], "data": numbers(7.0) });
     let body = json!({ "inputs": [input] });

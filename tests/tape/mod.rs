@@ -1,4 +1,4 @@
-//! What a real cluster decides is recorded, and decided again.
+//! The decisions of a real cluster are recorded, and made again.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -18,7 +18,7 @@ use symphony_types::NodeId;
 
 use super::fault::How;
 use super::scenario::FederationShape;
-use crate::cluster::{Cluster, Defaults, Pki, Place, Process};
+use crate::cluster::{Cluster, ClusterSetup, Defaults, Pki, Process};
 use crate::network::own_loopback;
 use crate::scenario::{ClusterShape, Links};
 
@@ -67,13 +67,13 @@ pub(super) struct Federation {
 
 impl Federation {
     /// Starts everything and waits until the federation knows its clusters.
-    pub(super) async fn start(shape: &FederationShape, place: Place<'_>) -> Result<Self> {
+    pub(super) async fn start(shape: &FederationShape, place: ClusterSetup<'_>) -> Result<Self> {
         let mut clusters = Vec::new();
         for number in 1..=shape.clusters {
             let name = format!("cluster-{number}");
             let dir = place.dir.join(&name);
             std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-            let place = Place { name: &name, dir: &dir, ..place };
+            let place = ClusterSetup { name: &name, dir: &dir, ..place };
             let own = ClusterShape {
                 timing: place.timing,
                 links: Links::Direct,
@@ -320,7 +320,7 @@ fn seen_by(
 }
 
 /// Writes a process's configuration, and says how it is started.
-fn spec_of(own: Own, config: &NodeConfig, place: &Place<'_>) -> Result<ChildSpec> {
+fn spec_of(own: Own, config: &NodeConfig, place: &ClusterSetup<'_>) -> Result<ChildSpec> {
     let role = match own {
         Own::Top(_) => "federation",
         Own::Frontend(_) => "frontend",

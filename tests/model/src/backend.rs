@@ -85,7 +85,7 @@ impl World {
         }
         let (granted, which) = (connection.granted, connection.backend);
         if granted {
-            // Whoever had the promise before has it no more; the observer expects nothing of its connection.
+            // The former holder of the promise no longer has it; the observer expects nothing of its connection.
             for other in self.connections.iter_mut().filter(|c| c.backend == which && c.id != id) {
                 other.granted = false;
             }

@@ -21,7 +21,7 @@ pub use log::{Entry, Log};
 pub use model::{Action, Protocol};
 pub use mutation::Mutation;
 pub use scope::Scope;
-pub use search::{Found, search};
+pub use search::{SearchResult, search};
 pub use world::World;
 
 /// Schedulers, numbered from 0.

@@ -92,7 +92,7 @@ impl Model for Protocol {
 }
 
 impl Protocol {
-    /// Holds in every world; the counterexample's last world says which promise is broken.
+    /// Holds in every world; the counterexample's last world shows which promise is broken.
     pub const NOTHING_BROKEN: &'static str = "no promise is broken";
     /// Reached in every scope.
     pub const ANSWERED: &'static str = "all requests are answered";
@@ -112,7 +112,7 @@ impl Protocol {
             } else if world.log.head().nodes()[&node_id(node)].boot == boot(scheduler.life)
                 && world.log.head().nodes().values().all(|node| !node.up)
             {
-                // Somebody returns when nobody is left; returning beside a leader makes it a standby and changes
+                // A node returns when no other is left; returning beside a leader makes it a standby and changes
                 // nothing.
                 actions.push(Action::NodeReturns(node));
             }

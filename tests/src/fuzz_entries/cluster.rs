@@ -1,4 +1,4 @@
-//! What replicas of a control group, nodes and tools read.
+//! Bytes that replicas of a control group, nodes and tools parse.
 
 use prost::Message as _;
 use symphony_cluster_state::{

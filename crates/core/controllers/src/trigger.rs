@@ -131,7 +131,7 @@ impl<M: Ord + Clone> EpochTrigger<M> {
     }
 
     /// An operator requests an epoch or a dry run. If both are pending, the real one is executed.
-    pub fn ask(&mut self, dry_run: bool) {
+    pub fn request(&mut self, dry_run: bool) {
         self.asked = Some(self.asked.unwrap_or(true) && dry_run);
     }
 
@@ -259,11 +259,11 @@ mod tests {
     #[test]
     fn an_operator_waits_for_nothing_but_the_epoch_that_runs() {
         let mut trigger = planned(TriggerSettings { dry_run: true, ..TriggerSettings::default() }, &[1.0]);
-        trigger.ask(true);
-        trigger.ask(false);
-        trigger.ask(true);
+        trigger.request(true);
+        trigger.request(false);
+        trigger.request(true);
         assert_eq!(trigger.observe(at(1), &rates(&[1.0]), 1), Some(Start { why: Why::Operator, dry_run: false }));
-        trigger.ask(true);
+        trigger.request(true);
         assert_eq!(trigger.observe(at(2), &rates(&[9.0]), 2), None, "one at a time");
         trigger.ended(at(3), Ended::Done);
         assert_eq!(trigger.observe(at(3), &rates(&[1.0]), 1), Some(Start { why: Why::Operator, dry_run: true }));
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn what_an_operator_only_looked_at_is_still_done() {
         let mut trigger = planned(TriggerSettings::default(), &[1.0]);
-        trigger.ask(true);
+        trigger.request(true);
         assert_eq!(trigger.observe(at(59), &rates(&[1.0]), 2).map(|start| start.dry_run), Some(true));
         trigger.ended(at(59), Ended::Done);
         assert_eq!(next(&mut trigger, 59, &[1.0], 2), (60, Why::Membership));

@@ -69,7 +69,7 @@ proptest! {
         if can_be_written(&policy) {
             prop_assert_eq!(text.parse::<ModelPolicy>(), Ok(policy), "{}", &text);
             prop_assert_eq!(text.parse::<PolicySpec>(), Ok(PolicySpec::Queues(policy.into())), "{}", &text);
-            prop_assert!(text.len() < symphony_policy::POLICY_TEXT_BYTES_MAX / 3, "{} bytes: {}", text.len(), text);
+            prop_assert!(3 * text.len() <= symphony_policy::POLICY_TEXT_BYTES_MAX, "{} bytes: {}", text.len(), text);
         }
     }
 
@@ -88,7 +88,7 @@ proptest! {
         let text = policy.to_string();
         if can_be_written(&model) && (is_open || research.trigger.is_none()) {
             prop_assert_eq!(text.parse::<PolicySpec>(), Ok(PolicySpec::Queues(policy)), "{}", &text);
-            prop_assert!(text.len() < symphony_policy::POLICY_TEXT_BYTES_MAX / 3, "{} bytes: {}", text.len(), text);
+            prop_assert!(3 * text.len() <= symphony_policy::POLICY_TEXT_BYTES_MAX, "{} bytes: {}", text.len(), text);
             let is_for_clusters = research == ResearchChoices::default();
             prop_assert_eq!(text.parse::<ModelPolicy>().is_ok(), is_for_clusters, "{}", &text);
         } else if research.trigger.is_some() {

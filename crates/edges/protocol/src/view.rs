@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_types::{BackendId, Epoch, FrontendId, ModelId, NodeId, SubclusterId, Token};
 
-use crate::plan::PlanView;
+use crate::plan_view::PlanView;
 
 /// The largest view, of a cluster or a federation, as a message: what a replicated state may take.
 pub const VIEW_BYTES_MAX: usize = symphony_cluster_state::SNAPSHOT_BYTES_MAX;

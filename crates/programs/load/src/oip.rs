@@ -1,4 +1,4 @@
-//! What the gRPC and REST targets share: the Open Inference Protocol's words beside the tensors.
+//! The parameters of the Open Inference Protocol that the gRPC and REST targets share.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::target::End;
 /// Reasons, besides the scheduler's own, with which a server sheds load on purpose.
 const SHEDDING: [&str; 3] = ["deadline_passed", "too_many_requests", "quota_exceeded"];
 
-/// What a machine-readable reason means; without one, the status says what went wrong.
+/// The end that a machine-readable reason stands for; without a reason, the status decides.
 pub(super) fn end_of(reason: Option<&str>, status: impl FnOnce() -> String) -> End {
     match reason {
         None | Some("") => End::Failed(Cow::Owned(status())),

@@ -20,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
 use crate::exec_server::accept_leaders;
-use crate::execution::{Execution, Identity};
 use crate::executor_in_use::ExecutorInUse;
 use crate::gpu_memory::GpuMemory;
 use crate::journal::Journal;
@@ -28,6 +27,7 @@ use crate::metrics::Counts;
 use crate::model_book::ModelBook;
 use crate::model_loader::ModelLoader;
 use crate::pace_file;
+use crate::plan_intake::{Identity, PlanIntake};
 use crate::stay_registered::stay_registered;
 
 /// How long registration may take: a cluster that starts together elects its leader first.
@@ -134,7 +134,7 @@ impl Backend {
                 let gpus: Arc<[EmulatedGpu]> = (0..count).map(gpu).collect();
                 if let Some(path) = &config.pace_file {
                     let paces = gpus.iter().map(|gpu| Arc::clone(&gpu.pace)).collect();
-                    tokio::spawn(pace_file::follow(path.clone(), paces, ended.clone()));
+                    tokio::spawn(pace_file::watch(path.clone(), paces, ended.clone()));
                 }
                 Engine::Emulated(gpus)
             }
@@ -174,7 +174,7 @@ impl Backend {
         let book = Arc::new(ModelBook::default());
         let counted = Arc::clone(&counts);
         let links = Arc::clone(&transport);
-        let execution = Execution::new(identity.clone(), links, inputs_out, counted, Arc::clone(&book), journal)?;
+        let execution = PlanIntake::new(identity.clone(), links, inputs_out, counted, Arc::clone(&book), journal)?;
         let (idle, lost, times) = (execution.idle(), execution.lost(), execution.times());
         let execution_ended = ended.clone();
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });

@@ -251,6 +251,6 @@ mod tests {
     #[test]
     fn names_keep_the_law() {
         let names = [&super::METRIC_NAMES[..], &super::MODEL_METRIC_NAMES, &super::PAYLOAD_METRIC_NAMES].concat();
-        assert_eq!(symphony_telemetry::check_law(&names, include_str!("metrics.rs")), Vec::<String>::new());
+        assert_eq!(symphony_telemetry::check_names(&names, include_str!("metrics.rs")), Vec::<String>::new());
     }
 }

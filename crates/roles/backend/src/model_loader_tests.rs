@@ -20,12 +20,12 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
-use crate::execution::{Identity, Input};
 use crate::gpu_memory::GpuMemory;
 use crate::gpu_time::GpuTime;
 use crate::metrics::Counts;
 use crate::model_book::{BookState, ModelBook};
 use crate::model_loader::{LEAVES_WITHIN, LOAD_ALONE_WITHIN, ModelLoader};
+use crate::plan_intake::{Identity, Input};
 
 const BACKEND: BackendId = BackendId::new(1);
 const HOME: SubclusterId = SubclusterId::new(1);
@@ -454,19 +454,19 @@ async fn what_comes_is_loaded_when_what_goes_has_gone() {
     let Input::Loaded(OUTGOING, executors) = scene.next().await else { panic!("not loaded") };
 
     scene.view.send_replace(holds(INCOMING));
-    let Input::Unloaded(let_go) = scene.next().await else { panic!("not let go of") };
-    assert_eq!(let_go.model, OUTGOING);
+    let Input::Unloaded(unload_guard) = scene.next().await else { panic!("not let go of") };
+    assert_eq!(unload_guard.model, OUTGOING);
     // Accepted plans run: time enough for a load that does not wait to fail.
     tokio::time::sleep(Duration::from_millis(50)).await;
-    drop((executors, let_go));
+    drop((executors, unload_guard));
     let Input::Loaded(INCOMING, executors) = scene.next().await else { panic!("not loaded") };
 
     // Unwanted and wanted again before it has gone: it is loaded anew.
     scene.view.send_replace(view(vec![]));
-    let Input::Unloaded(let_go) = scene.next().await else { panic!("not let go of") };
+    let Input::Unloaded(unload_guard) = scene.next().await else { panic!("not let go of") };
     scene.view.send_replace(holds(INCOMING));
     tokio::time::sleep(Duration::from_millis(50)).await;
-    drop((executors, let_go));
+    drop((executors, unload_guard));
     assert!(matches!(scene.next().await, Input::Loaded(INCOMING, _)));
 }
 

@@ -17,10 +17,10 @@ use tonic::transport::Server;
 
 use crate::config::FederationConfig;
 use crate::error::StartError;
-use crate::host::StateHost;
 use crate::metrics::Metrics;
 use crate::reconciler::{self, LeaderContext};
 use crate::service::FederationService;
+use crate::state_machine::FederationStateMachine;
 
 /// The roles that may call at all; each call is then authorized by itself, and Raft answers only replicas by their
 /// names.
@@ -55,8 +55,8 @@ impl Federation {
     /// # Errors
     /// If the group cannot be joined.
     pub async fn start(config: FederationConfig, control: TcpListener) -> Result<Self, StartError> {
-        let (host, state) = StateHost::new();
-        let group = ControlGroup::start(config.group.clone(), host).await?;
+        let (state_machine, state) = FederationStateMachine::new();
+        let group = ControlGroup::start(config.group.clone(), state_machine).await?;
         let (metrics, stop, leadership) = (Metrics::default(), CancellationToken::new(), group.leadership());
         let context = LeaderContext::new(
             group.clone(),

@@ -21,7 +21,7 @@ const RATE_MAX_RPS: f64 = 2.0 * MODELS_MAX as f64 * WANTED_RPS_MAX;
 
 /// A sub-cluster of some cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SubclusterRef {
     pub(crate) cluster: String,
     pub(crate) subcluster: String,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Posed {
     /// The current part of every placed model.
     pub(crate) in_force: Plan,
     /// The parts.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<SubclusterRef>,
 }
 
 /// Known rates, and the reachable clusters.
@@ -103,7 +103,7 @@ impl Known<'_> {
                     gpus.extend(names.iter().map(|name| Gpu { name: name.clone(), kind, part: Some(part) }));
                 }
                 at.insert((cluster.clone(), subcluster.name.clone()), part);
-                places.push(Place { cluster: cluster.clone(), subcluster: subcluster.name.clone() });
+                places.push(SubclusterRef { cluster: cluster.clone(), subcluster: subcluster.name.clone() });
             }
         }
         if parts.is_empty() {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{ClusterAccess, FederationConfig};
-use crate::decide::{Asked, Deed, Seen, Step, homeless, steps};
+use crate::decide::{ClusterCall, ModelCommand, Seen, Step, homeless, steps};
 use crate::frontends::Frontends;
 use crate::looks::{Look, Looks, views};
 use crate::metrics::Metrics;
@@ -246,7 +246,7 @@ impl Reconciler {
                     }
                     self.context.propose(command).await;
                 }
-                Step::Ask(asked) => self.ask(asked),
+                Step::Ask(asked) => self.call_cluster(asked),
             }
         }
     }
@@ -283,11 +283,11 @@ impl Reconciler {
     }
 
     /// Calls a cluster; at most one call per purpose at a time.
-    fn ask(&self, asked: Asked) {
+    fn call_cluster(&self, asked: ClusterCall) {
         let Some(cluster) = self.clusters.get(&asked.cluster).cloned() else { return };
         let call = match &asked.what {
-            Deed::Load { spec, since } => (asked.cluster.clone(), spec.name.clone(), *since),
-            Deed::Unload { model, since } => (asked.cluster.clone(), model.clone(), *since),
+            ModelCommand::Load { spec, since } => (asked.cluster.clone(), spec.name.clone(), *since),
+            ModelCommand::Unload { model, since } => (asked.cluster.clone(), model.clone(), *since),
         };
         {
             let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
@@ -314,10 +314,12 @@ impl Reconciler {
         let state = self.context.state();
         let Some(views) = self.context.views(&state).filter(|views| !views.is_empty()) else { return };
         let Demand { rates, silent } = self.context.demand(&views);
-        self.hear(silent);
+        self.log_silent(silent);
         let now = |since: Instant| Time::from_nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let known = Known { state: &state, views: &views, rates: &rates };
-        let Some(Start { why, .. }) = self.rebalance.look(now(self.leads_since), &known, &self.silent) else { return };
+        let Some(Start { why, .. }) = self.rebalance.should_start(now(self.leads_since), &known, &self.silent) else {
+            return;
+        };
         let (begun, moved_bytes_max, known) =
             (std::time::Instant::now(), self.context.balance.moved_bytes_max, Arc::clone(&state));
         let search = move || {
@@ -356,7 +358,7 @@ impl Reconciler {
     }
 
     /// Logs the silent frontends whenever they change.
-    fn hear(&mut self, silent: BTreeSet<String>) {
+    fn log_silent(&mut self, silent: BTreeSet<String>) {
         self.context.metrics.frontends_silent.set(i64::try_from(silent.len()).unwrap_or(i64::MAX));
         if silent == self.silent {
             return;
@@ -424,11 +426,11 @@ impl Reconciler {
 }
 
 /// Calls the cluster. Returns whether the step is done.
-async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Asked) -> bool {
-    let Asked { id, what, .. } = asked;
+async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: ClusterCall) -> bool {
+    let ClusterCall { id, what, .. } = asked;
     let operation_id = id.to_string();
     match what {
-        Deed::Load { spec, since } => {
+        ModelCommand::Load { spec, since } => {
             let call = |mut client: pb::control_client::ControlClient<_>| {
                 let (spec, operation_id) = (Some(pb::ModelSpec::from(&spec)), operation_id.clone());
                 async move { client.load_model(pb::LoadModelRequest { spec, operation_id }).await }
@@ -447,7 +449,7 @@ async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Aske
                 }
             }
         }
-        Deed::Unload { model, since } => {
+        ModelCommand::Unload { model, since } => {
             let call = |mut client: pb::control_client::ControlClient<_>| {
                 let request = pb::UnloadModelRequest { name: model.clone(), operation_id: operation_id.clone() };
                 async move { client.unload_model(request).await }

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::lead::leads::Leads;
-use crate::lead::learning::learn;
+use crate::lead::learners::run_learners;
 use crate::lead::standby::Standby;
 use crate::lead::subcluster::{LeadConfig, LedSubcluster};
 use crate::links::frontend::accept_frontends;
@@ -116,7 +116,7 @@ impl Runtime {
             .spawn(move || watch_threads(&watched.0, &watched.1, stuck_after, &stuck, &reaper, &stop))?;
         let frontends = Incoming::new(listener, config.net.clone(), DISPATCH);
         tokio::spawn(accept_frontends(frontends, Arc::clone(&leads), ended.clone()));
-        tokio::spawn(learn(Arc::clone(&leads), ended.clone()));
+        tokio::spawn(run_learners(Arc::clone(&leads), ended.clone()));
         let follower = Follower {
             config,
             leads: Arc::clone(&leads),
@@ -283,7 +283,7 @@ impl Follower {
         }
         let mut changed = false;
         led.retain(|id, lead| {
-            lead.tell(current.for_lead(*id));
+            lead.set_view(current.for_lead(*id));
             let now = current.subclusters.get(id);
             let stays = now.is_some_and(|s| s.leader == me && s.token == lead.token) && !lead.ended.is_cancelled();
             if !stays {
@@ -495,9 +495,9 @@ mod tests {
         // A change in another sub-cluster.
         let event = EventView { index: 13, what: "a model came".into(), ..EventView::default() };
         let elsewhere = View { applied_index: 13, events: vec![event], ..newer.clone() };
-        ill.tell(SortedView::from(Arc::new(elsewhere)).for_lead(ILL));
+        ill.set_view(SortedView::from(Arc::new(elsewhere)).for_lead(ILL));
         assert!(!told.has_changed().unwrap());
-        ill.tell(SortedView::from(Arc::new(View { backends: BTreeMap::new(), ..newer })).for_lead(ILL));
+        ill.set_view(SortedView::from(Arc::new(View { backends: BTreeMap::new(), ..newer })).for_lead(ILL));
         assert!(told.has_changed().unwrap());
     }
 }

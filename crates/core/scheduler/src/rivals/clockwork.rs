@@ -79,12 +79,12 @@ impl Clockwork {
                 self.cluster.give_up(now, model, &head, out);
                 self.waiting -= 1;
             }
-            self.watch(model);
+            self.record_expiry(model);
         }
     }
 
     /// Records when the head of the queue becomes unreachable.
-    fn watch(&mut self, model: usize) {
+    fn record_expiry(&mut self, model: usize) {
         let at = self.queues[model].head().map_or(Time::NEVER, |head| {
             let mut head = *head;
             head.must_end_by = self.due(model, head.must_end_by);
@@ -145,7 +145,7 @@ impl Clockwork {
         let plan = self.cluster.dispatch(now, model, gpu, choice.requests, queue, out);
         self.gpus.planned(&plan);
         self.waiting -= choice.skip + choice.requests;
-        self.watch(model);
+        self.record_expiry(model);
     }
 }
 
@@ -156,7 +156,7 @@ impl ClusterPolicy for Clockwork {
                 let slot = model as usize;
                 if self.cluster.enqueue(slot, request, &mut self.queues[slot], out) {
                     self.waiting += 1;
-                    self.watch(slot);
+                    self.record_expiry(slot);
                 }
             }
             ClusterInput::GpuUp { gpu, free_at } => self.gpus.up(gpu, free_at),

@@ -88,7 +88,7 @@ pub enum ProfileFileError {
         path: PathBuf,
         /// From 1.
         line: usize,
-        /// The parser's words, without the text of the line: who may read them need not be who may read the file.
+        /// The parser's message, without the text of the line: its readers need not be allowed to read the file.
         problem: String,
     },
     /// A value makes no sense.

@@ -173,7 +173,7 @@ mod tests {
     use symphony_types::{BootId, Epoch, FrontendId, Nanos, NodeId, RequestValue, Signature, Token};
 
     use super::*;
-    use crate::plan::{BackendMoveView, ModelMoveView};
+    use crate::plan_view::{BackendMoveView, ModelMoveView};
     use crate::view::{
         BackendView, EventView, FrontendView, ModelSource, ModelSpec, NodeView, ReplicaView, SubclusterView,
         SuccessorView,

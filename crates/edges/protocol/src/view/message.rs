@@ -14,7 +14,7 @@ use super::{
     SlowGpuView, SubclusterView, SuccessorView, View, ViewError,
 };
 use crate::control as pb;
-use crate::plan::{BackendMoveView, ModelMoveView, PlanView};
+use crate::plan_view::{BackendMoveView, ModelMoveView, PlanView};
 
 impl From<pb::Duty> for Duty {
     fn from(duty: pb::Duty) -> Self {

@@ -6,7 +6,7 @@ use symphony_types::{
 
 use super::*;
 use crate::control as pb;
-use crate::plan::{BackendMoveView, ModelMoveView, MoveCostView, PlanStatus};
+use crate::plan_view::{BackendMoveView, ModelMoveView, MoveCostView, PlanStatus};
 
 fn model() -> ModelSpec {
     let latency = LatencyProfile::from_line(1.0, 5.0, 8).unwrap();

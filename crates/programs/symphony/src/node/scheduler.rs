@@ -8,8 +8,8 @@ use symphony_config::{
     Timing,
 };
 use symphony_control_plane::{
-    AutoscalerSettings, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, Listeners,
-    LoadReports, OnDiskError, Remembers, ReplicaAddrs, ScalingSettings, StartError, TriggerSettings,
+    Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, Listeners, LoadReports, OnDiskError,
+    Remembers, ReplicaAddrs, ScalingSettings, StartError, TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
@@ -174,7 +174,7 @@ fn plane_config(
             LogEngine::Redb => Engine::Redb,
         },
         on_disk_error: OnDiskError::Abort,
-        host: symphony_control_plane::Host::Machine,
+        environment: symphony_control_plane::Environment::Machine,
         net: net.clone(),
         join: scheduler.join,
         epochs: epochs(scheduler),
@@ -219,7 +219,7 @@ fn scaling(config: &AutoscalingConfig, speedup: u32) -> ScalingSettings {
         gpus_min: config.gpus_min,
         gpus_max: config.gpus_max,
         order_stands: Duration::from_secs(config.order_stands_s),
-        law: ScalingSettings::default().law.with_reserve(share(config.reserve_percent)).sped_up(speedup),
+        autoscaler: ScalingSettings::default().autoscaler.with_reserve(share(config.reserve_percent)).sped_up(speedup),
     }
 }
 
@@ -342,7 +342,7 @@ mod tests {
     fn keys_that_are_constants_now_tell_the_constants() {
         let seconds = |span: Nanos| format!("{} s", span.as_secs_f64());
         let percent = |share: f64| format!("{} %", (share * 100.0).round());
-        let (epochs, law) = (EpochSettings::default(), ScalingSettings::default().law);
+        let (epochs, law) = (EpochSettings::default(), ScalingSettings::default().autoscaler);
         let (profiles, stragglers) = (OnlineProfileSettings::default(), StragglerSettings::default());
         let trigger = |section: &str| {
             [
@@ -396,14 +396,14 @@ mod tests {
         let hurried = epochs(&read(&["scheduler.loop_speedup=10".to_owned()]));
         let usual = EpochSettings::default();
         let times = |settings: &EpochSettings| {
-            let (trigger, law) = (&settings.trigger, &settings.scaling.law);
+            let (trigger, law) = (&settings.trigger, &settings.scaling.autoscaler);
             let averaged = Nanos::from(settings.rate_over);
             [trigger.distance_min, trigger.change_holds, averaged, law.down_window, law.down_after_up]
         };
         assert_eq!(times(&hurried), times(&usual).map(|time| time.divided_by(10)));
         assert_eq!(
-            (hurried.trigger.period, hurried.scaling.law.up_window),
-            (usual.trigger.period, usual.scaling.law.up_window)
+            (hurried.trigger.period, hurried.scaling.autoscaler.up_window),
+            (usual.trigger.period, usual.scaling.autoscaler.up_window)
         );
     }
 }

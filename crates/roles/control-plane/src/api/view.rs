@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use symphony_cluster_state::{self as state, Action, ClusterState, OPERATIONS_KEPT, ReplicaState};
 use symphony_protocol::control as pb;
-use symphony_protocol::plan::{
+use symphony_protocol::plan_view::{
     BackendMoveView, ModelMoveView, MoveCostView, MoveProgressView, MovedView, PlanStatus, PlanView, PlannedMoveView,
 };
 use symphony_protocol::view::{

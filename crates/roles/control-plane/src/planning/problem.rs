@@ -28,7 +28,7 @@ pub(crate) struct Posed {
 
 /// The result of an epoch.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct EpochResult {
     pub(crate) change: Change,
     /// Models first, then backends; at most the limit of a plan, the rest is left to the next epoch.
     pub(crate) moves: Vec<WantedMove>,
@@ -128,7 +128,7 @@ impl Posed {
     ///
     /// # Errors
     /// If the solution breaks a limit, which is a defect of the solver.
-    pub(crate) fn found(&self, arranged: &Arranged) -> Result<Found, String> {
+    pub(crate) fn found(&self, arranged: &Arranged) -> Result<EpochResult, String> {
         if let Some(violation) = arranged.verify(&self.units, &self.in_force).first() {
             return Err(format!("the solver's plan breaks a limit, which is a defect: {violation}"));
         }
@@ -143,13 +143,13 @@ impl Posed {
             WantedMove { what: Moved::Backend(backend), from: self.parts[unit.part], to: self.parts[place] }
         });
         let moves = models.chain(backends).take(PLAN_MOVES_MAX).collect();
-        let left_alone = arranged.set_aside.iter().filter_map(|aside| {
+        let left_alone = arranged.unplaceable.iter().filter_map(|aside| {
             let mut reason = aside.why.to_string();
             reason.truncate(reason.floor_char_boundary(ERROR_BYTES_MAX));
             Some(LeftAlone { model: *self.models.get(&aside.model.name)?, reason })
         });
         let left_alone = left_alone.take(PLAN_LEFT_ALONE_MAX).collect();
-        Ok(Found { change, moves, left_alone })
+        Ok(EpochResult { change, moves, left_alone })
     }
 }
 
@@ -241,7 +241,7 @@ pub(crate) mod tests {
         Measured { rates, ..Measured::default() }
     }
 
-    fn planned(posed: &Posed) -> Found {
+    fn planned(posed: &Posed) -> EpochResult {
         let budget = Budget::for_models(posed.problem.models.len());
         posed.found(&arrange(&posed.problem, &posed.units, &posed.in_force, &budget).unwrap()).unwrap()
     }
@@ -293,7 +293,7 @@ pub(crate) mod tests {
         }
         let rates = rates(&[100.0, 100.0, 100.0, 100.0]);
         let posed = pose(&state, &rates, &EpochSettings::default()).unwrap();
-        let Found { change, moves, left_alone } = planned(&posed);
+        let EpochResult { change, moves, left_alone } = planned(&posed);
         assert_eq!(left_alone, []);
         assert_eq!(moves.len(), 2, "{moves:?}");
         assert!(moves.iter().all(|m| m.from == SubclusterId::new(1) && m.to == SubclusterId::new(2)), "{moves:?}");

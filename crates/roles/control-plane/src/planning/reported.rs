@@ -12,8 +12,8 @@ use crate::planning::last_loads::LastLoads;
 use crate::planning::learnt_profiles::LearntProfiles;
 use crate::planning::load_book::LoadBook;
 use crate::planning::scaling::Scaling;
-use crate::planning::set_aside::SetAside;
 use crate::planning::settings::EpochSettings;
+use crate::planning::slow_gpus::SlowGpuEvents;
 
 /// The loads of the leads, their profile corrections, and the advice on numbers of GPUs.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Reported {
     book: LoadBook,
     learnt: LearntProfiles,
     pub(crate) scaling: Scaling,
-    pub(crate) set_aside: SetAside,
+    pub(crate) slow_gpus: SlowGpuEvents,
     pub(crate) last: LastLoads,
 }
 
@@ -48,7 +48,7 @@ impl Reported {
             book: LoadBook::new(settings.rate_over),
             learnt: LearntProfiles::default(),
             scaling: Scaling::new(settings.scaling.clone()),
-            set_aside: SetAside::new(wall_clock),
+            slow_gpus: SlowGpuEvents::new(wall_clock),
             last: LastLoads::default(),
         }
     }
@@ -60,7 +60,7 @@ impl Reported {
         for load in subclusters {
             if self.book.take(now, load) {
                 self.learnt.take(state, load);
-                self.set_aside.take(state, load);
+                self.slow_gpus.take(state, load);
                 self.last.take(now, load);
             }
         }
@@ -78,7 +78,7 @@ impl Reported {
         self.book.clear();
         self.learnt.clear();
         self.scaling.clear();
-        self.set_aside.clear();
+        self.slow_gpus.clear();
         self.last.clear();
     }
 }
@@ -105,7 +105,7 @@ mod tests {
             now += Nanos::from_millis(20);
             let took = Nanos::new((given.latency(items).get() as f64 * factor) as u64);
             learner.ran(now, Run { gpu: 0, model: SLOW, items, took: Some(took) });
-            learner.look(now);
+            learner.due_corrections(now);
         }
         let said = learner.learnt().map(|(model, _, learnt)| {
             let point = |&(batch, factor): &(u32, f64)| pb::StretchPoint { batch, factor: factor as f32 };

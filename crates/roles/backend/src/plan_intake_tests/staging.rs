@@ -26,7 +26,7 @@ impl Steps {
         (Self { done, staged: Vec::new(), launched: None, stages: 0, refuses }, kept)
     }
 
-    fn note(&self, what: String) {
+    fn record(&self, what: String) {
         self.done.lock().unwrap().push(what);
     }
 }
@@ -35,10 +35,10 @@ impl StagedExecutor for Steps {
     fn stage(&mut self, batch: &BatchInputs<'_>) -> Result<(), ExecuteError> {
         self.stages += 1;
         if self.stages == 2 && self.refuses {
-            self.note("refuse".into());
+            self.record("refuse".into());
             return Err(ExecuteError::Failed { items: batch.items, reason: "no room".into() });
         }
-        self.note(format!("stage {}", batch.items));
+        self.record(format!("stage {}", batch.items));
         self.staged.push((batch.items, batch.tensors[0].to_vec()));
         Ok(())
     }
@@ -49,7 +49,7 @@ impl StagedExecutor for Steps {
 
     fn launch(&mut self) -> Result<(), ExecuteError> {
         let batch = self.staged.remove(0);
-        self.note(format!("launch {}", batch.0));
+        self.record(format!("launch {}", batch.0));
         self.launched = Some(batch);
         Ok(())
     }
@@ -64,7 +64,7 @@ impl StagedExecutor for Steps {
 
     fn finish(&mut self, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
         let (items, input) = self.launched.take().unwrap();
-        self.note(format!("finish {items}"));
+        self.record(format!("finish {items}"));
         let answers = input.chunks(ITEM_BYTES).flat_map(|item| item_checksum([item]).to_le_bytes());
         *outputs = vec![answers.collect()];
         Ok(())

@@ -13,16 +13,16 @@ impl ModelQueue {
     /// Updates the window of each class to the present, and gives up the requests that are useful to none. `granted`:
     /// the window whose GPU was granted, and when that GPU is free.
     #[inline(always)]
-    pub(super) fn look(&mut self, now: Time, granted: Option<(usize, Time)>, out: &mut ModelActions) {
+    pub(super) fn drop_unservable(&mut self, now: Time, granted: Option<(usize, Time)>, out: &mut ModelActions) {
         if !self.windows.is_single() {
-            return self.look_at_all(now, granted, out);
+            return self.drop_unservable_by_class(now, granted, out);
         }
         // A single class: the first useful request becomes the head, and those before it are given up.
         let gpu_free = granted.map_or(Time::ZERO, |(_, free_at)| free_at);
         let floor = self.slide_window(0, now, gpu_free);
         // The common case, known without a search: a head that shares a batch with all requests is useful.
         if floor == 0 || self.windows.first.split > 0 || !self.knows_by_sliding() {
-            self.look_at_heads(now, granted, gpu_free, out);
+            self.drop_unservable_heads(now, granted, gpu_free, out);
         }
     }
 
@@ -31,7 +31,13 @@ impl ModelQueue {
         self.multi_item == 0 && matches!(self.config.policy.drop, DropRule::Window(_))
     }
 
-    fn look_at_heads(&mut self, now: Time, granted: Option<(usize, Time)>, gpu_free: Time, out: &mut ModelActions) {
+    fn drop_unservable_heads(
+        &mut self,
+        now: Time,
+        granted: Option<(usize, Time)>,
+        gpu_free: Time,
+        out: &mut ModelActions,
+    ) {
         if self.windows.first.floor == 0 {
             // Not even the youngest request can be met here. Without a grant that is final. For a granted GPU it is
             // not: the offered batch runs there if its head can be met. Otherwise the GPU would be returned and granted
@@ -49,7 +55,7 @@ impl ModelQueue {
     }
 
     /// The same with several classes.
-    fn look_at_all(&mut self, now: Time, granted: Option<(usize, Time)>, out: &mut ModelActions) {
+    fn drop_unservable_by_class(&mut self, now: Time, granted: Option<(usize, Time)>, out: &mut ModelActions) {
         let (mut hopeless, mut abstains) = (true, None);
         for at in 0..self.windows.len() {
             let gpu_free = free_at(granted, at);
@@ -93,7 +99,7 @@ impl ModelQueue {
         let Some(&head) = self.queue.front() else { return };
         let reason = self.reason(now, &head);
         let cause = self.cause(now, granted, &head);
-        self.note_loss(now, head);
+        self.count_loss(now, head);
         let request = self.remove_at(0);
         out.list.push(ModelAction::Drop { request, reason, cause });
     }
@@ -109,7 +115,7 @@ impl ModelQueue {
             }
             let (request, reason) = (queued.request, self.reason(now, queued));
             let cause = self.cause(now, None, queued);
-            self.note_loss(now, *queued);
+            self.count_loss(now, *queued);
             self.remove_at(index);
             out.list.push(ModelAction::Drop { request, reason, cause });
         }
@@ -118,7 +124,7 @@ impl ModelQueue {
     /// If `request` or the first in the queue is due to be shed, gives up the first one instead of `request`, and
     /// returns `request` if it stays. In a lasting overload requests are shed all the time. The request that has waited
     /// longest leaves the least time for a batch, so batches are formed of the newest requests.
-    pub(super) fn give_way(
+    pub(super) fn shed_oldest(
         &mut self,
         now: Time,
         request: Request,
@@ -146,7 +152,7 @@ impl ModelQueue {
     }
 
     /// Counts a dropped request: a loss, unless it was unreachable already when it arrived.
-    pub(super) fn note_loss(&mut self, now: Time, queued: Queued) {
+    pub(super) fn count_loss(&mut self, now: Time, queued: Queued) {
         if self.shedding.is_none() {
             return;
         }

@@ -79,7 +79,7 @@ fn written(source: &str) -> impl Iterator<Item = &str> {
 /// Everything in `names` that breaks the law, and what `source`, the text of the file that has them, names besides: a
 /// name that is on no list is held to no law. Empty if nothing is wrong. Each crate calls it in a test.
 #[must_use]
-pub fn check_law(names: &[MetricName], source: &str) -> Vec<String> {
+pub fn check_names(names: &[MetricName], source: &str) -> Vec<String> {
     let unlisted = written(source).filter(|name| names.iter().all(|metric| metric.name != *name));
     let mut broken: Vec<_> = unlisted.map(|name| format!("{name}: it is not on the list of all")).collect();
     let mut seen = BTreeSet::new();
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn each_breach_is_found() {
-        assert_eq!(check_law(&[GOOD], ""), Vec::<String>::new());
+        assert_eq!(check_names(&[GOOD], ""), Vec::<String>::new());
         let breaches = [
             (MetricName { name: "queueing_seconds", ..GOOD }, "prefix"),
             (MetricName { name: "symphony_Queueing_seconds", ..GOOD }, "prefix"),
@@ -160,10 +160,10 @@ mod tests {
             (MetricName { labels: &["a", "a"], ..GOOD }, "a label is given twice"),
         ];
         for (metric, expected) in breaches {
-            let broken = check_law(&[metric], "");
+            let broken = check_names(&[metric], "");
             assert!(broken.iter().any(|b| b.contains(expected)), "{metric:?}: {broken:?}");
         }
-        assert_eq!(check_law(&[GOOD, GOOD], ""), ["symphony_queueing_seconds: the name is given twice"]);
+        assert_eq!(check_names(&[GOOD, GOOD], ""), ["symphony_queueing_seconds: the name is given twice"]);
     }
 
     #[test]
@@ -175,6 +175,6 @@ mod tests {
             #[cfg(test)]
             mod tests { const SHOWN: &str = "symphony_only_in_tests 0"; const NAME: &str = "symphony_only_in_tests"; }
         "#;
-        assert_eq!(check_law(&[GOOD], file), ["symphony_drops_total: it is not on the list of all"]);
+        assert_eq!(check_names(&[GOOD], file), ["symphony_drops_total: it is not on the list of all"]);
     }
 }

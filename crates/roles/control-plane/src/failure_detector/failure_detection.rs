@@ -19,12 +19,12 @@ const THREADS_END_WITHIN: Duration = Duration::from_millis(500);
 
 /// Sends this replica's heartbeats to the Raft leader, and watches the others while this replica leads.
 #[derive(Debug)]
-pub(crate) enum Detection {
+pub(crate) enum FailureDetection {
     Threads(LivenessThreads),
     Tasks(LivenessTasks),
 }
 
-impl Detection {
+impl FailureDetection {
     /// Starts it. Declared failures arrive on the returned channel.
     pub(crate) fn start(
         config: &ControlPlaneConfig,

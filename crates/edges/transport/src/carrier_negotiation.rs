@@ -1,5 +1,5 @@
-//! One link's end of the agreement on what carries its frames ([`Carry`]): on its connection it begins. It goes on
-//! through shared memory if both ends want that and are on one host, else over RDMA if both have that.
+//! Negotiates what carries the frames of one link ([`CarrierMessage`]). The link begins on its connection. It goes on
+//! through shared memory if both ends want that and are on one host, otherwise over RDMA if both have it.
 //!
 //! ```text
 //! who dialled   ── Ask ──▶            ◀── Offer ──   who accepted
@@ -10,15 +10,15 @@
 //!               ══ frames the other way ═════════▶
 //! ```
 //!
-//! Nobody waits meanwhile: frames pass on the connection until each direction changes over, in order. Afterwards the
-//! connection tells that the other end lives, and nothing else.
+//! Frames pass on the connection meanwhile, until each direction changes over, in order. Afterwards the connection only
+//! shows that the other end lives.
 
 use std::sync::Arc;
 
 use symphony_net::{
     Carrier, Carriers, Fabric, FabricEnd, FabricStreams, LinkPlace, PeerInfo, RingAdmission, RingOffer, Rings,
 };
-use symphony_protocol::carry::{Carry, CarryOffer};
+use symphony_protocol::carrier::{CarrierMessage, CarrierOffer};
 use symphony_protocol::data::{RdmaEndpoint, SharingOffer, SharingSecret};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -26,23 +26,23 @@ use crate::link::{Inbound, Outbound};
 use crate::proof::proved;
 use crate::rdma_endpoint::{heard, said};
 
-/// Messages after which whoever dialled asks for another carrier: a link that is hardly used is not worth it, and one
-/// that a new leader makes among a thousand has other things to do first.
+/// After this many messages the dialling end asks for another carrier. A link that is hardly used is not worth the
+/// effort, and a new leader that opens a thousand links has more urgent things to do first.
 pub(crate) const CARRY_AFTER_MESSAGES: u64 = 32;
 
-/// What a link's end may have to say of its carrier before its writer comes to it: each word is said once.
+/// The most negotiation messages that may wait for the writer of a link; each one is sent once.
 pub(crate) const TURNS_MAX: usize = 8;
 
-/// Calls to the device that a process has under way at a time for its links, each of which takes a thread: a new leader
-/// makes a thousand links at once, and the kernel does such work one after the other anyway.
+/// Concurrent device calls of a process for its links; each takes a thread. A new leader opens a thousand links at
+/// once, and the kernel does such work one call at a time anyway.
 const DEVICE_CALLS_AT_ONCE: usize = 8;
 
-/// What a link's writer does about its carrier.
+/// What a link's writer does about the carrier.
 #[derive(Debug)]
 pub(crate) enum Turn {
-    /// Says this.
-    Say(Carry),
-    /// Says that it changes over, and does.
+    /// Sends this.
+    Say(CarrierMessage),
+    /// Announces the change, and changes over.
     Switch(Box<dyn Outbound>),
 }
 
@@ -51,11 +51,11 @@ pub(crate) enum Turn {
 pub(crate) enum End {
     /// It was dialled, and offers. With `true`, messages that come over the connection end the link.
     Accepted { must: bool },
-    /// It dialled, and asks before its first message and waits.
+    /// It dialled. It asks before its first message, and waits for the answer.
     AsksFirst,
     /// It dialled, and asks once the link is in use.
     AsksInUse,
-    /// It dialled, and asks for shared memory when it is told to, or never.
+    /// It dialled, and asks for shared memory when its user says so, or never.
     AsksWhenTold,
 }
 
@@ -69,35 +69,35 @@ impl End {
     }
 }
 
-/// What became of a word.
+/// The effect of a negotiation message.
 #[derive(Debug)]
-pub(crate) enum Carried {
+pub(crate) enum CarrierChange {
     /// The link goes on as it was.
     AsBefore,
-    /// What comes next comes from here.
+    /// Further frames come from this source.
     Now(Box<dyn Inbound>),
-    /// Another carrier is being made; says why if nothing comes of it.
+    /// Another carrier is being set up; the receiver gets the reason if that fails.
     Making(oneshot::Receiver<String>),
-    /// The other end has nothing else.
+    /// The other end offers nothing else.
     Refused,
-    /// The link ends, since the other end does not go on over its connection.
+    /// The link ends: the other end does not continue over the connection.
     Ended,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nobody asked yet.
+    /// No end has asked yet.
     New,
-    /// The other end may come for memory, or with its end of an RDMA connection.
+    /// The other end may take up the memory, or send its end of an RDMA connection.
     Offered { memory: Option<RingAdmission>, fabric: Option<Arc<dyn Fabric>> },
-    /// Another carrier is being made, beside the link.
+    /// Another carrier is being set up beside the link.
     Making {
-        /// Before this end says anything that the other one could answer by changing over.
+        /// Resolves before this end sends anything that lets the other one change over.
         made: oneshot::Receiver<Made>,
-        /// Who makes it may wait for the other end of an RDMA connection.
+        /// The task that sets it up may wait for the other end of an RDMA connection.
         told: Option<oneshot::Sender<RdmaEndpoint>>,
     },
-    /// It is decided.
+    /// The negotiation is over.
     Done,
 }
 
@@ -110,12 +110,12 @@ struct Made {
     outbound: Option<Box<dyn Outbound>>,
 }
 
-/// Where a link's end stands.
+/// The state of the negotiation at one end of a link.
 #[derive(Debug)]
-pub(crate) struct Carrying {
+pub(crate) struct CarrierNegotiation {
     end: End,
     state: State,
-    /// Whether messages come another way than over the connection.
+    /// Whether messages no longer come over the connection.
     moved: bool,
     turns: mpsc::Sender<Turn>,
     carriers: Carriers,
@@ -123,7 +123,7 @@ pub(crate) struct Carrying {
     peer: PeerInfo,
 }
 
-impl Carrying {
+impl CarrierNegotiation {
     pub(crate) fn new(
         end: End,
         turns: mpsc::Sender<Turn>,
@@ -135,97 +135,98 @@ impl Carrying {
         Self { end, state: State::New, moved: false, turns, carriers, place, peer }
     }
 
-    /// Whether a message that comes now should not have come.
+    /// Whether a message that arrives now breaks the rules.
     pub(crate) const fn refuses_messages(&self) -> bool {
         matches!(self.end, End::Accepted { must: true }) && !self.moved
     }
 
-    /// Tells the other end that it came over the connection.
+    /// Tells the other end that its message came over the connection.
     pub(crate) fn refuse(&self) {
         self.carriers.refused();
         tracing::warn!(peer = %self.peer,
             "link refused: frames.required, and the peer has no other way than TCP in common with this process");
-        self.say(Carry::Required);
+        self.say(CarrierMessage::Required);
     }
 
     /// Asks the other end, once.
     pub(crate) fn ask(&self) {
         let has_any = self.carriers.rings().is_some() || self.fabric().is_some();
         if has_any && matches!(self.state, State::New) {
-            self.say(Carry::Ask);
+            self.say(CarrierMessage::Ask);
         }
     }
 
-    /// What may carry this link to another host. Links that are told when to ask go where their payloads go.
+    /// The carriers for a link to another host. A link whose user decides when to ask takes the carrier of its
+    /// payloads.
     fn fabric(&self) -> Option<&Arc<dyn Fabric>> {
         if self.end == End::AsksWhenTold { None } else { self.carriers.fabric_with(&self.peer) }
     }
 
-    /// Takes a word of the other end.
+    /// Handles a message of the other end.
     ///
     /// # Errors
-    /// If nobody who keeps the rules would have said that now.
-    pub(crate) fn hear(&mut self, word: Carry) -> Result<Carried, &'static str> {
+    /// If a peer that follows the protocol would not have sent it now.
+    pub(crate) fn hear(&mut self, word: CarrierMessage) -> Result<CarrierChange, &'static str> {
         let accepted = matches!(self.end, End::Accepted { .. });
         match (word, std::mem::replace(&mut self.state, State::Done)) {
-            (Carry::Ask, State::New) if accepted => {
+            (CarrierMessage::Ask, State::New) if accepted => {
                 self.offer();
-                Ok(Carried::AsBefore)
+                Ok(CarrierChange::AsBefore)
             }
-            (Carry::Offer(offer), State::New) if !accepted => Ok(Carried::Making(self.take_up(offer))),
-            (Carry::Join(theirs), State::Offered { fabric: Some(fabric), .. }) => {
+            (CarrierMessage::Offer(offer), State::New) if !accepted => Ok(CarrierChange::Making(self.take_up(offer))),
+            (CarrierMessage::Join(theirs), State::Offered { fabric: Some(fabric), .. }) => {
                 self.join(fabric, theirs);
-                Ok(Carried::AsBefore)
+                Ok(CarrierChange::AsBefore)
             }
-            (Carry::Joined(theirs), State::Making { made, told: Some(told) }) => {
-                // Who has given up has said so.
+            (CarrierMessage::Joined(theirs), State::Making { made, told: Some(told) }) => {
+                // An end that gives up announces it.
                 let _ = told.send(theirs);
                 self.state = State::Making { made, told: None };
-                Ok(Carried::AsBefore)
+                Ok(CarrierChange::AsBefore)
             }
-            (Carry::Switch, State::Offered { memory: Some(mut admission), .. }) => {
+            (CarrierMessage::Switch, State::Offered { memory: Some(mut admission), .. }) => {
                 let (reader, writer) = admission.streams().ok_or("it changes over to memory that nobody came for")?;
                 let (inbound, outbound) = (Box::new(reader), Some(Box::new(writer) as _));
                 Ok(self.changed_over(Made { carrier: Carrier::SharedMemory, inbound, outbound }))
             }
-            (Carry::Switch, State::Making { mut made, .. }) => {
+            (CarrierMessage::Switch, State::Making { mut made, .. }) => {
                 let made = made.try_recv().map_err(|_| "it changes over to what is not made yet")?;
                 Ok(self.changed_over(made))
             }
-            (Carry::Decline, State::Offered { .. } | State::Making { .. }) if accepted => {
+            (CarrierMessage::Decline, State::Offered { .. } | State::Making { .. }) if accepted => {
                 self.carriers.refused();
-                Ok(Carried::AsBefore)
+                Ok(CarrierChange::AsBefore)
             }
-            (Carry::Refuse, State::New | State::Making { told: Some(_), .. }) if !accepted => {
+            (CarrierMessage::Refuse, State::New | State::Making { told: Some(_), .. }) if !accepted => {
                 self.carriers.refused();
                 if self.carriers.wish().expected {
                     tracing::warn!(peer = %self.peer, "frames travel by TCP: the peer has nothing else; see its frames.transport");
                 }
-                Ok(Carried::Refused)
+                Ok(CarrierChange::Refused)
             }
-            (Carry::Required, _) if !accepted => {
+            (CarrierMessage::Required, _) if !accepted => {
                 self.carriers.is_required_by(&self.peer.to_string());
                 tracing::warn!(peer = %self.peer, "the peer takes no frames over TCP (frames.required)");
-                Ok(Carried::Ended)
+                Ok(CarrierChange::Ended)
             }
             _ => Err("a word about the carrier out of turn"),
         }
     }
 
-    /// Says what this process has.
+    /// Offers what this process has.
     fn offer(&mut self) {
         let fabric = self.fabric().cloned();
         let (sharing, memory) = self.carriers.rings().map(Rings::offer).unzip();
         if sharing.is_none() && fabric.is_none() {
-            return self.say(Carry::Refuse);
+            return self.say(CarrierMessage::Refuse);
         }
         let sharing = sharing.map(|RingOffer { name, secret }| SharingOffer { name, secret: SharingSecret(secret) });
-        self.say(Carry::Offer(CarryOffer { sharing, rdma: fabric.is_some() }));
+        self.say(CarrierMessage::Offer(CarrierOffer { sharing, rdma: fabric.is_some() }));
         self.state = State::Offered { memory, fabric };
     }
 
-    /// Takes up an offer, beside the link. The receiver hears why nothing came of it.
-    fn take_up(&mut self, offer: CarryOffer) -> oneshot::Receiver<String> {
+    /// Takes up an offer, beside the link. The receiver gets the reason if that fails.
+    fn take_up(&mut self, offer: CarrierOffer) -> oneshot::Receiver<String> {
         let (makes, made) = oneshot::channel();
         let (tell, told) = oneshot::channel();
         let (fails, failed) = oneshot::channel();
@@ -235,7 +236,7 @@ impl Carrying {
         tokio::spawn(async move {
             let turn = match take_up(offer, rings, fabric, &turns, told).await {
                 Ok((made, writer)) => {
-                    // The other end may change over as soon as it hears that this one has.
+                    // The other end may change over as soon as it learns that this one has.
                     if makes.send(made).is_err() {
                         return;
                     }
@@ -250,7 +251,7 @@ impl Carrying {
                         tracing::debug!(%peer, reason, "frames travel by TCP");
                     }
                     let _ = fails.send(reason);
-                    Turn::Say(Carry::Decline)
+                    Turn::Say(CarrierMessage::Decline)
                 }
             };
             let _ = turns.send(turn).await;
@@ -258,7 +259,7 @@ impl Carrying {
         failed
     }
 
-    /// Makes this end of an RDMA connection, beside the link.
+    /// Sets up this end of an RDMA connection, beside the link.
     fn join(&mut self, fabric: Arc<dyn Fabric>, theirs: RdmaEndpoint) {
         let (makes, made) = oneshot::channel();
         self.state = State::Making { made, told: None };
@@ -272,59 +273,59 @@ impl Carrying {
             let word = match joined.await {
                 Ok((mine, (reader, writer))) => {
                     let (inbound, outbound) = (Box::new(reader), Some(Box::new(writer) as _));
-                    // Before the other end hears that it may change over.
+                    // Before the other end learns that it may change over.
                     if makes.send(Made { carrier: Carrier::Rdma, inbound, outbound }).is_err() {
                         return;
                     }
-                    Carry::Joined(mine)
+                    CarrierMessage::Joined(mine)
                 }
                 Err(reason) => {
                     carriers.refused();
                     tracing::warn!(%peer, reason, "no RDMA for frames with this peer");
-                    Carry::Refuse
+                    CarrierMessage::Refuse
                 }
             };
             let _ = turns.send(Turn::Say(word)).await;
         });
     }
 
-    /// The frames of the link's user go over RDMA beside it.
+    /// The frames of the link's user go over RDMA, beside the link.
     pub(crate) fn carried_by_rdma(&self) {
         self.place.carried_by(Carrier::Rdma);
     }
 
-    fn changed_over(&mut self, Made { carrier, inbound, outbound }: Made) -> Carried {
-        // Before this end says so: whoever hears that may look at once.
+    fn changed_over(&mut self, Made { carrier, inbound, outbound }: Made) -> CarrierChange {
+        // Before this end announces it: the other one may check at once.
         self.moved = true;
         self.place.carried_by(carrier);
         tracing::debug!(peer = %self.peer, carrier = carrier.label(), "frames come another way");
         if let Some(outbound) = outbound {
             self.turn(Turn::Switch(outbound));
         }
-        Carried::Now(inbound)
+        CarrierChange::Now(inbound)
     }
 
-    fn say(&self, word: Carry) {
+    fn say(&self, word: CarrierMessage) {
         self.turn(Turn::Say(word));
     }
 
     fn turn(&self, turn: Turn) {
-        // A writer that has ended has nothing to say, and no peer says so many words that the others wait.
+        // A writer that has ended sends nothing, and no peer sends so many messages that the others have to wait.
         let _ = self.turns.try_send(turn);
     }
 }
 
-/// Why nothing came of an offer.
+/// Why an offer was not taken up.
 enum GaveUp {
-    /// This end could not, and the other one is to hear that.
+    /// This end could not; the other one has to be told.
     Failed(String),
-    /// The other end has said so, or its link has ended.
+    /// The other end said so, or its link has ended.
     Refused,
 }
 
-/// Memory of this host if that is offered and works, else RDMA.
+/// Shared memory if it is offered and works, otherwise RDMA.
 async fn take_up(
-    offer: CarryOffer,
+    offer: CarrierOffer,
     rings: Option<Rings>,
     fabric: Option<Arc<dyn Fabric>>,
     turns: &mpsc::Sender<Turn>,
@@ -342,22 +343,22 @@ async fn take_up(
     }
     let Some(fabric) = fabric.filter(|_| offer.rdma) else { return Err(GaveUp::Failed(reason)) };
     let end = blocking(move || fabric.begin()).await.map_err(GaveUp::Failed)?;
-    let _ = turns.send(Turn::Say(Carry::Join(said(end.endpoint())))).await;
+    let _ = turns.send(Turn::Say(CarrierMessage::Join(said(end.endpoint())))).await;
     let theirs = told.await.map_err(|_| GaveUp::Refused)?;
     let (reader, writer) = join_and_prove(end, theirs).await.map_err(GaveUp::Failed)?;
     let made = Made { carrier: Carrier::Rdma, inbound: Box::new(reader), outbound: None };
     Ok((made, Box::new(writer)))
 }
 
-/// Connects to the other end, which is connected to this one already, and finds out whether it is there.
+/// Connects to the other end, which is connected to this one already, and checks that it answers.
 async fn join_and_prove(end: Box<dyn FabricEnd>, theirs: RdmaEndpoint) -> Result<FabricStreams, String> {
     let (reader, mut writer) = blocking(move || end.join(heard(theirs))).await?;
     proved(writer.prove()).await?;
     Ok((reader, writer))
 }
 
-/// Devices are asked by system calls, some of which take a while. Who comes when as many are under way as may be waits
-/// for its turn.
+/// Device calls are system calls, some of which take a while. Beyond the limit of concurrent calls they wait for their
+/// turn.
 async fn blocking<T: Send + 'static>(what: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
     static TURNS: Semaphore = Semaphore::const_new(DEVICE_CALLS_AT_ONCE);
     let _turn = TURNS.acquire().await.map_err(|error| error.to_string())?;

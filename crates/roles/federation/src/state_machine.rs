@@ -8,11 +8,11 @@ use tokio::sync::watch;
 
 /// Applies the committed commands, and publishes the state.
 #[derive(Debug)]
-pub(crate) struct StateHost {
+pub(crate) struct FederationStateMachine {
     state: watch::Sender<Arc<FederationState>>,
 }
 
-impl StateHost {
+impl FederationStateMachine {
     pub(crate) fn new() -> (Self, watch::Receiver<Arc<FederationState>>) {
         let (state, receiver) = watch::channel(Arc::default());
         (Self { state }, receiver)
@@ -26,7 +26,7 @@ impl StateHost {
     }
 }
 
-impl StateMachine for StateHost {
+impl StateMachine for FederationStateMachine {
     fn apply(&mut self, index: u64, entry: &[u8]) -> Result<Vec<u8>, String> {
         let entry = LogEntry::decode(entry)
             .map_err(|error| format!("{error}; run the release that wrote it, on every replica"))?;
@@ -64,14 +64,14 @@ mod tests {
 
     #[test]
     fn an_entry_of_another_release_is_not_skipped_and_a_snapshot_carries_the_state() {
-        let (mut host, state) = StateHost::new();
-        assert!(host.apply(1, b"rubbish").unwrap_err().contains("run the release that wrote it"));
+        let (mut state_machine, state) = FederationStateMachine::new();
+        assert!(state_machine.apply(1, b"rubbish").unwrap_err().contains("run the release that wrote it"));
         let see = Command::SeeCluster { name: "a".into(), control: vec!["c:1".into()], kinds: Default::default() };
-        host.apply(2, &LogEntry { at_unix_ms: 7, command: see }.encode().unwrap()).unwrap();
+        state_machine.apply(2, &LogEntry { at_unix_ms: 7, command: see }.encode().unwrap()).unwrap();
         assert_eq!(state.borrow().clusters().len(), 1);
         assert!(state.borrow().events().iter().all(|event| event.at_unix_ms == 7));
-        let (mut other, restored) = StateHost::new();
-        other.restore(&host.snapshot()).unwrap();
+        let (mut other, restored) = FederationStateMachine::new();
+        other.restore(&state_machine.snapshot()).unwrap();
         assert_eq!(restored.borrow().state_hash(), state.borrow().state_hash());
         assert!(other.restore(b"SYFS").is_err());
     }

@@ -7,7 +7,7 @@ use crate::log::simulated::SimulatedDisk;
 
 /// The disk of a replica, and how it does blocking work.
 #[derive(Clone, Debug, Default)]
-pub enum Host {
+pub enum Environment {
     /// A machine: the configured engine, and threads for blocking work.
     #[default]
     Machine,
@@ -22,7 +22,7 @@ pub enum Host {
     },
 }
 
-impl Host {
+impl Environment {
     pub(crate) const fn blocking(&self) -> Blocking {
         match self {
             Self::Machine => Blocking::OnThreads,

@@ -11,8 +11,8 @@ use symphony_types::{BootId, FailReason, GpuId, ModelId, Nanos, NodeId, Subclust
 use super::scene::{
     BOOT, FRONTEND, GPU, ITEM_BYTES, SILENT, SUBCLUSTER, Scene, TOKEN, emulated, input, plan, request, soon,
 };
-use crate::execution::{DELAY_TOLD_EVERY, Input};
 use crate::journal::Journal;
+use crate::plan_intake::{DELAY_SENT_EVERY, Input};
 
 #[tokio::test]
 async fn a_leader_hears_how_long_inputs_take_with_its_seal_and_when_that_has_changed() {
@@ -37,7 +37,7 @@ async fn a_leader_hears_how_long_inputs_take_with_its_seal_and_when_that_has_cha
     for sequence in 3..=12 {
         scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
         leader.done().await;
-        tokio::time::sleep(DELAY_TOLD_EVERY / 8).await;
+        tokio::time::sleep(DELAY_SENT_EVERY / 8).await;
     }
     // A new leader is told at once.
     let (mut next, _) = scene.sealed().await;
@@ -74,13 +74,13 @@ async fn what_does_not_match_the_promise_is_refused_with_the_reason() {
     // A seal for another sub-cluster promises nothing.
     let other = SubclusterId::new(2);
     let seal = ToBackend::Seal { subcluster: other, gpus: vec![(GPU, Token::new(99))] };
-    scene.say(&stranger, seal.clone());
+    scene.send(&stranger, seal.clone());
     scene.execute(&leader, Execute { model: ModelId::new(2), ..now(4) });
     assert_eq!(leader.refusal().await, (4, Refusal::ModelNotReady), "the promise stands");
     // Once the backend moves there, the token of that sub-cluster's leader is larger.
     scene.inputs.send(Input::Homes(vec![SUBCLUSTER, other])).ok().unwrap();
     let successor = scene.linked().await;
-    scene.say(&successor, seal);
+    scene.send(&successor, seal);
     scene.execute(&leader, Execute { model: ModelId::new(2), ..now(5) });
     assert_eq!(leader.refusal().await, (5, Refusal::Fenced { promised: Token::new(99) }));
 }
@@ -106,12 +106,12 @@ async fn a_leader_that_comes_again_is_answered_once_inputs_are_within_reach_and_
     let seal = |token| ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, token)] };
     scene.frontends.ready.send_replace(false);
     let (mut former, _) = scene.sealed().await;
-    scene.say(&former, seal(TOKEN));
+    scene.send(&former, seal(TOKEN));
     assert!(matches!(former.next().await, FromBackend::Sealed { .. }), "its connection has not ended");
     // Of two connections that come again, the first does not wait for its answer.
     let (gone, mut again) = (scene.linked().await, scene.linked().await);
-    scene.say(&gone, seal(TOKEN));
-    scene.say(&again, seal(TOKEN));
+    scene.send(&gone, seal(TOKEN));
+    scene.send(&again, seal(TOKEN));
     scene.inputs.send(Input::Disconnected(gone.connection)).ok().unwrap();
     scene.execute(&again, plan(1, Duration::ZERO, &[request(FRONTEND, 1, 1)]));
     assert_eq!(again.refusal().await, (1, Refusal::NeedSeal { promised: TOKEN }), "it has no answer yet");
@@ -122,7 +122,7 @@ async fn a_leader_that_comes_again_is_answered_once_inputs_are_within_reach_and_
 
     scene.frontends.ready.send_replace(false);
     let mut next = scene.linked().await;
-    scene.say(&next, seal(Token::new(20)));
+    scene.send(&next, seal(Token::new(20)));
     assert!(matches!(next.next().await, FromBackend::Sealed { .. }));
 }
 
@@ -135,7 +135,7 @@ async fn a_new_leader_is_told_what_has_just_ended() {
     assert_eq!(former.done().await.sequence, 1);
     // Its result may be lost: announced again, it must not run again.
     let mut next = scene.linked().await;
-    scene.say(&next, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, Token::new(20))] });
+    scene.send(&next, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, Token::new(20))] });
     let FromBackend::Sealed { finished, gpus, .. } = next.next().await else { panic!("no seal") };
     assert_eq!((finished, gpus[0].in_flight.as_slice()), (vec![request(FRONTEND, 1, 1).id], [].as_slice()));
 }
@@ -151,7 +151,7 @@ async fn a_new_leader_is_told_how_much_longer_than_predicted_plans_took() {
     scene.execute(&former, plan(2, Duration::ZERO, &[request(FRONTEND, 2, 1)]));
     assert_eq!(former.done().await.failed, [(request(FRONTEND, 2, 1).id, FailReason::PayloadLost)]);
     let mut leader = scene.linked().await;
-    scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
+    scene.send(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
     let FromBackend::Sealed { plans, .. } = leader.next().await else { panic!("no seal") };
     let predicted = plan(1, Duration::ZERO, &[]).latency;
     assert_eq!(plans, [EndedPlan { longer: done.latency.saturating_sub(predicted), predicted }]);
@@ -164,21 +164,21 @@ async fn it_is_idle_once_no_more_plans_come_and_the_last_one_has_run() {
     let (leader, _) = scene.sealed().await;
     soon(scene.idle.wait_for(|idle| !idle)).await.unwrap();
     scene.execute(&leader, plan(1, Duration::from_millis(50), &[request(FRONTEND, 1, 1)]));
-    scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
+    scene.send(&leader, ToBackend::Retired { gpus: vec![GPU] });
     assert!(scene.result().await.1.is_ok(), "what was sent before runs");
     soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
     // It is in use again, before any plan.
-    scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
+    scene.send(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
     soon(scene.idle.wait_for(|idle| !idle)).await.unwrap();
-    scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
+    scene.send(&leader, ToBackend::Retired { gpus: vec![GPU] });
     soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
 
     // Another leader, which has not said that no plans come: it may send some.
     let (next, _) = scene.sealed().await;
     soon(scene.idle.wait_for(|idle| !idle)).await.unwrap();
-    scene.say(&leader, ToBackend::Retired { gpus: vec![GPU] });
-    scene.say(&next, ToBackend::Retired { gpus: vec![GpuId::new(77)] });
-    scene.say(&next, ToBackend::Retired { gpus: vec![GPU] });
+    scene.send(&leader, ToBackend::Retired { gpus: vec![GPU] });
+    scene.send(&next, ToBackend::Retired { gpus: vec![GpuId::new(77)] });
+    scene.send(&next, ToBackend::Retired { gpus: vec![GPU] });
     soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
     scene.inputs.send(Input::Disconnected(next.connection)).ok().unwrap();
     assert!(*scene.idle.borrow(), "nor does anybody who has gone");
@@ -191,10 +191,10 @@ async fn the_journal_has_every_promise_plan_and_execution_in_order() {
     let journal = Journal::open(&path, 1 << 20).unwrap();
     let mut scene = Scene::with_journal(emulated(), Some(journal));
     let mut leader = scene.linked().await;
-    scene.say(&leader, ToBackend::Hello { node: NodeId::new(2), boot: BootId::new(20) });
+    scene.send(&leader, ToBackend::Hello { node: NodeId::new(2), boot: BootId::new(20) });
     // One below the registration's token: asked for, not promised.
-    scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, Token::new(9))] });
-    scene.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
+    scene.send(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, Token::new(9))] });
+    scene.send(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
     scene.own(7, input(1, 1));
     scene.execute(&leader, Execute { token: Token::new(10), ..plan(1, Duration::ZERO, &[request(FRONTEND, 7, 1)]) });
     scene.execute(&leader, plan(1, Duration::ZERO, &[request(FRONTEND, 7, 1), request(FRONTEND, 8, 1)]));

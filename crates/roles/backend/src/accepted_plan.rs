@@ -52,12 +52,12 @@ pub(crate) struct PlanReport {
 
 /// Dropped by its last holder, it signals that a model has gone from all GPUs, with its memory.
 #[derive(Debug)]
-pub(crate) struct LetGo {
+pub(crate) struct UnloadGuard {
     pub(crate) model: ModelId,
     pub(crate) gone: UnboundedSender<ModelId>,
 }
 
-impl Drop for LetGo {
+impl Drop for UnloadGuard {
     fn drop(&mut self) {
         let _ = self.gone.send(self.model);
     }
@@ -68,6 +68,6 @@ impl Drop for LetGo {
 pub(crate) enum GpuOrder {
     Load(ModelId, Box<dyn ModelExecutor>),
     /// Drop the model after the plans accepted before. The signal is sent when it has gone.
-    Unload(ModelId, Arc<LetGo>),
+    Unload(ModelId, Arc<UnloadGuard>),
     Run(AcceptedPlan),
 }

@@ -8,23 +8,23 @@ use bytes::Bytes;
 use symphony_executor::ModelExecutor;
 use symphony_types::ModelId;
 
+use crate::accepted_plan::{AcceptedPlan, GpuOrder, InputsOfFrontend, UnloadGuard};
 use crate::batch::Batch;
 use crate::late_frontends::{FrontendBoot, LateFrontends};
-use crate::plan::{AcceptedPlan, GpuOrder, InputsOfFrontend, LetGo};
 
 /// How long after its planned start a plan waits for its inputs. A longer wait would make the plans behind it miss
 /// their deadlines for one that has missed its own.
 const INPUTS_LATE_MAX: Duration = Duration::from_millis(100);
 
 /// The next order.
-pub(crate) enum Coming {
+pub(crate) enum QueuedOrder {
     Load(ModelId, Box<dyn ModelExecutor>),
-    Unload(ModelId, Arc<LetGo>),
-    Plan(ComingPlan),
+    Unload(ModelId, Arc<UnloadGuard>),
+    Plan(QueuedPlan),
 }
 
 /// A plan and its inputs so far.
-pub(crate) struct ComingPlan {
+pub(crate) struct QueuedPlan {
     pub(crate) plan: AcceptedPlan,
     pub(crate) inputs: Vec<Option<Bytes>>,
     /// The frontends that have answered or failed.
@@ -36,25 +36,25 @@ pub(crate) struct ComingPlan {
 }
 
 /// The order queue of a GPU's thread.
-pub(crate) struct Ahead<'a> {
+pub(crate) struct OrderQueue<'a> {
     orders: &'a mpsc::Receiver<GpuOrder>,
-    waiting: VecDeque<Coming>,
+    waiting: VecDeque<QueuedOrder>,
 }
 
-impl From<GpuOrder> for Coming {
+impl From<GpuOrder> for QueuedOrder {
     fn from(order: GpuOrder) -> Self {
         match order {
             GpuOrder::Load(model, executor) => Self::Load(model, executor),
-            GpuOrder::Unload(model, let_go) => Self::Unload(model, let_go),
+            GpuOrder::Unload(model, unload_guard) => Self::Unload(model, unload_guard),
             GpuOrder::Run(plan) => {
                 let inputs = vec![None; plan.requests.len()];
-                Self::Plan(ComingPlan { plan, inputs, answered: Vec::new(), complete: false, batch: None })
+                Self::Plan(QueuedPlan { plan, inputs, answered: Vec::new(), complete: false, batch: None })
             }
         }
     }
 }
 
-impl ComingPlan {
+impl QueuedPlan {
     /// Receives inputs until all frontends have answered. It waits for late ones too, unless plans have waited in vain
     /// for all the missing frontends before. A frontend that does not answer costs only its own requests.
     pub(crate) fn gather(&mut self, late: &LateFrontends) {
@@ -116,22 +116,22 @@ impl ComingPlan {
     }
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> OrderQueue<'a> {
     pub(crate) const fn new(orders: &'a mpsc::Receiver<GpuOrder>) -> Self {
         Self { orders, waiting: VecDeque::new() }
     }
 
     /// Waits for the next order; none if all senders are gone.
-    pub(crate) fn next(&mut self) -> Option<Coming> {
-        self.waiting.pop_front().or_else(|| self.orders.recv().ok().map(Coming::from))
+    pub(crate) fn next(&mut self) -> Option<QueuedOrder> {
+        self.waiting.pop_front().or_else(|| self.orders.recv().ok().map(QueuedOrder::from))
     }
 
     /// The next plan in the queue.
-    pub(crate) fn next_plan(&mut self) -> Option<&mut ComingPlan> {
-        self.waiting.extend(self.orders.try_iter().map(Coming::from));
+    pub(crate) fn next_plan(&mut self) -> Option<&mut QueuedPlan> {
+        self.waiting.extend(self.orders.try_iter().map(QueuedOrder::from));
         self.waiting.iter_mut().find_map(|coming| match coming {
-            Coming::Plan(plan) => Some(plan),
-            Coming::Load(..) | Coming::Unload(..) => None,
+            QueuedOrder::Plan(plan) => Some(plan),
+            QueuedOrder::Load(..) | QueuedOrder::Unload(..) => None,
         })
     }
 }

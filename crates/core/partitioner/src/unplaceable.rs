@@ -1,16 +1,16 @@
-//! Sets aside models that fit nowhere; the others are planned without them.
+//! Removes models that fit nowhere from a problem; the others are planned without them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::explain::no_part;
 use crate::instance::barred;
-use crate::plan::Plan;
+use crate::partition_plan::Plan;
 use crate::problem::{Model, PartKind, Problem};
 use crate::unsolved::Reason;
 
 /// A model that fits into no part, even alone. It stays where it is.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SetAside {
+pub struct UnplaceableModel {
     /// The model.
     pub model: Model,
     /// Its part in the plan in force.
@@ -20,18 +20,18 @@ pub struct SetAside {
 }
 
 /// Removes the models that fit nowhere from the problem.
-pub(crate) fn set_aside(problem: &mut Problem, previous: &Plan) -> Vec<SetAside> {
+pub(crate) fn remove_unplaceable(problem: &mut Problem, previous: &Plan) -> Vec<UnplaceableModel> {
     let by_name: BTreeMap<&str, usize> =
         problem.parts.iter().enumerate().map(|(at, part)| (part.name.as_str(), at)).collect();
     let in_force = previous.parts.iter().flat_map(|part| part.models.iter().map(|model| (model.as_str(), &part.name)));
     let home: BTreeMap<&str, usize> =
         in_force.filter_map(|(model, part)| Some((model, *by_name.get(part.as_str())?))).collect();
     let nowhere = |model: &usize| (0..problem.parts.len()).all(|part| barred(problem, *model, part).is_some());
-    let aside: Vec<SetAside> = (0..problem.models.len())
+    let aside: Vec<UnplaceableModel> = (0..problem.models.len())
         .filter(nowhere)
         .map(|at| {
             let model = problem.models[at].clone();
-            SetAside { part: home.get(model.name.as_str()).copied(), why: no_part(problem, at), model }
+            UnplaceableModel { part: home.get(model.name.as_str()).copied(), why: no_part(problem, at), model }
         })
         .collect();
     problem.models.retain(|model| !aside.iter().any(|left| left.model.name == model.name));
@@ -42,7 +42,7 @@ pub(crate) fn set_aside(problem: &mut Problem, previous: &Plan) -> Vec<SetAside>
 ///
 /// Dynamic memory is shared, which a limit cannot express. So the reservation leaves enough for the present models
 /// beside them if these really fit, and a plan found under it has to be checked with [`fits`].
-pub(crate) fn reserve(aside: &[SetAside], problem: &mut Problem, in_force: &Plan) {
+pub(crate) fn reserve(aside: &[UnplaceableModel], problem: &mut Problem, in_force: &Plan) {
     let Problem { models, parts, .. } = problem;
     for (at, part) in parts.iter_mut().enumerate() {
         // Usage beyond a limit cannot be reserved, and is no reason to move the other models away.
@@ -63,7 +63,7 @@ pub(crate) fn reserve(aside: &[SetAside], problem: &mut Problem, in_force: &Plan
 }
 
 /// Whether the plan's models fit beside those that stay, in a problem without reservations.
-pub(crate) fn fits(aside: &[SetAside], problem: &Problem, plan: &Plan) -> bool {
+pub(crate) fn fits(aside: &[UnplaceableModel], problem: &Problem, plan: &Plan) -> bool {
     let mut parts = problem.parts.iter().enumerate().filter(|&(at, _)| staying(aside, at).next().is_some());
     parts.all(|(at, part)| {
         let mut kinds = part.kinds.iter();
@@ -96,7 +96,7 @@ impl Held {
     }
 }
 
-fn staying(aside: &[SetAside], part: usize) -> impl Iterator<Item = &Model> {
+fn staying(aside: &[UnplaceableModel], part: usize) -> impl Iterator<Item = &Model> {
     aside.iter().filter(move |left| left.part == Some(part)).map(|left| &left.model)
 }
 
@@ -118,7 +118,7 @@ fn held(model: &Model, kind: usize) -> Held {
 }
 
 /// Memory of the remaining models in the part, as far as it leaves some to others.
-fn held_aside(aside: &[SetAside], part: usize, own: &PartKind) -> Held {
+fn held_aside(aside: &[UnplaceableModel], part: usize, own: &PartKind) -> Held {
     staying(aside, part).map(|model| held(model, own.kind)).fold(Held::default(), |sum, next| {
         let more = sum.and(next);
         if more.together() < own.memory_max_bytes { more } else { sum }

@@ -18,6 +18,7 @@ use symphony_types::{
 };
 use tokio::sync::{mpsc, watch};
 
+use crate::accepted_plan::{AcceptedPlan, GpuOrder, InputsOfFrontend, PlanReport, UnloadGuard};
 use crate::gpu_gate::{Connection, GpuGate};
 use crate::gpu_thread::GpuThread;
 use crate::gpu_time::GpuTime;
@@ -25,7 +26,6 @@ use crate::journal::Journal;
 use crate::late_frontends::{FrontendBoot, LateFrontends};
 use crate::metrics::Counts;
 use crate::model_book::ModelBook;
-use crate::plan::{AcceptedPlan, GpuOrder, InputsOfFrontend, LetGo, PlanReport};
 
 /// A backend's identity after registration.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub(crate) enum Input {
     /// One executor per GPU.
     Loaded(ModelId, Vec<Box<dyn ModelExecutor>>),
     /// Accept no more plans for the model, and drop it when the accepted ones have run.
-    Unloaded(Arc<LetGo>),
+    Unloaded(Arc<UnloadGuard>),
     /// The sub-clusters that may use this backend, by the newest view.
     Homes(Vec<SubclusterId>),
 }
@@ -83,7 +83,7 @@ struct Gpu {
     time: Arc<GpuTime>,
 }
 
-pub(crate) struct Execution<T> {
+pub(crate) struct PlanIntake<T> {
     identity: Identity,
     /// The sub-clusters whose leaders may seal: its own, and the destination of a move.
     homes: Vec<SubclusterId>,
@@ -93,9 +93,9 @@ pub(crate) struct Execution<T> {
     /// The replica at the other end of each connection, as far as it is known; for the journal.
     leaders: HashMap<Connection, NodeId>,
     /// The payload delay that each leader was last told, and when.
-    told: HashMap<Connection, (Instant, PayloadDelay)>,
+    sent_delays: HashMap<Connection, (Instant, PayloadDelay)>,
     /// When to check again whether all leaders know the newest delay, since one was told of a change too recently.
-    tell_again: Option<Instant>,
+    send_again_at: Option<Instant>,
     journal: Option<Journal>,
     recent: VecDeque<RequestId>,
     ended: VecDeque<EndedPlan>,
@@ -113,7 +113,7 @@ pub(crate) struct Execution<T> {
     lost: watch::Sender<bool>,
 }
 
-impl<T: PayloadTransport> Execution<T> {
+impl<T: PayloadTransport> PlanIntake<T> {
     /// Starts one thread per GPU.
     pub(crate) fn new(
         identity: Identity,
@@ -124,7 +124,7 @@ impl<T: PayloadTransport> Execution<T> {
         mut journal: Option<Journal>,
     ) -> std::io::Result<Self> {
         if let Some(journal) = &mut journal {
-            journal.note(Record::Registered {
+            journal.append(Record::Registered {
                 at_ns: journal.nanos(Instant::now()),
                 backend: identity.backend.get(),
                 boot: identity.boot.get(),
@@ -159,8 +159,8 @@ impl<T: PayloadTransport> Execution<T> {
             models: HashSet::new(),
             connections: HashMap::new(),
             leaders: HashMap::new(),
-            told: HashMap::new(),
-            tell_again: None,
+            sent_delays: HashMap::new(),
+            send_again_at: None,
             journal,
             recent: VecDeque::new(),
             ended: VecDeque::new(),
@@ -208,7 +208,7 @@ impl<T: PayloadTransport> Execution<T> {
                         self.seal(connection, subcluster, &gpus);
                     }
                 }
-                () = until(self.tell_again) => self.tell_delays(),
+                () = until(self.send_again_at) => self.send_delays(),
             }
             let idle = self.gpus.iter().all(|gpu| {
                 let leader_linked = gpu.gate.sealed_by().is_some_and(|by| self.connections.contains_key(&by));
@@ -228,7 +228,7 @@ impl<T: PayloadTransport> Execution<T> {
             Input::Disconnected(connection) => {
                 self.connections.remove(&connection);
                 self.leaders.remove(&connection);
-                self.told.remove(&connection);
+                self.sent_delays.remove(&connection);
             }
             Input::FromLeader(connection, ToBackend::Seal { subcluster, gpus }) => {
                 if self.comes_again(connection, &gpus) {
@@ -253,10 +253,10 @@ impl<T: PayloadTransport> Execution<T> {
                 }
                 self.models.insert(model);
             }
-            Input::Unloaded(let_go) => {
-                self.models.remove(&let_go.model);
+            Input::Unloaded(unload_guard) => {
+                self.models.remove(&unload_guard.model);
                 for gpu in &self.gpus {
-                    let _ = gpu.orders.send(GpuOrder::Unload(let_go.model, Arc::clone(&let_go)));
+                    let _ = gpu.orders.send(GpuOrder::Unload(unload_guard.model, Arc::clone(&unload_guard)));
                 }
             }
         }
@@ -311,7 +311,7 @@ impl<T: PayloadTransport> Execution<T> {
             gpu.retired &= gpu.gate.sealed_by() != Some(connection);
             if let Some(journal) = &mut self.journal {
                 let (at_ns, gpu) = (journal.nanos(now), id.get());
-                journal.note(Record::Sealed { at_ns, gpu, node, token: token.get(), promised: promised.get() });
+                journal.append(Record::Sealed { at_ns, gpu, node, token: token.get(), promised: promised.get() });
             }
             let in_flight = gpu.pending.iter().flat_map(|plan| plan.requests.iter().copied()).collect();
             sealed.push(SealedGpu { gpu: id, promised, free_in: nanos(gpu.free_in(now)), in_flight });
@@ -322,35 +322,35 @@ impl<T: PayloadTransport> Execution<T> {
         let boot = self.identity.boot;
         self.send(connection, FromBackend::Sealed { boot, gpus: sealed, finished, plans });
         // A new leader learns at once what its predecessor knew.
-        self.tell_delay(connection, now);
+        self.send_delay(connection, now);
     }
 
     /// Tells a leader how long inputs take, when that has changed, and periodically when it has not. After a recent
-    /// change the next one is sent when [`DELAY_TOLD_EVERY`] has passed, with or without plans.
-    fn tell_delay(&mut self, connection: Connection, now: Instant) {
+    /// change the next one is sent when [`DELAY_SENT_EVERY`] has passed, with or without plans.
+    fn send_delay(&mut self, connection: Connection, now: Instant) {
         let Some(delay) = self.transport.delay() else { return };
-        if let Some(&(at, told)) = self.told.get(&connection) {
+        if let Some(&(at, told)) = self.sent_delays.get(&connection) {
             if told == delay {
                 if now.saturating_duration_since(at) < DELAY_CONFIRMED_EVERY {
                     return;
                 }
-            } else if now < at + DELAY_TOLD_EVERY {
-                let again = at + DELAY_TOLD_EVERY;
-                self.tell_again = Some(self.tell_again.map_or(again, |sooner| sooner.min(again)));
+            } else if now < at + DELAY_SENT_EVERY {
+                let again = at + DELAY_SENT_EVERY;
+                self.send_again_at = Some(self.send_again_at.map_or(again, |sooner| sooner.min(again)));
                 return;
             }
         }
-        self.told.insert(connection, (now, delay));
+        self.sent_delays.insert(connection, (now, delay));
         let (fixed, per_mib) = (delay.fixed.get(), delay.per_mib.get());
         self.send(connection, FromBackend::PayloadDelay { fixed, per_mib });
     }
 
     /// Sends the newest delay to the leaders that do not have it, once the last message to them is old enough.
-    fn tell_delays(&mut self) {
-        let Some(due) = self.tell_again.take() else { return };
+    fn send_delays(&mut self) {
+        let Some(due) = self.send_again_at.take() else { return };
         let now = Instant::now().max(due);
-        let leaders: Vec<_> = self.told.keys().copied().collect();
-        leaders.into_iter().for_each(|leader| self.tell_delay(leader, now));
+        let leaders: Vec<_> = self.sent_delays.keys().copied().collect();
+        leaders.into_iter().for_each(|leader| self.send_delay(leader, now));
     }
 
     fn execute(&mut self, connection: Connection, order: Execute) {
@@ -365,7 +365,7 @@ impl<T: PayloadTransport> Execution<T> {
         let node = self.leader_of(connection);
         if let Some(journal) = &mut self.journal {
             let (at_ns, gpu, token) = (journal.nanos(now), order.gpu.get(), order.token.get());
-            journal.note(Record::Accepted { at_ns, gpu, node, token, sequence: order.sequence });
+            journal.append(Record::Accepted { at_ns, gpu, node, token, sequence: order.sequence });
         }
         let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.id == order.gpu) else { return };
         let start = now + Duration::from_nanos(order.start_in.min(START_IN_MAX));
@@ -411,7 +411,7 @@ impl<T: PayloadTransport> Execution<T> {
             // Those without an input were not in the batch.
             let executed = report.finished.iter().filter(|id| !report.failed.iter().any(|(failed, _)| failed == *id));
             let (start_ns, end_ns) = (journal.nanos(start), journal.nanos(end));
-            journal.note(Record::Ran {
+            journal.append(Record::Ran {
                 gpu: gpu.id.get(),
                 token: report.token.get(),
                 sequence: report.sequence,
@@ -459,14 +459,14 @@ impl<T: PayloadTransport> Execution<T> {
         }
         if let Some(leader) = ended.map(|plan| plan.connection) {
             self.send(leader, FromBackend::Done(done));
-            self.tell_delay(leader, now);
+            self.send_delay(leader, now);
         }
     }
 }
 
 /// The least time between two messages about changed input delays to a leader. It is also the longest time until the
 /// leader learns of a change that showed when one of its plans ended.
-pub(crate) const DELAY_TOLD_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const DELAY_SENT_EVERY: Duration = Duration::from_secs(1);
 
 /// How often an unchanged delay is repeated: a leader treats a backend that runs plans without such a report as one
 /// that measures nothing.

@@ -8,16 +8,16 @@ use rkyv::{Archive, Deserialize, Serialize};
 use crate::Message;
 use crate::data::{RdmaEndpoint, SharingOffer};
 
-/// The link number of a [`Carry`]; no message of a link has it.
-pub(crate) const CARRY_LINK: u16 = 15;
+/// The link number of a [`CarrierMessage`]; no message of a link has it.
+pub(crate) const CARRIER_LINK: u16 = 15;
 
 /// A message of the negotiation.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub enum Carry {
+pub enum CarrierMessage {
     /// From the dialling process, at most once: which other carrier is available?
     Ask,
     /// To the asking process: this one.
-    Offer(CarryOffer),
+    Offer(CarrierOffer),
     /// To the asking or joining process: none.
     Refuse,
     /// From the asking process: its end of an RDMA connection, if one was offered.
@@ -35,14 +35,14 @@ pub enum Carry {
 
 /// The carriers on offer. The asking process takes the first one that works.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct CarryOffer {
+pub struct CarrierOffer {
     /// Memory of this host, and where to find it.
     pub sharing: Option<SharingOffer>,
     /// An RDMA connection. Its ends are made once one is wanted.
     pub rdma: bool,
 }
 
-impl Message for Carry {
-    const LINK: u16 = CARRY_LINK;
+impl Message for CarrierMessage {
+    const LINK: u16 = CARRIER_LINK;
     const NAME: &str = "carry";
 }

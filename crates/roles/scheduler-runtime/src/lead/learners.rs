@@ -16,7 +16,7 @@ const COLLECT_EVERY: Duration = Duration::from_millis(100);
 const COLLECTIONS_PER_LOOK: u64 = 5;
 
 /// Runs the learners until the runtime ends.
-pub(crate) async fn learn(leads: Arc<Leads>, ended: CancellationToken) {
+pub(crate) async fn run_learners(leads: Arc<Leads>, ended: CancellationToken) {
     let mut ticks = tokio::time::interval(COLLECT_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut rounds = 0_u64..;
@@ -37,7 +37,7 @@ fn collect(workers: &Workers) {
     // ever.
     let ended = (0..runs.capacity()).map_while(|_| runs.pop());
     let mut corrections: Vec<_> = ended.filter_map(|run| learner.ran(now, run)).collect();
-    corrections.extend(learner.look(now));
+    corrections.extend(learner.due_corrections(now));
     // Still under the lock: if the lead reports a lost GPU meanwhile, its report comes after these corrections.
     correct(workers, corrections);
     drop(learner);

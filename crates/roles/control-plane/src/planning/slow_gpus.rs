@@ -13,7 +13,7 @@ use crate::config::WallClock;
 
 /// The last report of one lead.
 #[derive(Clone, Debug)]
-struct Said {
+struct LastReport {
     token: Token,
     /// Quarantined GPUs.
     aside: Vec<SlowGpuView>,
@@ -21,14 +21,14 @@ struct Said {
 
 /// Follows the reports of all leads.
 #[derive(Clone, Debug)]
-pub(crate) struct SetAside {
-    leads: BTreeMap<SubclusterId, Said>,
+pub(crate) struct SlowGpuEvents {
+    leads: BTreeMap<SubclusterId, LastReport>,
     /// With the applied log index at that time; newest last.
     notes: VecDeque<EventView>,
     wall_clock: WallClock,
 }
 
-impl SetAside {
+impl SlowGpuEvents {
     pub(crate) fn new(wall_clock: WallClock) -> Self {
         Self { leads: BTreeMap::new(), notes: VecDeque::new(), wall_clock }
     }
@@ -39,12 +39,12 @@ impl SetAside {
         let Some(subcluster) = state.subclusters().get(&id) else { return };
         let name = &subcluster.name;
         let aside: Vec<_> = load.gpus.iter().filter(|gpu| gpu.slowdown > 0.0).map(view::slow).collect();
-        let before = self.leads.insert(id, Said { token, aside: aside.clone() });
+        let before = self.leads.insert(id, LastReport { token, aside: aside.clone() });
         let (same_lead, was) = before.map_or((true, Vec::new()), |said| (said.token == token, said.aside));
         let among = |gpus: &[SlowGpuView], gpu: &SlowGpuView| gpus.iter().any(|other| other.gpu == gpu.gpu);
         for gpu in aside.iter().filter(|gpu| !among(&was, gpu)) {
             tracing::warn!(subcluster = name, gpu = %gpu.gpu, why = %gpu, "gets no batches");
-            self.note(state, format!("GPU {} of sub-cluster {name} is {gpu}", gpu.gpu));
+            self.push_event(state, format!("GPU {} of sub-cluster {name} is {gpu}", gpu.gpu));
         }
         let there = |gpu: GpuId| {
             let here = state.backends().values().filter(|backend| backend.subcluster == id && backend.up());
@@ -57,7 +57,7 @@ impl SetAside {
                 (true, None) => "its backend has begun a new life",
             };
             tracing::info!(subcluster = name, %gpu, why, "gets batches again");
-            self.note(state, format!("GPU {gpu} of sub-cluster {name} gets batches again: {why}"));
+            self.push_event(state, format!("GPU {gpu} of sub-cluster {name} gets batches again: {why}"));
         }
     }
 
@@ -71,7 +71,7 @@ impl SetAside {
         *self = Self::new(self.wall_clock);
     }
 
-    fn note(&mut self, state: &ClusterState, what: String) {
+    fn push_event(&mut self, state: &ClusterState, what: String) {
         self.notes.push_back(EventView { index: state.applied_index(), at_unix_ms: (self.wall_clock)(), what });
         let surplus = self.notes.len().saturating_sub(EVENTS_MAX);
         self.notes.drain(..surplus);
@@ -86,15 +86,15 @@ mod tests {
     #[test]
     fn what_is_set_aside_and_comes_back_is_told_once() {
         let state = cluster(&["left", "right"]);
-        let mut set_aside = SetAside::new(|| 0);
+        let mut slow_gpus = SlowGpuEvents::new(|| 0);
         let mut said = |token: u64, slow: &[u32]| {
             let gpu = |gpu: u32| pb::GpuLoad { gpu, slowdown: 0.0, ..Default::default() };
             let mut gpus = vec![gpu(1), gpu(2)];
             for gpu in gpus.iter_mut().filter(|gpu| slow.contains(&gpu.gpu)) {
                 (gpu.slowdown, gpu.quarantined_ms) = (2.04, 29_500);
             }
-            set_aside.take(&state, &pb::SubclusterLoad { subcluster: 1, token, gpus, ..Default::default() });
-            set_aside.notes().map(|event| event.what).collect::<Vec<_>>()
+            slow_gpus.take(&state, &pb::SubclusterLoad { subcluster: 1, token, gpus, ..Default::default() });
+            slow_gpus.notes().map(|event| event.what).collect::<Vec<_>>()
         };
         let names: Vec<_> = [1, 2].map(|id| GpuId::new(id).to_string()).into();
         assert_eq!(said(7, &[]), [""; 0]);
@@ -115,15 +115,15 @@ mod tests {
             pb::SubclusterLoad { subcluster: 1, token: 9, gpus: vec![gpu], ..Default::default() }
         };
         let told = [true, false].map(|is| {
-            set_aside.take(&state, &lost(is));
-            set_aside.notes().last().unwrap().what
+            slow_gpus.take(&state, &lost(is));
+            slow_gpus.notes().last().unwrap().what
         });
         assert!(told[0].ends_with("is lost: it fails whatever comes until its backend is restarted"), "{told:?}");
         assert!(told[1].ends_with("gets batches again: its backend has begun a new life"), "{told:?}");
         let mut said = |slow: &[u32]| {
             let gpus = slow.iter().map(|&gpu| pb::GpuLoad { gpu, slowdown: 2.0, ..Default::default() }).collect();
-            set_aside.take(&state, &pb::SubclusterLoad { subcluster: 1, token: 9, gpus, ..Default::default() });
-            set_aside.notes().count()
+            slow_gpus.take(&state, &pb::SubclusterLoad { subcluster: 1, token: 9, gpus, ..Default::default() });
+            slow_gpus.notes().count()
         };
         for turn in 0..EVENTS_MAX {
             assert!(said(if turn % 2 == 0 { &[1] } else { &[] }) <= EVENTS_MAX);

@@ -41,7 +41,7 @@ pub(crate) fn echo_times(origin: Instant, stuck_after: Duration) -> EchoTimes {
 
 /// The links of one lead to backends and frontends.
 #[derive(Debug, Default)]
-pub(crate) struct Reach {
+pub(crate) struct StuckLinks {
     links: Mutex<Links>,
     /// Notified when a link gets stuck.
     got_stuck: Notify,
@@ -50,46 +50,46 @@ pub(crate) struct Reach {
 #[derive(Debug, Default)]
 struct Links {
     next: u64,
-    movements: HashMap<u64, Followed>,
+    movements: HashMap<u64, LinkState>,
 }
 
 #[derive(Debug)]
-struct Followed {
+struct LinkState {
     movement: Movement,
     asker: Asker,
 }
 
-impl Reach {
+impl StuckLinks {
     /// Tracks the state of a link while the future is polled.
-    pub(crate) async fn follow(&self, (mut movement, asker): (watch::Receiver<Movement>, Asker)) -> Infallible {
-        let place = self.place(Followed { movement: *movement.borrow(), asker });
+    pub(crate) async fn track(&self, (mut movement, asker): (watch::Receiver<Movement>, Asker)) -> Infallible {
+        let tracked = self.add(LinkState { movement: *movement.borrow(), asker });
         loop {
-            place.moves(*movement.borrow_and_update());
+            tracked.set_movement(*movement.borrow_and_update());
             if movement.changed().await.is_err() {
                 return std::future::pending().await;
             }
         }
     }
 
-    /// Counts one more link as stuck until the returned place is dropped.
-    pub(crate) fn hold_stuck(&self) -> Place<'_> {
-        let place = self.place(Followed { movement: Movement::Stuck, asker: Asker::default() });
-        place.moves(Movement::Stuck);
-        place
+    /// Counts one more link as stuck until the returned value is dropped.
+    pub(crate) fn hold_stuck(&self) -> TrackedLink<'_> {
+        let tracked = self.add(LinkState { movement: Movement::Stuck, asker: Asker::default() });
+        tracked.set_movement(Movement::Stuck);
+        tracked
     }
 
-    fn place(&self, followed: Followed) -> Place<'_> {
+    fn add(&self, state: LinkState) -> TrackedLink<'_> {
         let mut links = self.links();
         links.next += 1;
         let number = links.next;
-        links.movements.insert(number, followed);
-        Place { reach: self, number }
+        links.movements.insert(number, state);
+        TrackedLink { stuck_links: self, number }
     }
 
-    /// Returns when a link has become stuck, or at `look_at`.
-    pub(crate) async fn changed(&self, look_at: Option<Instant>) {
+    /// Returns when a link has become stuck, or at `check_at`.
+    pub(crate) async fn changed(&self, check_at: Option<Instant>) {
         let then = async {
-            match look_at {
+            match check_at {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
                 None => std::future::pending().await,
             }
@@ -120,58 +120,58 @@ impl Reach {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tenure {
     kept_until: Instant,
-    look_at: Option<Instant>,
+    check_at: Option<Instant>,
 }
 
 impl Tenure {
     pub(crate) fn begin(now: Instant) -> Self {
-        Self { kept_until: now + KEPT_FOR_MIN, look_at: None }
+        Self { kept_until: now + KEPT_FOR_MIN, check_at: None }
     }
 
-    /// When to [look](Self::look) again even if nothing changes.
-    pub(crate) const fn look_at(&self) -> Option<Instant> {
-        self.look_at
+    /// When to [check](Self::should_give_up) again even if nothing changes.
+    pub(crate) const fn check_at(&self) -> Option<Instant> {
+        self.check_at
     }
 
     /// Whether to give the lead up now. Without other replicas to take over, that would only interrupt it.
-    pub(crate) fn look(&mut self, now: Instant, is_cut_off: bool, has_heirs: bool) -> bool {
+    pub(crate) fn should_give_up(&mut self, now: Instant, is_cut_off: bool, has_heirs: bool) -> bool {
         if !is_cut_off {
-            self.look_at = None;
+            self.check_at = None;
             return false;
         }
         let given_up = has_heirs && now >= self.kept_until;
         if now >= self.kept_until {
             self.kept_until = now + KEPT_FOR_MIN;
         }
-        self.look_at = Some(self.kept_until);
+        self.check_at = Some(self.kept_until);
         given_up
     }
 }
 
 /// A link in the list, while this value lives.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
-    reach: &'a Reach,
+pub(crate) struct TrackedLink<'a> {
+    stuck_links: &'a StuckLinks,
     number: u64,
 }
 
-impl Place<'_> {
-    fn moves(&self, movement: Movement) {
-        let mut links = self.reach.links();
+impl TrackedLink<'_> {
+    fn set_movement(&self, movement: Movement) {
+        let mut links = self.stuck_links.links();
         if let Some(link) = links.movements.get_mut(&self.number) {
             link.movement = movement;
         }
         if movement == Movement::Stuck {
             // The state of an idle link may be seconds old, and would count in favour of this lead.
             links.movements.values().for_each(|link| link.asker.ask_soon());
-            self.reach.got_stuck.notify_one();
+            self.stuck_links.got_stuck.notify_one();
         }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for TrackedLink<'_> {
     fn drop(&mut self) {
-        self.reach.links().movements.remove(&self.number);
+        self.stuck_links.links().movements.remove(&self.number);
     }
 }
 
@@ -185,11 +185,11 @@ mod tests {
 
     use super::*;
 
-    fn reach(movements: &[Movement]) -> Reach {
-        let reach = Reach::default();
-        let followed = |&movement| Followed { movement, asker: Asker::default() };
-        reach.links().movements = (0..).zip(movements.iter().map(followed)).collect();
-        reach
+    fn stuck_links(movements: &[Movement]) -> StuckLinks {
+        let stuck_links = StuckLinks::default();
+        let state = |&movement| LinkState { movement, asker: Asker::default() };
+        stuck_links.links().movements = (0..).zip(movements.iter().map(state)).collect();
+        stuck_links
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
             (&[Stuck, Stuck, Stuck, Moves, Moves][..], true),
             (&[Unknown, Unknown, Unknown][..], false),
         ] {
-            assert_eq!(reach(movements).is_cut_off(), cut_off, "{movements:?}");
+            assert_eq!(stuck_links(movements).is_cut_off(), cut_off, "{movements:?}");
         }
     }
 
@@ -213,36 +213,37 @@ mod tests {
     fn a_lead_is_given_up_for_its_links_at_a_distance_and_only_if_there_is_an_heir() {
         let start = Instant::now();
         let mut tenure = Tenure::begin(start);
-        let mut look = |ms: u64, cut_off, heirs| {
-            let given_up = tenure.look(start + Duration::from_millis(ms), cut_off, heirs);
-            (given_up, tenure.look_at().map(|at| (at - start).as_millis()))
+        let mut check = |ms: u64, cut_off, heirs| {
+            let given_up = tenure.should_give_up(start + Duration::from_millis(ms), cut_off, heirs);
+            (given_up, tenure.check_at().map(|at| (at - start).as_millis()))
         };
-        assert_eq!(look(100, true, true), (false, Some(3_000)), "it has only begun");
-        assert_eq!(look(200, false, true), (false, None), "they move again");
-        assert_eq!(look(2_999, true, true), (false, Some(3_000)));
-        assert_eq!(look(3_000, true, true), (true, Some(6_000)));
-        assert_eq!(look(3_100, true, true), (false, Some(6_000)), "it was said already");
-        assert_eq!(look(6_000, true, false), (false, Some(9_000)), "nobody else is up");
-        assert_eq!(look(9_000, true, true), (true, Some(12_000)));
-        assert_eq!(look(60_000, true, true), (true, Some(63_000)));
+        assert_eq!(check(100, true, true), (false, Some(3_000)), "it has only begun");
+        assert_eq!(check(200, false, true), (false, None), "they move again");
+        assert_eq!(check(2_999, true, true), (false, Some(3_000)));
+        assert_eq!(check(3_000, true, true), (true, Some(6_000)));
+        assert_eq!(check(3_100, true, true), (false, Some(6_000)), "it was said already");
+        assert_eq!(check(6_000, true, false), (false, Some(9_000)), "nobody else is up");
+        assert_eq!(check(9_000, true, true), (true, Some(12_000)));
+        assert_eq!(check(60_000, true, true), (true, Some(63_000)));
     }
 
     #[tokio::test]
     async fn a_link_counts_while_it_is_followed_and_rings_when_it_gets_stuck() {
-        let reach = Reach::default();
+        let stuck_links = StuckLinks::default();
         let (told, movement) = watch::channel(Movement::Moves);
         let (_other, stuck) = watch::channel(Movement::Stuck);
         {
-            let (one, other) = (reach.follow((movement, Asker::default())), reach.follow((stuck, Asker::default())));
+            let (one, other) =
+                (stuck_links.track((movement, Asker::default())), stuck_links.track((stuck, Asker::default())));
             let (mut one, mut other) = (Box::pin(one), Box::pin(other));
             assert!(futures::poll!(&mut one).is_pending() && futures::poll!(&mut other).is_pending());
-            assert!(!reach.is_cut_off());
+            assert!(!stuck_links.is_cut_off());
             told.send_replace(Movement::Stuck);
             assert!(futures::poll!(&mut one).is_pending());
-            assert!(futures::poll!(Box::pin(reach.changed(None))).is_ready());
-            assert!(reach.is_cut_off());
+            assert!(futures::poll!(Box::pin(stuck_links.changed(None))).is_ready());
+            assert!(stuck_links.is_cut_off());
         }
-        assert!(!reach.is_cut_off() && reach.links().movements.is_empty(), "they have ended");
+        assert!(!stuck_links.is_cut_off() && stuck_links.links().movements.is_empty(), "they have ended");
     }
 
     /// Both links are idle for hours after their first answers; then the peers stop answering, and only one link is in
@@ -254,18 +255,18 @@ mod tests {
         let (origin, never) = (Instant::now(), Duration::from_secs(1000 * 3600));
         let times =
             EchoTimes { origin, ask_again_after: ms(1), ask_again_max: never, stuck_after: ms(500), late: never };
-        let reach = Arc::new(Reach::default());
+        let stuck_links = Arc::new(StuckLinks::default());
         let (mut links, mut peers) = (Vec::new(), Vec::new());
         for _ in 0..2 {
             let (sender, mut receiver, back, mut peer) = linked().await;
             let watched = receiver.watch(times);
-            let following = Arc::clone(&reach);
-            tokio::spawn(async move { following.follow(watched).await });
+            let following = Arc::clone(&stuck_links);
+            tokio::spawn(async move { following.track(watched).await });
             tokio::spawn(async move { while receiver.receive().await.is_ok() {} });
             peers.push(tokio::spawn(async move { while peer.receive().await.is_ok() {} }));
             links.push((sender, back));
         }
-        let count = |wanted| reach.links().movements.values().filter(|link| link.movement == wanted).count();
+        let count = |wanted| stuck_links.links().movements.values().filter(|link| link.movement == wanted).count();
         let until = async |wanted| {
             let waited = async {
                 while count(wanted) < 2 {
@@ -278,7 +279,7 @@ mod tests {
         peers.iter().for_each(tokio::task::JoinHandle::abort);
         links[0].0.send(ToBackend::Retired { gpus: vec![] }).unwrap();
         until(Movement::Stuck).await;
-        assert!(reach.is_cut_off());
+        assert!(stuck_links.is_cut_off());
     }
 
     type Ends = (LinkSender<ToBackend>, LinkReceiver<FromBackend>, LinkSender<FromBackend>, LinkReceiver<ToBackend>);

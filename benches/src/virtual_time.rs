@@ -36,7 +36,7 @@ pub fn queue_config(classes: usize) -> ModelQueueConfig {
 /// A cluster of equal models in virtual time, its GPUs equal or of some classes in turn; what its objects are told can
 /// be recorded.
 #[derive(Debug)]
-pub struct Host {
+pub struct VirtualHost {
     now: Time,
     pub(crate) queues: Vec<ModelQueue>,
     pub(crate) ranker: GpuRanker,
@@ -50,7 +50,7 @@ pub struct Host {
     pub(crate) tapes: Option<Tapes>,
 }
 
-impl Host {
+impl VirtualHost {
     /// `models` models on `gpus` free GPUs of `classes` classes.
     #[must_use]
     pub fn new(models: u32, gpus: u32, classes: usize) -> Self {

@@ -8,11 +8,11 @@ use crate::check::Check;
 use crate::error::ScenarioError;
 
 /// Entries of a list of shares.
-pub const LAW_ENTRIES_MAX: usize = 100;
+pub const DISTRIBUTION_ENTRIES_MAX: usize = 100;
 
 /// A distribution.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Law {
+pub enum ValueDistribution {
     /// Constant.
     Fixed(u64),
     /// Uniform over the integers of this range, both ends included.
@@ -21,7 +21,7 @@ pub enum Law {
     Shares(Arc<[(f64, u64)]>),
 }
 
-impl Law {
+impl ValueDistribution {
     /// Draws a number. A constant consumes no randomness.
     #[inline]
     pub fn draw(&self, rng: &mut impl Rng) -> u64 {
@@ -76,8 +76,8 @@ impl Law {
 
     /// The distribution of a list, whose shares may have any total.
     pub(crate) fn from_shares(check: &Check<'_>, key: &str, entries: &[(f64, u64)]) -> Result<Self, ScenarioError> {
-        if entries.is_empty() || entries.len() > LAW_ENTRIES_MAX {
-            return check.refuse(key, &format!("1 to {LAW_ENTRIES_MAX} entries"), entries.len());
+        if entries.is_empty() || entries.len() > DISTRIBUTION_ENTRIES_MAX {
+            return check.refuse(key, &format!("1 to {DISTRIBUTION_ENTRIES_MAX} entries"), entries.len());
         }
         for (position, entry) in entries.iter().enumerate() {
             check.positive(&format!("{key}.{position}.share"), entry.0, 1e12)?;
@@ -99,18 +99,20 @@ mod tests {
 
     use super::*;
 
-    fn mean_of_draws(law: &Law) -> f64 {
+    fn mean_of_draws(distribution: &ValueDistribution) -> f64 {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        (0..100_000).map(|_| law.draw(&mut rng) as f64).sum::<f64>() / 100_000.0
+        (0..100_000).map(|_| distribution.draw(&mut rng) as f64).sum::<f64>() / 100_000.0
     }
 
     #[test]
     fn draws_follow_the_law() {
-        let shares = Law::Shares([(0.25, 10), (1.0, 50)].into());
-        for (law, mean, max) in [(Law::Fixed(3), 3.0, 3), (Law::Uniform(1, 4), 2.5, 4), (shares, 40.0, 50)] {
-            assert!((law.mean() - mean).abs() < 1e-9);
-            assert!((mean_of_draws(&law) / mean - 1.0).abs() < 0.01, "{law:?}");
-            assert_eq!(law.max(), max);
+        let shares = ValueDistribution::Shares([(0.25, 10), (1.0, 50)].into());
+        for (distribution, mean, max) in
+            [(ValueDistribution::Fixed(3), 3.0, 3), (ValueDistribution::Uniform(1, 4), 2.5, 4), (shares, 40.0, 50)]
+        {
+            assert!((distribution.mean() - mean).abs() < 1e-9);
+            assert!((mean_of_draws(&distribution) / mean - 1.0).abs() < 0.01, "{distribution:?}");
+            assert_eq!(distribution.max(), max);
         }
     }
 }

@@ -17,9 +17,9 @@ use symphony_types::{
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
-use crate::execution::{Execution, Identity, Input};
 use crate::gpu_time::GpuTime;
 use crate::journal::Journal;
+use crate::plan_intake::{Identity, Input, PlanIntake};
 
 pub(super) const BOOT: BootId = BootId::new(5);
 pub(super) const GPU: GpuId = GpuId::new(9);
@@ -131,7 +131,7 @@ impl Scene {
             token: Token::new(10),
         };
         let links = Arc::clone(&frontends);
-        let execution = Execution::new(identity, links, inputs_out, Arc::default(), Arc::default(), journal).unwrap();
+        let execution = PlanIntake::new(identity, links, inputs_out, Arc::default(), Arc::default(), journal).unwrap();
         let (idle, lost, time) = (execution.idle(), execution.lost(), Arc::clone(&execution.times()[0]));
         tokio::spawn(execution.run());
         inputs.send(Input::Loaded(MODEL, vec![executor])).ok().unwrap();
@@ -161,18 +161,18 @@ impl Scene {
     /// A leader that has sealed the GPU, and the answer to its seal.
     pub(super) async fn sealed(&mut self) -> (Leader, SealedGpu) {
         let mut leader = self.linked().await;
-        self.say(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
+        self.send(&leader, ToBackend::Seal { subcluster: SUBCLUSTER, gpus: vec![(GPU, TOKEN)] });
         let FromBackend::Sealed { boot: BOOT, mut gpus, .. } = leader.next().await else { panic!("no seal") };
         assert_eq!((gpus.len(), gpus[0].promised), (1, TOKEN));
         (leader, gpus.remove(0))
     }
 
-    pub(super) fn say(&self, leader: &Leader, message: ToBackend) {
+    pub(super) fn send(&self, leader: &Leader, message: ToBackend) {
         self.inputs.send(Input::FromLeader(leader.connection, message)).ok().unwrap();
     }
 
     pub(super) fn execute(&self, leader: &Leader, plan: Execute) {
-        self.say(leader, ToBackend::Execute(plan));
+        self.send(leader, ToBackend::Execute(plan));
     }
 
     pub(super) async fn result(&mut self) -> (u64, Result<Bytes, FailReason>) {

@@ -1,4 +1,4 @@
-//! What a run shall send, and how late the generator itself may be.
+//! The plan of a run: what to send, and how late the generator itself may be.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,26 +6,26 @@ use std::time::Duration;
 use crate::arrivals::{ArrivalKind, Arrivals};
 use crate::inputs::InputSet;
 
-/// Models of one run.
+/// The most models in one run.
 pub const MODELS_MAX: usize = 1024;
-/// The highest rate of one model in requests per second: beyond what one process can pace.
+/// The highest rate of one model in requests per second: one process cannot pace more.
 pub const RATE_RPS_MAX: f64 = 1e6;
-/// Requests sent and not yet answered, at most. An open loop over a dead server would else fill memory: at 20 000
-/// requests per second this is more than three seconds of them. A run that reaches it fails.
+/// The most requests in flight. Otherwise an open loop over a dead server would fill memory: at 20 000 requests per
+/// second this is more than three seconds of them. A run that reaches it fails.
 pub const IN_FLIGHT_MAX: usize = 1 << 16;
 /// The longest run.
 const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What a run shall send.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct LoadPlan {
-    /// Everything random comes from it.
+    /// The seed of everything random.
     pub seed: u64,
     /// Time before counting begins; its requests are sent all the same.
     pub warmup: Duration,
     /// Time that counts: requests due in [warmup, warmup + duration).
     pub duration: Duration,
-    /// How long to wait for answers after the last request; those that miss it are lost.
+    /// How long to wait for answers after the last request; requests without an answer by then are lost.
     pub grace: Duration,
     /// How late the generator itself may be.
     pub lag: LagLimits,
@@ -42,18 +42,18 @@ pub struct ModelLoad {
     pub rate_rps: f64,
     /// The process that makes arrivals.
     pub arrival: ArrivalKind,
-    /// An answer is good if it comes within this time of when its request was due, by this process's clock.
+    /// An answer is good if it comes within this time after its request was due, by this process's clock.
     pub slo: Duration,
-    /// What the way to the server, the way back and this process may add to the SLO, which the server counts from the
-    /// first byte it reads; 0 is strict.
+    /// Allowance on top of the SLO for the network both ways and this process: the server counts the SLO from the first
+    /// byte it reads. 0 is strict.
     pub slack: Duration,
-    /// A deadline to ask the server for; none leaves it to the model's own SLO.
+    /// The deadline to send to the server; without one, the model's own SLO holds.
     pub timeout: Option<Duration>,
     /// What is sent.
     pub inputs: Arc<dyn InputSet>,
 }
 
-/// How late the generator itself may be: the time from when a request was due to when it was handed to the target.
+/// How late the generator itself may be: from the due time of a request to its hand-over to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LagLimits {
     /// For 99 % of requests.
@@ -63,21 +63,21 @@ pub struct LagLimits {
 }
 
 impl Default for LagLimits {
-    /// 5 ms and 100 ms: a tenth of the SLOs that batches are deferred for, and a pause of a shared machine.
+    /// 5 ms and 100 ms: a tenth of the SLOs for which batches are deferred, and a pause of a shared machine.
     fn default() -> Self {
         Self { p99: Duration::from_millis(5), max: Duration::from_millis(100) }
     }
 }
 
-/// Why a plan makes no sense.
+/// Why a plan is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {value}: expected {expected}")]
 pub struct PlanError {
-    /// What is wrong.
+    /// The key.
     pub key: String,
     /// Its value.
     pub value: String,
-    /// What would be right.
+    /// The expected value.
     pub expected: &'static str,
 }
 
@@ -85,7 +85,7 @@ impl LoadPlan {
     /// One stream of arrivals per model.
     ///
     /// # Errors
-    /// If a number is out of its range.
+    /// If a number is out of range.
     pub(super) fn arrivals(&self) -> Result<Vec<Arrivals>, PlanError> {
         let refuse = |key: String, value: String, expected| PlanError { key, value, expected };
         if !(1..=MODELS_MAX).contains(&self.models.len()) {

@@ -13,23 +13,23 @@ const UNREACHED_FOR: Duration = Duration::from_secs(1);
 
 /// What a replica says, asked for a sub-cluster that it does not lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum ContactAnswer {
     /// It has heard of a quorum lately: whoever leads next is named in a moment.
     InContact,
     /// It has not.
     OutOfContact,
-    /// Nothing.
-    Nothing,
+    /// It did not answer.
+    NoAnswer,
 }
 
 /// The control plane of one cluster, by what its replicas said last.
 #[derive(Debug, Default)]
-pub(crate) struct ControlPlane(Mutex<Option<(Instant, Vec<Said>)>>);
+pub(crate) struct ControlPlaneContact(Mutex<Option<(Instant, Vec<ContactAnswer>)>>);
 
-impl ControlPlane {
+impl ControlPlaneContact {
     /// Whether nobody can name another leader, `unlinked` after the last link to one. `ask` asks the others, if that is
     /// due.
-    pub(crate) async fn is_lost(&self, unlinked: Duration, ask: impl Future<Output = Vec<Said>>) -> bool {
+    pub(crate) async fn is_lost(&self, unlinked: Duration, ask: impl Future<Output = Vec<ContactAnswer>>) -> bool {
         // Who comes meanwhile waits for the same answers.
         let mut last = self.0.lock().await;
         let said = match last.take() {
@@ -40,8 +40,9 @@ impl ControlPlane {
     }
 }
 
-fn is_lost(said: &[Said], unlinked: Duration) -> bool {
-    !said.contains(&Said::InContact) && (said.contains(&Said::OutOfContact) || unlinked >= UNREACHED_FOR)
+fn is_lost(said: &[ContactAnswer], unlinked: Duration) -> bool {
+    !said.contains(&ContactAnswer::InContact)
+        && (said.contains(&ContactAnswer::OutOfContact) || unlinked >= UNREACHED_FOR)
 }
 
 #[cfg(test)]
@@ -50,12 +51,12 @@ mod tests {
 
     #[test]
     fn one_in_contact_is_enough_and_silence_takes_its_time() {
-        use Said::{InContact, Nothing, OutOfContact};
+        use ContactAnswer::{InContact, NoAnswer, OutOfContact};
         for (said, at_once, later) in [
             (&[InContact, OutOfContact][..], false, false),
-            (&[InContact, Nothing][..], false, false),
-            (&[OutOfContact, Nothing][..], true, true),
-            (&[Nothing, Nothing][..], false, true),
+            (&[InContact, NoAnswer][..], false, false),
+            (&[OutOfContact, NoAnswer][..], true, true),
+            (&[NoAnswer, NoAnswer][..], false, true),
             // The only replica there is.
             (&[][..], false, true),
         ] {
@@ -65,13 +66,13 @@ mod tests {
 
     #[tokio::test]
     async fn all_ways_ask_together() {
-        let control_plane = ControlPlane::default();
+        let control_plane_contact = ControlPlaneContact::default();
         let asked = std::sync::atomic::AtomicU32::new(0);
         let ask = || async {
             asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            vec![Said::OutOfContact]
+            vec![ContactAnswer::OutOfContact]
         };
-        let ways = (0..100).map(|_| control_plane.is_lost(Duration::ZERO, ask()));
+        let ways = (0..100).map(|_| control_plane_contact.is_lost(Duration::ZERO, ask()));
         assert!(futures::future::join_all(ways).await.into_iter().all(|lost| lost));
         assert!(asked.into_inner() < 50, "asked by each of them");
     }

@@ -29,21 +29,21 @@ impl ModelQueue {
         self.config.profiles.set(class, profile);
         self.batch_max = self.windows.batch_max();
         if at.is_some() {
-            self.aim();
+            self.update_targets();
         }
     }
 
     /// Sets the input delay for later decisions. The host should follow it with
     /// [`ModelInput::Wake`](crate::ModelInput::Wake), so that the present offer is renewed as well.
     pub fn set_data_delay(&mut self, data: DataDelay) {
-        self.said = data;
-        self.aim();
+        self.given_data_delay = data;
+        self.update_targets();
     }
 
     /// Records the measurements of a plan. Returns whether the planned lateness has changed.
-    pub(super) fn learn(&mut self, start_late: Nanos, latency: Nanos, predicted: Nanos) -> bool {
+    pub(super) fn record_run(&mut self, start_late: Nanos, latency: Nanos, predicted: Nanos) -> bool {
         // Fast execution does not make up for a late start: the next plan on the GPU has its own start.
-        self.lateness.note(start_late, latency - predicted, predicted) && self.expect_lateness()
+        self.lateness.record(start_late, latency - predicted, predicted) && self.expect_lateness()
     }
 
     /// Plans for the recent quantiles of start lateness and overrun (DESIGN section 6); the overrun is that of all
@@ -69,21 +69,21 @@ impl ModelQueue {
         delays.reply = delays.reply - self.start_late + start_late;
         self.start_late = start_late;
         for queued in &mut self.queue {
-            queued.follow(delays);
+            queued.apply_delays(delays);
         }
         true
     }
 
     /// Uses these GPU classes, as far as they have profiles; if none has, the classes stay as they are.
-    pub(super) fn follow_classes(&mut self, classes: GpuClasses, out: &mut ModelActions) {
+    pub(super) fn set_classes(&mut self, classes: GpuClasses, out: &mut ModelActions) {
         let items = self.queue.iter().map(|queued| u64::from(queued.request.items)).sum();
         // Withdraws the offers to classes that are gone.
-        for gone in self.windows.follow(classes, &self.config.profiles, items) {
+        for gone in self.windows.set_classes(classes, &self.config.profiles, items) {
             out.list.push(ModelAction::Offer { answered: self.answered, class: gone.class, candidate: None });
         }
         self.batch_max = self.windows.batch_max();
         self.expect_lateness();
-        self.aim();
+        self.update_targets();
     }
 
     /// Whether the load exceeds the GPUs and has done so for too long to pass by itself.
@@ -96,26 +96,28 @@ impl ModelQueue {
     pub(super) fn bound_inputs(&mut self) {
         let (delays, fastest) = (&mut self.config.delays, self.windows.iter().map(|window| window.takes(1)).min());
         let spare = self.config.slo - delays.control - delays.reply - fastest.unwrap_or(Nanos::ZERO);
-        let max = match self.said.source {
-            DelaySource::Configured => self.said.max,
-            DelaySource::Assumed | DelaySource::Measured => self.said.max.min(Nanos::new(spare.get() / SPARE_SHARE)),
+        let max = match self.given_data_delay.source {
+            DelaySource::Configured => self.given_data_delay.max,
+            DelaySource::Assumed | DelaySource::Measured => {
+                self.given_data_delay.max.min(Nanos::new(spare.get() / SPARE_SHARE))
+            }
         };
-        delays.data = DataDelay { max, ..self.said };
+        delays.data = DataDelay { max, ..self.given_data_delay };
     }
 
     /// Computes the target batches from the newest rate.
-    pub(super) fn aim(&mut self) {
+    pub(super) fn update_targets(&mut self) {
         self.bound_inputs();
         let (delays, slo) = (&self.config.delays, self.config.slo);
         let budget = |within: Nanos| within - delays.reply - delays.control;
-        let longest = self.patience.look().max(slo);
-        let joining = self.request_items.look();
+        let longest = self.longest_budget.recent_max().max(slo);
+        let joining = self.request_items.recent_mean();
         // The requests given up for a larger batch would be given up a moment later otherwise: smaller batches save
         // none.
         let overload_lasts = self.overload_lasts();
         let adaptive = self.gaps.is_some();
         if let Some(gaps) = &mut self.gaps {
-            gaps.learn();
+            gaps.update();
         }
         for window in self.windows.iter_mut() {
             // GPUs that are too slow for the SLO serve requests with later deadlines, if any.
@@ -135,7 +137,7 @@ impl ModelQueue {
             window.backlog = if longest > slo { (rate * slo.as_secs_f64()) as u64 } else { u64::MAX };
         }
         if let Some(shedding) = &mut self.shedding {
-            shedding.aim(item_time(&self.windows));
+            shedding.set_item_time(item_time(&self.windows));
         }
     }
 }

@@ -6,7 +6,7 @@ use symphony_types::{Nanos, SubclusterId, Time, Token};
 
 /// Why a lead was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ill {
+pub(crate) enum FailureKind {
     /// One of its turns panicked. The cost is one hand-over.
     Panicked,
     /// One of its turns hung the thread. The cost is a hand-over for each lead on that thread, and a lost thread that
@@ -17,7 +17,7 @@ pub(crate) enum Ill {
 /// Pause after the second failure; it doubles with each further one.
 const PAUSE_MIN: Nanos = Nanos::from_millis(250);
 
-impl Ill {
+impl FailureKind {
     /// Longest pause: a sub-cluster that fails on every replica changes leaders at this rate and no faster. For panics
     /// the pause is long against a take-over, which keeps the load on the log and on other leads low, and short
     /// against an operator's repair. For hangs it bounds the disturbance of the neighbours: at most two hangs a
@@ -46,7 +46,7 @@ impl Ill {
 /// requests. Each replica delays a sub-cluster that it has given up before, so replicas need not tell each other about
 /// failures.
 #[derive(Debug, Default)]
-pub(crate) struct Relapses(HashMap<SubclusterId, Last>);
+pub(crate) struct RepeatedFailures(HashMap<SubclusterId, Last>);
 
 #[derive(Debug)]
 struct Last {
@@ -55,18 +55,18 @@ struct Last {
     pause: Nanos,
 }
 
-impl Relapses {
+impl RepeatedFailures {
     /// Records a failure of a lead. Returns how long to wait before another replica leads; zero the first time.
-    pub(crate) fn note(&mut self, now: Time, subcluster: SubclusterId, token: Token, ill: Ill) -> Nanos {
+    pub(crate) fn record(&mut self, now: Time, subcluster: SubclusterId, token: Token, kind: FailureKind) -> Nanos {
         self.0.retain(|_, last| now < last.until);
         let before = self.0.get(&subcluster);
         let pause = match before {
             None => Nanos::ZERO,
             // Another worker group of a lead that was given up already.
             Some(last) if last.token == token => return last.pause,
-            Some(last) => (last.pause + last.pause).clamp(PAUSE_MIN, ill.pause_max()),
+            Some(last) => (last.pause + last.pause).clamp(PAUSE_MIN, kind.pause_max()),
         };
-        self.0.insert(subcluster, Last { token, until: now + ill.remembered_for(), pause });
+        self.0.insert(subcluster, Last { token, until: now + kind.remembered_for(), pause });
         pause
     }
 }
@@ -82,17 +82,17 @@ mod tests {
     }
 
     /// The pause in milliseconds, each time under a new token.
-    fn pauses(ill: Ill) -> impl FnMut(u64, SubclusterId) -> u64 {
-        let (mut relapses, mut token) = (Relapses::default(), 0);
+    fn pauses(kind: FailureKind) -> impl FnMut(u64, SubclusterId) -> u64 {
+        let (mut repeated_failures, mut token) = (RepeatedFailures::default(), 0);
         move |ms, subcluster| {
             token += 1;
-            relapses.note(at(ms), subcluster, Token::new(token), ill).get() / 1_000_000
+            repeated_failures.record(at(ms), subcluster, Token::new(token), kind).get() / 1_000_000
         }
     }
 
     #[test]
     fn who_panics_again_waits_longer_and_longer_and_after_a_while_not_at_all() {
-        let mut pause = pauses(Ill::Panicked);
+        let mut pause = pauses(FailureKind::Panicked);
         assert_eq!([0, 100, 200, 300, 400, 500].map(|ms| pause(ms, SICK)), [0, 250, 500, 1_000, 2_000, 2_000]);
         assert_eq!(pause(500, SubclusterId::new(2)), 0, "another one panics for the first time");
         assert_eq!(pause(10_499, SICK), 2_000);
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn who_hangs_again_waits_for_up_to_half_a_minute_and_is_remembered_on_its_way_round_the_replicas() {
-        let mut pause = pauses(Ill::Hung);
-        let way_round = 3 * Ill::Hung.pause_max().get() / 1_000_000;
+        let mut pause = pauses(FailureKind::Hung);
+        let way_round = 3 * FailureKind::Hung.pause_max().get() / 1_000_000;
         let waits: Vec<_> = (0..9).map(|time| pause(time * way_round, SICK)).collect();
         assert_eq!(waits, [0, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000]);
         assert_eq!(pause(9 * way_round, SICK), 30_000);
@@ -112,27 +112,33 @@ mod tests {
 
     #[test]
     fn a_panic_after_hangs_waits_no_longer_than_panics_do() {
-        let mut relapses = Relapses::default();
-        let mut note = |token: u64, ill| relapses.note(at(token), SICK, Token::new(token), ill).get() / 1_000_000;
-        let hung: Vec<_> = (1..=6).map(|token| note(token, Ill::Hung)).collect();
+        let mut repeated_failures = RepeatedFailures::default();
+        let mut record =
+            |token: u64, kind| repeated_failures.record(at(token), SICK, Token::new(token), kind).get() / 1_000_000;
+        let hung: Vec<_> = (1..=6).map(|token| record(token, FailureKind::Hung)).collect();
         assert_eq!(hung, [0, 250, 500, 1_000, 2_000, 4_000]);
-        assert_eq!(note(7, Ill::Panicked), 2_000);
+        assert_eq!(record(7, FailureKind::Panicked), 2_000);
     }
 
     #[test]
     fn a_lead_is_counted_once_however_many_of_its_crews_panic() {
-        let (mut relapses, now) = (Relapses::default(), Time::ZERO);
-        let mut note = |token| relapses.note(now, SICK, Token::new(token), Ill::Panicked);
-        assert_eq!([note(1), note(1)], [Nanos::ZERO; 2]);
-        assert_eq!([note(2), note(2)], [PAUSE_MIN; 2]);
+        let (mut repeated_failures, now) = (RepeatedFailures::default(), Time::ZERO);
+        let mut record = |token| repeated_failures.record(now, SICK, Token::new(token), FailureKind::Panicked);
+        assert_eq!([record(1), record(1)], [Nanos::ZERO; 2]);
+        assert_eq!([record(2), record(2)], [PAUSE_MIN; 2]);
     }
 
     #[test]
     fn what_is_forgotten_takes_no_room() {
-        let mut relapses = Relapses::default();
+        let mut repeated_failures = RepeatedFailures::default();
         for id in 0..1_000 {
-            relapses.note(at(u64::from(id) * 100), SubclusterId::new(id), Token::new(1), Ill::Panicked);
+            repeated_failures.record(
+                at(u64::from(id) * 100),
+                SubclusterId::new(id),
+                Token::new(1),
+                FailureKind::Panicked,
+            );
         }
-        assert_eq!(relapses.0.len(), 100);
+        assert_eq!(repeated_failures.0.len(), 100);
     }
 }

@@ -15,7 +15,7 @@ impl ModelQueue {
             self.insert(queued);
         } else {
             let cause = self.circumstances(now, &queued);
-            self.note_loss(now, queued);
+            self.count_loss(now, queued);
             out.list.push(ModelAction::Drop { request: queued.request, reason: DropReason::QueueFull, cause });
         }
         fits
@@ -82,15 +82,15 @@ impl ModelQueue {
     }
 
     /// Removes all cancelled requests in one pass.
-    pub(super) fn take_leave(&mut self) {
-        if self.leaving.is_empty() {
+    pub(super) fn remove_cancelled(&mut self) {
+        if self.cancelled.is_empty() {
             return;
         }
-        let mut leaving = std::mem::take(&mut self.leaving);
-        leaving.sort_unstable();
-        let (first, last) = (leaving[0], leaving[leaving.len() - 1]);
-        self.remove_where(|id| first <= id && id <= last && leaving.binary_search(&id).is_ok());
-        leaving.clear();
-        self.leaving = leaving;
+        let mut cancelled = std::mem::take(&mut self.cancelled);
+        cancelled.sort_unstable();
+        let (first, last) = (cancelled[0], cancelled[cancelled.len() - 1]);
+        self.remove_where(|id| first <= id && id <= last && cancelled.binary_search(&id).is_ok());
+        cancelled.clear();
+        self.cancelled = cancelled;
     }
 }

@@ -4,17 +4,22 @@ use symphony_types::Nanos;
 
 use crate::check::Check;
 use crate::error::ScenarioError;
-use crate::law::Law;
 use crate::scenario::TIME_MS_MAX;
 use crate::text::{DeadlineText, ItemsText};
+use crate::value_distribution::ValueDistribution;
 
 impl Check<'_> {
     /// The distribution of deadlines; by default the SLO.
-    pub(crate) fn deadline(&self, key: &str, text: Option<&DeadlineText>, slo: Nanos) -> Result<Law, ScenarioError> {
+    pub(crate) fn deadline(
+        &self,
+        key: &str,
+        text: Option<&DeadlineText>,
+        slo: Nanos,
+    ) -> Result<ValueDistribution, ScenarioError> {
         let nanos =
             |key: &str, ms: f64| self.positive(key, ms, TIME_MS_MAX).map(|ms| Nanos::from_millis_f64(ms).get().max(1));
         match text {
-            None => Ok(Law::Fixed(slo.get())),
+            None => Ok(ValueDistribution::Fixed(slo.get())),
             Some(DeadlineText::Uniform(table)) => {
                 let key = format!("{key}.uniform_ms");
                 let [least, most] = table.uniform_ms;
@@ -22,20 +27,25 @@ impl Check<'_> {
                 if low > high {
                     return self.refuse(key, "[least, most] in this order", format!("[{least}, {most}]"));
                 }
-                Ok(Law::Uniform(low, high))
+                Ok(ValueDistribution::Uniform(low, high))
             }
             Some(DeadlineText::Shares(entries)) => {
                 let mut shares = Vec::with_capacity(entries.len());
                 for (position, entry) in entries.iter().enumerate() {
                     shares.push((entry.share, nanos(&format!("{key}.{position}.slo_ms"), entry.slo_ms)?));
                 }
-                Law::from_shares(self, key, &shares)
+                ValueDistribution::from_shares(self, key, &shares)
             }
         }
     }
 
     /// The distribution of items; by default one.
-    pub(crate) fn items(&self, key: &str, text: Option<&ItemsText>, batch_max: u32) -> Result<Law, ScenarioError> {
+    pub(crate) fn items(
+        &self,
+        key: &str,
+        text: Option<&ItemsText>,
+        batch_max: u32,
+    ) -> Result<ValueDistribution, ScenarioError> {
         let checked = |key: &str, items: u32| {
             if (1..=batch_max).contains(&items) {
                 return Ok(u64::from(items));
@@ -44,8 +54,8 @@ impl Check<'_> {
             self.refuse(key, &expected, items)
         };
         match text {
-            None => Ok(Law::Fixed(1)),
-            Some(ItemsText::Fixed(items)) => checked(key, *items).map(Law::Fixed),
+            None => Ok(ValueDistribution::Fixed(1)),
+            Some(ItemsText::Fixed(items)) => checked(key, *items).map(ValueDistribution::Fixed),
             Some(ItemsText::Uniform(table)) => {
                 let key = format!("{key}.uniform");
                 let [least, most] = table.uniform;
@@ -53,14 +63,14 @@ impl Check<'_> {
                 if low > high {
                     return self.refuse(key, "[least, most] in this order", format!("[{least}, {most}]"));
                 }
-                Ok(Law::Uniform(low, high))
+                Ok(ValueDistribution::Uniform(low, high))
             }
             Some(ItemsText::Shares(entries)) => {
                 let mut shares = Vec::with_capacity(entries.len());
                 for (position, entry) in entries.iter().enumerate() {
                     shares.push((entry.share, checked(&format!("{key}.{position}.items"), entry.items)?));
                 }
-                Law::from_shares(self, key, &shares)
+                ValueDistribution::from_shares(self, key, &shares)
             }
         }
     }
