@@ -2,10 +2,10 @@
 //! benchmark can tell it to them again and time nothing else.
 
 pub mod frames;
-mod host;
 pub mod pull;
 pub mod stress;
 mod tape;
+mod virtual_time;
 
-pub use host::{CONFIG_SLO, Host, queue_config};
 pub use tape::{ModelTape, RankTape, Tapes, record};
+pub use virtual_time::{CONFIG_SLO, VirtualHost, queue_config};

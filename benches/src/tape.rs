@@ -5,7 +5,7 @@ use std::hint::black_box;
 use symphony_scheduler::{GpuRanker, ModelActions, ModelInput, ModelQueue, RankActions, RankInput};
 use symphony_types::Time;
 
-use crate::Host;
+use crate::VirtualHost;
 
 /// Time before the recording: queues fill, and the rate is measured (it takes 50 ms until the first figure).
 const WARM_UP_S: f64 = 0.5;
@@ -79,7 +79,7 @@ impl RankTape {
 /// total.
 #[must_use]
 pub fn record(models: u32, gpus: u32, classes: usize, rate_rps: f64, requests: u64) -> Tapes {
-    let mut host = Host::new(models, gpus, classes);
+    let mut host = VirtualHost::new(models, gpus, classes);
     host.serve((rate_rps * WARM_UP_S) as u64, rate_rps);
     host.tapes = Some(Tapes {
         model: ModelTape { queues: host.queues.clone(), inputs: Vec::new() },
@@ -104,7 +104,7 @@ mod tests {
         assert!(tapes.planned > 9_800, "{} of 10000 were planned", tapes.planned);
 
         // Queued requests are those that arrived and were neither planned nor dropped; a replay must leave as many.
-        let mut host = Host::new(1, 8, 1);
+        let mut host = VirtualHost::new(1, 8, 1);
         host.serve(2_500, 5_000.0);
         host.serve(10_000, 5_000.0);
         let mut queues = tapes.model.queues.clone();

@@ -80,7 +80,7 @@ pub(crate) struct Cluster {
 
 /// What the cluster is to run on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ClusterSetup<'a> {
     /// The cluster's name.
     pub(crate) name: &'a str,
     pub(crate) binary: &'a Path,
@@ -95,7 +95,7 @@ pub(crate) struct Place<'a> {
 
 impl Cluster {
     /// Starts all processes and waits until they are registered and every sub-cluster has a leader and standbys.
-    pub(crate) async fn start(shape: &ClusterShape, place: Place<'_>) -> Result<Self> {
+    pub(crate) async fn start(shape: &ClusterShape, place: ClusterSetup<'_>) -> Result<Self> {
         let processes = Processes::of(shape);
         let mut network = Network::new(place.links, &processes)?;
         let Layout { configs, controls, frontends, backend, pages, journals, operator, joining } =

@@ -17,7 +17,7 @@ use symphony_protocol::view::View;
 use symphony_testkit::{Workspace, wait_until_async};
 
 use crate::admin::{AdminClients, Commits, Story, Written, lost, recorder};
-use crate::cluster::{CLUSTER, Cluster, Place, Process, page};
+use crate::cluster::{CLUSTER, Cluster, ClusterSetup, Process, page};
 use crate::fault::{FaultSpec, Injector};
 use crate::journal;
 use crate::load::{self, Fate, GRACE, Observation, RunningLoad};
@@ -121,7 +121,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     };
     let interpose = scenario.fault.iter().any(FaultSpec::interposes);
     let noise = plan.noise.unwrap_or(scenario.cluster.noise);
-    let place = Place { name: CLUSTER, binary: &plan.binary, dir, timing, links, noise, interpose };
+    let place = ClusterSetup { name: CLUSTER, binary: &plan.binary, dir, timing, links, noise, interpose };
     let mut cluster = Cluster::start(&scenario.cluster, place).await?;
     let network = cluster.network.kind();
     let specs = load::specs(&scenario.model, &cluster.processes.subclusters())?;

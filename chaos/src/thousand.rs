@@ -20,7 +20,7 @@ use symphony_transport::{ControlClient, fresh_operation_id};
 use symphony_types::{Duty, Member, NodeId, SubclusterId, Token};
 use tokio::task::JoinSet;
 
-use crate::cluster::{CERTIFICATE_DAYS, CLUSTER, Cluster, PKI, Place, Process};
+use crate::cluster::{CERTIFICATE_DAYS, CLUSTER, Cluster, ClusterSetup, PKI, Process};
 use crate::journal;
 use crate::load::{self, RunningLoad};
 use crate::report::{Ledger, Outcome, Summary};
@@ -125,7 +125,7 @@ pub async fn run_thousand(plan: &ThousandPlan) -> Result<ThousandReport> {
 async fn run_in(plan: &ThousandPlan, dir: &Path) -> Result<ThousandReport> {
     let shape = ClusterShape { subclusters: 0, backends: 0, gpus: 1, ..ClusterShape::default() };
     let (timing, links) = (plan.timing, Links::Direct);
-    let place = Place { name: CLUSTER, binary: &plan.binary, dir, timing, links, noise: 0.0, interpose: false };
+    let place = ClusterSetup { name: CLUSTER, binary: &plan.binary, dir, timing, links, noise: 0.0, interpose: false };
     let cluster = Cluster::start(&shape, place).await?;
     let mut scene = Scene { plan, dir, cluster, player: None };
 

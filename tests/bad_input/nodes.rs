@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use symphony_testkit::{Workspace, free_ports, needed};
-use symphony_tests::{Said, alone, phase, run};
+use symphony_tests::{ProgramOutput, alone, phase, run};
 
 /// A cluster of one replica on free ports, and the sections of every role.
 fn config(ports: &[u16]) -> String {
@@ -34,7 +34,7 @@ impl Bench {
         Self { workspace, ports }
     }
 
-    fn node(&self, role: &str, rest: &[&str]) -> Said {
+    fn node(&self, role: &str, rest: &[&str]) -> ProgramOutput {
         let args: Vec<_> = [role, "--config", "node.toml"].iter().chain(rest).copied().collect();
         run(self.workspace.path(), &[], &args).unwrap()
     }

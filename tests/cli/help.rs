@@ -1,9 +1,9 @@
 //! Every command explains itself.
 
 use symphony_testkit::Workspace;
-use symphony_tests::{Said, run};
+use symphony_tests::{ProgramOutput, run};
 
-fn symphony(args: &[&str]) -> Said {
+fn symphony(args: &[&str]) -> ProgramOutput {
     let workspace = Workspace::new("help").unwrap();
     run(workspace.path(), &[], args).unwrap()
 }

@@ -5,7 +5,7 @@ use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
 const UNLOAD: &str = "00000000000000000000000000000001";
 
-fn unload(cluster: &TestCluster, id: &str, model: &str) -> symphony_tests::Said {
+fn unload(cluster: &TestCluster, id: &str, model: &str) -> symphony_tests::ProgramOutput {
     cluster.cli(&["model", "unload", model, "--operation-id", id])
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use symphony_testkit::Workspace;
-use symphony_tests::{Said, alone, phase, run};
+use symphony_tests::{ProgramOutput, alone, phase, run};
 
 const SAMPLE: &str = "two-subclusters.toml";
 
@@ -13,7 +13,7 @@ fn sample(name: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-fn partition(workspace: &Workspace, rest: &[&str]) -> Said {
+fn partition(workspace: &Workspace, rest: &[&str]) -> ProgramOutput {
     let args: Vec<_> = ["plan", "partition"].iter().chain(rest).copied().collect();
     run(workspace.path(), &[], &args).unwrap()
 }

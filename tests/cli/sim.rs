@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use symphony_testkit::Workspace;
-use symphony_tests::{Said, alone, run};
+use symphony_tests::{ProgramOutput, alone, run};
 
 fn scenario(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/scenarios").join(name)
 }
 
-fn sim(name: &str, rest: &[&str]) -> Said {
+fn sim(name: &str, rest: &[&str]) -> ProgramOutput {
     let workspace = Workspace::new("sim").unwrap();
     let path = scenario(name);
     let mut args = vec!["sim", path.to_str().unwrap()];

@@ -8,8 +8,8 @@ use symphony_tests::{Reply, Shape, TestCluster, emulated_model, numbers, phase, 
 
 /// How long a report may take to come back from a backend.
 const REPORTED_WITHIN: Duration = Duration::from_secs(60);
-/// Less than the way back of an answer takes by the configuration (40 ms): nobody could serve such a request, and there
-/// is time to say so.
+/// Less than the way back of an answer takes by the configuration (40 ms): no batch could serve such a request in time,
+/// and there is time to refuse it.
 const TOO_SHORT_US: u64 = 39_000;
 
 /// One request.
@@ -18,7 +18,7 @@ fn ask(parameters: &Value) -> Value {
     json!({ "inputs": [input], "parameters": parameters })
 }
 
-/// A request that nobody could serve in time, and that was decided before its deadline had passed.
+/// A request that could not be served in time, and was dropped before its deadline had passed.
 fn dropped(cluster: &TestCluster) -> Reply {
     let body = ask(&json!({ "timeout": TOO_SHORT_US }));
     wait_until("a request to be dropped in time", REPORTED_WITHIN, || {
@@ -29,7 +29,7 @@ fn dropped(cluster: &TestCluster) -> Reply {
     .unwrap()
 }
 
-/// What the cluster says of it, as soon as that is the outcome.
+/// The cluster's explanation, as soon as this is the outcome.
 fn explained(cluster: &TestCluster, id: &str, outcome: &str) -> Value {
     wait_until(&format!("{id} to be {outcome}"), REPORTED_WITHIN, || {
         let said = cluster.cli(&["explain", id, "-o", "json"]).ended_with(0).json();
@@ -43,7 +43,7 @@ fn explained(cluster: &TestCluster, id: &str, outcome: &str) -> Value {
 #[test]
 fn a_served_and_a_dropped_request_are_explained_by_their_ids() {
     tell("explain", &Shape::emulated(&["default"]), |cluster| {
-        // A policy that waits, so that there is a window to tell of.
+        // A policy that waits, so that the explanation has a window.
         let deferred = [&emulated_model("resnet", "default")[..], &["--policy", "symphony"]].concat();
         let _ = cluster.cli(&deferred).ended_with(0);
         cluster.wait_until_it_serves("resnet").unwrap();

@@ -1,4 +1,4 @@
-//! What operators are told, and what a wrong configuration says.
+//! Messages to operators, and errors of wrong configurations.
 
 use symphony_tests::{TestFederation, run};
 
@@ -20,7 +20,7 @@ fn mistakes_are_named_and_a_role_gets_no_further_than_its_own() {
     to("nobody", "east").ended_with(2).complains(&["no model of the federation is named `nobody`"]);
     federation.cli(&["get", "models"]).ended_with(2).complains(&["models", "one cluster"]);
 
-    // It could be served nowhere: that is said, and nothing else is held up by it.
+    // No cluster can serve it: the status shows that, and nothing else is held up.
     let waits = load(&["--gpu-kind", "h100", "--wait-s", "10"]).ended_with(1);
     waits.complains(&["no profile for any GPU there is (emulated)"]);
     let _ = federation.cli(&["model", "unload", "n"]).ended_with(0);
@@ -55,7 +55,7 @@ fn mistakes_are_named_and_a_role_gets_no_further_than_its_own() {
     let epochs = federation.cli(&["get", "epochs"]).ended_with(0).out;
     assert!(epochs.contains("in force") && epochs.contains("cluster east") && epochs.contains(&id), "{epochs}");
 
-    // What the clusters' operators did not load they may still see; who has no business there is told so.
+    // Viewers of a cluster may read what its operators did not load; other roles are refused.
     let table = federation.cli(&["get", "clusters"]).ended_with(0);
     assert!(table.out.contains("east") && table.out.contains("answers"), "{table:?}");
     let pki = federation.workspace.file("world-pki").display().to_string();
@@ -77,8 +77,8 @@ fn a_configuration_that_cannot_work_says_why() {
     let cluster = "[[federation.clusters]]\nname = \"east\"\ncontrol = [\"127.0.0.1:7001\"]\n";
     let own = "[federation]\nid = 1\ndata_dir = \"raft\"\n";
     said("federation", "").complains(&["federation.replica", "federation.clusters", "federation.data_dir"]);
-    said("federation", &format!("{own}unreachable_ms = 1000\n{replica}{cluster}"))
-        .complains(&["federation.look_every_ms", "twice as often"]);
+    said("federation", &format!("{own}look_every_ms = 1000\n{replica}{cluster}"))
+        .complains(&["federation.look_every_ms", "a constant now (a tenth of unreachable_ms, at most 1000 ms)"]);
     said("federation", &format!("{own}{replica}{cluster}{cluster}")).complains(&["`east` is given twice"]);
     said("federation", &format!("{own}{replica}{cluster}data = \"127.0.0.1:7201\"\n")).complains(&["only frontends"]);
     said("frontend", &format!("[frontend]\nname = \"f\"\n{replica}{cluster}"))

@@ -14,7 +14,7 @@ use symphony_types::{
 /// How long an answer over loopback may take on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Somebody who claims to lead.
+/// A process that claims to lead.
 struct Pretender {
     send: LinkSender<ToBackend>,
     receive: LinkReceiver<FromBackend>,
@@ -152,7 +152,7 @@ fn plans_of_old_leaders_and_pretenders_never_run() {
 
 #[test]
 fn who_routes_by_another_token_is_turned_away() {
-    // In plaintext, where a frontend may be anybody: only the token is looked at.
+    // In plaintext any process may claim to be a frontend: only the token is checked.
     let shape = Shape::emulated(&["default"]).with("security.insecure_dev=true");
     tell("dispatch-token", &shape, |cluster| {
         let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);

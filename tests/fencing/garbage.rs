@@ -1,4 +1,4 @@
-//! Rubbish on every port, and connections that never say anything.
+//! Garbage on every port, and connections that stay silent.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -35,7 +35,7 @@ fn rubbish_and_silence_on_every_secured_port_leave_the_cluster_serving() {
     rubbish_and_silence("garbage", &Shape::emulated(&["default"]));
 }
 
-/// Without TLS in front of them, what reads frames and calls hears all of it.
+/// Without TLS the parsers of frames and calls get all of it.
 #[test]
 fn rubbish_and_silence_on_every_plaintext_port_leave_the_cluster_serving() {
     rubbish_and_silence("garbage-plaintext", &Shape::emulated(&["default"]).with("security.insecure_dev=true"));

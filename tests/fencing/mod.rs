@@ -1,4 +1,4 @@
-//! What strangers send to the cluster's ports.
+//! Messages of strangers to the cluster's ports.
 
 mod fake_leader;
 mod garbage;

@@ -1,5 +1,5 @@
-//! What carries frames between real processes: shared memory on one host once a link is in use, TCP where that is
-//! wanted.
+//! The carrier of frames between real processes: shared memory on one host once a link is in use, TCP where that is
+//! configured.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const LOAD_S: u32 = 12;
 const SOON: Duration = Duration::from_secs(120);
 const BACKEND: &str = "backend-default";
 
-/// What carries the links of that kind of a process.
+/// The carrier of the links of this kind of a process.
 fn carriers(cluster: &TestCluster, name: &str, link: &str) -> Result<Vec<String>> {
     let said = cluster.console_of(name)?["frames"].take();
     let links = said["links"].as_array().with_context(|| format!("no links: {said}"))?;

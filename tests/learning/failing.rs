@@ -12,7 +12,7 @@ const WITHIN: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_gpu_that_fails_is_set_aside_and_comes_back_when_it_is_well() {
-    let settings = ["quarantine_s=4", "quarantine_s_max=4", "trial_batches=10", "profiles=false"];
+    let settings = ["quarantine_s=4", "profiles=false"];
     tell("failing", &paced(&settings), |cluster| {
         set_pace(cluster, AS_GIVEN);
         load_model(cluster, "1000");

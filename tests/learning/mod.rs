@@ -16,13 +16,14 @@ pub(crate) const AS_GIVEN: &[(u32, f64)] = &[];
 fn paced(settings: &[&str]) -> Shape {
     let mut shape = Shape::emulated(&["pool"]).with("backend.executor=emulated").with("backend.pace_file=pace");
     shape.backends[0].gpus = 4;
+    let shape = shape.with("scheduler.loop_speedup=10");
     settings.iter().fold(shape, |shape, setting| shape.with(&format!("scheduler.learning.{setting}")))
 }
 
 /// GPUs from 0, and how many times as long as their profiles they take from now on, or `fails`.
 pub(crate) fn set_pace<F: Display>(cluster: &TestCluster, factors: &[(u32, F)]) {
     let lines: String = factors.iter().map(|(gpu, factor)| format!("{gpu} {factor}\n")).collect();
-    // Whoever reads meanwhile reads the old or the new one.
+    // A concurrent reader gets the old file or the new one.
     let next = cluster.workspace.write("pace.next", &lines).unwrap();
     std::fs::rename(next, cluster.workspace.file("pace")).unwrap();
 }

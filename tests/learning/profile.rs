@@ -31,8 +31,7 @@ fn planned(cluster: &TestCluster) -> Vec<f64> {
 
 #[test]
 fn a_profile_that_is_wrong_is_corrected_and_requests_are_in_time_again() {
-    let settings = ["profile_period_s=2", "stragglers=false"];
-    tell("profile", &paced(&settings), |cluster| {
+    tell("profile", &paced(&["stragglers=false"]), |cluster| {
         phase("GPUs take twice as long as the profile says");
         set_pace(cluster, &[(0, 2.0), (1, 2.0), (2, 2.0), (3, 2.0)]);
         load_model(cluster, "600");

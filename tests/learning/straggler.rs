@@ -13,7 +13,7 @@ const WITHIN: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_gpu_that_becomes_slow_is_set_aside_and_comes_back_when_it_is_well() {
-    let settings = ["quarantine_s=4", "quarantine_s_max=4", "trial_batches=10", "profiles=false"];
+    let settings = ["quarantine_s=4", "profiles=false"];
     tell("straggler", &paced(&settings), |cluster| {
         set_pace(cluster, AS_GIVEN);
         load_model(cluster, "1000");

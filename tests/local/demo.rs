@@ -1,4 +1,4 @@
-//! `symphony demo`: the first thing that anybody runs.
+//! `symphony demo`: the first command that a newcomer runs.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `symphony up`: a cluster that stays until it is told to stop.
+//! `symphony up`: a cluster that runs until it is stopped.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `symphony up --clusters`: a federation that stays until it is told to stop.
+//! `symphony up --clusters`: a federation that runs until it is stopped.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

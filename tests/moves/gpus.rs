@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use symphony_protocol::plan::{MovedView, PlanStatus};
+use symphony_protocol::plan_view::{MovedView, PlanStatus};
 use symphony_protocol::view::View;
 use symphony_testkit::wait_until;
 use symphony_tests::{Shape, TestCluster, phase, tell};
@@ -83,7 +83,7 @@ fn gpus_follow_a_model_that_becomes_popular_and_no_request_fails() {
         cluster.wait_for_a_balanced_ledger().unwrap();
         assert_eq!(cluster.failed().unwrap(), failed_before);
         assert!(plans.iter().all(|plan| plan.status == PlanStatus::Done), "{plans:?}");
-        // Models may have moved by rates of the first moments, which say little.
+        // Models may have moved by the rates of the first moments, which mean little.
         let moved = plans.iter().flat_map(|plan| &plan.moves).filter(|one| matches!(one.what, MovedView::Backend(_)));
         assert_eq!(moved.count(), 1, "{plans:?}");
     });
@@ -99,9 +99,9 @@ fn a_plan_that_an_operator_asked_for_is_in_the_log_with_the_name() {
             cluster.wait_until_it_serves(model).unwrap();
         }
         let load = cluster.spawn_load_until_ended("load", &["one=15", "two=15", "huge=55"]).unwrap();
-        // Rates are averages: they need a moment to say what is there.
+        // Rates are averages: they need a moment to follow the load.
         cluster.wait_for_more(1000).unwrap();
-        // Until the leads have reported, and what they had to do is known.
+        // Until the leads have reported their load.
         let said = wait_until("a plan that runs", Duration::from_secs(120), || {
             let said = cluster.cli(&["plan", "now", "--adopt"]);
             ensure!(said.out.contains("runs"), "{said:?}");

@@ -1,6 +1,6 @@
 //! GPUs become twice as slow as the profile says; the rates stay. The loop learns it and gives the model more GPUs.
 
-use symphony_protocol::plan::{MovedView, PlanStatus};
+use symphony_protocol::plan_view::{MovedView, PlanStatus};
 use symphony_tests::{phase, tell};
 
 use crate::learning::{AS_GIVEN, set_pace};
@@ -13,7 +13,7 @@ const LOAD: [&str; 4] = ["hot=60", "a=5", "b=5", "c=5"];
 #[test]
 fn gpus_come_to_a_model_that_takes_twice_as_long_as_its_profile_says() {
     let mut shape = four_backends().with("scheduler.epochs.period_s=600");
-    for setting in ["backend.executor=emulated", "backend.pace_file=pace", "scheduler.learning.profile_period_s=2"] {
+    for setting in ["backend.executor=emulated", "backend.pace_file=pace"] {
         shape = shape.with(setting);
     }
     tell("measured", &shape, |cluster| {

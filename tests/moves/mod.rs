@@ -17,8 +17,7 @@ use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
 use symphony_tests::TestCluster;
 use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue};
 
-/// Loads an emulated model, by name and sub-cluster, that takes so much memory, which the program's own words do not
-/// say.
+/// Loads an emulated model, by name and sub-cluster, with this memory, which the command line cannot set.
 fn load_sized(cluster: &TestCluster, (name, subcluster): (&str, &str), memory_mb: u64, latency: LatencyProfile) {
     let profile = KindProfile { latency, static_memory_bytes: memory_mb << 20, dynamic_memory_bytes: 1 << 20 };
     let spec = ModelSpec {

@@ -1,16 +1,13 @@
 //! The load shifts, the epoch loop sees it, and models move under it without one failed request.
 
-use symphony_protocol::plan::PlanStatus;
+use symphony_protocol::plan_view::PlanStatus;
 use symphony_protocol::view::View;
 use symphony_tests::{Shape, emulated_model, phase, tell};
 
 /// An epoch loop in a hurry.
 pub(super) fn hasty() -> Shape {
-    let mut shape = Shape::emulated(&["left", "right"]).with("scheduler.epochs.mode=adopt");
-    for setting in ["rate_over_s=3", "period_s=600", "distance_min_s=4", "change_holds_s=1", "solve_ms_max=500"] {
-        shape = shape.with(&format!("scheduler.epochs.{setting}"));
-    }
-    shape
+    let shape = Shape::emulated(&["left", "right"]).with("scheduler.epochs.mode=adopt");
+    shape.with("scheduler.epochs.period_s=600").with("scheduler.loop_speedup=10")
 }
 
 /// How many of the models are served by each sub-cluster.

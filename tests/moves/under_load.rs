@@ -1,16 +1,16 @@
 //! Moves under load, each from begin to end, one of them while the leader of the control group dies.
 
-use symphony_protocol::plan::PlanStatus;
+use symphony_protocol::plan_view::PlanStatus;
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 use symphony_types::LatencyProfile;
 
 use super::load_sized;
 
-/// A model that takes a second and a half to load, and to move: whoever looks sees it on its way.
+/// A model that takes a second and a half to load, and to move: long enough to be seen on its way.
 const MODEL_MB: u64 = 1500;
 const LOADED_MB_PER_S: u64 = 1000;
 
-/// Left has two backends, right has one. Nobody plans but the story.
+/// Left has two backends, right has one. Only the test plans.
 fn three_backends() -> Shape {
     let mut shape = Shape::emulated(&["left", "right"]);
     let mut third = shape.backends[0].clone();

@@ -1,4 +1,4 @@
-//! What operators say and are told about plans.
+//! Operators' commands about plans, and the answers.
 
 use symphony_tests::{Shape, emulated_model, tell};
 
@@ -48,7 +48,7 @@ fn a_plan_waits_for_approval_is_shown_and_dropped_and_mistakes_are_named() {
         let events = cluster.cli(&["get", "events"]).ended_with(0);
         assert!(events.out.contains("refuse plan"), "{events:?}");
 
-        // Who does not wait is told where to look, and has done nothing wrong.
+        // A command that does not wait says where to look, and succeeds.
         let asked = cluster.cli(&["plan", "move", "--model", "m", "--to", "right", "--wait-s", "0"]).ended_with(0);
         let id = asked.out.split_whitespace().nth(1).unwrap().to_owned();
         assert_eq!(asked.out.trim(), format!("plan {id} runs; see `symphony plan show {id}`"));

@@ -16,12 +16,12 @@ const LOAD_S: u32 = 8;
 const SOON: Duration = Duration::from_secs(120);
 const BACKEND: &str = "backend-default";
 
-/// What the backend says of its payloads.
+/// The backend's counters of its payloads.
 fn payloads(cluster: &TestCluster) -> Result<Value> {
     Ok(cluster.console_of(BACKEND)?["payloads"].take())
 }
 
-/// Sends requests until the backend has read so many inputs in this way; returns what it says then.
+/// Sends requests until the backend has read this many inputs in this way; returns its counters then.
 fn wait_for_inputs(cluster: &TestCluster, transport: &str, count: u64) -> Value {
     let some = || {
         cluster.one_good_request("resnet")?;

@@ -1,4 +1,4 @@
-//! A frontend dies and comes back; one that is told to stop drains.
+//! A frontend dies and comes back; a stopping one drains first.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Backends hang under load: their connections stand, and nobody answers on them.
+//! Backends hang under load: their connections stay open, and no message is answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

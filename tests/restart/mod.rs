@@ -1,4 +1,4 @@
-//! Processes die and come back as somebody new.
+//! Processes die and come back under a new boot.
 
 mod backend;
 mod frontend;

@@ -1,4 +1,4 @@
-//! The loop is closed: the load rises, KEDA's questions say so, backends come; it falls, and the highest GPUs go.
+//! The loop is closed: the load rises, the answers to KEDA say so, backends start; it falls, and the highest GPUs stop.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,9 +15,7 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(150);
 
 /// No backends: they are provisioned. An autoscaler that has no minute to wait.
 fn nobody_serves() -> Shape {
-    let settings = ["up_window_s=2", "down_window_s=6", "down_after_up_s=6", "up_after_down_s=2", "down_period_s=2"];
-    let shape = Shape { schedulers: 3, frontends: 1, ..Shape::default() };
-    settings.iter().fold(shape, |shape, setting| shape.with(&format!("scheduler.autoscaling.{setting}")))
+    Shape { schedulers: 3, frontends: 1, ..Shape::default() }.with("scheduler.loop_speedup=10")
 }
 
 /// The GPUs that are up and take plans.
@@ -26,7 +24,7 @@ fn working(view: &View) -> BTreeSet<GpuId> {
     working.flat_map(|backend| &backend.gpus).map(|gpu| gpu.id).collect()
 }
 
-/// What the replicas export of the advice for the sub-cluster: only the Raft leader knows any.
+/// The replicas' metrics of the advice for the sub-cluster: only the Raft leader has any.
 fn scraped_advice(cluster: &TestCluster) -> Vec<String> {
     let replicas = ["scheduler-1", "scheduler-2", "scheduler-3"].map(|name| cluster.metrics_of(name).unwrap());
     let lines = replicas.iter().flat_map(|text| text.lines()).filter(|line| line.contains("subcluster=\"pool\""));

@@ -1,4 +1,4 @@
-//! Who may talk to a cluster, and as whom.
+//! Which processes may talk to a cluster, and in which role.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// How long to wait for an answer that does not come.
 const NEVER: Duration = Duration::from_secs(1);
 
-/// Who somebody claims to be when it registers.
+/// The identity that a process claims when it registers.
 #[derive(Clone, Copy)]
 enum Claim {
     Backend(&'static str),
@@ -110,7 +110,7 @@ fn roles_decide_and_strangers_are_turned_away() {
             let backend = Role::Backend.into();
             let (send, mut receive) = connect_link::<ToBackend, FromBackend>(&net, &exec, &backend).await.unwrap();
             send.send(ToBackend::Hello { node: NodeId::new(1), boot: BootId::new(1) }).unwrap();
-            // It may be welcomed before it says who it is.
+            // It may be accepted before it says which frontend it is.
             let cut = async { while receive.receive().await.is_ok() {} };
             tokio::time::timeout(SOON, cut).await.expect("the link is cut");
         });

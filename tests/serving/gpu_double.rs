@@ -1,13 +1,13 @@
 //! A backend with `executor = "cuda-gemm"` in a live cluster, on a double of a GPU (`symphony-cuda-double`): the whole
-//! way from a client to what the driver is asked, and the driver's refusals back to the client. No GPU is involved, and
-//! no speed is told.
+//! path from a client to the calls of the driver, and the driver's errors back to the client. No GPU is involved, and
+//! no speed is measured.
 
 use std::time::Duration;
 
 use symphony_config::ExecutorKind;
 use symphony_cuda_double::{Control, Double};
 use symphony_testkit::Workspace;
-use symphony_tests::{Said, Shape, TestCluster, numbers, phase, tell};
+use symphony_tests::{ProgramOutput, Shape, TestCluster, numbers, phase, tell};
 
 /// How often a model is loaded whose profile could not be kept: a busy machine measures nothing well.
 const TRIES: u32 = 8;
@@ -17,7 +17,7 @@ const BACKEND: &str = "backend-pool";
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Asks for a model whose batches take long beside what this machine oversleeps; what came of it.
-fn ask(cluster: &TestCluster, model: &str) -> Said {
+fn ask(cluster: &TestCluster, model: &str) -> ProgramOutput {
     let mut args = vec!["model", "load", model, "--emulated", "--subcluster", "pool", "--gpu-kind", "gpu"];
     args.extend(["--alpha-ms", "5", "--beta-ms", "100", "--batch-max", "1", "--slo-ms", "3000", "--wait-s", "120"]);
     cluster.cli(&args)
@@ -68,7 +68,7 @@ fn a_backend_on_a_double_of_a_gpu_serves_and_says_what_the_driver_refuses() {
     let outside = Workspace::new("gpu-double-control").unwrap();
     let path = outside.file("control");
     let control = Control::create(&path).unwrap();
-    // Products that take long are measured in spite of what else the machine does.
+    // Products that take long are measured in spite of the machine's other load.
     let double = Double { launch_us: 500.0, ..Double::default() };
     let shape = shape.with_env(double.environment(&path));
     tell("gpu-double", &shape, |cluster| {

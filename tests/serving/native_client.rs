@@ -16,10 +16,10 @@ const EVERY: Duration = Duration::from_millis(10);
 /// Requests of the load; the kill comes in its middle.
 const REQUESTS: u32 = 600;
 
-/// What became of a request of the load.
+/// The outcome of a request of the load.
 type End = (u32, Result<Answer, Error>);
 
-/// Waits until the client holds so many frontends to be ready.
+/// Waits until the client holds this many frontends to be ready.
 fn wait_for_ready(client: &Client, count: usize) {
     let look = || {
         let frontends = client.frontends();
@@ -53,7 +53,7 @@ async fn load(client: Client) -> Vec<End> {
     tasks.join_all().await
 }
 
-/// Requests that a frontend has accepted in this life.
+/// Requests that a frontend has accepted since its start.
 fn accepted(cluster: &TestCluster, frontend: &str) -> u64 {
     cluster.console_of(frontend).unwrap()["ledger"]["counts"]["accepted"].as_u64().unwrap()
 }
@@ -106,7 +106,8 @@ fn a_frontend_that_is_killed_costs_what_it_held_and_nothing_runs_twice() {
         }
         assert_eq!(answered_by.len(), 2, "both have served: {answered_by:?}");
         assert!(lost + unserved < u64::from(REQUESTS) / 4, "{lost} of {REQUESTS} are lost, {unserved} unserved");
-        // What the dead one held was not sent to the survivor: it accepted what it answered or refused, and no more.
+        // Requests of the dead one were not sent to the survivor: it accepted those that it answered or refused, and no
+        // more.
         let survivor = accepted(cluster, "frontend-2") - survivor_before;
         let view = cluster.view().unwrap();
         let (id, _) = view.frontends.iter().find(|(_, f)| f.name == "frontend-2").unwrap();

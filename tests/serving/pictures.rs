@@ -63,9 +63,8 @@ fn digits_are_read_from_pictures_over_grpc_and_rest() {
         let load = |transforms: &str| {
             std::fs::write(cluster.workspace.file("transforms.toml"), transforms).unwrap();
             let mut load = vec!["model", "load", "digits", "--onnx", "digits.onnx", "--profile", "digits.profile.toml"];
-            // What is read is the matter here, and not when: on a machine that is busy with other things a digit takes
-            // a thousand times as long as its profile says. Nothing waits for company, so the time that is allowed
-            // costs none.
+            // The answer matters here, not its time: on a busy machine a digit takes a thousand times as long as its
+            // profile says. The policy does not wait for other requests, so the long SLO costs no time.
             load.extend(["--slo-ms", SLO_MS, "--policy", "eager"]);
             load.extend(["--subcluster", "cpu", "--transforms", "transforms.toml"]);
             cluster.cli(&load)

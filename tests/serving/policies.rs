@@ -9,12 +9,11 @@ use symphony_tests::{Shape, TestCluster, emulated_model, numbers, phase, tell};
 
 /// How long a report may take to come back from a backend, and a lead to another replica.
 const WITHIN: Duration = Duration::from_secs(20);
-const SPREADS: &str = "{ name = \"eager\", gpu_choice = \"earliest_free\" }";
 const WAITS: &str = "{ name = \"timeout\", trigger = { timeout_ms = 150 } }";
 /// Requests one after the other: each finds all GPUs idle.
 const REQUESTS: usize = 4;
 
-/// Requests one after the other, and what the cluster says of the batches that served them.
+/// Sends requests one after the other; returns the cluster's explanations of the batches that served them.
 fn served(cluster: &TestCluster, model: &str) -> Vec<Value> {
     let input = json!({ "name": "INPUT0", "datatype": "FP32", "shape": [1, 16], "data": numbers(7.0) });
     let body = json!({ "inputs": [input] });
@@ -37,23 +36,20 @@ fn gpus(batches: &[Value]) -> BTreeSet<&str> {
     batches.iter().map(|told| told["batch"]["gpu"]["name"].as_str().unwrap()).collect()
 }
 
-fn check_spread(batches: &[Value]) {
-    assert_eq!(gpus(batches).len(), 2, "one after the other they take turns on the GPUs: {batches:?}");
+/// A batch waits as long as the policy says; guard and lead come off the wait, not more.
+fn check_waits(batches: &[Value]) {
     for told in batches {
-        assert_eq!(
-            (&told["policy"], &told["batch"]["gpu"]["choice"]),
-            (&SPREADS.into(), &"earliest_free".into()),
-            "{told}"
-        );
+        assert_eq!(told["policy"], WAITS, "{told}");
+        let (waited, start) = (&told["batch"]["head_waited_ms"], &told["batch"]["planned"]["start_ms"]);
+        assert!(waited.as_f64().unwrap() + start.as_f64().unwrap() > 100.0, "{told}");
     }
 }
 
 #[test]
 fn options_of_a_policy_act_in_a_live_cluster_and_are_shown() {
     tell("policy-options", &Shape::emulated(&["default"]), |cluster| {
-        phase("three models, each with a policy of its own");
-        let asked =
-            [("plain", "eager"), ("spread", SPREADS), ("waits", "{name='timeout', trigger={timeout_ms=150.0}}")];
+        phase("two models, each with a policy of its own");
+        let asked = [("plain", "eager"), ("waits", "{name='timeout', trigger={timeout_ms=150.0}}")];
         for (model, policy) in asked {
             let mut args = emulated_model(model, "default");
             args.extend(["--policy", policy]);
@@ -61,27 +57,32 @@ fn options_of_a_policy_act_in_a_live_cluster_and_are_shown() {
             cluster.wait_until_it_serves(model).unwrap();
         }
 
+        phase("choices for experiments are refused");
+        for (option, key) in [("gpu_choice = 'earliest_free'", "gpu_choice"), ("trigger = 'latest'", "trigger")] {
+            let mut args = emulated_model("experiment", "default");
+            let policy = format!("{{ name = 'auto', {option} }}");
+            args.extend(["--policy", &policy]);
+            let refused = cluster.cli(&args).ended_with(2).err;
+            assert!(refused.contains(&format!("key `{key}`: expected")), "{refused}");
+            assert!(refused.contains("`symphony sim` only"), "{refused}");
+        }
+
         phase("the cluster shows them as they are written");
         let shown = cluster.cli(&["get", "models", "-o", "json"]).ended_with(0).json();
         let table = cluster.cli(&["get", "models"]).ended_with(0).out;
-        for (model, policy) in [("plain", "eager"), ("spread", SPREADS), ("waits", WAITS)] {
+        for (model, policy) in [("plain", "eager"), ("waits", WAITS)] {
             let one = shown.as_array().unwrap().iter().find(|one| one["name"] == model).unwrap();
             assert_eq!(one["policy"], policy, "{one}");
             assert!(table.contains(policy), "{policy} is not in\n{table}");
         }
 
-        phase("the lowest GPU serves who comes alone, unless a model's policy spreads them");
+        phase("the lowest GPU serves who comes alone");
         let batches = served(cluster, "plain");
         assert_eq!(gpus(&batches).len(), 1, "{batches:?}");
         assert!(batches.iter().all(|told| told["batch"]["gpu"]["choice"] == "lowest_id"), "{batches:?}");
-        check_spread(&served(cluster, "spread"));
 
         phase("a batch waits as long as its policy says, and the explanation says by which");
-        for told in served(cluster, "waits") {
-            let (waited, start) = (&told["batch"]["head_waited_ms"], &told["batch"]["planned"]["start_ms"]);
-            // Guard and lead come off the wait, not more.
-            assert!(waited.as_f64().unwrap() + start.as_f64().unwrap() > 100.0, "{told}");
-        }
+        check_waits(&served(cluster, "waits"));
         let words = cluster.cli(&["explain", "--batch", "waits"]).ended_with(0).out;
         assert!(words.contains(&format!("policy    {WAITS}")), "{words}");
 
@@ -93,7 +94,7 @@ fn options_of_a_policy_act_in_a_live_cluster_and_are_shown() {
             (led.0 != leader).then_some(())
         };
         cluster.wait_for_view("another leader", next).unwrap();
-        cluster.wait_until_it_serves("spread").unwrap();
-        check_spread(&served(cluster, "spread"));
+        cluster.wait_until_it_serves("waits").unwrap();
+        check_waits(&served(cluster, "waits"));
     });
 }

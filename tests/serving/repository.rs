@@ -60,7 +60,7 @@ fn expect_states(cluster: &TestCluster, expected: &[(&str, &str)]) {
     .unwrap();
 }
 
-/// Waits until a version of the model answers so: a frontend may hear of what was loaded a moment after who loaded it.
+/// Waits until a version of the model answers like this: a frontend may learn of a load a moment after its caller.
 fn expect_answer(cluster: &TestCluster, version: &str, expected: &Result<(String, i64), u16>) {
     wait_until(&format!("version `{version}` to answer {expected:?}"), SOON, || {
         let answer = ask(cluster, version);

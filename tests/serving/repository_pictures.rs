@@ -36,8 +36,7 @@ fn load(cluster: &TestCluster) -> (u16, String) {
     })
 }
 
-/// Waits until this path answers the picture with the class: a frontend may hear of what was loaded a moment after who
-/// loaded it.
+/// Waits until this path answers the picture with the class: a frontend may learn of a load a moment after its caller.
 fn expect_class(cluster: &TestCluster, model: &str, picture: &[u8], class: &str) {
     wait_until(&format!("{model} to say {class}"), SOON, || {
         let said = over_rest(cluster, model, picture)?;

@@ -1,13 +1,13 @@
-//! The program under test, and what it says.
+//! The program under test, and its output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// What a run of the program said, and how it ended.
+/// Output and exit code of a run of the program.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct ProgramOutput {
     /// Its exit code; none if a signal ended it.
     pub code: Option<i32>,
     /// Standard output.
@@ -18,7 +18,7 @@ pub struct Said {
     args: String,
 }
 
-impl Said {
+impl ProgramOutput {
     /// The run, if it ended with `code`.
     ///
     /// # Panics
@@ -77,7 +77,7 @@ pub fn symphony() -> Result<PathBuf> {
 ///
 /// # Errors
 /// If it cannot be started.
-pub fn run<S: AsRef<str>>(dir: &Path, env: &[(&str, &str)], args: &[S]) -> Result<Said> {
+pub fn run<S: AsRef<str>>(dir: &Path, env: &[(&str, &str)], args: &[S]) -> Result<ProgramOutput> {
     let args: Vec<_> = args.iter().map(AsRef::as_ref).collect();
     let output = Command::new(symphony()?)
         .args(&args)
@@ -87,5 +87,10 @@ pub fn run<S: AsRef<str>>(dir: &Path, env: &[(&str, &str)], args: &[S]) -> Resul
         .output()
         .with_context(|| format!("cannot run `symphony {}`", args.join(" ")))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr), args: args.join(" ") })
+    Ok(ProgramOutput {
+        code: output.status.code(),
+        out: text(&output.stdout),
+        err: text(&output.stderr),
+        args: args.join(" "),
+    })
 }

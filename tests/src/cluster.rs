@@ -14,7 +14,7 @@ use symphony_transport::ControlClient;
 use symphony_types::NodeId;
 use tokio::runtime::Runtime;
 
-use crate::binary::{self, Said};
+use crate::binary::{self, ProgramOutput};
 use crate::load_report::LoadReport;
 use crate::node_files::{self, NodeFile};
 use crate::rest_client::RestClient;
@@ -50,7 +50,7 @@ pub struct BackendShape {
     pub name: String,
     /// Its sub-cluster.
     pub subcluster: String,
-    /// What runs the batches.
+    /// The executor of the batches.
     pub executor: ExecutorKind,
     /// GPUs, of kind `emulated` or `cpu`.
     pub gpus: u32,
@@ -78,7 +78,7 @@ impl Shape {
         self
     }
 
-    /// The same with so many frontends.
+    /// The same with this many frontends.
     #[must_use]
     pub fn with_frontends(mut self, frontends: u8) -> Self {
         self.frontends = frontends;
@@ -125,7 +125,7 @@ pub struct TestCluster {
     control_addresses: String,
     children: BTreeMap<String, Child>,
     not_running: BTreeMap<String, ChildSpec>,
-    /// Whoever was killed or stopped at some time.
+    /// Processes that were killed or stopped at some time.
     ended_by_test: BTreeSet<String>,
     addresses: BTreeMap<(String, &'static str), Address>,
     _alone: MutexGuard<'static, ()>,
@@ -222,13 +222,12 @@ impl TestCluster {
         Ok(None)
     }
 
-    /// What the cluster says of a process that is down, although the test never ended it; none if there is no such
-    /// word.
+    /// The log line about a process that is down although the test never ended it, if there is one.
     #[must_use]
     pub fn false_alarm(&self) -> Option<String> {
         // Any replica's word will do, and the story may have left no quorum.
         let view = self.block_on(self.control.get(false, READY_WITHIN)).ok()?;
-        view.events.into_iter().map(|(_, what)| what).find(|what| {
+        view.events.into_iter().map(|event| event.what).find(|what| {
             let Some(who) = what.strip_suffix(" is down") else { return false };
             let name = match who.strip_prefix("scheduler n") {
                 Some(id) => format!("scheduler-{id}"),
@@ -301,7 +300,7 @@ impl TestCluster {
         &self.control_addresses
     }
 
-    /// How somebody of the cluster talks to the others.
+    /// How a process of the cluster authenticates to the others.
     ///
     /// # Panics
     /// If there is no certificate of that name.
@@ -317,7 +316,7 @@ impl TestCluster {
         RestClient::new(&self.address("frontend", "rest"))
     }
 
-    /// What the frontend's console says.
+    /// The frontend's console.
     ///
     /// # Errors
     /// If it does not answer with JSON.
@@ -325,7 +324,7 @@ impl TestCluster {
         self.console_of("frontend")
     }
 
-    /// What a process's console says.
+    /// A process's console.
     ///
     /// # Errors
     /// If it does not answer with JSON.
@@ -386,7 +385,7 @@ impl TestCluster {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn cli<S: AsRef<str>>(&self, args: &[S]) -> Said {
+    pub fn cli<S: AsRef<str>>(&self, args: &[S]) -> ProgramOutput {
         let pki = self.workspace.file(node_files::PKI).display().to_string();
         let who = match Path::new(&pki).join("operator-admin.pem").exists() {
             true => ("SYMPHONY_PKI", pki.as_str()),
@@ -420,7 +419,7 @@ impl TestCluster {
         self.spawn_cli(&name, &args)
     }
 
-    /// Starts `symphony load` over gRPC for so many seconds; `models` as in `NAME=RPS`.
+    /// Starts `symphony load` over gRPC for this many seconds; `models` as in `NAME=RPS`.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -453,8 +452,7 @@ impl TestCluster {
         LoadReport::parse(status.code(), &load.stdout()?, &load.log_tail())
     }
 
-    /// Has [`Self::spawn_load`] send no more, and reads its report. A story of which nobody knows how long it takes
-    /// ends its load so.
+    /// Stops the load of [`Self::spawn_load`], and reads its report. For stories of unknown length.
     ///
     /// # Errors
     /// If it does not end in time or wrote no report.
@@ -463,7 +461,7 @@ impl TestCluster {
         LoadReport::parse(status.code(), &load.stdout()?, &load.log_tail())
     }
 
-    /// Waits until the frontend has accepted so many more requests: load flows.
+    /// Waits until the frontend has accepted this many more requests: the load flows.
     ///
     /// # Errors
     /// If that takes too long.
@@ -471,7 +469,7 @@ impl TestCluster {
         self.wait_for_accepted(self.accepted()? + requests)
     }
 
-    /// Waits until the frontend has accepted so many requests since it started: load flows.
+    /// Waits until the frontend has accepted this many requests since it started: the load flows.
     ///
     /// # Errors
     /// If that takes too long.
@@ -487,7 +485,7 @@ impl TestCluster {
     /// Requests that have failed, by the ledgers of all frontends.
     ///
     /// # Errors
-    /// If a frontend does not say.
+    /// If the console of a frontend does not show it.
     pub fn failed(&self) -> Result<u64> {
         wait_until("the ledgers of all frontends", READY_WITHIN, || {
             let ledger = self.cli(&["get", "ledger", "-o", "json"]).ended_with(0).json();
@@ -499,12 +497,12 @@ impl TestCluster {
     /// Requests that the frontend accepted so far.
     ///
     /// # Errors
-    /// If its console does not say.
+    /// If its console does not show it.
     pub fn accepted(&self) -> Result<u64> {
         self.console()?["ledger"]["counts"]["accepted"].as_u64().context("the console counts requests")
     }
 
-    /// The frontend's own count says that every accepted request had exactly one outcome (invariant S3).
+    /// By the frontend's own count every accepted request had exactly one outcome (invariant S3).
     ///
     /// # Errors
     /// If that does not come true.
@@ -543,7 +541,7 @@ impl TestCluster {
         wait_until(&format!("{model} to be served"), READY_WITHIN, || self.one_request_in_time(model))
     }
 
-    /// Where a scheduler replica keeps what must survive it.
+    /// The folder of a scheduler replica with what must survive it.
     #[must_use]
     pub fn data_dir(&self, name: &str) -> PathBuf {
         self.workspace.file(&node_files::data_dir(name))
@@ -627,7 +625,7 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Waits until a process ends by itself, and tells its exit code and the end of its log.
+    /// Waits until a process ends by itself; returns its exit code and the end of its log.
     ///
     /// # Errors
     /// If there is none of that name, or it does not end in time.
@@ -638,14 +636,14 @@ impl TestCluster {
         Ok((status.code(), child.log_tail()))
     }
 
-    /// The control client, for what the program has no words for.
+    /// The control client, for calls that the command line does not have.
     #[must_use]
     pub fn control(&self) -> &ControlClient {
         &self.control
     }
 }
 
-/// Plaintext if nobody has a certificate.
+/// Plaintext if the cluster has no certificates.
 fn net_of(workspace: &Workspace, role: symphony_net::Role, name: &str) -> Result<Net> {
     let files = CredentialFiles::in_dir(&workspace.file(node_files::PKI), role, name);
     if !files.cert.exists() {

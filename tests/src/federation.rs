@@ -16,7 +16,7 @@ use symphony_testkit::{Child, ChildSpec, Workspace, free_ports, wait_until};
 use symphony_types::NodeId;
 use tokio::runtime::Runtime;
 
-use crate::binary::{self, Said};
+use crate::binary::{self, ProgramOutput};
 use crate::cluster::Shape;
 use crate::load_report::LoadReport;
 use crate::node_files;
@@ -147,7 +147,6 @@ impl TestFederation {
             log_engine: LogEngine::Sled,
             metrics: Address::loopback(0),
             unreachable_ms: UNREACHABLE_MS,
-            look_every_ms: UNREACHABLE_MS / 10,
             balance: FederationBalanceConfig::default(),
             replica: replicas.clone(),
             clusters: routed,
@@ -226,7 +225,7 @@ impl TestFederation {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn cli<S: AsRef<str>>(&self, args: &[S]) -> Said {
+    pub fn cli<S: AsRef<str>>(&self, args: &[S]) -> ProgramOutput {
         let pki = self.workspace.file(&format!("{FEDERATION}-pki")).display().to_string();
         let named = format!("--federation={}", self.addresses());
         let mut all: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
@@ -246,17 +245,17 @@ impl TestFederation {
         assert!(said.out.contains(&format!("in cluster {cluster}")), "{said:?}");
     }
 
-    /// What `symphony get clusters -o json` says.
+    /// The output of `symphony get clusters -o json`.
     ///
     /// # Errors
-    /// If nobody answers.
+    /// If no replica answers.
     pub fn view(&self) -> Result<serde_json::Value> {
         let said = self.cli(&["get", "clusters", "-o", "json"]);
         ensure!(said.code == Some(0), "{said:?}");
         Ok(serde_json::from_str(&said.out)?)
     }
 
-    /// Waits until a replica leads the top-level group, and says which.
+    /// Waits until a replica leads the top-level group; returns it.
     ///
     /// # Panics
     /// If that takes too long.
@@ -301,7 +300,7 @@ impl TestFederation {
         RestClient::new(&self.frontend.rest.to_string())
     }
 
-    /// What the frontend's console says.
+    /// The frontend's console.
     ///
     /// # Errors
     /// If it does not answer with JSON.
@@ -357,7 +356,7 @@ impl TestFederation {
         LoadReport::parse(status.code(), &load.stdout()?, &load.log_tail())
     }
 
-    /// Waits until the frontend has accepted so many more requests.
+    /// Waits until the frontend has accepted this many more requests.
     ///
     /// # Panics
     /// If that takes too long.

@@ -10,7 +10,7 @@ mod node_files;
 mod rest_client;
 mod story;
 
-pub use binary::{Said, run, symphony};
+pub use binary::{ProgramOutput, run, symphony};
 pub use cluster::{BackendShape, Shape, TestCluster, emulated_model};
 pub use federation::{CLUSTERS, TestFederation};
 pub use load_report::LoadReport;
@@ -29,7 +29,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says what a test is about to do, and why.
+/// Logs what a test is about to do, and why.
 pub fn phase(words: &str) {
     eprintln!("phase: {words}");
 }

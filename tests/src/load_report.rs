@@ -1,10 +1,9 @@
-//! What `symphony load -o json` found.
+//! The report of `symphony load -o json`.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// Where a hundredth of the requests leaves later than this, the machine is not judged by times: a tenth of what most
-/// tests' SLOs give.
+/// A machine on which 1 % of the requests leave later than this is not judged by times: a tenth of most tests' SLOs.
 const LAG_JUDGED_MS: f64 = 50.0;
 
 /// A report and how the program ended.
@@ -20,15 +19,15 @@ impl LoadReport {
     /// Seconds of a load that goes on until it is ended: longer than any test may take.
     pub const UNTIL_ENDED_S: &'static str = "900";
 
-    /// Options of `symphony load` for a report that can be read here. The tests judge the cluster; the generator shares
-    /// two cores with it, and whoever judges times looks at its lag first.
+    /// Options of `symphony load` for a report that can be read here. The tests judge the cluster. The generator shares
+    /// two cores with it, so a test that judges times checks its lag first.
     pub const OPTIONS: [&'static str; 10] =
         ["--warmup-s", "0.5", "--slack-ms", "50", "--lag-p99-ms", "10000", "--lag-max-ms", "20000", "-o", "json"];
 
-    /// Reads what the program wrote.
+    /// Parses the program's output.
     ///
     /// # Errors
-    /// If that is no report; the message has what it complained of.
+    /// If it is not a report; the message contains the program's complaint.
     pub fn parse(code: Option<i32>, out: &str, err: &str) -> Result<Self> {
         let json =
             serde_json::from_str(out).with_context(|| format!("`symphony load` wrote no report: {out}\n{err}"))?;
@@ -75,7 +74,7 @@ impl LoadReport {
         Ok(())
     }
 
-    /// Whether the generator itself was held up: then the others were as well, and times say nothing of the product.
+    /// Whether the generator itself was held up: then the cluster was as well, and times say nothing about it.
     ///
     /// # Errors
     /// If the report does not say.
@@ -85,7 +84,7 @@ impl LoadReport {
     }
 
     /// At most this share of a model's requests was not answered in time. On a machine that was too busy to send them
-    /// in time nothing is said.
+    /// in time nothing is checked.
     ///
     /// # Errors
     /// If more were.

@@ -20,7 +20,7 @@ const SCHEDULER_PORTS: usize = 4;
 const FRONTEND_PORTS: usize = 4;
 const BACKEND_PORTS: usize = 2;
 
-/// What clients show to load models of the repository.
+/// The token with which clients load models of the repository.
 pub const REPOSITORY_TOKEN: &str = "a-token-of-32-characters-0123456";
 
 /// Folder of the certificates, in the workspace.
@@ -194,8 +194,8 @@ pub(crate) fn base(shape: &Shape) -> Result<NodeConfig> {
         "cluster.name=test",
         "cluster.timing=relaxed",
         "cluster.scheduler=[{ id = 1, control = \"127.0.0.1:1\", dispatch = \"127.0.0.1:2\", beat = \"127.0.0.1:3\" }]",
-        // What a shared machine adds at its worst moments. Most of it guards the timer: a request that is alone waits
-        // until the last moment, and a thread that wakes later than the guard drops it.
+        // The worst pauses of a shared machine. Most of the guard is for the timer: a lone request waits until the last
+        // moment, and a thread that wakes later than the guard drops it.
         "scheduler.delays.control_us=3000",
         "scheduler.delays.reply_us=40000",
         "scheduler.delays.guard_us=60000",

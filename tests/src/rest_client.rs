@@ -10,7 +10,7 @@ use symphony_executor::item_checksum;
 const ITEM_NUMBERS: usize = 16;
 /// For how long a request is asked again for which there was no time.
 const IN_TIME_WITHIN: Duration = Duration::from_secs(60);
-/// The reasons of answers that say so.
+/// The reasons of answers that have one.
 const NO_TIME: [&str; 4] = ["slo_unreachable", "queue_expired", "deadline_passed", "late"];
 
 /// Talks to one address.
@@ -20,7 +20,7 @@ pub struct RestClient {
     http: reqwest::Client,
 }
 
-/// What came back.
+/// The answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// HTTP status.
@@ -29,7 +29,7 @@ pub struct Reply {
     pub body: String,
     /// The header `Retry-After`.
     pub retry_after: Option<String>,
-    /// The header `symphony-request-id`: what `symphony explain` knows the request as.
+    /// The header `symphony-request-id`: the id of the request for `symphony explain`.
     pub request_id: Option<String>,
 }
 
@@ -74,8 +74,8 @@ impl RestClient {
         self.post(&format!("/v2/models/{model}/infer"), body.to_string()).await
     }
 
-    /// An inference request that may take any time: it is made again if its deadline is missed, and only then. A
-    /// machine that pauses misses deadlines; how many may be missed is what reports of loads are judged by.
+    /// An inference request without a time limit: it is repeated if its deadline is missed, and only then. A machine
+    /// that pauses misses deadlines; how many may be missed is judged by reports of loads.
     ///
     /// # Errors
     /// If there is no answer.

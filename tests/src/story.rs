@@ -1,4 +1,4 @@
-//! Stories that are told again when the machine told another one.
+//! Tests that are repeated when the machine itself has caused a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -7,12 +7,12 @@ use crate::{Shape, TestCluster};
 /// How often a story is begun.
 const ATTEMPTS: u32 = 3;
 
-/// Starts a cluster and tells a story about it, which fails by panicking.
+/// Starts a cluster and runs a test on it, which fails by panicking.
 ///
-/// A machine that pauses for seconds makes replicas that live look dead to each other, and whatever the story was about
-/// is then another one: such an attempt decides nothing. It is recognised by the cluster's own words, that somebody is
-/// down whom the test did not kill, and the story is told again, a bounded number of times. A story that fails while
-/// all that live are held to live has failed.
+/// A machine that pauses for seconds makes live replicas look dead to each other, and the test then sees another
+/// scenario: such an attempt decides nothing. It is recognised by the cluster's log, which reports a process as down
+/// that the test did not end. Then the test is repeated, a bounded number of times. A test that fails while all live
+/// processes count as alive has failed.
 ///
 /// # Panics
 /// If the cluster does not start, or the story fails.

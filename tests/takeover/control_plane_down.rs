@@ -1,4 +1,4 @@
-//! All other replicas die: who leads serves on for a while, then stops cleanly, and resumes.
+//! All other replicas die: the leader serves on for a while, then stops cleanly, and resumes.
 
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@ use symphony_tests::{Shape, emulated_model, phase, tell};
 use symphony_types::Duty;
 
 const LOAD_S: u32 = 14;
-/// A process that is told to stop gives away what it has within five seconds; the machine may do other things as well.
+/// A stopping process hands over its leads within five seconds; the rest allows for a busy machine.
 const STOPS_WITHIN: Duration = Duration::from_secs(60);
 
 /// One sub-cluster of two backends.
@@ -23,7 +23,7 @@ fn backends_and_leaders_are_drained_and_no_request_fails() {
     tell("drain", &two_backends(), |cluster| {
         let _ = cluster.cli(&emulated_model("first", "first")).ended_with(0);
         cluster.wait_until_it_serves("first").unwrap();
-        // Somebody may have asked before the leader served.
+        // A request may have come before the leader served.
         let failed_before = cluster.failed().unwrap();
         let accepted = cluster.accepted().unwrap();
         let load = cluster.spawn_load("load", &["first=80"], LOAD_S).unwrap();

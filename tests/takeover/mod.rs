@@ -1,4 +1,4 @@
-//! Replicas die, leave, come and are replaced under load, and nobody's request is lost or answered twice.
+//! Replicas die, leave, join and are replaced under load, and no request is lost or answered twice.
 
 mod control_leader;
 mod control_plane_down;
@@ -28,7 +28,7 @@ pub(crate) fn two_subclusters(test: &str, story: impl Fn(&mut TestCluster)) {
             let _ = cluster.cli(&emulated_model(name, name)).ended_with(0);
             cluster.wait_until_it_serves(name).unwrap();
         }
-        // At once, unless somebody else was elected meanwhile: then leads move, one after the other.
+        // At once, unless another replica was elected meanwhile: then leads move, one after the other.
         cluster.wait_for_view("leaders that are apart", |view| apart(view).then_some(())).unwrap();
         story(cluster);
     });

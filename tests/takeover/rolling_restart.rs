@@ -7,8 +7,7 @@ use symphony_tests::phase;
 use super::two_subclusters;
 
 const LOAD_S: u32 = 20;
-/// A process that is told to stop hands over within five seconds, and then lets go of its disk; the machine may do
-/// other things as well.
+/// A stopping process hands over within five seconds, and then releases its disk; the rest allows for a busy machine.
 const STOPS_WITHIN: Duration = Duration::from_secs(60);
 
 #[test]

@@ -9,7 +9,7 @@ const END_WITHIN: Duration = Duration::from_secs(60);
 const ONE: &str = "scheduler-1";
 const OTHER: &str = "scheduler-2";
 const THIRD: &str = "scheduler-3";
-/// What a replica says that waits for others before it founds anything.
+/// The log line of a replica that waits for others before it founds a group.
 const WAITS: &str = "so no cluster is founded";
 
 /// A cluster that serves a model, all of whose replicas are killed, and two of whose disks are emptied.

@@ -1,4 +1,4 @@
-//! What a real cluster decides is recorded, and decided again.
+//! The decisions of a real cluster are recorded, and made again.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn what_a_cluster_decided_is_decided_again_byte_for_byte() {
     let shape = Shape::emulated(&["default"]).with("scheduler.tape_dir=tapes");
     tell("tape-parity", &shape, |cluster| {
         phase("four models under four policies, one of them with options, and load for all of them");
-        let chosen = "{ name = \"timeout\", share = 0.1, drop = \"window\", ready_order = \"deadline\", gpu_choice = \"earliest_free\" }";
+        let chosen = "{ name = \"timeout\", share = 0.1, drop = \"window\" }";
         for (model, policy) in [("symphony", "symphony"), ("auto", "auto"), ("eager", "eager"), ("chosen", chosen)] {
             let mut args = emulated_model(model, "default");
             args.extend(["--policy", policy]);

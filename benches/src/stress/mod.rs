@@ -3,10 +3,10 @@
 
 mod arrivals;
 mod gpus;
-mod plan;
 mod report;
 mod run;
+mod stress_plan;
 
-pub use plan::StressPlan;
 pub use report::StressReport;
 pub use run::run;
+pub use stress_plan::StressPlan;

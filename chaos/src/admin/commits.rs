@@ -43,28 +43,28 @@ pub(crate) struct Commits {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
     pub(crate) acked: Vec<Acked>,
-    /// Places and values of writes without an answer.
+    /// Slots and values of writes without an answer.
     open: BTreeSet<(u64, u64)>,
 }
 
 /// One write after the other goes to a place, so that the last one acknowledged is the one to be found, unless it is
 /// one whose fate was never known.
 #[derive(Debug)]
-struct Places {
-    free: Vec<Place>,
+struct WriterSlots {
+    free: Vec<WriterSlot>,
     ever: u64,
 }
 
 #[derive(Debug)]
-struct Place {
+struct WriterSlot {
     number: u64,
     writer: Writer,
 }
 
-impl Places {
-    fn another(&mut self, writers: &Writers) -> Result<Place> {
+impl WriterSlots {
+    fn another(&mut self, writers: &Writers) -> Result<WriterSlot> {
         self.ever += 1;
-        Ok(Place { number: self.ever, writer: writers.writer(format!("{NAME}{}", self.ever))? })
+        Ok(WriterSlot { number: self.ever, writer: writers.writer(format!("{NAME}{}", self.ever))? })
     }
 }
 
@@ -92,7 +92,7 @@ async fn write(writers: Writers, rate_rps: f64, written: Arc<Mutex<Written>>, st
     }
     let mut ticks = tokio::time::interval(Duration::from_secs_f64(1.0 / rate_rps));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut places = Places { free: Vec::new(), ever: 0 };
+    let mut places = WriterSlots { free: Vec::new(), ever: 0 };
     let mut writes = JoinSet::new();
     for value in 1_u64.. {
         tokio::select! {

@@ -13,7 +13,7 @@ use symphony_net::{self as net, Authority, CredentialFiles, Credentials, Identit
 use symphony_types::NodeId;
 
 use super::joining::Joining;
-use super::{Place, Process, Processes};
+use super::{ClusterSetup, Process, Processes};
 use crate::network::Network;
 use crate::scenario::ClusterShape;
 
@@ -121,7 +121,7 @@ impl Layout {
         shape: &ClusterShape,
         processes: &Processes,
         network: &mut Network,
-        place: Place<'_>,
+        place: ClusterSetup<'_>,
     ) -> Result<Self> {
         let dir = place.dir;
         let Defaults { mut base, scheduler, frontend, backend } = Defaults::of(place.name, place.timing)?;

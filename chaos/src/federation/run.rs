@@ -16,7 +16,7 @@ use super::round::Scene;
 use super::scenario::FederationScenario;
 use super::system::Federation;
 use crate::admin::{AdminClients, Commits, Story, lost, recorder};
-use crate::cluster::{CLUSTER, Place};
+use crate::cluster::{CLUSTER, ClusterSetup};
 use crate::journal::{self, Executions};
 use crate::load::{Fate, GRACE, Observation, RunningLoad};
 use crate::report::{Ledger, Report};
@@ -46,7 +46,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
     let timing = plan.timing.unwrap_or(scenario.federation.timing);
     let noise = plan.noise.unwrap_or(scenario.federation.noise);
     let links = Links::Direct;
-    let place = Place { name: CLUSTER, binary: &plan.binary, dir, timing, links, noise, interpose: false };
+    let place = ClusterSetup { name: CLUSTER, binary: &plan.binary, dir, timing, links, noise, interpose: false };
     let federation = Federation::start(&scenario.federation, place).await?;
     let names: Vec<_> = federation.clusters.iter().map(|(name, _)| name.clone()).collect();
     let models = models(scenario, &names)?;

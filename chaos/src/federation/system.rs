@@ -18,7 +18,7 @@ use symphony_types::NodeId;
 
 use super::fault::How;
 use super::scenario::FederationShape;
-use crate::cluster::{Cluster, Defaults, Pki, Place, Process};
+use crate::cluster::{Cluster, ClusterSetup, Defaults, Pki, Process};
 use crate::network::own_loopback;
 use crate::scenario::{ClusterShape, Links};
 
@@ -26,8 +26,6 @@ use crate::scenario::{ClusterShape, Links};
 pub(super) const FEDERATION: &str = "world";
 /// Who works on it.
 const OPERATOR: &str = "chaos";
-/// Looks at a cluster in the time after which it is lost.
-const LOOKS_PER_LOSS: u64 = 10;
 /// How long anything may take that is waited for.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(90);
 /// How long one look may take.
@@ -69,13 +67,13 @@ pub(super) struct Federation {
 
 impl Federation {
     /// Starts everything and waits until the federation knows its clusters.
-    pub(super) async fn start(shape: &FederationShape, place: Place<'_>) -> Result<Self> {
+    pub(super) async fn start(shape: &FederationShape, place: ClusterSetup<'_>) -> Result<Self> {
         let mut clusters = Vec::new();
         for number in 1..=shape.clusters {
             let name = format!("cluster-{number}");
             let dir = place.dir.join(&name);
             std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-            let place = Place { name: &name, dir: &dir, ..place };
+            let place = ClusterSetup { name: &name, dir: &dir, ..place };
             let own = ClusterShape {
                 timing: place.timing,
                 links: Links::Direct,
@@ -110,7 +108,6 @@ impl Federation {
             log_engine: LogEngine::Sled,
             metrics: Address::loopback(0),
             unreachable_ms: shape.unreachable_ms,
-            look_every_ms: shape.unreachable_ms / LOOKS_PER_LOSS,
             // It would say that moves are wanted, and begin none.
             balance: FederationBalanceConfig::default(),
             replica: replicas.clone(),
@@ -323,7 +320,7 @@ fn seen_by(
 }
 
 /// Writes a process's configuration, and says how it is started.
-fn spec_of(own: Own, config: &NodeConfig, place: &Place<'_>) -> Result<ChildSpec> {
+fn spec_of(own: Own, config: &NodeConfig, place: &ClusterSetup<'_>) -> Result<ChildSpec> {
     let role = match own {
         Own::Top(_) => "federation",
         Own::Frontend(_) => "frontend",

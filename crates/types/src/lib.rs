@@ -11,6 +11,7 @@ mod name;
 mod operation_id;
 mod outcome;
 mod payload_delay;
+mod plans;
 mod profile;
 mod tensor;
 mod time;
@@ -28,8 +29,9 @@ pub use name::{NAME_BYTES_MAX, is_name, looks_like_an_id};
 pub use operation_id::{NoOperationId, OperationId};
 pub use outcome::{DropReason, FailReason, Outcome};
 pub use payload_delay::{PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay};
+pub use plans::GPU_PLANS_MAX;
 pub use profile::{LatencyProfile, LineFit, PROFILE_BATCH_MAX, ProfileError};
-pub use tensor::{DataType, Signature, TensorSpec, UnknownDataType};
+pub use tensor::{DataType, Signature, TENSOR_DIMENSIONS_MAX, TENSOR_ITEM_BYTES_MAX, TensorSpec, UnknownDataType};
 pub use time::{Nanos, SLO_MAX, Time};
 pub use transforms::{
     Colour, Filter, Finite, Fit, IMAGE_SIDE_MAX, ImageInput, LABEL_BYTES_MAX, LABELS_BYTES_MAX, Layout, NotFinite,

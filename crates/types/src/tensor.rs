@@ -5,6 +5,12 @@ use std::str::FromStr;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
+/// Dimensions of a tensor, without the one that counts items.
+pub const TENSOR_DIMENSIONS_MAX: usize = 8;
+/// Bytes of one item of a tensor: larger than any image or sequence that is served one by one, and small enough that a
+/// batch of [`PROFILE_BATCH_MAX`](crate::PROFILE_BATCH_MAX) of them can still be counted in a `usize`.
+pub const TENSOR_ITEM_BYTES_MAX: usize = 1 << 30;
+
 /// The fixed-width element types of the Open Inference Protocol v2.
 ///
 /// `BYTES` is left out on purpose: no executor here takes strings, so no model can have such a tensor.

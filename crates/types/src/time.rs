@@ -111,6 +111,12 @@ impl Nanos {
         Self(self.0.saturating_sub(other.0))
     }
 
+    /// `self / times`, rounded down; itself if `times` is zero.
+    #[must_use]
+    pub const fn divided_by(self, times: u32) -> Self {
+        if times == 0 { self } else { Self(self.0 / times as u64) }
+    }
+
     /// `self × times`, at most [`Nanos::MAX`].
     #[must_use]
     pub const fn saturating_mul(self, times: u64) -> Self {

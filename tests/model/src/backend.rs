@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-use symphony_types::Token;
+use symphony_types::{GPU_PLANS_MAX, Token};
 
 use crate::broken::Broken;
 use crate::gate::Gate;
 use crate::log::{Entry, Log, backend, boot};
 use crate::world::{Order, Request, ToBackend, ToLeader, World};
-use crate::{Life, Mutation, PLANS_QUEUED_MAX, Scope};
+use crate::{Life, Mutation, Scope};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Backend {
@@ -31,7 +31,7 @@ impl Backend {
         // What its registration answered: the binding.
         let gpu = backend(log.head(), which).and_then(|b| b.gpus.first());
         let promised = gpu.map(|gpu| gpu.binding).unwrap_or_default();
-        let gate = Gate::new(boot(life), promised, PLANS_QUEUED_MAX);
+        let gate = Gate::new(boot(life), promised, GPU_PLANS_MAX);
         Self { incarnation, life, gate, pending: VecDeque::new(), recent: Vec::new(), latest: promised.get() }
     }
 }
@@ -85,7 +85,7 @@ impl World {
         }
         let (granted, which) = (connection.granted, connection.backend);
         if granted {
-            // Whoever had the promise before has it no more; the observer expects nothing of its connection.
+            // The former holder of the promise no longer has it; the observer expects nothing of its connection.
             for other in self.connections.iter_mut().filter(|c| c.backend == which && c.id != id) {
                 other.granted = false;
             }

@@ -28,7 +28,7 @@ pub enum Broken {
     PromiseNotKept,
     /// I8: a backend did not promise the latest token there is.
     LatestLeadNotSealed,
-    /// I8: a lead ended as fenced although nobody was ever assigned after it.
+    /// I8: a lead ended as fenced although no other was ever assigned after it.
     FencedByNobody,
 }
 

@@ -1,4 +1,4 @@
-//! The frontend: owns requests until each has its outcome, and announces them to whoever leads.
+//! The frontend: owns requests until each has its outcome, and announces them to the leader.
 
 use crate::broken::Broken;
 use crate::log::{Entry, node_id, subcluster};
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// Who leads, as the frontend's view has it, with the assignment.
+    /// The leader by the frontend's view, with the assignment.
     fn leader(&self) -> Option<(u8, u8)> {
         let entry = subcluster(self.log.state(self.frontend.applied))?;
         let leader = entry.leader?;

@@ -1,5 +1,5 @@
-//! A scheduler and what it leads. In production this is spread over tasks and threads of `scheduler-runtime`; here it
-//! is told once more, without queues, times and batches.
+//! A scheduler and its leads. In production this is spread over tasks and threads of `scheduler-runtime`; here it is
+//! modelled without queues, times and batches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -191,7 +191,7 @@ impl World {
             && self.target(scope, node, which).is_some()
     }
 
-    /// Dials a backend and seals. Whoever lives there accepts and says who it is.
+    /// Dials a backend and seals. The backend that runs there accepts and says which boot it is.
     pub(crate) fn connect(&mut self, scope: &Scope, node: u8, which: u8) {
         let Some((expected, token)) = self.target(scope, node, which) else { return };
         let scheduler = &mut self.schedulers[node as usize];
@@ -332,7 +332,7 @@ impl World {
         self.schedulers[node as usize].lead.as_ref().is_some_and(|lead| !lead.held.is_empty())
     }
 
-    /// Everybody has answered, or the wait is over: what is held is queued, but for what backends have.
+    /// All backends have answered, or the wait is over: held requests are queued, except those that backends have.
     pub(crate) fn recover(&mut self, scope: &Scope, node: u8) {
         let Some(lead) = &mut self.schedulers[node as usize].lead else { return };
         lead.recovered = true;
@@ -354,7 +354,7 @@ impl World {
             }
         }
         lead.queue.insert(request);
-        // What this leader's own seals told of, asked of those who told it: the observer looks at the backends.
+        // The requests that this leader's own seals reported, checked with the backends by the observer.
         let sealed = lead.links.iter().zip(&self.backends).any(|(link, backend)| {
             let informed = matches!(link, Link::Usable { informed: true, .. });
             let told = link.connection().and_then(|id| self.connections.iter().find(|c| c.id == id));

@@ -21,15 +21,13 @@ pub use log::{Entry, Log};
 pub use model::{Action, Protocol};
 pub use mutation::Mutation;
 pub use scope::Scope;
-pub use search::{Found, search};
+pub use search::{SearchResult, search};
 pub use world::World;
 
 /// Schedulers, numbered from 0.
 pub const NODES: usize = 2;
 /// Backends, numbered from 0, with one GPU each.
 pub const BACKENDS: usize = 2;
-/// Plans that a GPU holds, as in production.
-pub(crate) const PLANS_QUEUED_MAX: u32 = 2;
 
 /// Lives of a process, numbered from 0.
 pub type Life = u8;

@@ -1,4 +1,4 @@
-//! The replicated log as one sequence that everybody appends to: what Raft gives, without how.
+//! The replicated log as one sequence that every process appends to: Raft's promise, without its protocol.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ struct Inner {
 }
 
 impl Log {
-    /// Everybody has registered; node 0 leads.
+    /// All processes have registered; node 0 leads.
     pub(crate) fn founded(backends: u8) -> Self {
         let mut log = Self { inner: Arc::new(Inner { entries: Vec::new(), states: vec![Arc::default()] }) };
         for node in 0..NODES {

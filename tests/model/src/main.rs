@@ -54,7 +54,7 @@ struct Arguments {
     /// A bug to plant.
     #[arg(long, value_enum)]
     mutation: Option<Mutation>,
-    /// Give up after so many steps.
+    /// The largest number of steps.
     #[arg(long)]
     steps_max: Option<usize>,
     /// Threads that search.

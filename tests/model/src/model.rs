@@ -1,13 +1,14 @@
 //! What can happen, and what follows.
 
 use stateright::{Model, Property};
+use symphony_types::GPU_PLANS_MAX;
 
 use crate::broken::Broken;
 use crate::frontend::Fate;
 use crate::leader::Link;
 use crate::log::{Entry, backend, boot, node_id};
 use crate::world::{Announcement, Request, World};
-use crate::{NODES, PLANS_QUEUED_MAX, Scope};
+use crate::{NODES, Scope};
 
 /// The take-over protocol within a scope.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +92,7 @@ impl Model for Protocol {
 }
 
 impl Protocol {
-    /// Holds in every world; the counterexample's last world says which promise is broken.
+    /// Holds in every world; the counterexample's last world shows which promise is broken.
     pub const NOTHING_BROKEN: &'static str = "no promise is broken";
     /// Reached in every scope.
     pub const ANSWERED: &'static str = "all requests are answered";
@@ -111,7 +112,7 @@ impl Protocol {
             } else if world.log.head().nodes()[&node_id(node)].boot == boot(scheduler.life)
                 && world.log.head().nodes().values().all(|node| !node.up)
             {
-                // Somebody returns when nobody is left; returning beside a leader makes it a standby and changes
+                // A node returns when no other is left; returning beside a leader makes it a standby and changes
                 // nothing.
                 actions.push(Action::NodeReturns(node));
             }
@@ -129,7 +130,7 @@ impl Protocol {
                 let Link::Usable { connection, .. } = link else { continue };
                 let busy = world.connections.iter().find(|c| c.id == *connection).map_or(0, |c| c.to_backend.len());
                 let queued = world.backends[which].pending.len() + busy;
-                if queued < PLANS_QUEUED_MAX as usize {
+                if queued < GPU_PLANS_MAX as usize {
                     let numbers = 0..lead.queue.len() as u8;
                     actions.extend(numbers.map(|request| Action::Dispatches { node, backend: which as u8, request }));
                 }

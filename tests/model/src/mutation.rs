@@ -17,7 +17,7 @@ pub enum Mutation {
     NoSeal,
     /// The token is the Raft term, which survives a change of leader of the sub-cluster.
     RaftTermAsToken,
-    /// Nobody on the execute link looks at the backend's life.
+    /// The execute link does not check the backend's boot.
     NoBootCheck,
     /// A backend does not count plans.
     NoSequenceCheck,

@@ -10,7 +10,7 @@ use crate::{Broken, Scope};
 
 /// What a search found.
 #[derive(Debug)]
-pub struct Found {
+pub struct SearchResult {
     /// Different worlds looked at.
     pub worlds: usize,
     /// Steps on the longest way.
@@ -28,7 +28,7 @@ pub struct Found {
 /// Looks at every world within the scope, nearest first; stops at the first counterexample, and after `steps_max`
 /// steps.
 #[must_use]
-pub fn search(scope: Scope, threads: usize, steps_max: Option<usize>) -> Found {
+pub fn search(scope: Scope, threads: usize, steps_max: Option<usize>) -> SearchResult {
     let began = Instant::now();
     let mut builder = Protocol(scope).checker().threads(threads);
     builder = builder.finish_when(HasDiscoveries::AnyFailures);
@@ -44,7 +44,7 @@ pub fn search(scope: Scope, threads: usize, steps_max: Option<usize>) -> Found {
     }
 }
 
-fn report(scope: &Scope, checker: &impl Checker<Protocol>, began: Instant, steps_max: Option<usize>) -> Found {
+fn report(scope: &Scope, checker: &impl Checker<Protocol>, began: Instant, steps_max: Option<usize>) -> SearchResult {
     let mut discoveries = checker.discoveries();
     let counterexample = discoveries.remove(Protocol::NOTHING_BROKEN).map(|path| {
         let broken = path.last_state().broken.expect("the property is that there is none");
@@ -56,10 +56,10 @@ fn report(scope: &Scope, checker: &impl Checker<Protocol>, began: Instant, steps
     let missed = expected.iter().map(|property| property.name);
     let missed = missed.filter(|name| *name != Protocol::NOTHING_BROKEN && !discoveries.contains_key(name));
     let missed = if complete { missed.collect() } else { Vec::new() };
-    Found { worlds, depth: checker.max_depth(), took: began.elapsed(), complete, counterexample, missed }
+    SearchResult { worlds, depth: checker.max_depth(), took: began.elapsed(), complete, counterexample, missed }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for SearchResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let extent = if self.complete { "all" } else { "not all" };
         writeln!(

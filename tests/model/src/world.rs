@@ -111,7 +111,7 @@ pub struct World {
     pub(crate) results: Vec<Request>,
     /// A read under way: the replica that serves it, and what had been agreed on when it began.
     pub(crate) read: Option<(u8, u8)>,
-    /// Observer: who has led under which token.
+    /// Observer: the leaders by token.
     pub(crate) led: Vec<(u64, u8, Life)>,
     pub(crate) spent: Spent,
     /// Something that the model is meant to reach: a request announced again was answered, two leads gave orders.
@@ -142,7 +142,7 @@ impl World {
         world
     }
 
-    /// The first thing broken is told.
+    /// The first broken promise is reported.
     pub(crate) fn breaks(&mut self, broken: Broken) {
         self.broken = self.broken.or(Some(broken));
     }

@@ -1,5 +1,5 @@
-//! Clients of the admin API: load, unload, read. Who has no answer asks another replica, under the same id: one call is
-//! one operation, however often it is attempted.
+//! Clients of the admin API: load, unload, read. A client without an answer asks another replica, under the same id:
+//! one call is one operation, however often it is attempted.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ const ATTEMPT_WITHIN: Duration = Duration::from_secs(2);
 /// Longest pause between two calls of one admin.
 const PAUSE_MS_MAX: u64 = 120;
 
-/// Asks until told to stop.
+/// Sends calls until stopped.
 pub(crate) async fn live(cluster: Cluster, name: &'static str, seed: u64, history: Rc<History>) -> turmoil::Result {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let net = cluster.links.net(name);

@@ -1,4 +1,4 @@
-//! Who there is, and what the simulation keeps over their lives.
+//! The hosts, and what the simulation keeps across their restarts.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -28,7 +28,7 @@ pub(crate) const DISPATCH_PORT: u16 = 7002;
 pub(crate) const DATA_PORT: u16 = 7003;
 /// Port of a backend for plans.
 pub(crate) const EXEC_PORT: u16 = 7004;
-/// Port of a frontend's console, which nobody calls here.
+/// Port of a frontend's console, which is never called here.
 pub(crate) const CONSOLE_PORT: u16 = 7005;
 
 /// Machines for replicas of the control plane; the first ones found the group, the others are spare.
@@ -73,7 +73,7 @@ pub(crate) struct Cluster {
     pub(crate) observed: Rc<RefCell<BTreeMap<&'static str, Observed>>>,
     /// What the operator is to do, in this order.
     pub(crate) jobs: Rc<RefCell<VecDeque<Job>>>,
-    /// Plans that backends have taken and nobody has looked at.
+    /// Plans that backends have accepted and the judge has not seen.
     pub(crate) obeyed: Rc<RefCell<Vec<Obeyed>>>,
     pub(crate) ledger: Rc<RefCell<Ledger>>,
     /// Whether the admins go on asking.
@@ -103,7 +103,7 @@ impl Cluster {
         }
     }
 
-    /// A boot id that nobody had before.
+    /// A fresh boot id.
     pub(crate) fn fresh_boot(&self) -> u64 {
         let mut lives = self.lives.borrow_mut();
         *lives += 1;

@@ -10,7 +10,8 @@ use crate::simulation::Simulation;
 /// The others have elected and agreed on something within this time: the lease of 120 ms, a silence of 240 ms at most,
 /// and elections.
 const ELECTED_WITHIN: Duration = Duration::from_millis(1_500);
-/// After so long without a quorum nobody leads a sub-cluster (`Liveness::LAN.unconfirmed_max`), and some beats.
+/// After this time without a quorum no replica leads a sub-cluster (`Liveness::LAN.unconfirmed_max`), and some
+/// heartbeats.
 const SILENT_WITHIN: Duration = Duration::from_millis(1_100);
 
 pub(crate) fn tell(simulation: &mut Simulation) -> Result<String, String> {

@@ -1,6 +1,5 @@
-//! What the leader of the control group says only drips through to the other replicas, and it hears all of them. What
-//! arrives was said long ago, and there is more of it than gets through: it must not keep the others loyal for as long
-//! as it lasts.
+//! The messages of the control group's leader only drip through to the other replicas, while it hears all of them. Old
+//! messages keep arriving, and more are sent than get through: they must not keep the others loyal all that time.
 
 use std::time::Duration;
 
@@ -9,8 +8,8 @@ use crate::election::another_leads;
 use crate::simulation::Simulation;
 
 /// The others have elected within this time: an answer of 240 ms ago is missed, a silence of 240 ms at most, and
-/// elections. Half a second goes by at most as the rule is; what was said before the leader knew that it had lost its
-/// quorum lasts for more than a second.
+/// elections. With the rule in force at most half a second passes; messages from before the leader knew of its lost
+/// quorum last for more than a second.
 const ELECTED_WITHIN: Duration = Duration::from_millis(900);
 
 pub(crate) fn tell(simulation: &mut Simulation) -> Result<String, String> {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::simulation::Simulation;
 
-/// How long it takes until somebody else than `former` leads and something was agreed on; none if it is not so `within`
-/// that time.
+/// How long it takes until a node other than `former` leads and an entry is committed; none if that takes longer than
+/// `within`.
 pub(crate) fn another_leads(
     simulation: &mut Simulation,
     former: &str,

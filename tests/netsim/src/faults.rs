@@ -12,7 +12,7 @@ use turmoil::Sim;
 
 use crate::cluster::{Cluster, HOSTS, MEMBERS, VOTERS};
 use crate::operator::Job;
-use crate::seats::Place;
+use crate::seats::GroupMembership;
 
 /// Shortest and longest time between two troubles.
 const BETWEEN_MS: std::ops::Range<u64> = 20..900;
@@ -76,7 +76,7 @@ impl Faults {
         }
     }
 
-    /// Everything ends now; the operator is asked to have everybody on duty.
+    /// Ends all faults; the operator is asked to put all processes on duty.
     pub(crate) fn heal(&mut self, now: Duration, sim: &mut Sim<'_>) {
         self.remedy(Duration::MAX, sim);
         let members: Vec<_> = self.cluster.seats.borrow().members().map(|(_, seat)| seat.id).collect();
@@ -143,7 +143,7 @@ impl Faults {
                 self.stop(now, sim, name);
             }
             3 => {
-                // Everybody at once: whatever was acknowledged must come back from the disks.
+                // All at once: whatever was acknowledged must come back from the disks.
                 for name in replicas {
                     self.stop(now, sim, name);
                 }
@@ -216,7 +216,7 @@ impl Faults {
         (names[one], names[other])
     }
 
-    /// A change of the control group is under way, or somebody who left it is still there.
+    /// A change of the control group is in progress, or a removed replica still runs.
     fn is_changing(&self) -> bool {
         let changes = |job: &Job| matches!(job, Job::Change { .. });
         self.cluster.jobs.borrow().iter().any(changes) || self.cluster.seats.borrow().leaving().next().is_some()
@@ -234,14 +234,14 @@ impl Faults {
         self.replace(now, sim, comes, gone);
     }
 
-    /// Has a replica come to a spare host, one go, or both; the operator is told.
+    /// Adds a replica on a spare host, removes one, or both; the operator carries it out.
     pub(crate) fn replace(&mut self, now: Duration, sim: &mut Sim<'_>, comes: bool, goes: Option<&'static str>) {
         let mut seats = self.cluster.seats.borrow_mut();
         let spare = seats.spare().filter(|_| comes);
         let add = spare.map(|host| (seats.sit(host), host));
         let remove = goes.and_then(|host| seats.get(host).map(|seat| (seat.id, host)));
         if let Some(seat) = goes.and_then(|host| seats.get_mut(host)) {
-            seat.place = Place::Leaving;
+            seat.place = GroupMembership::Leaving;
         }
         drop(seats);
         if add.is_none() && remove.is_none() {

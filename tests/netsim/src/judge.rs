@@ -15,18 +15,18 @@ const MAJORITY_MIN: usize = VOTERS / 2 + 1;
 /// Remembers what must not be contradicted later.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
-    /// Who led the control group in which term. Votes are ordered by term and node, so a term may have several leaders,
-    /// one after the other; what they commit is judged by the states.
+    /// The leaders of the control group by term. Votes are ordered by term and node, so a term may have several
+    /// leaders, one after the other; their commits are judged by the states.
     leaders: BTreeSet<(u64, &'static str)>,
     /// The cluster at every index that some replica showed, and the hash of the whole state.
     states: BTreeMap<u64, String>,
     hashes: BTreeMap<u64, u64>,
-    /// Who led a sub-cluster under which token.
+    /// The leaders of sub-clusters by token.
     led: BTreeMap<(SubclusterId, Token), (NodeId, BootId)>,
     /// Whose plans a GPU took under which token, and the last token.
     obeyed: BTreeMap<(GpuId, Token), (NodeId, BootId)>,
     obeyed_last: BTreeMap<GpuId, Token>,
-    /// Index and epoch that each replica's life showed last.
+    /// Index and epoch that each boot of a replica showed last.
     shown: BTreeMap<&'static str, (u64, u64)>,
     told: BTreeMap<&'static str, (u64, Option<NodeId>)>,
 }
@@ -101,7 +101,7 @@ impl Judge {
         if shown == before && shown.0 > 0 {
             return Ok(());
         }
-        // Who answers, and whom it follows, is each replica's own.
+        // The answering replica, and its leader, differ by replica.
         let common = format!(
             "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
             view.epoch,
@@ -133,9 +133,9 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether the cluster serves as it should when nothing is wrong (I8): one leader that all follow, everybody up, on
-    /// duty and at the same index, every sub-cluster led by a living life, every member registered, everybody gone who
-    /// was removed.
+    /// Whether the cluster serves as it should when nothing is wrong (I8): one leader that all follow, every process
+    /// up, on duty and at the same index, every sub-cluster led by a live boot, every member registered, every removed
+    /// one gone.
     pub(crate) fn serves(&self, cluster: &Cluster) -> Result<(), String> {
         if let Some(job) = cluster.jobs.borrow().front() {
             return Err(format!("the operator still has {job:?} to do"));

@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use turmoil::net::{TcpListener, TcpStream};
 
-/// What gets through at a time, and how often, over a connection that hardly moves: about a heartbeat in each tenth of
-/// a second, so less than a leader says and more than a follower needs to hear to stay loyal.
+/// Size and pace of the drops over a stuck connection: about a heartbeat in each tenth of a second, so less than a
+/// leader sends and more than a follower needs to stay loyal.
 const DROP_BYTES: usize = 36;
 const DROP_EVERY: Duration = Duration::from_millis(40);
 
@@ -30,7 +30,7 @@ pub(crate) struct Links(Arc<Mutex<Table>>);
 struct Table {
     next: u64,
     open: BTreeMap<u64, Ends>,
-    /// Who is heard by whom in drops only.
+    /// Connections whose bytes arrive in drops only.
     dripping: Vec<[String; 2]>,
 }
 
@@ -68,7 +68,7 @@ impl Links {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// From now on what `from` says to any of the others arrives in drops, however long ago it was said.
+    /// From now on bytes from `from` arrive at the others in drops, however long ago they were sent.
     pub(crate) fn drip(&self, from: &str, to: &[&str]) {
         let pairs = to.iter().map(|to| [from.to_owned(), (*to).to_owned()]);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).dripping.extend(pairs);
@@ -95,7 +95,7 @@ impl Links {
         Box::new(End { id, stream, links: self.clone(), heard, drop: None })
     }
 
-    /// Whether the connection was reset; remembers who waits for that.
+    /// Whether the connection was reset; remembers the task that waits for that.
     fn is_reset(&self, id: u64, waits: Option<&Waker>) -> bool {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(ends) = table.open.get_mut(&id) else { return true };

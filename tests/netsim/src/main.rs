@@ -57,7 +57,7 @@ enum Command {
         #[arg(long)]
         log: Option<tracing::Level>,
     },
-    /// One seed of a trouble that is told and not drawn.
+    /// One seed of a scripted trouble.
     Story {
         /// Which one.
         #[arg(value_enum)]

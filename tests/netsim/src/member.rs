@@ -16,7 +16,7 @@ const REGISTER_WITHIN: Duration = Duration::from_secs(2);
 /// Pause after a failed registration, and between looks at the own standing.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// One life of a backend; ends with its host.
+/// One boot of a backend; ends with its host.
 pub(crate) async fn live_as_backend(cluster: Cluster, name: &'static str) -> turmoil::Result {
     let boot = cluster.fresh_boot();
     cluster.trace.note(format_args!("{name} starts as life {boot}"));
@@ -38,7 +38,7 @@ pub(crate) async fn live_as_backend(cluster: Cluster, name: &'static str) -> tur
     }
 }
 
-/// One life of a frontend; ends with its host.
+/// One boot of a frontend; ends with its host.
 pub(crate) async fn live_as_frontend(cluster: Cluster, name: &'static str) -> turmoil::Result {
     let boot = cluster.fresh_boot();
     cluster.trace.note(format_args!("{name} starts as life {boot}"));

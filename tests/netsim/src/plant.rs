@@ -6,9 +6,9 @@ use symphony_consensus::planted::{Bug, plant};
 /// A planted fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Plant {
-    /// Disks say that a write is durable when it is not: votes and entries are acknowledged before they are.
+    /// Disks report a write as durable before it is: votes and entries are acknowledged too early.
     LyingDisks,
-    /// Votes alone are told before they are durable.
+    /// Only votes are sent before they are durable.
     VotesNotSynced,
     /// Backends take whatever leader seals last, whatever its token.
     StaleTokens,
@@ -18,13 +18,13 @@ pub(crate) enum Plant {
     OldAppendsBelieved,
     /// Replicas apply neighbouring commands in an order of their own.
     DisorderedApply,
-    /// Reads are answered by whoever is asked, without a quorum.
+    /// Reads are answered by any replica, without a quorum.
     ReadsWithoutQuorum,
     /// Followers that have heard a leader never campaign again.
     TicksStayOff,
     /// A replica that has less than it acknowledged to its leader takes part all the same.
     ForgottenUnnoticed,
-    /// Nobody asks whether others know a later life of a replica.
+    /// No replica asks whether others know a later boot of it.
     LivesUnasked,
 }
 

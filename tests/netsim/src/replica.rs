@@ -1,7 +1,7 @@
 //! A scheduler replica: the production control plane, and the leads that it gives.
 
 use symphony_control_plane::{
-    ControlPlane, ControlPlaneConfig, Engine, EpochSettings, HeartbeatListener, Host, Listeners, OnDiskError,
+    ControlPlane, ControlPlaneConfig, Engine, Environment, EpochSettings, HeartbeatListener, Listeners, OnDiskError,
     SnapshotEvery, Timing,
 };
 use symphony_types::BootId;
@@ -17,10 +17,10 @@ fn wall_clock() -> u64 {
     u64::try_from(turmoil::sim_elapsed().unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// One life of a replica; ends with its host, or when the replica cannot be part of the cluster any more.
+/// One boot of a replica; ends with its host, or when the replica can no longer be part of the cluster.
 pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Result {
     let seat = cluster.seats.borrow().get(name).cloned();
-    // A spare machine is there, and nobody listens on it.
+    // A spare machine is up, and has no listener.
     let Some(seat) = seat else { return std::future::pending().await };
     let boot = cluster.fresh_boot();
     cluster.trace.note(format_args!("{name} starts as {} in life {boot}", seat.id));
@@ -41,7 +41,7 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Resul
         engine: Engine::Memory,
         on_disk_error: OnDiskError::Stop,
         net: cluster.links.net(name),
-        host: Host::Simulation { disk: seat.disk, snapshot: SNAPSHOT },
+        environment: Environment::Simulation { disk: seat.disk, snapshot: SNAPSHOT },
         join: seat.join,
         epochs: EpochSettings::default(),
         request_delays: symphony_types::Nanos::ZERO,
@@ -63,7 +63,7 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Resul
         ended = ends.wait_for(Option::is_some) => ended?.clone().map(|fatal| fatal.to_string()).unwrap_or_default(),
         () = leads => return Ok(()),
     };
-    // What the program does: says why, and ends. The directory has the number of this process in it.
+    // As the program does: logs the reason, and ends. The directory contains the number of this process.
     let words = words.replace(&disk, "its directory");
     cluster.trace.note(format_args!("{name} ends: {words}"));
     cluster.observed.borrow_mut().remove(name);

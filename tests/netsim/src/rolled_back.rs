@@ -1,6 +1,6 @@
-//! A replica comes back over an older copy of its disk, while the only other one that could tell what is missing,
-//! beside the leader, is down. What the two of them acknowledged lies with the leader alone then: should the replica
-//! vote, the leader's death loses it.
+//! A replica comes back over an older copy of its disk, while the only replica besides the leader that knows what is
+//! missing is down. Entries that those two acknowledged are then with the leader alone: if the replica votes, the
+//! leader's death loses them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use crate::simulation::Simulation;
 /// From when the copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copy {
-    /// From between two lives: others name a life that it does not know.
+    /// From between two boots: others name a boot that it does not know.
     BetweenLives,
-    /// From the life that the replica just had, as by a snapshot of the running machine: its leader knows what it
+    /// From the last boot of the replica, as by a snapshot of the running machine: its leader knows what it
     /// acknowledged.
     OfTheLife,
 }
@@ -30,7 +30,7 @@ const AGREED_WITHIN: Duration = Duration::from_secs(60);
 /// The replica has ended within this time: it waits 300 ms for others at its start, and the leader sends heartbeats all
 /// the time.
 const ENDED_WITHIN: Duration = Duration::from_secs(1);
-/// For so long it and the one that comes back have an opportunity to elect: several elections.
+/// How long it and the returning replica have an opportunity to elect: several elections.
 const OPPORTUNITY: Duration = Duration::from_secs(2);
 
 pub(crate) fn tell(simulation: &mut Simulation, seed: u64, copy: Copy) -> Result<String, String> {

@@ -15,13 +15,13 @@ use crate::simulation::Simulation;
 pub(crate) const TROUBLE_S: u64 = 20;
 /// The beginning without trouble.
 const QUIET: Duration = Duration::from_secs(2);
-/// Once the cluster serves, links may take so long to be made before every request has to be answered.
+/// Once the cluster serves, how long links may take to open before every request has to be answered.
 const SETTLES_WITHIN: Duration = Duration::from_millis(500);
-/// Then everybody asks on for so long; the requests of that time are waited for.
+/// How long clients then go on; the requests of that time are waited for.
 const AFTERWARDS: Duration = Duration::from_secs(1);
 const WAITED_FOR: Duration = Duration::from_millis(2_200);
 
-/// Runs a seed and says how it went.
+/// Runs a seed and reports the result.
 pub(crate) fn run(
     seed: u64,
     trouble_s: u64,

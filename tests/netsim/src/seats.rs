@@ -1,4 +1,4 @@
-//! Which replica lives on which host: the members of the control group, those who come, and those who go.
+//! Which replica runs on which host: members of the control group, joining ones, and leaving ones.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::cluster::{BEAT_PORT, CONTROL_PORT, HOSTS, VOTERS};
 
 /// How a replica stands with the control group, as its operators want it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum GroupMembership {
     /// It belongs to it.
     Member,
     /// An operator has it removed; it has to notice and end.
@@ -27,7 +27,7 @@ pub(crate) struct Seat {
     /// The replicas of its configuration file.
     pub(crate) configured: BTreeMap<NodeId, ReplicaAddrs>,
     pub(crate) join: bool,
-    pub(crate) place: Place,
+    pub(crate) place: GroupMembership,
     /// Its last words, once its process has ended because it cannot be part of the cluster any more.
     pub(crate) ended: Option<String>,
 }
@@ -64,7 +64,7 @@ impl Seats {
         let mut configured: BTreeMap<_, _> = self.members().map(|(host, seat)| (seat.id, addrs(host))).collect();
         configured.insert(id, addrs(host));
         let (disk, data_dir) = self.fresh_disk(id.get());
-        let place = Place::Member;
+        let place = GroupMembership::Member;
         self.seats.insert(host, Seat { id, disk, data_dir, configured, join: true, place, ended: None });
         id
     }
@@ -107,14 +107,14 @@ impl Seats {
         self.seats.get_mut(host)
     }
 
-    /// Who belongs to the group, as operators want it.
+    /// The members that the operators want.
     pub(crate) fn members(&self) -> impl Iterator<Item = (&'static str, &Seat)> {
-        self.seats.iter().filter(|(_, seat)| seat.place == Place::Member).map(|(&host, seat)| (host, seat))
+        self.seats.iter().filter(|(_, seat)| seat.place == GroupMembership::Member).map(|(&host, seat)| (host, seat))
     }
 
-    /// Who was removed and has not been let go of.
+    /// Removed replicas that still run.
     pub(crate) fn leaving(&self) -> impl Iterator<Item = (&'static str, &Seat)> {
-        self.seats.iter().filter(|(_, seat)| seat.place == Place::Leaving).map(|(&host, seat)| (host, seat))
+        self.seats.iter().filter(|(_, seat)| seat.place == GroupMembership::Leaving).map(|(&host, seat)| (host, seat))
     }
 
     /// A host without a replica.
@@ -132,7 +132,7 @@ impl Seats {
         self.lost + self.seats.values().map(|seat| seat.disk.lost()).sum::<u64>()
     }
 
-    /// Makes every disk say that a write is durable when it is not.
+    /// Makes every disk report a write as durable before it is.
     pub(crate) fn make_disks_lie(&mut self) {
         for seat in self.seats.values_mut() {
             seat.disk = seat.disk.clone().lying();

@@ -91,7 +91,7 @@ impl Simulation {
         self.judge.look(self.sim.elapsed(), &self.cluster)
     }
 
-    /// Ends the life of a replica and not of its machine.
+    /// Ends the process of a replica, but not its machine.
     pub(crate) fn kill(&mut self, host: &'static str) -> Result<(), String> {
         self.cluster.trace.note_at(self.sim.elapsed(), format_args!("{host} is killed"));
         self.sim.crash(host);
@@ -99,7 +99,7 @@ impl Simulation {
         if let Some(seat) = self.cluster.seats.borrow().get(host) {
             seat.disk.kill();
         }
-        // For a moment nobody is there: the judge sees that a life is over.
+        // For a moment no process runs there: the judge sees that the boot has ended.
         self.step()
     }
 
@@ -108,7 +108,7 @@ impl Simulation {
         self.sim.bounce(host);
     }
 
-    /// What the operators did and were told, if it can have happened one after the other (I4).
+    /// The operators' calls and answers, if they can have happened one after the other (I4).
     pub(crate) fn linearizable(&self) -> Result<symphony_history::History<Call, Answer>, String> {
         let history = self.history.history().map_err(|error| error.to_string())?;
         match check::<Admin>(&history, Limits::default()) {

@@ -11,9 +11,9 @@ use crate::simulation::Simulation;
 
 /// The backend whose sub-cluster it is.
 const BACKEND: &str = "b1";
-/// Somebody else leads within this time: detection takes 50 ms, an election perhaps before that 120 ms and more.
+/// Another replica leads within this time: detection takes 50 ms, an election perhaps before that 120 ms and more.
 const REPLACED_WITHIN: Duration = Duration::from_millis(700);
-/// The new leader has sealed after so long, and the old one has dialled and sealed again.
+/// By then the new leader has sealed, and the old one has dialled and sealed again.
 const SEALED_WITHIN: Duration = Duration::from_millis(100);
 
 pub(crate) fn tell(simulation: &mut Simulation) -> Result<String, String> {
@@ -48,7 +48,7 @@ pub(crate) fn tell(simulation: &mut Simulation) -> Result<String, String> {
     Ok(format!("replaced after {} ms, served {} ms after healing", replaced.as_millis(), served.as_millis()))
 }
 
-/// Who leads the sub-cluster, by the view that is furthest.
+/// The leader of the sub-cluster, by the most recent view.
 fn newest(cluster: &Cluster) -> Option<(SubclusterId, NodeId, Token)> {
     let observed = cluster.observed.borrow();
     let views = observed.values().map(|replica| replica.views.borrow().clone());

@@ -1,4 +1,4 @@
-//! Troubles that are told and not drawn: a seed decides the rest.
+//! Scripted troubles; a seed decides the rest.
 
 use std::process::ExitCode;
 
@@ -14,19 +14,19 @@ pub(crate) enum Story {
     /// The leader of the control group hears no replica any more while entries wait.
     #[value(name = "deaf-leader")]
     Deaf,
-    /// What the leader of the control group says arrives late and later.
+    /// Messages of the control group's leader arrive later and later.
     #[value(name = "dripping-leader")]
     Dripping,
     /// The leader of a sub-cluster is replaced, does not know it, and seals again.
     #[value(name = "stale-leader")]
     Stale,
-    /// A replica comes back over a copy of its disk from between two of its lives, while another one is down.
+    /// A replica comes back over a copy of its disk from between two of its boots, while another one is down.
     RolledBack,
-    /// The same with a copy of the life that it just had.
+    /// The same with a copy from its last boot.
     RolledBackLife,
 }
 
-/// Runs a seed and says how it went.
+/// Runs a seed and reports the result.
 pub(crate) fn run(story: Story, seed: u64, plants: Plants) -> ExitCode {
     let planted = plants.words();
     let mut simulation = Simulation::new(seed, plants);

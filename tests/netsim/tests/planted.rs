@@ -1,4 +1,4 @@
-//! Faults that are planted: some seed finds each, as the promise that it breaks, and says how to see it again.
+//! Planted faults: some seed finds each as the broken promise, and prints how to see it again.
 
 mod netsim;
 
@@ -38,7 +38,7 @@ fn commands_that_are_applied_in_another_order() {
 
 #[test]
 fn followers_that_never_campaign_again() {
-    // Who restarts campaigns in any case, and among drawn troubles somebody does.
+    // A restarted replica campaigns in any case, and some replica restarts among the drawn troubles.
     found(&["story", "deaf-leader", "--seed", "1", "--plant", "ticks-stay-off"], "gate: ");
 }
 
@@ -54,8 +54,8 @@ fn leaders_that_go_on_without_a_quorum_and_followers_that_believe_them() {
     found(&[&["story", "deaf-leader", "--seed", "1"], &both[..]].concat(), "gate: ");
 }
 
-/// Either is enough by itself where what the leader sends arrives at once: whoever finds only one of them broken sees
-/// that the other holds.
+/// Either is enough by itself where the leader's messages arrive at once: with only one of them broken, the other one
+/// still holds.
 #[test]
 fn without_the_gate_or_with_old_words_believed_another_leader_is_elected_all_the_same() {
     for plant in ["no-quorum-gate", "old-appends-believed"] {
@@ -82,7 +82,7 @@ fn a_replica_over_an_older_copy_that_neither_asks_nor_is_told() {
     found(&[&["story", "rolled-back", "--seed", "1"], &both[..]].concat(), "C6: ");
 }
 
-/// Over a copy from between two lives either sign is enough by itself.
+/// Over a copy from between two boots either sign is enough by itself.
 #[test]
 fn a_replica_over_an_older_copy_ends_when_it_asks_or_is_told() {
     for plant in ["lives-unasked", "forgotten-unnoticed"] {

@@ -40,14 +40,13 @@ fn a_backend_does_not_go_back_to_a_leader_that_was_replaced() {
     told_by_seeds("stale-leader");
 }
 
-/// Nothing that was acknowledged is lost where a replica comes back over a copy of its disk from between two of its
-/// lives.
+/// No acknowledged entry is lost where a replica comes back over a copy of its disk from between two of its boots.
 #[test]
 fn a_replica_over_an_older_copy_of_its_disk_ends_and_helps_nobody_to_forget() {
     told_by_seeds("rolled-back");
 }
 
-/// Nor over a copy of the life that it just had, which only its leader can tell.
+/// Nor over a copy from its last boot, which only its leader can recognise.
 #[test]
 fn a_replica_over_a_copy_of_its_life_is_told_by_the_leader() {
     told_by_seeds("rolled-back-life");

@@ -1,4 +1,4 @@
-//! What replicas of a control group, nodes and tools read.
+//! Bytes that replicas of a control group, nodes and tools parse.
 
 use prost::Message as _;
 use symphony_cluster_state::{
@@ -77,7 +77,7 @@ fn commands() -> Vec<Command> {
             symphony_cluster_state::KindProfile { latency_ns: vec![1_000_000, 2_000_000], ..Default::default() },
         )]
         .into(),
-        policy: "{ name = \"timeout\", share = 0.1, gpu_choice = \"earliest_free\" }".parse().expect("a policy"),
+        policy: "{ name = \"timeout\", share = 0.1, drop = \"window\" }".parse().expect("a policy"),
         value: symphony_types::RequestValue::ONE,
     };
     vec![

@@ -1,4 +1,4 @@
-//! What replicas of a federation's top-level group, its frontends and its tools read.
+//! Bytes that replicas of a federation's top-level group, its frontends and its tools parse.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub fn federation_snapshot(bytes: &[u8]) {
     }
 }
 
-/// What the group answered a command with.
+/// The group's answer to a command.
 pub fn federation_answer(bytes: &[u8]) {
     let Ok(outcome) = decode_outcome(&with_envelope_checksum(bytes)) else { return };
     assert_eq!(decode_outcome(&encode_outcome(&outcome)).as_ref(), Ok(&outcome));
@@ -48,7 +48,7 @@ pub fn federation_answer(bytes: &[u8]) {
     }
 }
 
-/// What travels between replicas, frontends and tools: the first byte says which message it is taken for.
+/// Messages between replicas, frontends and tools: the first byte selects the message type.
 pub fn federation_messages(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
     match which % 4 {
@@ -200,7 +200,11 @@ pub(super) fn federation_messages_seeds() -> Vec<Vec<u8>> {
         leader: 2,
         clusters: vec![cluster],
         models: vec![model],
-        events: vec![pb::Event { index: 12, what: "model model goes from east to west (operator)".into() }],
+        events: vec![pb::Event {
+            index: 12,
+            at_unix_ms: 5,
+            what: "model model goes from east to west (operator)".into(),
+        }],
         operations: Vec::new(),
         plans: vec![pb::FederatedPlan { id: 12, cause: "operator".into(), moves: vec![planned] }],
     };

@@ -1,4 +1,4 @@
-//! What people write: scenarios, configurations, profiles, models, their batch sizes, pictures and labels.
+//! Files that people write: scenarios, configurations, profiles, models, their batch sizes, pictures and labels.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub fn scenario(bytes: &[u8]) {
     }
 }
 
-/// A policy, as commands, repositories and views say it.
+/// A policy as text, as in commands, repositories and views.
 pub fn policy(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(policy) = text.parse::<PolicySpec>() {
@@ -31,7 +31,11 @@ pub fn policy(bytes: &[u8]) {
     }
     if let Ok(policy) = text.parse::<ModelPolicy>() {
         assert_eq!(policy.check(), Ok(()));
-        assert_eq!(text.parse(), Ok(PolicySpec::Queues(policy)), "a model's policy means the same in a scenario");
+        assert_eq!(
+            text.parse(),
+            Ok(PolicySpec::Queues(policy.into())),
+            "a model's policy means the same in a scenario"
+        );
     }
 }
 

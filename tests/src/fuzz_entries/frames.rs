@@ -1,10 +1,10 @@
-//! What processes read from each other: frames of all links, and what another host may write into memory.
+//! Bytes that processes parse from each other: frames of all links, and what another host may write into memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
-use symphony_protocol::carry::{Carry, CarryOffer};
+use symphony_protocol::carrier::{CarrierMessage, CarrierOffer};
 use symphony_protocol::data::{
     BatchRun, FromDataServer, RdmaEndpoint, RdmaKey, RdmaOffer, RequestResult, ResultBytes, SharingOffer,
     SharingSecret, ToDataServer,
@@ -42,7 +42,7 @@ pub fn frames(bytes: &[u8]) {
     read::<FromBackend>(header, &body);
     read::<ToDataServer>(header, &body);
     read::<FromDataServer>(header, &body);
-    read::<Carry>(header, &body);
+    read::<CarrierMessage>(header, &body);
 }
 
 fn encode<M: Message>(message: &M, tail: &[Bytes]) -> Vec<u8> {
@@ -112,11 +112,11 @@ pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
             },
             &[],
         ),
-        encode(&Carry::Ask, &[]),
-        encode(&Carry::Offer(CarryOffer { sharing: Some(offer.clone()), rdma: true }), &[]),
-        encode(&Carry::Join(rdma.endpoint), &[]),
-        encode(&Carry::Joined(rdma.endpoint), &[]),
-        encode(&Carry::Switch, &[]),
+        encode(&CarrierMessage::Ask, &[]),
+        encode(&CarrierMessage::Offer(CarrierOffer { sharing: Some(offer.clone()), rdma: true }), &[]),
+        encode(&CarrierMessage::Join(rdma.endpoint), &[]),
+        encode(&CarrierMessage::Joined(rdma.endpoint), &[]),
+        encode(&CarrierMessage::Switch, &[]),
         encode(&ToDataServer::Joined { shares: true }, &[]),
         encode(&ToDataServer::Read { read: 1, sequences: vec![1, 2, 3] }, &[]),
         encode(&ToDataServer::Results { results: vec![result; 2] }, &[Bytes::from_static(b"abcdef")]),
@@ -132,11 +132,11 @@ pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
 
 /// One store of a peer into the memory of its ring, and what is then sent and received.
 const RING_STEP_BYTES: usize = 11;
-/// Of what a step says, so many bytes are sent and received: three quarters of the ring at most.
+/// A step sends and receives multiples of this many bytes: three quarters of the ring at most.
 const RING_STEP_UNIT: usize = 12;
 
-/// A peer of this host that stores anything anywhere in the memory of its ring, while this side sends and receives:
-/// nothing comes that its ring cannot hold, and what comes is read as frames are.
+/// A peer of this host that stores anything anywhere in the memory of its ring, while this side sends and receives: no
+/// more arrives than its ring can hold, and what arrives is parsed as frames.
 pub fn ring(bytes: &[u8]) {
     let (mine, theirs) = (Arc::new(blank_ring(RING_BYTES_MIN)), Arc::new(blank_ring(RING_BYTES_MIN)));
     let (mut sender, mut receiver) = ends(mine, Arc::clone(&theirs)).expect("both are rings");

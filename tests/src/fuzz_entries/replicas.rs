@@ -1,4 +1,4 @@
-//! What the replicas of a control group send each other.
+//! Messages between the replicas of a control group.
 
 use symphony_consensus::fuzz as raft;
 use symphony_control_plane::fuzz as beating;
@@ -6,7 +6,8 @@ use symphony_control_plane::fuzz as beating;
 pub(super) use beating::beats_seeds;
 pub(super) use raft::{raft_message_seeds, raft_snapshot_seeds};
 
-/// An append, a vote, a hand-over, or the answer to one: what reaches the Raft core is what was sent, and meant for it.
+/// An append, a vote, a hand-over, or an answer: the Raft core gets exactly what was sent, and only if it is addressed
+/// to it.
 pub fn raft_message(bytes: &[u8]) {
     let _ = raft::raft_message(bytes);
 }
@@ -16,7 +17,7 @@ pub fn raft_snapshot(bytes: &[u8]) {
     let _ = raft::raft_snapshot(bytes);
 }
 
-/// Beats as a leader hears them, and acknowledgements as who beats does.
+/// Heartbeats at a leader, and acknowledgements at a sender.
 pub fn beats(bytes: &[u8]) {
     let _ = beating::beats(bytes);
 }

@@ -1,4 +1,4 @@
-//! What clients send, and what they are answered.
+//! Requests of clients, and answers to them.
 
 use std::sync::LazyLock;
 
@@ -25,7 +25,7 @@ pub fn grpc_infer(bytes: &[u8]) {
     judge(checked.map(|call| (call.items(), call.payload().len())));
 }
 
-/// An answer over gRPC, as the native client reads it: what it takes for a tensor is one.
+/// An answer over gRPC, as the native client parses it: what it accepts as a tensor is one.
 pub fn grpc_answer(bytes: &[u8]) {
     let Ok(message) = ModelInferResponse::decode(bytes) else { return };
     let Ok(answer) = Answer::try_from(message) else { return };

@@ -2,7 +2,7 @@
 
 use symphony_types::Epoch;
 
-use crate::command::Command;
+use crate::command::{Command, LogEntry};
 use crate::effect::Effect;
 use crate::limits::EVENTS_MAX;
 use crate::placement::Preference;
@@ -20,14 +20,24 @@ pub struct Applied {
 }
 
 impl ClusterState {
-    /// Applies the command of log entry `index`.
+    /// Applies log entry `index`.
     ///
-    /// The result depends only on the state, the index and the command. Debug builds assert the named invariants
+    /// The result depends only on the state, the index and the entry. Debug builds assert the named invariants
     /// afterwards.
+    pub fn apply_entry(&mut self, index: u64, entry: &LogEntry) -> Applied {
+        let LogEntry { at_unix_ms, command } = entry;
+        self.apply_at(index, *at_unix_ms, command)
+    }
+
+    /// Applies a command that stands in no log (tests, what-ifs): its events have no time.
     pub fn apply(&mut self, index: u64, command: &Command) -> Applied {
+        self.apply_at(index, 0, command)
+    }
+
+    fn apply_at(&mut self, index: u64, at_unix_ms: u64, command: &Command) -> Applied {
         #[cfg(debug_assertions)]
         let before = self.clone();
-        let applied = self.step(index, command);
+        let applied = self.step(index, at_unix_ms, command);
         #[cfg(debug_assertions)]
         self.assert_moves_are_as_far_as_they_can_be(index, command);
         #[cfg(debug_assertions)]
@@ -38,12 +48,12 @@ impl ClusterState {
     }
 
     /// The same without checking the invariants, which walk the whole state.
-    pub(crate) fn step(&mut self, index: u64, command: &Command) -> Applied {
+    pub(crate) fn step(&mut self, index: u64, at_unix_ms: u64, command: &Command) -> Applied {
         let mut effects = Vec::new();
         let outcome = self.decide(index, command, &mut effects);
         debug_assert!(outcome.is_ok() || effects.is_empty(), "refused {command:?} but changed {effects:?}");
         self.applied_index = self.applied_index.max(index);
-        self.remember(index, &effects);
+        self.remember(index, at_unix_ms, &effects);
         Applied { outcome, effects }
     }
 
@@ -95,13 +105,13 @@ impl ClusterState {
     #[cfg(debug_assertions)]
     fn assert_moves_are_as_far_as_they_can_be(&self, index: u64, command: &Command) {
         let (mut asked, mut overlooked) = (self.clone(), Vec::new());
-        asked.advance_all(index, crate::moves::Bearing::Room, &mut overlooked);
+        asked.advance_all(index, crate::moves::MoveTrigger::Room, &mut overlooked);
         assert!(overlooked.is_empty(), "{overlooked:?} was overlooked after {command:?} at index {index}");
     }
 
-    fn remember(&mut self, index: u64, effects: &[Effect]) {
-        let news = effects.iter().filter(|e| e.is_notable()).map(|e| Event { index, what: e.to_string() });
-        self.events.extend(news);
+    fn remember(&mut self, index: u64, at_unix_ms: u64, effects: &[Effect]) {
+        let notable = effects.iter().filter(|effect| effect.is_notable());
+        self.events.extend(notable.map(|effect| Event { index, at_unix_ms, what: effect.to_string() }));
         let surplus = self.events.len().saturating_sub(EVENTS_MAX);
         self.events.drain(..surplus);
     }

@@ -10,7 +10,42 @@ use crate::refusal::Refusal;
 use crate::state::ReplicaState;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 
-/// One log entry. It is validated completely when it is applied, even if the proposer did so before.
+/// A command as it stands in the log.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// When it was proposed, by the Raft leader's clock: milliseconds since 1970. Shown to people; nothing depends on it.
+    pub at_unix_ms: u64,
+    /// The command.
+    pub command: Command,
+}
+
+impl Enveloped for LogEntry {
+    const MAGIC: &'static str = crate::snapshot::MAGIC;
+    const VERSION: u16 = crate::snapshot::VERSION;
+    const KIND: u16 = 4;
+    const WHAT: &'static str = "log entry";
+    const BYTES_MAX: usize = COMMAND_BYTES_MAX;
+}
+
+impl LogEntry {
+    /// The entry as bytes for the log.
+    ///
+    /// # Errors
+    /// If it takes more than [`COMMAND_BYTES_MAX`].
+    pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
+        envelope::encode(self)
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    /// If the bytes are anything else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        envelope::decode(bytes)
+    }
+}
+
+/// What is proposed. It is validated completely when it is applied, even if the proposer did so before.
 ///
 /// `avoid` is the proposer, which is the Raft leader: if the sub-cluster is led elsewhere, it survives a crash of the
 /// Raft leader without waiting for an election. It is part of the command because the state does not know the Raft
@@ -227,7 +262,7 @@ impl Enveloped for Command {
 }
 
 impl Command {
-    /// The command as bytes for the log.
+    /// The command as bytes, for another replica.
     ///
     /// # Errors
     /// If it takes more than [`COMMAND_BYTES_MAX`].

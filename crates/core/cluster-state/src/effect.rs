@@ -4,7 +4,7 @@ use std::fmt;
 
 use symphony_types::{BackendId, BootId, Duty, FrontendId, GpuId, Member, ModelId, NodeId, SubclusterId, Token};
 
-use crate::moves::Bearing;
+use crate::moves::MoveTrigger;
 use crate::plan::WantedMove;
 use crate::state::ReplicaState;
 
@@ -92,9 +92,9 @@ impl Effect {
     }
 
     /// Which moves of plans the effect can advance, if any.
-    pub(crate) const fn bears_on_moves(&self) -> Option<Bearing> {
+    pub(crate) const fn bears_on_moves(&self) -> Option<MoveTrigger> {
         match self {
-            Self::ModelReported { .. } | Self::BackendUp { .. } | Self::Drained { .. } => Some(Bearing::Ready),
+            Self::ModelReported { .. } | Self::BackendUp { .. } | Self::Drained { .. } => Some(MoveTrigger::Ready),
             Self::BackendDown { .. }
             | Self::BackendForgotten { .. }
             | Self::GpuBound { .. }
@@ -107,7 +107,7 @@ impl Effect {
             | Self::ModelSwitched { .. }
             | Self::BackendMoved { .. }
             | Self::MoveDone { .. }
-            | Self::MoveGivenUp { .. } => Some(Bearing::Room),
+            | Self::MoveGivenUp { .. } => Some(MoveTrigger::Room),
             Self::NodeUp { .. }
             | Self::NodeDown { .. }
             | Self::SubclusterCreated { .. }

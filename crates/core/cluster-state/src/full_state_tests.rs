@@ -176,7 +176,7 @@ impl Filling {
         // As read from the log, where no command is too long.
         let command = Command::decode(&command.encode().unwrap()).unwrap();
         self.index += 1;
-        self.state.step(self.index, &command).outcome
+        self.state.step(self.index, 0, &command).outcome
     }
 
     #[track_caller]

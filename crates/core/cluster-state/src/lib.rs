@@ -31,7 +31,9 @@ mod state;
 mod validate;
 
 pub use apply::Applied;
-pub use command::{BackendRegistration, Command, FrontendRegistration, GpuOffer, NodeRegistration, PlanProposal};
+pub use command::{
+    BackendRegistration, Command, FrontendRegistration, GpuOffer, LogEntry, NodeRegistration, PlanProposal,
+};
 pub use cost::MoveCost;
 pub use effect::Effect;
 pub use handover::LeadTransfer;

@@ -50,7 +50,7 @@ pub struct BackendMove {
 
 /// Which moves an effect can advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Bearing {
+pub(crate) enum MoveTrigger {
     /// Moves under way, and backends that wait because no other backend holds the models that they serve.
     Ready,
     /// The same, and moves that wait for memory or for their turn.
@@ -76,7 +76,7 @@ impl ClusterState {
     }
 
     /// Advances all moves under way, and waiting ones as far as `bearing` says.
-    pub(crate) fn advance_all(&mut self, index: u64, mut bearing: Bearing, effects: &mut Vec<Effect>) {
+    pub(crate) fn advance_all(&mut self, index: u64, mut bearing: MoveTrigger, effects: &mut Vec<Effect>) {
         // A move that begins may be ready at once, and one that ends may free memory for a waiting one.
         loop {
             let before = effects.len();
@@ -84,7 +84,7 @@ impl ClusterState {
             if !changed {
                 break;
             }
-            bearing = effects[before..].iter().filter_map(Effect::bears_on_moves).fold(bearing, Bearing::max);
+            bearing = effects[before..].iter().filter_map(Effect::bears_on_moves).fold(bearing, MoveTrigger::max);
         }
         for plan in self.plans.iter_mut().filter(|plan| plan.status == PlanStatus::Running && plan.is_over()) {
             plan.status = PlanStatus::Done;
@@ -103,11 +103,11 @@ impl ClusterState {
     }
 
     /// Begins waiting moves. Returns whether any was begun or cancelled.
-    fn begin_what_may(&mut self, index: u64, bearing: Bearing, effects: &mut Vec<Effect>) -> bool {
+    fn begin_what_may(&mut self, index: u64, bearing: MoveTrigger, effects: &mut Vec<Effect>) -> bool {
         let (mut changed, mut without_room) = (false, Vec::new());
         let mut under_way = self.moves_under_way();
         let mut loads = self.loads_by_plans();
-        let asked = |what: Moved| bearing == Bearing::Room || matches!(what, Moved::Backend(_));
+        let asked = |what: Moved| bearing == MoveTrigger::Room || matches!(what, Moved::Backend(_));
         for (place, wanted) in self.planned(|m| m.progress == MoveProgress::Waiting && asked(m.wanted.what)) {
             if under_way >= MOVES_AT_ONCE_MAX {
                 break;

@@ -10,7 +10,7 @@ use symphony_replicated::{Fnv1a, InvalidField};
 pub(crate) const MAGIC: &str = "SYCS";
 
 /// Incremented whenever the format of a command, a reply or the state changes.
-pub(crate) const VERSION: u16 = 8;
+pub(crate) const VERSION: u16 = 9;
 
 /// Why bytes are not a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

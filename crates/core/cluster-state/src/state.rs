@@ -221,6 +221,8 @@ pub enum ReplicaState {
 pub struct Event {
     /// Log index of the command.
     pub index: u64,
+    /// When the command was proposed ([`crate::LogEntry::at_unix_ms`]); 0 if unknown.
+    pub at_unix_ms: u64,
     /// A sentence.
     pub what: String,
 }

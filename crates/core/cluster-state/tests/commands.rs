@@ -168,7 +168,7 @@ fn models_go_only_where_they_can_run() {
 fn a_policy_with_options_is_kept_and_survives_log_and_snapshot() {
     let mut scene = Scene::with_three_nodes();
     scene.done(&backend("a", 5, "s", &["cpu"]));
-    let text = "{ name = \"timeout\", share = 0.1, drop = { window = 0.5 }, ready_order = \"start\", gpu_choice = \"earliest_free\" }";
+    let text = "{ name = \"timeout\", share = 0.1, drop = { window = 0.5 }, shed = \"proportional\" }";
     let policy: ModelPolicy = text.parse().unwrap();
     let command = operate(Action::LoadModel(ModelSpec { policy, ..spec("m", "s", &["cpu"]) }));
     scene.done(&Command::decode(&command.encode().unwrap()).unwrap());
@@ -209,7 +209,7 @@ fn what_no_command_may_say_is_refused_with_its_field() {
         ),
         (
             model(|m| {
-                m.policy = ModelPolicy { trigger: TriggerChoice::Latest, ..ModelPolicy::of(ModelPolicyName::Eager) }
+                m.policy = ModelPolicy { trigger: TriggerChoice::Frontrun, ..ModelPolicy::of(ModelPolicyName::Eager) }
             }),
             "spec.policy",
             "\"eager\" for policy \"eager\"",

@@ -42,7 +42,7 @@ fn with_transforms(mut spec: ModelSpec) -> ModelSpec {
     };
     let labels = (0..64).map(|class| format!("class {class}")).collect();
     spec.policy =
-        "{ name = \"timeout\", share = 0.1, drop = { window = 0.5 }, ready_order = \"start\" }".parse().unwrap();
+        "{ name = \"timeout\", share = 0.1, drop = { window = 0.5 }, shed = \"proportional\" }".parse().unwrap();
     *spec.transforms = Transforms { image: Some(image), labels: [("x".to_owned(), labels)].into() };
     spec
 }
@@ -155,11 +155,15 @@ fn written() -> BTreeMap<String, Vec<u8>> {
     commands.chain(answers).chain([snapshot, hash]).collect()
 }
 
-/// The file of the version that is in the header of everything.
-fn file() -> PathBuf {
+/// The version that is in the header of everything.
+fn version() -> u16 {
     let bytes = unload("m").encode().unwrap();
-    let version = u16::from_le_bytes([bytes[4], bytes[5]]);
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/format/version-{version}.txt"))
+    u16::from_le_bytes([bytes[4], bytes[5]])
+}
+
+/// The file of that version.
+fn file() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/format/version-{}.txt", version()))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -203,6 +207,25 @@ fn what_was_written_is_read_as_the_same() {
     // Written when `symphony` was the default, which it is no more: a model keeps what it was loaded with.
     let policies: Vec<_> = restored.models().values().map(|model| model.spec.policy.to_string()).collect();
     assert_eq!(policies, ["symphony"]);
+}
+
+#[test]
+fn what_another_version_wrote_is_refused_with_both_versions() {
+    let version = version();
+    let file = file().with_file_name(format!("version-{}.txt", version - 1));
+    let before = std::fs::read_to_string(file).unwrap();
+    let before = |name: &str| {
+        let line = before.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        bytes(line.unwrap_or_else(|| panic!("no {name}")))
+    };
+    let said = [
+        ClusterState::restore(&before("state")).unwrap_err().to_string(),
+        Command::decode(&before("command 07 load_model")).unwrap_err().to_string(),
+    ];
+    for (said, what) in said.into_iter().zip(["snapshot", "command"]) {
+        let expected = format!("{what} of version {}; this release reads version {version}", version - 1);
+        assert!(said.starts_with(&expected), "{said}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ impl<T> Default for Holds<T> {
 
 impl<T: PartialEq> Holds<T> {
     /// How long the value has been constant, as far as observed.
-    pub fn look(&mut self, now: Time, value: T) -> Nanos {
+    pub fn observe(&mut self, now: Time, value: T) -> Nanos {
         match &self.0 {
             Some((known, since)) if *known == value => now.since(*since),
             _ => {
@@ -33,10 +33,10 @@ mod tests {
     fn a_change_begins_anew_also_when_it_is_back_at_once() {
         let at = |second: u64| Time::ZERO + Nanos::from_millis(1000 * second);
         let mut holds = Holds::default();
-        assert_eq!(holds.look(at(5), 1), Nanos::ZERO);
-        assert_eq!(holds.look(at(9), 1), Nanos::from_millis(4000));
-        assert_eq!(holds.look(at(10), 2), Nanos::ZERO);
-        assert_eq!(holds.look(at(11), 1), Nanos::ZERO);
-        assert_eq!(holds.look(at(13), 1), Nanos::from_millis(2000));
+        assert_eq!(holds.observe(at(5), 1), Nanos::ZERO);
+        assert_eq!(holds.observe(at(9), 1), Nanos::from_millis(4000));
+        assert_eq!(holds.observe(at(10), 2), Nanos::ZERO);
+        assert_eq!(holds.observe(at(11), 1), Nanos::ZERO);
+        assert_eq!(holds.observe(at(13), 1), Nanos::from_millis(2000));
     }
 }

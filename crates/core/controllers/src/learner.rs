@@ -97,7 +97,7 @@ pub struct SlowGpu {
 
 /// Why a GPU is set aside, and until when; `None` until its backend restarts.
 #[derive(Clone, Copy, Debug)]
-struct SetAside {
+struct QuarantinedGpu {
     slowdown: f64,
     failed: u32,
     until: Option<Time>,
@@ -116,7 +116,7 @@ pub struct Learner {
     gpus: BTreeMap<u32, KnownGpu>,
     stragglers: BTreeMap<GpuClass, Stragglers>,
     profiles: BTreeMap<(ModelId, GpuClass), OnlineProfile>,
-    slow: BTreeMap<GpuId, SetAside>,
+    slow: BTreeMap<GpuId, QuarantinedGpu>,
     /// Profiles with new measurements since the last correction.
     fresh: BTreeSet<(ModelId, GpuClass)>,
     /// The median relative deviation of batches from the given profile, where enough was measured.
@@ -202,7 +202,7 @@ impl Learner {
     /// nothing is to be learnt, and regardless of how many others are.
     pub fn lost(&mut self, ordinal: u32) -> Option<Correction> {
         let gpu = self.gpus.get(&ordinal)?.gpu;
-        let lost = SetAside { slowdown: 1.0, failed: 0, until: None };
+        let lost = QuarantinedGpu { slowdown: 1.0, failed: 0, until: None };
         let before = self.slow.insert(gpu, lost);
         before.is_none_or(|before| before.until.is_some()).then_some(Correction::Out {
             gpu,
@@ -214,7 +214,7 @@ impl Learner {
     }
 
     /// Returns the corrections that are due.
-    pub fn look(&mut self, now: Time) -> Vec<Correction> {
+    pub fn due_corrections(&mut self, now: Time) -> Vec<Correction> {
         if now.since(self.looked_at) < LOOK_EVERY {
             return Vec::new();
         }
@@ -248,7 +248,7 @@ impl Learner {
     /// GPUs that are set aside.
     #[must_use]
     pub fn slow(&self, now: Time) -> Vec<SlowGpu> {
-        let slow = |(&gpu, &SetAside { slowdown, failed, until }): (&GpuId, &SetAside)| {
+        let slow = |(&gpu, &QuarantinedGpu { slowdown, failed, until }): (&GpuId, &QuarantinedGpu)| {
             let left = until.map(|until| until.since(now));
             SlowGpu { gpu, slowdown, failed, left }
         };
@@ -275,7 +275,7 @@ impl Learner {
         }
         Some(match quarantine {
             Quarantine::Out { slowdown, failed, until, .. } => {
-                self.slow.insert(gpu, SetAside { slowdown, failed, until: Some(until) });
+                self.slow.insert(gpu, QuarantinedGpu { slowdown, failed, until: Some(until) });
                 Correction::Out { gpu, ordinal, slowdown, failed, pause: Some(until.since(now)) }
             }
             Quarantine::Try(_) => {
@@ -327,7 +327,7 @@ mod tests {
                     let took = Nanos::new((given().latency(8).get() as f64 * factor) as u64);
                     said.extend(self.learner.ran(self.now, Run { gpu, model: MODEL, items: 8, took: Some(took) }));
                 }
-                said.extend(self.learner.look(self.now));
+                said.extend(self.learner.due_corrections(self.now));
             }
             said
         }
@@ -381,7 +381,11 @@ mod tests {
         let mut scene = Scene::new();
         assert_eq!(scene.pass(4, 1.0, 1.0), []);
         scene.now += LOOK_EVERY;
-        assert_eq!((scene.learner.look(scene.now), scene.learner.learnt().count()), (vec![], 0), "16 batches are few");
+        assert_eq!(
+            (scene.learner.due_corrections(scene.now), scene.learner.learnt().count()),
+            (vec![], 0),
+            "16 batches are few"
+        );
         assert_eq!(scene.pass(100, 1.02, 1.02), [], "nothing is to be corrected");
         let learnt: Vec<_> = scene.learner.learnt().map(|(.., learnt)| learnt.clone()).collect();
         assert!(

@@ -27,7 +27,7 @@ pub use learnt::{Learnt, Words};
 pub use online_profile::{OnlineProfile, OnlineProfileSettings, Published};
 pub use scaler_metric::{ScalerMetric, scaler_metric};
 pub use settings::{AutoscalerSettings, KindSettings, SCALED_GPUS_MAX, SettingsError};
-pub use straggler::{GpuState, Quarantine, StragglerSettings, Stragglers};
+pub use straggler::{GpuState, QUARANTINE_MAX, Quarantine, StragglerSettings, Stragglers};
 pub use stretch::{STRETCH_POINTS_MAX, Stretch, StretchError};
 pub use trigger::{Ended, EpochTrigger, Start, TriggerSettings, Why};
 pub use window::{KindWindow, Window};

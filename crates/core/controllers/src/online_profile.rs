@@ -13,11 +13,24 @@ const RATIO_RANGE: (f64, f64) = (1.0 / 16.0, 16.0);
 /// The weight of an unmeasured batch size in the isotonic regression: negligible against a measured one.
 const UNMEASURED_WEIGHT: f64 = 1e-3;
 
+/// Nine of ten batches are on time by the profile itself; the rest is covered by the measured lateness, which is
+/// subtracted from deadlines. A higher quantile follows the pauses that every machine has (docs/adr/0017).
+const QUANTILE: f64 = 0.9;
+/// Two samples above the quantile.
+const SAMPLES_MIN: usize = 20;
+/// A model that is not asked for an hour is measured anew.
+const STALE_AFTER: Nanos = Nanos::from_millis(3_600_000);
+/// Every publication changes plans everywhere, and measured lateness covers less.
+const CHANGE_MIN: f64 = 0.05;
+/// What is published is seen in the measurements before it is corrected again.
+const PUBLISH_EVERY: Nanos = Nanos::from_millis(30_000);
+/// A tenth is worth a line for people.
+const DRIFT_MIN: f64 = 0.1;
+
 /// Settings of an online profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnlineProfileSettings {
-    /// The quantile of execution times used for plans. At 0.9, nine of ten batches are on time by the profile itself;
-    /// the rest is covered by the measured lateness, which is subtracted from deadlines.
+    /// The quantile of execution times used for plans.
     pub quantile: f64,
     /// Samples that a batch size needs to count as measured.
     pub samples_min: usize,
@@ -34,12 +47,12 @@ pub struct OnlineProfileSettings {
 impl Default for OnlineProfileSettings {
     fn default() -> Self {
         Self {
-            quantile: 0.9,
-            samples_min: 20,
-            stale_after: Nanos::from_millis(3_600_000),
-            change_min: 0.05,
-            publish_every: Nanos::from_millis(30_000),
-            drift_min: 0.1,
+            quantile: QUANTILE,
+            samples_min: SAMPLES_MIN,
+            stale_after: STALE_AFTER,
+            change_min: CHANGE_MIN,
+            publish_every: PUBLISH_EVERY,
+            drift_min: DRIFT_MIN,
         }
     }
 }

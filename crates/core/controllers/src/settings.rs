@@ -5,6 +5,29 @@ use symphony_types::Nanos;
 /// The most GPUs of one kind: the limit of one rank thread.
 pub const SCALED_GPUS_MAX: u32 = 1 << 16;
 
+/// Half of the one percent that goodput allows: GPUs are ordered before it is used up.
+const BAD_RATE_MAX: f64 = 0.005;
+/// Without a reserve a rise of 1 % within the time of provisioning loses requests.
+const RESERVE: f64 = 0.05;
+/// The reserve holds a rise; when half of it is gone, the rise has come.
+const RESERVE_MIN_SHARE: f64 = 0.5;
+/// More than the reserve, so that a release does not lead to the next order.
+const RELEASE_BAND: f64 = 0.06;
+/// Three load reports: a rise is answered in seconds, one late report is not taken for it.
+const UP_WINDOW: Nanos = Nanos::from_millis(3_000);
+/// Longer than the lulls of a load that holds: its largest need in a minute is what it needs.
+const DOWN_WINDOW: Nanos = Nanos::from_millis(60_000);
+/// Ordered GPUs come within it, and the load that they were ordered for shows what it needs.
+const DOWN_AFTER_UP: Nanos = Nanos::from_millis(60_000);
+/// What was released still drains: for so long only losses prove that it was too much.
+const UP_AFTER_DOWN: Nanos = Nanos::from_millis(10_000);
+/// A sub-cluster doubles at most: more is asked for once these GPUs serve and the load is measured on them.
+const UP_STEP_MAX: f64 = 1.0;
+/// Small steps show a mistake before it is expensive.
+const DOWN_STEP_MAX: f64 = 0.1;
+/// The effect of one release is measured before the next.
+const DOWN_PERIOD: Nanos = Nanos::from_millis(10_000);
+
 /// One GPU kind and its limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KindSettings {
@@ -21,7 +44,7 @@ pub struct KindSettings {
 pub struct AutoscalerSettings {
     /// GPU kinds in the order in which GPUs are added. They are released in the reverse order.
     pub kinds: Vec<KindSettings>,
-    /// The bad rate above which GPUs are ordered: half of the one percent that goodput allows.
+    /// The bad rate above which GPUs are ordered.
     pub bad_rate_max: f64,
     /// The reserve: an idle share for the load that arrives before new GPUs do. Zero is the paper's law.
     pub reserve: f64,
@@ -63,17 +86,35 @@ impl AutoscalerSettings {
     pub const fn new(kinds: Vec<KindSettings>) -> Self {
         Self {
             kinds,
-            bad_rate_max: 0.005,
-            reserve: 0.05,
-            reserve_min: 0.025,
-            release_band: 0.06,
-            up_window: Nanos::from_millis(3_000),
-            down_window: Nanos::from_millis(60_000),
-            down_after_up: Nanos::from_millis(60_000),
-            up_after_down: Nanos::from_millis(10_000),
-            up_step_max: 1.0,
-            down_step_max: 0.1,
-            down_period: Nanos::from_millis(10_000),
+            bad_rate_max: BAD_RATE_MAX,
+            reserve: RESERVE,
+            reserve_min: RESERVE * RESERVE_MIN_SHARE,
+            release_band: RELEASE_BAND,
+            up_window: UP_WINDOW,
+            down_window: DOWN_WINDOW,
+            down_after_up: DOWN_AFTER_UP,
+            up_after_down: UP_AFTER_DOWN,
+            up_step_max: UP_STEP_MAX,
+            down_step_max: DOWN_STEP_MAX,
+            down_period: DOWN_PERIOD,
+        }
+    }
+
+    /// With another reserve.
+    #[must_use]
+    pub fn with_reserve(self, reserve: f64) -> Self {
+        Self { reserve, reserve_min: reserve * RESERVE_MIN_SHARE, ..self }
+    }
+
+    /// With all times but the window for more GPUs, which is as short as load reports allow, divided by `times`.
+    #[must_use]
+    pub fn sped_up(self, times: u32) -> Self {
+        Self {
+            down_window: self.down_window.divided_by(times),
+            down_after_up: self.down_after_up.divided_by(times),
+            up_after_down: self.up_after_down.divided_by(times),
+            down_period: self.down_period.divided_by(times),
+            ..self
         }
     }
 

@@ -24,14 +24,28 @@ const PEER_RAN_WITHIN: Nanos = Nanos::from_millis(60_000);
 /// The number of times that the pause doubles at most.
 const DOUBLINGS_MAX: u32 = 20;
 
+/// GPUs of one kind differ by less, by clocks and temperature; one that is slower makes batches late.
+const SLOW_FACTOR: f64 = 1.2;
+/// As the sum of logarithms above half of the slowdown: a GPU that is 1.5 times slower is found in 11 batches; a sound
+/// GPU with noise of 5 % is mistaken for it once in e²⁰⁰ batches, with 20 % once in e¹³.
+const EVIDENCE: f64 = 3.0;
+/// So that the others hold the load, and most peers are sound.
+const SHARE_MAX: f64 = 0.25;
+/// A passing cause, such as another program, is often over by then.
+const PAUSE: Nanos = Nanos::from_millis(30_000);
+/// The longest pause of a GPU that is set aside again and again: one that was repaired comes back within an hour.
+pub const QUARANTINE_MAX: Nanos = Nanos::from_millis(3_600_000);
+/// More than four times the batches that find a GPU which is 1.5 times slower.
+const TRIAL_BATCHES: u32 = 50;
+/// As long as the longest pause: what was sick before is another matter.
+const FORGIVEN_AFTER: Nanos = QUARANTINE_MAX;
+
 /// Settings of the search for stragglers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StragglerSettings {
     /// The slowdown searched for: a GPU that takes this many times as long as its peers is too slow.
     pub slow_factor: f64,
-    /// Sufficient evidence, as the sum of logarithms above half of the slowdown. With 3 and a factor of 1.2, a GPU that
-    /// is 1.5 times slower is found in 11 batches; a sound GPU with noise of 5 % is mistaken for it once in e²⁰⁰
-    /// batches, with 20 % once in e¹³.
+    /// Sufficient evidence, as the sum of logarithms above half of the slowdown.
     pub evidence: f64,
     /// At most this share of the GPUs is set aside at once, rounded down.
     pub share_max: f64,
@@ -48,13 +62,13 @@ pub struct StragglerSettings {
 impl Default for StragglerSettings {
     fn default() -> Self {
         Self {
-            slow_factor: 1.2,
-            evidence: 3.0,
-            share_max: 0.25,
-            pause: Nanos::from_millis(30_000),
-            pause_max: Nanos::from_millis(3_600_000),
-            trial_batches: 50,
-            forgiven_after: Nanos::from_millis(3_600_000),
+            slow_factor: SLOW_FACTOR,
+            evidence: EVIDENCE,
+            share_max: SHARE_MAX,
+            pause: PAUSE,
+            pause_max: QUARANTINE_MAX,
+            trial_batches: TRIAL_BATCHES,
+            forgiven_after: FORGIVEN_AFTER,
         }
     }
 }

@@ -4,10 +4,19 @@ use std::collections::BTreeMap;
 
 use symphony_types::{ModelId, Nanos, Time};
 
+/// A few minutes, as seed 000 suggests.
+const PERIOD: Nanos = Nanos::from_millis(300_000);
+/// Moves of one epoch end, and are measured, before the next begins.
+const DISTANCE_MIN: Nanos = Nanos::from_millis(60_000);
+/// Less is noise of the measured rates: a new plan would hardly differ.
+const RATE_CHANGE_MIN: f64 = 0.2;
+/// A burst is over sooner.
+const CHANGE_HOLDS: Nanos = Nanos::from_millis(10_000);
+
 /// Settings of the trigger.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TriggerSettings {
-    /// The period of epochs if nothing changes; seed 000 suggests a few minutes.
+    /// The period of epochs if nothing changes.
     pub period: Nanos,
     /// The least time from the end of an epoch to the start of the next, unless an operator asks for one.
     pub distance_min: Nanos,
@@ -23,11 +32,23 @@ pub struct TriggerSettings {
 impl Default for TriggerSettings {
     fn default() -> Self {
         Self {
-            period: Nanos::from_millis(300_000),
-            distance_min: Nanos::from_millis(60_000),
-            rate_change_min: 0.2,
-            change_holds: Nanos::from_millis(10_000),
+            period: PERIOD,
+            distance_min: DISTANCE_MIN,
+            rate_change_min: RATE_CHANGE_MIN,
+            change_holds: CHANGE_HOLDS,
             dry_run: false,
+        }
+    }
+}
+
+impl TriggerSettings {
+    /// With all times but the period, which an operator chooses, divided by `times`.
+    #[must_use]
+    pub fn sped_up(self, times: u32) -> Self {
+        Self {
+            distance_min: self.distance_min.divided_by(times),
+            change_holds: self.change_holds.divided_by(times),
+            ..self
         }
     }
 }
@@ -110,7 +131,7 @@ impl<M: Ord + Clone> EpochTrigger<M> {
     }
 
     /// An operator requests an epoch or a dry run. If both are pending, the real one is executed.
-    pub fn ask(&mut self, dry_run: bool) {
+    pub fn request(&mut self, dry_run: bool) {
         self.asked = Some(self.asked.unwrap_or(true) && dry_run);
     }
 
@@ -238,11 +259,11 @@ mod tests {
     #[test]
     fn an_operator_waits_for_nothing_but_the_epoch_that_runs() {
         let mut trigger = planned(TriggerSettings { dry_run: true, ..TriggerSettings::default() }, &[1.0]);
-        trigger.ask(true);
-        trigger.ask(false);
-        trigger.ask(true);
+        trigger.request(true);
+        trigger.request(false);
+        trigger.request(true);
         assert_eq!(trigger.observe(at(1), &rates(&[1.0]), 1), Some(Start { why: Why::Operator, dry_run: false }));
-        trigger.ask(true);
+        trigger.request(true);
         assert_eq!(trigger.observe(at(2), &rates(&[9.0]), 2), None, "one at a time");
         trigger.ended(at(3), Ended::Done);
         assert_eq!(trigger.observe(at(3), &rates(&[1.0]), 1), Some(Start { why: Why::Operator, dry_run: true }));
@@ -254,7 +275,7 @@ mod tests {
     #[test]
     fn what_an_operator_only_looked_at_is_still_done() {
         let mut trigger = planned(TriggerSettings::default(), &[1.0]);
-        trigger.ask(true);
+        trigger.request(true);
         assert_eq!(trigger.observe(at(59), &rates(&[1.0]), 2).map(|start| start.dry_run), Some(true));
         trigger.ended(at(59), Ended::Done);
         assert_eq!(next(&mut trigger, 59, &[1.0], 2), (60, Why::Membership));

@@ -6,7 +6,7 @@ use symphony_types::{FailReason, GpuClass, GpuId, Time};
 use crate::explanation::{
     Actual, BatchStory, DropStory, Explanation, GpuStory, InputsStory, Planned, RivalStory, ShedStory, Window,
 };
-use crate::flight_recorder::Found;
+use crate::flight_recorder::Finding;
 use crate::records::{BatchEnd, BatchRecord, DropRecord};
 
 /// The host's names of models and GPUs.
@@ -69,12 +69,12 @@ fn offset_ms(at: Time, from: Time) -> f64 {
 impl Explainer<'_> {
     /// Explains one finding.
     #[must_use]
-    pub fn explain(&self, found: &Found) -> Explanation {
+    pub fn explain(&self, found: &Finding) -> Explanation {
         match found {
-            Found::Batch { number, record, request, requests } => {
+            Finding::Batch { number, record, request, requests } => {
                 self.of_batch(*number, record, request.as_ref(), requests)
             }
-            Found::Drop(record) => self.of_drop(record),
+            Finding::Drop(record) => self.of_drop(record),
         }
     }
 

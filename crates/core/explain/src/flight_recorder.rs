@@ -40,7 +40,7 @@ pub struct FlightRecorder {
 
 /// A recorder's finding about a request or batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Finding {
     /// It was planned.
     Batch {
         /// The batch's number.
@@ -56,7 +56,7 @@ pub enum Found {
     Drop(DropRecord),
 }
 
-impl Found {
+impl Finding {
     /// The time of that decision.
     #[must_use]
     pub const fn decided(&self) -> symphony_types::Time {
@@ -107,24 +107,24 @@ impl FlightRecorder {
 
     /// The record of a batch.
     #[must_use]
-    pub fn batch_at(&self, number: u64) -> Option<Found> {
+    pub fn batch_at(&self, number: u64) -> Option<Finding> {
         self.batches.get(number).map(|batch| self.found(number, batch, None))
     }
 
     /// All records of a request, oldest first. There are several if its plan was lost or refused and it waited again.
     #[must_use]
-    pub fn find(&self, id: RequestId) -> Vec<Found> {
+    pub fn find(&self, id: RequestId) -> Vec<Finding> {
         let planned = self.requests.newest_first().filter(|(_, request)| request.id == id);
         let mut found: Vec<_> = planned.filter_map(|(at, request)| self.batch_of(at, *request)).collect();
         let dropped = self.drops.newest_first().filter(|(_, record)| record.request.id == id);
-        found.extend(dropped.map(|(_, record)| Found::Drop(*record)));
-        found.sort_by_key(Found::decided);
+        found.extend(dropped.map(|(_, record)| Finding::Drop(*record)));
+        found.sort_by_key(Finding::decided);
         found
     }
 
     /// The latest batches of a model, oldest first.
     #[must_use]
-    pub fn last(&self, model: u32, count: usize) -> Vec<Found> {
+    pub fn last(&self, model: u32, count: usize) -> Vec<Finding> {
         let of_model = self.batches.newest_first().filter(|(_, batch)| batch.record.model == model);
         let mut found: Vec<_> = of_model.take(count).map(|(number, batch)| self.found(number, batch, None)).collect();
         found.reverse();
@@ -132,7 +132,7 @@ impl FlightRecorder {
     }
 
     /// The batch of the request with this number.
-    fn batch_of(&self, at: u64, request: Request) -> Option<Found> {
+    fn batch_of(&self, at: u64, request: Request) -> Option<Finding> {
         // The last batch whose first request is at or before it: batches and their requests are numbered in the same
         // order.
         let (mut low, mut high) = (self.batches.oldest(), self.batches.next());
@@ -149,10 +149,10 @@ impl FlightRecorder {
         Some(self.found(number, batch, Some(request)))
     }
 
-    fn found(&self, number: u64, batch: &Batch, request: Option<Request>) -> Found {
+    fn found(&self, number: u64, batch: &Batch, request: Option<Request>) -> Finding {
         let last = batch.first + u64::from(batch.record.plan.requests);
         let all: Option<Vec<_>> = (batch.first..last).map(|at| self.requests.get(at).copied()).collect();
-        Found::Batch { number, record: batch.record, request, requests: all.unwrap_or_default() }
+        Finding::Batch { number, record: batch.record, request, requests: all.unwrap_or_default() }
     }
 }
 
@@ -190,10 +190,10 @@ mod tests {
         recorder.batch(record(decided as u32 % 2, decided, requests.len() as u32), &requests)
     }
 
-    fn of(found: &[Found]) -> Vec<(u64, usize)> {
+    fn of(found: &[Finding]) -> Vec<(u64, usize)> {
         let batches = found.iter().map(|found| match found {
-            Found::Batch { number, requests, .. } => (*number, requests.len()),
-            Found::Drop(_) => panic!("{found:?}"),
+            Finding::Batch { number, requests, .. } => (*number, requests.len()),
+            Finding::Drop(_) => panic!("{found:?}"),
         });
         batches.collect()
     }
@@ -218,7 +218,7 @@ mod tests {
         let done = BatchEnd::Done { start_late: Nanos::new(1), latency: Nanos::new(2) };
         recorder.ended(1, done);
         let found = recorder.find(request(3).id);
-        let [Found::Batch { number: 1, record, request: Some(asked), requests }] = &found[..] else {
+        let [Finding::Batch { number: 1, record, request: Some(asked), requests }] = &found[..] else {
             panic!("{found:?}")
         };
         assert_eq!((record.end, asked, requests.len()), (done, &request(3), 3));
@@ -241,7 +241,7 @@ mod tests {
         // The end of a batch that is no longer recorded is ignored.
         recorder.ended(0, BatchEnd::Lost);
         assert!((1..5).all(|number| match recorder.batch_at(number) {
-            Some(Found::Batch { record, .. }) => record.end == BatchEnd::Running,
+            Some(Finding::Batch { record, .. }) => record.end == BatchEnd::Running,
             _ => false,
         }));
         // Batches of one request each: now the batches are overwritten before the requests.
@@ -259,7 +259,7 @@ mod tests {
         recorder.ended(lost, BatchEnd::Lost);
         recorder.dropped(DropRecord { decided: Time::from_nanos(7), ..drop_of(0) });
         let found = recorder.find(request(0).id);
-        assert!(matches!(found[..], [Found::Batch { .. }, Found::Drop(_)]), "{found:?}");
+        assert!(matches!(found[..], [Finding::Batch { .. }, Finding::Drop(_)]), "{found:?}");
         for sequence in 1..3 {
             recorder.dropped(drop_of(sequence));
         }

@@ -11,6 +11,6 @@ mod words;
 
 pub use explainer::{Explainer, Names, PolicyRules, Since};
 pub use explanation::{Actual, BatchStory, DropStory, Explanation, GpuStory, InputsStory, Planned, RivalStory, Window};
-pub use flight_recorder::{FlightRecorder, Found, RecorderLimits};
+pub use flight_recorder::{Finding, FlightRecorder, RecorderLimits};
 pub use question::{LAST_BATCHES_MAX, Question};
 pub use records::{BatchEnd, BatchRecord, DropRecord};

@@ -2,19 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use crate::command::{Cause, Command};
+use crate::command::{Cause, Command, LogEntry};
 use crate::limits::{CLUSTERS_MAX, EVENTS_MAX};
 use crate::moves::call_off;
 use crate::refusal::{Outcome, Refusal, Reply};
 use crate::state::{Cluster, Event, FederationState, KindCapacity, Progress};
 
 impl FederationState {
-    /// Applies the command of log entry `index`. The result depends only on the state, the index and the command. Debug
-    /// builds assert the named invariants afterwards.
+    /// Applies log entry `index`. The result depends only on the state, the index and the entry. Debug builds assert the
+    /// named invariants afterwards.
     ///
     /// # Errors
     /// A [`Refusal`], which is a normal reply: only the index and, for an operator's command, the record of operations
     /// changed.
+    pub fn apply_entry(&mut self, index: u64, entry: &LogEntry) -> Outcome {
+        let outcome = self.apply(index, &entry.command);
+        let made = self.events.iter_mut().rev().take_while(|event| event.index == index);
+        made.for_each(|event| event.at_unix_ms = entry.at_unix_ms);
+        outcome
+    }
+
+    /// Applies a command that stands in no log (tests): its events have no time.
+    ///
+    /// # Errors
+    /// As [`Self::apply_entry`].
     pub fn apply(&mut self, index: u64, command: &Command) -> Outcome {
         #[cfg(debug_assertions)]
         let before = self.clone();
@@ -51,7 +62,7 @@ impl FederationState {
     }
 
     pub(crate) fn note(&mut self, index: u64, what: String) {
-        self.events.push_back(Event { index, what });
+        self.events.push_back(Event { index, at_unix_ms: 0, what });
         let surplus = self.events.len().saturating_sub(EVENTS_MAX);
         self.events.drain(..surplus);
     }

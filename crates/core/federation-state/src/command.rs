@@ -180,6 +180,41 @@ impl fmt::Display for Action {
     }
 }
 
+/// A command as it stands in the log.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// When it was proposed, by the Raft leader's clock: milliseconds since 1970. Shown to people; nothing depends on it.
+    pub at_unix_ms: u64,
+    /// The command.
+    pub command: Command,
+}
+
+impl Enveloped for LogEntry {
+    const MAGIC: &'static str = crate::snapshot::MAGIC;
+    const VERSION: u16 = crate::snapshot::VERSION;
+    const KIND: u16 = 4;
+    const WHAT: &'static str = "federation log entry";
+    const BYTES_MAX: usize = COMMAND_BYTES_MAX;
+}
+
+impl LogEntry {
+    /// The entry as bytes for the log.
+    ///
+    /// # Errors
+    /// If it takes more than [`COMMAND_BYTES_MAX`].
+    pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
+        envelope::encode(self)
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    /// If the bytes are anything else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        envelope::decode(bytes)
+    }
+}
+
 impl Enveloped for Command {
     const MAGIC: &'static str = crate::snapshot::MAGIC;
     const VERSION: u16 = crate::snapshot::VERSION;

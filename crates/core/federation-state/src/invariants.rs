@@ -242,7 +242,8 @@ mod tests {
             m.leftovers.insert("c".into(), 10);
         });
         finds(Invariant::S5, |state, _| {
-            let events = (0..=EVENTS_MAX as u64).map(|index| crate::state::Event { index, what: String::new() });
+            let events =
+                (0..=EVENTS_MAX as u64).map(|index| crate::state::Event { index, at_unix_ms: 0, what: String::new() });
             state.events = events.collect();
         });
     }

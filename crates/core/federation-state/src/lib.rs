@@ -16,7 +16,7 @@ mod snapshot;
 mod state;
 mod validate;
 
-pub use command::{Action, Cause, Command, HomeMove, Operation};
+pub use command::{Action, Cause, Command, HomeMove, LogEntry, Operation};
 pub use invariants::{Violation, check, check_step};
 pub use limits::*;
 pub use refusal::{Outcome, Refusal, Reply, decode_outcome, encode_outcome};

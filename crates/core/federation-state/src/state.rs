@@ -132,6 +132,8 @@ pub enum Progress {
 pub struct Event {
     /// Log index.
     pub index: u64,
+    /// When the command was proposed ([`crate::LogEntry::at_unix_ms`]); 0 if unknown.
+    pub at_unix_ms: u64,
     /// Its text.
     pub what: String,
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::change::{Change, homes};
 use crate::gpu_need::gpu_need;
 use crate::instance::{Instance, LOAD_MAX, load_of};
-use crate::plan::Plan;
+use crate::partition_plan::Plan;
 use crate::problem::{Gpu, Part, PartKind, Problem};
-use crate::set_aside::{SetAside, fits, reserve, set_aside};
 use crate::solve::{Budget, solve};
+use crate::unplaceable::{UnplaceableModel, fits, remove_unplaceable, reserve};
 use crate::unsolved::Unsolved;
 use crate::verify::{Violation, verify};
 
@@ -49,7 +49,7 @@ pub struct Arranged {
     /// The part of each unit, in the order of the units.
     pub places: Vec<usize>,
     /// Models that fit nowhere and stay where they are.
-    pub set_aside: Vec<SetAside>,
+    pub unplaceable: Vec<UnplaceableModel>,
     /// The cost of moving the units, in the unit of C_max.
     pub units_cost: f64,
 }
@@ -73,7 +73,7 @@ pub fn arrange(base: &Problem, units: &[Unit], previous: &Plan, budget: &Budget<
     let mut grounds = base.clone();
     let mut places: Vec<usize> = units.iter().map(|unit| unit.part).collect();
     settle_parts(&mut grounds, units, &places);
-    let aside = set_aside(&mut grounds, previous);
+    let aside = remove_unplaceable(&mut grounds, previous);
     if grounds.models.is_empty() {
         return Err(Unsolved::Bad("every model can be nowhere".to_owned()));
     }
@@ -108,7 +108,7 @@ pub fn arrange(base: &Problem, units: &[Unit], previous: &Plan, budget: &Budget<
         let next = fleet.places;
         let cut_short = plan.cut_short;
         in_force = plan.clone();
-        let arranged = Arranged { problem, plan, places: places.clone(), set_aside: aside.clone(), units_cost };
+        let arranged = Arranged { problem, plan, places: places.clone(), unplaceable: aside.clone(), units_cost };
         if next == places {
             return Ok(arranged);
         }
@@ -121,7 +121,7 @@ pub fn arrange(base: &Problem, units: &[Unit], previous: &Plan, budget: &Budget<
         reserve(&aside, &mut moved, &arranged.plan);
         let division = homes(&moved, &arranged.plan);
         let plan = Plan { cut_short, ..Plan::of(&moved, &Instance::new(&moved), &division, None) };
-        found = Some(Arranged { problem: moved, plan, places: places.clone(), set_aside: aside.clone(), units_cost });
+        found = Some(Arranged { problem: moved, plan, places: places.clone(), unplaceable: aside.clone(), units_cost });
         if cut_short {
             break;
         }
@@ -234,7 +234,7 @@ struct Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    fn new(problem: &Problem, units: &'a [Unit], places: &[usize], plan: &Plan, aside: &[SetAside]) -> Self {
+    fn new(problem: &Problem, units: &'a [Unit], places: &[usize], plan: &Plan, aside: &[UnplaceableModel]) -> Self {
         let kinds = problem.kinds.len();
         let mut counts = vec![vec![0; kinds]; problem.parts.len()];
         for (unit, &place) in units.iter().zip(places).filter(|(unit, _)| unit.works) {

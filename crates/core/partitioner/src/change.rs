@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::balance::Balance;
 use crate::instance::{Instance, NOWHERE};
-use crate::plan::{Plan, total};
+use crate::partition_plan::{Plan, total};
 use crate::problem::Problem;
 use crate::state::balance_of;
 

@@ -44,7 +44,7 @@ impl Shift {
 
 /// The requirements on an exchange.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct ExchangeGoal {
     /// Equation 4 must be below this afterwards.
     below: f64,
     /// The largest cost; negative if models must return home.
@@ -71,11 +71,12 @@ pub(crate) fn exchange(state: &mut State<'_>, moves: u64, dice: &mut Dice, stop:
         let first = dice.below(parts);
         let mut pairs = (0..parts).flat_map(|at| worst.map(|from| (from, (first + at) % parts)));
         let left = state.cost_max * (1.0 + SLACK) - state.cost;
-        let asked = Asked { below: furthest.objective * (1.0 - GAIN_LEAST), cost_max: left };
+        let asked = ExchangeGoal { below: furthest.objective * (1.0 - GAIN_LEAST), cost_max: left };
         let gained = pairs.any(|pair| search.attempt(state, pair, &furthest, asked, dice));
         if !gained && state.cost_max.is_finite() && state.cost > 0.0 {
             for pair in (0..parts).flat_map(|from| (0..from).map(move |to| (from, to))) {
-                let asked = Asked { below: furthest.objective * (1.0 + SLACK), cost_max: -SLACK * state.cost_max };
+                let asked =
+                    ExchangeGoal { below: furthest.objective * (1.0 + SLACK), cost_max: -SLACK * state.cost_max };
                 if search.attempt(state, pair, &furthest, asked, dice) {
                     furthest = Extremes::of(state);
                 }
@@ -104,7 +105,7 @@ impl Search<'_> {
         state: &mut State<'_>,
         parts: (usize, usize),
         furthest: &Extremes,
-        asked: Asked,
+        asked: ExchangeGoal,
         dice: &mut Dice,
     ) -> bool {
         if parts.0 == parts.1 || self.is_over() {
@@ -204,7 +205,7 @@ struct Pair<'a> {
     state: &'a State<'a>,
     parts: (usize, usize),
     furthest: &'a Extremes,
-    asked: Asked,
+    asked: ExchangeGoal,
 }
 
 impl Pair<'_> {
@@ -336,7 +337,7 @@ mod tests {
         let of = Instance::new(&problem);
         let state = State::new(&of, vec![NOWHERE; 2], 4.0).with(&[0, 1]);
         let furthest = Extremes::of(&state);
-        let asked = Asked { below: furthest.objective, cost_max: 4.0 };
+        let asked = ExchangeGoal { below: furthest.objective, cost_max: 4.0 };
         let one = |rate: f64, cost, which| Shift { rate: rate * of.rate[0] / 60.0, memory: 0.0, cost, which };
         let few = vec![one(10.0, 1.0, 1), one(5.0, -2.0, 2)];
         let lists = Lists { any: vec![Shift::default()], few, ..Lists::default() };
@@ -356,7 +357,7 @@ mod tests {
             let (home, now) = (draw(&mut dice), draw(&mut dice));
             let state = State::new(&of, home, 40.0).with(&now);
             let furthest = Extremes::of(&state);
-            let asked = Asked { below: furthest.objective, cost_max: state.cost_max - state.cost };
+            let asked = ExchangeGoal { below: furthest.objective, cost_max: state.cost_max - state.cost };
             let mut lists = Lists::default();
             lists.fill(&state, (0, 1), asked.cost_max, &mut dice);
             let pair = Pair { state: &state, parts: (0, 1), furthest: &furthest, asked };

@@ -4,7 +4,7 @@ use crate::change::homes;
 use crate::explain;
 use crate::instance::Instance;
 use crate::instance::NOWHERE;
-use crate::plan::Plan;
+use crate::partition_plan::Plan;
 use crate::problem::Problem;
 use crate::solve::left_of;
 use crate::state::{SLACK, balance_of};

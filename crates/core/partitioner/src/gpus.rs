@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::instance::{Instance, load_of};
-use crate::plan::Plan;
+use crate::partition_plan::Plan;
 use crate::problem::Problem;
 
 /// GPUs by part and kind, in the problem's order. A GPU whose kind no part may have is left out.

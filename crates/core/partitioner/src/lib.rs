@@ -23,14 +23,14 @@ mod gpus;
 mod greedy;
 mod instance;
 pub mod milp;
-mod plan;
+mod partition_plan;
 mod polish;
 mod problem;
 mod problem_file;
 mod problem_text;
-mod set_aside;
 mod solve;
 mod state;
+mod unplaceable;
 mod unsolved;
 mod verify;
 
@@ -40,13 +40,13 @@ pub use change::{Change, MovedGpu, MovedModel};
 pub use fingerprint::Fingerprint;
 pub use gpu_need::{GpuNeed, gpu_need};
 pub use instance::LOAD_MAX;
-pub use plan::{PartGpus, PartPlan, Plan};
+pub use partition_plan::{PartGpus, PartPlan, Plan};
 pub use problem::{
-    Gpu, GpuKind, KIND_PAIRS_MAX, KINDS_MAX, KindNeed, MODELS_MAX, Model, PARTS_MAX, POOL_GPUS_MAX, Part, PartKind,
-    Pin, Problem, Steadiness,
+    Gpu, GpuKind, KIND_PAIRS_MAX, KINDS_MAX, KindNeed, MODELS_MAX, MOVE_BYTES_LEAST, Model, NO_LIMIT_BYTES, PARTS_MAX,
+    POOL_GPUS_MAX, Part, PartKind, Pin, Problem, Steadiness,
 };
 pub use problem_file::ProblemError;
-pub use set_aside::SetAside;
 pub use solve::{Budget, adopt, solve};
+pub use unplaceable::UnplaceableModel;
 pub use unsolved::{Reason, Unsolved};
 pub use verify::{Violation, verify};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::change::homes;
 use crate::instance::{Instance, NOWHERE};
-use crate::plan::Plan;
+use crate::partition_plan::Plan;
 use crate::problem::Problem;
 use crate::solve::left_of;
 use crate::unsolved::Unsolved;

@@ -18,6 +18,11 @@ pub const POOL_GPUS_MAX: usize = 65_536;
 /// Pairs of a part and one of its GPU kinds, and of a model and a part: 2^24 of these are a table of 16 MiB.
 pub const KIND_PAIRS_MAX: usize = 1 << 24;
 
+/// Stands for unlimited or unknown memory.
+pub const NO_LIMIT_BYTES: u64 = 1 << 40;
+/// The fixed cost of a move, in bytes like its main cost: even a small model takes seconds of an operator's attention.
+pub const MOVE_BYTES_LEAST: u64 = 1 << 20;
+
 /// A partitioning problem (seed 000, Appendix A).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {

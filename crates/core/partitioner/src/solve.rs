@@ -12,7 +12,7 @@ use crate::exchange::exchange;
 use crate::explain;
 use crate::greedy;
 use crate::instance::{Instance, NOWHERE};
-use crate::plan::Plan;
+use crate::partition_plan::Plan;
 use crate::polish::polish;
 use crate::problem::Problem;
 use crate::state::{SLACK, State};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::gpu_need::gpu_need;
-use crate::plan::{PartPlan, Plan};
+use crate::partition_plan::{PartPlan, Plan};
 use crate::problem::{Model, Part, Pin, Problem};
 use crate::unsolved::megabytes;
 

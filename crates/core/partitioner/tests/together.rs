@@ -30,7 +30,7 @@ fn adopted(units: &[Unit], arranged: &Arranged) -> (Vec<Unit>, Plan) {
     let mut plan = arranged.plan.clone();
     // The next epoch knows names only, and has an account of C_max of its own.
     (plan.problem, plan.disruption_spent) = (Plan::default().problem, 0.0);
-    for aside in &arranged.set_aside {
+    for aside in &arranged.unplaceable {
         plan.parts[aside.part.unwrap()].models.push(aside.model.name.clone());
     }
     (moved.collect(), plan)
@@ -190,7 +190,7 @@ fn a_model_that_fits_nowhere_is_named_and_the_others_are_planned() {
     base.models[3].slo = Nanos::from_millis(5);
     let plan = in_force(&base, &[0, 0, 0, 0]);
     let next = arrange(&base, &units, &plan, &small()).unwrap();
-    let [aside] = &next.set_aside[..] else { panic!("{:?}", next.set_aside) };
+    let [aside] = &next.unplaceable[..] else { panic!("{:?}", next.unplaceable) };
     assert_eq!((aside.model.name.as_str(), aside.part), ("c", Some(0)));
     assert!(aside.why.to_string().contains("one request takes 10 ms"), "{}", aside.why);
     assert!(models_moved(&base, &plan, &next) > 0 && next.verify(&units, &plan).is_empty());
@@ -222,7 +222,7 @@ fn dynamic_memory_is_shared_with_models_that_fit_nowhere() {
     for aside in [1, 2] {
         let (base, units, plan) = full(aside);
         let next = arrange(&base, &units, &plan, &small()).unwrap();
-        assert_eq!(next.set_aside.len(), aside);
+        assert_eq!(next.unplaceable.len(), aside);
         assert_eq!(models_moved(&base, &plan, &next), 0);
         assert_eq!(next.verify(&units, &plan), []);
     }

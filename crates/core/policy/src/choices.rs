@@ -59,10 +59,6 @@ pub enum TriggerChoice {
     Frontrun,
     /// `"adaptive"`: at frontrun, or earlier where waiting cannot pay.
     Adaptive,
-    /// `"latest"`: at the end of the window.
-    Latest,
-    /// `"beta_lambda"`: once the batch has β·λ items, else at frontrun.
-    BetaLambda,
     /// `{ timeout_ms = x }`: when the earliest request has waited this long.
     Timeout(Nanos),
     /// The same with a share of the model's SLO: `share` of policy `timeout`.
@@ -70,13 +66,8 @@ pub enum TriggerChoice {
 }
 
 impl TriggerChoice {
-    pub(crate) const WRITTEN: Written<Self, 5> = [
-        ("eager", Self::Eager),
-        ("frontrun", Self::Frontrun),
-        ("adaptive", Self::Adaptive),
-        ("latest", Self::Latest),
-        ("beta_lambda", Self::BetaLambda),
-    ];
+    pub(crate) const WRITTEN: Written<Self, 3> =
+        [("eager", Self::Eager), ("frontrun", Self::Frontrun), ("adaptive", Self::Adaptive)];
 }
 
 /// Which requests are given up so that others meet their deadlines.
@@ -98,49 +89,6 @@ impl DropRule {
 impl Default for DropRule {
     fn default() -> Self {
         Self::Window(TargetShare::WHOLE)
-    }
-}
-
-/// A batch's key in the ready set; the smallest gets the next GPU. Models with different orders share the ready set.
-#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum ReadyOrder {
-    /// `"latest"`: by the end of its window: optimises the chance that each batch is met, at the cost of a little batch
-    /// size.
-    #[default]
-    Latest,
-    /// `"frontrun"`: by the beginning of its window (`sched_at` in the text of seed 000).
-    Frontrun,
-    /// `"start"`: by its wanted start (`exec_at` in appendix C of seed 000): optimises first come, first served, at the
-    /// cost of half of the goodput where batches want to start when their last request arrives.
-    Start,
-    /// `"deadline"`: by its earliest deadline: optimises fairness between requests, at the cost of long batches that
-    /// are too late when their deadline comes first.
-    Deadline,
-}
-
-impl ReadyOrder {
-    pub(crate) const WRITTEN: Written<Self, 4> =
-        [("latest", Self::Latest), ("frontrun", Self::Frontrun), ("start", Self::Start), ("deadline", Self::Deadline)];
-}
-
-/// Which of several usable GPUs a batch gets.
-#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum GpuChoice {
-    /// `"lowest_id"`: the lowest id among those free by the start: idle GPUs are whole GPUs that an autoscaler can
-    /// name.
-    #[default]
-    LowestId,
-    /// `"earliest_free"`: the one that has been (or will be) free the longest: spreads load evenly.
-    EarliestFree,
-}
-
-impl GpuChoice {
-    pub(crate) const WRITTEN: Written<Self, 2> = [("lowest_id", Self::LowestId), ("earliest_free", Self::EarliestFree)];
-
-    /// As it is written.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        word(&Self::WRITTEN, &self).unwrap_or_default()
     }
 }
 

@@ -8,13 +8,15 @@ mod choices;
 mod error;
 mod model_policy;
 mod policy_spec;
+mod research;
 mod shares;
 mod text;
 
 pub use auto_rule::AutoRule;
-pub use choices::{DropRule, GpuChoice, ModelPolicyName, ReadyOrder, ShedChoice, TriggerChoice};
+pub use choices::{DropRule, ModelPolicyName, ShedChoice, TriggerChoice};
 pub use error::{PolicyError, Refused};
 pub use model_policy::ModelPolicy;
 pub use policy_spec::PolicySpec;
+pub use research::{GpuChoice, ReadyOrder, ResearchChoices, ResearchTrigger, SimulatedPolicy};
 pub use shares::{SloShare, TargetShare};
 pub use text::{POLICY_TEXT_BYTES_MAX, PolicyText};

@@ -4,20 +4,19 @@ use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-use crate::choices::{DropRule, GpuChoice, ModelPolicyName, ReadyOrder, ShedChoice, TriggerChoice, read, word};
+use crate::choices::{DropRule, ModelPolicyName, ShedChoice, TriggerChoice, read, word};
 use crate::error::{PolicyError, Refused};
 use crate::policy_spec::{SPAN_MAX, SPANS, only, refuse, span, write};
+use crate::research::{ResearchTrigger, SIMULATED};
 use crate::shares::{SloShare, TargetShare};
 use crate::text::{DropText, PolicyTable, PolicyText, TriggerText};
 
-const TRIGGERS: &str = "one of \"eager\", \"frontrun\", \"adaptive\", \"latest\", \"beta_lambda\", { timeout_ms = x }";
+const TRIGGERS: &str = "one of \"eager\", \"frontrun\", \"adaptive\", { timeout_ms = x }";
 const DROPS: &str = "one of \"window\", { window = share }, \"prune\"";
-const READY_ORDERS: &str = "one of \"latest\", \"frontrun\", \"start\", \"deadline\"";
 const SHEDS: &str = "one of \"none\", \"proportional\"";
-const KEYS: &str = "only trigger, drop, ready_order, gpu_choice and shed (and share for policy \"timeout\")";
+const KEYS: &str = "only trigger, drop and shed (and share for policy \"timeout\")";
 const TARGET_SHARES: &str = "a share of the target batch, 0.01 to 1";
 const SLO_SHARES: &str = "a share of the SLO, 0 to 1";
-const GPU_CHOICES: &str = "one of \"lowest_id\", \"earliest_free\"";
 
 /// How one model is scheduled. Its text is what operators write; see [`PolicyText`].
 #[derive(Archive, Serialize, Deserialize, serde::Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +28,6 @@ pub struct ModelPolicy {
     pub trigger: TriggerChoice,
     /// The drop rule.
     pub drop: DropRule,
-    /// The order of its batches in the ready set.
-    pub ready_order: ReadyOrder,
-    /// How a GPU is chosen.
-    pub gpu_choice: GpuChoice,
     /// What is shed for other models.
     pub shed: ShedChoice,
 }
@@ -59,7 +54,7 @@ impl ModelPolicy {
             ModelPolicyName::Auto => ShedChoice::Proportional,
             _ => ShedChoice::None,
         };
-        Self { name, trigger, drop, ready_order: ReadyOrder::Latest, gpu_choice: GpuChoice::LowestId, shed }
+        Self { name, trigger, drop, shed }
     }
 
     /// Whether the value of requests matters to this policy.
@@ -81,9 +76,6 @@ impl ModelPolicy {
 
     /// Whether name and trigger match, and the trigger's number is within its limits.
     fn check_trigger(&self, trigger: TriggerChoice) -> Result<(), Refused> {
-        let another = |expected| {
-            refuse(".trigger", expected, "another trigger; use name = \"symphony\" to choose one".to_owned())
-        };
         match (self.name, trigger) {
             (ModelPolicyName::Timeout, TriggerChoice::TimeoutShare(share)) if share.is_within() => Ok(()),
             (ModelPolicyName::Timeout, TriggerChoice::TimeoutShare(share)) => {
@@ -97,21 +89,46 @@ impl ModelPolicy {
             (ModelPolicyName::Symphony | ModelPolicyName::Auto, _)
             | (ModelPolicyName::Eager | ModelPolicyName::Clipper, TriggerChoice::Eager)
             | (ModelPolicyName::Timeout, TriggerChoice::Timeout(_)) => Ok(()),
-            (ModelPolicyName::Eager, _) => another("\"eager\" for policy \"eager\""),
-            (ModelPolicyName::Clipper, _) => another("\"eager\" for policy \"clipper\""),
-            (ModelPolicyName::Timeout, _) => another("{ timeout_ms = x } for policy \"timeout\""),
+            (ModelPolicyName::Eager | ModelPolicyName::Clipper | ModelPolicyName::Timeout, _) => {
+                self.takes_any_trigger()
+            }
         }
     }
 
-    /// With the choices of the table in place of the name's defaults.
-    pub(crate) fn chosen(mut self, table: &PolicyTable) -> Result<Self, Refused> {
-        let keys = match self.name {
-            ModelPolicyName::Timeout => &[".trigger", ".drop", ".ready_order", ".gpu_choice", ".shed", ".share"][..],
-            _ => &[".trigger", ".drop", ".ready_order", ".gpu_choice", ".shed"],
+    /// Refuses if the name stands for one trigger.
+    pub(crate) fn takes_any_trigger(&self) -> Result<(), Refused> {
+        let expected = match self.name {
+            ModelPolicyName::Symphony | ModelPolicyName::Auto => return Ok(()),
+            ModelPolicyName::Eager => "\"eager\" for policy \"eager\"",
+            ModelPolicyName::Clipper => "\"eager\" for policy \"clipper\"",
+            ModelPolicyName::Timeout => "{ timeout_ms = x } for policy \"timeout\"",
+        };
+        refuse(".trigger", expected, "another trigger; use name = \"symphony\" to choose one".to_owned())
+    }
+
+    /// The name's choices, with those of the table in place of its defaults, as a cluster accepts them.
+    pub(crate) fn chosen(name: ModelPolicyName, table: &PolicyTable) -> Result<Self, Refused> {
+        let research = [(".ready_order", &table.ready_order), (".gpu_choice", &table.gpu_choice)];
+        if let Some((key, Some(got))) = research.into_iter().find(|(_, got)| got.is_some()) {
+            return refuse(key, KEYS, format!("\"{got}\"{SIMULATED}"));
+        }
+        let keys = match name {
+            ModelPolicyName::Timeout => &[".trigger", ".drop", ".shed", ".share"][..],
+            _ => &[".trigger", ".drop", ".shed"],
         };
         only(table, keys, KEYS)?;
-        if let Some(trigger) = &table.trigger {
-            self.trigger = self.chosen_trigger(trigger)?;
+        Self::of(name).with_options(table, table.trigger.as_ref(), TRIGGERS)
+    }
+
+    /// With the options that both clusters and scenarios have; `triggers` are those that this place accepts.
+    pub(crate) fn with_options(
+        mut self,
+        table: &PolicyTable,
+        trigger: Option<&TriggerText>,
+        triggers: &'static str,
+    ) -> Result<Self, Refused> {
+        if let Some(trigger) = trigger {
+            self.trigger = self.chosen_trigger(trigger, triggers)?;
         }
         if let Some(share) = table.share {
             if table.trigger.is_some() {
@@ -125,24 +142,38 @@ impl ModelPolicy {
         if let Some(drop) = &table.drop {
             self.drop = chosen_drop(drop)?;
         }
-        if let Some(word) = &table.ready_order {
-            self.ready_order = chosen_word(".ready_order", READY_ORDERS, &ReadyOrder::WRITTEN, word)?;
-        }
-        if let Some(word) = &table.gpu_choice {
-            self.gpu_choice = chosen_word(".gpu_choice", GPU_CHOICES, &GpuChoice::WRITTEN, word)?;
-        }
         if let Some(word) = &table.shed {
             self.shed = chosen_word(".shed", SHEDS, &ShedChoice::WRITTEN, word)?;
         }
         Ok(self)
     }
 
-    fn chosen_trigger(&self, text: &TriggerText) -> Result<TriggerChoice, Refused> {
+    fn chosen_trigger(&self, text: &TriggerText, expected: &'static str) -> Result<TriggerChoice, Refused> {
         let choice = match text {
-            TriggerText::Name(name) => chosen_word(".trigger", TRIGGERS, &TriggerChoice::WRITTEN, name)?,
+            TriggerText::Name(name) if read(&ResearchTrigger::WRITTEN, name).is_some() => {
+                return refuse(".trigger", expected, format!("\"{name}\"{SIMULATED}"));
+            }
+            TriggerText::Name(name) => chosen_word(".trigger", expected, &TriggerChoice::WRITTEN, name)?,
             TriggerText::Timeout(table) => TriggerChoice::Timeout(span(".trigger.timeout_ms", table.timeout_ms)?),
         };
         self.check_trigger(choice).map(|()| choice)
+    }
+
+    /// Trigger, drop rule and shedding as text, if they are not the name's.
+    pub(crate) fn said(&self) -> [Option<String>; 3] {
+        let named = Self::of(self.name);
+        let quoted = |key: &str, word: Option<&str>| format!("{key} = \"{}\"", word.unwrap_or_default());
+        let trigger = (self.trigger != named.trigger).then(|| match self.trigger {
+            TriggerChoice::Timeout(wait) => format!("trigger = {{ timeout_ms = {} }}", wait.as_millis_f64()),
+            TriggerChoice::TimeoutShare(share) => format!("share = {}", share.share()),
+            named => quoted("trigger", word(&TriggerChoice::WRITTEN, &named)),
+        });
+        let drop = (self.drop != named.drop).then(|| match (word(&DropRule::WRITTEN, &self.drop), self.drop) {
+            (None, DropRule::Window(share)) => format!("drop = {{ window = {} }}", share.share()),
+            (word, _) => quoted("drop", word),
+        });
+        let shed = (self.shed != named.shed).then(|| quoted("shed", word(&ShedChoice::WRITTEN, &self.shed)));
+        [trigger, drop, shed]
     }
 }
 
@@ -165,7 +196,7 @@ fn check_drop(drop: DropRule) -> Result<(), Refused> {
     }
 }
 
-fn chosen_word<T: Copy>(
+pub(crate) fn chosen_word<T: Copy>(
     below: &'static str,
     expected: &'static str,
     written: &[(&'static str, T)],
@@ -177,30 +208,7 @@ fn chosen_word<T: Copy>(
 /// The canonical text: the name alone if all choices are its defaults, otherwise a table.
 impl fmt::Display for ModelPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (named, mut said) = (Self::of(self.name), Vec::new());
-        let quoted = |key: &str, word: Option<&str>| format!("{key} = \"{}\"", word.unwrap_or_default());
-        if self.trigger != named.trigger {
-            said.push(match self.trigger {
-                TriggerChoice::Timeout(wait) => format!("trigger = {{ timeout_ms = {} }}", wait.as_millis_f64()),
-                TriggerChoice::TimeoutShare(share) => format!("share = {}", share.share()),
-                named => quoted("trigger", word(&TriggerChoice::WRITTEN, &named)),
-            });
-        }
-        if self.drop != named.drop {
-            said.push(match (word(&DropRule::WRITTEN, &self.drop), self.drop) {
-                (None, DropRule::Window(share)) => format!("drop = {{ window = {} }}", share.share()),
-                (word, _) => quoted("drop", word),
-            });
-        }
-        if self.ready_order != named.ready_order {
-            said.push(quoted("ready_order", word(&ReadyOrder::WRITTEN, &self.ready_order)));
-        }
-        if self.gpu_choice != named.gpu_choice {
-            said.push(quoted("gpu_choice", Some(self.gpu_choice.label())));
-        }
-        if self.shed != named.shed {
-            said.push(quoted("shed", word(&ShedChoice::WRITTEN, &self.shed)));
-        }
+        let said: Vec<_> = self.said().into_iter().flatten().collect();
         write(f, self.name.label(), &said)
     }
 }

@@ -33,18 +33,9 @@ fn policies() -> impl Strategy<Value = ModelPolicy> {
         prop::sample::select(ModelPolicyName::WRITTEN.map(|(_, name)| name).to_vec()),
         triggers(),
         drop,
-        prop::sample::select(ReadyOrder::WRITTEN.map(|(_, order)| order).to_vec()),
-        prop::sample::select(GpuChoice::WRITTEN.map(|(_, choice)| choice).to_vec()),
         prop::sample::select(ShedChoice::WRITTEN.map(|(_, choice)| choice).to_vec()),
     )
-        .prop_map(|(name, trigger, drop, ready_order, gpu_choice, shed)| ModelPolicy {
-            name,
-            trigger,
-            drop,
-            ready_order,
-            gpu_choice,
-            shed,
-        })
+        .prop_map(|(name, trigger, drop, shed)| ModelPolicy { name, trigger, drop, shed })
 }
 
 proptest! {

@@ -8,13 +8,14 @@ use symphony_types::Nanos;
 use crate::choices::{ModelPolicyName, read};
 use crate::error::Refused;
 use crate::model_policy::ModelPolicy;
+use crate::research::SimulatedPolicy;
 use crate::text::{PolicyTable, PolicyText};
 
 /// A validated policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PolicySpec {
     /// A queue for each model and one ranker.
-    Queues(ModelPolicy),
+    Queues(SimulatedPolicy),
     /// `"clockwork"`.
     Clockwork {
         /// `commit_ms`: the look-ahead; a GPU with less work than this gets more.
@@ -40,8 +41,10 @@ pub(crate) const SPANS: &str = "milliseconds, 0 to 1e9";
 const NAMES: &str =
     "one of \"symphony\", \"auto\", \"eager\", \"timeout\", \"clipper\", \"clockwork\", \"nexus\", \"shepherd\"";
 const MODEL_NAMES: &str = "one of \"symphony\", \"auto\", \"eager\", \"timeout\", \"clipper\"";
-/// Look-ahead and margin of policy `clockwork`.
+/// Look-ahead and margin of policy `clockwork`: half of the published look-ahead and the whole of the published margin,
+/// which together reproduce what seed 000 measured in its Table 4.
 const CLOCKWORK_MS: f64 = 5.0;
+/// λ of *SHEPHERD*.
 const SHEPHERD_PREEMPT_FACTOR: f64 = 3.0;
 /// The most frontends of policy `nexus`: each has round-robin state for every model.
 const FRONTENDS_MAX: u32 = 1024;
@@ -60,14 +63,14 @@ impl PolicyText {
     /// If it names no policy, or contains invalid options for it.
     pub fn check(&self) -> Result<PolicySpec, Refused> {
         let (below, name) = self.name();
-        if let Some(queues) = self.queues() {
-            return queues.map(PolicySpec::Queues);
-        }
         let named = PolicyTable::default();
         let table = match self {
             Self::Name(_) => &named,
             Self::Table(table) => table,
         };
+        if let Some(name) = read(&ModelPolicyName::WRITTEN, name) {
+            return SimulatedPolicy::chosen(name, table).map(PolicySpec::Queues);
+        }
         match name.as_str() {
             "clockwork" => {
                 only(table, &[".commit_ms", ".early_ms"], "only commit_ms and early_ms for policy \"clockwork\"")?;
@@ -98,12 +101,15 @@ impl PolicyText {
     /// The model policy in the text, as a cluster requires.
     ///
     /// # Errors
-    /// As [`check`](Self::check), and if the policy decides for a whole cluster.
+    /// As [`check`](Self::check), and if the policy decides for a whole cluster or has choices for experiments.
     pub fn check_model(&self) -> Result<ModelPolicy, Refused> {
-        if let Some(queues) = self.queues() {
-            return queues;
-        }
         let (below, name) = self.name();
+        if let Some(name) = read(&ModelPolicyName::WRITTEN, name) {
+            return match self {
+                Self::Name(_) => Ok(ModelPolicy::of(name)),
+                Self::Table(table) => ModelPolicy::chosen(name, table),
+            };
+        }
         let why = match name.as_str() {
             "clockwork" | "shepherd" => {
                 ", which gives out the GPUs of all models itself: it runs in `symphony sim` only, to be compared with"
@@ -115,21 +121,12 @@ impl PolicyText {
         };
         refuse(below, MODEL_NAMES, format!("\"{name}\"{why}"))
     }
-
-    fn queues(&self) -> Option<Result<ModelPolicy, Refused>> {
-        let (_, name) = self.name();
-        let named = ModelPolicy::of(read(&ModelPolicyName::WRITTEN, name)?);
-        Some(match self {
-            Self::Name(_) => Ok(named),
-            Self::Table(table) => named.chosen(table),
-        })
-    }
 }
 
 impl PolicySpec {
     /// The choices for queues and ranker, if the policy uses these.
     #[must_use]
-    pub const fn queues(&self) -> Option<&ModelPolicy> {
+    pub const fn queues(&self) -> Option<&SimulatedPolicy> {
         match self {
             Self::Queues(queues) => Some(queues),
             _ => None,

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use symphony_policy::{
-    DropRule, GpuChoice, ModelPolicy, ModelPolicyName, PolicyError, PolicySpec, ReadyOrder, ShedChoice, SloShare,
-    TargetShare, TriggerChoice,
+    DropRule, GpuChoice, ModelPolicy, ModelPolicyName, PolicyError, PolicySpec, ReadyOrder, ResearchChoices,
+    ResearchTrigger, ShedChoice, SimulatedPolicy, SloShare, TargetShare, TriggerChoice,
 };
 use symphony_types::Nanos;
 
@@ -12,8 +12,6 @@ fn triggers() -> impl Strategy<Value = TriggerChoice> {
         Just(TriggerChoice::Eager),
         Just(TriggerChoice::Frontrun),
         Just(TriggerChoice::Adaptive),
-        Just(TriggerChoice::Latest),
-        Just(TriggerChoice::BetaLambda),
         (0..=1_000_000_000_000_000_u64).prop_map(|ns| TriggerChoice::Timeout(Nanos::new(ns))),
         (0.0..=1.0).prop_map(|share| TriggerChoice::TimeoutShare(SloShare::from_share(share).unwrap())),
     ]
@@ -30,6 +28,12 @@ fn policies() -> impl Strategy<Value = ModelPolicy> {
     ];
     let window = (1_u32..=100).prop_map(|percent| DropRule::Window(TargetShare::from_percent(percent).unwrap()));
     let drop = prop_oneof![window, Just(DropRule::Prune)];
+    let shed = prop_oneof![Just(ShedChoice::None), Just(ShedChoice::Proportional)];
+    (name, triggers(), drop, shed).prop_map(|(name, trigger, drop, shed)| ModelPolicy { name, trigger, drop, shed })
+}
+
+fn research() -> impl Strategy<Value = ResearchChoices> {
+    let trigger = prop_oneof![Just(None), Just(Some(ResearchTrigger::Latest)), Just(Some(ResearchTrigger::BetaLambda))];
     let order = prop_oneof![
         Just(ReadyOrder::Latest),
         Just(ReadyOrder::Frontrun),
@@ -37,9 +41,10 @@ fn policies() -> impl Strategy<Value = ModelPolicy> {
         Just(ReadyOrder::Deadline),
     ];
     let gpu = prop_oneof![Just(GpuChoice::LowestId), Just(GpuChoice::EarliestFree)];
-    let shed = prop_oneof![Just(ShedChoice::None), Just(ShedChoice::Proportional)];
-    (name, triggers(), drop, order, gpu, shed).prop_map(|(name, trigger, drop, ready_order, gpu_choice, shed)| {
-        ModelPolicy { name, trigger, drop, ready_order, gpu_choice, shed }
+    (trigger, order, gpu).prop_map(|(trigger, ready_order, gpu_choice)| ResearchChoices {
+        trigger,
+        ready_order,
+        gpu_choice,
     })
 }
 
@@ -63,8 +68,31 @@ proptest! {
         prop_assert_eq!(policy.check().is_ok(), can_be_written(&policy), "{}", text);
         if can_be_written(&policy) {
             prop_assert_eq!(text.parse::<ModelPolicy>(), Ok(policy), "{}", &text);
+            prop_assert_eq!(text.parse::<PolicySpec>(), Ok(PolicySpec::Queues(policy.into())), "{}", &text);
+            prop_assert!(3 * text.len() <= symphony_policy::POLICY_TEXT_BYTES_MAX, "{} bytes: {}", text.len(), text);
+        }
+    }
+
+    #[test]
+    fn choices_for_experiments_are_read_back_in_scenarios_and_refused_by_clusters(
+        model in policies(), research in research(),
+    ) {
+        // A trigger for experiments takes the place of a trigger that the name leaves open.
+        let named = ModelPolicy::of(model.name);
+        let is_open = matches!(model.name, ModelPolicyName::Symphony | ModelPolicyName::Auto);
+        let model = match research.trigger {
+            Some(_) if is_open => ModelPolicy { trigger: named.trigger, ..model },
+            _ => model,
+        };
+        let policy = SimulatedPolicy { model, research };
+        let text = policy.to_string();
+        if can_be_written(&model) && (is_open || research.trigger.is_none()) {
             prop_assert_eq!(text.parse::<PolicySpec>(), Ok(PolicySpec::Queues(policy)), "{}", &text);
-            prop_assert!(text.len() < symphony_policy::POLICY_TEXT_BYTES_MAX / 3, "{} bytes: {}", text.len(), text);
+            prop_assert!(3 * text.len() <= symphony_policy::POLICY_TEXT_BYTES_MAX, "{} bytes: {}", text.len(), text);
+            let is_for_clusters = research == ResearchChoices::default();
+            prop_assert_eq!(text.parse::<ModelPolicy>().is_ok(), is_for_clusters, "{}", &text);
+        } else if research.trigger.is_some() {
+            prop_assert!(text.parse::<PolicySpec>().is_err(), "{}", &text);
         }
     }
 
@@ -138,8 +166,6 @@ fn mistakes_are_answered_with_the_key_what_was_expected_and_what_was_there() {
     refused("{ name = 'timeout', share = 0.1, trigger = { timeout_ms = 1 } }", &["either share or trigger"]);
     refused("{ name = 'timeout', trigger = 'eager' }", &["key `trigger`", "{ timeout_ms = x }"]);
     refused("{ name = 'symphony', share = 0.1 }", &["key `share`", "a key of another policy"]);
-    refused("{ name = 'symphony', ready_order = 'first' }", &["key `ready_order`", "\"deadline\"", "got \"first\""]);
-    refused("{ name = 'symphony', gpu_choice = 'any' }", &["key `gpu_choice`", "\"earliest_free\"", "got \"any\""]);
     refused("{ name = 'symphony', tigger = 'eager' }", &["key `tigger`: expected only trigger, drop", "no policy has"]);
     refused("{ name = 'magic', tigger = 'eager' }", &["key `name`: expected one of"]);
     refused("{ name = 'auto', drop = { windw = 0.5 } }", &["a drop rule in quotes, or { window = share }"]);
@@ -149,6 +175,38 @@ fn mistakes_are_answered_with_the_key_what_was_expected_and_what_was_there() {
     refused("{ name = 'symphony' }\npolicy2 = 1", &["a line break"]);
     refused(&"x".repeat(513), &["513 bytes; at most 512"]);
     assert_eq!("'auto' # why".parse(), Ok(ModelPolicy::of(ModelPolicyName::Auto)), "a comment is none of a policy");
+}
+
+#[test]
+fn choices_for_experiments_are_refused_for_a_model_with_the_reason() {
+    for (option, key, expected) in [
+        ("trigger = 'latest'", "trigger", "one of \"eager\", \"frontrun\", \"adaptive\", { timeout_ms = x }"),
+        ("trigger = 'beta_lambda'", "trigger", "one of \"eager\", \"frontrun\", \"adaptive\", { timeout_ms = x }"),
+        ("ready_order = 'start'", "ready_order", "only trigger, drop and shed"),
+        // Even what a cluster does anyway: it has no such option.
+        ("ready_order = 'latest'", "ready_order", "only trigger, drop and shed"),
+        ("gpu_choice = 'earliest_free'", "gpu_choice", "only trigger, drop and shed"),
+    ] {
+        let text = format!("{{ name = 'symphony', {option} }}");
+        assert!(text.parse::<PolicySpec>().is_ok(), "{text}");
+        refused(
+            &text,
+            &[&format!("key `{key}`: expected {expected}"), "a choice for experiments", "`symphony sim` only"],
+        );
+    }
+    let wrong = |option: &str, words: &[&str]| {
+        let text = format!("{{ name = 'symphony', {option} }}");
+        let error = text.parse::<PolicySpec>().expect_err(&text).to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    };
+    wrong("ready_order = 'first'", &["key `ready_order`", "\"deadline\"", "got \"first\""]);
+    wrong("gpu_choice = 'any'", &["key `gpu_choice`", "\"earliest_free\"", "got \"any\""]);
+    wrong("trigger = 'late'", &["key `trigger`", "\"beta_lambda\"", "got \"late\""]);
+    for name in ["eager", "clipper", "timeout"] {
+        let text = format!("{{ name = '{name}', trigger = 'latest' }}");
+        let error = text.parse::<PolicySpec>().expect_err(&text).to_string();
+        assert!(error.contains("use name = \"symphony\" to choose one"), "{error}");
+    }
 }
 
 #[test]

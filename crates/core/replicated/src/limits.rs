@@ -6,12 +6,6 @@ pub const PROFILE_KINDS_MAX: usize = 16;
 /// Inputs, and outputs, of a model.
 pub const TENSORS_MAX: usize = 64;
 
-/// Dimensions of a tensor, without the batch dimension.
-pub const TENSOR_DIMENSIONS_MAX: usize = 8;
-
-/// Bytes of one item of a tensor: far above any real input, and far below overflow.
-pub const TENSOR_ITEM_BYTES_MAX: u64 = 1 << 30;
-
 /// Bytes of a name (model, sub-cluster, backend, frontend, GPU kind, executor, tensor).
 pub const NAME_BYTES_MAX: usize = 128;
 

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_policy::ModelPolicy;
-use symphony_types::{LatencyProfile, Nanos, RequestValue, SLO_MAX, Signature, TensorSpec, Transforms};
+use symphony_types::{
+    LatencyProfile, Nanos, RequestValue, SLO_MAX, Signature, TENSOR_DIMENSIONS_MAX, TENSOR_ITEM_BYTES_MAX, TensorSpec,
+    Transforms,
+};
 
 use crate::fields::{InvalidField, count, invalid, name, text};
-use crate::limits::{PATH_BYTES_MAX, PROFILE_KINDS_MAX, TENSOR_DIMENSIONS_MAX, TENSOR_ITEM_BYTES_MAX, TENSORS_MAX};
+use crate::limits::{PATH_BYTES_MAX, PROFILE_KINDS_MAX, TENSORS_MAX};
 
 /// Where a model comes from.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -138,8 +141,8 @@ fn tensors(field: &str, tensors: &[TensorSpec]) -> Result<(), InvalidField> {
         name(&format!("{field}.name"), &tensor.name)?;
         let shape = format!("{field}.item_shape");
         count(&shape, tensor.item_shape.len(), 0..=TENSOR_DIMENSIONS_MAX)?;
-        let width = tensor.data_type.size_bytes() as u64;
-        let bytes = tensor.item_shape.iter().try_fold(width, |bytes, &d| bytes.checked_mul(u64::from(d)));
+        let width = tensor.data_type.size_bytes();
+        let bytes = tensor.item_shape.iter().try_fold(width, |bytes, &d| bytes.checked_mul(d as usize));
         if !matches!(bytes, Some(1..=TENSOR_ITEM_BYTES_MAX)) {
             let (name, dims) = (&tensor.name, &tensor.item_shape);
             let reason =

@@ -36,7 +36,7 @@ pub use queue::class_profiles::ClassProfiles;
 pub use queue::model_queue::{ModelQueue, ModelQueueConfig, QUEUE_REQUESTS_MAX};
 pub use queue::target_batch::target_batch;
 pub use ranker::gpu_counts::GpuCounts;
-pub use ranker::gpu_ranker::{GPUS_MAX, GpuRanker, MODELS_MAX, PLANS_AHEAD_MAX};
+pub use ranker::gpu_ranker::{GPUS_MAX, GpuRanker, MODELS_MAX};
 pub use ranker::min_tree::MinTree;
 pub use symphony_policy::{DropRule, GpuChoice, ReadyOrder, TargetShare};
 pub use why::{DropCause, GrantWhy, IDLE_COUNTED_MAX, Matched, PlanWhy, Rival, ShedCause};

@@ -2,7 +2,8 @@
 //! objects.
 
 use symphony_policy::{
-    DropRule, GpuChoice, ModelPolicy, ModelPolicyName, ReadyOrder, ShedChoice, TargetShare, TriggerChoice,
+    DropRule, GpuChoice, ModelPolicy, ModelPolicyName, ReadyOrder, ResearchTrigger, ShedChoice, SimulatedPolicy,
+    TriggerChoice,
 };
 use symphony_types::{Nanos, RequestValue};
 
@@ -75,47 +76,56 @@ pub struct Policy {
 
 impl Policy {
     /// Deferred batch scheduling.
-    pub const SYMPHONY: Self = Self {
-        trigger: Trigger::Frontrun,
-        drop: DropRule::Window(TargetShare::WHOLE),
-        limit: BatchLimit::None,
-        shed: Shed::None,
-        ready_order: ReadyOrder::Latest,
-        gpu_choice: GpuChoice::LowestId,
-    };
+    pub const SYMPHONY: Self = Self::named(ModelPolicyName::Symphony);
     /// The default: batches start at once when GPU time is spare and are deferred otherwise (docs/adr/0008); under
     /// overload each model sheds its share (docs/adr/0011).
-    pub const AUTO: Self = Self {
-        trigger: Trigger::Adaptive,
-        drop: DropRule::Window(TargetShare::THREE_QUARTERS),
-        shed: Shed::Proportional(RequestValue::ONE),
-        ..Self::SYMPHONY
-    };
+    pub const AUTO: Self = Self::named(ModelPolicyName::Auto);
     /// The strong work-conserving rival: same ranking, same drop rule, no deferral.
-    pub const EAGER: Self = Self { trigger: Trigger::Eager, ..Self::SYMPHONY };
+    pub const EAGER: Self = Self::named(ModelPolicyName::Eager);
     /// Clipper (NSDI 2017): optimises for models without a profile, at the cost of goodput under load, where the
     /// earliest request dictates small batches.
-    pub const CLIPPER: Self =
-        Self { trigger: Trigger::Eager, drop: DropRule::Prune, limit: BatchLimit::Aimd, ..Self::SYMPHONY };
+    pub const CLIPPER: Self = Self::named(ModelPolicyName::Clipper);
 
     /// Triton's dynamic batcher with this maximum queue delay: optimises for a simple configuration, at the cost of a
     /// wait that fits only one load. Requests that can no longer be met are dropped one by one.
     #[must_use]
     pub const fn timeout(wait: Nanos) -> Self {
-        Self { trigger: Trigger::Timeout(wait), drop: DropRule::Prune, ..Self::SYMPHONY }
+        Self { trigger: Trigger::Timeout(wait), ..Self::named(ModelPolicyName::Timeout) }
+    }
+
+    /// What the name stands for, for a model of value 1.
+    const fn named(name: ModelPolicyName) -> Self {
+        Self::built(&ModelPolicy::of(name), Nanos::ZERO, RequestValue::ONE)
     }
 
     /// The policy that the operator's choice gives a model with this SLO and value.
     #[must_use]
     pub fn of(asked: &ModelPolicy, slo: Nanos, value: RequestValue) -> Self {
+        let wait = if let TriggerChoice::TimeoutShare(share) = asked.trigger { share.of(slo) } else { Nanos::ZERO };
+        Self::built(asked, wait, value)
+    }
+
+    /// The same for a scenario, which also has choices for experiments.
+    #[must_use]
+    pub fn simulated(asked: &SimulatedPolicy, slo: Nanos, value: RequestValue) -> Self {
+        let accepted = Self::of(&asked.model, slo, value);
+        let trigger = match asked.research.trigger {
+            None => accepted.trigger,
+            Some(ResearchTrigger::Latest) => Trigger::Latest,
+            Some(ResearchTrigger::BetaLambda) => Trigger::BetaLambda,
+        };
+        let (ready_order, gpu_choice) = (asked.research.ready_order, asked.research.gpu_choice);
+        Self { trigger, ready_order, gpu_choice, ..accepted }
+    }
+
+    /// `share_of_slo` is the wait of a trigger that is given as a share.
+    const fn built(asked: &ModelPolicy, share_of_slo: Nanos, value: RequestValue) -> Self {
         let trigger = match asked.trigger {
             TriggerChoice::Eager => Trigger::Eager,
             TriggerChoice::Frontrun => Trigger::Frontrun,
             TriggerChoice::Adaptive => Trigger::Adaptive,
-            TriggerChoice::Latest => Trigger::Latest,
-            TriggerChoice::BetaLambda => Trigger::BetaLambda,
             TriggerChoice::Timeout(wait) => Trigger::Timeout(wait),
-            TriggerChoice::TimeoutShare(share) => Trigger::Timeout(share.of(slo)),
+            TriggerChoice::TimeoutShare(_) => Trigger::Timeout(share_of_slo),
         };
         let limit = match asked.name {
             ModelPolicyName::Clipper => BatchLimit::Aimd,
@@ -125,25 +135,50 @@ impl Policy {
             ShedChoice::None => Shed::None,
             ShedChoice::Proportional => Shed::Proportional(value),
         };
-        Self { trigger, drop: asked.drop, limit, shed, ready_order: asked.ready_order, gpu_choice: asked.gpu_choice }
+        let (ready_order, gpu_choice) = (ReadyOrder::Latest, GpuChoice::LowestId);
+        Self { trigger, drop: asked.drop, limit, shed, ready_order, gpu_choice }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use symphony_policy::{PolicySpec, TargetShare};
+
     use super::*;
 
     #[test]
     fn what_operators_write_is_what_runs() {
         let (slo, value) = (Nanos::from_millis(100), RequestValue::from_thousandths(2_500).unwrap());
         let of = |text: &str| Policy::of(&text.parse().unwrap(), slo, value);
-        assert_eq!(of("symphony"), Policy::SYMPHONY);
-        assert_eq!(of("eager"), Policy::EAGER);
-        assert_eq!(of("clipper"), Policy::CLIPPER);
-        assert_eq!(of("auto"), Policy { shed: Shed::Proportional(value), ..Policy::AUTO });
-        assert_eq!(of("timeout"), Policy::timeout(Nanos::from_millis(25)));
-        assert_eq!(of("{ name = 'timeout', share = 0.1 }"), Policy::timeout(Nanos::from_millis(10)));
-        assert_eq!(of("{ name = 'timeout', trigger = { timeout_ms = 7 } }"), Policy::timeout(Nanos::from_millis(7)));
+        let prune = DropRule::Prune;
+        let symphony = Policy {
+            trigger: Trigger::Frontrun,
+            drop: DropRule::Window(TargetShare::WHOLE),
+            limit: BatchLimit::None,
+            shed: Shed::None,
+            ready_order: ReadyOrder::Latest,
+            gpu_choice: GpuChoice::LowestId,
+        };
+        let (drop, shed) = (DropRule::Window(TargetShare::THREE_QUARTERS), Shed::Proportional(value));
+        assert_eq!(of("symphony"), symphony);
+        assert_eq!(of("auto"), Policy { trigger: Trigger::Adaptive, drop, shed, ..symphony });
+        assert_eq!(of("eager"), Policy { trigger: Trigger::Eager, ..symphony });
+        let clipper = Policy { trigger: Trigger::Eager, drop: prune, limit: BatchLimit::Aimd, ..symphony };
+        assert_eq!(of("clipper"), clipper);
+        let timeout = |ms| Policy { trigger: Trigger::Timeout(Nanos::from_millis(ms)), drop: prune, ..symphony };
+        assert_eq!(of("timeout"), timeout(25));
+        assert_eq!(of("{ name = 'timeout', share = 0.1 }"), timeout(10));
+        assert_eq!(of("{ name = 'timeout', trigger = { timeout_ms = 7 } }"), timeout(7));
+        assert_eq!(Policy::timeout(Nanos::from_millis(7)), timeout(7));
+        let (adaptive, shed) = (Trigger::Adaptive, Shed::Proportional(value));
+        let chosen = "{ name = 'symphony', trigger = 'adaptive', drop = 'prune', shed = 'proportional' }";
+        assert_eq!(of(chosen), Policy { trigger: adaptive, drop: prune, shed, ..symphony });
+    }
+
+    #[test]
+    fn scenarios_have_choices_for_experiments_beside_those_of_operators() {
+        let (slo, value) = (Nanos::from_millis(100), RequestValue::from_thousandths(2_500).unwrap());
+        let of = |text: &str| Policy::simulated(text.parse::<PolicySpec>().unwrap().queues().unwrap(), slo, value);
         let all = "{ name = 'symphony', trigger = 'latest', drop = { window = 0.5 }, ready_order = 'deadline', \
                    gpu_choice = 'earliest_free', shed = 'proportional' }";
         let chosen = Policy {
@@ -155,10 +190,12 @@ mod tests {
             gpu_choice: GpuChoice::EarliestFree,
         };
         assert_eq!(of(all), chosen);
+        assert_eq!(of("timeout"), Policy::timeout(Nanos::from_millis(25)));
         for (word, trigger) in [
             ("eager", Trigger::Eager),
             ("frontrun", Trigger::Frontrun),
             ("adaptive", Trigger::Adaptive),
+            ("latest", Trigger::Latest),
             ("beta_lambda", Trigger::BetaLambda),
         ] {
             assert_eq!(of(&format!("{{ name = 'symphony', trigger = '{word}' }}")).trigger, trigger);

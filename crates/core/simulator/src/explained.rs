@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use symphony_explain::{
-    BatchEnd, BatchRecord, DropRecord, Explainer, Explanation, FlightRecorder, Found, Names, PolicyRules,
+    BatchEnd, BatchRecord, DropRecord, Explainer, Explanation, Finding, FlightRecorder, Names, PolicyRules,
     RecorderLimits, Since,
 };
 use symphony_scheduler::{DropCause, Plan, Request};
@@ -45,7 +45,7 @@ pub(crate) struct Explained<'a> {
     on_gpu: Vec<VecDeque<u64>>,
     /// Selected requests in unfinished batches.
     awaited: Vec<(u64, u64)>,
-    found: Vec<(Badness, Found)>,
+    found: Vec<(Badness, Finding)>,
 }
 
 struct ScenarioNames<'a>(&'a Scenario);
@@ -111,14 +111,14 @@ impl<'a> Explained<'a> {
 
     /// Records a request of a batch as known now.
     fn keep(&mut self, sequence: u64, number: u64) {
-        if let Some(Found::Batch { number, record, requests, .. }) = self.recorder.batch_at(number) {
+        if let Some(Finding::Batch { number, record, requests, .. }) = self.recorder.batch_at(number) {
             let request = requests.iter().find(|request| request.id.sequence == sequence).copied();
             let badness = Badness { dropped: false, missing: Nanos::ZERO };
-            self.keep_found(badness, Found::Batch { number, record, request, requests });
+            self.keep_found(badness, Finding::Batch { number, record, request, requests });
         }
     }
 
-    fn keep_found(&mut self, badness: Badness, found: Found) {
+    fn keep_found(&mut self, badness: Badness, found: Finding) {
         let limit = match self.ask {
             Ask::Requests(_) => EXPLAINED_MAX,
             Ask::Worst(count) => count.min(EXPLAINED_MAX),
@@ -148,14 +148,14 @@ impl<'a> Explained<'a> {
     }
 
     fn keep_late(&mut self, number: u64, end: Time) {
-        let Some(Found::Batch { record, requests, .. }) = self.recorder.batch_at(number) else { return };
+        let Some(Finding::Batch { record, requests, .. }) = self.recorder.batch_at(number) else { return };
         if !matches!(self.ask, Ask::Worst(_)) || !self.is_counted(record.decided) {
             return;
         }
         let answered = end + self.scenario.network.reply;
         for &request in requests.iter().filter(|request| answered > request.deadline) {
             let badness = Badness { dropped: false, missing: answered.since(request.deadline) };
-            let found = Found::Batch { number, record, request: Some(request), requests: requests.clone() };
+            let found = Finding::Batch { number, record, request: Some(request), requests: requests.clone() };
             self.keep_found(badness, found);
         }
     }
@@ -170,7 +170,7 @@ impl Watch for Explained<'_> {
         let needed = cause.map(|cause| cause.batch_end).filter(|&end| end < Time::NEVER);
         let missing = needed.map_or(Nanos::ZERO, |end| end.since(cause.map_or(end, |cause| cause.must_end_by)));
         let record = DropRecord { model, decided: now, request: *request, reason, cause: cause.copied(), lost: false };
-        self.keep_found(Badness { dropped: true, missing }, Found::Drop(record));
+        self.keep_found(Badness { dropped: true, missing }, Finding::Drop(record));
     }
 
     fn planned(&mut self, now: Time, model: u32, plan: &Plan, requests: &[Request]) {
@@ -188,7 +188,7 @@ impl Watch for Explained<'_> {
         let gpu = run.plan.gpu.get() as usize;
         while let Some(number) = self.on_gpu[gpu].pop_front() {
             let is_it = match self.recorder.batch_at(number) {
-                Some(Found::Batch { record, .. }) => record.plan == run.plan,
+                Some(Finding::Batch { record, .. }) => record.plan == run.plan,
                 _ => false,
             };
             if !is_it || cut {

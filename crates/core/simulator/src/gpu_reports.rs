@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use symphony_scheduler::PLANS_AHEAD_MAX;
-use symphony_types::{Nanos, Time};
+use symphony_types::{GPU_PLANS_MAX, Nanos, Time};
 
 /// The plans of one GPU that have not been reported as ended.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +51,7 @@ impl GpuReports {
 
     /// When the GPU may be granted; [`Time::NEVER`] while it has the most plans allowed, or is set aside or lost.
     pub(crate) fn usable_at(&self) -> Time {
-        if self.predicted.len() < PLANS_AHEAD_MAX && !self.quarantined { self.free_at } else { Time::NEVER }
+        if self.predicted.len() < GPU_PLANS_MAX as usize && !self.quarantined { self.free_at } else { Time::NEVER }
     }
 }
 

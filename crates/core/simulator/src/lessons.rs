@@ -62,12 +62,12 @@ impl Lessons {
     }
 
     /// Returns the corrections that are due.
-    pub(crate) fn look(&mut self, now: Time) -> Vec<Lesson> {
+    pub(crate) fn due(&mut self, now: Time) -> Vec<Lesson> {
         if now < self.look_at {
             return Vec::new();
         }
         self.look_at = now + LOOK_EVERY;
-        let corrections = self.learner.look(now);
+        let corrections = self.learner.due_corrections(now);
         self.lessons(corrections)
     }
 

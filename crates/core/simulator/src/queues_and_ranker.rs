@@ -8,7 +8,7 @@ use symphony_scheduler::{
     QUEUE_REQUESTS_MAX, RankAction, RankActions, RankInput, Violation,
 };
 use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, Time};
-use symphony_workload::ModelPolicy;
+use symphony_workload::SimulatedPolicy;
 
 use crate::gpu_reports::GpuReports;
 use crate::grant_check;
@@ -61,12 +61,12 @@ pub(crate) struct QueuesAndRanker<T> {
 }
 
 impl<T: Tap> QueuesAndRanker<T> {
-    pub(crate) fn new(facts: &PolicyFacts, asked: &ModelPolicy, tap: T) -> Self {
+    pub(crate) fn new(facts: &PolicyFacts, asked: &SimulatedPolicy, tap: T) -> Self {
         let queue = |model: &crate::ModelFacts| {
             let mut queue = ModelQueue::new(ModelQueueConfig {
                 profiles: GpuClass::all().zip(model.profiles.iter().cloned()).collect(),
                 slo: model.slo,
-                policy: Policy::of(asked, model.slo, model.value),
+                policy: Policy::simulated(asked, model.slo, model.value),
                 delays: facts.delays,
                 requests_max: QUEUE_REQUESTS_MAX,
             });
@@ -195,7 +195,7 @@ impl<T: Tap> QueuesAndRanker<T> {
     }
 
     /// Passes corrections to the queues and the ranker.
-    fn learn(&mut self, now: Time, learnt: Vec<Lesson>) {
+    fn apply_lessons(&mut self, now: Time, learnt: Vec<Lesson>) {
         for lesson in learnt {
             match lesson {
                 Lesson::Profile(model, class, profile) => self.queues[model as usize].set_profile(class, profile),
@@ -268,7 +268,7 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
                 }
                 if let Some(lessons) = &mut self.lessons {
                     let learnt = lessons.gpu_down(gpu);
-                    self.learn(now, learnt);
+                    self.apply_lessons(now, learnt);
                 }
                 self.rank(now, RankInput::Remove(gpu));
             }
@@ -277,7 +277,7 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
                 if let Some((predicted, items)) = self.reports.get_mut(slot).and_then(|known| known.ended(now)) {
                     if let Some(lessons) = &mut self.lessons {
                         let learnt = lessons.ran(now, gpu, model, items, latency);
-                        self.learn(now, learnt);
+                        self.apply_lessons(now, learnt);
                     }
                     let (free_at, report_due) = (self.reports[slot].usable_at(), self.reports[slot].report_due());
                     self.rank(now, RankInput::BusyUntil { gpu, free_at, report_due });
@@ -295,8 +295,8 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
             self.account(now, out);
         }
         if let Some(lessons) = &mut self.lessons {
-            let learnt = lessons.look(now);
-            self.learn(now, learnt);
+            let learnt = lessons.due(now);
+            self.apply_lessons(now, learnt);
             self.answer_grants(now, out);
         }
         let wake_at = Time::from_nanos(self.timers.min_key());

@@ -163,8 +163,8 @@ impl Scaling {
         if now >= self.look_at {
             let window = self.measure(now, gpus, demand);
             let advice = self.autoscaler.observe(now, &window);
-            self.note(now, &window, &advice);
-            self.follow(now, gpus, &advice, orders);
+            self.record(now, &window, &advice);
+            self.apply_advice(now, gpus, &advice, orders);
             self.look_at = now + self.period;
         }
     }
@@ -207,7 +207,7 @@ impl Scaling {
     }
 
     /// Records the window and starts the next one.
-    fn note(&mut self, now: Time, window: &Window, advice: &Advice) {
+    fn record(&mut self, now: Time, window: &Window, advice: &Advice) {
         let length_s = window.length.as_secs_f64();
         let gpus = |part: fn(&KindWindow) -> Nanos| {
             window.kinds.iter().map(|kind| part(kind).as_secs_f64()).sum::<f64>() / length_s
@@ -237,7 +237,7 @@ impl Scaling {
         }
     }
 
-    fn follow(&mut self, now: Time, gpus: &Gpus, advice: &Advice, orders: &mut Vec<ScalingOrder>) {
+    fn apply_advice(&mut self, now: Time, gpus: &Gpus, advice: &Advice, orders: &mut Vec<ScalingOrder>) {
         for (kind, advice) in advice.kinds.iter().enumerate() {
             let of_kind = |uses: &[Use], kind_of: &[usize], wanted: Use| -> Vec<usize> {
                 (0..uses.len()).filter(|&gpu| kind_of[gpu] == kind && uses[gpu] == wanted).collect()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use symphony_types::{DropReason, Nanos, Time};
-use symphony_workload::{Arrival, Law, ModelSpec, Scenario};
+use symphony_workload::{Arrival, ModelSpec, Scenario, ValueDistribution};
 
 use crate::gpus::Run;
 use crate::histogram::{Histogram, rank_of};
@@ -54,7 +54,7 @@ impl Tally {
         // Rows of a trace may have their own deadlines.
         let from_trace = matches!(scenario.arrival, Arrival::Trace(_));
         let model = |spec: &ModelSpec| ModelTally {
-            slo: matches!(spec.deadline, Law::Fixed(_)).then_some(spec.slo).filter(|_| !from_trace),
+            slo: matches!(spec.deadline, ValueDistribution::Fixed(_)).then_some(spec.slo).filter(|_| !from_trace),
             offered: 0,
             good: 0,
             late: 0,

@@ -117,7 +117,7 @@ impl Stage {
             Record::PoolStep { object, now, input, actions } => {
                 return self.pool_step(offset, object, now, *input, actions);
             }
-            Record::End(end) => self.summary.ending = Ending::Said(end),
+            Record::End(end) => self.summary.ending = Ending::Recorded(end),
         }
         Ok(None)
     }

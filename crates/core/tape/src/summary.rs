@@ -14,7 +14,7 @@ pub enum Ending {
     #[default]
     Cut,
     /// With an end record.
-    Said(TapeEnd),
+    Recorded(TapeEnd),
 }
 
 impl Ending {
@@ -23,9 +23,9 @@ impl Ending {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Cut => "cut",
-            Self::Said(TapeEnd::Stopped) => "stopped",
-            Self::Said(TapeEnd::Full) => "full",
-            Self::Said(TapeEnd::Overflow) => "overflow",
+            Self::Recorded(TapeEnd::Stopped) => "stopped",
+            Self::Recorded(TapeEnd::Full) => "full",
+            Self::Recorded(TapeEnd::Overflow) => "overflow",
         }
     }
 }

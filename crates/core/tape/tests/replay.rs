@@ -197,7 +197,7 @@ fn every_policy_decides_the_same_again_and_the_summary_says_what() {
         assert_eq!(tape.header(), &header());
         let Replay { summary, difference } = replay(&tape).unwrap();
         assert_eq!(difference, None, "{policy:?}");
-        assert_eq!(summary.ending, Ending::Said(TapeEnd::Stopped));
+        assert_eq!(summary.ending, Ending::Recorded(TapeEnd::Stopped));
         assert!(summary.batches > 100 && summary.grants >= summary.batches, "{policy:?}: {summary:?}");
         assert!(summary.batched_items >= summary.batches && summary.arrivals > 900, "{policy:?}: {summary:?}");
         assert_eq!((summary.models, summary.steps + 4), (1, summary.records));
@@ -268,7 +268,7 @@ fn a_model_introduced_with_another_delay_decides_differently() {
 fn a_tape_that_breaks_off_is_replayed_as_far_as_it_goes() {
     let bytes = Scene::busy(Policy::SYMPHONY).tape(Some(TapeEnd::Full));
     let whole = replayed(&bytes).unwrap().summary;
-    assert_eq!(whole.ending, Ending::Said(TapeEnd::Full));
+    assert_eq!(whole.ending, Ending::Recorded(TapeEnd::Full));
     let cut = replayed(&bytes[..bytes.len() - 1]).unwrap();
     assert_eq!((cut.difference, cut.summary.ending), (None, Ending::Cut));
     assert!(cut.summary.records < whole.records && cut.summary.records > 0);
@@ -330,7 +330,7 @@ proptest! {
         }
         let replay = replayed(&scene.tape(Some(TapeEnd::Overflow))).unwrap();
         prop_assert_eq!(replay.difference, None);
-        prop_assert_eq!(replay.summary.ending, Ending::Said(TapeEnd::Overflow));
+        prop_assert_eq!(replay.summary.ending, Ending::Recorded(TapeEnd::Overflow));
     }
 
     #[test]

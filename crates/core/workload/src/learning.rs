@@ -11,8 +11,8 @@ use crate::text::{LearningText, ScenarioText};
 
 /// The largest slowdown to search for, in percent: batches count up to twice the slowdown searched for.
 const SLOW_PERCENT_MAX: f64 = 1000.0;
-/// The largest share of the GPUs that may be set aside at once, in percent.
-const QUARANTINED_PERCENT_MAX: f64 = 50.0;
+/// The largest share of the GPUs that may be set aside at once, in percent: half must be left to be compared with.
+pub const QUARANTINED_PERCENT_MAX: u32 = 50;
 /// The most batches of a trial.
 const TRIAL_BATCHES_MAX: u32 = 100_000;
 
@@ -55,7 +55,7 @@ fn stragglers(check: &Check<'_>, text: &LearningText) -> Result<StragglerSetting
         Some(value) => check.number(&format!("learning.{name}"), value, min, max).map(|percent| percent / 100.0),
     };
     let slow = percent("slow_percent", text.slow_percent, defaults.slow_factor - 1.0, 5.0, SLOW_PERCENT_MAX)?;
-    let most = QUARANTINED_PERCENT_MAX;
+    let most = f64::from(QUARANTINED_PERCENT_MAX);
     let share_max = percent("quarantined_percent_max", text.quarantined_percent_max, defaults.share_max, 0.0, most)?;
     let pause = span(check, "quarantine_s", text.quarantine_s, defaults.pause)?;
     let trial_batches = text.trial_batches.unwrap_or(defaults.trial_batches);

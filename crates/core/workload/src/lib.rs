@@ -9,10 +9,9 @@ mod check;
 mod error;
 mod execution;
 mod failure;
-mod law;
 mod learning;
 mod memory;
-mod model_laws;
+mod model_distributions;
 mod override_key;
 mod popularity;
 mod profile_csv;
@@ -24,13 +23,14 @@ mod seed;
 mod slowdown;
 mod text;
 mod trace;
+mod value_distribution;
 
 pub use arrivals::{ArrivalStream, arrival_streams};
 pub use autoscale::Autoscale;
 pub use error::ScenarioError;
 pub use execution::{Execution, LOGNORMAL_SIGMA_MAX, NoiseStream, noise_streams};
 pub use failure::{FAILURES_MAX, Failure};
-pub use law::{LAW_ENTRIES_MAX, Law};
+pub use learning::QUARANTINED_PERCENT_MAX;
 pub use override_key::{override_at_fault, override_key};
 pub use popularity::Popularity;
 pub use profile_csv::profile_from_csv;
@@ -42,5 +42,6 @@ pub use scenario::{
     SEEDS_MAX, Scenario,
 };
 pub use slowdown::{SLOWDOWNS_MAX, Slowdown};
-pub use symphony_policy::{AutoRule, ModelPolicy, PolicySpec};
+pub use symphony_policy::{AutoRule, PolicySpec, SimulatedPolicy};
 pub use trace::{TRACE_ROWS_MAX, Trace, TraceRow};
+pub use value_distribution::{DISTRIBUTION_ENTRIES_MAX, ValueDistribution};

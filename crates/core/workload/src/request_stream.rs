@@ -4,9 +4,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_types::{Nanos, Time};
 
 use crate::arrivals::{ArrivalStream, arrival_streams};
-use crate::law::Law;
 use crate::scenario::Scenario;
 use crate::seed::{DEADLINE_STREAM, ITEMS_STREAM, stream_rng};
+use crate::value_distribution::ValueDistribution;
 
 /// A request that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub struct Arriving {
 #[derive(Clone, Debug)]
 pub struct RequestStream {
     arrivals: ArrivalStream,
-    deadline: Law,
-    items: Law,
+    deadline: ValueDistribution,
+    items: ValueDistribution,
     deadline_rng: Xoshiro256PlusPlus,
     items_rng: Xoshiro256PlusPlus,
 }

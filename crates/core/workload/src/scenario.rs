@@ -12,7 +12,6 @@ use crate::check::Check;
 use crate::error::ScenarioError;
 use crate::execution::Execution;
 use crate::failure::Failure;
-use crate::law::Law;
 use crate::learning;
 use crate::override_key;
 use crate::popularity::Popularity;
@@ -22,6 +21,7 @@ use crate::rate_profile::RateProfile;
 use crate::slowdown::Slowdown;
 use crate::text::{ArrivalText, ByKindText, ModelText, PopularityText, ProfilesText, ScenarioText};
 use crate::trace::Trace;
+use crate::value_distribution::ValueDistribution;
 
 /// Models of one scenario, after `count` is expanded: 64 MB of queues and profiles at the usual sizes.
 pub const SCENARIO_MODELS_MAX: usize = 10_000;
@@ -87,9 +87,9 @@ pub struct ModelSpec {
     /// The SLO, from arrival to the answer at the client; the scheduler plans batch sizes for it.
     pub slo: Nanos,
     /// The distribution of request deadlines in nanoseconds; by default the SLO.
-    pub deadline: Law,
+    pub deadline: ValueDistribution,
     /// The distribution of items per request.
-    pub items: Law,
+    pub items: ValueDistribution,
     /// Its share of the total rate; all shares add up to one.
     pub share: f64,
     /// The value of its requests, for policies that use it.

@@ -68,9 +68,9 @@ fn refused(text: &str, overrides: &[&str], words: &str) {
 fn every_key_of_the_contract_arrives_where_it_belongs() {
     let scenario = parse(FULL, &[]).unwrap();
     let PolicySpec::Queues(queues) = scenario.policy else { panic!("another policy: {}", scenario.policy) };
-    assert_eq!(queues.trigger, TriggerChoice::Timeout(Nanos::from_millis(5)));
-    assert_eq!((queues.drop, queues.gpu_choice), (DropRule::Prune, GpuChoice::EarliestFree));
-    assert_eq!(queues.shed, ShedChoice::Proportional);
+    assert_eq!(queues.model.trigger, TriggerChoice::Timeout(Nanos::from_millis(5)));
+    assert_eq!((queues.model.drop, queues.research.gpu_choice), (DropRule::Prune, GpuChoice::EarliestFree));
+    assert_eq!(queues.model.shed, ShedChoice::Proportional);
     let named = r#"{ name = "symphony", trigger = { timeout_ms = 5 }, drop = "prune", gpu_choice = "earliest_free", shed = "proportional" }"#;
     assert_eq!(scenario.policy.to_string(), named);
     assert_eq!((scenario.duration, scenario.warmup), (Nanos::from_millis(30_000), Nanos::from_millis(2_000)));
@@ -147,7 +147,7 @@ fn optional_keys_have_the_documented_defaults() {
         workload = { rate_rps = 10, arrival = "poisson" }
     "#;
     let scenario = parse(text, &[]).unwrap();
-    assert_eq!(scenario.policy.queues().map(|queues| queues.name), Some(ModelPolicyName::Auto));
+    assert_eq!(scenario.policy.queues().map(|queues| queues.model.name), Some(ModelPolicyName::Auto));
     assert_eq!(scenario.policy.to_string(), "auto");
     assert_eq!(scenario.models[0].name, "m");
     assert_eq!(scenario.network.reply, Nanos::ZERO);
@@ -163,9 +163,9 @@ fn every_policy_has_its_name_its_defaults_and_keys_of_its_own() {
         assert_eq!(policy(name), policy(&format!("{{ name = '{name}' }}")));
     }
     let queues = |text: &str| *policy(text).queues().unwrap();
-    assert_eq!(queues("timeout").trigger, TriggerChoice::TimeoutShare(SloShare::QUARTER));
-    assert_eq!((queues("timeout").drop, queues("clipper").drop), (DropRule::Prune, DropRule::Prune));
-    assert_eq!(queues("symphony").ready_order, ReadyOrder::Latest);
+    assert_eq!(queues("timeout").model.trigger, TriggerChoice::TimeoutShare(SloShare::QUARTER));
+    assert_eq!((queues("timeout").model.drop, queues("clipper").model.drop), (DropRule::Prune, DropRule::Prune));
+    assert_eq!(queues("symphony").research.ready_order, ReadyOrder::Latest);
     let ms = Nanos::from_millis;
     assert_eq!(policy("clockwork"), PolicySpec::Clockwork { commit: ms(5), early: ms(5) });
     assert_eq!(policy("nexus"), PolicySpec::Nexus { frontends: 1 });

@@ -4,17 +4,9 @@ use std::time::Duration;
 
 use symphony_protocol::inference as pb;
 use symphony_protocol::inference::infer_parameter::ParameterChoice;
+use symphony_protocol::parameters::{BATCH, EXECUTION, LATE, REQUEST_ID};
 
 use crate::tensor::{ElementType, Tensor, TensorError};
-
-/// Items of the batch that a request ran in.
-const BATCH: &str = "symphony_batch";
-/// Execution time of that batch in microseconds.
-const EXECUTION: &str = "symphony_execution_us";
-/// What `symphony explain` knows the request as.
-const REQUEST_ID: &str = "symphony_request_id";
-/// The answer came after the deadline.
-const LATE: &str = "symphony_late";
 
 /// The outputs of a request, and the frontend's data on its execution.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
+use symphony_protocol::parameters::{PUSHBACK_TRAILER, REASON_TRAILER, REQUEST_ID_HEADER};
 use tonic::{Code, ConnectError, Status};
 
 use crate::answer::BadAnswer;
 use crate::builder::limits;
-
-/// Trailer with the frontend's machine-readable reason; an answer without it is not from a frontend.
-const REASON_TRAILER: &str = "symphony-reason";
-/// Trailer of a request that was accepted: what `symphony explain` knows it as.
-const REQUEST_ID_TRAILER: &str = "symphony-request-id";
-/// Trailer of a refusal: when the same request may succeed.
-const PUSHBACK_TRAILER: &str = "grpc-retry-pushback-ms";
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -155,7 +149,7 @@ impl Failure {
             code: status.code(),
             reason: text(REASON_TRAILER).unwrap_or_default().to_owned(),
             message: status.message().to_owned(),
-            request_id: text(REQUEST_ID_TRAILER).map(str::to_owned),
+            request_id: text(REQUEST_ID_HEADER).map(str::to_owned),
             retry_after: pushback,
         })
     }
@@ -191,7 +185,7 @@ mod tests {
     fn only_what_was_certainly_not_accepted_may_go_to_another_frontend() {
         let reason = (REASON_TRAILER, "draining");
         let pushback = (PUSHBACK_TRAILER, "1000");
-        let named = (REQUEST_ID_TRAILER, "f1/2/3");
+        let named = (REQUEST_ID_HEADER, "f1/2/3");
         let cases = [
             (vec![reason, pushback], true, true),
             (vec![reason], true, false),

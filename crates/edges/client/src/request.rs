@@ -5,17 +5,9 @@ use std::time::Duration;
 use symphony_protocol::inference as pb;
 use symphony_protocol::inference::infer_parameter::ParameterChoice;
 use symphony_protocol::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use symphony_protocol::parameters::{ACCEPT_LATE, CLASSIFICATION, EXCEED_SLO, TIMEOUT};
 
 use crate::tensor::Tensor;
-
-/// Parameter of a request: time that it may take, in microseconds.
-const TIMEOUT: &str = "timeout";
-/// Lets the request's own time replace the model's SLO.
-const EXCEED_SLO: &str = "symphony_exceed_slo";
-/// Asks for answers that come after their deadline too.
-const ACCEPT_LATE: &str = "symphony_accept_late";
-/// Asks for the likeliest classes of an output instead of its elements.
-const CLASSIFICATION: &str = "classification";
 
 /// A request for one model: named inputs, and how it wants its answer.
 #[derive(Clone, Debug, PartialEq)]

@@ -40,8 +40,6 @@ pub struct BackendConfig {
     pub onnxruntime: Option<PathBuf>,
     /// Threads that one batch may use.
     pub intra_op_threads: u32,
-    /// Batch plans that may wait per GPU.
-    pub plans_queued_max: u32,
     /// The journal file for seals, accepted plans and executions, which a checker reads; none (an empty string) writes
     /// nothing.
     #[serde(with = "crate::empty_is_none")]

@@ -23,8 +23,6 @@ pub struct FederationConfig {
     /// How long no quorum of a cluster may answer until its models are served elsewhere, in milliseconds. Replicas
     /// only.
     pub unreachable_ms: u64,
-    /// How often clusters are looked at, in milliseconds. Replicas only.
-    pub look_every_ms: u64,
     /// How models are moved between clusters for balance. Replicas only.
     pub balance: FederationBalanceConfig,
     /// All replicas of the top-level group: 1, 3, 5 or 7.
@@ -41,12 +39,6 @@ pub struct FederationBalanceConfig {
     pub mode: EpochMode,
     /// From one search to the next when nothing happens, in seconds.
     pub period_s: u64,
-    /// The least time between two automatic searches, in seconds.
-    pub distance_min_s: u64,
-    /// A change of the rates by this many per cent begins a search.
-    pub rate_change_min_percent: u64,
-    /// For so long the change must have held, in seconds.
-    pub change_holds_s: u64,
     /// MB of models that one division may move, of 2^20 bytes; 0 for any.
     pub moved_mb_max: u64,
 }
@@ -107,6 +99,6 @@ mod tests {
     #[test]
     fn the_defaults_propose_and_begin_nothing() {
         let balance = FederationBalanceConfig::default();
-        assert_eq!((balance.mode, balance.distance_min_s, balance.moved_mb_max), (EpochMode::Propose, 60, 0));
+        assert_eq!((balance.mode, balance.period_s, balance.moved_mb_max), (EpochMode::Propose, 300, 0));
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use toml::{Table, Value};
 
-use crate::{Error, Problem};
+use crate::{Error, Problem, REMOVED_KEYS};
 
 /// Every key with its default: the only place for defaults, and the schema of all layers.
 pub const DEFAULTS: &str = include_str!("defaults.toml");
@@ -150,6 +150,9 @@ fn is_taken_for(value: &Value, default: &Value) -> bool {
 }
 
 fn unknown(key: &str, known: &Table) -> Problem {
+    if let Some(removed) = REMOVED_KEYS.iter().find(|removed| removed.key == key) {
+        return Problem::new(key, format!("this is a constant now ({}); leave it out", removed.now));
+    }
     let keys = known.keys().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
     let expected = if keys.is_empty() { "nothing below it".to_owned() } else { format!("one of {keys}") };
     Problem::new(key, format!("unknown key; expected {expected}"))

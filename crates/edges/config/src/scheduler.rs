@@ -34,6 +34,8 @@ pub struct SchedulerConfig {
     pub tape_dir: Option<PathBuf>,
     /// The largest tape, in MB of 2^20 bytes; each worker of each lead has its own.
     pub tape_mb_max: u64,
+    /// How many times shorter control loops average, wait and hold, for tests.
+    pub loop_speedup: u32,
     /// Names of sub-clusters that keep whole GPUs idle, for power or other work: with policy `auto` their batches
     /// start late even if GPUs are idle.
     pub consolidate: Vec<String>,
@@ -55,22 +57,10 @@ pub struct EpochsConfig {
     pub mode: EpochMode,
     /// From one epoch to the next when nothing happens, in seconds.
     pub period_s: u64,
-    /// The least time between two automatic epochs, in seconds.
-    pub distance_min_s: u64,
-    /// A change of the rates by this many per cent begins an epoch.
-    pub rate_change_min_percent: u64,
-    /// How long the change must have lasted, in seconds.
-    pub change_holds_s: u64,
-    /// Averaging time of the rates, in seconds; before that there is no epoch.
-    pub rate_over_s: u64,
     /// Requests per second that one sub-cluster can decide.
     pub subcluster_rate_max_rps: u64,
     /// MB of models that one plan may move, of 2^20 bytes; 0 for any.
     pub moved_mb_max: u64,
-    /// What a backend loads per second, in MB of 2^20 bytes; used to estimate how long a plan's moves take.
-    pub load_mb_per_s: u64,
-    /// How long one search may take, in milliseconds.
-    pub solve_ms_max: u64,
 }
 
 /// What to do with a better plan.

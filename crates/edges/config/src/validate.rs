@@ -24,17 +24,17 @@ pub mod limits {
     /// Any one delay, in microseconds: a second is beyond every SLO that batches are deferred for.
     pub const DELAY_US_MAX: u64 = 1_000_000;
     /// GPUs of one kind that a sub-cluster may be advised to have: what one rank thread may hold.
-    pub const SCALED_GPUS_MAX: u32 = 1 << 16;
+    pub const SCALED_GPUS_MAX: u32 = symphony_controllers::SCALED_GPUS_MAX;
     /// Largest reserve of idle GPUs, in per cent: more is another half of a cluster.
     pub const RESERVE_PERCENT_MAX: u32 = 50;
-    /// Any one time of the autoscaler, in seconds: an hour.
+    /// How long GPUs on order count, in seconds: an hour.
     pub const SCALING_S_MAX: u64 = 3600;
-    /// Largest share of GPUs that are set aside, in per cent: half must be left to be compared with.
-    pub const QUARANTINED_PERCENT_MAX: u32 = 50;
-    /// Batches of a trial.
-    pub const TRIAL_BATCHES_MAX: u32 = 100_000;
-    /// Any one duration of learning, in seconds: a day.
-    pub const LEARNING_S_MAX: u64 = 86_400;
+    /// Largest share of GPUs that are set aside, in per cent: that of the simulator.
+    pub const QUARANTINED_PERCENT_MAX: u32 = symphony_workload::QUARANTINED_PERCENT_MAX;
+    /// The first pause of a GPU that is set aside, in seconds: later ones are no longer.
+    pub const QUARANTINE_S_MAX: u64 = symphony_controllers::QUARANTINE_MAX.get() / 1_000_000_000;
+    /// Faster than this, windows would be shorter than the second between load reports.
+    pub const LOOP_SPEEDUP_MAX: u32 = 20;
     /// Bytes of one request: 63 MiB, what a frame can carry to a backend (`PAYLOAD_BYTES_MAX` of the protocol).
     pub const REQUEST_BYTES_MAX: u64 = 63 << 20;
     /// Requests in flight at one frontend.
@@ -51,10 +51,6 @@ pub mod limits {
     pub const NOISE_MAX: f64 = symphony_workload::LOGNORMAL_SIGMA_MAX;
     /// Threads of one batch.
     pub const INTRA_OP_THREADS_MAX: u32 = 256;
-    /// Fewest batch plans queued per GPU: schedulers send the running one and the next.
-    pub const PLANS_QUEUED_MIN: u32 = 2;
-    /// Batch plans queued per GPU.
-    pub const PLANS_QUEUED_MAX: u32 = 64;
     /// One journal of a backend, in MB: what a checker reads.
     pub const JOURNAL_MB_MAX: u64 = 4096;
     /// Shared memory of one process, or of one pair for results, in MB: 64 GiB.
@@ -76,8 +72,6 @@ pub mod limits {
     pub const CONTROLS_MAX: usize = 64;
     /// Shortest and longest time until a silent cluster counts as lost, in milliseconds.
     pub const UNREACHABLE_MS: [u64; 2] = [500, 3_600_000];
-    /// Shortest and longest time between two looks at a cluster, in milliseconds.
-    pub const LOOK_EVERY_MS: [u64; 2] = [50, 60_000];
     /// Addresses that are dialled elsewhere.
     pub const ROUTES_MAX: usize = 1024;
     /// Bytes of a log filter.
@@ -275,6 +269,7 @@ impl Check {
         let threads = u64::from(scheduler.model_threads);
         self.range("scheduler.model_threads", threads, 0, limits::MODEL_THREADS_MAX.into());
         self.range("scheduler.tape_mb_max", scheduler.tape_mb_max, 1, limits::TAPE_MB_MAX);
+        self.range("scheduler.loop_speedup", scheduler.loop_speedup.into(), 1, limits::LOOP_SPEEDUP_MAX.into());
         if let Some(dir) = scheduler.tape_dir.as_ref().filter(|dir| **dir == scheduler.data_dir) {
             let dir = dir.display();
             self.say(
@@ -295,16 +290,9 @@ impl Check {
 
     fn learning(&mut self, learning: &LearningConfig) {
         let key = |name: &str| format!("scheduler.learning.{name}");
-        let mut percent = |name: &str, value: u32, min: u32, max: u32| {
-            self.range(key(name), value.into(), min.into(), max.into());
-        };
-        percent("profile_change_percent_min", learning.profile_change_percent_min, 1, 100);
-        percent("slow_percent", learning.slow_percent, 5, 1000);
-        percent("quarantined_percent_max", learning.quarantined_percent_max, 0, limits::QUARANTINED_PERCENT_MAX);
-        percent("trial_batches", learning.trial_batches, 1, limits::TRIAL_BATCHES_MAX);
-        self.range(key("profile_period_s"), learning.profile_period_s, 1, limits::LEARNING_S_MAX);
-        self.range(key("quarantine_s"), learning.quarantine_s, 1, limits::LEARNING_S_MAX);
-        self.range(key("quarantine_s_max"), learning.quarantine_s_max, learning.quarantine_s, limits::LEARNING_S_MAX);
+        let percent = u64::from(learning.quarantined_percent_max);
+        self.range(key("quarantined_percent_max"), percent, 0, limits::QUARANTINED_PERCENT_MAX.into());
+        self.range(key("quarantine_s"), learning.quarantine_s, 1, limits::QUARANTINE_S_MAX);
     }
 
     fn autoscaling(&mut self, scaling: &AutoscalingConfig) {
@@ -312,24 +300,14 @@ impl Check {
         self.range(key("gpus_max"), scaling.gpus_max.into(), 1, limits::SCALED_GPUS_MAX.into());
         self.range(key("gpus_min"), scaling.gpus_min.into(), 0, scaling.gpus_max.into());
         self.range(key("reserve_percent"), scaling.reserve_percent.into(), 0, limits::RESERVE_PERCENT_MAX.into());
-        self.range(key("down_step_percent_max"), scaling.down_step_percent_max.into(), 1, 100);
-        for (name, seconds) in scaling.times() {
-            self.range(key(name), seconds, u64::from(name == "up_window_s"), limits::SCALING_S_MAX);
-        }
-        if scaling.down_window_s < scaling.up_window_s {
-            let (down, up) = (scaling.down_window_s, scaling.up_window_s);
-            self.say(
-                key("down_window_s"),
-                format!("{down} is shorter than up_window_s = {up}; expected at least as long"),
-            );
-        }
+        self.range(key("order_stands_s"), scaling.order_stands_s, 0, limits::SCALING_S_MAX);
     }
 
     fn frontend(&mut self, frontend: &FrontendConfig) {
         self.process_name("frontend.name", &frontend.name);
         self.range("frontend.request_bytes_max", frontend.request_bytes_max, 1, limits::REQUEST_BYTES_MAX);
         let in_flight = u64::from(frontend.requests_in_flight_max);
-        self.range("frontend.requests_in_flight_max", in_flight, 1, limits::REQUESTS_IN_FLIGHT_MAX.into());
+        self.range("frontend.requests_in_flight_max", in_flight, 2, limits::REQUESTS_IN_FLIGHT_MAX.into());
         for (key, connections) in [
             ("frontend.connections_max", frontend.connections_max),
             ("frontend.connections_per_address_max", frontend.connections_per_address_max),
@@ -403,8 +381,6 @@ impl Check {
         self.name("backend.subcluster", &backend.subcluster);
         let threads = u64::from(backend.intra_op_threads);
         self.range("backend.intra_op_threads", threads, 1, limits::INTRA_OP_THREADS_MAX.into());
-        let (plans_min, plans_max) = (limits::PLANS_QUEUED_MIN.into(), limits::PLANS_QUEUED_MAX.into());
-        self.range("backend.plans_queued_max", backend.plans_queued_max.into(), plans_min, plans_max);
         self.range("backend.journal_mb_max", backend.journal_mb_max, 1, limits::JOURNAL_MB_MAX);
         self.payloads("backend.payloads", &backend.payloads);
         if backend.gpus.is_empty() {
@@ -513,16 +489,6 @@ impl Check {
             }
             let [min, max] = limits::UNREACHABLE_MS;
             self.range("federation.unreachable_ms", federation.unreachable_ms, min, max);
-            let [min, max] = limits::LOOK_EVERY_MS;
-            self.range("federation.look_every_ms", federation.look_every_ms, min, max);
-            if federation.look_every_ms.saturating_mul(2) > federation.unreachable_ms {
-                let (every, lost) = (federation.look_every_ms, federation.unreachable_ms);
-                let advice = "a cluster would be lost by one look that fails; look at least twice as often";
-                self.say(
-                    "federation.look_every_ms",
-                    format!("{every} with federation.unreachable_ms = {lost}: {advice}"),
-                );
-            }
         }
         self.federated_clusters(config, federation, role);
     }

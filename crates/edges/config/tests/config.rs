@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use symphony_config::{DEFAULTS, Error, ExecutorKind, Idle, LogFormat, NodeConfig, Role, Timing};
+use symphony_config::{
+    DEFAULTS, Error, ExecutorKind, Idle, LogFormat, NodeConfig, REMOVED_KEYS, RemovedKey, Role, Timing,
+};
 
 const DEV: &str = include_str!("../../../../deploy/config/dev.toml");
 const PRODUCTION: &str = include_str!("../../../../deploy/config/production.toml");
@@ -41,8 +43,8 @@ fn the_sample_files_of_a_federation_work_and_survive_a_dump() {
         assert_eq!(parse(role, &config.to_toml(), &[], &[]).unwrap(), config, "{role}");
     }
     assert!(refusal(Role::Scheduler, replica, &[]).contains("only `symphony federation` and frontends"));
-    let refused = refusal(Role::Federation, replica, &["federation.look_every_ms=9000", "federation.id=9"]);
-    assert!(refused.contains("twice as often") && refused.contains("9 is not among the ids"), "{refused}");
+    let refused = refusal(Role::Federation, replica, &["federation.unreachable_ms=9", "federation.id=9"]);
+    assert!(refused.contains("500 to 3600000") && refused.contains("9 is not among the ids"), "{refused}");
     let silent = refusal(Role::Frontend, &frontend.replace("data = \"10.0.0.9:7202\"\n", ""), &[]);
     assert!(silent.contains("federation.clusters.1.data"), "{silent}");
     let same = refusal(Role::Frontend, &frontend.replace("10.0.0.9:7202", "10.0.0.9:7201"), &[]);
@@ -155,6 +157,25 @@ fn unknown_keys_and_wrong_types_are_refused_wherever_they_come_from() {
     let message = parse(Role::Up, DEV, &[("SYMPHONY__FRONTEND__GPRC", "x")], &[]).unwrap_err().to_string();
     assert!(message.starts_with("environment variable SYMPHONY__FRONTEND__GPRC: frontend.gprc"), "{message}");
     assert!(matches!(parse(Role::Up, &"#".repeat(2 << 20), &[], &[]), Err(Error::TooLong { .. })));
+}
+
+#[test]
+fn keys_that_are_constants_now_are_refused_with_the_value_wherever_they_come_from() {
+    let defaults: toml::Table = DEFAULTS.parse().unwrap();
+    for RemovedKey { key, now } in REMOVED_KEYS {
+        let (section, name) = key.rsplit_once('.').unwrap();
+        let known = section.split('.').try_fold(&defaults, |table, part| table.get(part)?.as_table());
+        assert!(!known.unwrap_or_else(|| panic!("{key} has no section")).contains_key(name), "{key} is a key");
+
+        let expected = format!("{key}: this is a constant now ({now}); leave it out");
+        let text = format!("[{section}]\n{name} = 1\n");
+        assert_eq!(refusal(Role::Up, &text, &[]), format!("node.toml: {expected}"));
+        let flag = format!("{key}=1");
+        assert_eq!(refusal(Role::Up, "", &[&flag]), format!("override `{flag}`: {expected}"));
+        let variable = format!("SYMPHONY__{}", key.replace('.', "__").to_ascii_uppercase());
+        let message = parse(Role::Up, "", &[(&variable, "1")], &[]).unwrap_err().to_string();
+        assert_eq!(message, format!("environment variable {variable}: {expected}"));
+    }
 }
 
 #[test]
@@ -280,7 +301,11 @@ fn what_cannot_work_is_explained_with_key_and_values() {
             "network.routes.1.to: a:1 is routed twice",
         ),
         (&["backend.journal_mb_max=0"], "backend.journal_mb_max: 0 is out of range; expected 1 to 4096"),
-        (&["backend.plans_queued_max=1"], "backend.plans_queued_max: 1 is out of range; expected 2 to 64"),
+        (&["scheduler.loop_speedup=21"], "scheduler.loop_speedup: 21 is out of range; expected 1 to 20"),
+        (
+            &["scheduler.learning.quarantine_s=3601"],
+            "scheduler.learning.quarantine_s: 3601 is out of range; expected 1 to 3600",
+        ),
         (&["backend.subcluster=_"], "backend.subcluster: `_` is not a name"),
         (&["log.level="], "log.level: a filter of 0 bytes"),
     ];

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use symphony_net::Net;
 use symphony_types::NodeId;
 
+use crate::environment::Environment;
 use crate::fault::OnDiskError;
-use crate::host::Host;
 use crate::limits::{ADDRESS_BYTES_MAX, CLUSTER_NAME_BYTES_MAX, MEMBERS_MAX};
 use crate::timing::Timing;
 
@@ -72,7 +72,7 @@ pub struct GroupConfig {
     /// What to do when the disk fails.
     pub on_disk_error: OnDiskError,
     /// Where the replica runs.
-    pub host: Host,
+    pub environment: Environment,
     /// The network to the other replicas.
     pub net: Net,
 }
@@ -90,7 +90,7 @@ impl GroupConfig {
             timing: Timing::lan(),
             snapshot: SnapshotEvery::default(),
             on_disk_error: OnDiskError::default(),
-            host: Host::default(),
+            environment: Environment::default(),
             net: Net::plaintext(),
         }
     }

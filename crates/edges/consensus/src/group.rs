@@ -82,7 +82,7 @@ impl ControlGroup {
         let raft_config = raft_config(&config).map_err(StartError::Raft)?;
         let me = Addressing { cluster: config.cluster.clone(), node: config.node.get() };
         let opening = config.clone();
-        let blocking = config.host.blocking();
+        let blocking = config.environment.blocking();
         let opened = blocking.run(move || disk::open(&opening, Box::new(state))).await;
         let (log, machine) = opened.map_err(|error| StartError::Raft(error.to_string()))??;
         let machine = machine.blocking(blocking);

@@ -5,10 +5,10 @@
 
 mod config;
 mod disk;
+mod environment;
 mod error;
 mod fault;
 mod group;
-mod host;
 mod leadership;
 mod limits;
 mod log;
@@ -32,10 +32,10 @@ mod wire;
 mod suite;
 
 pub use config::{Engine, GroupConfig, SnapshotEvery};
+pub use environment::Environment;
 pub use error::{MembershipError, ProposeError, ReadError, StartError};
 pub use fault::OnDiskError;
 pub use group::{ControlGroup, Members, Proposed};
-pub use host::Host;
 pub use leadership::Leadership;
 pub use limits::{ADDRESS_BYTES_MAX, CLUSTER_NAME_BYTES_MAX, COMMAND_BYTES_MAX, MEMBERS_MAX, SNAPSHOT_STATE_BYTES_MAX};
 pub use log::simulated::SimulatedDisk;

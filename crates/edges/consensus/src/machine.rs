@@ -9,8 +9,8 @@ use futures::{Stream, StreamExt};
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{BasicNode, EntryPayload, OptionalSend, RaftSnapshotBuilder, Snapshot, SnapshotMeta};
 
+use crate::environment::Blocking;
 use crate::fault::OnDiskError;
-use crate::host::Blocking;
 use crate::raft_types::{self, LeaderIdOf, LogIdOf, Response, StoredMembershipOf, TypeConfig};
 use crate::record::{Members, Position};
 use crate::snapshot::image::{self, Image};

@@ -6,7 +6,7 @@ use openraft::Raft;
 use tokio::sync::watch;
 
 use crate::disk::forgotten;
-use crate::host::Blocking;
+use crate::environment::Blocking;
 use crate::log::store::LogStore;
 use crate::machine::Machine;
 use crate::raft_types::TypeConfig;

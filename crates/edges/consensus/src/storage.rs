@@ -91,7 +91,7 @@ impl FromStr for Plant {
 
 /// The place of an entry: the term of its leader, which is always node 1 here, and its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct LogPosition {
     /// The term.
     pub term: u64,
     /// The index.
@@ -115,22 +115,22 @@ pub struct Known {
     /// The last vote.
     pub vote: Option<Vote>,
     /// Everything up to here was purged.
-    pub purged: Option<Place>,
+    pub purged: Option<LogPosition>,
     /// The last entry, or the purged place.
-    pub last: Option<Place>,
+    pub last: Option<LogPosition>,
     /// What the newest snapshot covers.
-    pub snapshot: Option<Place>,
+    pub snapshot: Option<LogPosition>,
 }
 
 const LEADER: u64 = 1;
 
-impl From<Place> for Position {
-    fn from(place: Place) -> Self {
+impl From<LogPosition> for Position {
+    fn from(place: LogPosition) -> Self {
         Self { term: place.term, node: LEADER, index: place.index }
     }
 }
 
-impl From<Position> for Place {
+impl From<Position> for LogPosition {
     fn from(at: Position) -> Self {
         Self { term: at.term, index: at.index }
     }
@@ -211,7 +211,7 @@ impl Storage {
     ///
     /// # Errors
     /// The disk fails, or holds something else than entries.
-    pub async fn read(&mut self, first: u64, next: u64) -> io::Result<Vec<(Place, Bytes)>> {
+    pub async fn read(&mut self, first: u64, next: u64) -> io::Result<Vec<(LogPosition, Bytes)>> {
         let entries = self.log.limited_get_log_entries(first, next).await?;
         let command = |entry: raft_types::EntryOf| match entry.payload {
             EntryPayload::Normal(command) => Ok((Position::from(entry.log_id).into(), command.0)),
@@ -226,12 +226,12 @@ impl Storage {
     /// The log has failed.
     pub async fn append(
         &self,
-        first: Place,
+        first: LogPosition,
         commands: Vec<Vec<u8>>,
         done: impl FnOnce(io::Result<()>) + Send + 'static,
     ) -> io::Result<()> {
         let records = (first.index..).zip(commands).map(|(index, command)| Record {
-            at: Place { index, ..first }.into(),
+            at: LogPosition { index, ..first }.into(),
             body: Body::Command(command.into()),
         });
         let done: Done =
@@ -270,7 +270,7 @@ impl Storage {
     ///
     /// # Errors
     /// The log has failed.
-    pub async fn truncate_after(&mut self, last: Option<Place>) -> io::Result<()> {
+    pub async fn truncate_after(&mut self, last: Option<LogPosition>) -> io::Result<()> {
         self.log.truncate_after(last.map(|place| Position::from(place).into())).await
     }
 
@@ -278,7 +278,7 @@ impl Storage {
     ///
     /// # Errors
     /// The log has failed.
-    pub async fn purge(&mut self, through: Place) -> io::Result<()> {
+    pub async fn purge(&mut self, through: LogPosition) -> io::Result<()> {
         self.log.purge(Position::from(through).into()).await
     }
 
@@ -286,7 +286,7 @@ impl Storage {
     ///
     /// # Errors
     /// The log has failed.
-    pub async fn committed(&mut self, at: Place) -> io::Result<()> {
+    pub async fn committed(&mut self, at: LogPosition) -> io::Result<()> {
         self.log.save_committed(Some(Position::from(at).into())).await
     }
 
@@ -294,7 +294,7 @@ impl Storage {
     ///
     /// # Errors
     /// The state machine has failed.
-    pub async fn apply(&mut self, commands: Vec<(Place, Bytes)>) -> io::Result<()> {
+    pub async fn apply(&mut self, commands: Vec<(LogPosition, Bytes)>) -> io::Result<()> {
         let entries = commands.into_iter().map(|(place, command)| {
             let entry = raft_types::entry(Record { at: place.into(), body: Body::Command(command) });
             entry.map(|entry| (entry, None)).map_err(io::Error::other)
@@ -308,14 +308,6 @@ impl Storage {
     /// The disk has failed.
     pub async fn snapshot(&mut self) -> io::Result<()> {
         self.machine.get_snapshot_builder().await.build_snapshot().await.map(|_| ())
-    }
-
-    /// Bytes that the log takes on disk, according to its engine.
-    ///
-    /// # Errors
-    /// The disk has failed.
-    pub fn log_disk_bytes(&self) -> io::Result<u64> {
-        self.log.disk_bytes()
     }
 
     /// Writes what is queued and releases the files.

@@ -7,7 +7,7 @@ use symphony_types::Signature;
 
 use crate::overlap::{Device, DeviceError, Extent, Pipeline, Spans, Trouble};
 
-/// What a device's outputs are to whoever asked.
+/// What a device's outputs mean to the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
     /// The model's outputs.
@@ -16,8 +16,8 @@ pub enum Answers {
     Checksums,
 }
 
-/// Called before each batch that a load runs, with its items: waits until the GPU has time for it, if anybody else uses
-/// the GPU.
+/// Called before each batch that a load runs, with its items: waits until the GPU has time for it, if the GPU has other
+/// users.
 pub type Turn<'a> = &'a dyn Fn(u32);
 
 /// An executor over a [`Pipeline`]. [`ModelExecutor::run`] does one batch after the other; in steps the next one

@@ -1,13 +1,9 @@
 //! Reads a model's signature, refuses models that cannot be batched, and finds the tensors of a requested signature.
 
 use ort::value::{Outlet, ValueType};
-use symphony_types::{DataType, Signature, TensorSpec};
+use symphony_types::{DataType, Signature, TENSOR_ITEM_BYTES_MAX, TensorSpec};
 
 use crate::element::data_type_of;
-
-/// The most bytes one item of one tensor may have. Larger than any image or sequence that is served one by one, and
-/// small enough that a batch of [`symphony_types::PROFILE_BATCH_MAX`] of them can still be counted in a `usize`.
-pub(crate) const ITEM_BYTES_MAX: usize = 1 << 30;
 
 /// The signature of a model with these inputs and outputs, and its batch size if its first dimensions are fixed; or
 /// what is wrong with it.
@@ -63,9 +59,10 @@ pub(crate) fn places(kind: &str, asked: &[TensorSpec], has: &[TensorSpec]) -> Re
     asked.iter().map(place).collect()
 }
 
-/// Bytes of one item; `None` if they exceed [`ITEM_BYTES_MAX`]. [`TensorSpec::item_bytes`] trusts its shape.
+/// Bytes of one item; `None` if they exceed [`TENSOR_ITEM_BYTES_MAX`]. [`TensorSpec::item_bytes`] trusts its shape.
 pub(crate) fn item_bytes(data_type: DataType, item_shape: &[u32]) -> Option<usize> {
-    let grow = |bytes: usize, &dimension: &u32| bytes.checked_mul(dimension as usize).filter(|&b| b <= ITEM_BYTES_MAX);
+    let grow =
+        |bytes: usize, &dimension: &u32| bytes.checked_mul(dimension as usize).filter(|&b| b <= TENSOR_ITEM_BYTES_MAX);
     item_shape.iter().try_fold(data_type.size_bytes(), grow)
 }
 
@@ -98,7 +95,7 @@ fn tensor(name: &str, value_type: &ValueType) -> Result<(TensorSpec, Option<u32>
         item_shape.push(fixed);
     }
     if item_bytes(data_type, &item_shape).is_none() {
-        return Err(format!("has items of more than {ITEM_BYTES_MAX} bytes"));
+        return Err(format!("has items of more than {TENSOR_ITEM_BYTES_MAX} bytes"));
     }
     Ok((TensorSpec { name: name.to_owned(), data_type, item_shape }, batch))
 }

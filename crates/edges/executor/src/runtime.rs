@@ -57,7 +57,7 @@ pub enum RuntimeError {
     Unusable {
         /// The library named.
         path: PathBuf,
-        /// Who named it.
+        /// The setting or variable that named it.
         named_by: String,
         /// What is wrong with it.
         reason: String,
@@ -148,7 +148,7 @@ pub fn load_runtime(explicit: Option<&Path>) -> Result<Runtime, RuntimeError> {
     Ok(loaded.insert(runtime).clone())
 }
 
-/// The library that somebody asked for, and who did.
+/// The library that was asked for, and the setting or variable that did.
 fn named_library(explicit: Option<&Path>) -> Option<(PathBuf, String)> {
     let by_variable = || {
         VARIABLES.into_iter().find_map(|variable| {

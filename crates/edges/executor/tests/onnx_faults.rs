@@ -82,7 +82,7 @@ fn memory_that_is_not_there_fails_the_batch_and_not_the_process() {
     }
 }
 
-/// A loop without an end is ended by whoever gives the model up, or after its time, and the next batch runs.
+/// A loop without an end is ended by a stop, or after its time, and the next batch runs.
 #[test]
 fn a_batch_that_never_ends_is_ended() {
     let Some(runtime) = runtime() else { return };

@@ -11,7 +11,7 @@
 #[cfg(target_os = "linux")]
 mod linux;
 
-/// How often the replacement was called in this process: whoever relies on it can see that it is there.
+/// How often the replacement was called in this process: a crate that relies on it can check that it is in place.
 #[must_use]
 pub fn calls() -> u64 {
     #[cfg(target_os = "linux")]

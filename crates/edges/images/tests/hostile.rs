@@ -65,7 +65,7 @@ fn what_is_no_picture_is_told_from_its_header() {
     }
 }
 
-/// Who waits for a picture has to know beforehand whether it takes long.
+/// The time that a picture takes is known before it is decoded.
 #[test]
 fn large_and_progressive_pictures_are_known_to_take_long() {
     let wide = ImageLimits { pixels_max: u64::MAX, ..LIMITS };
@@ -123,7 +123,7 @@ fn a_header_that_is_right_before_data_that_is_not_fails_when_it_is_decoded() {
     assert_eq!(item, [7], "nothing was appended");
 }
 
-/// The decoder makes up what is missing, and nobody would know.
+/// The decoder fills in what is missing, and the result would look valid.
 #[test]
 fn a_jpeg_that_is_cut_off_is_no_picture() {
     let (jpeg, pipeline, mut item) = (encoded(20, 10, ImageFormat::Jpeg), pipeline(), Vec::new());
@@ -133,7 +133,7 @@ fn a_jpeg_that_is_cut_off_is_no_picture() {
         assert!(matches!(error, ImageError::Undecodable(_) | ImageError::BadHeader { .. }), "{cut} bytes: {error}");
     }
     assert!(item.is_empty());
-    // What follows the end is nobody's business, and an end within a segment between scans is none.
+    // Bytes after the end are ignored, and an end marker within a segment between scans is not one.
     pipeline.append(&[&jpeg[..], b"more"].concat(), LIMITS, &mut item).unwrap();
     let (whole, end) = (&jpeg[..jpeg.len() - 2], [0xff, 0xd9]);
     let comment = [&[0xff, 0xfe, 0, 4][..], &end].concat();
@@ -151,7 +151,7 @@ fn claims_of_jpeg(jpeg: &[u8], width: u16, height: u16) -> Vec<u8> {
     jpeg
 }
 
-/// At the end marker the decoder goes on with zeros: a grey picture, and nobody would know.
+/// At the end marker the decoder goes on with zeros: a grey picture, which would look valid.
 #[test]
 fn a_jpeg_that_holds_fewer_pixels_than_its_header_says_is_no_picture() {
     let wide = ImageLimits { pixels_max: u64::MAX, ..LIMITS };

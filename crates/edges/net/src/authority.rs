@@ -13,7 +13,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::credentials::{CredentialFiles, facts_in};
 use crate::error::CredentialError;
-use crate::host::Host;
+use crate::host_name::HostName;
 use crate::identity::Identity;
 
 /// The authority's certificate; every process gets it.
@@ -105,7 +105,7 @@ impl Authority {
     ///
     /// # Errors
     /// As [`Authority::issue`].
-    pub fn issue_at(&self, identity: &Identity, hosts: &[Host], days: u32) -> Result<Issued, CredentialError> {
+    pub fn issue_at(&self, identity: &Identity, hosts: &[HostName], days: u32) -> Result<Issued, CredentialError> {
         let what = || format!("a certificate for {identity}");
         let key = KeyPair::generate().map_err(make(&what()))?;
         let mut params = CertificateParams::default();

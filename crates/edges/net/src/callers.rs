@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct CallerLimits {
     /// From all addresses.
     pub total: usize,
-    /// From one address, which anybody may use: fewer than in total, so that it cannot take every place.
+    /// From one address, which anyone may use: fewer than in total, so that it cannot take every place.
     pub per_address: usize,
 }
 

@@ -59,12 +59,12 @@ impl std::fmt::Display for PeerInfo {
 pub struct Connection {
     stream: Stream,
     peer: PeerInfo,
-    place: Place,
+    place: ConnectionPermit,
     carriers: Carriers,
 }
 
 /// The place of an accepted connection among those of its port, held until both halves are gone.
-type Place = Option<Arc<OwnedSemaphorePermit>>;
+type ConnectionPermit = Option<Arc<OwnedSemaphorePermit>>;
 
 #[derive(Debug)]
 enum Stream {
@@ -124,7 +124,7 @@ impl Connection {
 
 /// The read half.
 #[derive(Debug)]
-pub struct ReadHalf(ReadSide, #[expect(dead_code, reason = "held")] Place);
+pub struct ReadHalf(ReadSide, #[expect(dead_code, reason = "held")] ConnectionPermit);
 
 #[derive(Debug)]
 enum ReadSide {
@@ -134,7 +134,7 @@ enum ReadSide {
 
 /// The write half.
 #[derive(Debug)]
-pub struct WriteHalf(WriteSide, #[expect(dead_code, reason = "held")] Place);
+pub struct WriteHalf(WriteSide, #[expect(dead_code, reason = "held")] ConnectionPermit);
 
 #[derive(Debug)]
 enum WriteSide {

@@ -87,7 +87,7 @@ impl Net {
     }
 
     /// Waits for the caller's turn to dial ([`DialTurns`]): for callers that may be a thousand at once.
-    pub async fn turn(&self) -> DialTurn {
+    pub async fn dial_turn(&self) -> DialTurn {
         self.turns.next().await
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{
-    Authority, Connection, CredentialError, CredentialFiles, Credentials, HANDSHAKE_TIMEOUT, HANDSHAKES_MAX, Host,
+    Authority, Connection, CredentialError, CredentialFiles, Credentials, HANDSHAKE_TIMEOUT, HANDSHAKES_MAX, HostName,
     Identity, Incoming, Net, Port, Role,
 };
 
@@ -182,7 +182,7 @@ async fn clients_of_others_believe_who_has_the_host_in_the_certificate_and_nobod
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::create(dir.path(), "blue").unwrap();
     let keda = authority.issue(&identity("blue", Role::Viewer, "keda"), 1).unwrap().files;
-    let hosts = ["symphony-control.default.svc", "127.0.0.1", "::1"].map(|host| host.parse::<Host>().unwrap());
+    let hosts = ["symphony-control.default.svc", "127.0.0.1", "::1"].map(|host| host.parse::<HostName>().unwrap());
     let scheduler = identity("blue", Role::Scheduler, "1");
     let files = authority.issue_at(&scheduler, &hosts, 1).unwrap().files;
     let credentials = Credentials::load_for(files, &scheduler).unwrap();
@@ -196,7 +196,7 @@ async fn clients_of_others_believe_who_has_the_host_in_the_certificate_and_nobod
     let nowhere = net(&authority, "blue", Role::Scheduler, "2");
     assert!(strangers_client(&keda, &nowhere, "127.0.0.1").await.is_err(), "it names no host");
     for text in ["", "a b", "127.0.0.1:7001", "-.example"] {
-        assert!(text.parse::<Host>().unwrap_err().to_string().contains("without a port"), "{text}");
+        assert!(text.parse::<HostName>().unwrap_err().to_string().contains("without a port"), "{text}");
     }
 }
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use symphony_types::{Nanos, RequestValue};
 
 use crate::control as pb;
-use crate::plan::MoveProgressView;
-use crate::view::{OperationView, ViewError};
+use crate::plan_view::MoveProgressView;
+use crate::view::{EventView, OperationView, ViewError};
 
 /// Clusters and the homes of models, as one replica of the top-level group has applied them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,7 +27,7 @@ pub struct FederationView {
     /// Models by name.
     pub models: BTreeMap<String, FederatedModelView>,
     /// What changed lately: log index and sentence, newest last.
-    pub events: Vec<(u64, String)>,
+    pub events: Vec<EventView>,
     /// What operators asked for last, newest last; in linearizable answers only.
     pub operations: Vec<OperationView>,
     /// The last plans, newest last; in linearizable answers only.
@@ -156,7 +156,7 @@ impl TryFrom<pb::FederationView> for FederationView {
             leader: (view.leader != 0).then_some(view.leader),
             clusters: clusters.collect(),
             models: models.collect(),
-            events: view.events.into_iter().map(|event| (event.index, event.what)).collect(),
+            events: view.events.into_iter().map(Into::into).collect(),
             operations: view.operations.into_iter().map(OperationView::try_from).collect::<Result<_, _>>()?,
             plans: view.plans.into_iter().map(FederatedPlanView::try_from).collect::<Result<_, _>>()?,
         })

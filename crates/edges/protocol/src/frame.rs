@@ -152,10 +152,10 @@ impl FrameHeader {
         self.link == ECHO_LINK
     }
 
-    /// Whether a [`Carry`](crate::carry::Carry) follows it and no message of the link.
+    /// Whether a [`CarrierMessage`](crate::carrier::CarrierMessage) follows it and no message of the link.
     #[must_use]
     pub const fn is_carry(&self) -> bool {
-        self.link == crate::carry::CARRY_LINK
+        self.link == crate::carrier::CARRIER_LINK
     }
 }
 

@@ -1,6 +1,6 @@
 //! The messages between processes: rkyv frames for requests, plans and results, protobuf for control.
 
-pub mod carry;
+pub mod carrier;
 pub mod data;
 pub mod dispatch;
 pub mod execute;
@@ -8,7 +8,8 @@ pub mod federation;
 mod frame;
 pub mod journal;
 mod model_spec;
-pub mod plan;
+pub mod parameters;
+pub mod plan_view;
 mod transforms;
 pub mod view;
 

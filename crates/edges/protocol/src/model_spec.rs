@@ -92,7 +92,7 @@ mod tests {
                 ..Transforms::default()
             }),
             profiles: BTreeMap::from([("cpu".to_owned(), profile)]),
-            policy: "{ name = \"timeout\", share = 0.1, gpu_choice = \"earliest_free\" }".parse().unwrap(),
+            policy: "{ name = \"timeout\", share = 0.1, drop = \"window\" }".parse().unwrap(),
             value: RequestValue::from_thousandths(2_500).unwrap(),
         };
         assert_eq!(state::ModelSpec::try_from(pb::ModelSpec::from(&spec)), Ok(spec.clone()));
@@ -104,6 +104,10 @@ mod tests {
         for (policy, words) in [
             ("magic", "model `m`: policy: expected one of \"symphony\""),
             ("clockwork", "runs in `symphony sim` only"),
+            (
+                "{ name = 'auto', ready_order = 'start' }",
+                "model `m`: policy: key `ready_order`: expected only trigger, drop",
+            ),
             ("{ name = 'timeout', share = 2 }", "model `m`: policy: key `share`: expected a share of the SLO"),
         ] {
             let refused = with(policy).unwrap_err().to_string();

@@ -4,6 +4,7 @@ mod advice;
 mod backend;
 mod cut;
 mod error;
+mod event;
 mod frontend;
 mod group;
 mod load;
@@ -18,6 +19,7 @@ pub use advice::{AdviceView, DriftView, KindAdviceView, SlowGpuView};
 pub use backend::{BackendView, GpuView};
 pub use cut::{BackendScope, SortedView};
 pub use error::ViewError;
+pub use event::EventView;
 pub use frontend::FrontendView;
 pub use group::{GroupMemberView, GroupRole};
 pub use load::{GpuLoadView, LoadView, ModelLoadView};
@@ -32,7 +34,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_types::{BackendId, Epoch, FrontendId, ModelId, NodeId, SubclusterId, Token};
 
-use crate::plan::PlanView;
+use crate::plan_view::PlanView;
+
+/// The largest view, of a cluster or a federation, as a message: what a replicated state may take.
+pub const VIEW_BYTES_MAX: usize = symphony_cluster_state::SNAPSHOT_BYTES_MAX;
 
 /// The state of the cluster that all processes route by, as one replica has applied it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,8 +62,8 @@ pub struct View {
     pub frontends: BTreeMap<FrontendId, FrontendView>,
     /// Models.
     pub models: BTreeMap<ModelId, ModelView>,
-    /// What changed lately: log index and sentence, newest last.
-    pub events: Vec<(u64, String)>,
+    /// What changed lately, newest last.
+    pub events: Vec<EventView>,
     /// What operators asked for last, newest last; more of them in linearizable answers.
     pub operations: Vec<OperationView>,
     /// The control group as its leader knows it; empty but in linearizable answers.

@@ -20,7 +20,7 @@ const SPIN: Duration = Duration::from_micros(30);
 /// Dispatches completions to all connections of a fabric.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    ears: Arc<Ears>,
+    ears: Arc<CompletionReader>,
     connections_max: usize,
     /// Batches per poll, enough for everything that was there when the poll began.
     looks_max: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Engine {
 /// The poller's state: the thread's, or a reader's in between. One at a time, so that each connection sees its
 /// completions in order.
 #[derive(Debug)]
-struct Ears {
+struct CompletionReader {
     queue: Arc<CompletionQueue>,
     /// By queue pair number.
     sessions: Listeners<Session>,
@@ -39,7 +39,7 @@ struct Ears {
 
 /// Notifies waiters when the thread ends, also by a panic, and refuses new ones.
 struct Hears {
-    ears: Arc<Ears>,
+    ears: Arc<CompletionReader>,
     reason: Broken,
 }
 
@@ -67,7 +67,7 @@ impl Engine {
         let queue = Arc::new(CompletionQueue::new(device, completions)?);
         let system = |error: rustix::io::Errno| RdmaError::system("no event to end a thread by", error.into());
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
-        let ears = Arc::new(Ears { queue, sessions: Listeners::default(), heard: Mutex::default() });
+        let ears = Arc::new(CompletionReader { queue, sessions: Listeners::default(), heard: Mutex::default() });
         let mut hears = Hears { ears: Arc::clone(&ears), reason: Broken::Unheard };
         let stops = stop.try_clone().map_err(|error| RdmaError::system("no event to end a thread by", error))?;
         std::thread::Builder::new()
@@ -118,7 +118,7 @@ impl Drop for Engine {
     }
 }
 
-impl Ears {
+impl CompletionReader {
     /// Dispatches completions. Returns whether there were any.
     fn take(&self) -> io::Result<bool> {
         let mut heard = lock(&self.heard);
@@ -132,7 +132,7 @@ impl Ears {
     }
 }
 
-fn hear(ears: &Ears, stop: &OwnedFd) -> io::Result<()> {
+fn hear(ears: &CompletionReader, stop: &OwnedFd) -> io::Result<()> {
     let (queue, mut last) = (&ears.queue, Instant::now());
     loop {
         if ears.take()? {

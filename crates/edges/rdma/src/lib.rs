@@ -34,7 +34,7 @@ pub use key::Key;
 pub use listeners::{Listeners, NotJoined};
 pub use port::{Port, PortError};
 pub use purpose::Purpose;
-pub use segment::{SEGMENT_BYTES, SEGMENT_DATA_BYTES, SEGMENT_HEADER_BYTES, Segment, SegmentError, SegmentKind};
+pub use segment::{SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Segment, SegmentError, SegmentKind};
 
 #[cfg(feature = "verbs")]
 pub use error::{Broken, RdmaError};

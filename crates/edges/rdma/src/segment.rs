@@ -5,8 +5,6 @@
 pub const SEGMENT_BYTES: usize = 32 << 10;
 /// Bytes before the data.
 pub const SEGMENT_HEADER_BYTES: usize = 24;
-/// Data of one SEND at most.
-pub const SEGMENT_DATA_BYTES: usize = SEGMENT_BYTES - SEGMENT_HEADER_BYTES;
 
 /// What a segment begins with: its name and version.
 const MAGIC: [u8; 3] = *b"SR1";

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
 use symphony_policy::ModelPolicy;
-use symphony_types::{DataType, Nanos, PROFILE_BATCH_MAX, RequestValue, SLO_MAX, Signature, TensorSpec};
+use symphony_types::{
+    DataType, Nanos, PROFILE_BATCH_MAX, RequestValue, SLO_MAX, Signature, TENSOR_DIMENSIONS_MAX, TENSOR_ITEM_BYTES_MAX,
+    TensorSpec,
+};
 
 use crate::text::{self, wire};
 use crate::version_policy::VersionPolicy;
@@ -33,10 +36,6 @@ pub mod parameters {
 const MODEL_FILE: &str = "model.onnx";
 /// The profile's file, unless the configuration says otherwise.
 const PROFILE_FILE: &str = "profile.toml";
-/// Dimensions of a tensor, without the one that counts items: what a cluster takes.
-const DIMENSIONS_MAX: usize = 8;
-/// Bytes of one item of a tensor: what a cluster takes.
-const ITEM_BYTES_MAX: usize = 1 << 30;
 
 /// The contents of a `config.pbtxt`.
 #[derive(Clone, Debug, PartialEq)]
@@ -247,8 +246,11 @@ fn tensors(field: &str, tensors: impl Iterator<Item = Tensor>) -> Checked<Vec<Te
 }
 
 fn shape(field: &str, name: &str, data_type: DataType, dims: &[i64]) -> Checked<Vec<u32>> {
-    if dims.len() > DIMENSIONS_MAX {
-        return refuse(field, format!("of `{name}` has {} dimensions; expected at most {DIMENSIONS_MAX}", dims.len()));
+    if dims.len() > TENSOR_DIMENSIONS_MAX {
+        return refuse(
+            field,
+            format!("of `{name}` has {} dimensions; expected at most {TENSOR_DIMENSIONS_MAX}", dims.len()),
+        );
     }
     let mut bytes = data_type.size_bytes();
     let mut shape = Vec::with_capacity(dims.len());
@@ -260,8 +262,8 @@ fn shape(field: &str, name: &str, data_type: DataType, dims: &[i64]) -> Checked<
         bytes = bytes.saturating_mul(fixed as usize);
         shape.push(fixed);
     }
-    if bytes > ITEM_BYTES_MAX {
-        return refuse(field, format!("of `{name}` make items of more than {ITEM_BYTES_MAX} bytes"));
+    if bytes > TENSOR_ITEM_BYTES_MAX {
+        return refuse(field, format!("of `{name}` make items of more than {TENSOR_ITEM_BYTES_MAX} bytes"));
     }
     Ok(shape)
 }

@@ -178,10 +178,10 @@ mod tests {
     }
 
     /// The backend's report on a model, if any.
-    type Said = Option<Result<(), &'static str>>;
+    type BackendReport = Option<Result<(), &'static str>>;
 
-    fn view(models: &[(&str, Said)]) -> View {
-        let model = |(index, &(name, state)): (usize, &(&str, Said))| {
+    fn view(models: &[(&str, BackendReport)]) -> View {
+        let model = |(index, &(name, state)): (usize, &(&str, BackendReport))| {
             let replica =
                 |state: Result<(), &str>| (BACKEND, ReplicaView { boot: BOOT, state: state.map_err(str::to_owned) });
             let spec = ModelSpec { subcluster: "s".into(), ..spec(name) };
@@ -205,8 +205,8 @@ mod tests {
         }
     }
 
-    const READY: Said = Some(Ok(()));
-    const BROKEN: Said = Some(Err("no such file"));
+    const READY: BackendReport = Some(Ok(()));
+    const BROKEN: BackendReport = Some(Err("no such file"));
 
     fn load(name: &str) -> Next {
         Next::Load(Box::new(spec(name)))

@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicU64;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// What a reader insists on: it cannot be shortened, and nobody who gets the descriptor can write it.
+/// The required seals: the memory cannot be shortened, and no holder of the descriptor can write it.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
 
 /// Why a descriptor is not taken for a pool.
@@ -61,8 +61,8 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// New memory of so many words, all zero, writable here and by nobody else, and its descriptor for others. The name
-    /// is what the system shows of it.
+    /// New memory of `words` words, all zero, writable only here, and its descriptor for others. The name is what the
+    /// system shows of it.
     pub(crate) fn create(name: &str, words: usize) -> io::Result<(Self, OwnedFd)> {
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, words as u64 * 8)?;
@@ -94,7 +94,7 @@ impl Memory {
         Ok(Self { base, words })
     }
 
-    /// The words. Whoever made the memory may store to them at any time.
+    /// The words. The process that made the memory may store to them at any time.
     pub(crate) const fn words(&self) -> &[AtomicU64] {
         // SAFETY: M1 and M2 for place, length and alignment; M3 for references.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }

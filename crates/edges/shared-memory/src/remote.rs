@@ -13,9 +13,9 @@ pub const ENTRY_BYTES: usize = ENTRY_WORDS * 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteLayout(Layout);
 
-/// An entry's claim about the bytes of its number. Not to be trusted before [`Found::holds`].
+/// An entry's claim about the bytes of its number. Not to be trusted before [`EntryClaim::holds`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct EntryClaim {
     number: u64,
     stamp: u64,
     at: u64,
@@ -45,7 +45,7 @@ impl RemoteLayout {
     /// # Errors
     /// If the number is not stored, or the entry is invalid; the latter also when the entry was changing while it was
     /// fetched.
-    pub fn find(&self, number: u64, entry: &[u8; ENTRY_BYTES], bytes_max: usize) -> Result<Found, Unreadable> {
+    pub fn find(&self, number: u64, entry: &[u8; ENTRY_BYTES], bytes_max: usize) -> Result<EntryClaim, Unreadable> {
         let [stamp, shown, place, sum] = words(entry);
         if stamp == 0 || stamp & 1 == 1 || shown != number {
             return Err(Unreadable::Absent);
@@ -54,11 +54,11 @@ impl RemoteLayout {
         if length > bytes_max || !self.0.has(place, length) {
             return Err(Unreadable::Damaged);
         }
-        Ok(Found { number, stamp, at: place * 8, length, checksum })
+        Ok(EntryClaim { number, stamp, at: place * 8, length, checksum })
     }
 }
 
-impl Found {
+impl EntryClaim {
     /// Offset of the bytes.
     #[must_use]
     pub const fn at(&self) -> u64 {

@@ -357,7 +357,7 @@ fn store(words: &[AtomicU64], at: usize, bytes: &[u8]) {
     patch(words, (first + whole.len()) * 8, tail);
 }
 
-/// A part of one word; nobody else writes it.
+/// A part of one word, which has no other writer.
 fn patch(words: &[AtomicU64], at: usize, bytes: &[u8]) {
     if bytes.is_empty() {
         return;

@@ -122,7 +122,7 @@ fn a_peer_that_counts_wrong_is_found_out() {
         assert!(matches!(sender.send(&[0; 1]), Err(RingError::Taken { .. })));
         assert!(matches!(sender.sleeps(), Err(RingError::Taken { .. })));
     }
-    // Less than before: it harms nobody but itself.
+    // Less than before: that harms only the peer itself.
     theirs[TAKEN].store(8, Ordering::Relaxed);
     assert_eq!(sender.send(&[0; BYTES]).unwrap().bytes, 8);
     theirs[TAKEN].store(0, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! The telemetry of a process: log, metrics, health, broken invariants, and a console.
 //!
-//! Each crate defines its metrics in one file as [`MetricName`]s, and its tests check them with [`check_law`].
+//! Each crate defines its metrics in one file as [`MetricName`]s, and its tests check them with [`check_names`].
 //! [`violated`] counts a broken invariant. [`serve`] exports everything over HTTP.
 
 pub mod buckets;
@@ -8,8 +8,8 @@ mod duration_histogram;
 mod error_histogram;
 mod http;
 mod invariant;
-mod law;
 mod log;
+mod name_rules;
 pub mod names;
 mod plain_text;
 mod process;
@@ -22,8 +22,8 @@ pub use duration_histogram::{DurationCounts, DurationHistogram};
 pub use error_histogram::{ErrorCounts, ErrorHistogram};
 pub use http::{Surface, router, serve};
 pub use invariant::{violated, violations};
-pub use law::{Kind, LABELS_MAX, MetricName, Unit, check_law};
 pub use log::{LogError, LogForm, LogOptions, init_logging};
+pub use name_rules::{Kind, LABELS_MAX, MetricName, Unit, check_names};
 pub use registry::Registry;
 pub use traces::{FinishedSpan, NoTraceContext, SpanIds, TRACEPARENT, TraceContext, TraceError, Traces};
 pub use value_histogram::{ValueCounts, ValueHistogram};

@@ -100,7 +100,7 @@ mod tests {
     use prometheus_client::metrics::gauge::Gauge;
 
     use super::*;
-    use crate::{Unit, check_law};
+    use crate::{Unit, check_names};
 
     const REQUESTS: MetricName = MetricName {
         name: "symphony_requests_total",
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn names_of_this_crate_keep_the_law_and_are_all_scraped_as_written() {
-        assert_eq!(check_law(&names::ALL, include_str!("names.rs")), Vec::<String>::new());
+        assert_eq!(check_names(&names::ALL, include_str!("names.rs")), Vec::<String>::new());
         let text = Registry::new("test").encode();
         for metric in names::ALL {
             assert!(text.lines().any(|l| l.starts_with(metric.name)), "{} is not in\n{text}", metric.name);

@@ -1,4 +1,4 @@
-//! The client of the control surface: any replica answers, so any replica that answers will do.
+//! The client of the control surface. Any replica can answer, so the first answer is taken.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use symphony_net::{Net, Role};
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::control::{self as pb, WatchRequest};
-use symphony_protocol::view::{BackendScope, View, ViewError};
+use symphony_protocol::view::{BackendScope, VIEW_BYTES_MAX, View, ViewError};
 use symphony_types::{BootId, FrontendId, OperationId};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -20,19 +20,16 @@ use tonic::{Code, Status};
 pub const CONTROL_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long after a failed round over all replicas the next one begins.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How long after a broken watch it is opened again. As long as another replica is watched the pause doubles with each
-/// failure, up to [`WATCH_AGAIN_MAX`]: one that is gone must not be dialled by a whole cluster all the time, nor by all
-/// of it at once when it is back.
+/// Pause before a broken watch is opened again. While another replica is watched, the pause doubles with each failure
+/// up to [`WATCH_AGAIN_MAX`]: a cluster must not dial a dead replica all the time, nor all at once when it is back.
 const WATCH_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// The longest pause. Each watcher's own is between a half of it and this.
 const WATCH_AGAIN_MAX: Duration = Duration::from_secs(1);
-/// A connection that is silent this long is asked whether it is alive. A replica answers all backends of its cluster:
-/// at this pace a thousand of them cost it a hundred answers a second.
+/// A connection that is silent for this long is probed. A replica answers all backends of its cluster: at this pace a
+/// thousand of them cost it a hundred answers a second.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// One that does not answer for so long is not.
+/// A probe that is not answered for this long ends the connection.
 const KEEP_ALIVE_ANSWERED_WITHIN: Duration = Duration::from_secs(10);
-/// The largest view that is read.
-const VIEW_BYTES_MAX: usize = 64 << 20;
 
 /// Why a call was not answered.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +40,7 @@ pub enum ControlError {
     /// An address is not `host:port`.
     #[error("control address `{addr}` is not host:port: {reason}")]
     Address {
-        /// The address.
+        /// The given text.
         addr: String,
         /// What is wrong with it.
         reason: String,
@@ -51,7 +48,7 @@ pub enum ControlError {
     /// No replica answered in time.
     #[error("no scheduler replica answered within {} s (asked {addrs}); last error: {last}", .within.as_secs_f64())]
     Unreachable {
-        /// The replicas.
+        /// The called replicas.
         addrs: String,
         /// The time given.
         within: Duration,
@@ -69,12 +66,11 @@ pub enum ControlError {
 /// The newest view; changes when the cluster does.
 pub type ViewReceiver = watch::Receiver<Arc<View>>;
 
-/// Replicas that are talked to: those that were configured, and those that came later. A cluster has at most 64 at a
-/// time.
+/// The most known replicas: configured ones, and ones that were added later. A cluster has at most 64 at a time.
 const REPLICAS_MAX: usize = 128;
 
-/// Talks to a cluster's scheduler replicas: to those it was told of, and to those that it sees in the views it watches,
-/// so that a cluster may replace all of its replicas and still be found by who runs.
+/// Calls a cluster's scheduler replicas: the configured ones, and those that appear in the views it watches. So a
+/// cluster can replace all of its replicas and clients still find it.
 #[derive(Clone, Debug)]
 pub struct ControlClient {
     net: Net,
@@ -102,7 +98,7 @@ impl ControlClient {
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Learns of a replica that is not known yet, and forgets those learned of before that the view does not have.
+    /// Adds replicas that are new in the view, and forgets those added earlier that are no longer in it.
     fn learn(&self, view: &View) {
         let shown = |addr: &String| view.nodes.values().any(|n| n.control_addr == *addr);
         let mut replicas = self.replicas.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,8 +118,8 @@ impl ControlClient {
         }
     }
 
-    /// Calls replicas in turn until one answers, for at most `within`. A replica that does not answer may have been
-    /// heard all the same: operators' calls carry an id ([`fresh_operation_id`]), the others may be repeated.
+    /// Calls replicas in turn until one answers, for at most `within`. A replica that does not answer may still have
+    /// executed the call: operators' calls carry an id ([`fresh_operation_id`]), the others may be repeated.
     ///
     /// # Errors
     /// If none answers in time, or one refuses the call for good.
@@ -136,7 +132,7 @@ impl ControlClient {
         call_in_turn(|| self.replicas(), within, call).await
     }
 
-    /// The cluster's view once.
+    /// Fetches the cluster's view once.
     ///
     /// # Errors
     /// As [`ControlClient::call`].
@@ -146,8 +142,8 @@ impl ControlClient {
         Ok(View::try_from(view)?)
     }
 
-    /// Watches every replica and keeps the newest view, so that the death of any replica goes unnoticed. Ends when the
-    /// receivers are gone. `watcher` shows in the replicas' logs.
+    /// Watches every replica and keeps the newest view, so that the death of any one replica has no effect. Ends when
+    /// the receivers are gone. `watcher` appears in the replicas' logs.
     #[must_use]
     pub fn watch(&self, watcher: &str) -> ViewReceiver {
         self.watch_scope(WatchRequest { watcher: watcher.to_owned(), ..WatchRequest::default() })
@@ -165,7 +161,8 @@ impl ControlClient {
         })
     }
 
-    /// The same as [`watch`](Self::watch) by a frontend: it shows the cluster that this life of it is there.
+    /// The same as [`watch`](Self::watch) for a frontend: the watch also shows the cluster that this boot of it is
+    /// alive.
     #[must_use]
     pub fn watch_as_frontend(&self, watcher: &str, frontend: FrontendId, boot: BootId) -> ViewReceiver {
         let life = pb::FrontendLife { frontend: frontend.get(), boot_id: boot.get() };
@@ -181,7 +178,7 @@ impl ControlClient {
     }
 }
 
-/// Calls replicas in turn, as they are at the beginning of each round, until one answers, for at most `within`.
+/// Calls replicas in turn, by the list at the beginning of each round, until one answers, for at most `within`.
 pub(crate) async fn call_in_turn<T, F, R>(
     replicas: impl Fn() -> Vec<(String, Channel)>,
     within: Duration,
@@ -219,19 +216,19 @@ pub(crate) fn channel(net: &Net, addr: &str) -> Result<Channel, ControlError> {
     Ok(net.channel(&endpoint, Role::Scheduler.into()))
 }
 
-/// The id of an operator's command that was not given before. The same id goes with every attempt at it, over
-/// [`ControlClient::call`] and after it: then it is done once.
+/// A new id for an operator's command. Every attempt at the command carries the same id, also after
+/// [`ControlClient::call`] has given up: then it is executed once.
 #[must_use]
 pub fn fresh_operation_id() -> OperationId {
     OperationId::new(rand::random_range(1..=u128::MAX))
 }
 
-/// Whether another replica, or the same one later, may answer better.
+/// Whether another replica, or the same one later, may give a better answer.
 fn may_pass(code: Code) -> bool {
     matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Aborted)
 }
 
-/// The longest pause of a watcher, by its name: as if drawn, and the same each time.
+/// The longest pause of a watcher: pseudo-random by its name, and the same each time.
 fn longest_pause(watcher: &str) -> Duration {
     let mut hasher = DefaultHasher::new();
     watcher.hash(&mut hasher);
@@ -245,9 +242,9 @@ struct Watching {
     client: ControlClient,
     request: WatchRequest,
     sender: watch::Sender<Arc<View>>,
-    /// Addresses that a task watches.
+    /// Addresses with a watching task.
     watched: Arc<Mutex<HashSet<String>>>,
-    /// Watches that are open.
+    /// Open watches.
     open: Arc<AtomicUsize>,
 }
 
@@ -261,7 +258,7 @@ impl Watching {
         }
     }
 
-    /// Watches a replica as long as anybody is interested and the replica belongs to the cluster.
+    /// Watches a replica while there are receivers and the replica belongs to the cluster.
     async fn watch_replica(self, addr: String, channel: Channel) {
         let mut client = Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX);
         let known = || self.client.replicas().iter().any(|(known, _)| *known == addr);
@@ -309,7 +306,7 @@ impl Watching {
             Ok(view) => Arc::new(view),
             Err(error) => return tracing::error!(%addr, %error, "a replica sent a view that makes no sense"),
         };
-        // Views of one index differ only in who answers; the first is kept.
+        // Views of one index differ only in the replica that answers; the first one is kept.
         let published = self.sender.send_if_modified(|current| {
             let newer = view.applied_index > current.applied_index;
             if newer {

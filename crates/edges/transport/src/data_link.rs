@@ -1,4 +1,4 @@
-//! The open link of a backend to one frontend: reads that wait for their answers, and what the two share.
+//! The open link of a backend to one frontend: reads that wait for their answers, and the memory that the two share.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,48 +22,48 @@ pub(crate) struct Opened {
     pub(crate) sender: LinkSender<ToDataServer>,
     pub(crate) receiver: LinkReceiver<FromDataServer>,
     pub(crate) inputs: Inputs,
-    /// The link beside RDMA, which only tells that the other end lives.
+    /// The link beside RDMA, which only shows that the other end lives.
     pub(crate) beside: Option<(LinkSender<ToDataServer>, LinkReceiver<FromDataServer>)>,
 }
 
-/// What depends on a link; none once it has ended and nobody will answer.
+/// The state of an open link; none once it has ended, when no more answers come.
 type Session = Arc<Mutex<Option<Open>>>;
 
-/// What depends on an open link.
+/// The state of an open link.
 #[derive(Debug)]
 pub(crate) struct Open {
     /// Reads that wait for their answer.
-    pub(crate) waiting: HashMap<u64, Asked>,
-    /// How inputs are found without asking.
+    pub(crate) waiting: HashMap<u64, PendingRead>,
+    /// How inputs are found without a request.
     inputs: Inputs,
 }
 
-/// A read that waits for its answer, or for the rest of it.
+/// A read that waits for the rest of its answer.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingRead {
     wanted: usize,
-    /// What has come of it.
-    answer: Answer,
-    waiter: oneshot::Sender<Answer>,
+    /// The answer so far.
+    answer: ReadAnswer,
+    waiter: oneshot::Sender<ReadAnswer>,
 }
 
-/// What a frontend answers to a read.
+/// A frontend's answer to a read.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct ReadAnswer {
     pub(crate) payloads: Payloads,
-    /// For so long it waited itself, for inputs that were being made.
+    /// How long the frontend itself waited for inputs that were still being decoded.
     pub(crate) waited: Duration,
 }
 
 /// Where a frontend's inputs are.
 #[derive(Clone, Debug)]
 pub(crate) enum Inputs {
-    /// In memory that both have.
+    /// In memory of this host that both share.
     Shared(Arc<SharedPair>),
     /// In memory that the network reads.
     Rdma(Arc<RdmaInputs>),
-    /// Nowhere: they are asked for.
-    Asked,
+    /// Nowhere: they are requested over the link.
+    Requested,
 }
 
 /// A link that was opened, and may have ended since.
@@ -75,14 +75,14 @@ pub(crate) struct DataLink {
     pub(crate) times: Arc<ReadTimes>,
 }
 
-/// A read under way; forgets itself when it is given up.
+/// A read in progress; forgets itself when it is dropped.
 struct ReadUnderWay<'a> {
     session: &'a Session,
     read: u64,
 }
 
 impl DataLink {
-    /// Listens to the frontend from now on, and asks it whether the link moves. Must be used inside a tokio runtime.
+    /// Starts to receive from the frontend, and to ask it whether the link moves. Must be used inside a tokio runtime.
     pub(crate) fn live(Opened { sender, receiver, inputs, beside }: Opened, echo: EchoTimes) -> Self {
         let way = inputs.way();
         let session: Session = Arc::new(Mutex::new(Some(Open { waiting: HashMap::new(), inputs })));
@@ -95,17 +95,17 @@ impl DataLink {
     }
 
     pub(crate) fn inputs(&self) -> Inputs {
-        self.session().as_ref().map_or(Inputs::Asked, |open| open.inputs.clone())
+        self.session().as_ref().map_or(Inputs::Requested, |open| open.inputs.clone())
     }
 
     pub(crate) fn shared(&self) -> Option<Arc<SharedPair>> {
         match self.inputs() {
             Inputs::Shared(shared) => Some(shared),
-            Inputs::Rdma(_) | Inputs::Asked => None,
+            Inputs::Rdma(_) | Inputs::Requested => None,
         }
     }
 
-    /// The sender alone does not tell: it notices a peer that has gone only when it writes, and then too late.
+    /// The sender alone is not enough: it notices a dead peer only when it writes, which is too late.
     pub(crate) fn is_open(&self) -> bool {
         !self.sender.is_closed() && self.session().is_some()
     }
@@ -115,9 +115,9 @@ impl DataLink {
         Arc::ptr_eq(&self.session, &other.session)
     }
 
-    pub(crate) async fn ask(&self, read: u64, sequences: Vec<u64>) -> Option<Answer> {
+    pub(crate) async fn ask(&self, read: u64, sequences: Vec<u64>) -> Option<ReadAnswer> {
         let (waiter, answer) = oneshot::channel();
-        let asked = Asked { wanted: sequences.len(), answer: Answer::default(), waiter };
+        let asked = PendingRead { wanted: sequences.len(), answer: ReadAnswer::default(), waiter };
         self.session().as_mut()?.waiting.insert(read, asked);
         let _under_way = ReadUnderWay { session: &self.session, read };
         self.sender.send(ToDataServer::Read { read, sequences }).ok()?;
@@ -139,12 +139,12 @@ impl Inputs {
         match self {
             Self::Shared(_) => Way::SharedMemory,
             Self::Rdma(_) => Way::Rdma,
-            Self::Asked => Way::Tcp,
+            Self::Requested => Way::Tcp,
         }
     }
 }
 
-/// Hands answers to the reads that wait for them, until the link ends, or the one beside it, or does not move.
+/// Hands answers to the waiting reads, until the link or the one beside it ends or gets stuck.
 async fn live(
     mut receiver: LinkReceiver<FromDataServer>,
     beside: Option<(LinkSender<ToDataServer>, LinkReceiver<FromDataServer>)>,
@@ -165,15 +165,15 @@ async fn live(
         () = beside_ends => {}
         () = stuck(watched, echo) => tracing::warn!(%peer, "the data link does not move; it ends"),
     }
-    // Nobody will answer any more: dropping the waiters tells them, and none may come after them. What the two shared
-    // is let go at once.
+    // No more answers come: dropping the waiters tells them so, and no new ones may be added. Shared memory is released
+    // at once.
     let open = session.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(Open { inputs: Inputs::Rdma(rdma), .. }) = open {
         rdma.end();
     }
 }
 
-/// Hands answers to the reads that wait for them, until the link ends.
+/// Hands answers to the waiting reads, until the link ends.
 async fn take_answers(mut receiver: LinkReceiver<FromDataServer>, session: &Session) {
     while let Ok(frame) = receiver.receive().await {
         let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,7 +185,7 @@ async fn take_answers(mut receiver: LinkReceiver<FromDataServer>, session: &Sess
                     asked.answer.payloads.extend(split(&lengths, frame.tail));
                     asked.answer.waited = Duration::from_nanos(waited);
                     if asked.answer.payloads.len() >= asked.wanted {
-                        let Asked { answer, waiter, .. } = waiting.remove();
+                        let PendingRead { answer, waiter, .. } = waiting.remove();
                         let _ = waiter.send(answer);
                     }
                 }
@@ -206,7 +206,7 @@ async fn take_answers(mut receiver: LinkReceiver<FromDataServer>, session: &Sess
     }
 }
 
-/// Bytes that follow one another, by their lengths.
+/// Splits consecutive bytes by their lengths.
 fn split(lengths: &[Option<u32>], mut tail: Bytes) -> Payloads {
     let one = |length: &Option<u32>| {
         let length = (*length)? as usize;

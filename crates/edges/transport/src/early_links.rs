@@ -1,5 +1,5 @@
-//! Data links before they are needed: a link takes a handshake, with RDMA a connection as well, and a batch whose
-//! inputs wait for that has missed its start.
+//! Opens data links before they are needed. A link takes a handshake, and with RDMA a connection as well; a batch whose
+//! inputs wait for that misses its start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,30 +15,28 @@ use tokio::time::Instant;
 
 use crate::linked_payloads::{FrontendBoot, LinkedPayloads};
 
-/// Frontends to which a backend has links before it has requests of theirs. Where there are more, each backend begins
-/// with another one, and the rest are linked when they are needed.
+/// Frontends to which a backend opens links before it has requests of theirs. If there are more, each backend begins
+/// with a different one, and the rest are linked when they are needed.
 const EARLY_LINKS_MAX: usize = 256;
 
-/// Links that a backend makes at a time, so that one frontend that does not answer holds up no more than itself.
+/// Links that a backend opens at a time, so that one silent frontend delays only itself.
 const DIALS_AT_ONCE: usize = 8;
 
-/// How often it is looked which links have ended since.
+/// Pause between two checks which links have ended.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A link that could not be made is tried again after so long, and then after twice as long each time.
+/// Pause after a failed attempt to open a link; it doubles with each further failure.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
-/// But after no longer than this.
+/// The longest pause.
 const AGAIN_AFTER_MAX: Duration = Duration::from_secs(30);
 
-/// The backends of a cluster dial a frontend that has just come one after the other, over this time: each is a
-/// handshake for it.
+/// The backends of a cluster dial a new frontend spread over this time: each dial is a handshake for it.
 const NEWCOMER_DIALLED_WITHIN: Duration = Duration::from_millis(256);
 
-/// How long a backend may be held back because not all links are made: a frontend that cannot be reached may be gone.
+/// How long a backend may be held back by missing links: a frontend that cannot be reached may be dead.
 const SETTLED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Makes the links of a [`LinkedPayloads`] to the frontends of the view as soon as these are in it, and again when they
-/// end.
+/// Opens the links of a [`LinkedPayloads`] to the frontends as soon as they are in the view, and again when they end.
 #[derive(Debug)]
 pub struct EarlyLinks {
     transport: LinkedPayloads,
@@ -48,8 +46,8 @@ pub struct EarlyLinks {
 }
 
 impl EarlyLinks {
-    /// What tells that, for the first time, all links were made that there should be, or that it took too long: a
-    /// backend that takes its first batch before that may lose it.
+    /// Resolves when, for the first time, all links are open or it took too long: a backend that takes its first batch
+    /// earlier may lose it.
     #[must_use]
     pub fn settled(&self) -> watch::Receiver<bool> {
         self.settled.subscribe()
@@ -59,7 +57,7 @@ impl EarlyLinks {
         Self { transport, view, tries: Tries::new(backend), settled: watch::Sender::new(false) }
     }
 
-    /// Tells, once, that the links are made or are not waited for any longer.
+    /// Resolves once the links are open, or are not waited for any longer.
     fn settle(&self, too_long: bool) {
         let missing = self.tries.missing();
         if *self.settled.borrow() || (missing > 0 && !too_long) {
@@ -75,7 +73,7 @@ impl EarlyLinks {
         self.settled.send_replace(true);
     }
 
-    /// Works until the transport finishes or nobody tells the view any more. Must be used inside a tokio runtime.
+    /// Works until the transport finishes or the view ends. Must be used inside a tokio runtime.
     pub async fn run(mut self) {
         let mut dials: FuturesUnordered<BoxFuture<'static, (FrontendBoot, bool)>> = FuturesUnordered::new();
         let mut waited_since = None;
@@ -92,7 +90,7 @@ impl EarlyLinks {
                 }
                 self.settle(now >= since + SETTLED_WITHIN);
             }
-            // A backend that the view does not name any more waits for that.
+            // A backend that is no longer in the view waits until it is.
             let waits = is_named && !*self.settled.borrow();
             let settles = waited_since.filter(|_| waits).map(|since| since + SETTLED_WITHIN);
             let may_dial = is_named && dials.len() < DIALS_AT_ONCE;
@@ -106,20 +104,20 @@ impl EarlyLinks {
     }
 }
 
-/// Which frontends are to be dialled when.
+/// Which frontends to dial, and when.
 #[derive(Debug)]
 struct Tries {
     backend: BackendId,
     frontends: BTreeMap<FrontendBoot, Try>,
-    /// Whether those of the first view are known: whoever comes later is dialled by all backends at once.
+    /// Whether the frontends of the first view are known: later ones are dialled by all backends at once.
     has_begun: bool,
 }
 
-/// How it stands with the link to one frontend.
+/// The state of the link to one frontend.
 #[derive(Clone, Copy, Debug)]
 struct Try {
     stage: Stage,
-    /// Tries, one after the other, that led to no link or to one that ended soon.
+    /// Consecutive attempts that led to no link, or to one that ended soon.
     failures: u32,
 }
 
@@ -129,7 +127,7 @@ enum Stage {
         at: Instant,
     },
     UnderWay,
-    /// Was open when that was looked up last, and is since then.
+    /// It was open at the last check.
     Linked {
         since: Instant,
     },
@@ -140,8 +138,8 @@ impl Tries {
         Self { backend, frontends: BTreeMap::new(), has_begun: false }
     }
 
-    /// The frontends to be dialled now, at most so many; they are under way from then on. Of a link that somebody has
-    /// in hand it may not be known whether it is open.
+    /// The frontends to dial now, at most this many; they count as being dialled from then on. While a link is in use
+    /// elsewhere, it may be unknown whether it is open.
     fn due(
         &mut self,
         now: Instant,
@@ -167,13 +165,13 @@ impl Tries {
         self.frontends.iter_mut().filter(is_due).take(at_most).map(begin).collect()
     }
 
-    /// When this backend dials a frontend that has just come.
+    /// When this backend dials a frontend that has just appeared.
     fn turn(&self) -> Duration {
         let within = NEWCOMER_DIALLED_WITHIN.as_millis() as u64;
         Duration::from_millis(u64::from(self.backend.get()) % within)
     }
 
-    /// A dial has ended, of a frontend that may have left since.
+    /// A dial has ended; the frontend may have left since.
     fn ended(&mut self, now: Instant, frontend: FrontendBoot, linked: bool) {
         if let Some(known) = self.frontends.get_mut(&frontend).filter(|known| known.stage == Stage::UnderWay) {
             if linked {
@@ -184,18 +182,18 @@ impl Tries {
         }
     }
 
-    /// How many there are no links to.
+    /// The number of frontends without a link.
     fn missing(&self) -> usize {
         self.frontends.values().filter(|known| !matches!(known.stage, Stage::Linked { .. })).count()
     }
 
-    /// When to look again. Who is due and may not be dialled now has to wait for something else that happens.
+    /// When to check again. A frontend that is due but may not be dialled now waits for another event.
     fn look_at(&self, now: Instant, may_dial: bool, settles: Option<Instant>) -> Instant {
         let next = if may_dial { self.next() } else { None };
         [settles, next].into_iter().flatten().fold(now + LOOK_EVERY, Instant::min)
     }
 
-    /// When the next one is due.
+    /// When the next frontend is due.
     fn next(&self) -> Option<Instant> {
         let due = |known: &Try| if let Stage::Due { at } = known.stage { Some(at) } else { None };
         self.frontends.values().filter_map(due).min()
@@ -203,7 +201,7 @@ impl Tries {
 }
 
 impl Try {
-    /// Takes note of whether there is a link: a read may have made one, and every link may end.
+    /// Records whether there is a link: a read may have opened one, and every link may end.
     fn look(&mut self, now: Instant, is_open: bool) {
         match self.stage {
             Stage::Due { .. } if is_open => self.stage = Stage::Linked { since: now },
@@ -219,7 +217,7 @@ impl Try {
     }
 }
 
-/// The frontends that are there, or as many of them as are linked early.
+/// The frontends in the view, or as many of them as are linked early.
 pub(crate) fn wanted(view: &View, backend: BackendId) -> BTreeSet<FrontendBoot> {
     let is_there = |silent: Option<Nanos>| silent.is_none_or(|silent| silent == Nanos::ZERO);
     let there: Vec<_> = view

@@ -1,28 +1,28 @@
-//! Whether a link moves: questions that the other end answers in order with everything else. A pure value; the
-//! receiving end of the link keeps it.
+//! Whether a link moves: echo requests that the other end answers in order with everything else. A pure value, kept by
+//! the receiving end of the link.
 
 use std::time::{Duration, Instant};
 
-/// Links that rest are asked at the same moments, so many in the longest pause: a process wakes once for all of them.
+/// Idle links are asked at common moments, this many per longest pause: a process wakes once for all of them.
 const MOMENTS_IN_LONGEST_PAUSE: u32 = 100;
 
-/// How a link is asked.
+/// The times of the echo requests on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EchoTimes {
-    /// The moments at which links that rest are asked are counted from here: the same for all links of a process.
+    /// The common moments of idle links are counted from here; the same for all links of a process.
     pub origin: Instant,
-    /// Pause between an answer and the next question on a link that is in use.
+    /// Pause between an answer and the next request on a link in use.
     pub ask_again_after: Duration,
-    /// The longest pause on one that is not; from `ask_again_after` it doubles.
+    /// The longest pause on an idle link; it doubles from `ask_again_after`.
     pub ask_again_max: Duration,
-    /// An answer that takes longer means that the link hardly moves.
+    /// An answer that takes longer means that the link is stuck.
     pub stuck_after: Duration,
-    /// Who looks later than this was held up itself, and begins to wait anew.
+    /// A check that comes later than this was itself held up, and waits anew.
     pub late: Duration,
 }
 
 impl EchoTimes {
-    /// The first moment for links that rest from then on.
+    /// The first common moment of idle links from then on.
     fn moment(&self, from: Instant) -> Instant {
         let apart = (self.ask_again_max / MOMENTS_IN_LONGEST_PAUSE).as_nanos().max(1);
         let since = from.saturating_duration_since(self.origin).as_nanos();
@@ -34,21 +34,21 @@ impl EchoTimes {
 /// What is known of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Movement {
-    /// Nothing was answered yet.
+    /// No request was answered yet.
     #[default]
     Unknown,
-    /// The last question was answered in time.
+    /// The last request was answered in time.
     Moves,
-    /// It moved, and the last question was not answered in time.
+    /// It used to move, and the last request was not answered in time.
     Stuck,
 }
 
-/// One link's questions and answers.
+/// One link's echo requests and answers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EchoWatch {
     times: EchoTimes,
     asked: u64,
-    /// Since when the last question has been waiting.
+    /// Since when the last request has been waiting.
     waits: Option<Instant>,
     look_at: Instant,
     pause: Duration,
@@ -63,7 +63,7 @@ impl EchoWatch {
         Self { times, asked: 0, waits: None, look_at: now + pause, pause, used: false, movement: Movement::Unknown }
     }
 
-    /// When [`look`](Self::look) is to be called.
+    /// When to call [`look`](Self::look).
     pub(crate) const fn look_at(&self) -> Instant {
         self.look_at
     }
@@ -73,7 +73,7 @@ impl EchoWatch {
         self.movement
     }
 
-    /// Looks; returns the number of a question that is to be asked now.
+    /// Checks the link; returns the number of a request that is to be sent now.
     pub(crate) fn look(&mut self, now: Instant) -> Option<u64> {
         if now < self.look_at {
             return None;
@@ -98,17 +98,17 @@ impl EchoWatch {
         question
     }
 
-    /// A message came or went. [`stir`](Self::stir) is to be called if it [rests](Self::rests).
+    /// A message came or went. Call [`stir`](Self::stir) if the link [rests](Self::rests).
     pub(crate) const fn used(&mut self) {
         self.used = true;
     }
 
-    /// Whether the next question is further away than on a link in use.
+    /// Whether the next request is further away than on a link in use.
     pub(crate) fn rests(&self) -> bool {
         self.waits.is_none() && self.pause > self.times.ask_again_after
     }
 
-    /// The link is in use again: it is asked as soon as any that is.
+    /// The link is in use again: it is asked as soon as any other such link.
     pub(crate) fn stir(&mut self, now: Instant) {
         if self.rests() {
             self.pause = self.times.ask_again_after;
@@ -120,7 +120,7 @@ impl EchoWatch {
     pub(crate) fn answered(&mut self, now: Instant, number: u64) {
         let Some(since) = self.waits.filter(|_| number == self.asked) else { return };
         self.waits = None;
-        // One that comes at last does not make a link move that hardly does.
+        // A late answer does not turn a stuck link into a moving one.
         if now.saturating_duration_since(since) <= self.times.stuck_after {
             self.movement = Movement::Moves;
         }
@@ -165,7 +165,7 @@ mod tests {
             self.watch.movement()
         }
 
-        /// When it wants to look next, in milliseconds.
+        /// When it wants to check next, in milliseconds.
         fn next(&self) -> u64 {
             (self.watch.look_at() - self.start).as_millis() as u64
         }
@@ -239,7 +239,7 @@ mod tests {
         scene.watch.used();
         assert_eq!(scene.answer(101, 1), Movement::Moves);
         assert_eq!(scene.look(201), Some(2));
-        // Messages that drip in say nothing.
+        // Messages that drip in prove nothing.
         scene.watch.used();
         assert_eq!((scene.look(500), scene.watch.movement()), (None, Movement::Moves));
         assert_eq!((scene.look(501), scene.watch.movement()), (None, Movement::Stuck));

@@ -1,4 +1,4 @@
-//! The client of a federation's surface: frontends watch the plan, operators and tools ask for things.
+//! The client of a federation's surface: frontends watch the plan, operators and tools send requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,21 +7,20 @@ use symphony_net::Net;
 use symphony_protocol::control::federation_client::FederationClient as Grpc;
 use symphony_protocol::control::{self as pb, FederationWatchRequest};
 use symphony_protocol::federation::FederationView;
+use symphony_protocol::view::VIEW_BYTES_MAX;
 use tokio::sync::watch;
 use tonic::Status;
 use tonic::transport::Channel;
 
 use crate::control_client::{ControlError, call_in_turn, channel};
 
-/// How long after a broken watch it is opened again.
+/// Pause before a broken watch is opened again.
 const WATCH_AGAIN_AFTER: Duration = Duration::from_millis(200);
-/// The largest view that is read.
-const VIEW_BYTES_MAX: usize = 64 << 20;
 
-/// The newest plan; changes when the federation does. It stays as it is while nobody of the top level answers.
+/// The newest plan; changes when the federation does. It stays as it is while no replica of the top level answers.
 pub type PlanReceiver = watch::Receiver<Arc<FederationView>>;
 
-/// Talks to the replicas of a federation's group.
+/// Calls the replicas of a federation's group.
 #[derive(Clone, Debug)]
 pub struct FederationClient {
     replicas: Arc<Vec<(String, Channel)>>,
@@ -41,7 +40,7 @@ impl FederationClient {
     }
 
     /// Calls replicas in turn until one answers, for at most `within`: one that does not lead says so, and the next is
-    /// asked.
+    /// called.
     ///
     /// # Errors
     /// If none answers in time, or one refuses the call for good.
@@ -54,7 +53,7 @@ impl FederationClient {
         call_in_turn(|| self.replicas.to_vec(), within, call).await
     }
 
-    /// The federation's view once.
+    /// Fetches the federation's view once.
     ///
     /// # Errors
     /// As [`FederationClient::call`].
@@ -64,7 +63,7 @@ impl FederationClient {
         Ok(FederationView::try_from(self.call(within, call).await?)?)
     }
 
-    /// Watches every replica and keeps the newest view. Ends when the receivers are gone. `watcher` shows in the
+    /// Watches every replica and keeps the newest view. Ends when the receivers are gone. `watcher` appears in the
     /// replicas' logs.
     #[must_use]
     pub fn watch(&self, watcher: &str) -> PlanReceiver {
@@ -112,7 +111,7 @@ async fn watch_replica(
     }
 }
 
-/// Keeps the newest view: a replica that lags shows an old plan, which nobody goes back to (invariant F2).
+/// Keeps the newest view: a lagging replica shows an old plan, and no reader goes back to it (invariant F2).
 fn publish(sender: &watch::Sender<Arc<FederationView>>, view: FederationView) {
     sender.send_if_modified(|current| {
         let newer = view.applied_index > current.applied_index;

@@ -6,11 +6,10 @@ use symphony_protocol::{FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 /// Bytes of payloads in one frame, unless a single one is larger.
 const TOGETHER_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
-// Whatever a frontend accepts can be brought to a backend.
+// Every input that a frontend accepts fits into a frame to a backend.
 const _: () = assert!(REQUEST_BYTES_MAX as usize <= PAYLOAD_BYTES_MAX);
 
-/// Divides payloads among frames, in their order; none of them has more than [`PAYLOAD_BYTES_MAX`]. There is one frame
-/// at least.
+/// Divides payloads among frames, in order; none has more than [`PAYLOAD_BYTES_MAX`]. There is at least one frame.
 pub(crate) fn in_frames<T>(payloads: Vec<T>, bytes_of: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     let (mut frames, mut frame, mut bytes) = (Vec::new(), Vec::new(), 0);
     for payload in payloads {

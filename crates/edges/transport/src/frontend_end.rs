@@ -1,4 +1,4 @@
-//! The frontend's side of one data link: a backend READs inputs and brings results.
+//! The frontend's side of one data link: a backend READs inputs and returns results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use tokio::time::Instant;
 use crate::echo::EchoTimes;
 use crate::frames::in_frames;
 use crate::link::{HELLO_WITHIN, LinkReceiver, LinkSender, data_link_over, link_over_streams};
-use crate::payload::{Found, INPUT_WITHIN, PayloadFrontend, Payloads, ReturnedResult, look, wait};
+use crate::payload::{INPUT_WITHIN, InputState, PayloadFrontend, Payloads, ReturnedResult, look, wait};
 use crate::rdma::RdmaPeer;
 use crate::sharing::{Admission, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
 use crate::stuck::{data_echo, stuck};
 
-/// How long what came by RDMA may take to be read once the backend's link has ended.
+/// How long data that came by RDMA may take to be read after the backend's link has ended.
 const DRAINED_WITHIN: Duration = Duration::from_millis(200);
 
-/// A data link whose backend has said who it is; whether that is true is for the frontend to find out before it serves.
+/// A data link whose backend has said hello; the frontend checks the claim before it serves.
 #[derive(Debug)]
 pub struct FrontendEnd {
     sender: LinkSender<FromDataServer>,
@@ -30,7 +30,7 @@ pub struct FrontendEnd {
     means: BootId,
     shares: bool,
     rdma: Option<RdmaEndpoint>,
-    /// How the backend is asked whether the link moves.
+    /// The echo requests to the backend.
     echo: EchoTimes,
 }
 
@@ -49,19 +49,19 @@ impl FrontendEnd {
         }
     }
 
-    /// The backend, as it calls itself.
+    /// The identity that the backend claims.
     #[must_use]
     pub const fn backend(&self) -> BackendId {
         self.backend
     }
 
-    /// Who is at the other end.
+    /// The authenticated peer.
     #[must_use]
     pub const fn peer(&self) -> &PeerInfo {
         self.receiver.peer()
     }
 
-    /// Welcomes the backend, and serves it in life `boot` until the link ends, or does not move any more.
+    /// Welcomes the backend, and serves it in boot `boot` until the link ends or gets stuck.
     pub async fn serve(mut self, boot: BootId, frontend: &impl PayloadFrontend, inputs: Option<&Arc<SharedInputs>>) {
         let (peer, echo) = (self.peer().clone(), self.echo);
         let watched = self.receiver.watch(echo);
@@ -89,7 +89,7 @@ impl FrontendEnd {
         if self.means != boot {
             return tracing::debug!(%peer, "backend asked for a former life");
         }
-        // Whether the backend has said that it shares, and it is true.
+        // Whether the backend has said that it shares memory, and it does.
         let mut joined = false;
         loop {
             let frame = match self.receiver.receive().await {
@@ -112,7 +112,7 @@ impl FrontendEnd {
                         return self.refuse(inputs);
                     }
                 }
-                // Nothing travels another way.
+                // There is no other carrier.
                 _ if required && !joined => return self.refuse(inputs),
                 message => {
                     if !answer(frontend, &self.sender, &peer, message, frame.tail, admission.as_mut()).await {
@@ -123,8 +123,7 @@ impl FrontendEnd {
         }
     }
 
-    /// What the backend is offered if it wants RDMA and this frontend has it. Keys are told only to whom has proved who
-    /// it is.
+    /// The offer to a backend that wants RDMA, if this frontend has it. Only an authenticated peer learns keys.
     async fn rdma_offer(&self, inputs: Option<&Arc<SharedInputs>>) -> Option<(RdmaOffer, RdmaPeer)> {
         let (owner, wanted) = (inputs?.rdma()?, self.rdma?);
         let peer = self.peer();
@@ -141,7 +140,7 @@ impl FrontendEnd {
         }
     }
 
-    /// Serves a backend whose frames come over its RDMA connection. This link only tells that it lives.
+    /// Serves a backend whose frames come over its RDMA connection. This link only shows that it lives.
     async fn serve_by_rdma(mut self, frontend: &impl PayloadFrontend, rdma: &RdmaPeer, inputs: &Arc<SharedInputs>) {
         let peer = self.peer().clone();
         self.receiver.carried_by_rdma();
@@ -156,7 +155,7 @@ impl FrontendEnd {
                     if end.is_ok() {
                         return tracing::warn!(%peer, "a frame came over the data link beside RDMA");
                     }
-                    // What it has sent before it ended is here already, and only has to be taken.
+                    // What it sent before it ended has arrived already, and only has to be read.
                     silent_at = Some(Instant::now() + DRAINED_WITHIN);
                     continue;
                 }
@@ -195,7 +194,7 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-/// Does what a frame asks for. Whether the link is still of use.
+/// Executes a frame. Returns whether the link is still of use.
 async fn answer(
     frontend: &impl PayloadFrontend,
     sender: &LinkSender<FromDataServer>,
@@ -207,7 +206,7 @@ async fn answer(
     match message {
         ToDataServer::Read { read, sequences } => {
             let found = look(frontend, &sequences);
-            let is_here = found.iter().all(|input| matches!(input, Found::Here(_)));
+            let is_here = found.iter().all(|input| matches!(input, InputState::Here(_)));
             let sender = sender.clone();
             let answer = async move {
                 let asked = Instant::now();
@@ -222,7 +221,7 @@ async fn answer(
             if is_here {
                 return answer.await;
             }
-            // What is coming holds up nobody but who asked for it; it comes within a second, or never.
+            // Waiting for an input delays only the reader that asked for it; the input comes within a second, or never.
             tokio::spawn(answer);
             true
         }
@@ -237,7 +236,7 @@ async fn answer(
     }
 }
 
-/// Inputs by the frames that bring them. One that fits into none is not there for its batch, and the others are.
+/// Splits inputs among frames. An input that fits into no frame is missing in its batch; the others arrive.
 fn answers(mut payloads: Payloads) -> Vec<Payloads> {
     for payload in &mut payloads {
         if let Some(large) = payload.take_if(|payload| payload.len() > PAYLOAD_BYTES_MAX) {
@@ -352,7 +351,7 @@ mod tests {
         assert_eq!(payloads, [Some(Bytes::from_static(b"here")), None]);
     }
 
-    /// Otherwise each backend whose host has lost its power would leave a connection behind for ever.
+    /// Otherwise each backend host that loses its power would leave a connection behind for ever.
     #[tokio::test]
     async fn a_backend_that_does_not_answer_any_more_is_let_go() {
         const QUICK: Duration = Duration::from_millis(200);
@@ -373,7 +372,7 @@ mod tests {
         tokio::time::timeout(60 * 5 * QUICK, &mut serving).await.expect("nobody answers").unwrap();
     }
 
-    /// What a backend hears that says these things, until it hears that it must share or the link ends.
+    /// What the backend hears in reply to these messages, until it is told that it must share, or the link ends.
     async fn hears(required: bool, says: Vec<ToDataServer>) -> Vec<FromDataServer> {
         let inputs = SharedInputs::start(1 << 20, 16, required, CancellationToken::new()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

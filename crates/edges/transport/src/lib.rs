@@ -1,6 +1,6 @@
 //! How bytes move between processes: framed links over TCP, payload reads, and the client of the control surface.
 
-mod carrying;
+mod carrier_negotiation;
 mod control_client;
 mod data_link;
 mod early_links;

@@ -1,5 +1,5 @@
 //! Payloads between processes: one data link per frontend, opened early ([`EarlyLinks`]) or when it is first needed.
-//! With a frontend of the same host inputs are read from its memory, and the link says only what is not there.
+//! Inputs of a frontend on the same host are read from its memory, and the link carries only what is not there.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use symphony_types::{BackendId, BootId, FailReason, FrontendId, Nanos, Time};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-use crate::data_link::{Answer, DataLink, Inputs, Opened};
+use crate::data_link::{DataLink, Inputs, Opened, ReadAnswer};
 use crate::early_links::{EarlyLinks, wanted};
 use crate::echo::EchoTimes;
 use crate::frames::in_frames;
@@ -32,38 +32,38 @@ use crate::readiness;
 use crate::sharing::SharedPair;
 use crate::stuck::data_echo;
 
-/// How long a frontend may take to welcome: it may hear of this backend a moment after a leader has, and waits for
+/// How long a frontend may take to welcome: it may learn of this backend a moment after a leader has, and waits for
 /// that.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Nobody opens a link again so soon after that has failed: there may be hundreds of reads in a second, and each would
-/// wait for its turn.
+/// Pause after a failed attempt to open a link: there may be hundreds of reads in a second, and each would wait for its
+/// turn.
 const OPENED_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// How often it is said that a frontend cannot be reached.
+/// How often an unreachable frontend is logged.
 const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 /// How long a read may take; a batch that waits longer has missed its start by far.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Inputs that one frame asks for: one that is still being made holds up no more than these.
+/// Inputs that one frame requests: an input that is still being decoded delays no more than these.
 const READ_REQUESTS_MAX: usize = 16;
 
-/// Results up to so many bytes go with the frame that announces them: a place in shared memory takes two frames more.
+/// Results up to this many bytes travel in the frame that announces them: a place in shared memory takes two more
+/// frames.
 const RESULT_INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// So many bytes are copied out of shared memory before others of the runtime have their turn.
+/// Bytes copied out of shared memory before the task yields to others of the runtime.
 const COPY_BYTES_MAX: usize = 1 << 20;
 
 /// How long the last results may wait in shared memory for their frontends to take them.
 const TAKEN_WITHIN: Duration = Duration::from_millis(500);
-/// How often it is looked meanwhile whether the link is still there.
+/// How often the link is checked meanwhile.
 const TAKEN_LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The life of a frontend that a link leads to.
+/// The boot of a frontend that a link leads to.
 pub(crate) type FrontendBoot = (FrontendId, BootId);
 
-/// The link to one frontend. Locked while it is opened, so that a frontend that cannot be reached holds up only reads
-/// from itself.
+/// The link to one frontend. Locked while it is opened, so that an unreachable frontend delays only reads from itself.
 type LinkSlot = Arc<tokio::sync::Mutex<Slot>>;
 
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ struct Slot {
     link: Option<DataLink>,
     /// When the last attempt to open it failed; none if it was open since.
     failed: Option<Instant>,
-    /// When it was said last that it cannot be opened.
+    /// When the failure was last logged.
     told: Option<Instant>,
 }
 
@@ -84,25 +84,25 @@ pub struct LinkedPayloads {
     config: PayloadsConfig,
     view: watch::Receiver<Arc<View>>,
     links: Arc<Mutex<HashMap<FrontendBoot, LinkSlot>>>,
-    /// Frontends that could be reached once: whoever never was is not waited for.
+    /// Frontends that were reachable at least once: others are not waited for.
     reached: Arc<Mutex<BTreeSet<FrontendBoot>>>,
     reads: Arc<AtomicU64>,
     damaged: Arc<AtomicU64>,
-    /// This process's device; none if it is not to be used, or cannot be.
+    /// This process's device; none if it is disabled or unavailable.
     rdma: Option<RdmaReader>,
     times: Arc<ReadTimes>,
-    /// What of these is to be planned for.
+    /// The measured delays to plan for.
     meter: Arc<Mutex<PayloadMeter>>,
-    /// From here on its time counts.
+    /// The origin of its times.
     born: Instant,
     /// Results on their way to a link.
     deliveries: TaskTracker,
-    /// How links are asked whether they move.
+    /// The echo requests on links.
     echo: EchoTimes,
 }
 
 impl LinkedPayloads {
-    /// For the backend of that id and life. Must be used inside a tokio runtime.
+    /// For the backend with this id and boot. Must be used inside a tokio runtime.
     #[must_use]
     pub fn new(
         backend: BackendId,
@@ -136,13 +136,13 @@ impl LinkedPayloads {
         }
     }
 
-    /// What makes this transport's links before they are needed.
+    /// Opens this transport's links before they are needed.
     #[must_use]
     pub fn early_links(&self) -> EarlyLinks {
         EarlyLinks::new(self.clone(), self.backend, self.view.clone())
     }
 
-    /// Whether a link to this frontend is open; none while somebody makes or takes it.
+    /// Whether a link to this frontend is open; none while another task holds it.
     pub(crate) fn is_linked(&self, frontend: FrontendBoot) -> Option<bool> {
         let slot = self.links.lock().unwrap_or_else(PoisonError::into_inner).get(&frontend).cloned();
         let Some(slot) = slot else { return Some(false) };
@@ -150,7 +150,7 @@ impl LinkedPayloads {
         Some(slot.link.as_ref().is_some_and(DataLink::is_open))
     }
 
-    /// Whether a view has this backend, in this life: frontends welcome nobody else.
+    /// Whether a view has this backend in this boot: frontends welcome no other.
     pub(crate) fn is_named(&self, view: &View) -> bool {
         view.backends.get(&self.backend).is_some_and(|backend| backend.boot == self.boot)
     }
@@ -160,7 +160,7 @@ impl LinkedPayloads {
         self.deliveries.is_closed()
     }
 
-    /// What is known of the reads so far, and how each frontend is reached.
+    /// The statistics of reads so far, and how each frontend is reached.
     #[must_use]
     pub fn readings(&self) -> Readings {
         let slots: Vec<_> = {
@@ -169,7 +169,7 @@ impl LinkedPayloads {
         };
         let mut pairs = Vec::with_capacity(slots.len());
         for (frontend, slot) in slots {
-            // One that is being opened has nothing to say.
+            // A link that is being opened has no statistics.
             let Ok(slot) = slot.try_lock() else { continue };
             if let Some(link) = slot.link.as_ref().filter(|link| link.is_open()) {
                 pairs.push(PairReading { frontend, way: link.way, reads: Way::ALL.map(|way| link.times.read(way)) });
@@ -180,15 +180,15 @@ impl LinkedPayloads {
         Readings { reads: Way::ALL.map(|way| self.times.read(way)), damaged, delay: self.delay(), pairs }
     }
 
-    /// A read of so many bytes, which took so long, has come.
+    /// Records a read of this many bytes that took this long.
     fn meter(&self, took: Duration, bytes: usize) {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (at, took) = (Time::from_nanos(nanos(self.born.elapsed())), Nanos::new(nanos(took)));
         self.meter.lock().unwrap_or_else(PoisonError::into_inner).note(at, bytes as u64, took);
     }
 
-    /// The link to a frontend, opened if there is none. None if the frontend is not in the view or cannot be reached,
-    /// or could not just now.
+    /// The link to a frontend, opened if there is none. None if the frontend is not in the view, or cannot be reached,
+    /// or was unreachable a moment ago.
     pub(crate) async fn link(&self, frontend: FrontendBoot) -> Option<DataLink> {
         let slot = self.slot(frontend)?;
         let mut slot = slot.lock().await;
@@ -220,21 +220,21 @@ impl LinkedPayloads {
         Some(link)
     }
 
-    /// Whether a frontend answers over this link within so long. It is asked for nothing.
+    /// Whether a frontend answers over this link within this time, to an empty READ.
     pub(crate) async fn answers(&self, link: &DataLink, within: Duration) -> bool {
         let read = self.reads.fetch_add(1, Ordering::Relaxed);
         matches!(tokio::time::timeout(within, link.ask(read, Vec::new())).await, Ok(Some(_)))
     }
 
-    /// Whoever needs a link to this frontend next makes another one. What was written to this one is still sent, as far
-    /// as it moves.
+    /// Gives the link up: the next user opens another one. What was written to this one is still sent, as far as it
+    /// moves.
     pub(crate) async fn replace(&self, frontend: FrontendBoot, link: &DataLink) {
         let Some(slot) = self.slot(frontend) else { return };
         let mut slot = slot.lock().await;
         slot.link.take_if(|known| known.is_same(link));
     }
 
-    /// The frontends that are there, by the view, and could be reached before.
+    /// The frontends that are in the view and were reachable before.
     pub(crate) fn frontends(&self) -> BTreeSet<FrontendBoot> {
         let wanted = wanted(&self.view.borrow(), self.backend);
         let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
@@ -242,11 +242,11 @@ impl LinkedPayloads {
         reached.clone()
     }
 
-    /// A link over which its frontend has said welcome: before that, whatever is sent may be lost without a word.
+    /// A link over which its frontend has sent a welcome: before that, messages may be lost silently.
     async fn open(&self, addr: &str, frontend: &Expected, life: BootId) -> Result<Opened, String> {
         let link = connect_data_link::<ToDataServer, FromDataServer>(&self.net, addr, frontend).await;
         let (sender, mut receiver) = link.map_err(|error| error.to_string())?;
-        // Whoever leads an address over another place wants the bytes to pass there.
+        // An address that is led over a proxy is meant to have its bytes pass there.
         let routed = self.net.through(addr) != addr && !self.config.expects_sharing();
         let shares = self.config.shares() && !routed;
         let begun = self.begin_rdma(addr, routed)?;
@@ -271,15 +271,15 @@ impl LinkedPayloads {
         let inputs = if let Some(begun) = begun {
             self.join_rdma(begun, rdma, addr).await?
         } else if shares {
-            self.share(sharing, addr).await?.map_or(Inputs::Asked, Inputs::Shared)
+            self.share(sharing, addr).await?.map_or(Inputs::Requested, Inputs::Shared)
         } else {
-            Inputs::Asked
+            Inputs::Requested
         };
         if offered {
-            let joined = ToDataServer::Joined { shares: !matches!(inputs, Inputs::Asked) };
+            let joined = ToDataServer::Joined { shares: !matches!(inputs, Inputs::Requested) };
             sender.send(joined).map_err(|error| error.to_string())?;
         }
-        // The frames go where the payloads go.
+        // Frames take the carrier of the payloads.
         if matches!(inputs, Inputs::Shared(_)) {
             receiver.share();
         }
@@ -289,7 +289,7 @@ impl LinkedPayloads {
         Ok(Opened { sender: by_rdma, receiver: from_rdma, inputs, beside: Some((sender, receiver)) })
     }
 
-    /// This end of an RDMA connection, if one is wanted. Where it is required and cannot be, the link is not to be.
+    /// This end of an RDMA connection, if one is wanted. If RDMA is required and unavailable, there is no link.
     fn begin_rdma(&self, addr: &str, routed: bool) -> Result<Option<RdmaBegun>, String> {
         if !self.config.wants_rdma() {
             return Ok(None);
@@ -303,8 +303,8 @@ impl LinkedPayloads {
         self.or_tcp(begun, "RDMA", addr)
     }
 
-    /// Takes up what the frontend offers, if something can be read there: a connection is made without a word, also
-    /// where all its packets vanish.
+    /// Takes up the frontend's offer, if something can be read there: a connection is established without any data,
+    /// even where all its packets vanish.
     async fn join_rdma(&self, begun: RdmaBegun, offer: Option<RdmaOffer>, addr: &str) -> Result<Inputs, String> {
         let offer = offer.ok_or_else(|| "the frontend does not offer it; see frontend.payloads.transport".to_owned());
         let mut joined = offer.and_then(|offer| begun.join(&offer));
@@ -314,10 +314,10 @@ impl LinkedPayloads {
             inputs.end();
             joined = Err(reason);
         }
-        Ok(self.or_tcp(joined, "RDMA", addr)?.map_or(Inputs::Asked, |inputs| Inputs::Rdma(Arc::new(inputs))))
+        Ok(self.or_tcp(joined, "RDMA", addr)?.map_or(Inputs::Requested, |inputs| Inputs::Rdma(Arc::new(inputs))))
     }
 
-    /// What cannot be had is an error where it is required, and worth a warning where it was asked for by name.
+    /// An unavailable carrier is an error if it is required, and a warning if it was asked for by name.
     fn or_tcp<T>(&self, had: Result<T, String>, what: &str, addr: &str) -> Result<Option<T>, String> {
         match had {
             Ok(had) => Ok(Some(had)),
@@ -335,7 +335,7 @@ impl LinkedPayloads {
         }
     }
 
-    /// Takes up what the frontend offers, or says why that is not so.
+    /// Takes up the frontend's offer, or logs why not.
     async fn share(&self, offer: Option<SharingOffer>, addr: &str) -> Result<Option<Arc<SharedPair>>, String> {
         let joined = match &offer {
             Some(offer) => SharedPair::join(offer, self.config.pool_bytes()).await,
@@ -348,19 +348,19 @@ impl LinkedPayloads {
         let view = self.view.borrow();
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         if !links.contains_key(&frontend) {
-            // A frontend that has restarted is another one: what led to its former life is let go.
+            // A restarted frontend is a different one: links to its former boot are dropped.
             links.retain(|&other, _| frontend_of(&view, other).is_some());
             frontend_of(&view, frontend)?;
         }
         Some(Arc::clone(links.entry(frontend).or_default()))
     }
 
-    /// Inputs that are found without asking; none for the others.
+    /// Inputs that are found without a request; none for the others.
     async fn look(&self, link: &DataLink, sequences: &[u64]) -> Payloads {
         match link.inputs() {
             Inputs::Shared(shared) => self.look_here(&shared, sequences).await,
             Inputs::Rdma(rdma) => self.look_there(&rdma, sequences).await,
-            Inputs::Asked => vec![None; sequences.len()],
+            Inputs::Requested => vec![None; sequences.len()],
         }
     }
 
@@ -393,10 +393,10 @@ impl LinkedPayloads {
         let all = futures::future::join_all(sequences.iter().map(one));
         match tokio::time::timeout(READ_TIMEOUT, all).await {
             Ok(payloads) => payloads,
-            // Nothing is known of this frontend: its reads wait for credits that those of others have.
+            // This frontend is not at fault: its reads wait for credits that reads of other frontends hold.
             Err(_) if !rdma.is_read() => vec![None; sequences.len()],
             Err(_) => {
-                // A device that neither answers nor says that it cannot: the next read makes another link.
+                // The device neither answers nor fails: the next read opens another link.
                 tracing::warn!(
                     "no answer to RDMA reads within {} ms; the connection is given up",
                     READ_TIMEOUT.as_millis()
@@ -415,15 +415,15 @@ impl LinkedPayloads {
         input.ok()
     }
 
-    /// Asks for inputs over the link. How long that took since `begun` stands beside them, without the time that their
-    /// frontend waited for inputs that were still being made: the way is not slower for it, and the next reads are of
-    /// other models.
+    /// Requests inputs over the link. Also returns how long that took since `begun`, without the time that the frontend
+    /// waited for inputs that were still being decoded: the way is not slower for it, and the next reads are of other
+    /// models.
     async fn ask(&self, link: &DataLink, sequences: &[u64], begun: Instant) -> (Payloads, Duration) {
         let read = self.reads.fetch_add(1, Ordering::Relaxed);
         let answer = tokio::time::timeout(READ_TIMEOUT, link.ask(read, sequences.to_vec()));
-        let Answer { payloads, waited } = answer.await.ok().flatten().unwrap_or_default();
+        let ReadAnswer { payloads, waited } = answer.await.ok().flatten().unwrap_or_default();
         let took = begun.elapsed().saturating_sub(waited);
-        // A frontend that answers with another number of payloads than asked is not to be trusted with any.
+        // A frontend that answers with a wrong number of payloads is not trusted with any.
         (if payloads.len() == sequences.len() { payloads } else { vec![None; sequences.len()] }, took)
     }
 
@@ -433,12 +433,12 @@ impl LinkedPayloads {
     }
 }
 
-/// That life of a frontend, if it is in the view.
+/// This boot of a frontend, if it is in the view.
 fn frontend_of(view: &View, frontend: FrontendBoot) -> Option<&FrontendView> {
     view.frontends.get(&frontend.0).filter(|f| f.boot == frontend.1)
 }
 
-/// Puts large results into shared memory, as far as there is place.
+/// Puts large results into shared memory, as far as there is room.
 fn share_results(shared: &SharedPair, results: &mut [ResultToFrontend]) {
     for ResultToFrontend { result, bytes } in results {
         let large = matches!(result.outcome, ResultBytes::Answer(_)) && bytes.len() > RESULT_INLINE_BYTES_MAX;
@@ -466,7 +466,7 @@ impl PayloadTransport for LinkedPayloads {
     async fn read(&self, frontend: FrontendId, boot: BootId, sequences: Vec<u64>) -> Payloads {
         let link = tokio::time::timeout(READ_TIMEOUT, self.link((frontend, boot))).await.ok().flatten();
         let Some(link) = link else { return vec![None; sequences.len()] };
-        // That a link has to be made first says nothing about the next read.
+        // The time to open a link says nothing about the next read.
         let begun = Instant::now();
         let found_by = link.way;
         let asked_by = if found_by == Way::Rdma { Way::RdmaSend } else { Way::Tcp };
@@ -486,7 +486,7 @@ impl PayloadTransport for LinkedPayloads {
             for (index, answer) in missing.into_iter().zip(answers) {
                 payloads[index] = answer;
             }
-            // Who asks for what has ended learns nothing about delays.
+            // A READ for an ended request says nothing about delays.
             if came > 0 {
                 self.meter(took, bytes + came_bytes);
                 self.count(&link, |times| times.took(asked_by, took));
@@ -517,7 +517,7 @@ impl PayloadTransport for LinkedPayloads {
                     heads.iter().filter(|head| head.outcome == ResultBytes::Shared).map(|head| head.sequence).collect();
                 let results = ToDataServer::Results { results: heads };
                 if link.as_ref().is_none_or(|link| link.sender.send_with(results, tail).is_err()) {
-                    // Nobody will say that they were taken.
+                    // No acknowledgement will come.
                     if let Some(shared) = link.as_ref().and_then(DataLink::shared) {
                         shared.taken(&lent);
                     }
@@ -533,7 +533,7 @@ impl PayloadTransport for LinkedPayloads {
         let slots: Vec<_> = self.links.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         for slot in slots {
             let Some(link) = slot.lock().await.link.take() else { continue };
-            // This process's memory ends with it: what is lent has to be fetched before.
+            // This process's memory ends with it: lent results have to be fetched before.
             let taken = async {
                 while let Some(shared) = link.shared() {
                     if tokio::time::timeout(TAKEN_LOOK_EVERY, shared.all_taken()).await.is_ok() {
@@ -563,7 +563,7 @@ impl PayloadTransport for LinkedPayloads {
     }
 }
 
-/// How many there are, and their bytes.
+/// The number of payloads, and their bytes.
 fn sizes(payloads: &Payloads) -> (usize, usize) {
     payloads.iter().flatten().fold((0, 0), |(count, bytes), payload| (count + 1, bytes + payload.len()))
 }

@@ -1,4 +1,4 @@
-//! A link without a connection: what is sent comes out in the same process.
+//! A link without a connection: messages come out in the same process.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ pub struct LocalReceiver<M> {
     queue: mpsc::Receiver<(M, Vec<Bytes>)>,
 }
 
-/// A link whose messages stay in this process, with the same limit and the same sender as one over TCP: for benchmarks
-/// and tests of whoever holds the sender.
+/// A link whose messages stay in this process, with the limit and the sender of a link over TCP: for benchmarks, and
+/// for tests of code that holds a sender.
 #[must_use]
 pub fn local_link<M: Message + Send + 'static>() -> (LinkSender<M>, LocalReceiver<M>) {
     let (queue, receiver) = mpsc::channel(LINK_FRAMES_MAX);

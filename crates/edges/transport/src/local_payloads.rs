@@ -8,7 +8,7 @@ use symphony_types::{BootId, FailReason, FrontendId};
 
 use crate::payload::{PayloadFrontend, PayloadTransport, Payloads, ResultToFrontend, ReturnedResult, inputs};
 
-/// [`PayloadTransport`] to frontends in the same process: inputs are handed over as they are, nothing is copied.
+/// [`PayloadTransport`] to frontends in the same process: inputs are handed over without a copy.
 #[derive(Clone, Default)]
 pub struct LocalPayloads {
     frontends: Arc<Mutex<Frontends>>,
@@ -27,12 +27,12 @@ impl std::fmt::Debug for LocalPayloads {
 }
 
 impl LocalPayloads {
-    /// From now on that life of that frontend is reached here; a former life no more.
+    /// Registers this boot of a frontend; a former boot is not reachable any more.
     pub fn join(&self, frontend: FrontendId, boot: BootId, port: Arc<dyn PayloadFrontend>) {
         self.lock().here.insert(frontend, (boot, port));
     }
 
-    /// That frontend is gone.
+    /// Removes a frontend.
     pub fn leave(&self, frontend: FrontendId) {
         self.lock().here.remove(&frontend);
     }

@@ -1,4 +1,4 @@
-//! Where the program is built without RDMA: nothing can be opened, so none of these values is ever there.
+//! Stands in where the program is built without RDMA: nothing can be opened, so none of these values ever exists.
 
 use std::sync::Arc;
 

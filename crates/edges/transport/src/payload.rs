@@ -9,10 +9,10 @@ use symphony_types::{BootId, FailReason, FrontendId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// The inputs asked for, in the order asked; none where the request has its outcome already or its frontend is gone.
+/// The requested inputs in order; none where the request has its outcome already or its frontend is gone.
 pub type Payloads = Vec<Option<Bytes>>;
 
-/// One request's end and the bytes of its outputs (empty if it failed).
+/// The outcome of one request and the bytes of its outputs (empty if it failed).
 #[derive(Clone, Debug)]
 pub struct ResultToFrontend {
     /// The end.
@@ -21,12 +21,11 @@ pub struct ResultToFrontend {
     pub bytes: Bytes,
 }
 
-/// Frontends hold inputs; backends READ them and return results the same way. How that is done is
-/// [`crate::LocalPayloads`] within one process, and [`crate::LinkedPayloads`] between processes: by shared memory or by
-/// TCP.
+/// Frontends hold inputs; backends READ them and return results the same way. Implementations: [`crate::LocalPayloads`]
+/// within one process, and [`crate::LinkedPayloads`] between processes, by shared memory, TCP or RDMA.
 pub trait PayloadTransport: Send + Sync + 'static {
-    /// Reads the inputs of `sequences`, which belong to that life of that frontend. Never fails: what cannot be read
-    /// is none.
+    /// Reads the inputs of `sequences`, which belong to this boot of this frontend. Never fails: an unreadable input is
+    /// none.
     fn read(&self, frontend: FrontendId, boot: BootId, sequences: Vec<u64>) -> impl Future<Output = Payloads> + Send;
 
     /// Returns results. A result whose frontend cannot be reached is lost; the frontend ends the request by its
@@ -36,14 +35,14 @@ pub trait PayloadTransport: Send + Sync + 'static {
     /// Resolves once everything handed over so far is on its way to its frontend; nothing can be delivered afterwards.
     fn finish(&self) -> impl Future<Output = ()> + Send;
 
-    /// Resolves once the frontends that are there answer, at the latest after `within`: one that answers nobody must
-    /// not keep a backend from serving the others.
+    /// Resolves once the reachable frontends answer, at the latest after `within`: a silent frontend must not keep a
+    /// backend from serving the others.
     fn ready(&self, within: Duration) -> impl Future<Output = ()> + Send {
         let _ = within;
         async {}
     }
 
-    /// How long reads take, by those so far; none before enough is known, or where nothing travels.
+    /// The measured duration of reads; none before enough is known, or where nothing travels.
     fn delay(&self) -> Option<PayloadDelay> {
         None
     }
@@ -52,13 +51,13 @@ pub trait PayloadTransport: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 }
 
-/// The frontend's side of the port: whoever has the requests.
+/// The frontend's side of the port: the owner of the requests.
 pub trait PayloadFrontend: Send + Sync + 'static {
-    /// The input of a request; none if it has its outcome already, or its input is still being made.
+    /// The input of a request; none if it has its outcome already, or its input is still being decoded.
     fn input(&self, sequence: u64) -> Option<Bytes>;
 
-    /// What gives an input that was not there, once it is: none if nothing will come. It ends without one if the
-    /// request does.
+    /// A receiver for an input that is not there yet; none if it will never come. It ends without an input if the
+    /// request ends.
     fn coming(&self, sequence: u64) -> Option<oneshot::Receiver<Bytes>> {
         let _ = sequence;
         None
@@ -68,45 +67,45 @@ pub trait PayloadFrontend: Send + Sync + 'static {
     fn returned(&self, result: ReturnedResult);
 }
 
-/// How long a READ waits for inputs that are still being made. Whoever reads gives up after two seconds, and a batch
-/// long before: nothing is gained by an answer later than that, and what waits is bounded by it.
+/// How long a READ waits for inputs that are still being decoded. The reader gives up after two seconds, and a batch
+/// much earlier: a later answer gains nothing, and the limit bounds what waits.
 pub(crate) const INPUT_WITHIN: Duration = Duration::from_secs(1);
 
-/// The inputs of `sequences`; those that are still being made are waited for, all together for [`INPUT_WITHIN`].
+/// The inputs of `sequences`; those that are still being decoded are waited for, together at most [`INPUT_WITHIN`].
 pub(crate) async fn inputs(frontend: &(impl PayloadFrontend + ?Sized), sequences: &[u64]) -> Payloads {
     let found = look(frontend, sequences);
     wait(found, INPUT_WITHIN).await
 }
 
-/// An input, or what will give it.
-pub(crate) enum Found {
+/// An input, or the promise of one.
+pub(crate) enum InputState {
     Here(Option<Bytes>),
     Coming(oneshot::Receiver<Bytes>),
 }
 
 /// What is there now of the inputs of `sequences`.
-pub(crate) fn look(frontend: &(impl PayloadFrontend + ?Sized), sequences: &[u64]) -> Vec<Found> {
+pub(crate) fn look(frontend: &(impl PayloadFrontend + ?Sized), sequences: &[u64]) -> Vec<InputState> {
     let one = |&sequence: &u64| match frontend.input(sequence) {
-        Some(input) => Found::Here(Some(input)),
-        None => frontend.coming(sequence).map_or(Found::Here(None), Found::Coming),
+        Some(input) => InputState::Here(Some(input)),
+        None => frontend.coming(sequence).map_or(InputState::Here(None), InputState::Coming),
     };
     sequences.iter().map(one).collect()
 }
 
-/// Waits for what is coming, for all of it together so long.
-pub(crate) async fn wait(found: Vec<Found>, within: Duration) -> Payloads {
+/// Waits for the promised inputs, together at most `within`.
+pub(crate) async fn wait(found: Vec<InputState>, within: Duration) -> Payloads {
     let until = Instant::now() + within;
     let mut payloads = Vec::with_capacity(found.len());
     for input in found {
         payloads.push(match input {
-            Found::Here(input) => input,
-            Found::Coming(coming) => tokio::time::timeout_at(until, coming).await.ok().and_then(Result::ok),
+            InputState::Here(input) => input,
+            InputState::Coming(coming) => tokio::time::timeout_at(until, coming).await.ok().and_then(Result::ok),
         });
     }
     payloads
 }
 
-/// A result as its frontend gets it.
+/// A result as its frontend receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReturnedResult {
     /// The request.

@@ -1,22 +1,20 @@
-//! How long inputs take to come, measured: a line over their bytes that few of them exceed (docs/adr/0030).
+//! Measures how long inputs take to arrive: a line over their bytes that few of them exceed (docs/adr/0030).
 
 use symphony_types::{Nanos, PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay, Time};
 
 /// Reads remembered for each size.
 const WINDOW: usize = 1024;
-/// So many of them, the slowest, are left out: a full window gives the 99.8 % quantile. A late batch is late as a
-/// whole, so it is stricter than what requests are promised.
+/// The slowest reads that are left out: a full window gives the 99.8 % quantile. A late batch is late as a whole, so
+/// this is stricter than the promise to requests.
 const LEFT_OUT: usize = 2;
-/// Reads between two looks; a look goes through all windows.
+/// Reads between two evaluations; each goes through all windows.
 const LOOK_EVERY: u32 = 64;
-/// With fewer reads of a size its quantile says nothing.
+/// The quantile of a size with fewer reads means nothing.
 const READS_MIN: usize = 16;
-/// A look also comes with the first read after so long, so that what few reads confirm is not forgotten between two
-/// looks.
+/// After this time the next read also triggers an evaluation, so that the few reads in between are not forgotten.
 const LOOK_AFTER: Nanos = Nanos::new(PAYLOAD_DELAY_FORGOTTEN_AFTER.get() / 2);
-/// Reads tell what bytes cost only if the largest are so many bytes longer than the smallest. Between sizes that are
-/// closer the noise of two quantiles is the larger part of their difference, and a MiB would be given many times that
-/// noise.
+/// Reads show the cost of bytes only if the largest are this many bytes longer than the smallest. Between closer sizes
+/// the noise of two quantiles is the larger part of their difference, and a MiB would be charged many times that noise.
 const SLOPE_BYTES_MIN: u64 = 256 << 10;
 /// Sizes: below 1 KiB, below 2 KiB, … and all from 1 GiB on.
 const SIZES: usize = 22;
@@ -24,8 +22,8 @@ const SIZES: usize = 22;
 const SMALLEST_BYTES: u64 = 1 << 10;
 /// Bytes in a MiB.
 const MIB: u64 = 1 << 20;
-/// What is told falls by so much at a time, one in eight, and only if what is measured is that much lower: who plans by
-/// it hears of something new, and not of every look.
+/// The reported value falls in steps of one in eight, and only if the measurement is lower by that much: planners hear
+/// of changes, not of every evaluation.
 const FALL_SHARE: u64 = 8;
 
 /// The newest reads of one size.
@@ -64,13 +62,13 @@ pub struct PayloadMeter {
     sizes: [Size; SIZES],
     since_look: u32,
     looked: Time,
-    /// And when that was last confirmed.
+    /// When that was last confirmed.
     told: Option<(Time, PayloadDelay)>,
     sorted: Vec<Nanos>,
 }
 
 impl PayloadMeter {
-    /// A read of so many bytes, of all inputs that one batch has from one frontend, took so long.
+    /// Records a read of this many bytes, all inputs that one batch has from one frontend.
     pub fn note(&mut self, now: Time, bytes: u64, took: Nanos) {
         let size = (bytes / SMALLEST_BYTES).checked_ilog2().map_or(0, |log| log as usize + 1);
         self.sizes[size.min(SIZES - 1)].note(now, took);
@@ -81,8 +79,8 @@ impl PayloadMeter {
         }
     }
 
-    /// What is to be planned for; none before enough was read, or if too little was read lately. It rises at once and
-    /// falls slowly.
+    /// The delay to plan for; none before enough was read, or if too little was read lately. It rises at once and falls
+    /// slowly.
     #[must_use]
     pub fn delay(&self, now: Time) -> Option<PayloadDelay> {
         let told = self.told.filter(|(at, _)| *at + PAYLOAD_DELAY_FORGOTTEN_AFTER >= now);
@@ -108,9 +106,9 @@ impl PayloadMeter {
         self.told = Some((now, told));
     }
 
-    /// The line that has the slope from the smallest size to the largest, or none if these are close to each other, and
-    /// that no size's quantile is above. A size stands at its smallest bytes, so that none of its reads is given less
-    /// than the quantile.
+    /// The line with the slope from the smallest size to the largest (zero if these are close to each other) that no
+    /// size's quantile exceeds. A size stands at its smallest bytes, so that none of its reads gets less than the
+    /// quantile.
     fn line(&mut self, now: Time) -> Option<PayloadDelay> {
         let mut points = [(0_u64, Nanos::ZERO); SIZES];
         let mut found = 0;
@@ -218,7 +216,7 @@ mod tests {
         assert_eq!(meter.delay(at(1200)).unwrap().fixed, micros(8000));
         let last = (1200..3000).find(|&second| meter.delay(at(second)).is_none()).unwrap();
         assert!((1500..=1801).contains(&last), "{last}");
-        // Whoever begins anew does not come down from there.
+        // A meter that begins anew does not come down from there.
         notes(&mut meter, at(2000), 100, micros(100), 65);
         assert_eq!(meter.delay(at(2000)).unwrap().fixed, micros(100));
     }

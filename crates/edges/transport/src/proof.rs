@@ -1,15 +1,15 @@
-//! That an RDMA connection leads somewhere: it is made without a word, also where all its packets vanish.
+//! Checks that an RDMA connection works: it is established without any data, even where all its packets vanish.
 
 use std::time::Duration;
 
-/// How long a first answer over a fresh RDMA connection may take, before the two agree on TCP: some thousand times what
-/// it takes where packets arrive, and less than anybody waits for the link.
+/// How long the first answer over a fresh RDMA connection may take before the two agree on TCP: some thousand times its
+/// duration where packets arrive, and less than any wait for the link.
 pub(crate) const PROVED_WITHIN: Duration = Duration::from_millis(500);
 
-/// Whether an answer comes, in time.
+/// Whether an answer comes in time.
 ///
 /// # Errors
-/// Why it does not.
+/// The reason if none does.
 pub(crate) async fn proved(answer: impl Future<Output = Result<(), String>>) -> Result<(), String> {
     let within = PROVED_WITHIN.as_millis();
     let proved = tokio::time::timeout(PROVED_WITHIN, answer).await;

@@ -1,5 +1,5 @@
-//! Payloads by RDMA between one backend and one frontend: what the two tell each other over their data link, and what
-//! either has then. See `docs/adr/0029-rdma.md`.
+//! Payloads by RDMA between one backend and one frontend: what the two exchange over their data link, and what each
+//! holds afterwards. See `docs/adr/0029-rdma.md`.
 
 use std::sync::Arc;
 
@@ -41,19 +41,19 @@ pub(crate) struct RdmaOwner {
 /// One backend that may read the inputs, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct RdmaPeer {
-    // Before the connection: first it may read no more.
+    // Before the connection ends, the right to read ends.
     _grant: Grant,
     pair: Pair,
 }
 
 impl Drop for RdmaPeer {
-    /// A writer that waits for a peer that is gone holds the connection: nothing but this ends it.
+    /// A writer that waits for a dead peer holds the connection: only this ends it.
     fn drop(&mut self) {
         self.pair.end();
     }
 }
 
-// Whoever has such a link ends it with its connection.
+// A holder of such a link ends it with its connection.
 impl Inbound for StreamReader {}
 
 impl RdmaReader {
@@ -89,7 +89,7 @@ impl RdmaInputs {
     /// Whether the other end answers. May take as long as the connection takes to break.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason if it does not.
     pub(crate) async fn prove(&self) -> Result<(), String> {
         self.0.prove().await.map_err(|broken| broken.to_string())
     }
@@ -102,24 +102,24 @@ impl RdmaInputs {
         self.0.read(sequence).await.map_err(|broken| broken.to_string())
     }
 
-    /// What frames travel by.
+    /// The streams for frames.
     pub(crate) fn streams(&self) -> Streams {
         streams(self.0.pair())
     }
 
-    /// Whether a read is with the device, and does not only wait for others to be done.
+    /// Whether the device is executing a read, which does not only wait for others.
     pub(crate) fn is_read(&self) -> bool {
         self.0.pair().is_read()
     }
 
-    /// Reads that are under way fail.
+    /// Reads in progress fail.
     pub(crate) fn end(&self) {
         self.0.pair().end();
     }
 }
 
 impl RdmaOwner {
-    /// Registers the pool; nobody may read it yet.
+    /// Registers the pool; no peer may read it yet.
     pub(crate) fn open(device: Option<&str>, pool: &Arc<Pool>) -> Result<Self, SharingError> {
         let fabric = Fabric::open(device, Purpose::Payloads).map_err(no_rdma)?;
         let shown = fabric.show(Arc::clone(pool) as _).map_err(no_rdma)?;
@@ -140,7 +140,7 @@ impl RdmaOwner {
 }
 
 impl RdmaPeer {
-    /// What frames travel by.
+    /// The streams for frames.
     pub(crate) fn streams(&self) -> Streams {
         streams(&self.pair)
     }

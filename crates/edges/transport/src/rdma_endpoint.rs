@@ -1,14 +1,14 @@
-//! One end of an RDMA connection, as devices know it and as it is told.
+//! One end of an RDMA connection: the device's form and the form on the wire.
 
 use symphony_net::Endpoint;
 use symphony_protocol::data::RdmaEndpoint;
 
-/// As it is told to the other end.
+/// The form on the wire.
 pub(crate) const fn said(Endpoint { queue_pair, first_packet, mtu, lid, gid }: Endpoint) -> RdmaEndpoint {
     RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }
 }
 
-/// As a device takes it.
+/// The device's form.
 pub(crate) const fn heard(RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }: RdmaEndpoint) -> Endpoint {
     Endpoint { queue_pair, first_packet, mtu, lid, gid }
 }

@@ -1,4 +1,4 @@
-//! How long reads take, by transport: what the delays of a schedule are to be chosen by.
+//! How long reads take, by transport: the basis for the delays in schedules.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,16 +7,16 @@ use symphony_telemetry::{DurationCounts, DurationHistogram};
 use symphony_types::PayloadDelay;
 use symphony_types::{FrontendId, Nanos};
 
-/// By which way a read got its inputs.
+/// How the inputs of a read arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// All out of shared memory.
+    /// All from shared memory.
     SharedMemory,
-    /// All READ by the network out of the frontend's memory.
+    /// All READ by the network from the frontend's memory.
     Rdma,
-    /// At least one asked for, and sent over the RDMA connection.
+    /// At least one requested, and sent over the RDMA connection.
     RdmaSend,
-    /// At least one asked for, and sent over the data link.
+    /// At least one requested, and sent over the data link.
     Tcp,
 }
 
@@ -24,7 +24,7 @@ impl Way {
     /// All of them.
     pub const ALL: [Self; Self::COUNT] = [Self::SharedMemory, Self::Rdma, Self::RdmaSend, Self::Tcp];
 
-    /// How many there are.
+    /// Their number.
     pub const COUNT: usize = 4;
 
     /// The name in logs and metrics.
@@ -39,10 +39,10 @@ impl Way {
     }
 }
 
-/// What was read by one way.
+/// The reads of one way.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadCounts {
-    /// How long each read took, of all the inputs that one batch has from one frontend.
+    /// How long each read took, for all inputs that one batch has from one frontend.
     pub times: DurationCounts,
     /// Inputs that came this way.
     pub inputs: u64,
@@ -56,26 +56,26 @@ pub(crate) struct ReadTimes([Mutex<OneWay>; Way::COUNT]);
 
 #[derive(Debug, Default)]
 struct OneWay {
-    /// It has one writer at a time: whoever holds the lock.
+    /// It has one writer at a time: the holder of the lock.
     times: DurationHistogram,
     inputs: u64,
     bytes: u64,
 }
 
 impl ReadTimes {
-    /// A read took so long.
+    /// Records the duration of a read.
     pub(crate) fn took(&self, way: Way, time: Duration) {
         self.of(way).times.record(Nanos::new(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
     }
 
-    /// Inputs came that way.
+    /// Counts inputs that came this way.
     pub(crate) fn came(&self, way: Way, inputs: usize, bytes: usize) {
         let mut one = self.of(way);
         one.inputs += inputs as u64;
         one.bytes += bytes as u64;
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub(crate) fn read(&self, way: Way) -> ReadCounts {
         let one = self.of(way);
         ReadCounts { times: one.times.read(), inputs: one.inputs, bytes: one.bytes }
@@ -102,10 +102,10 @@ pub struct PairReading {
 pub struct Readings {
     /// All reads, by [`Way::ALL`].
     pub reads: [ReadCounts; Way::COUNT],
-    /// Inputs that were damaged in the memory of their frontend, and were asked for over the link instead.
+    /// Inputs that were damaged in the memory of their frontend, and were requested over the link instead.
     pub damaged: u64,
-    /// What of them is to be planned for.
+    /// The delay to plan for.
     pub delay: Option<PayloadDelay>,
-    /// The frontends that it is linked to.
+    /// The linked frontends.
     pub pairs: Vec<PairReading>,
 }

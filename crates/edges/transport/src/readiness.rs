@@ -1,6 +1,6 @@
-//! Data links that are known to work, before a backend takes plans again. After a cut TCP sends anew only when its own
-//! pause is over, which is about as long as the cut was; a leader that dials anew is back at once, and the inputs of
-//! its plans would not come.
+//! Checks data links before a backend takes plans again. After a cut TCP retransmits only when its own pause is over,
+//! which is about as long as the cut was. A leader that dials anew is back at once, but the inputs of its plans would
+//! not come.
 
 use std::time::Duration;
 
@@ -8,15 +8,14 @@ use tokio::time::timeout;
 
 use crate::linked_payloads::{FrontendBoot, LinkedPayloads};
 
-/// A frontend that answers does so in a round trip; a link that takes longer than this is replaced by another one,
-/// which is given twice as long, and so on: a frontend that is slow itself, and not its link, would lose every link
-/// that it is about to answer on.
+/// A frontend answers within a round trip. A link that takes longer than this is replaced by another one, which gets
+/// twice the time, and so on: a frontend that is slow itself would otherwise lose every link just before it answers.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(100);
-/// How often a frontend to which no link could be made is tried again.
+/// Pause between attempts to link a frontend that could not be linked.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// Resolves once all frontends that did before answer, over the links that there are or over others, at the latest
-/// after `within`.
+/// Resolves once all frontends that answered before answer again, over existing links or new ones, at the latest after
+/// `within`.
 pub(crate) async fn ready(transport: &LinkedPayloads, within: Duration) {
     let frontends = transport.frontends();
     let all = futures::future::join_all(frontends.into_iter().map(|frontend| answers(transport, frontend)));

@@ -54,7 +54,7 @@ fn late(settings: DataDelaySettings) -> (usize, DelaySource) {
             by = plan.why.unwrap().inputs_by;
             meter.note(now, bytes, took);
         }
-        if meter.delay(now).is_some_and(|delay| delays.note(now, BACKEND, delay)) {
+        if meter.delay(now).is_some_and(|delay| delays.record(now, BACKEND, delay)) {
             queue.set_data_delay(delays.of(ITEM_BYTES, SLO));
         }
     }

@@ -12,18 +12,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::arrivals::Arrivals;
 use crate::inputs::Judgement;
-use crate::plan::{IN_FLIGHT_MAX, LoadPlan, ModelLoad, PlanError};
+use crate::load_plan::{IN_FLIGHT_MAX, LoadPlan, ModelLoad, PlanError};
 use crate::report::{Report, Verdict};
 use crate::tally::Tally;
 use crate::target::{Answer, End, Request, Target};
 
-/// The longest sleep of the pacing thread: how long a stop may go unnoticed.
+/// The longest sleep of the pacing thread: a stop is noticed within this time.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
-/// How often what became of requests is collected: to be woken for each of them would cost more than adding it up.
+/// How often ended requests are collected: a wake-up for each of them would cost more than adding it up.
 const COLLECT_EVERY: Duration = Duration::from_millis(2);
 
-/// What became of one request.
+/// The outcome of one request.
 struct Record {
     model: usize,
     id: u64,
@@ -31,15 +31,15 @@ struct Record {
     due: Duration,
     /// How late it was sent.
     lag: Duration,
-    /// When its answer came, since the start; with the judgement of its outputs.
+    /// When its answer came, since the start, and the judgement of its outputs.
     answered: Option<(Duration, Answer, Judgement)>,
 }
 
-/// Sends what the plan says to `target`, and says what became of it. Cancelling `stop` ends the sending early; answers
+/// Sends the plan's requests to `target`, and reports their outcomes. Cancelling `stop` ends the sending early; answers
 /// are waited for all the same.
 ///
 /// # Errors
-/// If the plan makes no sense. A generator that lags is no error but the report's verdict.
+/// If the plan is invalid. A generator that lags is not an error; the report's verdict says so.
 pub async fn run<T: Target>(plan: LoadPlan, target: Arc<T>, stop: CancellationToken) -> Result<Report, PlanError> {
     let arrivals = plan.arrivals()?;
     let plan = Arc::new(plan);
@@ -58,7 +58,8 @@ pub async fn run<T: Target>(plan: LoadPlan, target: Arc<T>, stop: CancellationTo
     };
     let mut pacing = tokio::task::spawn_blocking(move || pacer.pace(arrivals, &stop));
 
-    // The channel holds at most what ends between two looks, of which IN_FLIGHT_MAX are on their way at a time.
+    // The channel holds at most the requests that end between two collections; at most IN_FLIGHT_MAX are in flight at a
+    // time.
     let mut collector = Collector::new(&plan);
     let paced = loop {
         tokio::select! {
@@ -72,7 +73,7 @@ pub async fn run<T: Target>(plan: LoadPlan, target: Arc<T>, stop: CancellationTo
             paced = &mut pacing => break paced,
         }
     };
-    // A pacing thread that panicked has a bug; the requests it had sent are still answered for.
+    // A panic of the pacing thread is a bug; the requests that it had sent are still counted.
     let paced = paced.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
     let waiting = async {
         while let Some(record) = records.recv().await {
@@ -173,7 +174,7 @@ impl<T: Target> Pacer<T> {
                 let judgement = if has_outputs { load.inputs.judge(n, &answer.outputs) } else { Judgement::Unknown };
                 (at, answer, judgement)
             });
-            // Nobody listens any more only if the run itself was dropped.
+            // The receiver is gone only if the run itself was dropped.
             let _ = records.send(Record { model, id, due, lag, answered });
         });
     }
@@ -208,10 +209,10 @@ impl Collector {
             tally.lost += 1;
             return;
         };
-        // An answer that names another request was meant for that one, which has two when its own comes as well.
+        // An answer that names another request was meant for that one, which then gets two once its own arrives.
         let misdirected = answer.id.is_some_and(|id| id != record.id);
         let named = answer.id.unwrap_or(record.id);
-        // What a server calls an answer is bounded by what can have been sent by now.
+        // An id in an answer is bounded by the number of requests sent so far.
         if named <= record.id.saturating_add(IN_FLIGHT_MAX as u64) {
             tally.answered_twice += u64::from(!first_answer(&mut self.answered, named));
         }
@@ -252,7 +253,7 @@ impl Collector {
     }
 }
 
-/// Notes that a request was answered; false if it had been.
+/// Records that a request was answered; false if it had been answered before.
 fn first_answer(answered: &mut Vec<u64>, id: u64) -> bool {
     let (word, bit) = ((id / 64) as usize, 1 << (id % 64));
     if answered.len() <= word {

@@ -1,4 +1,4 @@
-//! What is sent, and what should come back for it.
+//! Inputs of requests, and the check of their answers.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use symphony_types::{DataType, Signature, TensorSpec};
 
 use crate::target::OutputTensor;
 
-/// Different random inputs per model: enough that no cache of one answer helps, few enough to make them beforehand.
+/// Different random inputs per model: enough to defeat a cache of one answer, few enough to prepare in advance.
 const POOL: u64 = 16;
 
-/// The inputs of one model's requests. Request `n` always gets the same, so a seed repeats a run.
+/// The inputs of one model's requests. Request `n` always gets the same input, so a seed repeats a run.
 pub trait InputSet: Send + Sync + fmt::Debug {
     /// The inputs of the model's request number `n`.
     fn sample(&self, n: u64) -> Sample;
@@ -31,16 +31,16 @@ pub struct Sample {
     pub inputs: Vec<(TensorSpec, Bytes)>,
 }
 
-/// What an answer is worth.
+/// The judgement of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It is what it should be: the right class, the right checksum.
+    /// It is right: the right class, the right checksum.
     Right,
-    /// It answers this question, but not rightly, as classifiers do now and then.
+    /// It answers this request, but wrongly, as classifiers sometimes do.
     Wrong,
-    /// It answers another question, or none: a fault of the system, not of the model.
+    /// It answers another request, or none: a fault of the system, not of the model.
     Foreign,
-    /// Nothing is known about what it should be.
+    /// The right answer is unknown.
     Unknown,
 }
 
@@ -106,8 +106,8 @@ impl InputSet for RandomInputs {
     }
 }
 
-/// Random inputs for the emulated executor, each item stamped with the request's number, so that every answer can be
-/// traced to its question by its checksum.
+/// Random inputs for the emulated executor, each item stamped with the request's number: the checksum in an answer
+/// shows which request it belongs to.
 #[derive(Clone, Debug)]
 pub struct EmulatedInputs {
     random: RandomInputs,

@@ -7,19 +7,19 @@
 //! ```
 //!
 //! Requests are sent when the schedule says, whether or not earlier ones were answered: a slow server meets the same
-//! load as a fast one. Latency counts from the scheduled time, so a generator that lags cannot hide it; and if it lags
-//! more than the plan allows, the run fails, whatever the server did: such numbers measure the generator.
+//! load as a fast one. Latency counts from the scheduled time, so a lagging generator cannot hide it. If it lags more
+//! than the plan allows, the run fails whatever the server did: such numbers measure the generator.
 
 mod arrivals;
 mod engine;
 mod inputs;
+mod load_plan;
 mod native;
 mod oip;
 mod oip_grpc;
 mod oip_rest;
 #[cfg(test)]
 mod oip_tests;
-mod plan;
 mod report;
 mod tally;
 mod target;
@@ -29,10 +29,10 @@ mod tests;
 pub use arrivals::{ArrivalKind, Arrivals};
 pub use engine::run;
 pub use inputs::{DigitInputs, EmulatedInputs, InputSet, Judgement, RandomInputs, Sample};
+pub use load_plan::{IN_FLIGHT_MAX, LagLimits, LoadPlan, MODELS_MAX, ModelLoad, PlanError, RATE_RPS_MAX};
 pub use native::NativeTarget;
 pub use oip_grpc::GrpcTarget;
 pub use oip_rest::RestTarget;
-pub use plan::{IN_FLIGHT_MAX, LagLimits, LoadPlan, MODELS_MAX, ModelLoad, PlanError, RATE_RPS_MAX};
 pub use report::{LagReport, ModelReport, Report, Verdict};
 pub use tally::{GOOD_TIMES_MAX, Gap, REASONS_MAX, Tally};
 pub use target::{Answer, ConnectError, End, OutputTensor, Request, Target};

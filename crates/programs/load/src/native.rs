@@ -1,4 +1,4 @@
-//! Requests without a public surface: the load generator is a frontend of the cluster itself.
+//! Requests without the public ports: the load generator is itself a frontend of the cluster.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 
 use crate::target::{Answer, End, OutputTensor, Request, Target};
 
-/// How long requests that nobody waits for any more may keep it.
+/// How long unanswered requests may delay the end.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
 /// Joins a cluster as a frontend and submits requests over its own links.
@@ -27,7 +27,7 @@ pub struct NativeTarget {
 }
 
 impl NativeTarget {
-    /// Registers as the frontend that the certificate names, or in plaintext as one named after this process.
+    /// Registers as the frontend that the certificate names, or in plaintext under a name made of the process id.
     ///
     /// # Errors
     /// If no port is free or the cluster refuses.
@@ -42,7 +42,7 @@ impl NativeTarget {
         Ok(Self { frontend })
     }
 
-    /// Leaves the cluster: nobody shall take this process for one that serves.
+    /// Leaves the cluster, so that it no longer counts this process as a frontend.
     pub async fn leave(&self) {
         self.frontend.leave(LEAVE_WITHIN).await;
         self.frontend.stop();
@@ -55,10 +55,10 @@ fn config(name: &str, port: u16) -> anyhow::Result<FrontendConfig> {
     let own = [
         format!("frontend.name={name}"),
         format!("frontend.data={data}"),
-        // The role wants to know a cluster; the client that joins was given its own addresses.
+        // The configuration requires a cluster; the joining client has its own addresses.
         "cluster.scheduler=[{ id = 1, control = \"127.0.0.1:1\", dispatch = \"127.0.0.1:2\", beat = \"127.0.0.1:3\" }]"
             .to_owned(),
-        // Its connections are the caller's business.
+        // The caller configures its connections.
         "security.insecure_dev=true".to_owned(),
     ];
     let config = NodeConfig::load(Role::Frontend, None, [], &own)?;

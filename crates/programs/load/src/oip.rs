@@ -1,4 +1,4 @@
-//! What the gRPC and REST targets share: the Open Inference Protocol's words beside the tensors.
+//! The parameters of the Open Inference Protocol that the gRPC and REST targets share.
 
 use std::borrow::Cow;
 
@@ -6,21 +6,10 @@ use symphony_types::DropReason;
 
 use crate::target::End;
 
-/// Asks for late answers too, so that they can be told from lost ones.
-pub(super) const ACCEPT_LATE: &str = "symphony_accept_late";
-/// Parameter of an answer that came after its deadline.
-pub(super) const LATE: &str = "symphony_late";
-/// Parameter of an answer: items of the batch it ran in.
-pub(super) const BATCH: &str = "symphony_batch";
-/// Parameter of a request: time that it may take, in microseconds.
-pub(super) const TIMEOUT: &str = "timeout";
-/// Lets `timeout` exceed the model's SLO.
-pub(super) const EXCEED_SLO: &str = "symphony_exceed_slo";
-
 /// Reasons, besides the scheduler's own, with which a server sheds load on purpose.
 const SHEDDING: [&str; 3] = ["deadline_passed", "too_many_requests", "quota_exceeded"];
 
-/// What a machine-readable reason means; without one, the status says what went wrong.
+/// The end that a machine-readable reason stands for; without a reason, the status decides.
 pub(super) fn end_of(reason: Option<&str>, status: impl FnOnce() -> String) -> End {
     match reason {
         None | Some("") => End::Failed(Cow::Owned(status())),

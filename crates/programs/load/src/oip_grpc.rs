@@ -1,15 +1,15 @@
-//! The Open Inference Protocol over gRPC, by the client that services use.
+//! The Open Inference Protocol over gRPC, through the client crate.
 
 use std::time::Duration;
 
 use symphony_client as client;
 use symphony_client::{Balance, Client, ElementType, Tensor};
 
+use crate::load_plan::IN_FLIGHT_MAX;
 use crate::oip::end_of;
-use crate::plan::IN_FLIGHT_MAX;
 use crate::target::{Answer, ConnectError, End, OutputTensor, Request, Target};
 
-/// The engine decides how long answers are waited for.
+/// The engine decides how long to wait for answers.
 const PATIENCE: Duration = client::limits::PATIENCE_MAX;
 
 /// A frontend's gRPC port; requests take turns on several connections.
@@ -19,10 +19,10 @@ pub struct GrpcTarget {
 }
 
 impl GrpcTarget {
-    /// Connects to `addr` (`host:port`) with that many connections, at least 1 and at most 256.
+    /// Connects to `addr` (`host:port`) with this many connections, 1 to 256.
     ///
     /// # Errors
-    /// If the address is none or nobody answers there.
+    /// If the address is invalid or does not answer.
     pub async fn connect(addr: &str, connections: usize) -> Result<Self, ConnectError> {
         let fail = |reason: String| ConnectError { addr: addr.to_owned(), reason };
         let client = Client::builder()
@@ -32,7 +32,7 @@ impl GrpcTarget {
             .in_flight_max(IN_FLIGHT_MAX)
             .patience(PATIENCE)
             .answer_grace(PATIENCE)
-            // What happens while a frontend is away is what is to be found out.
+            // A run measures what happens while a frontend is away: the client must not work around it.
             .unwatched()
             .build()
             .map_err(|error| fail(error.to_string()))?;
@@ -58,7 +58,7 @@ impl Target for GrpcTarget {
     }
 }
 
-/// The request in the client's words; none if an input is not of the size that its description says.
+/// The request in the client's types; none if an input does not have the size of its description.
 fn asked(request: Request) -> Option<client::Request> {
     let mut asks = client::Request::new(&*request.model).id(request.id.to_string()).accept_late();
     if let Some(timeout) = request.timeout {

@@ -2,8 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
+use symphony_protocol::parameters::{ACCEPT_LATE, BATCH, EXCEED_SLO, LATE, TIMEOUT};
 
-use crate::oip::{ACCEPT_LATE, BATCH, EXCEED_SLO, LATE, TIMEOUT, end_of};
+use crate::oip::end_of;
 use crate::target::{Answer, ConnectError, End, OutputTensor, Request, Target};
 
 /// Header of requests and answers with binary tensors: the length of the JSON before them.
@@ -22,7 +23,7 @@ impl RestTarget {
     /// Connects to `addr` (`host:port`); further connections come up as requests need them.
     ///
     /// # Errors
-    /// If the address is none or nobody answers there.
+    /// If the address is invalid or does not answer.
     pub async fn connect(addr: &str) -> Result<Self, ConnectError> {
         let fail = |error: reqwest::Error| {
             let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
@@ -92,7 +93,7 @@ fn body(request: &Request) -> (usize, Bytes) {
     (head.len(), body.freeze())
 }
 
-/// Reads an answer; none if it is not what the protocol says.
+/// Parses an answer; none if it breaks the protocol.
 fn answer(json_bytes: Option<usize>, body: &Bytes) -> Option<Answer> {
     let json_bytes = json_bytes.unwrap_or(body.len());
     let head: Value = serde_json::from_slice(body.get(..json_bytes)?).ok()?;

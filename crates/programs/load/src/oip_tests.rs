@@ -1,4 +1,4 @@
-//! Both OIP targets against the real public surface, over real sockets, in front of a service of a few lines.
+//! Both OIP targets against the real public ports, over real sockets, in front of a service of a few lines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::{
     RestTarget, Target, run,
 };
 
-/// Computes checksums; asked for a timeout of so many milliseconds, it ends in that many-th way instead.
+/// Computes checksums. A timeout of so many milliseconds selects another end of the request instead.
 #[derive(Debug)]
 struct Checksums;
 
@@ -65,7 +65,7 @@ impl InferenceService for Checksums {
     }
 
     fn admit(&self) -> Result<InFlightPermit, InferError> {
-        // One of its own for each: nothing is refused.
+        // Its own instance for each: no request is refused.
         InFlightLimit::new(1).admit()
     }
 
@@ -78,9 +78,9 @@ impl InferenceService for Checksums {
             execution: Nanos::from_millis(1),
             timeliness: Timeliness::InTime,
         };
-        // A client that states a timeout beyond the SLO says that it means it.
+        // A client that sends a timeout beyond the SLO sets the parameter that allows it.
         assert_eq!(request.deadline.timeout.is_some(), request.deadline.exceed_slo);
-        // A client may say what is left of it, which is a moment less.
+        // A client may send what is left of the time, which is a moment less.
         match request.deadline.timeout.map_or(0, |timeout| timeout.get().div_ceil(1_000_000)) {
             1001 => answer.timeliness = Timeliness::Late,
             1002 => return Err(InferError::Dropped(DropReason::SloUnreachable)),
@@ -105,7 +105,7 @@ impl InferenceService for Checksums {
     }
 }
 
-/// Addresses of the two surfaces; they serve until the token is cancelled.
+/// Addresses of the two ports; they serve until the token is cancelled.
 async fn serve(stop: &CancellationToken) -> (String, String) {
     let (grpc, rest) =
         (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
@@ -127,7 +127,7 @@ async fn ask(target: &impl Target, model: &str, timeout_ms: Option<u64>) -> Answ
 
 /// The whole story, for one target.
 async fn speaks_the_protocol<T: Target>(target: T) {
-    // Phase 1: an answer comes whole, under its id, with what the server says about it.
+    // Phase 1: an answer arrives complete, under its id, with the server's data on it.
     let answer = ask(&target, "sums", None).await;
     assert_eq!((&answer.end, answer.id, answer.batch, answer.bytes), (&End::Ok, Some(77), Some(5), 8));
     let inputs = EmulatedInputs::new(&default_signature(), 2, 1);

@@ -1,4 +1,4 @@
-//! What a run found, for people and for programs.
+//! The results of a run, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -7,17 +7,17 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::plan::{LagLimits, LoadPlan};
+use crate::load_plan::{LagLimits, LoadPlan};
 use crate::tally::Tally;
 
-/// What a run found.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Repeats the run, with the same plan.
+    /// With the same plan, repeats the run.
     pub seed: u64,
-    /// Seconds that counted.
+    /// Length of the counted time in seconds.
     pub duration_s: f64,
-    /// Whether the numbers are worth anything.
+    /// Whether the numbers are valid.
     pub verdict: Verdict,
     /// How late the generator itself was.
     pub lag: LagReport,
@@ -25,29 +25,29 @@ pub struct Report {
     pub models: Vec<ModelReport>,
     /// All models together.
     pub total: ModelReport,
-    /// What the reports were made of, in the order of the models; for gaps in windows, and to add up.
+    /// The tallies behind the reports, in the order of the models; for gaps in windows, and to add up runs.
     #[serde(skip)]
     pub tallies: Vec<Tally>,
 }
 
-/// Whether the numbers are worth anything.
+/// Whether the numbers are valid.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum Verdict {
     /// The load was sent as planned.
     Passed,
-    /// The generator was later than the plan allows: the numbers measure it, not the server.
+    /// The generator was later than the plan allows: the numbers measure the generator, not the server.
     Lagged {
         /// 99th percentile of its lag in milliseconds.
         p99_ms: f64,
-        /// What was allowed.
+        /// The allowed lag.
         p99_allowed_ms: f64,
         /// Its largest lag in milliseconds.
         max_ms: f64,
-        /// What was allowed.
+        /// The allowed lag.
         max_allowed_ms: f64,
     },
-    /// So many requests were in flight that further ones were withheld: the loop was no longer open.
+    /// Too many requests were in flight, so further ones were withheld: the loop was no longer open.
     Overran {
         /// Requests withheld.
         withheld: u64,
@@ -70,7 +70,7 @@ pub struct LagReport {
 pub struct ModelReport {
     /// The model; `total` for all.
     pub name: String,
-    /// Requests due in the time that counts.
+    /// Requests due in the counted time.
     pub offered: u64,
     /// The same per second.
     pub offered_rps: f64,
@@ -108,7 +108,7 @@ pub struct ModelReport {
     pub bytes: u64,
     /// The longest time without a good answer, in milliseconds; none if there were too many answers to keep.
     pub longest_gap_ms: Option<f64>,
-    /// When it began, in seconds since the start of the run.
+    /// When that began, in seconds since the start of the run.
     pub longest_gap_at_s: Option<f64>,
     /// Good answers per second of the run, warm-up included as zeros.
     pub good_per_second: Vec<u64>,
@@ -152,7 +152,7 @@ impl fmt::Display for Verdict {
                 f,
                 "{withheld} requests were withheld because {} were in flight; the server answers too slowly for this \
                  rate",
-                super::plan::IN_FLIGHT_MAX
+                super::load_plan::IN_FLIGHT_MAX
             ),
         }
     }
@@ -222,7 +222,7 @@ impl Report {
         for tally in &tallies {
             all.merge(tally);
         }
-        // Whose they were is not known, only that somebody has two answers.
+        // Which requests they answer is unknown, only that some have two answers.
         all.answered_twice += strays;
         let models = plan.models.iter().zip(&tallies);
         Self {

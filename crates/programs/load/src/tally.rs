@@ -1,4 +1,4 @@
-//! Everything that happened to one model's requests; tallies of several models, or runs, add up.
+//! The outcomes of one model's requests; tallies of several models or runs add up.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Good answers whose times are kept for gaps: 32 MB. Beyond it a run has counts and latencies but no gaps.
+/// Good answers whose times are kept to find gaps: 32 MB. A run with more has counts and latencies but no gaps.
 pub const GOOD_TIMES_MAX: usize = 1 << 22;
-/// Different reasons that are counted by name; further ones are counted as `other`.
+/// Reasons that are counted by name; further ones are counted as `other`.
 pub const REASONS_MAX: usize = 32;
 
-/// The longest latency that a histogram tells apart, in microseconds: an hour.
+/// The longest latency that a histogram distinguishes, in microseconds: an hour.
 const LATENCY_US_MAX: u64 = 3_600_000_000;
-/// Digits that a histogram keeps: 0.1 %.
+/// Significant digits of a histogram: 0.1 %.
 const DIGITS: u8 = 3;
 
-/// Everything that happened to one model's requests. Requests of the warm-up count in `sent`, `lost`,
-/// `answered_twice` and `foreign` only, which are wrong at any time.
+/// The outcomes of one model's requests. Requests of the warm-up count only in `sent`, `lost`, `answered_twice` and
+/// `foreign`: these are wrong at any time.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// Requests due in the time that counts.
+    /// Requests due in the counted time.
     pub offered: u64,
     /// Requests sent, warm-up included.
     pub sent: u64,
-    /// Answered in time by this process's clock, by the server's word, and not foreign.
+    /// Answered in time by this process's clock and by the server's status, and not foreign.
     pub good: u64,
     /// Answered late, by either's clock.
     pub late: u64,
@@ -42,9 +42,9 @@ pub struct Tally {
     pub judged: u64,
     /// Right answers.
     pub right: u64,
-    /// Items per batch, summed over answers that told it, and their number.
+    /// Items per batch, summed over answers with a batch size.
     pub batch_items: u64,
-    /// Answers that told their batch.
+    /// Answers with a batch size.
     pub batches_told: u64,
     /// Bytes of outputs.
     pub bytes: u64,
@@ -118,7 +118,7 @@ impl Tally {
         *reasons.entry(if known { reason } else { OTHER.into() }).or_default() += times;
     }
 
-    /// Adds what happened to another model's requests in the same run.
+    /// Adds the outcomes of another model's requests in the same run.
     pub fn merge(&mut self, other: &Self) {
         self.offered += other.offered;
         self.sent += other.sent;
@@ -144,8 +144,8 @@ impl Tally {
         self.keep_good_times(&other.good_at_us);
     }
 
-    /// The longest time in [from, to], both since the start of the run, in which no good answer came: the blackout of
-    /// a take-over, if the window holds one. None if the run had too many good answers to keep.
+    /// The longest time in [from, to], both since the start of the run, without a good answer: the blackout of a
+    /// take-over, if the window contains one. None if the run had too many good answers to keep.
     #[must_use]
     pub fn longest_gap(&self, from: Duration, to: Duration) -> Option<Gap> {
         if !self.good_at_complete {

@@ -1,4 +1,4 @@
-//! Where requests go.
+//! The port through which requests are sent.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use symphony_types::TensorSpec;
 
-/// Something that answers requests. One is shared by all models and all requests of a run.
+/// A service that answers requests; shared by all models and requests of a run.
 pub trait Target: Send + Sync + 'static {
-    /// Sends one request and waits for its answer. The engine never waits for it before it sends the next one.
+    /// Sends one request and waits for its answer. The engine sends the next one without waiting for it.
     fn send(&self, request: Request) -> impl Future<Output = Answer> + Send;
 
-    /// Answers so far that came for requests already answered or never sent, on transports where that can happen.
+    /// Answers so far for requests that were answered already or never sent, on transports where that can happen.
     fn stray_answers(&self) -> u64 {
         0
     }
@@ -29,16 +29,16 @@ pub struct Request {
     pub items: u32,
     /// The inputs, in the model's order: description, and the bytes of all items.
     pub inputs: Vec<(TensorSpec, Bytes)>,
-    /// A deadline to ask for; none leaves it to the model's SLO.
+    /// The deadline to send; without one, the model's SLO holds.
     pub timeout: Option<Duration>,
 }
 
-/// What came back for a request.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// How the request ended, by the server's word.
+    /// How the request ended, according to the server.
     pub end: End,
-    /// The id that the answer carries; none if it carries none, as errors do.
+    /// The id in the answer; none if it has none, as in errors.
     pub id: Option<u64>,
     /// Bytes of all outputs.
     pub bytes: u64,
@@ -57,16 +57,16 @@ pub struct OutputTensor {
     pub data: Bytes,
 }
 
-/// How a request ended, by the server's word.
+/// How a request ended, according to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// Answered, by its deadline as far as the server knows.
     Ok,
     /// Answered or refused after its deadline.
     Late,
-    /// Given up on purpose, for this reason.
+    /// Dropped on purpose, for this reason.
     Dropped(Cow<'static, str>),
-    /// Ended by an error, for this reason.
+    /// Failed, for this reason.
     Failed(Cow<'static, str>),
 }
 

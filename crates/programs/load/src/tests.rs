@@ -14,7 +14,7 @@ use symphony_executor::{default_signature, digits, item_checksum};
 use tokio_util::sync::CancellationToken;
 
 const MS: Duration = Duration::from_millis(1);
-/// Far above what a busy test machine does to timers, far below what the planted lag does.
+/// Far above the timer errors of a busy test machine, far below the planted lag.
 const TEST_LAG: LagLimits = LagLimits { p99: Duration::from_millis(1000), max: Duration::from_millis(1400) };
 
 fn load(model: &str, rate_rps: f64, inputs: impl InputSet + 'static) -> ModelLoad {

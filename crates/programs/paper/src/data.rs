@@ -1,5 +1,5 @@
-//! The papers' values: tables as printed, and what the text says in words. The files are in `data/`; the crate's README
-//! says where they come from.
+//! The papers' values: tables as printed, and statements of the text. The files are in `data/`; the crate's README
+//! names their sources.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -20,7 +20,7 @@ pub(crate) struct FileRow {
     pub(crate) file_mb: f64,
 }
 
-/// What HiGHS made of one configuration of Figure 15, in a build that has it.
+/// The result of HiGHS for one configuration of Figure 15, from a build that has it.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct HighsRow {
     pub(crate) models: usize,
@@ -40,7 +40,7 @@ pub(crate) struct LiveRow {
     pub(crate) run: u32,
     pub(crate) case: String,
     pub(crate) scale: f64,
-    /// Of the cluster, besides the defaults.
+    /// Settings of the cluster, besides the defaults.
     pub(crate) settings: String,
     pub(crate) simulated_goodput_rps: f64,
     pub(crate) with_delays_goodput_rps: f64,
@@ -58,7 +58,7 @@ pub(crate) struct LiveRow {
     pub(crate) in_time_with_corrections: f64,
     pub(crate) in_time_live: f64,
     pub(crate) worst_model_live: f64,
-    /// Threads of the cluster that waited for a core, in the mean.
+    /// Threads of the cluster that waited for a core, on average.
     pub(crate) waited_for_cores: f64,
     pub(crate) cores: u32,
     pub(crate) machine: String,
@@ -102,7 +102,7 @@ pub(crate) struct ZooRow {
     pub(crate) slo_ms: f64,
 }
 
-/// What a paper's text says about a figure.
+/// A statement of a paper's text about a figure.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Claim {
     figure: String,
@@ -130,7 +130,7 @@ pub(crate) fn fig15_highs() -> Vec<HighsRow> {
     rows(include_str!("../data/symphony_fig15_highs.csv"))
 }
 
-/// What `benches/live_over_simulated.py` wrote.
+/// The output of `benches/live_over_simulated.py`.
 pub(crate) const FIG6_LIVE: &str = include_str!("../data/symphony_fig6_live.csv");
 
 pub(crate) fn fig6_live() -> Vec<LiveRow> {
@@ -161,7 +161,7 @@ pub(crate) fn model_1080ti(name: &str) -> ZooRow {
     found.unwrap_or_else(|| panic!("Table 5 has no {name}"))
 }
 
-/// What the text says about a figure.
+/// The statements of the text about a figure.
 pub(crate) fn claim(figure: &str, key: &str) -> Claim {
     let claims: Vec<Claim> = rows(include_str!("../data/claims.csv"));
     let found = claims.into_iter().find(|claim| claim.figure == figure && claim.key == key);

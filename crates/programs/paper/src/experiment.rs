@@ -1,4 +1,4 @@
-//! The list of what can be reproduced.
+//! The list of reproduced tables and figures.
 
 use anyhow::Result;
 
@@ -31,15 +31,15 @@ impl Paper {
 /// A table or figure of a paper.
 #[derive(Clone, Copy)]
 pub struct Experiment {
-    /// As on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// Whose.
+    /// Its paper.
     pub paper: Paper,
-    /// As the paper calls it.
+    /// Its name in the paper.
     pub figure: &'static str,
     /// What it shows, in one line.
     pub what: &'static str,
-    /// Carries it out.
+    /// Runs it.
     pub run: fn(&Lab<'_>) -> Result<Report>,
 }
 
@@ -116,7 +116,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!("nexus-fig9", Nexus, "Figure 9", "throughput of lazy and early drop by α", nexus_fig9),
 ];
 
-/// The experiment of this name, which may be without its paper where only one paper has such a figure: `fig15`.
+/// The experiment of this name. The paper may be left out where only one has such a figure: `fig15`.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Experiment> {
     let figure = |experiment: &&Experiment| experiment.name.split_once('-').is_some_and(|(_, figure)| figure == name);

@@ -1,4 +1,4 @@
-//! Where experiments are carried out: on all cores, each search once.
+//! Runs experiments: on all cores, each search once.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,52 +11,52 @@ use symphony_workload::Scenario;
 use crate::setup::{Models, Network, Setup};
 use crate::system::System;
 
-/// How much is run.
+/// The size of the experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// What the committed pages show.
+    /// As on the committed pages.
     Full,
-    /// Short, with one seed and few points: shows that everything works, and about what comes out.
+    /// Short, with one seed and few points: shows that everything works, and roughly the results.
     Quick,
 }
 
-/// How far an experiment is.
+/// The progress of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
     /// Searches and runs that have ended.
     pub done: usize,
-    /// Of so many that were asked for so far.
+    /// The number requested so far.
     pub of: usize,
-    /// What happened last.
+    /// The last event.
     pub what: &'a str,
 }
 
-/// Runs what experiments ask for. A search that several figures share is made once.
+/// Runs the simulations of experiments. A search that several figures share runs once.
 pub struct Lab<'a> {
     sweep: Sweep,
     size: Size,
     tell: &'a (dyn Fn(Step<'_>) + Sync),
-    /// Goodputs by the text of the scenario, which says everything a search depends on.
+    /// Goodputs by the text of the scenario, which contains everything a search depends on.
     found: Mutex<HashMap<String, f64>>,
 }
 
 impl<'a> Lab<'a> {
-    /// With so many threads (all cores if `None`); `tell` hears what happens, from any thread.
+    /// With this many threads (all cores if `None`); `tell` is called for each event, on any thread.
     pub fn new(size: Size, threads: Option<usize>, tell: &'a (dyn Fn(Step<'_>) + Sync)) -> Self {
         Self { sweep: Sweep::new(threads), size, tell, found: Mutex::default() }
     }
 
-    /// Whether everything is to be short.
+    /// Whether all experiments run short.
     pub(crate) fn quick(&self) -> bool {
         self.size == Size::Quick
     }
 
-    /// One of two values by size.
+    /// Selects a value by size.
     pub(crate) fn pick<T>(&self, full: T, quick: T) -> T {
         if self.quick() { quick } else { full }
     }
 
-    /// A setup as most experiments begin: Poisson, equal popularity, no network, zoo seeds and durations by size.
+    /// The usual setup: Poisson, equal popularity, no network, zoo; seeds and durations by size.
     pub(crate) fn setup(&self, name: &str, gpus: u32, models: Vec<Models>) -> Setup {
         Setup {
             name: name.to_owned(),
@@ -74,7 +74,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// The systems among these that this build has.
+    /// Those of these systems that this build has.
     pub(crate) fn known(&self, systems: &[System]) -> Vec<System> {
         systems.iter().copied().filter(|system| self.knows(system)).collect()
     }
@@ -87,7 +87,7 @@ impl<'a> Lab<'a> {
     /// The goodput of each setup in requests per second.
     pub(crate) fn goodputs(&self, setups: &[Setup]) -> Result<Vec<f64>> {
         let key = |setup: &Setup| {
-            // A name changes nothing, and figures that share a search call it differently.
+            // The name does not matter: figures that share a search name it differently.
             let unnamed = Setup { name: String::new(), ..setup.clone() };
             unnamed.to_toml() + &unnamed.trace
         };
@@ -136,12 +136,12 @@ impl<'a> Lab<'a> {
         Ok(self.sweep.runs(&runs, &tell)?)
     }
 
-    /// Work that is no run of a scenario, on all cores.
+    /// Runs work that is not a run of a scenario, on all cores.
     pub(crate) fn map<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
         self.sweep.map(items, work)
     }
 
-    /// How long and with how many seeds a search runs, in words.
+    /// How long and with how many seeds a search runs, as text.
     pub(crate) fn words(&self) -> &'static str {
         self.pick("30 s after 2 s of warm-up, seeds 1 to 3, median", "quick: 3 to 5 s after 2 s of warm-up, seed 1")
     }

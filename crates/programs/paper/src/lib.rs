@@ -1,4 +1,4 @@
-//! Tables and figures of the papers, made again with our own policies, and put beside the papers' values.
+//! Reproduces tables and figures of the papers with our own policies, beside the papers' values.
 
 mod data;
 mod experiment;

@@ -1,4 +1,4 @@
-//! Files: CSV, SVG and Markdown of each report, and an index of all.
+//! Writes the CSV, SVG and Markdown files of each report, and an index of all.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result};
 use crate::experiment::{Experiment, Paper};
 use crate::report::{Comparison, Reading, Report, Table};
 
-/// A report and what it is of.
+/// A report and its experiment.
 pub struct Outcome {
-    /// What was carried out.
+    /// The experiment.
     pub experiment: &'static Experiment,
-    /// What came out.
+    /// Its report.
     pub report: Report,
 }
 
@@ -31,7 +31,7 @@ pub fn write_report(folder: &Path, outcome: &Outcome) -> Result<()> {
     write(&folder.join(format!("{name}.md")), &page(outcome))
 }
 
-/// Writes `README.md`, which leads to all reports.
+/// Writes `README.md`, which links to all reports.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -114,7 +114,7 @@ pub(crate) fn range(low: f64, high: f64) -> String {
     }
 }
 
-/// Three or more digits that matter.
+/// Three or more significant digits.
 pub(crate) fn number(value: f64) -> String {
     let magnitude = value.abs();
     let text = if magnitude >= 100.0 || value == value.trunc() {
@@ -145,7 +145,7 @@ fn index(outcomes: &[Outcome]) -> String {
         );
         for Outcome { experiment, report } in of_paper {
             let Experiment { name, figure, what, .. } = experiment;
-            // The first with a value of ours speaks for the page.
+            // The first comparison with a value of ours represents the page.
             let chosen = report.comparisons.iter().find(|comparison| comparison.ours.is_some());
             let value = chosen.map_or_else(String::new, |comparison| {
                 let theirs = range(comparison.theirs.0, comparison.theirs.1);

@@ -1,4 +1,4 @@
-//! Partitioning problems as section A.2 of seed 000 draws them.
+//! Partitioning problems, drawn as in section A.2 of seed 000.
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_distr::Exp1;
@@ -45,7 +45,7 @@ pub(crate) fn drawn(models: usize, parts: usize, seed: u64) -> Problem {
     let largest = needs().map(|need| need.dynamic_memory_bytes).max().unwrap_or(0);
     let memory_max_bytes = (memory as f64 / parts as f64 * ROOM) as u64 + largest;
     let rate: f64 = drawn.iter().map(|model| model.rate_rps).sum();
-    // A few models need more: one may have most of the rate.
+    // A few models need more: one of them may have most of the rate.
     let most = drawn.iter().map(|model| model.rate_rps).fold(0.0, f64::max);
     let rate_max_rps = (rate / parts as f64 * ROOM).max(rate / parts as f64 + most);
     let part = |at: usize| Part {
@@ -66,7 +66,7 @@ pub(crate) fn drawn(models: usize, parts: usize, seed: u64) -> Problem {
     }
 }
 
-/// The same after an epoch in which each rate has changed by up to this share.
+/// The same problem after an epoch in which each rate has changed by up to this share.
 pub(crate) fn drifted(problem: &Problem, share: f64, seed: u64) -> Problem {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut problem = problem.clone();

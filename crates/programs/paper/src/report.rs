@@ -1,4 +1,4 @@
-//! What an experiment hands over.
+//! The result of an experiment.
 
 use crate::plot::Figure;
 use crate::system::System;
@@ -18,7 +18,7 @@ pub struct Report {
     pub(crate) missing: Vec<&'static str>,
 }
 
-/// A plot and the end of its file's name: empty for the main one.
+/// A plot and the suffix of its file's name: empty for the main one.
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
     pub(crate) suffix: &'static str,
@@ -28,11 +28,11 @@ pub(crate) struct Plot {
 /// Data for a CSV file.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    /// The end of the file's name: empty for the main one.
+    /// The suffix of the file's name: empty for the main one.
     pub(crate) suffix: &'static str,
     pub(crate) header: Vec<&'static str>,
     pub(crate) rows: Vec<Vec<String>>,
-    /// Real time on some machine: differs from run to run, unlike everything else.
+    /// Measured in real time on some machine: differs from run to run, unlike everything else.
     pub(crate) measured: bool,
 }
 
@@ -49,20 +49,20 @@ pub enum Reading {
     Printed,
     /// In words, or rounded in the text, because the figure is a plot.
     Words,
-    /// Not at all: what we want of ourselves.
+    /// Not at all: our own target.
     Aim,
 }
 
 /// One value of a paper beside ours.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// Names it in tests.
+    /// Its name in tests.
     pub key: String,
-    /// What, in words.
+    /// The quantity, in words.
     pub what: String,
     /// The paper's value, or both ends of the range that it gives.
     pub theirs: (f64, f64),
-    /// Ours; `None` if this build cannot tell.
+    /// Ours; `None` if this build does not have it.
     pub ours: Option<f64>,
     /// The unit of both; empty for ratios.
     pub unit: &'static str,
@@ -86,7 +86,7 @@ impl Comparison {
         Self { key, what, theirs: (theirs, theirs), ours, unit, reading: Reading::Printed, source }
     }
 
-    /// What the text says about a figure.
+    /// A statement of the text about a figure.
     pub(crate) fn words(figure: &str, key: &str, ours: Option<f64>, unit: &'static str) -> Self {
         let claim = crate::data::claim(figure, key);
         Self {
@@ -100,13 +100,13 @@ impl Comparison {
         }
     }
 
-    /// What we want of ourselves where the paper gives nothing: a value between both ends.
+    /// Our own target where the paper gives nothing: a value between both ends.
     pub(crate) fn aim(key: &str, what: &str, theirs: (f64, f64), ours: f64, unit: &'static str) -> Self {
         let (key, what, source) = (key.to_owned(), what.to_owned(), "our aim".to_owned());
         Self { key, what, theirs, ours: Some(ours), unit, reading: Reading::Aim, source }
     }
 
-    /// Ours over the paper's; with a range 1 inside of it, and over the nearer end outside. `None` without ours.
+    /// Ours over the paper's. With a range: 1 inside it, and over the nearer end outside. `None` without ours.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         let ours = self.ours?;
@@ -123,7 +123,7 @@ impl Report {
         self.comparisons.iter().find(|comparison| comparison.key == key)
     }
 
-    /// Names those of the wanted systems that are not known.
+    /// The names of those wanted systems that are not known.
     pub(crate) fn missing(wanted: &[System], known: &[System]) -> Vec<&'static str> {
         wanted.iter().filter(|system| !known.contains(system)).map(|system| system.label).collect()
     }

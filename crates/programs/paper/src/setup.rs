@@ -1,4 +1,4 @@
-//! Scenarios as experiments write them: few words, then TOML through the same door as everybody's.
+//! Scenarios of experiments: a few settings, turned into TOML and parsed like any other scenario.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use symphony_workload::Scenario;
 
 use crate::data::ZooRow;
 
-/// A model, or several alike.
+/// A model, or several equal ones.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Models {
     pub(crate) name: String,

@@ -1,13 +1,13 @@
-//! The systems that figures compare: a policy of a scenario, and how it looks in every plot.
+//! The systems that figures compare: a scenario's policy, and its style in every plot.
 
 use crate::plot::{Marker, Style};
 
 /// A system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct System {
-    /// In CSV files.
+    /// Its name in CSV files.
     pub(crate) key: &'static str,
-    /// In plots and pages.
+    /// Its name in plots and pages.
     pub(crate) label: &'static str,
     /// The scenario's `policy`, as TOML.
     pub(crate) policy: &'static str,
@@ -35,7 +35,7 @@ pub(crate) const SYMPHONY_PRUNE: System = System {
     colour: "#7fb2d6",
     marker: Marker::Circle,
 };
-/// The strong work-conserving rival.
+/// The strongest work-conserving rival.
 pub(crate) const EAGER: System =
     System { key: "eager", label: "eager", policy: r#""eager""#, colour: "#009E73", marker: Marker::Up };
 /// The paper's own work-conserving policy: ranked by the time at which a batch wanted to start (seed 000, appendix C),

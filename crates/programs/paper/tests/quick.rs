@@ -1,5 +1,5 @@
-//! The quick variant of everything: files, structure, and values loosely against the papers. Virtual time, so these are
-//! real bounds and no luck.
+//! The quick variant of everything: files, structure, and values loosely compared with the papers. Time is virtual, so
+//! the bounds are real and nothing depends on luck.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +24,7 @@ fn ratio_at_least(report: &Report, key: &str, least: f64) {
     assert!(ratio.is_some_and(|ratio| ratio >= least), "{key}: {ratio:?} of the paper's value, expected {least}");
 }
 
-/// Writes the files of a report twice, from two runs where it is cheap, and looks at them.
+/// Writes the files of a report twice, from two runs where that is cheap, and checks them.
 fn check_files(outcome: &Outcome) {
     let folder = tempfile::tempdir().unwrap();
     write_report(folder.path(), outcome).unwrap();
@@ -74,7 +74,7 @@ fn symphony_table4_reaches_the_paper_and_stays_below_the_bound() {
     ratio_at_least(&outcome.report, "resnet50_symphony", 0.95);
     ratio_at_least(&outcome.report, "inceptionresnetv2_symphony", 0.95);
     assert!(ours(&outcome.report, "resnet50_symphony") < 5839.0);
-    // Rivals as strong as the paper's, and not much stronger.
+    // Rivals are as strong as the paper's, and not much stronger.
     for rival in
         ["resnet50_clockwork", "resnet50_nexus-1fe", "inceptionresnetv2_clockwork", "inceptionresnetv2_nexus-1fe"]
     {
@@ -149,14 +149,14 @@ fn symphony_fig10_is_flat_and_idle_in_proportion() {
     assert!(ours(&outcome.report, "flat_symphony") > 0.95);
     assert!(ours(&outcome.report, "idle_error_symphony") < 0.08);
     assert!(ours(&outcome.report, "flat_auto") > 0.95);
-    // `auto` starts early what there is time for: its demand tells the spare load, its idle time does not.
+    // `auto` starts early when there is time: its demand shows the spare load, its idle time does not.
     assert!(ours(&outcome.report, "idle_error_auto_by_demand") < 0.08);
     assert!(ours(&outcome.report, "idle_error_auto") > 2.0 * ours(&outcome.report, "idle_error_auto_by_demand"));
     for system in ["symphony", "auto"] {
         let error = ours(&outcome.report, &format!("bad_error_{system}"));
         assert!(error < 0.04, "{system}: {error}");
     }
-    // Busy at any load, or small batches under overload: what the properties are there to tell apart.
+    // Busy at any load, or small batches under overload: the properties are meant to tell these apart.
     assert!(ours(&outcome.report, "idle_error_eager") > 0.1);
     assert!(ours(&outcome.report, "bad_error_clipper") > 0.2);
     assert!(ours(&outcome.report, "flat_clipper") < ours(&outcome.report, "flat_symphony"));

@@ -1,11 +1,11 @@
-//! A policy against others over cases of the grid of seed 000, Table 3, with the profiles of its Table 5: `cargo run
-//! --release -p symphony-sweep --example grid -- --profiles PROFILES.csv --cases 120 --draw 7 POLICY [RIVAL …]`
+//! Compares a policy with others over cases of the grid of seed 000, Table 3, with the profiles of its Table 5: `cargo
+//! run --release -p symphony-sweep --example grid -- --profiles PROFILES.csv --cases 120 --draw 7 POLICY [RIVAL …]`
 //!
-//! A policy is TOML as in a scenario. Cases are drawn, each value of a column of Table 3 as often as any other, or
-//! named (`--case`). One line of CSV for each search as it ends, then one for each case, and at the end how the first
-//! policy compares with the best of the others. With `--repeat` each search is made with so many seeds, one by one, and
-//! a ratio has a standard error, a median and a range. With `--items` each case is run with each of these laws of how
-//! many items a request has, and rates count requests.
+//! A policy is TOML as in a scenario. Cases are drawn, each value of a column of Table 3 equally often, or named
+//! (`--case`). Prints a line of CSV for each search as it ends, then one for each case, and finally the comparison of
+//! the first policy with the best of the others. With `--repeat` each search is repeated with that many seeds, one by
+//! one, and a ratio has a standard error, a median and a range. With `--items` each case runs with each of these
+//! distributions of items per request, and rates count requests.
 
 use std::error::Error;
 use std::fmt;
@@ -25,9 +25,9 @@ const COUNTS: [u32; 6] = [8, 16, 24, 32, 48, 64];
 const GPUS_PER_MODEL: [f64; 7] = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0];
 const SLOS_MS: [f64; 5] = [20.0, 25.0, 30.0, 40.0, 50.0];
 
-/// A goodput below this, in requests per second, is a trickle: ratios of two such say nothing.
+/// A goodput below this, in requests per second, is a trickle: ratios of two such are meaningless.
 const TRICKLE_RPS: f64 = 1.0;
-/// What the first policy may lose against the best of the others (docs/adr/0008).
+/// How much the first policy may lose against the best of the others (docs/adr/0008).
 const RATIO_MIN: f64 = 0.98;
 
 #[derive(Parser)]
@@ -120,7 +120,7 @@ impl fmt::Display for Items {
     }
 }
 
-/// One case with one law of items.
+/// One case with one distribution of items.
 #[derive(Clone, Copy, Debug)]
 struct Pool<'a> {
     case: &'a Case,
@@ -128,7 +128,7 @@ struct Pool<'a> {
 }
 
 impl Case {
-    /// So many, in random order.
+    /// This many cases, in random order.
     fn draw(cases: usize, seed: u64) -> Vec<Self> {
         let random = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
         let models = column(&MODELS, cases, random);
@@ -174,14 +174,14 @@ impl fmt::Display for Pool<'_> {
     }
 }
 
-/// Values for `cases` rows, each of them equally often and in random order: any part of the rows is a fair sample too.
+/// Values for `cases` rows, each equally often and in random order: any part of the rows is a fair sample too.
 fn column<T: Copy>(values: &[T], cases: usize, random: &mut Xoshiro256PlusPlus) -> Vec<T> {
     let mut column: Vec<T> = values.iter().copied().cycle().take(cases).collect();
     column.shuffle(random);
     column
 }
 
-/// The α and the β of a model, as it is written or by a file with columns `name,alpha_ms,beta_ms,…`.
+/// The α and the β of a model, as given or from a file with columns `name,alpha_ms,beta_ms,…`.
 fn line_of(profiles: &str, model: &str) -> Result<(f64, f64), Box<dyn Error>> {
     if let Some((alpha_ms, beta_ms)) = model.split_once('/') {
         return Ok((alpha_ms.parse()?, beta_ms.parse()?));
@@ -197,7 +197,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Of the mean of some values; not a number for one.
+/// The standard error of the mean of some values; NaN for one value.
 fn standard_error(values: &[f64]) -> f64 {
     let middle = mean(values);
     let squares: f64 = values.iter().map(|value| (value - middle).powi(2)).sum();
@@ -212,12 +212,12 @@ fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     ours.iter().zip(theirs).map(ratio).collect()
 }
 
-/// The value below which such a share of all lies; not a number if there is none.
+/// The quantile at this share of all values; NaN if there are none.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted.get((share * sorted.len() as f64) as usize).or(sorted.last()).copied().unwrap_or(f64::NAN)
 }
 
-/// What came out for some pools, each of which has a ratio of its own.
+/// The results of several pools, each with its own ratio.
 fn print_summary(of: &str, mut ratios: Vec<f64>) {
     ratios.sort_by(f64::total_cmp);
     let at = |share| quantile(&ratios, share);

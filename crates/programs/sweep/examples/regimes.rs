@@ -1,10 +1,10 @@
-//! A policy against others over regimes that nobody tuned for, and over those of the papers:
+//! Compares a policy with others over regimes for which none was tuned, and over those of the papers:
 //! `cargo run --release -p symphony-sweep --example regimes -- --data DATA --random 60 --draw 7 POLICY [RIVAL …]`
 //!
 //! A regime is a scenario: models and their popularity, SLOs, GPUs, arrivals, delays, noise. `--data` is the folder
-//! with the profiles of seed 000 (Tables 5 and 6) and recorded arrivals. One line of CSV for each search as it ends; at
-//! the end, how the first policy compares with the best of the others, group by group. `--known` reads such lines and
-//! spares what was found before.
+//! with the profiles of seed 000 (Tables 5 and 6) and recorded arrivals. Prints a line of CSV for each search as it
+//! ends; finally it compares the first policy with the best of the others, group by group. `--known` reads such lines
+//! and skips the searches in them.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -19,9 +19,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_sweep::{Progress, Sweep};
 use symphony_workload::Scenario;
 
-/// A goodput below this, in requests per second, is a trickle: ratios of two such say nothing.
+/// A goodput below this, in requests per second, is a trickle: ratios of two such are meaningless.
 const TRICKLE_RPS: f64 = 1.0;
-/// Rows that a recorded trace is repeated to, so that a fast replay does not run out of it.
+/// A recorded trace is repeated to this many rows, so that a fast replay does not run out of it.
 const TRACE_ROWS: usize = 400_000;
 
 #[derive(Parser)]
@@ -106,7 +106,7 @@ fn workload_text(arrival: &str, popularity: &str) -> String {
 
 const UNIFORM: &str = "\"uniform\"";
 
-/// Those of docs/adr/0008 and the zoos of the paper.
+/// The regimes of docs/adr/0008 and the zoos of the paper.
 fn named(data: &Path) -> Result<Vec<Regime>, Box<dyn Error>> {
     let mut regimes = Vec::new();
     let mut alike =
@@ -130,7 +130,7 @@ fn named(data: &Path) -> Result<Vec<Regime>, Box<dyn Error>> {
     alike("16 densenet121 32 gpus 30 ms", (16, densenet.0, densenet.1), 30.0, 32, poisson, UNIFORM);
     alike("16 densenet121 32 gpus 50 ms", (16, densenet.0, densenet.1), 50.0, 32, poisson, UNIFORM);
     alike("16 bert 32 gpus 56 ms", (16, bert.0, bert.1), 56.0, 32, poisson, UNIFORM);
-    // SLOs that leave little time beside a batch.
+    // SLOs that leave little time besides a batch.
     let inceptionv3 = (1.964, 8.771);
     let (zipf, gamma) = ("{ zipf = 0.9 }", |shape: f64| format!("{{ gamma = {shape} }}"));
     alike("tight: 20 inceptionv3 32 gpus 20 ms zipf", (20, inceptionv3.0, inceptionv3.1), 20.0, 32, poisson, zipf);
@@ -175,7 +175,7 @@ fn trace(data: &Path, file: &str) -> Result<String, Box<dyn Error>> {
     Ok(csv)
 }
 
-/// `cases` regimes of all kinds.
+/// This many regimes of all kinds.
 fn random(data: &Path, cases: usize, draw: u64) -> Result<Vec<Regime>, Box<dyn Error>> {
     let zoos = [zoo(data, "symphony_table5_1080ti.csv")?, zoo(data, "symphony_table6_a100.csv")?];
     let traces =
@@ -211,7 +211,7 @@ fn random(data: &Path, cases: usize, draw: u64) -> Result<Vec<Regime>, Box<dyn E
         };
         for (m, o) in &models {
             let slo_ms = ((m.slo_ms * log_uniform(random, 0.8, 4.0)) * 10.0).round() / 10.0;
-            // At the least what four items take, so that there is something to serve.
+            // At least the time of four items, so that there is something to serve.
             let least = |m: &Model| m.beta_ms + 4.0 * m.alpha_ms + 3.0;
             let slo_ms = slo_ms.max(least(m)).max(o.as_ref().filter(|_| two_kinds).map_or(0.0, least));
             let (alpha, beta) = match o {

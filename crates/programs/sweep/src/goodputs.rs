@@ -1,4 +1,4 @@
-//! Many searches for goodput at once: a worker takes whatever trial some search surely needs, or may need next.
+//! Many searches for goodput in parallel: a worker takes any trial that some search needs for sure, or may need next.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -7,23 +7,23 @@ use symphony_workload::Scenario;
 
 use crate::sweep::Progress;
 
-/// One search and the trials of it that are being run.
+/// One search and its running trials.
 struct Search {
     steps: GoodputSearch,
     running: Vec<Trial>,
 }
 
-/// What the workers share.
+/// The state that the workers share.
 struct Board {
     searches: Vec<Search>,
-    /// Searches that are over, so that workers know when to go home.
+    /// Searches that have ended; the workers end after the last one.
     open: usize,
     failed: Option<(usize, Error)>,
 }
 
 impl Board {
-    /// The trial that is most worth running: one that the earliest search surely needs and nobody runs yet, or else one
-    /// that a search may need next.
+    /// The trial that is most worth running: one that the earliest search needs for sure and that is not running yet,
+    /// otherwise one that a search may need next.
     fn take(&mut self) -> Option<(usize, Trial)> {
         let open = || self.searches.iter().enumerate().filter(|(_, search)| search.steps.goodput_rps().is_none());
         let needed = |search: &Search| search.steps.needed().into_iter().find(|trial| !search.running.contains(trial));
@@ -40,7 +40,7 @@ impl Board {
     }
 }
 
-/// Sends the other workers home if this one panics: the trial that they would wait for never ends.
+/// Ends the other workers if this one panics: the trial that they would wait for never ends.
 struct Rescue<'a> {
     board: &'a Mutex<Board>,
     news: &'a Condvar,
@@ -104,7 +104,7 @@ impl Board {
     ) {
         let search = &mut self.searches[index];
         search.running.retain(|running| *running != trial);
-        // What was run ahead may end after its search.
+        // A trial that ran ahead may end after its search.
         let ended_before = search.steps.goodput_rps().is_some();
         match verdict {
             Ok(verdict) => {
@@ -123,7 +123,7 @@ impl Board {
         }
     }
 
-    /// The error of the earliest scenario is the one that is told.
+    /// Reports the error of the earliest scenario.
     fn fail(&mut self, index: usize, error: Error) {
         if self.failed.as_ref().is_none_or(|(earlier, _)| index < *earlier) {
             self.failed = Some((index, error));

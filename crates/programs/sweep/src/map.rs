@@ -1,4 +1,4 @@
-//! Work on a list by several threads.
+//! Runs work on a list with several threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -19,6 +19,6 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(items: &[T], threads: usize, work: i
             });
         }
     });
-    // A thread that panicked has ended the scope with its panic, so every place is filled.
+    // A panic of a thread has ended the scope, so every place is filled.
     results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
 }

@@ -1,4 +1,4 @@
-//! What callers see.
+//! The public interface.
 
 use std::num::NonZero;
 
@@ -8,18 +8,18 @@ use symphony_workload::Scenario;
 use crate::goodputs;
 use crate::map::in_parallel;
 
-/// One run to be made.
+/// A run to simulate.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// What.
+    /// Its scenario.
     pub scenario: &'a Scenario,
-    /// With which seed.
+    /// Its seed.
     pub seed: u64,
-    /// At which total rate, in requests per second.
+    /// Its total rate in requests per second.
     pub rate_rps: f64,
 }
 
-/// What has just ended; told on the thread that did it, in no particular order.
+/// Something that has just ended; reported on the thread that did it, in no particular order.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
     /// A trial of a search.
@@ -49,14 +49,14 @@ pub enum Progress<'a> {
     },
 }
 
-/// Runs simulations, so many at the same time.
+/// Runs a limited number of simulations at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
     threads: usize,
 }
 
 impl Sweep {
-    /// With this many threads; as many as there are cores if `None`, and never none.
+    /// With this many threads, at least one; as many as there are cores if `None`.
     #[must_use]
     pub fn new(threads: Option<usize>) -> Self {
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -67,7 +67,7 @@ impl Sweep {
     /// the scenario's seeds.
     ///
     /// # Errors
-    /// As [`simulate`]; of several, that of the earliest scenario that was found to have one.
+    /// As [`simulate`]; if several fail, the error of the earliest failed scenario that was found.
     pub fn goodputs(
         &self,
         scenarios: &[Scenario],
@@ -79,7 +79,7 @@ impl Sweep {
     /// The result of each run, in the order given.
     ///
     /// # Errors
-    /// As [`simulate`]; of several, that of the earliest run.
+    /// As [`simulate`]; if several fail, the error of the earliest run.
     pub fn runs(&self, runs: &[Run<'_>], progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Vec<RunResult>, Error> {
         let results = in_parallel(runs, self.threads, |run| {
             let result = simulate(run.scenario, run.seed, run.rate_rps)?;
@@ -90,7 +90,7 @@ impl Sweep {
     }
 
     /// Calls `work` for each item, as many at a time as there are threads; results keep the order of the items. For
-    /// experiments that are no runs of a scenario.
+    /// experiments that are not runs of a scenario.
     pub fn map<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
         in_parallel(items, self.threads, work)
     }

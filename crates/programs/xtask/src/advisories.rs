@@ -1,4 +1,4 @@
-//! Versions known to be vulnerable do not come in; what is accepted is written down.
+//! Keeps out versions with known vulnerabilities; exceptions are written down.
 //!
 //! This works without the network, from a list in `policy.toml`; it does not replace a look at the advisory database
 //! (`cargo audit`) when dependencies change.
@@ -6,7 +6,7 @@
 use crate::metadata::Metadata;
 use crate::policy::Policy;
 
-/// Everything that is older than the policy allows, and everything accepted for nothing.
+/// Packages older than the policy allows, and exceptions that are no longer needed.
 pub(crate) fn problems(metadata: &Metadata, policy: &Policy) -> Vec<String> {
     let mut problems = Vec::new();
     for minimum in &policy.minimums {
@@ -34,7 +34,7 @@ pub(crate) fn problems(metadata: &Metadata, policy: &Policy) -> Vec<String> {
     problems
 }
 
-/// Major, minor and patch; a pre-release counts as older than its release, so it is no version here.
+/// Major, minor and patch. A pre-release is older than its release, so it does not count as a version here.
 fn numbers(version: &str) -> Option<[u64; 3]> {
     let release = version.split('+').next()?;
     let mut parts = release.split('.').map(str::parse);

@@ -1,4 +1,4 @@
-//! Comments that are wider than the code may be: rustfmt wraps code and leaves comments.
+//! Finds comments wider than the code may be: rustfmt wraps code and leaves comments.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) fn problems(metadata: &Metadata) -> Result<Vec<String>> {
             problems.extend(too_wide(path.strip_prefix(crate::root()).unwrap_or(&path), &source));
         }
     }
-    // Packages may lie in each other.
+    // Packages may be nested.
     problems.sort();
     problems.dedup();
     Ok(problems)

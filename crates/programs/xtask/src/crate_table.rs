@@ -18,7 +18,7 @@ const PAGE: &str = "docs/internals/architecture.md";
 /// From the page to the root.
 const TO_ROOT: &str = "../..";
 
-/// What is wrong with the page.
+/// The differences between the page and the code.
 pub(crate) fn problems(metadata: &Metadata, root: &Path) -> Result<Vec<String>> {
     let mut problems: Vec<_> = crates(metadata)
         .filter(|package| package.description.is_none())
@@ -33,7 +33,7 @@ pub(crate) fn problems(metadata: &Metadata, root: &Path) -> Result<Vec<String>> 
     Ok(problems)
 }
 
-/// Writes the page anew.
+/// Rewrites the page.
 pub(crate) fn write(metadata: &Metadata, root: &Path) -> Result<()> {
     let (page, expected) = page(metadata, root)?;
     if page != expected {
@@ -50,7 +50,7 @@ fn page(metadata: &Metadata, root: &Path) -> Result<(String, String)> {
     Ok((page, expected))
 }
 
-/// The page with other text between `<!-- NAME: … -->` and `<!-- end of NAME -->`.
+/// The page with new text between `<!-- NAME: … -->` and `<!-- end of NAME -->`.
 fn between(page: &str, name: &str, text: &str) -> Option<String> {
     let begin = page.find(&format!("<!-- {name}:"))?;
     let begin = begin + page[begin..].find("-->\n")? + "-->\n".len();

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 const PAGE: &str = "docs/internals/performance.md";
 const TABLES: &str = "docs/internals/figures";
-/// Where Criterion leaves what it measured.
+/// Where Criterion stores its results.
 const CRITERION: &str = "target/criterion";
 
-/// One figure. Numbers are texts, as the page shows them.
+/// One figure. Numbers are strings, as the page shows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -23,12 +23,12 @@ struct Row {
     machine: String,
     date: String,
     command: String,
-    /// Criterion's name of the benchmark, for figures that it measures per element in nanoseconds.
+    /// Criterion's name of the benchmark, for figures in nanoseconds per element.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     criterion: Option<String>,
 }
 
-/// What a benchmark measured: the row with the same `what`, in whichever table, gets it.
+/// The result of a benchmark: it goes into the row with the same `what`, in any table.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Measured {
@@ -40,14 +40,14 @@ struct Measured {
 
 type Tables = BTreeMap<String, Vec<Row>>;
 
-/// Whether the page shows the tables.
+/// Checks that the page shows the tables.
 pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
     let page = read(&root.join(PAGE))?;
     let expected = rendered(&page, &tables(root)?)?;
     Ok((page != expected).then(|| format!("{PAGE}: stale; run `cargo xtask figures`")).into_iter().collect())
 }
 
-/// Takes in what was measured, if anything was, and writes the page anew.
+/// Takes in new results, if there are any, and rewrites the page.
 pub(crate) fn write(root: &Path, measured: Option<&Path>, criterion_of: Option<&str>) -> Result<()> {
     let mut tables = tables(root)?;
     if let Some(path) = measured {
@@ -127,7 +127,7 @@ fn commit_date(root: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The page with each table between its marks.
+/// The page with each table between its markers.
 fn rendered(page: &str, tables: &Tables) -> Result<String> {
     const END: &str = "<!-- end of figures -->";
     let (mut out, mut rest, mut shown) = (String::new(), page, Vec::new());

@@ -1,11 +1,11 @@
-//! Which crate may depend on which: arrows go down only, roles never meet, and the core reaches no I/O. The folder of a
-//! crate is its layer.
+//! Which crate may depend on which: dependencies go down only, roles never depend on each other, and the core reaches
+//! no I/O. The folder of a crate is its layer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::metadata::{Declared, Metadata, Package};
 
-/// A floor of the house; a package may depend on its own floor, roles excepted, and on those below.
+/// A layer. A package may depend on its own layer, roles excepted, and on those below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Layer {
     /// The vocabulary.
@@ -16,11 +16,11 @@ pub(crate) enum Layer {
     Edge,
     /// Edges wired to cores.
     Role,
-    /// What is started.
+    /// Programs and tests.
     Program,
 }
 
-/// What the core never reaches, not even through others: runtimes, networks, disks, clocks of others.
+/// What the core never reaches, not even through other packages: runtimes, networks, disks, clocks.
 const BEYOND_THE_CORE: [&str; 18] = [
     "tokio",
     "tonic",
@@ -42,10 +42,10 @@ const BEYOND_THE_CORE: [&str; 18] = [
     "highs-sys",
 ];
 
-/// Features that plant bugs, and the only package that may ask for them.
+/// Features that plant bugs, and the only package that may enable them.
 const PLANTED_BUGS: [(&str, &str, &str); 1] = [("symphony-consensus", "crash-suite", "symphony-crash")];
 
-/// The layer of a package: the folder below `crates/` is the layer. None if that folder is none of them.
+/// The layer of a package: its folder below `crates/`. None if that folder is not a layer.
 pub(crate) fn layer(package: &Package) -> Option<Layer> {
     let mut folders = package.folder().iter().filter_map(|part| part.to_str());
     match (folders.next(), folders.next()) {
@@ -59,7 +59,7 @@ pub(crate) fn layer(package: &Package) -> Option<Layer> {
     }
 }
 
-/// Everything that breaks the rules.
+/// All violations.
 pub(crate) fn problems(metadata: &Metadata) -> Vec<String> {
     let members: BTreeSet<_> = metadata.members().map(|package| package.id.as_str()).collect();
     let edges = metadata.edges(true);
@@ -99,7 +99,7 @@ pub(crate) fn problems(metadata: &Metadata) -> Vec<String> {
     problems
 }
 
-/// Ways from a core package to something beyond the core, shortest first, one per thing.
+/// Paths from a core package to something forbidden, shortest first, one per target.
 fn impurities(package: &Package, edges: &BTreeMap<&str, Vec<&Package>>) -> Vec<String> {
     let mut came_from = BTreeMap::from([(package.id.as_str(), None)]);
     let mut open = VecDeque::from([package]);

@@ -1,11 +1,11 @@
-//! Every dependency must be usable under licences that the policy accepts.
+//! Every dependency must be usable under a licence that the policy accepts.
 
 use std::collections::BTreeSet;
 
 use crate::metadata::Metadata;
 use crate::policy::Policy;
 
-/// Everything that is not accepted, and everything accepted for nothing.
+/// Dependencies without an accepted licence, and accepted licences that no dependency has.
 pub(crate) fn problems(metadata: &Metadata, policy: &Policy) -> Vec<String> {
     let accepted: BTreeSet<_> = policy.licences.iter().map(|licence| licence.id.as_str()).collect();
     let mut needed = BTreeSet::new();
@@ -30,7 +30,7 @@ pub(crate) fn problems(metadata: &Metadata, policy: &Policy) -> Vec<String> {
     problems
 }
 
-/// The accepted licences under which the expression can be met, or none if it cannot.
+/// The accepted licences that satisfy the expression, or none if none do.
 ///
 /// SPDX: `AND` binds tighter than `OR`; the old `/` of crates.io means `OR`; `A WITH B` is met by accepting `A`, since
 /// an exception only adds permissions.

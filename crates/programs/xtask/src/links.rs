@@ -1,4 +1,4 @@
-//! Relative links in Markdown lead somewhere: to a file or folder that exists, and to a heading that is in it.
+//! Checks that relative links in Markdown lead to a file or folder that exists, and to a heading in it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,13 +6,13 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// Folders that are not ours.
+/// Folders with foreign files.
 const FOREIGN: [&str; 3] = ["target", "node_modules", "third_party"];
 
 /// Every Markdown file by its path in the repository, with its text.
 type Pages = BTreeMap<PathBuf, String>;
 
-/// Links that lead nowhere, in every Markdown file below `root`.
+/// Broken links in all Markdown files below `root`.
 pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
     let mut pages = Pages::new();
     for path in markdown_files(root)? {
@@ -34,7 +34,7 @@ fn dead_links(pages: &Pages, exists: &dyn Fn(&Path) -> bool) -> Vec<String> {
     problems
 }
 
-/// What is wrong with one link of `page`; none if it is right or leads to the outside.
+/// What is wrong with one link of `page`; none if it is right or external.
 fn problem(pages: &Pages, exists: &dyn Fn(&Path) -> bool, page: &Path, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -49,7 +49,7 @@ fn problem(pages: &Pages, exists: &dyn Fn(&Path) -> bool, page: &Path, target: &
     (!known).then(|| format!("there is no heading `#{heading}`"))
 }
 
-/// The path without `.` and `..`: on disk `missing/../README.md` does not exist, for a reader it does.
+/// The path without `.` and `..`: on disk `missing/../README.md` does not exist, but a browser resolves it.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -90,7 +90,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The anchor that a heading gets: small letters, spaces as dashes, no other punctuation.
+/// The anchor of a heading: lower case, spaces as dashes, no other punctuation.
 fn slug(heading: &str) -> String {
     let title = heading.trim_start_matches('#').trim().to_lowercase();
     title

@@ -1,5 +1,5 @@
-//! What keeps the repository in order. `cargo xtask verify` runs everything CI runs and writes nothing;
-//! `cargo xtask fix` is the only command that writes.
+//! The checks of the repository. `cargo xtask verify` runs everything CI runs and writes nothing; `cargo xtask fix` is
+//! the only command that writes.
 
 mod advisories;
 mod comments;
@@ -41,40 +41,40 @@ struct Args {
 enum Task {
     /// Everything CI runs: format, lints, checks, documentation, tests. Writes nothing.
     Verify,
-    /// One of the checks, or all of them.
+    /// Run one of the checks, or all of them.
     Check {
-        /// Which.
+        /// The check.
         #[arg(value_enum, default_value = "all")]
         what: What,
     },
-    /// Property tests with other random inputs than those of `verify`, which are always the same.
+    /// Run the property tests with other random inputs than those of `verify`, which are always the same.
     Random {
-        /// The first seed; the clock's seconds if there is none.
+        /// The first seed; the clock's seconds by default.
         #[arg(long)]
         seed: Option<u64>,
-        /// How many seeds, one after another.
+        /// The number of seeds, one after another.
         #[arg(long, default_value_t = 10)]
         rounds: u64,
     },
-    /// Writes the tables of performance.md from docs/internals/figures, after taking in what was measured.
+    /// Write the tables of performance.md from docs/internals/figures, after taking in new results.
     Figures {
-        /// What a benchmark measured: [{"what", "value", "machine", "date"}, …].
+        /// Results of a benchmark: [{"what", "value", "machine", "date"}, …].
         #[arg(long, value_name = "FILE.json")]
         measured: Option<PathBuf>,
-        /// Take what Criterion measured (`make bench`), on the machine of this name.
+        /// Take Criterion's results (`make bench`), on the machine of this name.
         #[arg(long, value_name = "MACHINE")]
         criterion: Option<String>,
     },
-    /// Writes the dashboards of deploy/grafana from their description.
+    /// Write the dashboards of deploy/grafana from their description.
     Dashboards,
-    /// Formats, and applies what clippy can apply by itself.
+    /// Format, and apply what clippy can apply by itself.
     Fix,
 }
 
 /// A check of the repository itself; none of them builds anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum What {
-    /// Who may depend on whom, and what the core never reaches.
+    /// Which crate may depend on which, and what the core never reaches.
     Dependencies,
     /// No clocks, threads, sockets or files in the core; no unsafe code outside the crates that may.
     Sources,
@@ -82,30 +82,30 @@ pub(crate) enum What {
     Licences,
     /// Versions with published vulnerabilities, and accepted advisories.
     Advisories,
-    /// Each crate explains itself.
+    /// Each crate has a README that explains it.
     Readmes,
     /// Relative links in Markdown lead somewhere.
     Links,
-    /// architecture.md lists the crates and the unsafe code that there are.
+    /// architecture.md lists the present crates and unsafe code.
     CrateTable,
-    /// performance.md shows the figures that there are.
+    /// performance.md shows the present figures.
     Figures,
     /// The dashboards are what their description says.
     Dashboards,
-    /// No package declares a dependency that it never names.
+    /// No package declares a dependency that it never uses.
     UnusedDependencies,
     /// No comment is wider than the code may be.
     Comments,
-    /// No word of those that were given up.
+    /// No old word where the glossary has another one.
     OldWords,
-    /// Titles of commits.
+    /// Length of commit titles.
     Titles,
     /// All of these.
     All,
 }
 
 impl What {
-    /// The checks that this stands for.
+    /// The checks of this selection.
     fn each(self) -> Vec<Self> {
         let all = [
             Self::Dependencies,
@@ -125,7 +125,7 @@ impl What {
         all.into_iter().filter(|&one| self == Self::All || self == one).collect()
     }
 
-    /// What is wrong.
+    /// The problems found.
     fn problems(self, metadata: &Metadata) -> Result<Vec<String>> {
         Ok(match self {
             Self::Dependencies => layers::problems(metadata),
@@ -149,7 +149,7 @@ impl What {
     }
 }
 
-/// Runs checks and says what is wrong; whether all is well.
+/// Runs checks and prints the problems; returns whether there are none.
 pub(crate) fn check(what: What) -> Result<bool> {
     let metadata = Metadata::of_workspace()?;
     let mut well = true;

@@ -1,4 +1,4 @@
-//! What cargo knows about the workspace, as far as the checks need it.
+//! Cargo's metadata of the workspace, as far as the checks need it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,12 +24,12 @@ pub(crate) struct Package {
     pub(crate) license: Option<String>,
     pub(crate) description: Option<String>,
     manifest_path: PathBuf,
-    /// As its manifest has them.
+    /// As in its manifest.
     #[serde(default)]
     pub(crate) dependencies: Vec<Declared>,
 }
 
-/// A dependency as it is asked for.
+/// A declared dependency.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Declared {
     pub(crate) name: String,
@@ -60,7 +60,7 @@ struct DepKind {
 }
 
 impl Metadata {
-    /// Asks cargo, without the network and without touching Cargo.lock.
+    /// Runs cargo, without the network and without touching Cargo.lock.
     pub(crate) fn of_workspace() -> Result<Self> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let output = Command::new(cargo)
@@ -81,12 +81,12 @@ impl Metadata {
         self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
     }
 
-    /// Everything that is not of this workspace.
+    /// The packages outside the workspace.
     pub(crate) fn foreign(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|package| !self.workspace_members.contains(&package.id))
     }
 
-    /// What each package needs to be built and run, tests left out, by id.
+    /// The packages that each package needs to be built and run, without those of its tests, by id.
     pub(crate) fn edges(&self, build_too: bool) -> BTreeMap<&str, Vec<&Package>> {
         let by_id: BTreeMap<_, _> = self.packages.iter().map(|package| (package.id.as_str(), package)).collect();
         let wanted = |dep: &Dependency| {
@@ -106,7 +106,7 @@ impl Package {
         self.manifest_path.parent().unwrap_or(Path::new("."))
     }
 
-    /// The same as seen from the root of the repository.
+    /// The same relative to the root of the repository.
     pub(crate) fn folder(&self) -> &Path {
         self.dir().strip_prefix(crate::root()).unwrap_or(self.dir())
     }

@@ -1,4 +1,4 @@
-//! Words that were given up for the field's own (docs/concepts/glossary.md): code and docs use one word for one
+//! Finds words that were replaced by the field's own (docs/concepts/glossary.md): code and docs use one word for one
 //! concept.
 
 use std::fs;
@@ -10,8 +10,8 @@ use crate::metadata::Metadata;
 use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
-/// The old word and the one that is used.
-const OLD_WORDS: [(&str, &str); 13] = [
+/// The old word and its replacement.
+const OLD_WORDS: [(&str, &str); 22] = [
     ("herald", "heartbeat state"),
     ("Herald", "HeartbeatState"),
     ("doorkeeper", "frontend reaper"),
@@ -25,6 +25,15 @@ const OLD_WORDS: [(&str, &str); 13] = [
     ("crews", "worker groups"),
     ("doorbell", "thread waker"),
     ("Doorbell", "ThreadWaker"),
+    ("AtHand", "FrameInProgress"),
+    ("Bearing", "MoveTrigger"),
+    ("CarryOffer", "CarrierOffer"),
+    ("ComingPlan", "QueuedPlan"),
+    ("Deed", "ModelCommand"),
+    ("Ears", "CompletionReader"),
+    ("Relapses", "RepeatedFailures"),
+    ("StateHost", "ClusterStateMachine, FederationStateMachine"),
+    ("check_law", "check_names"),
 ];
 
 /// Where old words may stand: what happened is told in the words of its time.

@@ -1,4 +1,4 @@
-//! What is accepted from outside, and why: `policy.toml`.
+//! The accepted exceptions and their reasons: `policy.toml`.
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
@@ -34,7 +34,7 @@ pub(crate) struct Minimum {
     pub(crate) reason: String,
 }
 
-/// An advisory that is known and accepted.
+/// A known and accepted advisory.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Accepted {
@@ -53,7 +53,7 @@ impl Policy {
         toml::from_str(text).context("crates/programs/xtask/policy.toml")
     }
 
-    /// Entries that give no reason.
+    /// Entries without a reason.
     pub(crate) fn unexplained(&self) -> Vec<String> {
         let licences = self.licences.iter().map(|l| (&l.id, &l.reason));
         let minimums = self.minimums.iter().map(|m| (&m.name, &m.reason));

@@ -1,4 +1,4 @@
-//! Property tests with other inputs than those of every day.
+//! Runs property tests with other inputs than the usual ones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,11 +12,10 @@ use crate::sources::rust_files;
 use crate::step::Step;
 use crate::verify::nextest_installed;
 
-/// What proptest takes its random numbers from; `.cargo/config.toml` sets it for every other command.
+/// The seed of proptest's random numbers; `.cargo/config.toml` sets it for every other command.
 const SEED: &str = "PROPTEST_RNG_SEED";
 
-/// Runs all property tests once for each of `rounds` seeds, from `first` or one that the clock gives; whether all
-/// passed.
+/// Runs all property tests once for each of `rounds` seeds, from `first` or from the clock. Returns whether all passed.
 pub(crate) fn search(first: Option<u64>, rounds: u64) -> Result<bool> {
     let (packages, names) = found(&Metadata::of_workspace()?)?;
     ensure!(!names.is_empty(), "there are no property tests");
@@ -46,7 +45,7 @@ fn seed_of_the_clock() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?.as_secs())
 }
 
-/// The packages that have property tests, and the names of these.
+/// The packages with property tests, and the names of those tests.
 fn found(metadata: &Metadata) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let (mut packages, mut names) = (BTreeSet::new(), BTreeSet::new());
     for package in metadata.members() {
@@ -62,7 +61,7 @@ fn found(metadata: &Metadata) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     Ok((packages, names))
 }
 
-/// The functions inside of every `proptest! { … }` of some code without text.
+/// The functions inside each `proptest! { … }` of code without its strings and comments.
 fn names_in(code: &str) -> Vec<String> {
     let mut names = Vec::new();
     for (at, opening) in code.match_indices("proptest! {") {
@@ -99,7 +98,7 @@ mod tests {
         assert!(packages.contains("symphony-partitioner"), "{packages:?}");
     }
 
-    /// Else the same tree passes once and fails once.
+    /// Otherwise the same tree might pass once and fail once.
     #[test]
     fn every_cargo_command_fixes_the_seed() {
         assert!(std::env::var(SEED).is_ok(), "{SEED} is not set: see .cargo/config.toml");

@@ -1,4 +1,4 @@
-//! Each library says what it decides or owns, and what it does not do.
+//! Each library has a README that says what it decides or owns, and what it does not do.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Rust source without what is not code: comments, text, and tests.
+//! Rust source reduced to code: without comments, strings, and tests.
 
 /// The source with comments, strings and characters blanked out; lines stay where they are.
 pub(crate) fn without_text(source: &str) -> String {

@@ -12,10 +12,10 @@ use crate::rust_code::{lines_with, without_tests, without_text};
 /// Crates that may have unsafe code, each block with its proof.
 const UNSAFE_CRATES: [&str; 5] = ["shared-memory", "file-sync", "rdma", "executor", "executor-gpu"];
 
-/// What the core may not use of the standard library; time and seeds are arguments there.
+/// The parts of the standard library that the core may not use; time and seeds are arguments there.
 const NOT_IN_THE_CORE: [&str; 4] = ["thread", "net", "fs", "process"];
 
-/// Everything that breaks the rules.
+/// All violations.
 pub(crate) fn problems(metadata: &Metadata) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     for package in metadata.members() {

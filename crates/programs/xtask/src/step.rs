@@ -7,7 +7,7 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 
-/// A cargo command, shown as it is run.
+/// A cargo command, printed as it is run.
 pub(crate) struct Step<'a> {
     pub(crate) name: &'a str,
     pub(crate) args: &'a [&'a str],
@@ -15,13 +15,13 @@ pub(crate) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Runs it; whether it succeeded.
+    /// Runs it; returns whether it succeeded.
     pub(crate) fn run(&self) -> Result<bool> {
         let status = self.command().status().with_context(|| format!("cannot start step {}", self.name))?;
         Ok(status.success())
     }
 
-    /// Runs it, shows its output as it comes, and keeps the lines that `wanted` picks.
+    /// Runs it, passes its output through, and keeps the lines that `wanted` selects.
     pub(crate) fn run_and_pick(&self, wanted: fn(&str) -> bool) -> Result<(bool, Vec<String>)> {
         let mut child = self
             .command()

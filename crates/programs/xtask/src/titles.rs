@@ -1,4 +1,4 @@
-//! Titles of commits.
+//! Checks the length of commit titles.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ const TITLE_MAX: usize = 72;
 /// The last commit before titles were checked.
 const CHECKED_AFTER: &str = "0423306";
 
-/// Titles that are too long, of commits that this checkout has; none where there is no history.
+/// Commits of this checkout with titles that are too long; none where there is no history.
 pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
     let range = format!("{CHECKED_AFTER}..HEAD");
     let output = Command::new("git").args(["log", "--format=%h %s", &range]).current_dir(root).output();

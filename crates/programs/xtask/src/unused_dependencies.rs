@@ -1,4 +1,4 @@
-//! Dependencies that a package declares and never names.
+//! Finds declared dependencies that a package never uses.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::metadata::{Metadata, Package};
 use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
-/// Dependencies that no source names, and why they are needed.
+/// Dependencies that no source names, and the reason for each.
 const NEVER_NAMED: [(&str, &str); 2] =
     [("tonic-prost", "code that tonic generates names it"), ("highs-sys", "linked for `highs`, by its feature")];
 

@@ -35,14 +35,14 @@ const CARGO_TEST: Step<'_> = Step {
     env: &[],
 };
 
-// A feature of its own: HiGHS is a C++ library that not every machine has.
+// A separate feature: HiGHS is a C++ library that not every machine has.
 const EXACT_SOLVER: [&str; 6] = ["test", "--package", "symphony-milp", "--features", "highs", "--locked"];
-// Only the tests of the program: the program itself would be left behind with a library that is found nowhere else.
+// Only the tests of the program: the program itself would stay linked against a library that exists only here.
 const EXACT_COMMAND: [&str; 9] =
     ["test", "--package", "symphony", "--features", "highs", "--bin", "symphony", "--locked", "the_exact_solver"];
 
-/// Everything, cheap things first; goes on after a failure, so that one run tells all. Tests come last, and the last
-/// line says how many ran.
+/// All steps, cheap ones first; goes on after a failure, so that one run reports all. Tests come last, and the last
+/// line has their number.
 pub(crate) fn verify() -> Result<bool> {
     let began = Instant::now();
     let mut failed = Vec::new();
@@ -75,15 +75,15 @@ pub(crate) fn verify() -> Result<bool> {
     Ok(failed.is_empty())
 }
 
-/// The environment variable that names, divided by commas, what may not be missing (`symphony_testkit::needed`).
+/// The environment variable with the comma-separated names of what must not be missing (`symphony_testkit::needed`).
 const REQUIRE: &str = "SYMPHONY_TEST_REQUIRE";
 
-/// Whether the tests of the exact solver may be passed over where HiGHS is not.
+/// Whether the tests of the exact solver may be skipped where HiGHS is missing.
 fn may_lack_highs(required: &str) -> bool {
     required.split(',').all(|name| name.trim() != "highs")
 }
 
-/// The tests of the partitioner against HiGHS, where `deploy/setup/highs.sh` has put it; where it has not, none, or a
+/// The tests of the partitioner against HiGHS, if `deploy/setup/highs.sh` has installed it; otherwise none, or a
 /// failure if it is required.
 fn exact_solver() -> Result<Option<bool>> {
     let lib = crate::root().join(".cache/highs/lib");
@@ -109,8 +109,8 @@ fn exact_solver() -> Result<Option<bool>> {
     Ok(Some(solver && command))
 }
 
-/// The tests of RDMA over Soft-RoCE in a virtual machine, where `deploy/setup/rdma.sh --guest` has made one: there they
-/// may not be skipped. None where it has not, unless SYMPHONY_TEST_REQUIRE names `rdma`.
+/// The tests of RDMA over Soft-RoCE in a virtual machine, if `deploy/setup/rdma.sh --guest` has made one; they may not
+/// be skipped there. Without one none run, unless SYMPHONY_TEST_REQUIRE names `rdma`.
 fn rdma() -> Result<Option<bool>> {
     let root = crate::root();
     let guest_is_there = root.join(".cache/rdma/base.cpio").exists();
@@ -119,13 +119,13 @@ fn rdma() -> Result<Option<bool>> {
         eprintln!("xtask: RDMA: skipped, since deploy/setup/rdma.sh --guest has not been run here");
         return Ok(well);
     }
-    // Nothing is measured.
+    // Without measurements.
     let script = root.join("tests/rdma/test.sh");
     eprintln!("xtask: RDMA: {} 0", script.display());
     Ok(Some(Command::new(script).arg("0").status()?.success()))
 }
 
-/// Whether the tests of RDMA run; else how the step counts.
+/// Whether the tests of RDMA run; otherwise the result of the step.
 fn rdma_runs(guest_is_there: bool, required: &str) -> Result<(), Option<bool>> {
     let is_required = required.split(',').any(|name| name.trim() == "rdma");
     if guest_is_there { Ok(()) } else { Err(is_required.then_some(false)) }
@@ -149,7 +149,7 @@ pub(crate) fn nextest_installed() -> bool {
     quiet.is_ok_and(|status| status.success())
 }
 
-/// How many tests ran, from nextest's summary or the results of `cargo test`.
+/// The number of tests that ran, from nextest's summary or the results of `cargo test`.
 fn count(lines: &[String]) -> String {
     if let Some(summary) = lines.iter().rev().find_map(|line| line.split_once("] ").map(|(_, rest)| rest.trim())) {
         return summary.to_owned();

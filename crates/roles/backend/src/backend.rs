@@ -20,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
 use crate::exec_server::accept_leaders;
-use crate::execution::{Execution, Identity};
 use crate::executor_in_use::ExecutorInUse;
 use crate::gpu_memory::GpuMemory;
 use crate::journal::Journal;
@@ -28,6 +27,7 @@ use crate::metrics::Counts;
 use crate::model_book::ModelBook;
 use crate::model_loader::ModelLoader;
 use crate::pace_file;
+use crate::plan_intake::{Identity, PlanIntake};
 use crate::stay_registered::stay_registered;
 
 /// How long registration may take: a cluster that starts together elects its leader first.
@@ -103,6 +103,8 @@ pub struct Backend {
     idle: watch::Receiver<bool>,
     /// Whether the devices of all GPUs are lost.
     lost: watch::Receiver<bool>,
+    /// Whether a batch of a model that was unloaded does not end.
+    hangs: watch::Receiver<bool>,
     counts: Arc<Counts>,
     book: Arc<ModelBook>,
     in_use: ExecutorInUse,
@@ -135,7 +137,7 @@ impl Backend {
                 let gpus: Arc<[EmulatedGpu]> = (0..count).map(gpu).collect();
                 if let Some(path) = &config.pace_file {
                     let paces = gpus.iter().map(|gpu| Arc::clone(&gpu.pace)).collect();
-                    tokio::spawn(pace_file::follow(path.clone(), paces, ended.clone()));
+                    tokio::spawn(pace_file::watch(path.clone(), paces, ended.clone()));
                 }
                 Engine::Emulated(gpus)
             }
@@ -173,15 +175,15 @@ impl Backend {
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let counts = Arc::new(Counts::of_gpus(identity.gpus.len()));
         let book = Arc::new(ModelBook::default());
-        let (queued_max, counted) = (config.plans_queued_max, Arc::clone(&counts));
+        let counted = Arc::clone(&counts);
         let links = Arc::clone(&transport);
-        let execution =
-            Execution::new(identity.clone(), queued_max, links, inputs_out, counted, Arc::clone(&book), journal)?;
+        let execution = PlanIntake::new(identity.clone(), links, inputs_out, counted, Arc::clone(&book), journal)?;
         let (idle, lost, times) = (execution.idle(), execution.lost(), execution.times());
         let execution_ended = ended.clone();
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
         let leaders = Incoming::new(listener, net, EXEC);
         tokio::spawn(accept_leaders(leaders, inputs.clone(), ended.clone()));
+        let (gpu_hangs, hangs) = watch::channel(false);
         let kinds: Vec<_> = request.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
         let loader = ModelLoader {
             identity: identity.clone(),
@@ -197,13 +199,14 @@ impl Backend {
             view: view.clone(),
             linked: settled,
             execution: inputs,
+            gpu_hangs,
         };
         tokio::spawn(loader.run(ended.clone()));
         tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
         let (links, standing) = (Arc::clone(&transport), view.clone());
         tokio::spawn(stay_registered(control.clone(), request, identity.clone(), links, standing, ended.clone()));
         let name = config.name.clone();
-        Ok(Self { identity, name, kinds, control, view, transport, idle, lost, counts, book, in_use, ended })
+        Ok(Self { identity, name, kinds, control, view, transport, idle, lost, hangs, counts, book, in_use, ended })
     }
 
     /// Leaves without a failed request, in at most `within`: the cluster sends no more plans, accepted plans run, and
@@ -240,12 +243,14 @@ impl Backend {
         in_time
     }
 
-    /// Waits until the devices of all its GPUs are lost: only a restart can help then.
-    pub async fn all_gpus_lost(&self) {
-        let mut lost = self.lost.clone();
-        if lost.wait_for(|lost| *lost).await.is_err() {
+    /// Waits until only a restart can help, and says why.
+    pub async fn needs_restart(&self) -> &'static str {
+        let (mut lost, mut hangs) = (self.lost.clone(), self.hangs.clone());
+        tokio::select! {
+            Ok(_) = lost.wait_for(|lost| *lost) => "the devices of all its GPUs are lost",
+            Ok(_) = hangs.wait_for(|hangs| *hangs) => "a batch of a model that was unloaded does not end, and its GPU runs nothing else",
             // It has stopped with its devices intact.
-            std::future::pending().await
+            else => std::future::pending().await,
         }
     }
 

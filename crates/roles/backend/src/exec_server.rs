@@ -9,7 +9,7 @@ use symphony_transport::link_over;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
-use crate::execution::Input;
+use crate::plan_intake::Input;
 
 /// Accepts until cancelled.
 pub(crate) async fn accept_leaders(mut incoming: Incoming, inputs: UnboundedSender<Input>, ended: CancellationToken) {

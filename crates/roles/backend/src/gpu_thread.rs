@@ -13,12 +13,12 @@ use symphony_transport::{PayloadTransport, ResultToFrontend};
 use symphony_types::{BootId, FailReason, FrontendId, GpuId, RequestId, Token};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::ahead::{Ahead, Coming, ComingPlan};
+use crate::accepted_plan::{GpuOrder, PlanReport, UnloadGuard};
 use crate::batch::{Batch, Fate};
 use crate::gpu_time::GpuTime;
 use crate::late_frontends::LateFrontends;
 use crate::metrics::Counts;
-use crate::plan::{GpuOrder, LetGo, PlanReport};
+use crate::order_queue::{OrderQueue, QueuedOrder, QueuedPlan};
 use crate::steps::{self, Models};
 
 pub(crate) struct GpuThread<T> {
@@ -41,22 +41,22 @@ impl<T: PayloadTransport> GpuThread<T> {
     /// Runs until the sender of orders is gone.
     pub(crate) fn run(self) {
         let mut models = Models::new();
-        let mut ahead = Ahead::new(&self.orders);
+        let mut order_queue = OrderQueue::new(&self.orders);
         let mut outputs = Vec::new();
         let _in_runtime = self.runtime.enter();
-        while let Some(coming) = ahead.next() {
-            match coming {
-                Coming::Load(model, executor) => {
+        while let Some(queued) = order_queue.next() {
+            match queued {
+                QueuedOrder::Load(model, executor) => {
                     models.insert(model, executor);
                 }
-                Coming::Unload(model, let_go) => self.let_go(models.remove(&model), let_go),
-                Coming::Plan(plan) => {
+                QueuedOrder::Unload(model, unload_guard) => self.unload(models.remove(&model), unload_guard),
+                QueuedOrder::Plan(plan) => {
                     self.time.taken_from(plan.plan.start);
-                    let report = self.execute(plan, &mut models, &mut ahead, &mut outputs);
+                    let report = self.execute(plan, &mut models, &mut order_queue, &mut outputs);
                     if self.reports.send(report).is_err() {
                         return;
                     }
-                    match ahead.next_plan() {
+                    match order_queue.next_plan() {
                         Some(next) => self.time.taken_from(next.plan.start),
                         None => self.time.free(),
                     }
@@ -66,26 +66,26 @@ impl<T: PayloadTransport> GpuThread<T> {
     }
 
     /// Frees a model's memory on another thread: gigabytes take time, and the next batch waits for this one.
-    fn let_go(&self, executor: Option<Box<dyn ModelExecutor>>, let_go: Arc<LetGo>) {
+    fn unload(&self, executor: Option<Box<dyn ModelExecutor>>, unload_guard: Arc<UnloadGuard>) {
         self.runtime.spawn_blocking(move || {
             drop(executor);
             // After the executor.
-            drop(let_go);
+            drop(unload_guard);
         });
     }
 
     fn execute(
         &self,
-        mut coming: ComingPlan,
+        mut queued: QueuedPlan,
         models: &mut Models,
-        ahead: &mut Ahead<'_>,
+        order_queue: &mut OrderQueue<'_>,
         outputs: &mut Vec<Vec<u8>>,
     ) -> PlanReport {
-        coming.gather(&self.late_frontends);
-        let (late, gone) = coming.without_input();
+        queued.gather(&self.late_frontends);
+        let (late, gone) = queued.without_input();
         Counts::add(&self.counts.inputs_late, late);
         Counts::add(&self.counts.inputs_gone, gone);
-        let ComingPlan { plan, inputs, inputs_at, batch, .. } = coming;
+        let QueuedPlan { plan, inputs, inputs_at, batch, .. } = queued;
         let mut begun = Instant::now();
         let mut latency = Duration::ZERO;
         let (mut ran, mut memory) = (None, None);
@@ -104,7 +104,7 @@ impl<T: PayloadTransport> GpuThread<T> {
                     begun = Instant::now();
                     if outcome.is_ok() {
                         let start = plan.start.max(begun - SLACK);
-                        outcome = steps::run(models, ahead, (plan.model, &batch, start), outputs);
+                        outcome = steps::run(models, order_queue, (plan.model, &batch, start), outputs);
                     }
                 }
                 let ended = Instant::now();

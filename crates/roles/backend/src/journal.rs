@@ -77,7 +77,7 @@ impl Journal {
     }
 
     /// Queues a record; never waits. Records without room are counted in the journal itself.
-    pub(crate) fn note(&mut self, record: Record) {
+    pub(crate) fn append(&mut self, record: Record) {
         if self.missed > 0 && self.records.try_send(Record::Missed { records: self.missed }).is_ok() {
             self.missed = 0;
         }
@@ -168,7 +168,7 @@ mod tests {
             // Two readings of the clock differ by no more than the whole test takes.
             assert!(off <= begun.elapsed(), "the same clock, not another origin: {off:?}");
             assert_eq!(journal.nanos(now + Duration::from_secs(1)), journal.nanos(now) + 1_000_000_000);
-            journal.note(accepted(sequence));
+            journal.append(accepted(sequence));
             wait_for(&path, sequence as usize);
         }
         assert_eq!(lines(&path), [accepted(1), accepted(2)]);
@@ -187,7 +187,7 @@ mod tests {
         let path = dir.path().join("journal");
         let mut journal = Journal::open(&path, 512).unwrap();
         for sequence in 0..100 {
-            journal.note(accepted(sequence));
+            journal.append(accepted(sequence));
         }
         let give_up = Instant::now() + Duration::from_secs(30);
         while !matches!(lines(&path).last(), Some(Record::Missed { records: 1 })) {

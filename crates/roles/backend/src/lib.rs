@@ -1,14 +1,11 @@
 //! The backend: holds GPUs, loads models, runs batch plans at their planned times, and obeys exactly one leader per
 //! GPU.
 
-mod ahead;
+mod accepted_plan;
 mod backend;
 mod batch;
 mod engine;
 mod exec_server;
-mod execution;
-#[cfg(test)]
-mod execution_tests;
 mod executor_in_use;
 mod gpu_gate;
 mod gpu_memory;
@@ -22,13 +19,16 @@ mod model_book;
 mod model_loader;
 #[cfg(test)]
 mod model_loader_tests;
+mod order_queue;
 mod pace_file;
-mod plan;
+mod plan_intake;
+#[cfg(test)]
+mod plan_intake_tests;
 mod stay_registered;
 mod steps;
 
 pub use backend::{Backend, StartError};
 pub use engine::{Engine, OnnxEngine};
-pub use execution::Identity;
 pub use gpu_gate::{Connection, GpuGate};
 pub use metrics::{GPU_METRIC_NAMES, METRIC_NAMES, MODEL_METRIC_NAMES, PAYLOAD_METRIC_NAMES, register_metrics};
+pub use plan_intake::Identity;

@@ -13,9 +13,9 @@ use symphony_telemetry::{Kind, MetricName, Registry, Unit};
 use symphony_transport::{LinkedPayloads, ReadCounts, Readings, ViewReceiver, Way};
 
 use crate::Backend;
-use crate::execution::Identity;
 use crate::executor_in_use::ExecutorInUse;
 use crate::model_book::{BookState, ModelBook};
+use crate::plan_intake::Identity;
 
 const fn counter(name: &'static str, help: &'static str) -> MetricName {
     MetricName { name, help, kind: Kind::Counter, unit: Unit::Count, labels: &[] }
@@ -319,6 +319,6 @@ mod tests {
     fn names_keep_the_law() {
         let names = [&super::METRIC_NAMES[..], &super::MODEL_METRIC_NAMES, &super::GPU_METRIC_NAMES];
         let names = [&names.concat()[..], &super::PAYLOAD_METRIC_NAMES].concat();
-        assert_eq!(symphony_telemetry::check_law(&names, include_str!("metrics.rs")), Vec::<String>::new());
+        assert_eq!(symphony_telemetry::check_names(&names, include_str!("metrics.rs")), Vec::<String>::new());
     }
 }

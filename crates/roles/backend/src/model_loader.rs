@@ -15,14 +15,14 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::accepted_plan::UnloadGuard;
 use crate::engine::{Engine, NotLoaded};
-use crate::execution::{Identity, Input};
 use crate::gpu_memory::GpuMemory;
 use crate::gpu_time::GpuTime;
 use crate::load_meter::LoadMeter;
 use crate::metrics::Counts;
 use crate::model_book::{BookState, ModelBook};
-use crate::plan::LetGo;
+use crate::plan_intake::{Identity, Input};
 
 /// How long a report may take; after that the next change of the view tries again.
 const REPORT_WITHIN: Duration = Duration::from_secs(10);
@@ -37,20 +37,29 @@ pub(crate) const LOAD_ALONE_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) const LEAVES_WITHIN: Duration = Duration::from_secs(60);
 
 /// The state of a model at this backend.
-enum Standing {
+enum LocalModel {
     /// With the switch that aborts its batches.
     Loading(Stop),
-    Ended(Word),
-    /// To be dropped since then, but its memory is still taken: by accepted plans, or by a load in progress. If that
-    /// hangs, the report for the case that the model is wanted again.
+    Ended(ModelReport),
+    /// To be dropped since then, but its memory is still taken.
     Leaving {
         since: tokio::time::Instant,
-        hangs: Option<Word>,
+        by: Holder,
+        /// If that hangs: the report for the case that the model is wanted again.
+        hangs: Option<ModelReport>,
     },
 }
 
+/// What still holds a model that is to go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Load,
+    /// Plans that were accepted; the GPU's thread runs nothing else meanwhile.
+    Plans,
+}
+
 /// The report on a model, until the view shows it.
-struct Word {
+struct ModelReport {
     state: Result<(), String>,
     took: Duration,
     /// When it was last sent.
@@ -59,15 +68,15 @@ struct Word {
     lacks_memory: bool,
 }
 
-impl Word {
+impl ModelReport {
     const fn failed(reason: String, took: Duration) -> Self {
         Self { state: Err(reason), took, reported: None, lacks_memory: false }
     }
 }
 
-impl Standing {
-    fn leaving() -> Self {
-        Self::Leaving { since: tokio::time::Instant::now(), hangs: None }
+impl LocalModel {
+    fn leaving(by: Holder) -> Self {
+        Self::Leaving { since: tokio::time::Instant::now(), by, hangs: None }
     }
 }
 
@@ -92,6 +101,8 @@ pub(crate) struct ModelLoader {
     /// the report that a model is ready.
     pub(crate) linked: watch::Receiver<bool>,
     pub(crate) execution: UnboundedSender<Input>,
+    /// Set when a batch of a model that is to go does not end: its GPU's thread cannot be ended.
+    pub(crate) gpu_hangs: watch::Sender<bool>,
 }
 
 /// The end of a load.
@@ -109,7 +120,7 @@ impl ModelLoader {
     pub(crate) async fn run(mut self, ended: CancellationToken) {
         let (loaded_in, mut loaded) = mpsc::unbounded_channel::<Loaded>();
         let (gone_in, mut gone) = mpsc::unbounded_channel::<ModelId>();
-        let mut models: HashMap<ModelId, Standing> = HashMap::new();
+        let mut models: HashMap<ModelId, LocalModel> = HashMap::new();
         let mut homes = vec![self.identity.subcluster];
         loop {
             let view = Arc::clone(&self.view.borrow_and_update());
@@ -118,8 +129,8 @@ impl ModelLoader {
                 homes.clone_from(&now);
                 let _ = self.execution.send(Input::Homes(now));
             }
-            self.let_go(&view, &mut models, &gone_in);
-            self.follow(&view, &mut models, &loaded_in);
+            self.unload(&view, &mut models, &gone_in);
+            self.apply_view(&view, &mut models, &loaded_in);
             let linked = *self.linked.borrow_and_update();
             tokio::select! {
                 () = ended.cancelled() => return,
@@ -133,60 +144,66 @@ impl ModelLoader {
     }
 
     /// Begins to drop the models that should leave.
-    fn let_go(&self, view: &View, models: &mut HashMap<ModelId, Standing>, gone: &UnboundedSender<ModelId>) {
-        models.retain(|&model, standing| {
+    fn unload(&self, view: &View, models: &mut HashMap<ModelId, LocalModel>, gone: &UnboundedSender<ModelId>) {
+        models.retain(|&model, local| {
             if view.models.get(&model).is_some_and(|m| self.is_to_hold(view, m)) {
                 return true;
             }
             self.book.gone(model);
-            match standing {
+            match local {
                 // A model that is still loading is dropped when its load has ended.
-                Standing::Leaving { .. } => {}
-                Standing::Loading(stop) => {
+                LocalModel::Leaving { .. } => {}
+                LocalModel::Loading(stop) => {
                     stop.give_up();
-                    *standing = Standing::leaving();
+                    *local = LocalModel::leaving(Holder::Load);
                 }
-                Standing::Ended(Word { state: Err(_), .. }) => return false,
-                Standing::Ended(Word { state: Ok(()), .. }) => {
-                    let let_go = Arc::new(LetGo { model, gone: gone.clone() });
-                    let _ = self.execution.send(Input::Unloaded(let_go));
-                    *standing = Standing::leaving();
+                LocalModel::Ended(ModelReport { state: Err(_), .. }) => return false,
+                LocalModel::Ended(ModelReport { state: Ok(()), .. }) => {
+                    let unload_guard = Arc::new(UnloadGuard { model, gone: gone.clone() });
+                    let _ = self.execution.send(Input::Unloaded(unload_guard));
+                    *local = LocalModel::leaving(Holder::Plans);
                 }
             }
             true
         });
-        self.find_what_hangs(models);
+        self.find_hung_unloads(models);
     }
 
-    fn find_what_hangs(&self, models: &mut HashMap<ModelId, Standing>) {
-        for (model, standing) in models {
-            let Standing::Leaving { since, hangs: hangs @ None } = standing else { continue };
+    fn find_hung_unloads(&self, models: &mut HashMap<ModelId, LocalModel>) {
+        for (model, local) in models {
+            let LocalModel::Leaving { since, by, hangs: hangs @ None } = local else { continue };
             if since.elapsed() < LEAVES_WITHIN {
                 continue;
             }
             let within_s = LEAVES_WITHIN.as_secs();
-            tracing::warn!(
-                %model,
-                "was to go {within_s} s ago and has not: its load, or a batch of it, hangs. It keeps its memory until that ends; what fits \
-                 beside it is loaded from here on. A restart of the backend frees it"
-            );
+            match by {
+                Holder::Load => tracing::warn!(
+                    %model,
+                    "was to go {within_s} s ago and has not: its load hangs. It keeps its memory until that ends; what fits beside it is \
+                     loaded from here on. A restart of the backend frees it"
+                ),
+                Holder::Plans => {
+                    tracing::error!(%model, "was to go {within_s} s ago and has not: a batch of it hangs, and so does its GPU");
+                    self.gpu_hangs.send_replace(true);
+                }
+            }
             Counts::add(&self.counts.models_hung, 1);
             let reason = format!("was to go more than {within_s} s ago and hangs; it is loaded anew once it has gone");
-            *hangs = Some(Word::failed(reason, Duration::ZERO));
+            *hangs = Some(ModelReport::failed(reason, Duration::ZERO));
         }
     }
 
     /// A model has gone from all GPUs, with its memory. Models that lacked memory are tried again.
-    fn gone(&mut self, model: ModelId, models: &mut HashMap<ModelId, Standing>) {
+    fn gone(&mut self, model: ModelId, models: &mut HashMap<ModelId, LocalModel>) {
         tracing::info!(%model, "unloaded");
         self.release(model);
         models.remove(&model);
-        models.retain(|_, standing| !matches!(standing, Standing::Ended(Word { lacks_memory: true, .. })));
+        models.retain(|_, local| !matches!(local, LocalModel::Ended(ModelReport { lacks_memory: true, .. })));
     }
 
     /// Loads and reports the models that this backend should hold.
-    fn follow(&mut self, view: &View, models: &mut HashMap<ModelId, Standing>, loaded: &UnboundedSender<Loaded>) {
-        let leaving = models.values().any(|standing| matches!(standing, Standing::Leaving { hangs: None, .. }));
+    fn apply_view(&mut self, view: &View, models: &mut HashMap<ModelId, LocalModel>, loaded: &UnboundedSender<Loaded>) {
+        let leaving = models.values().any(|local| matches!(local, LocalModel::Leaving { hangs: None, .. }));
         for (&id, model) in &view.models {
             if !self.is_to_hold(view, model) {
                 continue;
@@ -196,36 +213,36 @@ impl ModelLoader {
                 None => {
                     self.book.stands(id, &model.spec.name, BookState::Loading);
                     if let Err(reason) = self.reserve(id, &model.spec) {
-                        let word = self.lacks_memory(id, &model.spec.name, reason, Duration::ZERO);
-                        models.insert(id, Standing::Ended(word));
+                        let report = self.lacks_memory(id, &model.spec.name, reason, Duration::ZERO);
+                        models.insert(id, LocalModel::Ended(report));
                         continue;
                     }
                     let stop = Stop::default();
                     tokio::spawn(self.load(id, model.spec.clone(), stop.clone(), loaded.clone()));
-                    models.insert(id, Standing::Loading(stop));
+                    models.insert(id, LocalModel::Loading(stop));
                 }
-                Some(Standing::Loading(_) | Standing::Leaving { hangs: None, .. }) => {}
-                Some(Standing::Leaving { hangs: Some(word), .. }) => {
+                Some(LocalModel::Loading(_) | LocalModel::Leaving { hangs: None, .. }) => {}
+                Some(LocalModel::Leaving { hangs: Some(report), .. }) => {
                     self.book.stands(id, &model.spec.name, BookState::Failed);
-                    self.say(id, model, word);
+                    self.send_report(id, model, report);
                 }
-                Some(Standing::Ended(word)) => self.say(id, model, word),
+                Some(LocalModel::Ended(report)) => self.send_report(id, model, report),
             }
         }
     }
 
     /// Sends the report if the view does not show it yet.
-    fn say(&self, id: ModelId, model: &ModelView, word: &mut Word) {
+    fn send_report(&self, id: ModelId, model: &ModelView, report: &mut ModelReport) {
         if !*self.linked.borrow() {
             return;
         }
         let replica = model.replicas.get(&self.identity.backend);
-        let shown = replica.is_some_and(|r| r.boot == self.identity.boot && r.state == word.state);
+        let shown = replica.is_some_and(|r| r.boot == self.identity.boot && r.state == report.state);
         // Every report changes the view, and every change leads here: without the pause, many models would trigger
         // each other's reports.
-        if !shown && word.reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN_AFTER) {
-            word.reported = Some(Instant::now());
-            self.report(id, &word.state, word.took);
+        if !shown && report.reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN_AFTER) {
+            report.reported = Some(Instant::now());
+            self.report(id, &report.state, report.took);
         }
     }
 
@@ -298,38 +315,38 @@ impl ModelLoader {
         Ok(())
     }
 
-    fn lacks_memory(&mut self, model: ModelId, name: &str, reason: String, took: Duration) -> Word {
-        Word { lacks_memory: true, ..self.failed(model, name, reason, took) }
+    fn lacks_memory(&mut self, model: ModelId, name: &str, reason: String, took: Duration) -> ModelReport {
+        ModelReport { lacks_memory: true, ..self.failed(model, name, reason, took) }
     }
 
-    fn failed(&mut self, model: ModelId, name: &str, reason: String, took: Duration) -> Word {
+    fn failed(&mut self, model: ModelId, name: &str, reason: String, took: Duration) -> ModelReport {
         tracing::error!(%model, name, %reason, "model not loaded");
         self.release(model);
         Counts::add(&self.counts.loads_failed, 1);
         self.book.stands(model, name, BookState::Failed);
-        Word::failed(reason, took)
+        ModelReport::failed(reason, took)
     }
 
     fn release(&mut self, model: ModelId) {
         self.memory.iter_mut().for_each(|gpu| gpu.release(model));
     }
 
-    fn loaded(&mut self, loaded: Loaded, models: &mut HashMap<ModelId, Standing>, gone: &UnboundedSender<ModelId>) {
+    fn loaded(&mut self, loaded: Loaded, models: &mut HashMap<ModelId, LocalModel>, gone: &UnboundedSender<ModelId>) {
         let Loaded { model, spec, result, took, turn } = loaded;
-        if !matches!(models.get(&model), Some(Standing::Loading(_))) {
+        if !matches!(models.get(&model), Some(LocalModel::Loading(_))) {
             // However late the load ends: the model was not loaded again meanwhile, and its memory is freed when it
             // has really gone.
-            let let_go = LetGo { model, gone: gone.clone() };
-            give_back(result.unwrap_or_default(), move || drop(let_go));
+            let unload_guard = UnloadGuard { model, gone: gone.clone() };
+            give_back(result.unwrap_or_default(), move || drop(unload_guard));
             return;
         }
-        let word = match result.map(|executors| (self.account(model, &spec, &executors), executors)) {
+        let report = match result.map(|executors| (self.account(model, &spec, &executors), executors)) {
             Ok((Ok(()), executors)) => {
                 tracing::info!(%model, name = spec.name, "loaded");
                 Counts::add(&self.counts.loads, 1);
                 self.book.stands(model, &spec.name, BookState::Ready);
                 let _ = self.execution.send(Input::Loaded(model, executors));
-                Word { state: Ok(()), took, reported: None, lacks_memory: false }
+                ModelReport { state: Ok(()), took, reported: None, lacks_memory: false }
             }
             Ok((Err(reason), executors)) => {
                 // The next load waits until the memory is free again.
@@ -342,7 +359,7 @@ impl ModelLoader {
                 self.failed(model, &spec.name, reason, took)
             }
         };
-        models.insert(model, Standing::Ended(word));
+        models.insert(model, LocalModel::Ended(report));
     }
 
     fn report(&self, model: ModelId, state: &Result<(), String>, took: Duration) {

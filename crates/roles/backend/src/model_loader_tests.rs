@@ -20,12 +20,12 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
-use crate::execution::{Identity, Input};
 use crate::gpu_memory::GpuMemory;
 use crate::gpu_time::GpuTime;
 use crate::metrics::Counts;
 use crate::model_book::{BookState, ModelBook};
 use crate::model_loader::{LEAVES_WITHIN, LOAD_ALONE_WITHIN, ModelLoader};
+use crate::plan_intake::{Identity, Input};
 
 const BACKEND: BackendId = BackendId::new(1);
 const HOME: SubclusterId = SubclusterId::new(1);
@@ -92,6 +92,7 @@ struct Scene {
     book: Arc<ModelBook>,
     linked: watch::Sender<bool>,
     counts: Arc<Counts>,
+    hangs: watch::Receiver<bool>,
     ended: CancellationToken,
 }
 
@@ -112,6 +113,7 @@ impl Scene {
         let (linked, links) = watch::channel(is_linked);
         let (book, ended) = (Arc::<ModelBook>::default(), CancellationToken::new());
         let counts = Arc::<Counts>::default();
+        let (gpu_hangs, hangs) = watch::channel(false);
         let loader = ModelLoader {
             identity,
             kinds: vec!["cpu".into()],
@@ -126,9 +128,10 @@ impl Scene {
             view: watched,
             linked: links,
             execution: inputs,
+            gpu_hangs,
         };
         tokio::spawn(loader.run(ended.clone()));
-        Self { view, execution, book, linked, counts, ended }
+        Self { view, execution, book, linked, counts, hangs, ended }
     }
 
     async fn next(&mut self) -> Input {
@@ -451,19 +454,19 @@ async fn what_comes_is_loaded_when_what_goes_has_gone() {
     let Input::Loaded(OUTGOING, executors) = scene.next().await else { panic!("not loaded") };
 
     scene.view.send_replace(holds(INCOMING));
-    let Input::Unloaded(let_go) = scene.next().await else { panic!("not let go of") };
-    assert_eq!(let_go.model, OUTGOING);
+    let Input::Unloaded(unload_guard) = scene.next().await else { panic!("not let go of") };
+    assert_eq!(unload_guard.model, OUTGOING);
     // Accepted plans run: time enough for a load that does not wait to fail.
     tokio::time::sleep(Duration::from_millis(50)).await;
-    drop((executors, let_go));
+    drop((executors, unload_guard));
     let Input::Loaded(INCOMING, executors) = scene.next().await else { panic!("not loaded") };
 
     // Unwanted and wanted again before it has gone: it is loaded anew.
     scene.view.send_replace(view(vec![]));
-    let Input::Unloaded(let_go) = scene.next().await else { panic!("not let go of") };
+    let Input::Unloaded(unload_guard) = scene.next().await else { panic!("not let go of") };
     scene.view.send_replace(holds(INCOMING));
     tokio::time::sleep(Duration::from_millis(50)).await;
-    drop((executors, let_go));
+    drop((executors, unload_guard));
     assert!(matches!(scene.next().await, Input::Loaded(INCOMING, _)));
 }
 
@@ -510,9 +513,24 @@ async fn a_load_that_hangs_and_is_not_wanted_any_more_holds_up_others_for_a_whil
     scene.view.send_replace(numbered([beside, too_large]));
     scene.until("it is to go again", |lines| lines.len() == 2).await;
 
+    assert!(!*scene.hangs.borrow(), "its GPU runs others");
     drop(opens);
     scene.until("there is room", stands("too-large", BookState::Ready)).await;
     let loaded = scene.execution.try_recv();
     assert!(matches!(loaded, Ok(Input::Loaded(model, _)) if model == ModelId::new(3)), "nobody hears of what hung");
     assert!(scene.execution.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gpu_whose_batch_does_not_end_is_told_once_its_model_was_to_go() {
+    let gpu = EmulatedGpu { pace: Arc::default(), noise: Arc::default(), load_bytes_per_s: None };
+    let mut scene = Scene::new(Engine::Emulated([gpu].into()), 100);
+    scene.view.send_replace(numbered([(1, emulated_spec("endless", 10))]));
+    let (_, _batch_that_runs) = scene.loaded().await;
+    scene.view.send_replace(numbered([]));
+    let Input::Unloaded(_held_by_the_batch) = scene.next().await else { panic!("it is to go") };
+    tokio::time::advance(LEAVES_WITHIN / 2).await;
+    assert!(!*scene.hangs.borrow(), "batches take their time");
+    let mut hangs = scene.hangs.clone();
+    tokio::time::timeout(2 * LEAVES_WITHIN, hangs.wait_for(|hangs| *hangs)).await.expect("it is told").unwrap();
 }

@@ -39,7 +39,7 @@ fn parse(text: &str, gpus: usize) -> Result<Vec<Option<f64>>, String> {
 }
 
 /// Follows the file until the backend ends. While it cannot be read or parsed, nothing changes.
-pub(crate) async fn follow(path: PathBuf, paces: Arc<[Arc<Pace>]>, ended: CancellationToken) {
+pub(crate) async fn watch(path: PathBuf, paces: Arc<[Arc<Pace>]>, ended: CancellationToken) {
     let mut said = None;
     loop {
         let read = match tokio::fs::metadata(&path).await {

@@ -8,7 +8,7 @@ use symphony_transport::{ControlClient, LinkedPayloads, PayloadTransport as _, V
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{REGISTER_WITHIN, register};
-use crate::execution::{Identity, READY_WITHIN};
+use crate::plan_intake::{Identity, READY_WITHIN};
 
 /// How often a backend checks whether the cluster shows it as up.
 const STANDING_EVERY: Duration = Duration::from_millis(200);

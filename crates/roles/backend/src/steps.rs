@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use symphony_executor::{ExecuteError, ModelExecutor, StagedExecutor};
 use symphony_types::ModelId;
 
-use crate::ahead::Ahead;
 use crate::batch::{Batch, NotRun};
+use crate::order_queue::OrderQueue;
 
 /// The models of a GPU.
 pub(crate) type Models = HashMap<ModelId, Box<dyn ModelExecutor>>;
@@ -28,7 +28,7 @@ pub(crate) fn stage(models: &mut Models, model: ModelId, batch: &Batch, start: I
 /// Runs a batch, and stages the next plan while it runs.
 pub(crate) fn run(
     models: &mut Models,
-    ahead: &mut Ahead<'_>,
+    order_queue: &mut OrderQueue<'_>,
     (model, batch, start): (ModelId, &Batch, Instant),
     outputs: &mut Vec<Vec<u8>>,
 ) -> Result<(), NotRun> {
@@ -42,15 +42,15 @@ pub(crate) fn run(
         if done {
             return guarded_step(models, model, |steps| steps.finish(outputs));
         }
-        if !stage_next(models, ahead) {
+        if !stage_next(models, order_queue) {
             std::thread::sleep(POLL_EVERY);
         }
     }
 }
 
 /// Stages the next plan if its inputs are there; false if there was nothing to do.
-fn stage_next(models: &mut Models, ahead: &mut Ahead<'_>) -> bool {
-    let Some(next) = ahead.next_plan().filter(|next| next.batch.is_none()) else { return false };
+fn stage_next(models: &mut Models, order_queue: &mut OrderQueue<'_>) -> bool {
+    let Some(next) = order_queue.next_plan().filter(|next| next.batch.is_none()) else { return false };
     let model = next.plan.model;
     let Some(executor) = models.get_mut(&model) else { return false };
     if executor.in_steps().is_none_or(|steps| steps.staged() > 0) || !next.gather_now() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use symphony_consensus::{Engine, Host, OnDiskError};
+use symphony_consensus::{Engine, Environment, OnDiskError};
 use symphony_net::Net;
 use symphony_types::{BootId, Nanos, NodeId};
 
@@ -32,7 +32,7 @@ pub struct ControlPlaneConfig {
     /// What to do when the disk fails.
     pub on_disk_error: OnDiskError,
     /// Where the replica runs.
-    pub host: Host,
+    pub environment: Environment,
     /// The network to other replicas, and the admission of callers.
     pub net: Net,
     /// Whether this replica joins an existing group (`symphony members add`). If so it never founds one.
@@ -180,7 +180,7 @@ mod tests {
             timing: Timing::lan(),
             engine: Engine::Memory,
             on_disk_error: OnDiskError::Stop,
-            host: Host::Machine,
+            environment: Environment::Machine,
             net: Net::plaintext(),
             join: false,
             epochs: EpochSettings::default(),

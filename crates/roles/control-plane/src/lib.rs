@@ -26,5 +26,5 @@ pub use metrics::{METRIC_NAMES, Metrics};
 pub use plane::{ControlPlane, HeartbeatListener, Listeners};
 pub use planning::{EpochMode, EpochSettings, LoadReports, SCALING_METRIC_NAMES, ScalingCollector, ScalingSettings};
 pub use symphony_cluster_state::{Command, LeadReport, Refusal};
-pub use symphony_consensus::{Engine, Host, Leadership, OnDiskError, SimulatedDisk, SnapshotEvery};
+pub use symphony_consensus::{Engine, Environment, Leadership, OnDiskError, SimulatedDisk, SnapshotEvery};
 pub use symphony_controllers::{AutoscalerSettings, TriggerSettings};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symphony_cluster_state::{Command, LeadReport, NodeRegistration};
-use symphony_consensus::{ControlGroup, GroupConfig, Host, Leadership};
+use symphony_consensus::{ControlGroup, Environment, GroupConfig, Leadership};
 use symphony_protocol::view::View;
 use symphony_types::NodeId;
 use tokio::sync::{mpsc, watch};
@@ -20,14 +20,14 @@ use crate::api::server;
 use crate::api::service::ControlService;
 use crate::config::ControlPlaneConfig;
 use crate::error::{CallError, Fatal, StartError};
-use crate::failure_detector::host::Detection;
+use crate::failure_detector::failure_detection::FailureDetection;
 use crate::failure_detector::on_threads::{self, DetectorContext};
 use crate::failure_detector::{ContactState, HeartbeatReceiver};
 use crate::group::boot_history::BootHistory;
 use crate::group::checkpoints::Checkpoints;
 use crate::group::membership::{self, Membership};
 use crate::group::propose::{Accepted, Proposer};
-use crate::group::state_machine::{SharedState, StateHost};
+use crate::group::state_machine::{ClusterStateMachine, SharedState};
 use crate::group::{disk, founding, lead_reports, registrar};
 use crate::initiatives::frontend_reaper::{FrontendPresence, FrontendReaper};
 use crate::initiatives::initiative;
@@ -49,7 +49,7 @@ pub struct Listeners {
     pub beat: HeartbeatListener,
 }
 
-/// The bound heartbeat port; its kind selects the host of the receiver.
+/// The bound heartbeat port; its kind selects threads or tasks.
 #[derive(Debug)]
 pub enum HeartbeatListener {
     /// Threads of their own: a busy runtime is not a dead replica.
@@ -82,7 +82,7 @@ pub struct ControlPlane {
     lead_reports: mpsc::UnboundedSender<LeadReport>,
     metrics: Metrics,
     control_addr: SocketAddr,
-    detection: Detection,
+    detection: FailureDetection,
     tasks: Vec<JoinHandle<()>>,
     stop: CancellationToken,
 }
@@ -99,8 +99,8 @@ impl ControlPlane {
             listeners.control.local_addr().map_err(|source| StartError::Io { what: "control listener", source })?;
         let metrics = Metrics::default();
         let (state, checkpoints) = (SharedState::default(), Checkpoints::default());
-        let (host, applied) = StateHost::new(state.clone(), checkpoints.clone(), metrics.clone());
-        let group = ControlGroup::start(group_config(&config), host).await?;
+        let (state_machine, applied) = ClusterStateMachine::new(state.clone(), checkpoints.clone(), metrics.clone());
+        let group = ControlGroup::start(group_config(&config), state_machine).await?;
         // Before any message can arrive: what is on the disk now is from an earlier boot.
         let has_past = group.has_past();
         group.set_open(false);
@@ -128,7 +128,7 @@ impl ControlPlane {
             progress: Arc::default(),
             not_applying: metrics.replicas_not_applying.clone(),
         };
-        let reported = Arc::new(Mutex::new(Reported::new(&config.epochs)));
+        let reported = Arc::new(Mutex::new(Reported::new(&config.epochs, config.wall_clock)));
         let signs = FrontendPresence::default();
         let viewer = Viewer {
             signs: signs.clone(),
@@ -151,7 +151,7 @@ impl ControlPlane {
         let (fatal, ends) = watch::channel(None);
         let vital = Vital::new(fatal.clone(), stop.clone());
         let parts = Proposer::new(&config, group.clone()).and_then(|proposer| {
-            Ok((proposer, Detection::start(&config, listeners.beat, outlook, stands, &metrics, &vital)?))
+            Ok((proposer, FailureDetection::start(&config, listeners.beat, outlook, stands, &metrics, &vital)?))
         });
         let (proposer, (detection, declared)) = match parts {
             Ok(parts) => parts,
@@ -209,7 +209,7 @@ impl ControlPlane {
             stop.clone(),
         );
         let registration = registration(&config, disk);
-        let on_threads = matches!(config.host, Host::Machine);
+        let on_threads = matches!(config.environment, Environment::Machine);
         let life = registrar::Life {
             config: config.clone(),
             boot_history: Arc::clone(&boot_history),
@@ -424,12 +424,12 @@ fn group_config(config: &ControlPlaneConfig) -> GroupConfig {
         engine: config.engine,
         timing: config.timing.group.clone(),
         on_disk_error: config.on_disk_error,
-        host: config.host.clone(),
+        environment: config.environment.clone(),
         net: config.net.clone(),
         // The group is founded after the others have been asked.
         ..GroupConfig::new(config.cluster.clone(), config.node, BTreeMap::new(), config.data_dir.clone())
     };
-    if let Host::Simulation { snapshot, .. } = &config.host {
+    if let Environment::Simulation { snapshot, .. } = &config.environment {
         group.snapshot = *snapshot;
     }
     group
@@ -476,7 +476,7 @@ mod tests {
             timing: Timing::relaxed(),
             engine: Engine::Memory,
             on_disk_error: OnDiskError::Stop,
-            host: Host::Machine,
+            environment: Environment::Machine,
             net: Net::plaintext(),
             join: false,
             epochs: crate::EpochSettings::default(),

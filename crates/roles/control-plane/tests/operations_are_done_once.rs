@@ -27,7 +27,7 @@ async fn unload(cluster: &Cluster, at: u64, operation: u128, name: &str) -> pb::
 }
 
 /// The cluster by a linearizable read.
-async fn look(cluster: &Cluster, at: u64) -> View {
+async fn read_view(cluster: &Cluster, at: u64) -> View {
     let client = cluster.client(at).await;
     let view = patiently(async || client.clone().get(pb::GetRequest { linearizable: true }).await).await;
     View::try_from(view).unwrap()
@@ -55,7 +55,7 @@ async fn a_leader_dies_with_the_answer_and_who_asks_again_gets_it() {
     assert!(second.model > first.model && second.epoch > unloaded.epoch);
     assert_eq!(unload(&cluster, other, 2, "m").await, unloaded);
     assert_eq!(load(&cluster, one, 1, "m").await, first, "nor does the first load count again");
-    let view = look(&cluster, one).await;
+    let view = read_view(&cluster, one).await;
     assert_eq!(view.model_named("m").map(|(id, _)| id.get()), Some(second.model));
     let asked: Vec<_> = view.operations.iter().map(|o| (o.id.get(), o.what.as_str())).collect();
     assert_eq!(
@@ -78,7 +78,7 @@ async fn a_leader_dies_with_the_answer_and_who_asks_again_gets_it() {
         patiently(async || client.clone().unload_model(request.clone()).await).await
     });
     tokio::join!(futures::future::join_all(unloads), cluster.stop(leader));
-    let view = look(&cluster, at).await;
+    let view = read_view(&cluster, at).await;
     assert_eq!(view.models.len(), 1);
     assert!(view.operations.iter().all(|operation| operation.refusal.is_none()), "{:?}", view.operations);
     assert_eq!(view.operations.len(), 3 + 16, "each once");
@@ -108,7 +108,7 @@ async fn an_id_is_made_for_who_sends_none_and_one_that_is_taken_or_none_is_refus
     let request = pb::UnloadModelRequest { name: "absent".into(), ..Default::default() };
     client.unload_model(request).await.unwrap_err();
 
-    let view = look(&cluster, 1).await;
+    let view = read_view(&cluster, 1).await;
     let shown = |operation: &OperationView| {
         let refusal = operation.refusal.as_deref().unwrap_or("done").split(' ').next().map(str::to_owned);
         (operation.id.get(), operation.actor.clone(), operation.what.clone(), refusal.unwrap())

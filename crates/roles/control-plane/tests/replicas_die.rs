@@ -211,7 +211,7 @@ async fn a_living_replica_that_was_declared_down_comes_back_as_a_standby() {
         })
         .await;
     let view = cluster.running[&victim].view().borrow().clone();
-    let ups = view.events.iter().filter(|(_, what)| *what == format!("scheduler n{victim} is up")).count();
+    let ups = view.events.iter().filter(|event| event.what == format!("scheduler n{victim} is up")).count();
     assert_eq!(ups, 2, "at the start, and after it was declared down: {:?}", view.events);
     cluster.stop_all().await;
 }

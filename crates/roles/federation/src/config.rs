@@ -14,14 +14,24 @@ pub struct FederationConfig {
     pub group: GroupConfig,
     /// The clusters, by name.
     pub clusters: Vec<ClusterAccess>,
-    /// How often clusters are polled.
-    pub look_every: Duration,
     /// How long a cluster may be without an answering quorum before its models are served elsewhere.
     pub unreachable: Duration,
     /// How models are moved for balance.
     pub balance: BalanceSettings,
     /// Milliseconds since 1970.
     pub wall_clock: fn() -> u64,
+}
+
+/// So that no single poll that fails makes a cluster lost.
+const LOOKS_PER_LOSS: u32 = 10;
+/// However long clusters may be silent, what is known of them is not older.
+const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
+
+impl FederationConfig {
+    /// How often clusters are polled.
+    pub(crate) fn look_every(&self) -> Duration {
+        (self.unreachable / LOOKS_PER_LOSS).min(LOOK_EVERY_MAX)
+    }
 }
 
 /// A cluster of the federation.

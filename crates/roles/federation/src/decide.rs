@@ -29,19 +29,19 @@ pub(crate) enum Step {
     /// A command for the group.
     Propose(Command),
     /// A request to a cluster.
-    Ask(Asked),
+    Ask(ClusterCall),
 }
 
 /// A request to a cluster. It is done once per id, whichever leader repeats it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct ClusterCall {
     pub(crate) cluster: String,
     pub(crate) id: OperationId,
-    pub(crate) what: Deed,
+    pub(crate) what: ModelCommand,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum ModelCommand {
     /// Serve this model, in the sub-cluster that the specification names.
     Load { spec: ModelSpec, since: u64 },
     /// Stop serving this model.
@@ -157,7 +157,7 @@ fn on_its_way(state: &FederationState, seen: &Seen<'_>, model: &Model, moving: &
         Copy::None => {
             let spec = ModelSpec { subcluster: moving.subcluster.clone(), ..model.spec.clone() };
             let id = derived(model, since, "load");
-            Some(Step::Ask(Asked { cluster: moving.to.clone(), id, what: Deed::Load { spec, since } }))
+            Some(Step::Ask(ClusterCall { cluster: moving.to.clone(), id, what: ModelCommand::Load { spec, since } }))
         }
     }
 }
@@ -188,8 +188,8 @@ fn leftover(state: &FederationState, seen: &Seen<'_>, model: &Model, cluster: &s
             calls_had_ended(age, ago).then_some(Step::Propose(command))
         }
         Copy::Ready(_) | Copy::Loading | Copy::Failed(_) if age >= serves_on => {
-            let what = Deed::Unload { model: name.clone(), since };
-            Some(Step::Ask(Asked { cluster: cluster.to_owned(), id: derived(model, since, "unload"), what }))
+            let what = ModelCommand::Unload { model: name.clone(), since };
+            Some(Step::Ask(ClusterCall { cluster: cluster.to_owned(), id: derived(model, since, "unload"), what }))
         }
         _ => None,
     }
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(all(&scene, LATE), [], "all is well");
         let since = scene.begin("m", "b", Cause::Operator);
         let [Step::Ask(asked)] = &all(&scene, Duration::ZERO)[..] else { panic!("the target is asked to load it") };
-        let Deed::Load { spec, .. } = &asked.what else { panic!("{asked:?}") };
+        let ModelCommand::Load { spec, .. } = &asked.what else { panic!("{asked:?}") };
         assert_eq!((asked.cluster.as_str(), spec.subcluster.as_str()), ("b", "s"));
         assert_eq!(all(&scene, LATE), [Step::Ask(asked.clone())], "another leader asks under the same id");
         scene.copy("m", "b", Some(Err("no file".into())));
@@ -270,7 +270,7 @@ mod tests {
 
         assert_eq!(all(&scene, SERVES_ON), [], "the old home serves what came before");
         let [Step::Ask(unload)] = &all(&scene, LATE)[..] else { panic!("then it lets go") };
-        assert!(unload.cluster == "a" && matches!(unload.what, Deed::Unload { .. }) && unload.id != asked.id);
+        assert!(unload.cluster == "a" && matches!(unload.what, ModelCommand::Unload { .. }) && unload.id != asked.id);
         scene.forget("m", "a");
         assert_eq!(all(&scene, LATE), [], "a call may still be under way");
         scene.silent("a", LATE / 2);

@@ -5,7 +5,6 @@ mod copies;
 mod decide;
 mod error;
 mod frontends;
-mod host;
 mod looks;
 mod metrics;
 mod places;
@@ -18,6 +17,7 @@ mod reconciler;
 #[cfg(test)]
 mod scene;
 mod service;
+mod state_machine;
 mod view;
 #[cfg(test)]
 mod world_tests;

@@ -109,7 +109,7 @@ impl Looks {
             let (cluster, sight, stop) = (cluster.clone(), Arc::clone(&looks.sight), looks.stop.clone());
             // A call without an answer must not take the time of two.
             let within = (unreachable / 2).max(every);
-            tokio::spawn(async move { stop.run_until_cancelled(look(cluster, sight, every, within)).await });
+            tokio::spawn(async move { stop.run_until_cancelled(poll(cluster, sight, every, within)).await });
         }
         let (sight, stop) = (Arc::clone(&looks.sight), looks.stop.clone());
         tokio::spawn(async move { stop.run_until_cancelled(run(sight)).await });
@@ -141,7 +141,7 @@ async fn run(sight: Arc<Mutex<Sight>>) {
     }
 }
 
-async fn look(cluster: ClusterAccess, sight: Arc<Mutex<Sight>>, every: Duration, within: Duration) {
+async fn poll(cluster: ClusterAccess, sight: Arc<Mutex<Sight>>, every: Duration, within: Duration) {
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {

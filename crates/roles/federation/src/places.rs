@@ -7,7 +7,7 @@ use symphony_federation_state::{HomeMove, MOVES_AT_ONCE_MAX, Model as Federated}
 use symphony_partitioner::{Budget, Change, Model, Pin, Plan, adopt, solve, verify};
 
 use crate::decide::cut;
-use crate::problem::{Known, Place, Posed};
+use crate::problem::{Known, Posed, SubclusterRef};
 
 /// Moves of the partitioner's search per problem: nearly all models stay where they are, so the search is short.
 const SEARCH_MOVES: u64 = 100_000;
@@ -122,10 +122,11 @@ pub(crate) fn one(
 }
 
 /// The parts where a model may be placed.
-fn allowed(places: &[Place], model: &Federated) -> Vec<usize> {
-    let first =
-        |place: &Place| model.first_home.is_empty() || model.home.is_some() || place.cluster == model.first_home;
-    let free = |place: &Place| !model.leftovers.contains_key(&place.cluster);
+fn allowed(places: &[SubclusterRef], model: &Federated) -> Vec<usize> {
+    let first = |place: &SubclusterRef| {
+        model.first_home.is_empty() || model.home.is_some() || place.cluster == model.first_home
+    };
+    let free = |place: &SubclusterRef| !model.leftovers.contains_key(&place.cluster);
     places.iter().enumerate().filter(|(_, place)| first(place) && free(place)).map(|(part, _)| part).collect()
 }
 
@@ -159,7 +160,7 @@ fn at(plan: &Plan, model: &str) -> Option<usize> {
 
 /// The move that takes a model to its place in the plan.
 pub(crate) fn wanted(posed: &Posed, plan: &Plan, model: &Federated) -> Option<HomeMove> {
-    let Place { cluster, subcluster } = posed.places.get(at(plan, &model.spec.name)?)?.clone();
+    let SubclusterRef { cluster, subcluster } = posed.places.get(at(plan, &model.spec.name)?)?.clone();
     Some(HomeMove {
         model: model.spec.name.clone(),
         loaded_at: model.loaded_at,

@@ -7,6 +7,7 @@ use symphony_consensus::{ControlGroup, Leadership};
 use symphony_federation_state::FederationState;
 use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::control::federation_server::FederationServer;
+use symphony_protocol::view::VIEW_BYTES_MAX;
 use symphony_telemetry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -16,10 +17,10 @@ use tonic::transport::Server;
 
 use crate::config::FederationConfig;
 use crate::error::StartError;
-use crate::host::StateHost;
 use crate::metrics::Metrics;
 use crate::reconciler::{self, LeaderContext};
 use crate::service::FederationService;
+use crate::state_machine::FederationStateMachine;
 
 /// The roles that may call at all; each call is then authorized by itself, and Raft answers only replicas by their
 /// names.
@@ -35,8 +36,6 @@ const HEADER_BYTES_MAX: u32 = 16 << 10;
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Bytes of a request: a model with every profile, or the rates of all models.
 const REQUEST_BYTES_MAX: usize = 2 * symphony_federation_state::COMMAND_BYTES_MAX;
-/// Bytes of a view.
-const VIEW_BYTES_MAX: usize = 64 << 20;
 /// How long a stop waits for calls in progress.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 
@@ -56,14 +55,15 @@ impl Federation {
     /// # Errors
     /// If the group cannot be joined.
     pub async fn start(config: FederationConfig, control: TcpListener) -> Result<Self, StartError> {
-        let (host, state) = StateHost::new();
-        let group = ControlGroup::start(config.group.clone(), host).await?;
+        let (state_machine, state) = FederationStateMachine::new();
+        let group = ControlGroup::start(config.group.clone(), state_machine).await?;
         let (metrics, stop, leadership) = (Metrics::default(), CancellationToken::new(), group.leadership());
         let context = LeaderContext::new(
             group.clone(),
             state.clone(),
             config.unreachable,
             config.balance.clone(),
+            config.wall_clock,
             metrics.clone(),
         );
         let service = FederationService {
@@ -71,7 +71,6 @@ impl Federation {
             node: config.group.node.get(),
             context: context.clone(),
             leadership: leadership.clone(),
-            wall_clock: config.wall_clock,
             metrics: metrics.clone(),
             stop: stop.clone(),
         };

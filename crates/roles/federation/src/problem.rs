@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use symphony_cluster_state::ModelSpec;
 use symphony_federation_state::{FederationState, HomeMove, MODELS_MAX, Model as Federated};
 use symphony_partitioner::{
-    Gpu, GpuKind, KindNeed, Model, Part, PartGpus, PartKind, PartPlan, Pin, Plan, Problem, Steadiness,
+    Gpu, GpuKind, KindNeed, MOVE_BYTES_LEAST, Model, NO_LIMIT_BYTES, Part, PartGpus, PartKind, PartPlan, Pin, Plan,
+    Problem, Steadiness,
 };
 use symphony_protocol::view::{BackendView, View};
 use symphony_types::{LatencyProfile, Nanos, SubclusterId};
@@ -14,17 +15,13 @@ use symphony_types::{LatencyProfile, Nanos, SubclusterId};
 use crate::copies::{Copy, copy_in};
 use crate::rates::WANTED_RPS_MAX;
 
-/// Stands for unlimited or unknown memory.
-const NO_LIMIT_BYTES: u64 = 1 << 40;
-/// The fixed cost of a move, in bytes like its main cost: even a small model takes seconds of an operator's attention.
-const MOVE_BYTES_LEAST: u64 = 1 << 20;
 /// Rank threads are the cluster's business; the load of its GPUs is bounded by equations 2 and 3. Twice the largest
 /// demand of all models together, so that no part reaches this limit.
 const RATE_MAX_RPS: f64 = 2.0 * MODELS_MAX as f64 * WANTED_RPS_MAX;
 
 /// A sub-cluster of some cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SubclusterRef {
     pub(crate) cluster: String,
     pub(crate) subcluster: String,
 }
@@ -36,7 +33,7 @@ pub(crate) struct Posed {
     /// The current part of every placed model.
     pub(crate) in_force: Plan,
     /// The parts.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<SubclusterRef>,
 }
 
 /// Known rates, and the reachable clusters.
@@ -106,7 +103,7 @@ impl Known<'_> {
                     gpus.extend(names.iter().map(|name| Gpu { name: name.clone(), kind, part: Some(part) }));
                 }
                 at.insert((cluster.clone(), subcluster.name.clone()), part);
-                places.push(Place { cluster: cluster.clone(), subcluster: subcluster.name.clone() });
+                places.push(SubclusterRef { cluster: cluster.clone(), subcluster: subcluster.name.clone() });
             }
         }
         if parts.is_empty() {

@@ -1,7 +1,7 @@
 //! Proposals to the group.
 
 use symphony_consensus::{ControlGroup, ProposeError, ReadError};
-use symphony_federation_state::{Command, Refusal, Reply, decode_outcome};
+use symphony_federation_state::{Command, LogEntry, Refusal, Reply, decode_outcome};
 use symphony_types::NodeId;
 use tonic::Status;
 
@@ -55,9 +55,9 @@ pub(crate) struct Agreed {
 }
 
 /// Proposes here; only the leader can. The command is applied here on return.
-pub(crate) async fn propose(group: &ControlGroup, command: &Command) -> Result<Agreed, CallError> {
+pub(crate) async fn propose(group: &ControlGroup, at_unix_ms: u64, command: Command) -> Result<Agreed, CallError> {
     command.validate()?;
-    let bytes = command.encode().map_err(|error| CallError::NotAgreed(error.to_string()))?;
+    let bytes = LogEntry { at_unix_ms, command }.encode().map_err(|error| CallError::NotAgreed(error.to_string()))?;
     let proposed = group.propose(bytes).await.map_err(|error| match error {
         ProposeError::NotLeader { leader } => CallError::NotLeader(leader),
         other => CallError::NotAgreed(other.to_string()),

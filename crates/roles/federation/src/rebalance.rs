@@ -55,10 +55,10 @@ impl Rebalance {
     }
 
     /// Whether to look for a division now, while these frontends are silent. Then [`ended`](Self::ended) must follow.
-    pub(crate) fn look(&mut self, now: Time, known: &Known<'_>, silent: &BTreeSet<String>) -> Option<Start> {
+    pub(crate) fn should_start(&mut self, now: Time, known: &Known<'_>, silent: &BTreeSet<String>) -> Option<Start> {
         let membership = membership(known);
         // A restarting process is back soon: only a lasting change counts.
-        let held = self.members.look(now, membership);
+        let held = self.members.observe(now, membership);
         if self.settings.mode == BalanceMode::Off || is_busy(known.state) || held < self.settings.trigger.change_holds {
             return None;
         }
@@ -142,7 +142,7 @@ mod tests {
                 let names = self.scene.state.models().keys();
                 let rates: BTreeMap<_, _> = names.map(|name| (name.clone(), rate(self.second, name))).collect();
                 let known = Known { state: &self.scene.state, views: &views, rates: &rates };
-                let Some(Start { why, .. }) = self.rebalance.look(now, &known, &self.silent) else { continue };
+                let Some(Start { why, .. }) = self.rebalance.should_start(now, &known, &self.silent) else { continue };
                 let found = balance(&known, self.moved_bytes_max, &Stop { together: &|| false, all: &|| false });
                 self.rebalance.ended(now, if found.is_ok() { Ended::Done } else { Ended::Failed });
                 let moves = found.map_or_else(|_| Vec::new(), |division| division.moves);

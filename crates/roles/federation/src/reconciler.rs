@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{ClusterAccess, FederationConfig};
-use crate::decide::{Asked, Deed, Seen, Step, homeless, steps};
+use crate::decide::{ClusterCall, ModelCommand, Seen, Step, homeless, steps};
 use crate::frontends::Frontends;
 use crate::looks::{Look, Looks, views};
 use crate::metrics::Metrics;
@@ -28,12 +28,12 @@ use crate::rebalance::{BalanceMode, BalanceSettings, Rebalance};
 
 /// How often to check for due steps, besides every change of the state.
 const TICK: Duration = Duration::from_millis(100);
-/// How long the search for places may take.
-const SOLVES_WITHIN: Duration = Duration::from_secs(1);
+/// How long the search for a place or a more even division may take.
+pub(crate) const SOLVES_WITHIN: Duration = Duration::from_secs(1);
 /// The part of it for a joint plan of all models.
 const SOLVES_TOGETHER_WITHIN: Duration = Duration::from_millis(500);
 /// How long, after the search for a division, to select the moves that can begin.
-const PICKS_WITHIN: Duration = Duration::from_millis(500);
+pub(crate) const PICKS_WITHIN: Duration = Duration::from_millis(500);
 /// How often to check whether a division is due: about as often as its measurements change.
 const BALANCE_LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// Pause before models without a place are tried again, unless something has changed.
@@ -52,6 +52,7 @@ const CALLS_MAX: usize = 64;
 pub(crate) struct LeaderContext {
     pub(crate) group: ControlGroup,
     pub(crate) state: watch::Receiver<Arc<FederationState>>,
+    pub(crate) wall_clock: fn() -> u64,
     pub(crate) rates: Arc<Rates>,
     pub(crate) unreachable: Duration,
     pub(crate) balance: BalanceSettings,
@@ -66,9 +67,10 @@ impl LeaderContext {
         state: watch::Receiver<Arc<FederationState>>,
         unreachable: Duration,
         balance: BalanceSettings,
+        wall_clock: fn() -> u64,
         metrics: Metrics,
     ) -> Self {
-        Self { group, state, rates: Arc::default(), unreachable, balance, looks: Arc::default(), metrics }
+        Self { group, state, wall_clock, rates: Arc::default(), unreachable, balance, looks: Arc::default(), metrics }
     }
 
     pub(crate) fn state(&self) -> Arc<FederationState> {
@@ -94,7 +96,7 @@ impl LeaderContext {
     /// Starts those of the moves that can start, and counts the refused ones; returns how many started.
     async fn begin(&self, moves: Vec<HomeMove>, cause: Cause) -> usize {
         let asked = moves.len();
-        let answer = propose(&self.group, &Command::BeginMoves { moves, cause }).await;
+        let answer = self.agree(Command::BeginMoves { moves, cause }).await;
         let (begun, refused) = begun_and_refused(asked, &answer, &self.state());
         match &answer {
             Err(error) => tracing::warn!(cause = cause.label(), %error, "none of {asked} moves is known to begin"),
@@ -106,9 +108,15 @@ impl LeaderContext {
         begun
     }
 
-    async fn propose(&self, command: &Command) {
-        if let Err(error) = propose(&self.group, command).await {
-            tracing::debug!(command = command.label(), %error, "not agreed on");
+    /// Proposes here; only the leader can.
+    pub(crate) async fn agree(&self, command: Command) -> Result<Agreed, CallError> {
+        propose(&self.group, (self.wall_clock)(), command).await
+    }
+
+    async fn propose(&self, command: Command) {
+        let label = command.label();
+        if let Err(error) = self.agree(command).await {
+            tracing::debug!(command = label, %error, "not agreed on");
         }
     }
 }
@@ -144,7 +152,7 @@ pub(crate) async fn run(
         let work = async {
             if leads {
                 tracing::info!("this replica leads the federation");
-                let looks = Looks::begin(&config.clusters, config.look_every, config.unreachable);
+                let looks = Looks::begin(&config.clusters, config.look_every(), config.unreachable);
                 *context.looks.lock().unwrap_or_else(PoisonError::into_inner) = Some(looks);
                 Reconciler::new(context.clone(), &config.clusters).work().await;
             } else {
@@ -236,9 +244,9 @@ impl Reconciler {
                     {
                         tracing::warn!(cluster = name, "this replica is not configured with it: it counts as lost");
                     }
-                    self.context.propose(&command).await;
+                    self.context.propose(command).await;
                 }
-                Step::Ask(asked) => self.ask(asked),
+                Step::Ask(asked) => self.call_cluster(asked),
             }
         }
     }
@@ -275,11 +283,11 @@ impl Reconciler {
     }
 
     /// Calls a cluster; at most one call per purpose at a time.
-    fn ask(&self, asked: Asked) {
+    fn call_cluster(&self, asked: ClusterCall) {
         let Some(cluster) = self.clusters.get(&asked.cluster).cloned() else { return };
         let call = match &asked.what {
-            Deed::Load { spec, since } => (asked.cluster.clone(), spec.name.clone(), *since),
-            Deed::Unload { model, since } => (asked.cluster.clone(), model.clone(), *since),
+            ModelCommand::Load { spec, since } => (asked.cluster.clone(), spec.name.clone(), *since),
+            ModelCommand::Unload { model, since } => (asked.cluster.clone(), model.clone(), *since),
         };
         {
             let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
@@ -306,10 +314,12 @@ impl Reconciler {
         let state = self.context.state();
         let Some(views) = self.context.views(&state).filter(|views| !views.is_empty()) else { return };
         let Demand { rates, silent } = self.context.demand(&views);
-        self.hear(silent);
+        self.log_silent(silent);
         let now = |since: Instant| Time::from_nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let known = Known { state: &state, views: &views, rates: &rates };
-        let Some(Start { why, .. }) = self.rebalance.look(now(self.leads_since), &known, &self.silent) else { return };
+        let Some(Start { why, .. }) = self.rebalance.should_start(now(self.leads_since), &known, &self.silent) else {
+            return;
+        };
         let (begun, moved_bytes_max, known) =
             (std::time::Instant::now(), self.context.balance.moved_bytes_max, Arc::clone(&state));
         let search = move || {
@@ -348,7 +358,7 @@ impl Reconciler {
     }
 
     /// Logs the silent frontends whenever they change.
-    fn hear(&mut self, silent: BTreeSet<String>) {
+    fn log_silent(&mut self, silent: BTreeSet<String>) {
         self.context.metrics.frontends_silent.set(i64::try_from(silent.len()).unwrap_or(i64::MAX));
         if silent == self.silent {
             return;
@@ -410,17 +420,17 @@ impl Reconciler {
         for (name, reason) in unplaced {
             let Some(model) = state.models().get(&name).filter(|model| model.unplaced != reason) else { continue };
             let loaded_at = model.loaded_at;
-            self.context.propose(&Command::Unplaced { model: name, loaded_at, reason }).await;
+            self.context.propose(Command::Unplaced { model: name, loaded_at, reason }).await;
         }
     }
 }
 
 /// Calls the cluster. Returns whether the step is done.
-async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Asked) -> bool {
-    let Asked { id, what, .. } = asked;
+async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: ClusterCall) -> bool {
+    let ClusterCall { id, what, .. } = asked;
     let operation_id = id.to_string();
     match what {
-        Deed::Load { spec, since } => {
+        ModelCommand::Load { spec, since } => {
             let call = |mut client: pb::control_client::ControlClient<_>| {
                 let (spec, operation_id) = (Some(pb::ModelSpec::from(&spec)), operation_id.clone());
                 async move { client.load_model(pb::LoadModelRequest { spec, operation_id }).await }
@@ -430,7 +440,7 @@ async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Aske
                 // Only another plan helps: the cluster will refuse the same request again.
                 Err(ControlError::Refused(status)) => {
                     let reason = crate::decide::cut(format!("{} refuses it: {}", cluster.name, status.message()));
-                    context.propose(&Command::GiveUp { model: spec.name, since, reason }).await;
+                    context.propose(Command::GiveUp { model: spec.name, since, reason }).await;
                     false
                 }
                 Err(error) => {
@@ -439,7 +449,7 @@ async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Aske
                 }
             }
         }
-        Deed::Unload { model, since } => {
+        ModelCommand::Unload { model, since } => {
             let call = |mut client: pb::control_client::ControlClient<_>| {
                 let request = pb::UnloadModelRequest { name: model.clone(), operation_id: operation_id.clone() };
                 async move { client.unload_model(request).await }
@@ -447,7 +457,7 @@ async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Aske
             match cluster.control.call(CALL_WITHIN, call).await {
                 Ok(_) => {
                     let cluster = cluster.name.clone();
-                    context.propose(&Command::CopyGone { model, cluster, since }).await;
+                    context.propose(Command::CopyGone { model, cluster, since }).await;
                     true
                 }
                 Err(error) => {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::{Stream, StreamExt};
 use symphony_consensus::Leadership;
@@ -24,17 +24,13 @@ use tonic::{Request, Response, Status};
 use crate::metrics::Metrics;
 use crate::places::{Division, Stop, balance, one, wanted};
 use crate::problem::Known;
-use crate::propose::{Agreed, CallError, propose};
+use crate::propose::{Agreed, CallError};
 use crate::rates::Demand;
-use crate::reconciler::{LeaderContext, begun_at};
+use crate::reconciler::{LeaderContext, PICKS_WITHIN, SOLVES_WITHIN, begun_at};
 use crate::view::{Answering, view};
 
 /// The most open watches.
 const WATCHERS_MAX: i64 = 8192;
-/// How long the search for a place or a more even division may take.
-const SOLVES_WITHIN: Duration = Duration::from_secs(1);
-/// How long, after the search, to select the moves that can begin.
-const PICKS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Roles that may read the federation's state.
 const PEOPLE: &[Role] = &[Role::Operator, Role::Viewer, Role::Frontend];
@@ -58,7 +54,6 @@ pub(crate) struct FederationService {
     pub(crate) node: u64,
     pub(crate) context: LeaderContext,
     pub(crate) leadership: watch::Receiver<Leadership>,
-    pub(crate) wall_clock: fn() -> u64,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
 }
@@ -94,11 +89,11 @@ impl FederationService {
             Some(identity) => format!("{}/{}", identity.role, identity.name),
             None => "insecure".to_owned(),
         };
-        Ok(Operation { id, actor, at_unix_ms: (self.wall_clock)(), action })
+        Ok(Operation { id, actor, at_unix_ms: (self.context.wall_clock)(), action })
     }
 
     async fn operate(&self, operation: Operation) -> Result<pb::FederationReply, Status> {
-        let Agreed { reply, .. } = propose(&self.context.group, &Command::Operate(operation)).await?;
+        let Agreed { reply, .. } = self.context.agree(Command::Operate(operation)).await?;
         Ok(pb::FederationReply { plan: reply.plan })
     }
 
@@ -133,7 +128,7 @@ impl FederationService {
     /// Starts moves that were just found. A repetition under the same id may find other moves than the first attempt:
     /// then the outcome of the first one counts, which the group may have committed meanwhile.
     async fn begin(&self, operation: Operation, same: Same) -> Result<Begun, Status> {
-        match propose(&self.context.group, &Command::Operate(operation.clone())).await {
+        match self.context.agree(Command::Operate(operation.clone())).await {
             Ok(agreed) => Ok(Begun::Now(agreed)),
             Err(CallError::Refused(refusal @ Refusal::OperationReused { .. })) => {
                 let outcome = done_before(&self.context.state(), &operation, same).unwrap_or(Err(refusal));

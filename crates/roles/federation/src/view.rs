@@ -37,7 +37,11 @@ pub(crate) fn view(
         leader: by.leader,
         clusters: clusters.collect(),
         models: models.collect(),
-        events: state.events().iter().map(|e| pb::Event { index: e.index, what: e.what.clone() }).collect(),
+        events: state
+            .events()
+            .iter()
+            .map(|e| pb::Event { index: e.index, at_unix_ms: e.at_unix_ms, what: e.what.clone() })
+            .collect(),
         operations,
         plans: rates.map(|_| state.plans().iter().map(plan).collect()).unwrap_or_default(),
     }

@@ -13,7 +13,7 @@ use symphony_federation_state::{Cause, Command, HomeMove};
 use symphony_protocol::view::View;
 use symphony_types::OperationId;
 
-use crate::decide::{Asked, Deed, Seen, Step, homeless, steps};
+use crate::decide::{ClusterCall, ModelCommand, Seen, Step, homeless, steps};
 use crate::looks::{Look, views};
 use crate::places::{Placed, Stop, place};
 use crate::problem::Known;
@@ -32,7 +32,7 @@ const HEALS_WITHIN: Duration = Duration::from_secs(120);
 
 /// A call to a cluster.
 struct Call {
-    asked: Asked,
+    asked: ClusterCall,
     /// The term of the calling leader.
     term: u64,
     arrives: Duration,
@@ -171,14 +171,14 @@ impl World {
     }
 
     /// The leader's proposal after the answer; none without an answer.
-    fn carry_out(&mut self, asked: &Asked) -> Option<Command> {
-        let Asked { cluster, id, what } = asked;
+    fn carry_out(&mut self, asked: &ClusterCall) -> Option<Command> {
+        let ClusterCall { cluster, id, what } = asked;
         let loads_for = self.up_to(LOADS_WITHIN);
         let site = self.sites.get_mut(cluster).filter(|site| site.answers)?;
         let is_new = site.done.insert(*id);
         let has = |scene: &Scene, model: &str| scene.looks[cluster].view.as_ref()?.model_named(model).map(|_| ());
         match what {
-            Deed::Load { spec, since } => {
+            ModelCommand::Load { spec, since } => {
                 if is_new && has(&self.scene, &spec.name).is_some() {
                     let reason = "its name is taken".to_owned();
                     return Some(Command::GiveUp { model: spec.name.clone(), since: *since, reason });
@@ -189,7 +189,7 @@ impl World {
                 }
                 None
             }
-            Deed::Unload { model, since } => {
+            ModelCommand::Unload { model, since } => {
                 if is_new {
                     // A copy that serves is never dropped, however late the call is.
                     let known = self.scene.state.models().get(model);
@@ -204,7 +204,7 @@ impl World {
     }
 
     fn lead(&mut self, leader: &mut Leader) {
-        self.look(leader);
+        self.poll_clusters(leader);
         let (now, state) = (self.now, self.scene.state.clone());
         let since = |model: &symphony_federation_state::Model| {
             let home = model.home.iter().map(|home| home.since);
@@ -233,7 +233,7 @@ impl World {
         for step in due {
             match step {
                 Step::Propose(command) => self.propose(&command),
-                Step::Ask(asked) => self.ask(leader, asked),
+                Step::Ask(asked) => self.call_cluster(leader, asked),
             }
         }
         if let Some(views) = views(&looks, &self.scene.state, UNREACHABLE).filter(|views| !views.is_empty()) {
@@ -245,7 +245,7 @@ impl World {
     }
 
     /// Polls the clusters' real contents, as often as a leader does.
-    fn look(&mut self, leader: &mut Leader) {
+    fn poll_clusters(&mut self, leader: &mut Leader) {
         for (cluster, site) in self.sites.iter().filter(|(_, site)| site.answers) {
             let due = leader.seen.get(cluster).is_none_or(|(_, asked)| self.now - *asked >= LOOK_EVERY);
             let view = self.scene.looks[cluster].view.clone().filter(|_| due && site.answers);
@@ -253,7 +253,7 @@ impl World {
         }
     }
 
-    fn ask(&mut self, leader: &mut Leader, asked: Asked) {
+    fn call_cluster(&mut self, leader: &mut Leader, asked: ClusterCall) {
         if !leader.calling.insert(asked.id) {
             return;
         }

@@ -24,7 +24,7 @@ use crate::accounts::rates::Rates;
 use crate::accounts::statistics::{Statistics, forget_unloaded};
 use crate::accounts::triton_names::TritonCollector;
 use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity, Requests};
-use crate::clusters::federation::{follow, join, report_rates};
+use crate::clusters::federation::{join, report_rates, take_back_from_lost_clusters};
 use crate::oip::InFlightLimit;
 use crate::oip::limits::image_limits;
 use crate::pictures::decoders::Decoders;
@@ -135,7 +135,7 @@ impl Frontend {
         for (index, access) in clusters.into_iter().enumerate() {
             tokio::spawn(join(Arc::clone(&frontend.inner), index, access, identity.clone()));
         }
-        tokio::spawn(follow(Arc::clone(&frontend.inner), plan, news));
+        tokio::spawn(take_back_from_lost_clusters(Arc::clone(&frontend.inner), plan, news));
         tokio::spawn(report_rates(Arc::clone(&frontend.inner), federation.clone(), config.name.clone()));
         Ok(frontend)
     }

@@ -67,9 +67,9 @@ impl InProcess {
         let (backend, plans) = local_link();
         let (sender, ended) = local_link();
         let frontend = Peer { frontend: FrontendId::new(1), boot: BootId::new(1), link: workers.number() };
-        workers.tell_all(|| ModelMessage::Frontend { peer: frontend, sender: sender.clone() });
+        workers.send_to_all(|| ModelMessage::Frontend { peer: frontend, sender: sender.clone() });
         // The sub-cluster had no leader before: there is nothing to recover.
-        workers.tell_all(|| ModelMessage::Recovered);
+        workers.send_to_all(|| ModelMessage::Recovered);
         let _threads = Arc::clone(threads);
         Ok((Self { workers, frontend, seals: Vec::new(), backend, _threads }, Orders { plans, ended }))
     }
@@ -113,7 +113,7 @@ impl InProcess {
             backend_boot: BootId::new(1),
             sender: self.backend.clone(),
         };
-        self.workers.tell_all(|| ModelMessage::Route { gpu, route: route.clone() });
+        self.workers.send_to_all(|| ModelMessage::Route { gpu, route: route.clone() });
         self.workers.rank.push(RankMessage::Sealed { gpu, class, seal, free_at: self.workers.clock.now() });
         gpu
     }
@@ -132,14 +132,14 @@ impl InProcess {
     /// Sets which classes of GPUs exist. Before this call each model assumes GPUs of every class that it has a profile
     /// for.
     pub fn set_classes(&self, classes: GpuClasses) {
-        self.workers.tell_all(|| ModelMessage::Classes { classes });
+        self.workers.send_to_all(|| ModelMessage::Classes { classes });
     }
 
     /// Loses a GPU with everything planned on it.
     pub fn remove_gpu(&self, gpu: u32) {
         let Some(&seal) = self.seals.get(gpu as usize) else { return };
         self.workers.rank.push(RankMessage::Lost { gpu, seal });
-        self.workers.tell_all(|| ModelMessage::Unroute { gpu, seal });
+        self.workers.send_to_all(|| ModelMessage::Unroute { gpu, seal });
     }
 
     /// Model threads; `model % threads` owns a model.

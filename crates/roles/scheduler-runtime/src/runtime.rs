@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::lead::leads::Leads;
-use crate::lead::learning::learn;
+use crate::lead::learners::run_learners;
 use crate::lead::standby::Standby;
 use crate::lead::subcluster::{LeadConfig, LedSubcluster};
 use crate::links::frontend::accept_frontends;
@@ -112,7 +112,7 @@ impl Runtime {
         let me = (config.node, config.boot);
         let leads = Arc::new(Leads { me, led: RwLock::default(), view, contact, changes });
         let ended = CancellationToken::new();
-        let threads = Arc::new(DecisionThreads::new(config.decisions()));
+        let threads = Arc::new(DecisionThreads::new(config.decisions.clone()));
         let (watched, stuck_after) = ((Arc::clone(&leads), Arc::clone(&threads)), config.stuck_after);
         let (stop, stuck, reaper) = (ended.clone(), reports.clone(), Reaper::start()?);
         std::thread::Builder::new()
@@ -120,7 +120,7 @@ impl Runtime {
             .spawn(move || watch_threads(&watched.0, &watched.1, stuck_after, &stuck, &reaper, &stop))?;
         let frontends = Incoming::new(listener, config.net.clone(), DISPATCH);
         tokio::spawn(accept_frontends(frontends, Arc::clone(&leads), ended.clone()));
-        tokio::spawn(learn(Arc::clone(&leads), ended.clone()));
+        tokio::spawn(run_learners(Arc::clone(&leads), ended.clone()));
         let follower = Follower {
             config,
             leads: Arc::clone(&leads),
@@ -293,7 +293,7 @@ impl Follower {
         }
         let mut changed = false;
         led.retain(|id, lead| {
-            lead.tell(current.for_lead(*id));
+            lead.set_view(current.for_lead(*id));
             let now = current.subclusters.get(id);
             let stays = now.is_some_and(|s| s.leader == me && s.token == lead.token) && !lead.ended.is_cancelled();
             if !stays {
@@ -364,12 +364,12 @@ async fn ceded(lead: &LedSubcluster, within: Duration) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use symphony_protocol::view::{BackendView, SubclusterView};
+    use symphony_protocol::view::{BackendView, EventView, SubclusterView};
     use symphony_scheduler::{DataDelaySettings, Delays};
     use symphony_types::{BackendId, BootId, NodeId};
 
     use super::*;
-    use crate::threads::worker::ThreadPolicy;
+    use crate::workers::subcluster_workers::DecisionConfig;
 
     const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
     const ILL: SubclusterId = SubclusterId::new(1);
@@ -396,14 +396,10 @@ mod tests {
             boot: ME.1,
             data_delays: DataDelaySettings::default(),
             delays: Delays::default(),
-            model_threads: 1,
-            decision_threads: 0,
-            threads: ThreadPolicy::default(),
+            decisions: DecisionConfig { model_threads: 1, ..DecisionConfig::default() },
             tapes: None,
             stuck_after: Duration::from_secs(20),
-            learning: crate::LearningSettings::default(),
             consolidate: Vec::new(),
-            redrive_wait: crate::REDRIVE_WAIT,
             net: symphony_net::Net::plaintext(),
         };
         let runtime = Runtime::start(config, listener, views, in_contact, reports).unwrap();
@@ -507,10 +503,11 @@ mod tests {
             .unwrap();
         told.mark_unchanged();
         // A change in another sub-cluster.
-        let elsewhere = View { applied_index: 13, events: vec![(13, "a model came".into())], ..newer.clone() };
-        ill.tell(SortedView::from(Arc::new(elsewhere)).for_lead(ILL));
+        let event = EventView { index: 13, what: "a model came".into(), ..EventView::default() };
+        let elsewhere = View { applied_index: 13, events: vec![event], ..newer.clone() };
+        ill.set_view(SortedView::from(Arc::new(elsewhere)).for_lead(ILL));
         assert!(!told.has_changed().unwrap());
-        ill.tell(SortedView::from(Arc::new(View { backends: BTreeMap::new(), ..newer })).for_lead(ILL));
+        ill.set_view(SortedView::from(Arc::new(View { backends: BTreeMap::new(), ..newer })).for_lead(ILL));
         assert!(told.has_changed().unwrap());
     }
 }

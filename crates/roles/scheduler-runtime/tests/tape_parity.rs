@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 
 use symphony_protocol::dispatch::RequestHeader;
 use symphony_protocol::execute::Execute;
-use symphony_scheduler::{DataDelay, DelaySource, Delays, ModelInput, ModelQueueConfig, Policy, Pressure, Shed};
+use symphony_scheduler::{
+    DataDelay, DelaySource, Delays, DropRule, GpuChoice, ModelInput, ModelQueueConfig, Policy, Pressure, ReadyOrder,
+    Shed, TargetShare,
+};
 use symphony_scheduler_runtime::{DecisionConfig, DecisionThreads, InProcess, Orders, Tapes};
 use symphony_tape::{Ending, Record, Replay, Tape, TapeEnd, TapeOrigin, replay};
-use symphony_types::{DropReason, GpuClass, LatencyProfile, Nanos, RequestValue, Time};
+use symphony_types::{DropReason, GpuClass, LatencyProfile, Nanos, Time};
 
 /// Each part of a load lasts until this many requests were taken in and this many plans made, however busy the machine
 /// is.
@@ -211,7 +214,7 @@ fn check(policy: Policy, workers: &[&str], tapes: &BTreeMap<String, Vec<u8>>) {
     for (worker, bytes) in tapes {
         let Replay { summary, difference } = replayed(bytes);
         assert_eq!(difference, None, "{worker}");
-        assert_eq!(summary.ending, Ending::Said(TapeEnd::Stopped), "{worker}: {summary:?}");
+        assert_eq!(summary.ending, Ending::Recorded(TapeEnd::Stopped), "{worker}: {summary:?}");
         (models, arrivals) = (models + summary.models, arrivals + summary.arrivals);
         (batches, grants) = (batches + summary.batches, grants + summary.grants);
         pressed += pressures(bytes);
@@ -272,9 +275,9 @@ async fn eager_decides_the_same_again() {
 
 #[tokio::test]
 async fn a_policy_with_options_decides_the_same_again() {
-    let asked =
-        "{ name = \"eager\", drop = { window = 0.5 }, ready_order = \"deadline\", gpu_choice = \"earliest_free\" }";
-    decides_the_same_again(Policy::of(&asked.parse().unwrap(), Nanos::from_millis(1), RequestValue::ONE)).await;
+    let drop = DropRule::Window(TargetShare::from_percent(50).unwrap());
+    let (ready_order, gpu_choice) = (ReadyOrder::Deadline, GpuChoice::EarliestFree);
+    decides_the_same_again(Policy { drop, ready_order, gpu_choice, ..Policy::EAGER }).await;
 }
 
 /// Offset of the first chunk of records, and the length of its payload.
@@ -324,7 +327,7 @@ async fn a_full_tape_ends_with_a_word_and_the_lead_goes_on() {
     let tapes = recorded(Policy::SYMPHONY, threads(0), small).await;
     let bytes = &tapes["model-0"];
     let Replay { summary, difference } = replayed(bytes);
-    assert_eq!((difference, summary.ending), (None, Ending::Said(TapeEnd::Full)));
+    assert_eq!((difference, summary.ending), (None, Ending::Recorded(TapeEnd::Full)));
     // The word itself is the one record beyond the limit.
     assert!(bytes.len() as u64 <= small + 10 && summary.arrivals > 100, "{} {summary:?}", bytes.len());
 }

@@ -11,7 +11,7 @@ use symphony_net::{Authority, Credentials, Identity, Incoming, Net, Port, Role};
 use symphony_protocol::execute::{FromBackend, SealedGpu, ToBackend};
 use symphony_protocol::view::{BackendView, GpuView, SubclusterView, View};
 use symphony_scheduler::{DataDelaySettings, Delays};
-use symphony_scheduler_runtime::{LeadConfig, LearningSettings, Runtime, ThreadPolicy};
+use symphony_scheduler_runtime::{DecisionConfig, LeadConfig, Runtime};
 use symphony_transport::link_over;
 use symphony_types::{BackendId, BootId, GpuId, NodeId, SubclusterId, Token};
 use tokio::net::TcpListener;
@@ -114,14 +114,10 @@ fn take_over(title: &str, leader: Net, backend: Net) {
         net: leader,
         data_delays: DataDelaySettings::default(),
         delays: Delays::default(),
-        model_threads: 0,
-        decision_threads: 0,
-        threads: ThreadPolicy::default(),
+        decisions: DecisionConfig::default(),
         tapes: None,
         stuck_after: Duration::from_millis(100),
-        learning: LearningSettings::default(),
         consolidate: Vec::new(),
-        redrive_wait: symphony_scheduler_runtime::REDRIVE_WAIT,
     };
     let runtime = leading.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

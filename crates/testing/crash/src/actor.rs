@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use symphony_consensus::storage::{Opening, Place, Plant, Storage, Vote};
+use symphony_consensus::storage::{LogPosition, Opening, Plant, Storage, Vote};
 use symphony_consensus::{Engine, OnDiskError};
 use tokio::sync::watch;
 
@@ -189,7 +189,7 @@ impl<'a> Life<'a> {
         let op = self.op();
         let (first, term) = (self.next, self.term);
         let last = first + self.random.random_range(0..BATCH_MAX);
-        let commands = (first..=last).map(|index| command(self.actor.world, Place { term, index })).collect();
+        let commands = (first..=last).map(|index| command(self.actor.world, LogPosition { term, index })).collect();
         (first..=last).for_each(|index| {
             self.terms.insert(index, term);
         });
@@ -204,7 +204,7 @@ impl<'a> Life<'a> {
             }
             Err(error) => Mark::Failed { op, reason: error.to_string() }.say(),
         };
-        self.storage.append(Place { term, index: first }, commands, done).await.context("append")
+        self.storage.append(LogPosition { term, index: first }, commands, done).await.context("append")
     }
 
     /// Waits until this append is acknowledged, and takes note of all that are.
@@ -253,7 +253,7 @@ impl<'a> Life<'a> {
         let first = self.random.random_range(lowest.max(self.next.saturating_sub(30))..self.next);
         let op = self.op();
         Mark::Truncate { op, first }.say();
-        let last = first.checked_sub(1).and_then(|index| Some(Place { term: *self.terms.get(&index)?, index }));
+        let last = first.checked_sub(1).and_then(|index| Some(LogPosition { term: *self.terms.get(&index)?, index }));
         let last = last.or(self.place_before(first));
         self.terms.split_off(&first);
         self.next = first;
@@ -263,7 +263,7 @@ impl<'a> Life<'a> {
     }
 
     /// The purged place, if `first` follows it.
-    fn place_before(&self, first: u64) -> Option<Place> {
+    fn place_before(&self, first: u64) -> Option<LogPosition> {
         self.storage.known().purged.filter(|place| place.index + 1 == first)
     }
 
@@ -276,8 +276,8 @@ impl<'a> Life<'a> {
             return Ok(());
         }
         let to = self.random.random_range(from..=acked);
-        let places = (from..=to).filter_map(|index| Some(Place { term: *self.terms.get(&index)?, index }));
-        let places: Vec<Place> = places.collect();
+        let places = (from..=to).filter_map(|index| Some(LogPosition { term: *self.terms.get(&index)?, index }));
+        let places: Vec<LogPosition> = places.collect();
         let Some(&last) = places.last() else { return Ok(()) };
         let commands = places.into_iter().map(|place| (place, Bytes::from(command(self.actor.world, place))));
         self.storage.apply(commands.collect()).await.context("apply")?;
@@ -305,7 +305,7 @@ impl<'a> Life<'a> {
             let op = self.op();
             Mark::Purge { op, through }.say();
             let term = self.terms.get(&through).copied().unwrap_or(self.term);
-            self.storage.purge(Place { term, index: through }).await.context("purge")?;
+            self.storage.purge(LogPosition { term, index: through }).await.context("purge")?;
             self.terms = self.terms.split_off(&(through + 1));
             self.purged = Some(through);
         }

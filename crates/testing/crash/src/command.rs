@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rand::{Rng as _, RngCore as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_consensus::StateMachine;
-use symphony_consensus::storage::Place;
+use symphony_consensus::storage::LogPosition;
 
 /// The one command that may stand at `place`: whoever reads another has been served damage.
-pub(crate) fn command(seed: u64, place: Place) -> Vec<u8> {
+pub(crate) fn command(seed: u64, place: LogPosition) -> Vec<u8> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ place.term.rotate_left(40) ^ place.index.rotate_left(8));
     let length = match random.random_range(0..100) {
         0..70 => random.random_range(0..300),

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
-use symphony_consensus::storage::{Opening, Place, Storage};
+use symphony_consensus::storage::{LogPosition, Opening, Storage};
 use symphony_consensus::{Engine, OnDiskError};
 
 use crate::command::Applied;
@@ -59,8 +59,8 @@ impl Soak {
             let done = done.clone();
             let commands: Vec<Vec<u8>> = (next..next + count).map(entry).collect();
             let tell = move |result: std::io::Result<()>| drop(done.send(result.map(|()| count)));
-            storage.append(Place { term: 1, index: next }, commands.clone(), tell).await?;
-            let places = (next..).map(|index| Place { term: 1, index });
+            storage.append(LogPosition { term: 1, index: next }, commands.clone(), tell).await?;
+            let places = (next..).map(|index| LogPosition { term: 1, index });
             storage.apply(places.zip(commands.into_iter().map(Bytes::from)).collect()).await?;
             next += count;
             for ack in acks.try_iter() {
@@ -69,7 +69,7 @@ impl Soak {
             if next / SNAPSHOT_EVERY > (next - count) / SNAPSHOT_EVERY {
                 storage.snapshot().await?;
                 if let Some(through) = next.checked_sub(KEPT + 1) {
-                    storage.purge(Place { term: 1, index: through }).await?;
+                    storage.purge(LogPosition { term: 1, index: through }).await?;
                 }
                 report.most("largest log bytes", disk_bytes(&dir.join("log"))?);
             }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// As `struct control` of the double has them, eight bytes each.
 #[derive(Clone, Copy)]
-enum Place {
+enum ControlField {
     AllocationFailsIn,
     DeviceLostIn,
     DeafStream,
@@ -45,7 +45,7 @@ impl Control {
     /// # Errors
     /// If the file cannot be written.
     pub fn fail_allocation(&self, nth: u64) -> io::Result<()> {
-        self.set(Place::AllocationFailsIn, nth)
+        self.set(ControlField::AllocationFailsIn, nth)
     }
 
     /// The `nth` product of matrices from now, 1 the next, uses a bad address: every call fails from then on.
@@ -53,7 +53,7 @@ impl Control {
     /// # Errors
     /// If the file cannot be written.
     pub fn lose_device(&self, nth: u64) -> io::Result<()> {
-        self.set(Place::DeviceLostIn, nth)
+        self.set(ControlField::DeviceLostIn, nth)
     }
 
     /// The stream that was made as `nth`, 1 the first, does not wait for events: as if its waits had been left out.
@@ -61,7 +61,7 @@ impl Control {
     /// # Errors
     /// If the file cannot be written.
     pub fn deafen(&self, nth: u64) -> io::Result<()> {
-        self.set(Place::DeafStream, nth)
+        self.set(ControlField::DeafStream, nth)
     }
 
     /// The host does not wait for events: as if its waits had been left out.
@@ -69,10 +69,10 @@ impl Control {
     /// # Errors
     /// If the file cannot be written.
     pub fn make_host_impatient(&self) -> io::Result<()> {
-        self.set(Place::ImpatientHost, 1)
+        self.set(ControlField::ImpatientHost, 1)
     }
 
-    fn set(&self, place: Place, value: u64) -> io::Result<()> {
+    fn set(&self, place: ControlField, value: u64) -> io::Result<()> {
         self.0.write_all_at(&value.to_ne_bytes(), place as u64 * 8)
     }
 }

@@ -61,15 +61,15 @@ pub fn check<S: Specification>(history: &History<S::Call, S::Answer>, limits: Li
     let mut undecided = None;
     for (key, places) in parts {
         match Search::<S>::new(&key, history.operations(), &places).run(limits) {
-            Found::Order => {}
-            Found::None { ordered, stuck_at } => return Verdict::Violation(Violation { key, ordered, stuck_at }),
-            Found::Nothing => undecided = undecided.or(Some(key)),
+            SearchEnd::Order => {}
+            SearchEnd::None { ordered, stuck_at } => return Verdict::Violation(Violation { key, ordered, stuck_at }),
+            SearchEnd::Nothing => undecided = undecided.or(Some(key)),
         }
     }
     undecided.map_or(Verdict::Linearizable, |key| Verdict::Undecided { key })
 }
 
-enum Found {
+enum SearchEnd {
     Order,
     None { ordered: Vec<usize>, stuck_at: usize },
     Nothing,
@@ -126,7 +126,7 @@ impl<'a, S: Specification> Search<'a, S> {
         Self { key, operations, events, next, previous, returns, owed }
     }
 
-    fn run(mut self, limits: Limits) -> Found {
+    fn run(mut self, limits: Limits) -> SearchEnd {
         let mut state = S::State::default();
         let mut seen: HashSet<(Ordered, S::State)> = HashSet::new();
         // The way so far: the event of the call, the state before it, and the latest operation with it.
@@ -137,7 +137,7 @@ impl<'a, S: Specification> Search<'a, S> {
         while self.owed > 0 {
             steps += 1;
             if steps > limits.steps_max {
-                return Found::Nothing;
+                return SearchEnd::Nothing;
             }
             let event = self.events[at];
             if at != 0 && event.is_call {
@@ -161,13 +161,13 @@ impl<'a, S: Specification> Search<'a, S> {
             let Some((call, before, _)) = way.pop() else {
                 // Without a return nothing is owed, so something returned first.
                 let (ordered, stuck_at) = longest;
-                return Found::None { ordered, stuck_at: stuck_at.unwrap_or_default() };
+                return SearchEnd::None { ordered, stuck_at: stuck_at.unwrap_or_default() };
             };
             state = before;
             self.unlift(call);
             at = self.next[call];
         }
-        Found::Order
+        SearchEnd::Order
     }
 
     fn apply(&self, state: &S::State, place: usize) -> Option<S::State> {

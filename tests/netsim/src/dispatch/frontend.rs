@@ -1,4 +1,5 @@
-//! A frontend: asks, follows the leaders, asks again those who take over, and takes the first answer.
+//! A frontend: sends requests, follows the leaders, announces requests again after a take-over, and takes the first
+//! answer.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -20,7 +20,7 @@ use crate::plant::Plant;
 
 /// Plans that may wait.
 const QUEUED_MAX: u32 = 4;
-/// Requests finished lately that a new leader is told of.
+/// Recently finished requests in the answer to a seal.
 const FINISHED_MAX: usize = 1_000;
 
 /// What the registration gave.
@@ -121,7 +121,7 @@ impl Gpu {
     }
 }
 
-/// Runs plans one after the other and tells the frontends.
+/// Runs plans one after the other and sends results to the frontends.
 async fn execute(
     cluster: Cluster,
     name: &'static str,

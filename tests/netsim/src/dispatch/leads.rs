@@ -74,7 +74,7 @@ impl Lead {
 
 type Leads = Rc<RefCell<BTreeMap<SubclusterId, (Token, Rc<RefCell<Lead>>, JoinSet<()>)>>>;
 
-/// Leads what the view says until the replica ends.
+/// Leads the assigned sub-clusters until the replica ends.
 pub(crate) async fn run(
     cluster: Cluster,
     name: &'static str,

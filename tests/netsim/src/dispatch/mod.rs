@@ -1,6 +1,6 @@
 //! Requests and plans at the level of the protocol: the production frames and the production fence (`GpuGate`) on the
-//! simulated network, steered by the views of the production control plane. Who leads and what a frontend does with a
-//! view is told once more here, without queues, batches and decisions: those run on threads of their own.
+//! simulated network, steered by the views of the production control plane. Leads and frontends are modelled here
+//! without queues, batches and decisions: those run on threads of their own.
 
 pub(crate) mod frontend;
 pub(crate) mod gpus;
@@ -14,7 +14,7 @@ use symphony_types::{BootId, GpuId, NodeId, Token};
 pub(crate) const PLAN_TAKES: Duration = Duration::from_millis(3);
 /// From asking to the deadline.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(2);
-/// Before somebody who could not be reached is dialled again.
+/// Pause before an unreachable process is dialled again.
 pub(crate) const DIAL_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Whom a GPU obeyed: a promise, or a plan that it took.

@@ -203,7 +203,7 @@ fn c7_sees_leaders_and_standbys_that_are_not_alive() {
 
 #[test]
 fn s5_sees_too_many() {
-    finds(Invariant::S5, |s| s.events = vec![Event { index: 1, what: String::new() }; 65]);
+    finds(Invariant::S5, |s| s.events = vec![Event { index: 1, at_unix_ms: 0, what: String::new() }; 65]);
     finds(Invariant::S5, |s| {
         let kept = s.operations[0].clone();
         s.operations = (1..=1025).map(|index| KeptOperation { index, ..kept.clone() }).collect();

@@ -64,7 +64,7 @@ impl GapMeter {
     }
 
     /// Updates the distribution from the counts; to be called at least every few hundred arrivals.
-    pub(crate) fn learn(&mut self) {
+    pub(crate) fn update(&mut self) {
         if self.total < GAPS_MIN {
             return;
         }
@@ -79,13 +79,13 @@ impl GapMeter {
             // Far below 2³¹, so signed and unsigned conversion give the same result.
             *longer = from as i32 as f32 / total;
         }
-        self.learn_ends();
+        self.update_ends();
         self.known = true;
     }
 
     /// Computes where waiting stops for the lower end of each bucket, in one pass: the later that end, the later
     /// waiting stops.
-    fn learn_ends(&mut self) {
+    fn update_ends(&mut self) {
         let mut from = 0;
         for until in 0..=BUCKETS {
             // P(gap ≤ u | gap > e) < likely  ⇔  longer(u) > (1 − likely)·longer(e): as e grows, longer(e) falls.
@@ -232,7 +232,7 @@ mod tests {
                 meter.count(last);
             }
         }
-        meter.learn();
+        meter.update();
         // Within ten milliseconds another one is likely until a millisecond has passed without one.
         let ends = meter.stop_waiting_at(last + Nanos::from_millis(10)).unwrap();
         let waited = ends.since(last);

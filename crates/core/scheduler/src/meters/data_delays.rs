@@ -55,7 +55,7 @@ impl DataDelays {
     }
 
     /// Records a backend's report. Returns whether the result of [`DataDelays::of`] may have changed.
-    pub fn note(&mut self, now: Time, backend: BackendId, delay: PayloadDelay) -> bool {
+    pub fn record(&mut self, now: Time, backend: BackendId, delay: PayloadDelay) -> bool {
         let before = self.longest();
         self.measured.insert(backend, (now, delay));
         self.longest() != before
@@ -128,9 +128,9 @@ mod tests {
             (delays.of(1 << 20, SLO).source, delays.of(1 << 20, SLO).of(3)),
             (DelaySource::Assumed, Nanos::from_micros(60))
         );
-        assert!(delays.note(Time::ZERO, fast, measured(200, 500)));
-        assert!(delays.note(Time::ZERO, slow, measured(900, 400)));
-        assert!(!delays.note(Time::ZERO, fast, measured(150, 500)), "nobody is given more or less for that");
+        assert!(delays.record(Time::ZERO, fast, measured(200, 500)));
+        assert!(delays.record(Time::ZERO, slow, measured(900, 400)));
+        assert!(!delays.record(Time::ZERO, fast, measured(150, 500)), "nobody is given more or less for that");
         let of = delays.of(1 << 19, SLO);
         assert_eq!((of.source, of.of(2)), (DelaySource::Measured, Nanos::from_micros(900 + 2 * 250)));
         assert!(delays.remove(slow) && !delays.remove(slow));
@@ -143,9 +143,9 @@ mod tests {
         let mut delays = DataDelays::new(SETTINGS);
         let at = |minutes: u64| Time::ZERO + Nanos::from_millis(minutes * 60_000);
         assert_eq!(delays.forgets_at(), None);
-        delays.note(at(0), idle, measured(9000, 0));
+        delays.record(at(0), idle, measured(9000, 0));
         for minutes in 1..60 {
-            delays.note(at(minutes), busy, measured(200, 0));
+            delays.record(at(minutes), busy, measured(200, 0));
             assert!(!delays.forget(at(minutes)));
         }
         assert_eq!((delays.longest(), delays.forgets_at()), (Some(measured(9000, 0)), Some(at(60))));
@@ -158,15 +158,15 @@ mod tests {
     #[test]
     fn measurements_count_within_limits_and_not_where_a_delay_is_set() {
         let mut delays = DataDelays::new(SETTINGS);
-        delays.note(Time::ZERO, BackendId::new(1), measured(1, 0));
+        delays.record(Time::ZERO, BackendId::new(1), measured(1, 0));
         assert_eq!(delays.of(1, SLO).of(8), Nanos::from_micros(100), "the floor");
-        delays.note(Time::ZERO, BackendId::new(1), measured(3000, 1000));
+        delays.record(Time::ZERO, BackendId::new(1), measured(3000, 1000));
         assert_eq!(delays.of(1 << 20, SLO).of(1), Nanos::from_millis(4));
         assert_eq!(delays.of(1 << 20, SLO).of(64), Nanos::from_millis(5), "the ceiling");
         assert_eq!(delays.of(1 << 20, Nanos::from_millis(8)).of(1), Nanos::from_millis(2), "a quarter of the SLO");
         let per_item = Some(Nanos::from_micros(7));
         let mut set = DataDelays::new(DataDelaySettings { per_item, ..SETTINGS });
-        set.note(Time::ZERO, BackendId::new(1), measured(3000, 1000));
+        set.record(Time::ZERO, BackendId::new(1), measured(3000, 1000));
         assert_eq!(set.of(1 << 20, SLO), DataDelay::each_item(Nanos::from_micros(7)));
     }
 }

@@ -6,7 +6,7 @@ use symphony_types::Nanos;
 /// machine's pauses, short enough to forget them.
 const WINDOW: usize = 128;
 /// Plans between two evaluations of the window, each of which sorts it. The first plans are all evaluated.
-const LOOK_EVERY: usize = 16;
+const EVALUATE_EVERY: usize = 16;
 /// The quantile to plan for. At 0.995 the margin for the longest executions makes batches small (a zoo of A100s with 8
 /// % noise loses a tenth); at 0.95 `symphony` misses too many deadlines.
 const QUANTILE: f64 = 0.97;
@@ -59,7 +59,7 @@ impl<T: Copy + Ord> Recent<T> {
         Self { values: [none; WINDOW], filled: 0, next: 0 }
     }
 
-    fn note(&mut self, value: T) {
+    fn record(&mut self, value: T) {
         self.values[self.next] = value;
         self.next = (self.next + 1) % WINDOW;
         self.filled = (self.filled + 1).min(WINDOW);
@@ -71,7 +71,7 @@ impl<T: Copy + Ord> Recent<T> {
         let seen = &mut sorted[..self.filled];
         let last = seen.len() - 1;
         // The largest of the first few values: the second largest of four is no high quantile.
-        let rank = if seen.len() < LOOK_EVERY { last } else { (last as f64 * QUANTILE) as usize };
+        let rank = if seen.len() < EVALUATE_EVERY { last } else { (last as f64 * QUANTILE) as usize };
         *seen.select_nth_unstable(rank).1
     }
 }
@@ -84,12 +84,12 @@ impl<T: Copy + Ord> Recent<T> {
 pub struct LatenessMeter {
     start_lates: Recent<Nanos>,
     overruns: Recent<Overrun>,
-    since_look: usize,
+    since_evaluated: usize,
     /// The quantiles at the last evaluation.
     start_late: Nanos,
     overrun: Overrun,
-    /// Total prediction of the plans noted since the last [`LatenessMeter::take_told`].
-    untold: Nanos,
+    /// Total prediction of the plans noted since the last [`LatenessMeter::take_totals`].
+    unreported: Nanos,
 }
 
 impl Default for LatenessMeter {
@@ -97,10 +97,10 @@ impl Default for LatenessMeter {
         Self {
             start_lates: Recent::new(Nanos::ZERO),
             overruns: Recent::new(Overrun::NONE),
-            since_look: 0,
+            since_evaluated: 0,
             start_late: Nanos::ZERO,
             overrun: Overrun::NONE,
-            untold: Nanos::ZERO,
+            unreported: Nanos::ZERO,
         }
     }
 }
@@ -108,15 +108,15 @@ impl Default for LatenessMeter {
 impl LatenessMeter {
     /// Records a plan: how late it started and how much longer than `predicted` it ran (zero if it was faster). Returns
     /// whether the quantiles were evaluated anew.
-    pub fn note(&mut self, start_late: Nanos, longer: Nanos, predicted: Nanos) -> bool {
-        self.start_lates.note(start_late);
-        self.overruns.note(Overrun::between(longer, predicted).unwrap_or(Overrun::NONE));
-        self.untold += predicted;
-        self.since_look += 1;
-        if self.since_look < LOOK_EVERY && self.overruns.filled > LOOK_EVERY {
+    pub fn record(&mut self, start_late: Nanos, longer: Nanos, predicted: Nanos) -> bool {
+        self.start_lates.record(start_late);
+        self.overruns.record(Overrun::between(longer, predicted).unwrap_or(Overrun::NONE));
+        self.unreported += predicted;
+        self.since_evaluated += 1;
+        if self.since_evaluated < EVALUATE_EVERY && self.overruns.filled > EVALUATE_EVERY {
             return false;
         }
-        self.since_look = 0;
+        self.since_evaluated = 0;
         (self.start_late, self.overrun) = (self.start_lates.high(), self.overruns.high());
         true
     }
@@ -132,8 +132,8 @@ impl LatenessMeter {
     }
 
     /// The plans since the last call: how much longer they may have taken in total, and their total prediction.
-    pub fn take_told(&mut self) -> (Nanos, Nanos) {
-        let predicted = std::mem::take(&mut self.untold);
+    pub fn take_totals(&mut self) -> (Nanos, Nanos) {
+        let predicted = std::mem::take(&mut self.unreported);
         (self.overrun.of(predicted), predicted)
     }
 }
@@ -145,9 +145,9 @@ mod tests {
     const TAKES: Nanos = Nanos::from_millis(10);
 
     /// Notes plans that took so many tenths of a percent longer.
-    fn note(meter: &mut LatenessMeter, thousandths: u32, times: usize) -> u32 {
+    fn record(meter: &mut LatenessMeter, thousandths: u32, times: usize) -> u32 {
         for _ in 0..times {
-            meter.note(Nanos::ZERO, Overrun::from_thousandths(thousandths).of(TAKES), TAKES);
+            meter.record(Nanos::ZERO, Overrun::from_thousandths(thousandths).of(TAKES), TAKES);
         }
         meter.overrun(Overrun::NONE).thousandths()
     }
@@ -155,14 +155,14 @@ mod tests {
     #[test]
     fn a_few_pauses_are_planned_for_only_while_they_are_more_than_the_quantile_leaves_out() {
         let mut meter = LatenessMeter::default();
-        assert_eq!(note(&mut meter, 10, 128), 10);
+        assert_eq!(record(&mut meter, 10, 128), 10);
         // Four in 128 are the outliers that the quantile leaves out; five are a habit.
-        note(&mut meter, 900, 4);
-        assert_eq!(note(&mut meter, 10, 12), 10);
-        note(&mut meter, 900, 1);
-        assert_eq!(note(&mut meter, 10, 15), 900);
+        record(&mut meter, 900, 4);
+        assert_eq!(record(&mut meter, 10, 12), 10);
+        record(&mut meter, 900, 1);
+        assert_eq!(record(&mut meter, 10, 15), 900);
         // A window later they are forgotten.
-        assert_eq!(note(&mut meter, 10, 128), 10);
+        assert_eq!(record(&mut meter, 10, 128), 10);
     }
 
     #[test]
@@ -170,11 +170,11 @@ mod tests {
         let mut meter = LatenessMeter::default();
         let usual = Overrun::from_thousandths(70);
         assert_eq!(meter.overrun(usual), usual);
-        assert_eq!(note(&mut meter, 90, 1), 90);
-        assert_eq!(note(&mut meter, 10, 3), 90, "the largest of few");
-        note(&mut meter, 10, 123);
+        assert_eq!(record(&mut meter, 90, 1), 90);
+        assert_eq!(record(&mut meter, 10, 3), 90, "the largest of few");
+        record(&mut meter, 10, 123);
         assert_eq!(meter.overrun(usual), usual, "one is missing");
-        note(&mut meter, 10, 1);
+        record(&mut meter, 10, 1);
         assert_eq!(meter.overrun(usual).thousandths(), 10);
     }
 
@@ -182,12 +182,12 @@ mod tests {
     fn late_starts_are_times_and_long_executions_shares_of_the_predicted_time() {
         let mut meter = LatenessMeter::default();
         for _ in 0..4 {
-            meter.note(Nanos::from_micros(300), Nanos::from_micros(500), TAKES);
+            meter.record(Nanos::from_micros(300), Nanos::from_micros(500), TAKES);
         }
         assert_eq!((meter.start_late(), meter.overrun(Overrun::NONE).thousandths()), (Nanos::from_micros(300), 50));
         assert_eq!(meter.overrun(Overrun::NONE).of(Nanos::from_millis(100)), Nanos::from_millis(5));
-        assert_eq!(meter.take_told(), (Nanos::from_millis(2), Nanos::from_millis(40)));
-        assert_eq!(meter.take_told(), (Nanos::ZERO, Nanos::ZERO), "told already");
+        assert_eq!(meter.take_totals(), (Nanos::from_millis(2), Nanos::from_millis(40)));
+        assert_eq!(meter.take_totals(), (Nanos::ZERO, Nanos::ZERO), "told already");
         assert_eq!(Overrun::between(TAKES, Nanos::ZERO), None);
         assert_eq!(Overrun::between(Nanos::MAX, Nanos::new(1)), Some(Overrun::from_thousandths(u32::MAX)));
         assert_eq!(Overrun::from_thousandths(u32::MAX).of(Nanos::MAX), Nanos::new(u64::MAX / 1000));

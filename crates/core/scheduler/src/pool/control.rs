@@ -187,7 +187,7 @@ mod tests {
     }
 
     /// Tells the same in every tick of `from..to`; returns what was said last.
-    fn tell(control: &mut PoolControl, from: u64, to: u64, account: Account, gpus: u32) -> Option<Pressure> {
+    fn repeat(control: &mut PoolControl, from: u64, to: u64, account: Account, gpus: u32) -> Option<Pressure> {
         let gpus_idle = idle([gpus, 0]);
         let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
         let said = (from..to)
@@ -200,19 +200,19 @@ mod tests {
     #[test]
     fn the_pressure_is_the_share_that_is_lost() {
         let mut control = PoolControl::default();
-        assert_eq!(tell(&mut control, 1, 50, account(100, [0, 20], 100, [0; 2]), 0), Some(Pressure::from_share(0.2)));
+        assert_eq!(repeat(&mut control, 1, 50, account(100, [0, 20], 100, [0; 2]), 0), Some(Pressure::from_share(0.2)));
         // The same loss of models of which half are worth four times as much.
         let mut control = PoolControl::default();
         let half = Pressure::from_share(20.0 / 62.5);
-        assert_eq!(tell(&mut control, 1, 50, account(1000, [0, 200], 625, [0; 2]), 0), Some(half));
+        assert_eq!(repeat(&mut control, 1, 50, account(1000, [0, 200], 625, [0; 2]), 0), Some(half));
     }
 
     #[test]
     fn two_percent_are_no_overload_and_nothing_is_said() {
         let mut control = PoolControl::default();
-        assert_eq!(tell(&mut control, 1, 50, account(1000, [0, 19], 1000, [0; 2]), 0), None);
+        assert_eq!(repeat(&mut control, 1, 50, account(1000, [0, 19], 1000, [0; 2]), 0), None);
         assert_eq!(
-            tell(&mut control, 50, 100, account(1000, [0, 21], 1000, [0; 2]), 0),
+            repeat(&mut control, 50, 100, account(1000, [0, 21], 1000, [0; 2]), 0),
             Some(Pressure::from_share(0.021))
         );
         // The end of it is said once.
@@ -225,13 +225,13 @@ mod tests {
     #[test]
     fn idle_gpus_take_the_pressure_away_within_the_window() {
         let mut control = PoolControl::default();
-        tell(&mut control, 1, 50, account(500, [90, 10], 500, [100; 2]), 0);
+        repeat(&mut control, 1, 50, account(500, [90, 10], 500, [100; 2]), 0);
         assert_eq!(control.pressure(), Pressure::from_share(0.2));
         // Two idle GPUs, counted twice, over 50 ms: twice as much as is shed.
         let until = 50 + TICKS as u64 / 2 + 1;
-        tell(&mut control, 50, until, account(500, [90, 10], 500, [100; 2]), 2);
+        repeat(&mut control, 50, until, account(500, [90, 10], 500, [100; 2]), 2);
         assert!(control.pressure() < Pressure::from_share(0.05), "{}", control.pressure());
-        tell(&mut control, until, 50 + TICKS as u64, account(500, [90, 10], 500, [100; 2]), 2);
+        repeat(&mut control, until, 50 + TICKS as u64, account(500, [90, 10], 500, [100; 2]), 2);
         assert_eq!(control.pressure(), Pressure::NONE);
     }
 
@@ -239,12 +239,12 @@ mod tests {
     fn what_is_shed_without_need_goes_within_two_windows() {
         let mut control = PoolControl::default();
         let needed = account(100, [19, 1], 100, [20; 2]);
-        assert_eq!(tell(&mut control, 1, 500, needed, 0), Some(Pressure::from_share(0.2)));
+        assert_eq!(repeat(&mut control, 1, 500, needed, 0), Some(Pressure::from_share(0.2)));
         let mut pressure = control.pressure();
         for tick in 500..500 + 2 * TICKS as u64 {
             let shed = (100.0 * pressure.share()) as u64;
             pressure =
-                tell(&mut control, tick, tick + 1, account(100, [shed, 0], 100, [shed; 2]), 0).unwrap_or(pressure);
+                repeat(&mut control, tick, tick + 1, account(100, [shed, 0], 100, [shed; 2]), 0).unwrap_or(pressure);
         }
         assert_eq!(pressure, Pressure::NONE);
     }
@@ -348,8 +348,8 @@ mod tests {
     #[test]
     fn a_silence_is_the_end_of_it() {
         let mut control = PoolControl::default();
-        tell(&mut control, 1, 50, account(100, [0, 50], 100, [0; 2]), 0);
-        assert_eq!(tell(&mut control, 5000, 5001, account(100, [0, 0], 100, [0; 2]), 0), Some(Pressure::NONE));
+        repeat(&mut control, 1, 50, account(100, [0, 50], 100, [0; 2]), 0);
+        assert_eq!(repeat(&mut control, 5000, 5001, account(100, [0, 0], 100, [0; 2]), 0), Some(Pressure::NONE));
     }
 
     #[test]
@@ -364,7 +364,7 @@ mod tests {
             };
             let called = [called(0.95), called(f64::INFINITY)];
             let account = account(100_000, [60_000, 10_000], 50_000 + 500_000, called);
-            pressure = tell(&mut control, tick, tick + 1, account, 0).unwrap_or(pressure);
+            pressure = repeat(&mut control, tick, tick + 1, account, 0).unwrap_or(pressure);
         }
         // 0.5 · p + 0.5 · 0.95 = 0.7.
         assert!((pressure.share() - 0.45).abs() < 0.001, "{pressure}");
@@ -396,7 +396,7 @@ mod tests {
         let mut control = PoolControl::default();
         let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
         let mut pressure = Pressure::NONE;
-        let mut tell = |from: u64, to: u64, asked: u64, served: u64| {
+        let mut repeat = |from: u64, to: u64, asked: u64, served: u64| {
             for tick in from..to {
                 let called = (asked as f64 * pressure.share().min(0.95)) as u64;
                 let in_full = (asked as f64 * pressure.share()) as u64;
@@ -407,9 +407,9 @@ mod tests {
             }
             pressure
         };
-        let highest = tell(1, 6000, 10_000, 100);
+        let highest = repeat(1, 6000, 10_000, 100);
         assert_eq!(highest, Pressure::from_share(0.95));
-        let after = tell(6000, 6000 + 2 * TICKS as u64, 160, 100);
+        let after = repeat(6000, 6000 + 2 * TICKS as u64, 160, 100);
         assert!((after.share() - 0.375).abs() < 0.05, "{after}");
     }
 
@@ -417,6 +417,6 @@ mod tests {
     fn losses_of_what_nobody_asks_for_any_more_are_no_pressure() {
         let mut control = PoolControl::default();
         let lost = Account { dropped: Nanos::from_millis(50), ..Account::default() };
-        assert_eq!(tell(&mut control, 1, 50, lost, 0), None);
+        assert_eq!(repeat(&mut control, 1, 50, lost, 0), None);
     }
 }

@@ -44,7 +44,7 @@ impl Shedding {
     }
 
     /// Sets the GPU time per item after a change of the target batch.
-    pub(crate) fn aim(&mut self, per_item: Nanos) {
+    pub(crate) fn set_item_time(&mut self, per_item: Nanos) {
         self.per_item = per_item;
         self.per_item_by_value = by_value(per_item, self.value);
     }

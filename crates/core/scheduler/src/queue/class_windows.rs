@@ -23,7 +23,12 @@ impl ClassWindows {
 
     /// Changes to those of these classes that have profiles, and returns the windows of the others. If none has a
     /// profile, nothing changes. `items` are queued.
-    pub(crate) fn follow(&mut self, classes: GpuClasses, profiles: &ClassProfiles, items: u64) -> Vec<ClassWindow> {
+    pub(crate) fn set_classes(
+        &mut self,
+        classes: GpuClasses,
+        profiles: &ClassProfiles,
+        items: u64,
+    ) -> Vec<ClassWindow> {
         let mut former: Vec<_> = self.iter().cloned().collect();
         let followed = profiles.iter().filter(|&(class, _)| classes.has(class)).map(|(class, profile)| {
             let known = former.iter().position(|window| window.class == class);

@@ -3,7 +3,7 @@
 use symphony_types::Nanos;
 
 /// Older maxima are forgotten after this many reads: the number of buckets in the five seconds of the rate meter.
-const LOOKS: u32 = 100;
+const READS: u32 = 100;
 
 /// The longest time from arrival to deadline among recent arrivals, in fixed memory.
 #[derive(Clone, Debug, Default)]
@@ -11,21 +11,21 @@ pub(crate) struct LongestBudget {
     longest: Nanos,
     /// The longest of the previous period.
     former: Nanos,
-    looks: u32,
+    reads: u32,
 }
 
 impl LongestBudget {
     /// Records the time from a request's arrival to its deadline.
     #[inline]
-    pub(crate) fn note(&mut self, budget: Nanos) {
+    pub(crate) fn record(&mut self, budget: Nanos) {
         self.longest = self.longest.max(budget);
     }
 
     /// The recent maximum. Read it about every 50 ms.
-    pub(crate) fn look(&mut self) -> Nanos {
-        self.looks += 1;
-        if self.looks > LOOKS {
-            (self.former, self.longest, self.looks) = (self.longest, Nanos::ZERO, 1);
+    pub(crate) fn recent_max(&mut self) -> Nanos {
+        self.reads += 1;
+        if self.reads > READS {
+            (self.former, self.longest, self.reads) = (self.longest, Nanos::ZERO, 1);
         }
         self.longest.max(self.former)
     }
@@ -37,13 +37,13 @@ mod tests {
 
     #[test]
     fn the_longest_is_remembered_for_one_to_two_stretches() {
-        let mut patience = LongestBudget::default();
-        patience.note(Nanos::new(7));
-        for _ in 0..2 * LOOKS {
-            patience.note(Nanos::new(3));
-            assert_eq!(patience.look(), Nanos::new(7));
+        let mut longest_budget = LongestBudget::default();
+        longest_budget.record(Nanos::new(7));
+        for _ in 0..2 * READS {
+            longest_budget.record(Nanos::new(3));
+            assert_eq!(longest_budget.recent_max(), Nanos::new(7));
         }
-        patience.note(Nanos::new(3));
-        assert_eq!(patience.look(), Nanos::new(3));
+        longest_budget.record(Nanos::new(3));
+        assert_eq!(longest_budget.recent_max(), Nanos::new(3));
     }
 }

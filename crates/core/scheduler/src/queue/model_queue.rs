@@ -1,9 +1,9 @@
 //! The requests of one model and the batch that they would form now.
 
-mod aiming;
+mod dropping;
 mod forming;
-mod giving_up;
-mod line;
+mod insert_remove;
+mod targets;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +28,7 @@ use crate::queue::queued::Queued;
 use crate::queue::request_items::RequestItems;
 use crate::ranker::gpu_counts::GpuCounts;
 use crate::{DataDelay, Delays, Policy, Shed, Trigger};
-use aiming::item_time;
+use targets::item_time;
 
 /// The largest configurable queue: one second of the highest rate that one model thread serves.
 pub const QUEUE_REQUESTS_MAX: usize = 1 << 20;
@@ -38,7 +38,7 @@ pub const QUEUE_REQUESTS_MAX: usize = 1 << 20;
 const ROOM: usize = 64;
 
 /// The most cancelled requests that are collected for removal in one pass.
-const LEAVING_MAX: usize = 4096;
+const CANCELLED_MAX: usize = 4096;
 
 /// The configuration of a model's queue.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ pub struct ModelQueueConfig {
 pub struct ModelQueue {
     config: ModelQueueConfig,
     /// The input delay as the host set it; `config.delays` has the part of it that can be planned for.
-    said: DataDelay,
+    given_data_delay: DataDelay,
     /// Ordered by `must_end_by`; equal deadlines keep the order of arrival.
     queue: VecDeque<Queued>,
     /// One window per GPU class of the sub-cluster.
@@ -71,7 +71,7 @@ pub struct ModelQueue {
     /// Queued requests with more than one item; while zero, items are counted by index.
     multi_item: usize,
     rate: RateMeter,
-    patience: LongestBudget,
+    longest_budget: LongestBudget,
     request_items: RequestItems,
     lateness: LatenessMeter,
     /// The overrun of all models' plans, from the last pool signal.
@@ -90,7 +90,7 @@ pub struct ModelQueue {
     /// Only used by policies that shed.
     shedding: Option<Shedding>,
     /// Cancelled requests that are removed with the next input.
-    leaving: Vec<RequestId>,
+    cancelled: Vec<RequestId>,
     answered: u64,
     wake_at: Time,
 }
@@ -118,19 +118,19 @@ impl ModelQueue {
             rules: Rules::ALL,
             items_arrived: 0,
             shedding,
-            said: config.delays.data,
+            given_data_delay: config.delays.data,
             config,
             queue: VecDeque::with_capacity(ROOM),
             batch_max: windows.batch_max(),
             windows,
             multi_item: 0,
             rate: RateMeter::default(),
-            patience: LongestBudget::default(),
+            longest_budget: LongestBudget::default(),
             request_items: RequestItems::default(),
             lateness: LatenessMeter::default(),
             usual_overrun: Overrun::NONE,
             start_late: Nanos::ZERO,
-            leaving: Vec::new(),
+            cancelled: Vec::new(),
             answered: 0,
             wake_at: Time::NEVER,
         };
@@ -176,7 +176,7 @@ impl ModelQueue {
     /// The account since the last call.
     pub fn take_account(&mut self) -> Account {
         let mut account = self.shedding.as_mut().map(Shedding::take_account).unwrap_or_default();
-        (account.longer, account.predicted) = self.lateness.take_told();
+        (account.longer, account.predicted) = self.lateness.take_totals();
         let items = std::mem::take(&mut self.items_arrived);
         if items > 0 {
             let delays = &self.config.delays;
@@ -198,18 +198,18 @@ impl ModelQueue {
     /// One decision: takes time and input, and appends its orders to `out`.
     pub fn step(&mut self, now: Time, input: ModelInput, out: &mut ModelActions) {
         if let ModelInput::Cancel(id) | ModelInput::CancelWithNext(id) = input {
-            self.leaving.push(id);
+            self.cancelled.push(id);
         }
-        if matches!(input, ModelInput::CancelWithNext(_)) && self.leaving.len() < LEAVING_MAX {
+        if matches!(input, ModelInput::CancelWithNext(_)) && self.cancelled.len() < CANCELLED_MAX {
             return;
         }
-        self.take_leave();
+        self.remove_cancelled();
         match input {
             ModelInput::Arrive(request) => {
-                self.patience.note(request.deadline.since(now));
+                self.longest_budget.record(request.deadline.since(now));
                 // A request larger than any batch says nothing about future batches.
                 let counted = request.items.min(self.batch_max);
-                self.request_items.note(counted);
+                self.request_items.record(counted);
                 self.items_arrived += u64::from(counted);
                 let due = self.shedding.as_mut().and_then(|shedding| shedding.arrived(now, counted));
                 let lasts = self.overload_lasts();
@@ -219,12 +219,12 @@ impl ModelQueue {
                     return;
                 }
                 if self.rate.count(now, counted) {
-                    self.aim();
+                    self.update_targets();
                 }
                 if let Some(gaps) = &mut self.gaps {
                     gaps.count(now);
                 }
-                let Some(request) = self.give_way(now, request, due, out) else { return };
+                let Some(request) = self.shed_oldest(now, request, due, out) else { return };
                 if !self.admit(now, Queued::new(request, now, &self.config.delays), out) {
                     return;
                 }
@@ -246,9 +246,9 @@ impl ModelQueue {
                 let free_at = plan.map_or(free_at, |plan| plan.end);
                 out.list.push(ModelAction::Release { gpu, free_at });
             }
-            ModelInput::Classes(classes) => self.follow_classes(classes, out),
+            ModelInput::Classes(classes) => self.set_classes(classes, out),
             ModelInput::Done { start_late, latency, predicted } => {
-                if !self.learn(start_late, latency, predicted) {
+                if !self.record_run(start_late, latency, predicted) {
                     return;
                 }
             }

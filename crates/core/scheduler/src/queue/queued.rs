@@ -20,13 +20,13 @@ pub(crate) struct Queued {
 impl Queued {
     pub(crate) fn new(request: Request, arrived: Time, delays: &Delays) -> Self {
         let mut queued = Self { request, must_end_by: Time::NEVER, arrived, returned: false };
-        queued.follow(delays);
+        queued.apply_delays(delays);
         queued
     }
 
     /// Applies changed delays. A deadline of [`Time::NEVER`] becomes the moment before: it is also the end of an
     /// impossible batch, which must not appear to meet it.
-    pub(crate) fn follow(&mut self, delays: &Delays) {
+    pub(crate) fn apply_delays(&mut self, delays: &Delays) {
         self.must_end_by = (self.request.deadline - delays.reply).min(Time::NEVER - Nanos::new(1));
     }
 }

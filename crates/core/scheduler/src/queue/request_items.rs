@@ -1,7 +1,7 @@
 //! The number of items per request.
 
 /// Older means are forgotten after this many reads: the number of buckets in the five seconds of the rate meter.
-const LOOKS: u32 = 100;
+const READS: u32 = 100;
 
 /// The mean number of items per request among recent arrivals, in fixed memory.
 #[derive(Clone, Debug, Default)]
@@ -9,7 +9,7 @@ pub(crate) struct RequestItems {
     latest: Sums,
     /// The sums of the previous period.
     former: Sums,
-    looks: u32,
+    reads: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,16 +21,16 @@ struct Sums {
 impl RequestItems {
     /// Records the number of items of an arrived request.
     #[inline]
-    pub(crate) fn note(&mut self, items: u32) {
+    pub(crate) fn record(&mut self, items: u32) {
         self.latest.requests += 1;
         self.latest.items += u64::from(items.max(1));
     }
 
     /// The recent mean, rounded, at least one. Read it about every 50 ms.
-    pub(crate) fn look(&mut self) -> u32 {
-        self.looks += 1;
-        if self.looks > LOOKS {
-            (self.former, self.latest, self.looks) = (self.latest, Sums::default(), 1);
+    pub(crate) fn recent_mean(&mut self) -> u32 {
+        self.reads += 1;
+        if self.reads > READS {
+            (self.former, self.latest, self.reads) = (self.latest, Sums::default(), 1);
         }
         let (requests, items) = (self.latest.requests + self.former.requests, self.latest.items + self.former.items);
         // Each request has at least one item and at most as many as a batch.
@@ -45,20 +45,20 @@ mod tests {
     #[test]
     fn the_mean_is_that_of_one_to_two_stretches() {
         let mut items = RequestItems::default();
-        assert_eq!(items.look(), 1, "nothing is known");
-        items.note(0);
-        assert_eq!(items.look(), 1, "no request has no items");
+        assert_eq!(items.recent_mean(), 1, "nothing is known");
+        items.record(0);
+        assert_eq!(items.recent_mean(), 1, "no request has no items");
         let mut items = RequestItems::default();
-        for _ in 0..LOOKS {
-            items.note(1);
-            items.note(6);
-            assert_eq!(items.look(), 4, "3.5");
+        for _ in 0..READS {
+            items.record(1);
+            items.record(6);
+            assert_eq!(items.recent_mean(), 4, "3.5");
         }
-        for _ in 0..LOOKS {
-            items.note(2);
-            assert!(items.look() > 2);
+        for _ in 0..READS {
+            items.record(2);
+            assert!(items.recent_mean() > 2);
         }
-        items.note(2);
-        assert_eq!(items.look(), 2);
+        items.record(2);
+        assert_eq!(items.recent_mean(), 2);
     }
 }

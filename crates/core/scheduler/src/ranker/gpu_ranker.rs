@@ -11,9 +11,6 @@ use crate::{GpuChoice, MinTree};
 pub const GPUS_MAX: usize = 1 << 16;
 /// The most models of one sub-cluster.
 pub const MODELS_MAX: usize = 1 << 16;
-/// The most plans that a host may have sent to one GPU, including the running one: the shortest queue of a backend's
-/// default configuration holds no more. A GPU that overruns its predictions gets the next plan only after its report.
-pub const PLANS_AHEAD_MAX: usize = 2;
 
 /// The GPUs of one class and the candidates for them. Models and GPUs have the same slots in every class.
 #[derive(Clone, Debug)]

@@ -17,18 +17,6 @@ pub struct ClockworkSettings {
     pub early: Nanos,
 }
 
-impl ClockworkSettings {
-    /// Five milliseconds each: half of the published look-ahead and the whole of the published margin, which together
-    /// reproduce what seed 000 measured in its Table 4.
-    pub const DEFAULT: Self = Self { commit: Nanos::from_millis(5), early: Nanos::from_millis(5) };
-}
-
-impl Default for ClockworkSettings {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
-}
-
 /// Optimises predictability (each action has a narrow time window to which its worker is held), at the cost of small
 /// batches: GPUs are filled as soon as they have room, and requests before the chosen batch are lost.
 ///
@@ -91,12 +79,12 @@ impl Clockwork {
                 self.cluster.give_up(now, model, &head, out);
                 self.waiting -= 1;
             }
-            self.watch(model);
+            self.record_expiry(model);
         }
     }
 
     /// Records when the head of the queue becomes unreachable.
-    fn watch(&mut self, model: usize) {
+    fn record_expiry(&mut self, model: usize) {
         let at = self.queues[model].head().map_or(Time::NEVER, |head| {
             let mut head = *head;
             head.must_end_by = self.due(model, head.must_end_by);
@@ -157,7 +145,7 @@ impl Clockwork {
         let plan = self.cluster.dispatch(now, model, gpu, choice.requests, queue, out);
         self.gpus.planned(&plan);
         self.waiting -= choice.skip + choice.requests;
-        self.watch(model);
+        self.record_expiry(model);
     }
 }
 
@@ -168,7 +156,7 @@ impl ClusterPolicy for Clockwork {
                 let slot = model as usize;
                 if self.cluster.enqueue(slot, request, &mut self.queues[slot], out) {
                     self.waiting += 1;
-                    self.watch(slot);
+                    self.record_expiry(slot);
                 }
             }
             ClusterInput::GpuUp { gpu, free_at } => self.gpus.up(gpu, free_at),

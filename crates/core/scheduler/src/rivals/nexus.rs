@@ -31,7 +31,7 @@ impl Default for NexusSettings {
 
 /// A model's place on a node.
 #[derive(Clone, Debug)]
-struct Place {
+struct NodeModel {
     model: usize,
     batch: u32,
     queue: DeadlineQueue,
@@ -41,7 +41,7 @@ struct Place {
 #[derive(Clone, Debug)]
 struct Node {
     gpu: usize,
-    places: Vec<Place>,
+    places: Vec<NodeModel>,
     /// The session whose turn is next.
     next: usize,
     /// How long before its GPU becomes free the node must decide.
@@ -151,7 +151,7 @@ impl Nexus {
     fn settle(&mut self, model: usize, node: usize, batch: u32) {
         let places = &mut self.nodes[node].places;
         self.replicas[model].push((node, places.len()));
-        places.push(Place { model, batch, queue: DeadlineQueue::default() });
+        places.push(NodeModel { model, batch, queue: DeadlineQueue::default() });
         self.nodes[node].lead = self.nodes[node].lead.max(self.cluster.delays.lead(batch));
     }
 
@@ -159,7 +159,7 @@ impl Nexus {
         let mut turns: Vec<_> = weights.iter().map(|weights| RoundRobin::new(weights.clone())).collect();
         for turn in &mut turns {
             for _ in 0..self.mixer.below(PHASES) {
-                turn.turn();
+                turn.next_replica();
             }
         }
         turns
@@ -167,7 +167,7 @@ impl Nexus {
 
     fn arrive(&mut self, now: Time, model: usize, request: Request, out: &mut ClusterActions) {
         let frontend = self.mixer.below(self.frontends);
-        let turn = self.turns[frontend][model].turn();
+        let turn = self.turns[frontend][model].next_replica();
         let Some(&(node, place)) = self.replicas[model].get(turn) else {
             let (model, reason) = (model as u32, DropReason::SloUnreachable);
             out.list.push(ClusterAction::Drop { model, request, reason, cause: None });
@@ -222,7 +222,7 @@ impl Nexus {
 
 /// Drops heads that do not fit into a batch of the window (seed 002, section 6.3), and returns the requests of the
 /// batch.
-fn drop_early(cluster: &Cluster, now: Time, gpu_free: Time, place: &mut Place, out: &mut ClusterActions) -> usize {
+fn drop_early(cluster: &Cluster, now: Time, gpu_free: Time, place: &mut NodeModel, out: &mut ClusterActions) -> usize {
     while let Some(head) = place.queue.head() {
         // A request larger than the window is a window by itself.
         let window = place.batch.max(head.request.items);

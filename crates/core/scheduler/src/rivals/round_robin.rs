@@ -36,7 +36,7 @@ impl RoundRobin {
     }
 
     /// The index of the next replica; zero if there is none.
-    pub(super) fn turn(&mut self) -> usize {
+    pub(super) fn next_replica(&mut self) -> usize {
         let mut richest = 0;
         for place in 0..self.weights.len() {
             self.credits[place] += self.weights[place];
@@ -58,10 +58,10 @@ mod tests {
     #[test]
     fn turns_follow_the_weights_and_are_spread_out() {
         let mut even = RoundRobin::new(vec![1.0; 3]);
-        assert_eq!((0..6).map(|_| even.turn()).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
+        assert_eq!((0..6).map(|_| even.next_replica()).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
         let mut uneven = RoundRobin::new(vec![2.0, 1.0]);
-        assert_eq!((0..6).map(|_| uneven.turn()).collect::<Vec<_>>(), [0, 1, 0, 0, 1, 0]);
-        assert_eq!(RoundRobin::new(vec![]).turn(), 0);
+        assert_eq!((0..6).map(|_| uneven.next_replica()).collect::<Vec<_>>(), [0, 1, 0, 0, 1, 0]);
+        assert_eq!(RoundRobin::new(vec![]).next_replica(), 0);
     }
 
     #[test]

@@ -17,17 +17,6 @@ pub struct ShepherdSettings {
     pub preempt_factor: f64,
 }
 
-impl ShepherdSettings {
-    /// λ = 3.
-    pub const DEFAULT: Self = Self { preempt_factor: 3.0 };
-}
-
-impl Default for ShepherdSettings {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
-}
-
 /// A batch that runs on a GPU or is on its way there.
 #[derive(Clone, Debug, Default)]
 struct Running {
@@ -92,11 +81,11 @@ impl Shepherd {
                 self.cluster.give_up(now, model, &head, out);
                 self.waiting -= 1;
             }
-            self.watch(model);
+            self.record_expiry(model);
         }
     }
 
-    fn watch(&mut self, model: usize) {
+    fn record_expiry(&mut self, model: usize) {
         let at = self.queues[model].head().map_or(Time::NEVER, |head| self.cluster.out_of_reach_at(model, head));
         self.expiry.set(model, at.as_nanos());
     }
@@ -136,7 +125,7 @@ impl Shepherd {
         (running.model, running.items, running.start) = (model, plan.batch, plan.start);
         self.gpus.planned(&plan);
         self.waiting -= requests;
-        self.watch(model);
+        self.record_expiry(model);
         let lead = self.cluster.delays.lead(1);
         self.ask.set(gpu, if lead == Nanos::ZERO { MinTree::EMPTY } else { (plan.end - lead).as_nanos() });
     }
@@ -200,7 +189,7 @@ impl Shepherd {
             self.execute(now, gpu, model, requests, out);
         }
         // Preempted requests count as new unless they can no longer be met.
-        self.watch(before);
+        self.record_expiry(before);
         self.drop_expired(now, out);
         if !self.arrived.contains(&before) {
             self.arrived.push_back(before);
@@ -234,7 +223,7 @@ impl ClusterPolicy for Shepherd {
                 let slot = model as usize;
                 if self.cluster.enqueue(slot, request, &mut self.queues[slot], out) {
                     self.waiting += 1;
-                    self.watch(slot);
+                    self.record_expiry(slot);
                     self.drop_expired(now, out);
                     self.arrived.push_back(slot);
                     self.offer(now, out);

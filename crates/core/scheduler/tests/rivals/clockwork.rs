@@ -6,8 +6,10 @@ use crate::Order::{Drop, Execute, WakeAt};
 use crate::{Host, after, cluster, ms};
 
 /// Five milliseconds ahead, deadlines five milliseconds early.
+const SETTINGS: ClockworkSettings = ClockworkSettings { commit: Nanos::from_millis(5), early: Nanos::from_millis(5) };
+
 fn clockwork(slos_ms: &[u64]) -> Host<Clockwork> {
-    Host::new(Clockwork::new(cluster(slos_ms, 8, Delays::default()), ClockworkSettings::DEFAULT))
+    Host::new(Clockwork::new(cluster(slos_ms, 8, Delays::default()), SETTINGS))
 }
 
 #[test]
@@ -65,6 +67,6 @@ fn a_short_slo_keeps_what_the_margin_would_take() {
 fn plans_leave_in_time_for_their_inputs() {
     let data = DataDelay::each_item(Nanos::from_millis(1));
     let delays = Delays { control: Nanos::from_millis(1), data, ..Delays::default() };
-    let mut host = Host::new(Clockwork::new(cluster(&[40], 8, delays), ClockworkSettings::DEFAULT)).with_gpus(&[ms(0)]);
+    let mut host = Host::new(Clockwork::new(cluster(&[40], 8, delays), SETTINGS)).with_gpus(&[ms(0)]);
     assert_eq!(host.arrive(ms(0), 0, 1, ms(40)), [Execute(0, 0, ms(2), ms(8), vec![1])]);
 }

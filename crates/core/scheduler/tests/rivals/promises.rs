@@ -218,7 +218,8 @@ proptest! {
     fn clockwork_keeps_its_promises(
         ops in prop::collection::vec(op(), 0..120), delays in delays(), percent in percent(), commit_ms in 0..12_u64,
     ) {
-        let settings = ClockworkSettings { commit: Nanos::from_millis(commit_ms), ..ClockworkSettings::DEFAULT };
+        let (commit, early) = (Nanos::from_millis(commit_ms), Nanos::from_millis(5));
+        let settings = ClockworkSettings { commit, early };
         let policy = Clockwork::new(cluster(&[40, 60, 25], 8, delays), settings);
         World::new(policy, delays, percent).keeps_its_promises(ops);
     }

@@ -5,8 +5,10 @@ use symphony_types::{GpuId, Nanos, Time};
 use crate::Order::{Drop, Execute, Preempt, WakeAt};
 use crate::{Host, after, cluster, ms};
 
+const SETTINGS: ShepherdSettings = ShepherdSettings { preempt_factor: 3.0 };
+
 fn shepherd(slos_ms: &[u64], batch_max: u32) -> Host<Shepherd> {
-    Host::new(Shepherd::new(cluster(slos_ms, batch_max, Delays::default()), ShepherdSettings::DEFAULT))
+    Host::new(Shepherd::new(cluster(slos_ms, batch_max, Delays::default()), SETTINGS))
 }
 
 #[test]
@@ -75,7 +77,7 @@ fn requests_that_no_gpu_can_meet_are_dropped_when_that_is_certain() {
 #[test]
 fn with_a_control_delay_the_next_batch_is_sent_before_the_last_one_ends() {
     let delays = Delays { control: Nanos::from_millis(1), ..Delays::default() };
-    let mut host = Host::new(Shepherd::new(cluster(&[50], 8, delays), ShepherdSettings::DEFAULT)).with_gpus(&[ms(0)]);
+    let mut host = Host::new(Shepherd::new(cluster(&[50], 8, delays), SETTINGS)).with_gpus(&[ms(0)]);
     assert_eq!(host.arrive(ms(0), 0, 1, ms(50)), [Execute(0, 0, ms(1), ms(7), vec![1]), WakeAt(ms(6))]);
     host.arrive(ms(2), 0, 2, ms(52));
     assert_eq!(host.wake(ms(6)), [Execute(0, 0, ms(7), ms(13), vec![2]), WakeAt(ms(12))]);

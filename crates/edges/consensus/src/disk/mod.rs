@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::{Engine, GroupConfig};
+use crate::environment::Environment;
 use crate::error::StartError;
-use crate::host::Host;
 use crate::limits::BALLAST_BYTES;
 use crate::log::engine::{LogEngine, Slot};
 use crate::log::frame::Stamp;
@@ -71,12 +71,12 @@ pub(crate) fn open_with(
         };
         LogStore::open(engine, witness, &stamp, config.on_disk_error)
     };
-    let opened = match &config.host {
-        Host::Machine => {
+    let opened = match &config.environment {
+        Environment::Machine => {
             engine_stamp::check(dir, &dir.join(LOG_DIR), config.engine)?;
             ballast::with_ballast(dir, parts.ballast_bytes, open_on_machine)
         }
-        Host::Simulation { disk, .. } => LogStore::open_simulated(disk, &stamp, config.on_disk_error),
+        Environment::Simulation { disk, .. } => LogStore::open_simulated(disk, &stamp, config.on_disk_error),
     };
     let log = opened.map_err(|error| match error {
         RecoveryError::Io(source) => storage(source),

@@ -155,11 +155,6 @@ impl LogStore {
         self.writer.pulse()
     }
 
-    #[cfg(feature = "crash-suite")]
-    pub(crate) fn disk_bytes(&self) -> io::Result<u64> {
-        self.view().engine.clone().ok_or_else(closed)?.disk_bytes()
-    }
-
     /// Queues entries that follow the last one; `done` is called once they are durable, or cannot be.
     pub(crate) async fn push(&self, records: Vec<Record>, done: Done) -> io::Result<()> {
         let sequence = {

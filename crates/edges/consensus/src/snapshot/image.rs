@@ -52,7 +52,7 @@ pub(crate) enum ImageError {
 }
 
 #[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
-struct Place {
+struct SavedLogId {
     term: u64,
     node: u64,
     index: u64,
@@ -62,21 +62,21 @@ struct Place {
 #[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
 struct Body {
     cluster: String,
-    at: Option<Place>,
-    members_at: Option<Place>,
+    at: Option<SavedLogId>,
+    members_at: Option<SavedLogId>,
     configs: Vec<Vec<u64>>,
     addresses: Vec<(u64, String)>,
     state: Vec<u8>,
 }
 
-impl From<Position> for Place {
+impl From<Position> for SavedLogId {
     fn from(at: Position) -> Self {
         Self { term: at.term, node: at.node, index: at.index }
     }
 }
 
-impl From<Place> for Position {
-    fn from(place: Place) -> Self {
+impl From<SavedLogId> for Position {
+    fn from(place: SavedLogId) -> Self {
         Self { term: place.term, node: place.node, index: place.index }
     }
 }

@@ -17,7 +17,7 @@ use crate::limits::APPENDS_UNANSWERED_MAX;
 use crate::record::Position;
 
 /// The result of an append.
-pub(crate) type Answer = Result<pb::RaftAppendResponse, Status>;
+pub(crate) type AppendResult = Result<pb::RaftAppendResponse, Status>;
 
 /// Sends appends, and matches the answers.
 ///
@@ -55,7 +55,7 @@ impl AppendStream {
 
     /// Sends an append, which gets its number here. The answer comes later; a closed receiver means that the call has
     /// ended.
-    pub(crate) fn send(&self, mut request: pb::RaftAppendRequest) -> oneshot::Receiver<Answer> {
+    pub(crate) fn send(&self, mut request: pb::RaftAppendRequest) -> oneshot::Receiver<AppendResult> {
         let now = Instant::now();
         let (answer, answered) = oneshot::channel();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +140,7 @@ struct Unanswered {
 struct Waiting {
     number: u64,
     since: Instant,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<AppendResult>,
 }
 
 impl Unanswered {
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crate::timing::Timing;
 
-    fn waiting(number: u64, since: Instant) -> (Waiting, oneshot::Receiver<Answer>) {
+    fn waiting(number: u64, since: Instant) -> (Waiting, oneshot::Receiver<AppendResult>) {
         let (answer, answered) = oneshot::channel();
         (Waiting { number, since, answer }, answered)
     }

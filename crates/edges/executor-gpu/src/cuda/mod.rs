@@ -38,7 +38,7 @@ const DRIVER_MAJOR_MIN: i32 = 12;
 #[derive(Clone)]
 pub struct Cuda {
     gpu: Arc<Gpu>,
-    /// Models that share them are in order among each other, whoever uses them.
+    /// Models that share them are in order among each other, whichever batch uses them.
     lanes: Arc<Lanes>,
 }
 

@@ -39,7 +39,7 @@ pub fn cuda_provider_is_there(runtime: &Runtime) -> Result<(), NoCuda> {
 
 /// A tensor of the model.
 #[derive(Clone, Debug)]
-struct Place {
+struct ModelTensor {
     name: String,
     data_type: DataType,
     /// The batch dimension first.
@@ -53,9 +53,9 @@ pub struct OnnxProgram {
     computed: [Vec<DynValue>; SLOTS],
     session: Session,
     /// In the model's order; the place of each in the signature beside it.
-    inputs: Vec<(usize, Place)>,
+    inputs: Vec<(usize, ModelTensor)>,
     /// In the signature's order.
-    outputs: Vec<Place>,
+    outputs: Vec<ModelTensor>,
     /// In the signature's order.
     tensors: Tensors,
     memory: [CudaSlice<u8>; SLOTS],
@@ -103,11 +103,11 @@ impl Cuda {
             let ValueType::Tensor { shape, .. } = outlet.dtype() else {
                 return Err(refuse(format!("output `{}` is no tensor", outlet.name())));
             };
-            Ok(Place { name: outlet.name().to_owned(), data_type: spec.data_type, shape: shape.to_vec() })
+            Ok(ModelTensor { name: outlet.name().to_owned(), data_type: spec.data_type, shape: shape.to_vec() })
         });
         let outputs = outputs.collect::<Result<_, _>>()?;
         let inputs = inputs.into_iter().map(|OnnxInput { name, given, data_type, item_shape }| {
-            (given, Place { name, data_type, shape: std::iter::once(0).chain(item_shape).collect() })
+            (given, ModelTensor { name, data_type, shape: std::iter::once(0).chain(item_shape).collect() })
         });
         let inputs = inputs.collect();
         let filled_max = sizes.as_ref().and_then(|sizes| sizes.filled(batch_max)).unwrap_or(batch_max);
@@ -145,7 +145,7 @@ fn failed(cuda: &Cuda, error: &ort::Error) -> DeviceError {
 
 macro_rules! by_type {
     ($($variant:ident: $number:ty, $element:ident;)*) => {
-        impl Place {
+        impl ModelTensor {
             /// Memory on the device as an input of this shape.
             ///
             /// # Safety
@@ -175,7 +175,7 @@ macro_rules! by_type {
 
 symphony_executor::with_element_types!(by_type);
 
-impl Place {
+impl ModelTensor {
     fn filled(&self, filled: u32) -> Vec<i64> {
         let mut shape = self.shape.clone();
         if let Some(batch) = shape.first_mut() {
@@ -193,7 +193,7 @@ impl OnnxProgram {
     fn run(&mut self, slot: usize, filled: u32) -> ort::Result<()> {
         let ordinal = self.cuda.ordinal().cast_signed();
         let begin = self.memory[slot].device_ptr(self.cuda.lane(Lane::Compute)).0;
-        let shown = |(given, place): &(usize, Place)| {
+        let shown = |(given, place): &(usize, ModelTensor)| {
             let address = begin + self.tensors.range(*given, 0).start as u64;
             // SAFETY: `memory` has room for the largest batch, is never replaced, and goes after the session (rule 2).
             unsafe { place.shown(ordinal, address, filled) }
@@ -209,7 +209,7 @@ impl OnnxProgram {
         options.disable_device_sync()?;
         let options = options.with_outputs(selected);
         let mut results = self.session.run_with_options(inputs.as_slice(), &options)?;
-        let take = |place: &Place| {
+        let take = |place: &ModelTensor| {
             results.remove(&place.name).ok_or_else(|| ort::Error::new(format!("gave no output `{}`", place.name)))
         };
         self.computed[slot] = self.outputs.iter().map(take).collect::<ort::Result<_>>()?;

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use symphony_types::{LatencyProfile, Nanos, Signature, TensorSpec};
+use symphony_types::{LatencyProfile, Nanos, Signature, TENSOR_ITEM_BYTES_MAX, TensorSpec};
 
 use crate::files::read_text;
-use crate::model_signature::{ITEM_BYTES_MAX, item_bytes};
+use crate::model_signature::item_bytes;
 
 /// The version of the format that is written and read.
 const FORMAT: u32 = 1;
@@ -88,7 +88,7 @@ pub enum ProfileFileError {
         path: PathBuf,
         /// From 1.
         line: usize,
-        /// The parser's words, without the text of the line: who may read them need not be who may read the file.
+        /// The parser's message, without the text of the line: its readers need not be allowed to read the file.
         problem: String,
     },
     /// A value makes no sense.
@@ -265,7 +265,7 @@ fn tensors(key: &str, forms: Vec<TensorForm>) -> Result<Vec<TensorSpec>, Problem
             return Err((format!("{key}.name"), format!("`{}` is empty or not the only one", form.name)));
         }
         if form.item_shape.contains(&0) || item_bytes(form.data_type, &form.item_shape).is_none() {
-            let expected = format!("expected positive dimensions and at most {ITEM_BYTES_MAX} bytes per item");
+            let expected = format!("expected positive dimensions and at most {TENSOR_ITEM_BYTES_MAX} bytes per item");
             return Err((format!("{key}.item_shape"), format!("{:?} of `{}`; {expected}", form.item_shape, form.name)));
         }
     }

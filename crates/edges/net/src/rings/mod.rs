@@ -21,7 +21,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::handover::{self, SECRET_BYTES};
+use crate::descriptor_exchange::{self, SECRET_BYTES};
 use stream::{Road, ring_streams};
 
 /// Bytes of one ring: a millisecond of frames at a hundred megabytes per second. Frames that do not fit wait in the
@@ -92,8 +92,8 @@ impl Rings {
     /// If the system lacks shareable, sealed memory or such a socket.
     pub fn start(spin: Duration) -> io::Result<Self> {
         RingMemory::create(RING_BYTES)?;
-        let name = handover::fresh_name();
-        let listener = handover::listen(&name)?;
+        let name = descriptor_exchange::fresh_name();
+        let listener = descriptor_exchange::listen(&name)?;
         Ok(Self(Arc::new_cyclic(|desk: &Weak<Desk>| {
             let accepting = tokio::spawn(accept(desk.clone(), listener)).abort_handle();
             let (offered, places) = (Mutex::default(), Arc::new(Semaphore::new(RINGS_MAX)));
@@ -117,7 +117,7 @@ impl Rings {
     pub async fn join(&self, offer: &RingOffer) -> Result<RingStreams, String> {
         let place = self.0.place()?;
         let mine = RingMemory::create(RING_BYTES).map_err(|error| format!("no shared memory: {error}"))?;
-        let asked = handover::ask(&offer.name, &offer.secret, mine.descriptor());
+        let asked = descriptor_exchange::ask(&offer.name, &offer.secret, mine.descriptor());
         let (theirs, socket) = tokio::time::timeout(HANDOVER_TIMEOUT, asked)
             .await
             .map_err(|_| format!("no shared memory within {} ms", HANDOVER_TIMEOUT.as_millis()))?
@@ -148,7 +148,7 @@ impl Desk {
     }
 
     async fn hand_over(&self, socket: UnixStream) -> Result<(), String> {
-        let (secret, theirs) = handover::asked(&socket).await.map_err(|error| error.to_string())?;
+        let (secret, theirs) = descriptor_exchange::asked(&socket).await.map_err(|error| error.to_string())?;
         let come = self.lock().remove(&secret).ok_or("a secret that is not good, or not any more")?;
         let place = self.place()?;
         let mine = RingMemory::create(RING_BYTES).map_err(|error| error.to_string())?;
@@ -158,7 +158,7 @@ impl Desk {
         let streams = self.streams(ends, Arc::clone(&socket), place);
         // Before the answer, so that whatever the peer sends afterwards finds its rings here.
         come.send(streams).map_err(|_| "its connection has ended")?;
-        handover::grant(&socket, std::os::fd::AsFd::as_fd(&granted)).await.map_err(|error| error.to_string())
+        descriptor_exchange::grant(&socket, std::os::fd::AsFd::as_fd(&granted)).await.map_err(|error| error.to_string())
     }
 }
 

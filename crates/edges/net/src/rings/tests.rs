@@ -111,10 +111,10 @@ async fn a_secret_is_good_once_and_as_long_as_it_is_wanted() {
     let (late, gone) = accepts.offer();
     drop(gone);
     assert!(dials.join(&late).await.is_err(), "its connection has ended");
-    let name = handover::fresh_name();
+    let name = descriptor_exchange::fresh_name();
     let reason = dials.join(&RingOffer { name: name.clone(), ..late.clone() }).await.unwrap_err();
     assert!(reason.contains("refused"), "nobody has such a socket on this host: {reason}");
-    let _silent = handover::listen(&name).unwrap();
+    let _silent = descriptor_exchange::listen(&name).unwrap();
     let reason = dials.join(&RingOffer { name, ..late }).await.unwrap_err();
     assert!(reason.contains("within 250 ms"), "{reason}");
     assert!(format!("{good:?}").len() < 100, "no secret is shown");
@@ -128,16 +128,16 @@ async fn who_hands_over_something_else_gets_nothing() {
         [pool.descriptor().try_clone_to_owned().unwrap(), std::fs::File::open("/dev/zero").unwrap().into()];
     for lie in lies {
         let (good, mut admission) = accepts.offer();
-        assert!(handover::ask(&good.name, &good.secret, lie.as_fd()).await.is_err());
+        assert!(descriptor_exchange::ask(&good.name, &good.secret, lie.as_fd()).await.is_err());
         assert!(admission.streams().is_none());
         // The other way round.
-        let name = handover::fresh_name();
-        let listener = handover::listen(&name).unwrap();
+        let name = descriptor_exchange::fresh_name();
+        let listener = descriptor_exchange::listen(&name).unwrap();
         let offer = RingOffer { name, ..good };
         let (joined, ()) = tokio::join!(accepts.join(&offer), async {
             let (socket, _) = listener.accept().await.unwrap();
-            handover::asked(&socket).await.unwrap();
-            handover::grant(&socket, lie.as_fd()).await.unwrap();
+            descriptor_exchange::asked(&socket).await.unwrap();
+            descriptor_exchange::grant(&socket, lie.as_fd()).await.unwrap();
         });
         assert!(joined.is_err());
     }
@@ -148,7 +148,7 @@ async fn a_peer_that_rings_without_end_is_gone() {
     let rings = Rings::start(Duration::ZERO).unwrap();
     let (offer, mut admission) = rings.offer();
     let mine = RingMemory::create(RING_BYTES).unwrap();
-    let (_theirs, socket) = handover::ask(&offer.name, &offer.secret, mine.descriptor()).await.unwrap();
+    let (_theirs, socket) = descriptor_exchange::ask(&offer.name, &offer.secret, mine.descriptor()).await.unwrap();
     let (mut reader, mut writer) = admission.streams().unwrap();
     assert!(reader.read(&mut [0; 8]).now_or_never().is_none());
     assert_eq!(socket.try_write(&[1; 5000]).unwrap(), 5000);
@@ -163,7 +163,7 @@ async fn a_ring_that_the_socket_does_not_take_is_made_up_for() {
     let rings = Rings::start(Duration::ZERO).unwrap();
     let (offer, mut admission) = rings.offer();
     let mine = RingMemory::create(RING_BYTES).unwrap();
-    let (theirs, socket) = handover::ask(&offer.name, &offer.secret, mine.descriptor()).await.unwrap();
+    let (theirs, socket) = descriptor_exchange::ask(&offer.name, &offer.secret, mine.descriptor()).await.unwrap();
     let (_reader, mut writer) = admission.streams().unwrap();
     let (_sender, mut receiver) = mine.join(theirs).unwrap();
     let (mut into, mut unheard) = ([0; 8], [0; 4096]);

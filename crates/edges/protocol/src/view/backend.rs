@@ -3,7 +3,7 @@
 use symphony_types::{BootId, Duty, GpuId, SubclusterId, Token};
 
 use super::ModelView;
-use crate::plan::BackendMoveView;
+use crate::plan_view::BackendMoveView;
 
 /// A backend.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -173,9 +173,10 @@ mod tests {
     use symphony_types::{BootId, Epoch, FrontendId, Nanos, NodeId, RequestValue, Signature, Token};
 
     use super::*;
-    use crate::plan::{BackendMoveView, ModelMoveView};
+    use crate::plan_view::{BackendMoveView, ModelMoveView};
     use crate::view::{
-        BackendView, FrontendView, ModelSource, ModelSpec, NodeView, ReplicaView, SubclusterView, SuccessorView,
+        BackendView, EventView, FrontendView, ModelSource, ModelSpec, NodeView, ReplicaView, SubclusterView,
+        SuccessorView,
     };
 
     const SUBCLUSTERS: u32 = 5;
@@ -244,7 +245,7 @@ mod tests {
                 backends,
                 frontends: [(FrontendId::new(3), FrontendView::default())].into(),
                 models,
-                events: vec![(30, "a model came".into())],
+                events: vec![EventView { index: 30, what: "a model came".into(), ..EventView::default() }],
                 ..View::default()
             })
     }
@@ -342,6 +343,9 @@ mod tests {
         let view = View { applied_index: 3, ..View::default() };
         let later = View { applied_index: 4, replica: NodeId::new(3), epoch: Epoch::new(2), ..View::default() };
         assert!(view.says_the_same(&later));
-        assert!(!view.says_the_same(&View { events: vec![(3, "new".into())], ..later }));
+        assert!(!view.says_the_same(&View {
+            events: vec![EventView { index: 3, what: "new".into(), ..EventView::default() }],
+            ..later
+        }));
     }
 }

@@ -14,7 +14,7 @@ use super::{
     SlowGpuView, SubclusterView, SuccessorView, View, ViewError,
 };
 use crate::control as pb;
-use crate::plan::{BackendMoveView, ModelMoveView, PlanView};
+use crate::plan_view::{BackendMoveView, ModelMoveView, PlanView};
 
 impl From<pb::Duty> for Duty {
     fn from(duty: pb::Duty) -> Self {
@@ -364,7 +364,7 @@ impl TryFrom<pb::ClusterView> for View {
             backends: backends.collect(),
             frontends: frontends.collect(),
             models,
-            events: view.events.into_iter().map(|e| (e.index, e.what)).collect(),
+            events: view.events.into_iter().map(Into::into).collect(),
             operations: view.operations.into_iter().map(OperationView::try_from).collect::<Result<_, _>>()?,
             group: group.collect(),
             removed_nodes: view.removed_nodes.into_iter().map(NodeId::new).collect(),
@@ -474,7 +474,7 @@ impl From<&View> for pb::ClusterView {
             backends: backends.collect(),
             frontends: frontends.collect(),
             models: models.collect(),
-            events: view.events.iter().map(|(index, what)| pb::Event { index: *index, what: what.clone() }).collect(),
+            events: view.events.iter().map(Into::into).collect(),
             operations: operations.collect(),
             group: group.collect(),
             removed_nodes: view.removed_nodes.iter().map(|node| node.get()).collect(),

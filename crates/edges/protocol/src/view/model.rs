@@ -6,7 +6,7 @@ use std::fmt;
 use symphony_types::{BackendId, BootId, SubclusterId};
 
 use super::{ModelSpec, View};
-use crate::plan::ModelMoveView;
+use crate::plan_view::ModelMoveView;
 
 /// A model.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,7 +6,7 @@ use symphony_types::{
 
 use super::*;
 use crate::control as pb;
-use crate::plan::{BackendMoveView, ModelMoveView, MoveCostView, PlanStatus};
+use crate::plan_view::{BackendMoveView, ModelMoveView, MoveCostView, PlanStatus};
 
 fn model() -> ModelSpec {
     let latency = LatencyProfile::from_line(1.0, 5.0, 8).unwrap();
@@ -128,7 +128,7 @@ fn a_view_survives_the_wire() {
             },
         )]
         .into(),
-        events: vec![(31, "model digits loaded".into())],
+        events: vec![EventView { index: 31, at_unix_ms: 1_700_000_000_001, what: "model digits loaded".into() }],
         operations: vec![operation(30, None), operation(31, Some("no model is named `digits`".into()))],
         group: [(
             NodeId::new(1),

@@ -28,7 +28,7 @@ const WITHOUT_BUFFER_CODE: u8 = 12;
 /// Hops of a packet through routers.
 const HOPS: u8 = 64;
 
-/// Numbers of work, never the same in a process: what is done late is nobody else's.
+/// Numbers of work requests, unique in a process: a late completion is never taken for another one's.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// What work is.
@@ -191,7 +191,7 @@ impl QueuePair {
         self.post_send(Kind::Send, request(ffi::ibv_wr_opcode::IBV_WR_SEND), Some((piece, length)))
     }
 
-    /// Lets the other end read through the window, and nobody else.
+    /// Lets only the other end read through the window.
     pub(crate) fn bind(&self, window: &Window) -> io::Result<u64> {
         let mut request = request(ffi::ibv_wr_opcode::IBV_WR_BIND_MW);
         let region = &window.region;

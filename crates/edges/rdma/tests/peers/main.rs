@@ -69,7 +69,7 @@ async fn a_connection_is_proved_by_a_read_and_one_whose_packets_vanish_is_not() 
     let peers = peers();
     tokio::time::timeout(SOON, peers.pool.prove()).await.expect("it answers").unwrap();
     assert!(!format!("{:?}", peers.pool).contains(&peers.grant[0].to_string()), "keys are not shown");
-    // Nobody is there under that number, and nobody says so.
+    // There is no queue pair of that number, and no error says so.
     let unpaired = peers.fabric.begin().unwrap();
     let nobody = Endpoint { queue_pair: 0xff_fffe, ..unpaired.endpoint() };
     let lost = pool(&unpaired.join(nobody).unwrap(), &peers.landing, peers.grant);
@@ -144,7 +144,7 @@ async fn a_key_that_was_taken_back_opens_nothing() {
     peers.owner.does("revoke 0");
     assert_eq!(read(&peers.pool, 1).await, Err(REMOTE_ACCESS));
     assert_eq!(peers.pair.broken(), Some(REMOTE_ACCESS));
-    // Whoever is still let in is.
+    // A peer that still has access can read.
     let (pair, grant) = peers.owner.connect(&peers.fabric);
     assert!(read(&pool(&pair, &peers.landing, grant), 1).await.unwrap().is_ok());
 }
@@ -157,7 +157,7 @@ async fn a_key_is_good_on_its_own_connection_only() {
     let stolen = pool(&other, &peers.landing, peers.grant);
     assert_eq!(read(&stolen, 1).await, Err(REMOTE_ACCESS));
     assert!(read(&peers.pool, 1).await.unwrap().is_ok(), "its owner's goes on");
-    // And a key that nobody gave.
+    // A key that was never granted.
     let guessed = pool(&peers.pair, &peers.landing, [peers.grant[0] ^ 0x5500, peers.grant[1], peers.grant[2]]);
     assert_eq!(read(&guessed, 1).await, Err(REMOTE_ACCESS));
 }

@@ -1,9 +1,10 @@
-//! A link: one connection between two processes, and frames of one message type each way. What carries the frames is
-//! the connection itself at first, and later shared memory or RDMA if the two agree on that ([`crate::carrying`]).
+//! A link: one connection between two processes, and frames of one message type each way. Frames travel on the
+//! connection itself at first, and later through shared memory or over RDMA if the two agree
+//! ([`crate::carrier_negotiation`]).
 //!
-//! Writing never waits: frames go into a bounded queue, and a task of the link's own writes everything that has
-//! gathered with one system call (coalescing). A full queue means that the peer has stopped reading; the sender is told
-//! and the link is given up, because a late plan or request is worth nothing.
+//! Writing never waits: frames go into a bounded queue, and the link's own task writes everything that has gathered
+//! with one system call (coalescing). A full queue means that the peer has stopped reading. The sender learns it and
+//! gives the link up, because a late plan or request is worth nothing.
 
 mod open;
 mod receiver;
@@ -41,7 +42,7 @@ pub enum LinkError {
         /// The other end.
         peer: String,
     },
-    /// The peer sent something that is no frame of this link.
+    /// The peer sent something that is not a frame of this link.
     #[error("link to {peer}: {source}")]
     Frame {
         /// The other end.
@@ -55,7 +56,7 @@ pub enum LinkError {
         /// The other end.
         peer: String,
     },
-    /// One of the two takes no frames over TCP.
+    /// One of the two ends refuses frames over TCP.
     #[error(
         "link to {peer}: another way than TCP is required for frames (frames.required), and the two have none: {reason}"
     )]
@@ -92,7 +93,7 @@ impl<M> Clone for LinkSender<M> {
 }
 
 impl<M: Message + Send + 'static> LinkSender<M> {
-    /// Hands a message over; never waits.
+    /// Queues a message; never waits.
     ///
     /// # Errors
     /// If the queue is full or the link has ended.
@@ -100,7 +101,7 @@ impl<M: Message + Send + 'static> LinkSender<M> {
         self.send_with(message, Vec::new())
     }
 
-    /// Hands a message and raw bytes over; never waits.
+    /// Queues a message and raw bytes; never waits.
     ///
     /// # Errors
     /// If the queue is full or the link has ended.
@@ -111,13 +112,13 @@ impl<M: Message + Send + 'static> LinkSender<M> {
         })
     }
 
-    /// Ends the link for all of its senders: what waits is written, the peer sees the end, further messages are
+    /// Ends the link for all of its senders: queued frames are written, the peer sees the end, further messages are
     /// refused.
     pub fn close(&self) {
         self.close.notify_one();
     }
 
-    /// Resolves once the link has ended, with everything written that was sent before it was closed.
+    /// Resolves once the link has ended and everything sent before the close is written.
     pub async fn written(&self) {
         self.queue.closed().await;
     }

@@ -1,4 +1,4 @@
-//! How links come to be: dialled, accepted, and over whatever else carries bytes.
+//! Opening of links: dialled, accepted, or over any other pair of byte streams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,28 +12,26 @@ use tokio::sync::{Notify, mpsc};
 use super::rest::Rest;
 use super::writer::Writer;
 use super::{LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender};
-use crate::carrying::{Carrying, End, TURNS_MAX};
+use crate::carrier_negotiation::{CarrierNegotiation, End, TURNS_MAX};
 
-/// How long a connection may take to be made.
+/// How long a connection may take to be established.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How long two processes may take to agree on what carries their link where TCP may not, once they are connected: four
-/// handovers of shared memory, or twice the time in which RDMA has to answer.
+/// How long two connected processes may take to agree on another carrier where TCP is not allowed: four exchanges of
+/// shared memory, or twice the time in which RDMA has to answer.
 const AGREED_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long whoever accepted a link waits for the first message, which says who it is. It comes after the two have
-/// agreed.
+/// How long the accepting end waits for the first message, the hello. It comes after the two have agreed on a carrier.
 pub const HELLO_WITHIN: Duration = Duration::from_secs(2);
 const _: () = assert!(HELLO_WITHIN.as_nanos() > AGREED_WITHIN.as_nanos());
 
-/// Questions and answers about a link that may wait for its writer; an end that asks waits for the answer before it
-/// asks again.
+/// Echo requests and answers that may wait for the writer; the asking end waits for an answer before the next request.
 const ECHOES_MAX: usize = 8;
 
 /// Where frames come from.
 pub(crate) trait Inbound: AsyncRead + Send + Sync + Unpin + std::fmt::Debug {
-    /// The connection beside says that the other end is gone, and everything that came was read. Of what is not told by
-    /// the system that its other end is gone this is the end.
+    /// The connection beside has shown that the other end is gone, and everything that came was read. For a carrier
+    /// whose system does not report the end of the peer, this is the end.
     fn gone(&mut self) {}
 }
 
@@ -51,15 +49,15 @@ pub(crate) trait Outbound: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug {}
 
 impl<T: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> Outbound for T {}
 
-/// The two directions of whatever carries frames.
+/// The two directions of a carrier.
 pub(crate) type Streams = (Box<dyn Inbound>, Box<dyn Outbound>);
 
-/// Opens a link to `addr` (`host:port`), where `expected` must answer. Once it is in use it goes on through shared
-/// memory or over RDMA if the two have that and want to; where that is required, it does before its first message.
+/// Opens a link to `addr` (`host:port`), where `expected` must answer. Once it is in use, it goes on through shared
+/// memory or over RDMA if both ends have that and want it; if another carrier is required, before its first message.
 ///
 /// # Errors
-/// If no connection is made within [`CONNECT_TIMEOUT`], somebody else answers, or another way than TCP is required and
-/// not had.
+/// If no connection is established within [`CONNECT_TIMEOUT`], another peer answers, or a carrier other than TCP is
+/// required and not available.
 pub async fn connect_link<Out, In>(
     net: &Net,
     addr: &str,
@@ -71,7 +69,7 @@ where
 {
     let connection = dial(net, addr, expected).await?;
     let carriers = net.carriers();
-    // Whoever leads an address over another place wants the frames to pass there.
+    // An address that is led over a proxy is meant to have its frames pass there.
     let routed = net.through(addr) != addr && !carriers.wish().expected;
     let has_any = carriers.rings().is_some() || carriers.fabric_with(connection.peer()).is_some();
     let end = if routed || !has_any {
@@ -86,7 +84,7 @@ where
     if end == End::AsksFirst {
         let agreed = tokio::time::timeout(AGREED_WITHIN, receiver.leaves_tcp()).await;
         if let Err(error) = agreed.unwrap_or_else(|_| Err(receiver.only_tcp("it took too long"))) {
-            // The next link finds out whether the peer still refuses TCP. Otherwise the two would never speak again
+            // The next link tries again whether the peer still refuses TCP. Otherwise the two would never talk again
             // once that has changed.
             carriers.may_take_tcp(&receiver.peer().to_string());
             return Err(error);
@@ -97,10 +95,10 @@ where
     Ok((sender, receiver))
 }
 
-/// Opens a link whose user says when it goes on through shared memory ([`LinkReceiver::share`]).
+/// Opens a link whose user says when to go on through shared memory ([`LinkReceiver::share`]).
 ///
 /// # Errors
-/// If no connection is made within [`CONNECT_TIMEOUT`], or somebody else answers.
+/// If no connection is established within [`CONNECT_TIMEOUT`], or another peer answers.
 pub(crate) async fn connect_data_link<Out, In>(
     net: &Net,
     addr: &str,
@@ -120,7 +118,7 @@ async fn dial(net: &Net, addr: &str, expected: &Expected) -> Result<Connection, 
         .map_err(|source| LinkError::Io { peer: addr.to_owned(), source })
 }
 
-/// Makes a link of a connection that was accepted. Must be called inside a tokio runtime.
+/// Makes a link from an accepted connection. Must be called inside a tokio runtime.
 pub fn link_over<Out, In>(connection: Connection) -> (LinkSender<Out>, LinkReceiver<In>)
 where
     Out: Message + Send + 'static,
@@ -130,7 +128,7 @@ where
     link_of(connection, End::Accepted { must })
 }
 
-/// The same for a link whose user says whether it goes on without shared memory.
+/// The same for a link whose user says whether it continues without shared memory.
 pub(crate) fn data_link_over<Out, In>(connection: Connection) -> (LinkSender<Out>, LinkReceiver<In>)
 where
     Out: Message + Send + 'static,
@@ -149,7 +147,7 @@ where
     link_with((Box::new(read), Box::new(write)), info, carriers, end)
 }
 
-/// Makes a link of two directions to a peer that is known otherwise; nothing else ever carries it. Must be called
+/// Makes a link from two byte streams to a peer that is known by other means; its carrier never changes. Must be called
 /// inside a tokio runtime.
 pub(crate) fn link_over_streams<Out, In>(streams: Streams, info: PeerInfo) -> (LinkSender<Out>, LinkReceiver<In>)
 where
@@ -187,6 +185,6 @@ where
         bytes: BytesMut::new(),
     };
     tokio::spawn(writer.run());
-    let carrying = Carrying::new(end, turns, carriers, Out::NAME, info.clone());
+    let carrying = CarrierNegotiation::new(end, turns, carriers, Out::NAME, info.clone());
     (LinkSender { queue, close }, LinkReceiver::new(read, carrying, echoes, rest, info))
 }

@@ -1,4 +1,4 @@
-//! The reading end: frames out of bytes, and everything that is said below messages.
+//! The reading end: turns bytes into frames, and handles the protocol below messages.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::FutureExt as _;
 use symphony_net::PeerInfo;
-use symphony_protocol::carry::Carry;
+use symphony_protocol::carrier::CarrierMessage;
 use symphony_protocol::{Echo, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
 use tokio::io::{AsyncReadExt as _, BufReader};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -16,29 +16,29 @@ use tokio::time::{Instant, sleep_until};
 
 use super::rest::{Asker, Rest};
 use super::{Inbound, LinkError};
-use crate::carrying::{Carried, Carrying};
+use crate::carrier_negotiation::{CarrierChange, CarrierNegotiation};
 use crate::echo::{EchoTimes, EchoWatch, Movement};
 
-/// Frames that the other end may send before it hears that this one goes on another way only.
+/// Frames that the other end may send before it learns that this one requires another carrier.
 const EARLY_FRAMES_MAX: usize = 8;
 
-/// Room of the reader's buffer: one system call brings many small frames.
+/// Size of the read buffer: one system call brings many small frames.
 const READ_BUFFER_BYTES: usize = 64 << 10;
 
 /// The reading end.
 #[derive(Debug)]
 pub struct LinkReceiver<M> {
     stream: BufReader<Box<dyn Inbound>>,
-    /// The connection, once something else carries frames: it only tells that the other end lives.
+    /// The connection, once another carrier has the frames: it only shows that the other end lives.
     beside: Option<Box<dyn Inbound>>,
-    carrying: Carrying,
-    /// What has arrived of the header, or of the body once `header` is known. It lives here and not in the future of
-    /// [`LinkReceiver::receive`], so that a receive given up half-way loses nothing.
+    carrying: CarrierNegotiation,
+    /// The part of the header that has arrived, or of the body once `header` is known. It is stored here and not in the
+    /// future of [`LinkReceiver::receive`], so that a cancelled receive loses nothing.
     partial: BytesMut,
     header: Option<FrameHeader>,
-    /// What the other end said before it could hear that this one goes on another way only: greetings.
+    /// Frames that the other end sent before it could know that this one requires another carrier: greetings.
     early: VecDeque<(FrameHeader, Bytes)>,
-    /// To this end's writer.
+    /// Requests to this end's writer.
     echoes: mpsc::Sender<Echo>,
     watching: Option<(EchoWatch, watch::Sender<Movement>)>,
     rest: Arc<Rest>,
@@ -50,7 +50,7 @@ pub struct LinkReceiver<M> {
 impl<M: Message> LinkReceiver<M> {
     pub(super) fn new(
         stream: Box<dyn Inbound>,
-        carrying: Carrying,
+        carrying: CarrierNegotiation,
         echoes: mpsc::Sender<Echo>,
         rest: Arc<Rest>,
         info: PeerInfo,
@@ -71,7 +71,7 @@ impl<M: Message> LinkReceiver<M> {
         }
     }
 
-    /// From now on the other end is asked whether the link moves, as long as somebody [receives](Self::receive) here.
+    /// Starts asking the other end whether the link moves, while the caller [receives](Self::receive) here.
     pub fn watch(&mut self, times: EchoTimes) -> (watch::Receiver<Movement>, Asker) {
         let watch = EchoWatch::new(Instant::now().into_std(), times);
         let (told, movement) = watch::channel(watch.movement());
@@ -79,17 +79,17 @@ impl<M: Message> LinkReceiver<M> {
         (movement, Asker(Arc::clone(&self.rest)))
     }
 
-    /// Who is at the other end.
+    /// The authenticated peer.
     #[must_use]
     pub const fn peer(&self) -> &PeerInfo {
         &self.info
     }
 
-    /// Waits for the next frame. Cancel-safe: dropped before it is done, it goes on where it was when called again, so
-    /// it may stand in a `select!`.
+    /// Waits for the next frame. Cancel-safe: the next call continues where a dropped one stopped, so it may be used in
+    /// a `select!`.
     ///
     /// # Errors
-    /// If the connection ends or something arrives that is no frame of this link; the link is of no use then.
+    /// If the connection ends, or something arrives that is not a frame of this link; the link is of no use then.
     pub async fn receive(&mut self) -> Result<Frame<M>, LinkError> {
         if let Some((header, body)) = self.early.pop_front() {
             return Frame::decode(header, body).map_err(|source| self.bad_frame(source));
@@ -117,7 +117,7 @@ impl<M: Message> LinkReceiver<M> {
                 continue;
             }
             if header.is_carry() {
-                if let Carried::Ended = self.carried(header, body)? {
+                if let CarrierChange::Ended = self.carried(header, body)? {
                     return Err(self.only_tcp("the peer goes on with one only"));
                 }
                 continue;
@@ -136,17 +136,17 @@ impl<M: Message> LinkReceiver<M> {
         }
     }
 
-    /// Asks the other end to go on through shared memory, if this process has any: the link's user says when.
+    /// Asks the other end to go on through shared memory, if this process has any; the link's user decides when.
     pub(crate) fn share(&self) {
         self.carrying.ask();
     }
 
-    /// The frames of this link's user go over RDMA; the link tells that the other end lives.
+    /// The frames of this link's user go over RDMA; the link only shows that the other end lives.
     pub(crate) fn carried_by_rdma(&self) {
         self.carrying.carried_by_rdma();
     }
 
-    /// Asks for another carrier and waits until the other end goes on there, before any message is sent.
+    /// Asks for another carrier, and waits until the other end goes on there, before any message is sent.
     pub(super) async fn leaves_tcp(&mut self) -> Result<(), LinkError> {
         self.carrying.ask();
         let mut fails = None;
@@ -168,29 +168,34 @@ impl<M: Message> LinkReceiver<M> {
                 continue;
             }
             match self.carried(header, body)? {
-                Carried::Making(failed) => fails = Some(failed),
-                Carried::Refused => return Err(self.only_tcp("the peer has nothing else; see its frames.transport")),
-                Carried::Ended => return Err(self.only_tcp("the peer goes on with one only")),
-                Carried::AsBefore | Carried::Now(_) => {}
+                CarrierChange::Making(failed) => fails = Some(failed),
+                CarrierChange::Refused => {
+                    return Err(self.only_tcp("the peer has nothing else; see its frames.transport"));
+                }
+                CarrierChange::Ended => return Err(self.only_tcp("the peer goes on with one only")),
+                CarrierChange::AsBefore | CarrierChange::Now(_) => {}
             }
         }
         Ok(())
     }
 
-    /// Takes a word about what carries the link, and changes over if it says so.
-    fn carried(&mut self, header: FrameHeader, body: Bytes) -> Result<Carried, LinkError> {
-        let word = Frame::<Carry>::decode(header, body).map_err(|source| self.bad_frame(source))?.message;
+    /// Handles a negotiation message, and changes over if it says so.
+    fn carried(&mut self, header: FrameHeader, body: Bytes) -> Result<CarrierChange, LinkError> {
+        let word = Frame::<CarrierMessage>::decode(header, body).map_err(|source| self.bad_frame(source))?.message;
         let carried = match self.carrying.hear(word) {
-            // Whatever had come behind the word would be lost.
-            Ok(Carried::Now(_)) if !self.stream.buffer().is_empty() => Err("something came behind the last frame"),
+            // Anything that had come after this message would be lost.
+            Ok(CarrierChange::Now(_)) if !self.stream.buffer().is_empty() => {
+                Err("something came behind the last frame")
+            }
             carried => carried,
         };
-        let out_of_turn = |reason: &str| FrameError::Malformed { link: Carry::LINK, reason: reason.to_owned() };
+        let out_of_turn =
+            |reason: &str| FrameError::Malformed { link: CarrierMessage::LINK, reason: reason.to_owned() };
         match carried.map_err(|reason| self.bad_frame(out_of_turn(reason)))? {
-            Carried::Now(inbound) => {
+            CarrierChange::Now(inbound) => {
                 let before = std::mem::replace(&mut self.stream, buffered(inbound));
                 self.beside = Some(before.into_inner());
-                Ok(Carried::AsBefore)
+                Ok(CarrierChange::AsBefore)
             }
             carried => Ok(carried),
         }
@@ -202,7 +207,7 @@ impl<M: Message> LinkReceiver<M> {
 
     fn stir(&mut self) {
         let Some((watch, _)) = &mut self.watching else { return };
-        // Whoever asks while a question is under way wants another one after its answer.
+        // A request during an open one means another one after its answer.
         if watch.rests() {
             self.rest.asked.store(false, Ordering::SeqCst);
         }
@@ -212,7 +217,7 @@ impl<M: Message> LinkReceiver<M> {
 
     fn look(&mut self) {
         let Some((watch, told)) = &mut self.watching else { return };
-        // A question for which there is no room will not be answered, as it should be: the writer is stuck.
+        // A request for which there is no room stays unanswered, as it should: the writer is stuck.
         if let Some(number) = watch.look(Instant::now().into_std()) {
             let _ = self.echoes.try_send(Echo::Ask(number));
         }
@@ -229,8 +234,8 @@ impl<M: Message> LinkReceiver<M> {
                 watch.answered(Instant::now().into_std(), number);
                 tell(told, watch.movement());
                 self.rest.on.store(watch.rests(), Ordering::SeqCst);
-                // One that was written meanwhile found nobody at rest, and so did who had heard of the answer and wants
-                // another.
+                // A message that was written meanwhile did not find the link at rest, nor did a caller that saw the
+                // answer and wants another one.
                 if self.rest.written.load(Ordering::SeqCst) || self.rest.asked.load(Ordering::SeqCst) {
                     self.stir();
                 }
@@ -258,7 +263,7 @@ impl<M: Message> LinkReceiver<M> {
         Ok((header, std::mem::take(&mut self.partial).freeze()))
     }
 
-    /// Reads until `partial` has `length` bytes, and none of what follows them.
+    /// Reads until `partial` has `length` bytes, and nothing of what follows.
     async fn gather(&mut self, length: usize) -> Result<(), LinkError> {
         while self.partial.len() < length {
             let missing = length - self.partial.len();
@@ -274,9 +279,9 @@ impl<M: Message> LinkReceiver<M> {
                     match ended {
                         Ok(read) => read,
                         Err(Some(reason)) => {
-                            return Err(self.bad_frame(FrameError::Malformed { link: Carry::LINK, reason }));
+                            return Err(self.bad_frame(FrameError::Malformed { link: CarrierMessage::LINK, reason }));
                         }
-                        // What it had written before is there, and is taken; nothing more comes.
+                        // What it had written before is there and is read; nothing more comes.
                         Err(None) => self.stream.read_buf(&mut into).now_or_never().unwrap_or_else(|| {
                             self.stream.get_mut().gone();
                             Ok(0)
@@ -298,19 +303,19 @@ impl<M: Message> LinkReceiver<M> {
     }
 }
 
-/// Waits until nothing comes of what is being made, and says why.
+/// Waits until the setup of another carrier fails, and returns the reason.
 async fn why(fails: &mut Option<oneshot::Receiver<String>>) -> String {
     if let Some(failed) = fails
         && let Ok(reason) = failed.await
     {
         return reason;
     }
-    // It is made, or nothing is.
+    // It succeeded, or there is none.
     *fails = None;
     std::future::pending().await
 }
 
-/// Waits for the end of a connection that carries nothing any more. Returns what is wrong if something comes.
+/// Waits for the end of a connection that carries no frames any more. Returns what is wrong if something comes.
 async fn ended(beside: &mut Box<dyn Inbound>) -> Option<String> {
     match beside.read(&mut [0]).await {
         Ok(0) | Err(_) => None,
@@ -337,7 +342,7 @@ mod tests {
     use super::*;
     use crate::link::{LinkSender, connect_link, link_over};
 
-    // What links promise is in `tests/links`; here is what needs to look inside.
+    // The promises of links are tested in `tests/links`; here are the tests that need the inside.
 
     async fn pair() -> ((LinkSender<ToLeader>, LinkReceiver<ToFrontend>), Connection) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -393,7 +398,7 @@ mod tests {
         assert!(nothing.is_pending() && !receiver.watching.as_ref().unwrap().0.rests());
     }
 
-    /// The answer is told to others before the link rests.
+    /// The answer is published before the link rests.
     #[tokio::test]
     async fn who_asks_at_the_moment_of_an_answer_is_heard() {
         let ((_sender, mut receiver), _peer) = pair().await;

@@ -1,14 +1,14 @@
-//! Whether a watched link rests, and who ends that.
+//! Whether a watched link rests, and what ends the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// Whether a link that is watched rests: then the next message that is written makes the receiving end ask soon.
+/// Whether a watched link rests: then the next written message makes the receiving end ask soon.
 ///
-/// Each end writes its own word before it looks at the other one's, all in one order: of a message that is written
-/// while an answer comes at least one of them knows.
+/// Each end writes its own flag before it reads the other one's, sequentially consistent: at least one of them sees a
+/// message that is written while an answer arrives.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
     /// A message was written since the last answer.
@@ -39,12 +39,12 @@ impl Rest {
     }
 }
 
-/// Has the other end of a watched link asked soon whether it moves, also if the link rests.
+/// Makes a watched link ask the other end soon whether it moves, also if it rests.
 #[derive(Clone, Debug, Default)]
 pub struct Asker(pub(super) Arc<Rest>);
 
 impl Asker {
-    /// As if a message had been written.
+    /// Acts as if a message had been written.
     pub fn ask_soon(&self) {
         self.0.ask();
     }

@@ -1,29 +1,30 @@
-//! The writing end's task: what gathers goes out with one system call.
+//! The writing end's task: sends what has gathered with one system call.
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use symphony_protocol::carry::Carry;
+use symphony_protocol::carrier::CarrierMessage;
 use symphony_protocol::{Echo, Frame, Message};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{Notify, mpsc};
 
 use super::Outbound;
 use super::rest::Rest;
-use crate::carrying::Turn;
+use crate::carrier_negotiation::Turn;
 
-/// One write gathers about this much before it goes out.
+/// A write gathers about this many bytes before it is sent.
 const COALESCE_BYTES: usize = 256 << 10;
 
-/// The task that writes what gathers; ends with the last sender, with the connection, or at a frame that is too large.
+/// The task that writes gathered frames; ends with the last sender, with the connection, or at a frame that is too
+/// large.
 pub(super) struct Writer<M> {
     pub(super) stream: Box<dyn Outbound>,
-    /// The connection, once something else carries frames: it only tells that this end lives.
+    /// The connection, once another carrier has the frames: it only shows that this end lives.
     pub(super) beside: Option<Box<dyn Outbound>>,
     pub(super) frames: mpsc::Receiver<(M, Vec<Bytes>)>,
     pub(super) echoes: mpsc::Receiver<Echo>,
     pub(super) turns: mpsc::Receiver<Turn>,
-    /// Messages that are still to be written before this end asks for shared memory; none if it does not.
+    /// Messages to write before this end asks for shared memory; none if it does not ask.
     pub(super) asks_after: Option<u64>,
     pub(super) close: Arc<Notify>,
     pub(super) rest: Arc<Rest>,
@@ -62,14 +63,14 @@ impl<M: Message> Writer<M> {
                 echo.encode(&mut self.bytes);
             }
             if self.asks_after.take_if(|left| *left == 0).is_some() {
-                self.say(&Carry::Ask);
+                self.say(&CarrierMessage::Ask);
             }
             let carrier = self.turns_of(turn);
             if let Err(error) = self.write().await {
                 tracing::debug!(peer = %self.peer, %error, "link ended while writing");
                 return;
             }
-            // Both ends would wait for what is missing, each as long as it can. Of a link that has ended both know.
+            // Both ends would wait for what is missing, each as long as it can. If the link has ended, both know.
             if !fits {
                 break;
             }
@@ -77,7 +78,7 @@ impl<M: Message> Writer<M> {
                 self.beside = Some(std::mem::replace(&mut self.stream, carrier));
             }
         }
-        // What the receiver had to say when it gave the link up.
+        // What the receiver wanted to send when it gave the link up.
         let _ = self.turns_of(None);
         let _ = self.write().await;
         let _ = self.stream.shutdown().await;
@@ -86,13 +87,13 @@ impl<M: Message> Writer<M> {
         }
     }
 
-    /// Says what is to be said about the carrier. Returns another one if this end changes over, which was said then.
+    /// Sends the negotiation messages. Returns another carrier if this end changes over, which it has then announced.
     fn turns_of(&mut self, mut turn: Option<Turn>) -> Option<Box<dyn Outbound>> {
         while let Some(now) = turn.take().or_else(|| self.turns.try_recv().ok()) {
             match now {
                 Turn::Say(word) => self.say(&word),
                 Turn::Switch(carrier) => {
-                    self.say(&Carry::Switch);
+                    self.say(&CarrierMessage::Switch);
                     return Some(carrier);
                 }
             }
@@ -100,7 +101,7 @@ impl<M: Message> Writer<M> {
         None
     }
 
-    fn say(&mut self, word: &Carry) {
+    fn say(&mut self, word: &CarrierMessage) {
         Frame::encode(word, &[], &mut self.bytes).expect("such a word is small");
     }
 
@@ -108,7 +109,7 @@ impl<M: Message> Writer<M> {
     async fn write(&mut self) -> std::io::Result<()> {
         self.stream.write_all(&self.bytes).await?;
         self.bytes.clear();
-        // Encrypted records may stay behind until they are flushed.
+        // Encrypted records may stay in a buffer until they are flushed.
         self.stream.flush().await
     }
 }

@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::rdma::{RdmaOwner, RdmaReader};
 use symphony_net::HANDOVER_TIMEOUT;
-use symphony_net::handover::{self, SECRET_BYTES};
+use symphony_net::descriptor_exchange::{self, SECRET_BYTES};
 
-/// Descriptors that change hands at a time; further callers wait.
+/// Concurrent exchanges of descriptors; further callers wait.
 const HANDOVERS_MAX: usize = 64;
-/// After a failed accept, most likely for want of file descriptors, this long is waited.
+/// Pause after a failed accept, most likely for want of file descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(10);
-/// Entries of the pool for each request that may be in flight: requests of unequal age then rarely meet at one entry.
+/// Pool entries per request in flight: requests of different age then rarely need the same entry.
 const ENTRIES_PER_REQUEST: usize = 2;
 
 /// Why inputs cannot be shared.
@@ -38,15 +38,15 @@ pub enum SharingError {
     Rdma(String),
 }
 
-/// Inputs in shared memory. They are only put there while somebody reads them.
+/// Inputs in shared memory. They are only put there while a backend reads them.
 #[derive(Debug)]
 pub struct SharedInputs {
     pool: Arc<Pool>,
     /// Name of the socket.
     name: String,
-    /// Who was made an offer and has not come yet.
+    /// Backends that were made an offer and have not come yet.
     offered: Mutex<HashMap<[u8; SECRET_BYTES], oneshot::Sender<Sharer>>>,
-    /// Where they are read by RDMA; then there is no socket.
+    /// The pool for RDMA reads; then there is no socket.
     rdma: Option<RdmaOwner>,
     readers: AtomicUsize,
     required: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Sharer {
     _reads: Reading,
 }
 
-/// Somebody reads, as long as this is there.
+/// Counts a reader while this value exists.
 #[derive(Debug)]
 pub(crate) struct Reading(Arc<SharedInputs>);
 
@@ -69,7 +69,7 @@ impl Drop for Reading {
     }
 }
 
-/// An offer that was made; forgotten when this is dropped.
+/// A pending offer; forgotten when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Admission {
     inputs: Arc<SharedInputs>,
@@ -81,7 +81,7 @@ pub(crate) struct Admission {
 /// Whether this system has memory that can be shared and sealed.
 ///
 /// # Errors
-/// If it has not.
+/// If it has none.
 pub fn can_share() -> Result<(), SharingError> {
     Pool::create(POOL_BYTES_MIN, 1)?;
     Ok(())
@@ -90,14 +90,14 @@ pub fn can_share() -> Result<(), SharingError> {
 /// Whether inputs can be read by RDMA here.
 ///
 /// # Errors
-/// If this program was built without it, there is no device, or its memory may not stay in memory.
+/// If this program was built without RDMA, there is no device, or its memory cannot be locked.
 pub fn can_use_rdma(config: &PayloadsConfig) -> Result<(), SharingError> {
     RdmaReader::open(config.rdma_device(), config.pool_bytes()).map(drop)
 }
 
 impl SharedInputs {
-    /// Memory of `bytes` bytes for the inputs of at most `in_flight_max` requests at a time, handed out until `ended`.
-    /// Must be called inside a tokio runtime. With `required`, backends that do not share are turned away.
+    /// Memory of `bytes` bytes for the inputs of at most `in_flight_max` requests at a time, shared until `ended`. Must
+    /// be called inside a tokio runtime. With `required`, backends that do not share are refused.
     ///
     /// # Errors
     /// If the system has no such memory, or no socket for it.
@@ -108,8 +108,8 @@ impl SharedInputs {
         ended: CancellationToken,
     ) -> Result<Arc<Self>, SharingError> {
         let pool = pool_for(bytes, in_flight_max)?;
-        let name = handover::fresh_name();
-        let listener = handover::listen(&name)?;
+        let name = descriptor_exchange::fresh_name();
+        let listener = descriptor_exchange::listen(&name)?;
         let (offered, readers) = (Mutex::default(), AtomicUsize::new(0));
         let inputs = Arc::new(Self { pool, name, offered, rdma: None, readers, required });
         let accepting = accept(Arc::clone(&inputs), listener);
@@ -117,11 +117,11 @@ impl SharedInputs {
         Ok(inputs)
     }
 
-    /// The same for backends that read by RDMA, through that device or the first with an active port. All of the memory
-    /// stays in memory. Must be called inside a tokio runtime.
+    /// The same for backends that read by RDMA, through that device or the first one with an active port. All of the
+    /// memory is locked. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// If there is no such device, the memory may not stay there, or this program was built without RDMA.
+    /// If there is no such device, the memory cannot be locked, or this program was built without RDMA.
     pub fn over_rdma(
         bytes: u64,
         in_flight_max: usize,
@@ -134,19 +134,19 @@ impl SharedInputs {
         Ok(Arc::new(Self { pool, name, offered, rdma, readers, required }))
     }
 
-    /// Where they are read by RDMA.
+    /// The pool for RDMA reads.
     pub(crate) const fn rdma(&self) -> Option<&RdmaOwner> {
         self.rdma.as_ref()
     }
 
-    /// From now on somebody reads.
+    /// Counts a reader from now on.
     pub(crate) fn read(self: &Arc<Self>) -> Reading {
         self.readers.fetch_add(1, Ordering::Relaxed);
         Reading(Arc::clone(self))
     }
 
-    /// Puts an input there until the returned value is dropped. None if nobody would read it there, or it finds no
-    /// place.
+    /// Puts an input there until the returned value is dropped. None if no backend would read it there, or there is no
+    /// room.
     #[must_use = "dropped, the input is gone again"]
     pub fn put(&self, sequence: u64, input: &[u8]) -> Option<Placed> {
         if self.readers() == 0 { None } else { self.pool.put(sequence, input) }
@@ -158,19 +158,19 @@ impl SharedInputs {
         self.readers.load(Ordering::Relaxed)
     }
 
-    /// Bytes in use now.
+    /// Bytes in use.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.pool.used_bytes()
     }
 
-    /// Inputs that found no place, and travel by TCP.
+    /// Inputs that found no room, and travel by TCP.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.pool.refused()
     }
 
-    /// Whether backends that do not share are turned away.
+    /// Whether backends that do not share are refused.
     pub(crate) const fn required(&self) -> bool {
         self.required
     }
@@ -189,13 +189,13 @@ impl SharedInputs {
     }
 
     async fn hand_over(self: &Arc<Self>, stream: &UnixStream) -> Result<(), String> {
-        let (secret, results) = handover::asked(stream).await.map_err(|error| error.to_string())?;
+        let (secret, results) = descriptor_exchange::asked(stream).await.map_err(|error| error.to_string())?;
         let come = self.lock().remove(&secret).ok_or("a secret that is not good, or not any more")?;
         let results = PoolView::open(results, POOL_BYTES_MAX).map_err(|error| error.to_string())?;
         let sharer = Sharer { results, _reads: self.read() };
-        // Before the backend hears of it, so that whatever it sends afterwards finds its memory known.
+        // Before the backend learns of it, so that the memory is known when its first message arrives.
         come.send(sharer).map_err(|_| "the data link has ended")?;
-        handover::grant(stream, self.pool.descriptor()).await.map_err(|error| error.to_string())
+        descriptor_exchange::grant(stream, self.pool.descriptor()).await.map_err(|error| error.to_string())
     }
 }
 
@@ -223,8 +223,7 @@ async fn accept(inputs: Arc<SharedInputs>, listener: UnixListener) {
         tokio::spawn(async move {
             match tokio::time::timeout(HANDOVER_TIMEOUT, inputs.hand_over(&stream)).await {
                 Ok(Ok(())) => {}
-                // Any user of the host may call, and as often as it likes. A backend that is turned away says so
-                // itself.
+                // Any user of the host may call, and as often as it likes. A backend that is refused says so itself.
                 Ok(Err(reason)) => tracing::debug!(%reason, "shared memory not handed over"),
                 Err(_) => tracing::debug!("shared memory not handed over: the caller is too slow"),
             }

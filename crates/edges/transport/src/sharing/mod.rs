@@ -1,4 +1,4 @@
-//! Shared memory between a frontend and the backends of its host: who gets it, and how.
+//! Shared memory between a frontend and the backends of its host: access, and exchange of descriptors.
 
 mod inputs;
 mod pair;
@@ -9,5 +9,5 @@ pub(crate) use inputs::Admission;
 pub use inputs::{SharedInputs, SharingError, can_share, can_use_rdma};
 pub(crate) use pair::SharedPair;
 
-/// The longest input or result that is taken out of shared memory, in bytes: 256 MiB, more than any request may have.
+/// The longest input or result that is read from shared memory, in bytes: 256 MiB, more than any request may have.
 pub(crate) const SHARED_PAYLOAD_BYTES_MAX: usize = 256 << 20;

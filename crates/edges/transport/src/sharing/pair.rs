@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use symphony_net::{HANDOVER_TIMEOUT, handover};
+use symphony_net::{HANDOVER_TIMEOUT, descriptor_exchange};
 use symphony_protocol::data::SharingOffer;
 use symphony_shared_memory::{POOL_BYTES_MAX, Placed, Pool, PoolView, Unreadable};
 use tokio::sync::watch;
@@ -20,7 +20,7 @@ pub(crate) struct SharedPair {
     inputs: PoolView,
     results: Arc<Pool>,
     lent: Mutex<HashMap<u64, Placed>>,
-    /// How many are lent.
+    /// The number of lent results.
     waiting: watch::Sender<usize>,
 }
 
@@ -28,7 +28,7 @@ impl SharedPair {
     /// Takes up the offer.
     pub(crate) async fn join(offer: &SharingOffer, results_bytes: u64) -> Result<Self, String> {
         let results = Pool::create(results_bytes, RESULTS_MAX).map_err(|error| error.to_string())?;
-        let asked = handover::ask(&offer.name, &offer.secret.0, results.descriptor());
+        let asked = descriptor_exchange::ask(&offer.name, &offer.secret.0, results.descriptor());
         let (inputs, _) = tokio::time::timeout(HANDOVER_TIMEOUT, asked)
             .await
             .map_err(|_| format!("no shared memory within {} ms", HANDOVER_TIMEOUT.as_millis()))?
@@ -42,7 +42,7 @@ impl SharedPair {
         self.inputs.read(sequence, SHARED_PAYLOAD_BYTES_MAX)
     }
 
-    /// Puts a result where its frontend finds it, until that says it has it. False if there is no place.
+    /// Puts a result where its frontend finds it, until the frontend acknowledges it. False if there is no room.
     pub(crate) fn lend(&self, sequence: u64, result: &[u8]) -> bool {
         let placed = self.results.put(sequence, result);
         let lent = placed.is_some();
@@ -52,7 +52,7 @@ impl SharedPair {
         lent
     }
 
-    /// The frontend has these, or does not want them.
+    /// The frontend has taken or refused these.
     pub(crate) fn taken(&self, sequences: &[u64]) {
         let mut all = self.lock();
         for sequence in sequences {
@@ -61,7 +61,7 @@ impl SharedPair {
         self.waiting.send_replace(all.len());
     }
 
-    /// Resolves once nothing is lent any more.
+    /// Resolves once no result is lent any more.
     pub(crate) async fn all_taken(&self) {
         let _ = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
     }

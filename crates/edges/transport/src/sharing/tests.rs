@@ -1,4 +1,4 @@
-//! Who shares, who lies, and who is silent.
+//! Peers that share, lie, or stay silent.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::pipe::pipe;
-use symphony_net::handover;
+use symphony_net::descriptor_exchange;
 use symphony_protocol::data::{SharingOffer, SharingSecret};
 use symphony_shared_memory::Unreadable;
 use tokio_util::sync::CancellationToken;
@@ -35,12 +35,12 @@ pub(crate) fn damaged(number: u64) -> OwnedFd {
     sealed(&words)
 }
 
-/// A frontend that hands out anything to anybody.
+/// A frontend that hands out anything to any caller.
 pub(crate) async fn hands_out(name: &str, descriptor: OwnedFd) {
-    let listener = handover::listen(name).unwrap();
+    let listener = descriptor_exchange::listen(name).unwrap();
     while let Ok((stream, _)) = listener.accept().await {
-        handover::asked(&stream).await.unwrap();
-        handover::grant(&stream, descriptor.as_fd()).await.unwrap();
+        descriptor_exchange::asked(&stream).await.unwrap();
+        descriptor_exchange::grant(&stream, descriptor.as_fd()).await.unwrap();
     }
 }
 
@@ -113,7 +113,7 @@ async fn a_frontend_that_is_silent_or_elsewhere_holds_nobody_up() {
     let name = name();
     let reason = SharedPair::join(&offer(&name), POOL_BYTES).await.unwrap_err();
     assert!(reason.contains("refused"), "nobody has such a socket on this host: {reason}");
-    let _silent = handover::listen(&name).unwrap();
+    let _silent = descriptor_exchange::listen(&name).unwrap();
     let reason = SharedPair::join(&offer(&name), POOL_BYTES).await.unwrap_err();
     assert!(reason.contains("within 250 ms"), "{reason}");
 }
@@ -124,7 +124,7 @@ async fn a_backend_that_hands_out_something_else_gets_nothing() {
     let (silent, _writer) = pipe().unwrap();
     for lie in [silent, sealed(&[])] {
         let (good, mut admission) = inputs.offer();
-        assert!(handover::ask(&good.name, &good.secret.0, lie.as_fd()).await.is_err());
+        assert!(descriptor_exchange::ask(&good.name, &good.secret.0, lie.as_fd()).await.is_err());
         assert!(admission.sharer().is_none());
         assert_eq!(inputs.readers(), 0);
     }

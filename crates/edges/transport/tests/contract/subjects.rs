@@ -128,7 +128,7 @@ impl Linked {
         };
         let (backend, boot) = (BackendId::new(1), BootId::new(2));
         let transport = LinkedPayloads::new(backend, boot, net(Role::Backend, "backend"), config, views);
-        // Inputs are shared with whoever is linked when they come.
+        // Inputs are shared with the backends that are linked when they arrive.
         for frontend in FRONTENDS {
             assert_eq!(transport.read(frontend, BOOT, vec![0]).await, [None]);
         }

@@ -1,5 +1,5 @@
-//! What carries a link where there is a fabric beside shared memory: who prefers what, what becomes of a link where it
-//! cannot be had, and of who breaks the rules.
+//! Carriers of a link where there is a fabric beside shared memory: which one is preferred, what becomes of a link
+//! whose carrier is unavailable, and of peers that break the rules.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use symphony_net::{Carrier, CarrierWish, Carriers, Rings, Role};
 use symphony_protocol::Echo;
-use symphony_protocol::carry::{Carry, CarryOffer};
+use symphony_protocol::carrier::{CarrierMessage, CarrierOffer};
 use symphony_protocol::data::{RdmaEndpoint, SharingOffer, SharingSecret};
 use symphony_protocol::dispatch::ToFrontend;
 use symphony_transport::{LinkError, link_over};
@@ -140,7 +140,7 @@ async fn whoever_requires_it_takes_no_message_from_one_who_has_none() {
     assert!(matches!(soon(told.receive()).await, Err(LinkError::OnlyTcp { .. })));
 }
 
-/// An address where nobody is.
+/// An address without a listener.
 fn nowhere() -> SharingOffer {
     SharingOffer { name: "symphony-nowhere".into(), secret: SharingSecret([7; 32]) }
 }
@@ -163,10 +163,10 @@ async fn who_cannot_take_memory_up_joins_the_fabric_and_stays_where_it_is_if_tha
                 break asked;
             }
         };
-        assert_eq!(asked, Carry::Ask);
-        write(&mut connection, &Carry::Offer(CarryOffer { sharing: Some(nowhere()), rdma: true })).await;
-        let Carry::Join(_) = hear(&mut connection).await else { panic!() };
-        write(&mut connection, &Carry::Refuse).await;
+        assert_eq!(asked, CarrierMessage::Ask);
+        write(&mut connection, &CarrierMessage::Offer(CarrierOffer { sharing: Some(nowhere()), rdma: true })).await;
+        let CarrierMessage::Join(_) = hear(&mut connection).await else { panic!() };
+        write(&mut connection, &CarrierMessage::Refuse).await;
     };
     soon(words).await;
     let (back, mut rest): Accepted = link_over(connection);
@@ -177,7 +177,7 @@ async fn who_cannot_take_memory_up_joins_the_fabric_and_stays_where_it_is_if_tha
     assert_eq!(scene.dials.carriers().refusals(), 1);
 }
 
-/// Whoever is dialled may ask whether the link moves while the two still agree on what carries it.
+/// The dialled end may send an echo request while the two still negotiate the carrier.
 #[tokio::test]
 async fn a_question_before_the_first_message_is_answered_and_is_no_message() {
     let network = Arc::<Network>::default();
@@ -185,23 +185,23 @@ async fn a_question_before_the_first_message_is_answered_and_is_no_message() {
     let mut scene = Scene::with(true, dials, Carriers::default()).await;
     let accepting = async {
         let mut connection = scene.incoming.next().await.unwrap();
-        assert_eq!(hear(&mut connection).await, Carry::Ask);
+        assert_eq!(hear(&mut connection).await, CarrierMessage::Ask);
         let mut question = BytesMut::new();
         Echo::Ask(7).encode(&mut question);
         connection.write_all(&question).await.unwrap();
-        write(&mut connection, &Carry::Offer(CarryOffer { sharing: None, rdma: true })).await;
+        write(&mut connection, &CarrierMessage::Offer(CarrierOffer { sharing: None, rdma: true })).await;
         // The answer may come before it.
         let theirs = loop {
-            if let Some(Carry::Join(theirs)) = word(&mut connection).await {
+            if let Some(CarrierMessage::Join(theirs)) = word(&mut connection).await {
                 break theirs;
             }
         };
         let end = network.device(Device::Works).begin().unwrap();
         let mine = said(end.endpoint());
         let (reader, mut writer) = end.join(heard(theirs)).unwrap();
-        write(&mut connection, &Carry::Joined(mine)).await;
-        while word(&mut connection).await != Some(Carry::Switch) {}
-        write(&mut connection, &Carry::Switch).await;
+        write(&mut connection, &CarrierMessage::Joined(mine)).await;
+        while word(&mut connection).await != Some(CarrierMessage::Switch) {}
+        write(&mut connection, &CarrierMessage::Switch).await;
         write(&mut writer, &ToFrontend::Suspended).await;
         (connection, reader, writer)
     };
@@ -223,17 +223,17 @@ async fn a_connection_that_ends_takes_both_directions_with_it_after_what_had_com
     let (mut connection, (back, mut receiver)): (_, Accepted) = (dialled.unwrap(), link_over(accepted.unwrap()));
     let (switched, flooded) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
     let bare = async {
-        write(&mut connection, &Carry::Ask).await;
+        write(&mut connection, &CarrierMessage::Ask).await;
         let _ = hear(&mut connection).await;
         let end = scene.dials.carriers().fabric_with(connection.peer()).unwrap().begin().unwrap();
-        write(&mut connection, &Carry::Join(said(end.endpoint()))).await;
-        let Carry::Joined(theirs) = hear(&mut connection).await else { panic!() };
+        write(&mut connection, &CarrierMessage::Join(said(end.endpoint()))).await;
+        let CarrierMessage::Joined(theirs) = hear(&mut connection).await else { panic!() };
         let (reader, mut writer) = end.join(heard(theirs)).unwrap();
-        write(&mut connection, &Carry::Switch).await;
+        write(&mut connection, &CarrierMessage::Switch).await;
         for number in 0..20 {
             write(&mut writer, &message(number)).await;
         }
-        assert_eq!(hear(&mut connection).await, Carry::Switch);
+        assert_eq!(hear(&mut connection).await, CarrierMessage::Switch);
         switched.notify_one();
         flooded.notified().await;
         for number in 20..40 {
@@ -247,7 +247,7 @@ async fn a_connection_that_ends_takes_both_directions_with_it_after_what_had_com
             assert_eq!(receiver.receive().await.unwrap().message, message(number));
             if number == 10 {
                 switched.notified().await;
-                // More than there is room for, and nobody reads.
+                // More than there is room for, and the other end does not read.
                 for _ in 0..100 {
                     back.send_with(ToFrontend::Suspended, vec![vec![7; 10_000].into()]).unwrap();
                 }
@@ -262,21 +262,21 @@ async fn a_connection_that_ends_takes_both_directions_with_it_after_what_had_com
     assert!(back.is_closed());
 }
 
-/// Words that nobody who keeps the rules says, from whoever dialled.
+/// Messages that break the protocol, from the dialling end.
 #[tokio::test]
 async fn words_out_of_turn_end_the_link_of_who_says_them() {
     let endpoint = RdmaEndpoint { queue_pair: 77, first_packet: 0, mtu: 1, lid: 1, gid: [0; 16] };
     for words in [
-        vec![Carry::Join(endpoint)],
-        vec![Carry::Switch],
-        vec![Carry::Ask, Carry::Switch],
-        vec![Carry::Ask, Carry::Ask],
-        vec![Carry::Ask, Carry::Joined(endpoint)],
-        vec![Carry::Ask, Carry::Join(endpoint), Carry::Join(endpoint)],
-        vec![Carry::Ask, Carry::Join(endpoint), Carry::Decline, Carry::Switch],
-        vec![Carry::Offer(CarryOffer::default())],
-        vec![Carry::Refuse],
-        vec![Carry::Required],
+        vec![CarrierMessage::Join(endpoint)],
+        vec![CarrierMessage::Switch],
+        vec![CarrierMessage::Ask, CarrierMessage::Switch],
+        vec![CarrierMessage::Ask, CarrierMessage::Ask],
+        vec![CarrierMessage::Ask, CarrierMessage::Joined(endpoint)],
+        vec![CarrierMessage::Ask, CarrierMessage::Join(endpoint), CarrierMessage::Join(endpoint)],
+        vec![CarrierMessage::Ask, CarrierMessage::Join(endpoint), CarrierMessage::Decline, CarrierMessage::Switch],
+        vec![CarrierMessage::Offer(CarrierOffer::default())],
+        vec![CarrierMessage::Refuse],
+        vec![CarrierMessage::Required],
     ] {
         let network = Arc::<Network>::default();
         let carriers = || Carriers::new(None, Some(network.device(Device::Works)), wish(false));
@@ -302,12 +302,12 @@ async fn an_impossible_end_is_refused_and_messages_pass_all_the_same() {
     let (dialled, accepted) = tokio::join!(scene.dials.dial(&scene.addr, &role), scene.incoming.next());
     let (mut connection, (_back, mut receiver)): (_, Accepted) = (dialled.unwrap(), link_over(accepted.unwrap()));
     let receiving = tokio::spawn(async move { receiver.receive().await.map(|frame| frame.message) });
-    write(&mut connection, &Carry::Ask).await;
-    assert_eq!(soon(hear(&mut connection)).await, Carry::Offer(CarryOffer { sharing: None, rdma: true }));
+    write(&mut connection, &CarrierMessage::Ask).await;
+    assert_eq!(soon(hear(&mut connection)).await, CarrierMessage::Offer(CarrierOffer { sharing: None, rdma: true }));
     let end = scene.dials.carriers().fabric_with(connection.peer()).unwrap().begin().unwrap();
     let impossible = RdmaEndpoint { queue_pair: u32::MAX, ..said(end.endpoint()) };
-    write(&mut connection, &Carry::Join(impossible)).await;
-    assert_eq!(soon(hear(&mut connection)).await, Carry::Refuse);
+    write(&mut connection, &CarrierMessage::Join(impossible)).await;
+    assert_eq!(soon(hear(&mut connection)).await, CarrierMessage::Refuse);
     write(&mut connection, &message(5)).await;
     assert_eq!(soon(receiving).await.unwrap().unwrap(), message(5));
     assert_eq!(scene.accepts.refusals(), 1);

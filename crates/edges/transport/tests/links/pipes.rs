@@ -1,5 +1,5 @@
-//! A fabric without a device, as silent as one: who reads hears nothing of a writer that is gone, unless that ended the
-//! stream; who writes fails once the other end does not exist any more, which a device finds out by itself.
+//! A fabric without a device, as silent as one: a reader does not learn that the writer is gone, unless that ended the
+//! stream; a writer fails once the other end no longer exists, which a device finds out by itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;

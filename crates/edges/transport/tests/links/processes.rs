@@ -75,7 +75,7 @@ async fn serve(mode: &str, pki: &Path) {
                 if deaf && came == 10 {
                     told().await;
                 }
-                // Nobody reads that who floods.
+                // A process that floods does not read.
                 if !deaf {
                     let _ = back.send_with(ToFrontend::Welcome { token: Token::new(came) }, vec![frame.tail]);
                 }
@@ -301,7 +301,7 @@ async fn a_writer_that_waits_for_room_finds_out_by_itself_that_the_process_is_go
         sender.send_with(message(number), vec![Bytes::from(vec![number as u8; 2000])]).unwrap();
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
-    // Nobody looks at the connection any more.
+    // The connection has no reader any more.
     drop(receiver);
     other.kill();
     let killed = Instant::now();
@@ -322,7 +322,7 @@ async fn whoever_requires_rdma_has_no_link_to_a_process_without() {
     };
     assert!(matches!(error, LinkError::OnlyTcp { .. }), "{error}");
     assert!(error.to_string().contains("the peer has nothing else"), "{error}");
-    // Whoever does not goes on over TCP.
+    // A process that does not require it goes on over TCP.
     let net = other.net(false);
     let mut link = other.link(&net).await;
     for number in 0..60 {

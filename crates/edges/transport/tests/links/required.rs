@@ -1,4 +1,4 @@
-//! Who requires shared memory, who only wants it, and who does not.
+//! Processes that require shared memory, that only want it, and that do not.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ async fn whoever_requires_it_speaks_to_nobody_without() {
     }
 }
 
-/// Backends greet whoever dials them.
+/// Backends greet every process that dials them.
 #[tokio::test]
 async fn what_the_other_end_says_before_it_is_asked_is_not_lost() {
     let mut scene = Scene::with(true, sharing(true), sharing(false)).await;

@@ -8,7 +8,7 @@ use symphony_net::{
     Authority, Carrier, CarrierWish, Carriers, Credentials, Endpoint, Fabric, Identity, Incoming, Net, Port, RingOffer,
     RingWriter, Rings, Role,
 };
-use symphony_protocol::carry::Carry;
+use symphony_protocol::carrier::CarrierMessage;
 use symphony_protocol::data::RdmaEndpoint;
 use symphony_protocol::dispatch::{ToFrontend, ToLeader};
 use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
@@ -26,7 +26,7 @@ pub(crate) type Dialled = (LinkSender<ToLeader>, LinkReceiver<ToFrontend>);
 /// The end that was dialled.
 pub(crate) type Accepted = (LinkSender<ToFrontend>, LinkReceiver<ToLeader>);
 
-/// Whoever dialled, without a link: what it writes is what comes.
+/// The dialling end, without a link: its bytes arrive as written.
 pub(crate) struct Bare {
     pub(crate) writes: Box<dyn AsyncWrite + Send + Unpin>,
     _beside: Box<dyn Send>,
@@ -61,7 +61,7 @@ pub(crate) trait Subject {
         let role = Role::Scheduler.into();
         let accepting = async {
             let (sender, mut receiver): Accepted = link_over(incoming.next().await.unwrap());
-            // Whoever dialled waits for words that are answered while the other end receives.
+            // The dialling end waits for messages that are answered while the other end receives.
             while Self::REQUIRED && scene.accepts.links()[0].carrier != Self::CARRIER {
                 tokio::select! {
                     biased;
@@ -78,7 +78,7 @@ pub(crate) trait Subject {
             (dialled, accepted) = async { tokio::join!(connect_link(&scene.dials, &scene.addr, &role), accepting) } => {
                 dialled.ok().map(|dialled| (dialled, accepted))
             }
-            // Nobody comes: the connection took too long.
+            // No connection came: it took too long.
             () = tokio::time::sleep(PAIRED_WITHIN) => None,
         }
     }
@@ -94,22 +94,22 @@ pub(crate) trait Subject {
         }
         let carriers = scene.dials.carriers();
         let agreed = async {
-            write(&mut connection, &Carry::Ask).await;
-            let Carry::Offer(offer) = hear(&mut connection).await else { panic!() };
+            write(&mut connection, &CarrierMessage::Ask).await;
+            let CarrierMessage::Offer(offer) = hear(&mut connection).await else { panic!() };
             if let Some(rings) = carriers.rings() {
                 let sharing = offer.sharing.unwrap();
                 let offer = RingOffer { name: sharing.name, secret: sharing.secret.0 };
                 let (reader, writer): (_, RingWriter) = rings.join(&offer).await.unwrap();
-                write(&mut connection, &Carry::Switch).await;
+                write(&mut connection, &CarrierMessage::Switch).await;
                 return Bare { writes: Box::new(writer), _beside: Box::new((reader, connection)) };
             }
             assert!(offer.rdma && offer.sharing.is_none());
             let end = carriers.fabric_with(connection.peer()).unwrap().begin().unwrap();
-            write(&mut connection, &Carry::Join(said(end.endpoint()))).await;
-            let Carry::Joined(theirs) = hear(&mut connection).await else { panic!() };
+            write(&mut connection, &CarrierMessage::Join(said(end.endpoint()))).await;
+            let CarrierMessage::Joined(theirs) = hear(&mut connection).await else { panic!() };
             let (reader, mut writer) = end.join(heard(theirs)).unwrap();
             writer.prove().await.unwrap();
-            write(&mut connection, &Carry::Switch).await;
+            write(&mut connection, &CarrierMessage::Switch).await;
             Bare { writes: Box::new(writer), _beside: Box::new((reader, connection)) }
         };
         let receiving = async {
@@ -132,17 +132,17 @@ pub(crate) async fn connect(net: &Net, addr: &str) -> Result<Dialled, LinkError>
 }
 
 /// The next word of the other end about the carrier; none if a message comes.
-pub(crate) async fn word(connection: &mut (impl AsyncRead + Unpin)) -> Option<Carry> {
+pub(crate) async fn word(connection: &mut (impl AsyncRead + Unpin)) -> Option<CarrierMessage> {
     let mut head = [0; FRAME_HEADER_BYTES];
     connection.read_exact(&mut head).await.unwrap();
     let header = FrameHeader::parse(head).unwrap();
     let mut body = vec![0; header.length()];
     connection.read_exact(&mut body).await.unwrap();
-    header.is_carry().then(|| Frame::<Carry>::decode(header, body.into()).unwrap().message)
+    header.is_carry().then(|| Frame::<CarrierMessage>::decode(header, body.into()).unwrap().message)
 }
 
 /// The same where no message can come.
-pub(crate) async fn hear(connection: &mut (impl AsyncRead + Unpin)) -> Carry {
+pub(crate) async fn hear(connection: &mut (impl AsyncRead + Unpin)) -> CarrierMessage {
     word(connection).await.expect("a word, and no message")
 }
 

@@ -1,7 +1,7 @@
-//! Rates that change as those of a day do: slowly and together, and in bursts of single models.
+//! Rates that change as over a day: slowly and together, and in bursts of single models.
 //!
-//! Seed 000, section 5.6, makes them from 150 hours of video, which are not public. These have what such counts have:
-//! days, models that are not quite in step, and moments in which one of them is asked for more.
+//! Seed 000, section 5.6, derives them from 150 hours of video, which are not public. These have the same features:
+//! days, models that are slightly out of step, and moments in which one of them gets more requests.
 
 use std::f64::consts::TAU;
 
@@ -20,7 +20,7 @@ const DAY_SHIFT: f64 = 0.08;
 const BURST_EVERY_S: f64 = 2_000.0;
 /// How long a burst is: from, to, in seconds.
 const BURST_S: (f64, f64) = (60.0, 400.0);
-/// And what it multiplies the rate by.
+/// The factor of the rate during a burst.
 const BURST_FACTOR: (f64, f64) = (1.5, 2.5);
 /// Small changes from step to step, as a share.
 const WOBBLE: f64 = 0.02;

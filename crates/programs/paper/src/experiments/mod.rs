@@ -1,4 +1,4 @@
-//! One file for each table or figure: what to run, how to draw it, what to compare.
+//! One file for each table or figure: its runs, its plots, its comparisons.
 
 pub(crate) mod nexus_fig5;
 pub(crate) mod nexus_fig9;
@@ -19,7 +19,7 @@ pub(crate) mod symphony_table4;
 mod changing_rates;
 mod two_models;
 
-/// A number for a CSV file, with so many decimals.
+/// A number for a CSV file, with this many decimals.
 fn cell(value: f64, decimals: usize) -> String {
     format!("{value:.decimals$}")
 }

@@ -1,4 +1,4 @@
-//! Seed 000, Figure 1 (section 3.3): the more frontends deal requests on their own, the less goodput.
+//! Seed 000, Figure 1 (section 3.3): the more frontends distribute requests independently, the less goodput.
 
 use anyhow::Result;
 use rand::{Rng as _, SeedableRng as _};
@@ -23,8 +23,8 @@ struct Case {
     model: Models,
 }
 
-/// Section 3.3 varies GPUs from 8 to 64, models from 1 to 37, SLOs from 20 to 100 ms. A model that shares its GPUs with
-/// nobody is told by how many GPUs it has.
+/// Section 3.3 varies GPUs from 8 to 64, models from 1 to 37, SLOs from 20 to 100 ms. For a model with its own GPUs the
+/// number of models does not matter, only that of its GPUs.
 fn cases() -> Vec<Case> {
     let resnet = |gpus, slo_ms| Case {
         label: format!("ResNet50, {gpus} GPUs, {slo_ms:.0} ms"),
@@ -145,7 +145,7 @@ fn median(values: &[f64]) -> f64 {
     sorted[(sorted.len() - 1) / 2]
 }
 
-/// One GPU and what reaches it.
+/// One GPU and its arrivals.
 fn one_backend(lab: &Lab<'_>, case: &Case, frontends: u32, seed: u64) -> Setup {
     let Models { alpha_ms, beta_ms, slo_ms, .. } = case.model;
     // A search begins near what an uncoordinated GPU can do (section 4.2, equation 1).
@@ -165,7 +165,7 @@ fn trace(gpus: u32, frontends: u32, per_gpu_rps: f64, seconds: f64, seed: u64) -
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let rate = per_gpu_rps * f64::from(gpus) / f64::from(frontends);
     let gap = |requests: u32, random: &mut Xoshiro256PlusPlus| {
-        // The time of so many exponential gaps; shape and scale are positive, so the law exists.
+        // The time of this many exponential gaps; shape and scale are positive, so the distribution exists.
         Gamma::new(f64::from(requests), 1.0 / rate).map_or(0.0, |law| law.sample(random))
     };
     let mut times = Vec::new();

@@ -26,7 +26,7 @@ const SYSTEMS: [System; 7] = [
 
 const OURS: [System; 2] = [system::SYMPHONY, system::AUTO];
 
-/// The colour of what the demand of a system says, beside what is measured of it.
+/// The colour of the demand that a system reports, beside its measured values.
 const DEMAND: &str = "#8c3800";
 
 /// How close bad rate and idle share should be to the ideal: what an autoscaler can work with.
@@ -34,17 +34,17 @@ const BAD_OFF_MAX: f64 = 0.03;
 /// See [`BAD_OFF_MAX`].
 const IDLE_OFF_MAX: f64 = 0.05;
 
-/// By how much more is bad than the overload beyond `peak` explains (seed 000, section 4.4).
+/// By how much the bad rate exceeds what the overload beyond `peak` explains (seed 000, section 4.4).
 fn bad_beyond(run: &RunResult, peak: f64) -> f64 {
     run.bad_rate - ((run.offered_rps - peak) / run.offered_rps).max(0.0)
 }
 
-/// By how much more idles than the load below `peak` leaves (seed 000, section 4.4).
+/// By how much the idle share exceeds what the load below `peak` leaves (seed 000, section 4.4).
 fn idle_beyond(run: &RunResult, peak: f64) -> f64 {
     run.idle_fraction - spare(run, peak)
 }
 
-/// The same of what the demand leaves idle; none where it is not measured.
+/// The same for the demand; none where it is not measured.
 fn undemanded_beyond(run: &RunResult, peak: f64) -> Option<f64> {
     Some((1.0 - run.demand_fraction?).max(0.0) - spare(run, peak))
 }

@@ -13,12 +13,12 @@ use crate::plot::{Axis, Draw, Figure, Layer, Lines, Marker, Panel, Rule, Series,
 use crate::report::{Plot, Report, Table};
 use crate::system::{self, System};
 
-use found::{Found, RISE_MIN, SETTLED_S, Turns, chance, comparisons};
+use found::{Measured, RISE_MIN, SETTLED_S, Turns, chance, comparisons};
 use load::{DOWN_S, Load, MODELS, PEAK_SHARE, PROVISION_S, ideal_gpus};
 
 /// Draws of rates and arrivals: the first one is shown, the others say how much of it is chance.
 const SEEDS: [u64; 3] = [1, 2, 3];
-/// What is drawn and written: means over so many seconds.
+/// Plots and files contain means over this many seconds.
 const BUCKET_S: f64 = 50.0;
 
 pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
@@ -43,7 +43,9 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     let ideals = ideals.into_iter().collect::<Result<Vec<u32>>>()?;
     let all = loads.iter().zip(&needs).zip(&runs).zip(ideals.chunks(moments.len()));
     let all = all
-        .map(|(((load, need), run), ideals)| Ok(Found::new(load, need, &scaling(run)?, &moments, ideals, run.bad_rate)))
+        .map(|(((load, need), run), ideals)| {
+            Ok(Measured::new(load, need, &scaling(run)?, &moments, ideals, run.bad_rate))
+        })
         .collect::<Result<Vec<_>>>()?;
     let (load, need, scaling, found) = (&loads[0], &needs[0], scaling(run)?, &all[0]);
     let ideals = &ideals[..moments.len()];
@@ -154,7 +156,7 @@ impl Bucket {
     }
 }
 
-fn seed_table(loads: &[Load], all: &[Found]) -> Table {
+fn seed_table(loads: &[Load], all: &[Measured]) -> Table {
     let header = [
         "seed",
         "moments",
@@ -242,7 +244,7 @@ fn model_table(load: &Load, buckets: &[Bucket]) -> Table {
     table
 }
 
-fn ideal_table(load: &Load, found: &Found) -> Table {
+fn ideal_table(load: &Load, found: &Measured) -> Table {
     let header = ["at_s", "rate_rps", "gpus_bound", "gpus_ideal", "gpus_there", "there_over_ideal"];
     let mut table = Table { suffix: "-ideal", ..Table::new(&header) };
     for &(at_s, ideal, there, need) in &found.gpus {

@@ -1,4 +1,4 @@
-//! Seed 000, Figure 15 (Appendix A): how even the divisions of models are that solvers find in bounded time.
+//! Seed 000, Figure 15 (Appendix A): how even the partitions are that solvers find in bounded time.
 
 use std::time::Instant;
 
@@ -20,16 +20,16 @@ use crate::report::{Comparison, Plot, Report, Table};
 const LARGE: (usize, usize) = (800, 20);
 const SMALL: (usize, usize) = (400, 4);
 const HUGE: (usize, usize) = (10_000, 100);
-/// Small enough that every division can be looked at.
+/// Small enough to evaluate every partition.
 const TINY: (usize, usize) = (12, 3);
-/// What each solver has in the paper, in seconds.
+/// The time of each solver in the paper, in seconds.
 const TIME_LIMIT_S: f64 = 10.0;
 /// How much rates change in the experiment on disruption, and the share of models that may move.
 const DRIFT: f64 = 0.2;
 const MOVED_SHARE: f64 = 0.1;
-/// What a bounded choice may have at most of what a free one has.
+/// The largest allowed ratio of a bounded choice to a free one.
 const DISRUPTED_MAX: f64 = 2.0;
-/// The aim for the median of both factors.
+/// The target for the median of both factors.
 const AIM: f64 = 0.001;
 
 /// A solver.
@@ -65,15 +65,15 @@ impl Solver {
     }
 }
 
-/// One division of one problem.
+/// One partition of one problem.
 struct Row {
     size: (usize, usize),
     seed: u64,
     solver: Solver,
-    /// None if it found no division.
+    /// None if it found no partition.
     balance: Option<Balance>,
     seconds: f64,
-    /// What no division is below, proven; only HiGHS says so.
+    /// The proven lower bound; only HiGHS has one.
     bound: Option<f64>,
 }
 
@@ -267,7 +267,7 @@ fn median(values: &[f64]) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// What is looked at, and what it is called.
+/// The compared quantity, and its name.
 type Factor = (&'static str, fn(&Balance) -> f64);
 
 const FACTORS: [Factor; 2] =

@@ -14,14 +14,14 @@ use crate::report::{Comparison, Plot, Reading, Report, Table};
 use crate::setup::{Models, Setup};
 use crate::system::{self, System};
 
-/// Table 3: shapes of the gamma law of gaps; 1 is Poisson.
+/// Table 3: shapes of the gamma distribution of gaps; 1 is Poisson.
 const SHAPES: [f64; 6] = [0.1, 0.2, 0.3, 0.5, 0.7, 1.0];
 const MODELS: [&str; 6] = ["DenseNet121", "InceptionV3", "ResNet50V2", "VGG16", "Xception", "BERT"];
 const COUNTS: [u32; 6] = [8, 16, 24, 32, 48, 64];
 const GPUS_PER_MODEL: [f64; 7] = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0];
 const SLOS_MS: [f64; 5] = [20.0, 25.0, 30.0, 40.0, 50.0];
 
-/// Cases of the grid's 7560 that are drawn; a seed says which.
+/// The number of cases drawn from the grid's 7560; a seed selects them.
 const SAMPLES: usize = 48;
 const SAMPLES_QUICK: usize = 9;
 
@@ -270,7 +270,7 @@ fn ratio_axis() -> Axis {
     Axis { range: (Some(0.5), None), ..Axis::from_zero("goodput ratio") }
 }
 
-/// Of two goodputs; where nobody serves more than a trickle, nobody is ahead.
+/// The ratio of two goodputs; where both are a trickle, neither is ahead.
 fn ratio(ours: f64, theirs: f64) -> f64 {
     if ours.max(theirs) < 1.0 { 1.0 } else { ours / theirs.max(1.0) }
 }

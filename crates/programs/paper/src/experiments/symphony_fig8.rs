@@ -1,4 +1,4 @@
-//! Seed 000, Figure 8 (section 5.2.2): in what batch sizes requests run at the goodput of each system.
+//! Seed 000, Figure 8 (section 5.2.2): the batch sizes of requests at the goodput of each system.
 
 use anyhow::Result;
 

@@ -1,17 +1,17 @@
-//! Axes: from values to places, and where the ticks go.
+//! Axes: from values to positions, and the ticks.
 
-/// How values are spread.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     Linear,
-    /// By doublings.
+    /// Logarithmic, to base two.
     Log2,
 }
 
 /// One axis of a panel.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
-    /// What and in which unit.
+    /// The quantity and its unit.
     pub(crate) label: String,
     pub(crate) scale: Scale,
     /// Both ends; taken from the data where `None`.
@@ -26,7 +26,7 @@ impl Axis {
         Self { label: label.to_owned(), scale: Scale::Linear, range: (Some(0.0), None), ticks: None }
     }
 
-    /// With ticks at these values and nowhere else; the ends are the first and the last.
+    /// With ticks at these values only; the ends are the first and the last.
     pub(crate) fn at(label: &str, scale: Scale, ticks: &[f64]) -> Self {
         let range = (ticks.first().copied(), ticks.last().copied());
         Self { label: label.to_owned(), scale, range, ticks: Some(ticks.to_vec()) }
@@ -46,7 +46,7 @@ impl Axis {
             (low, high) = (0.0, 1.0);
         }
         let low = self.range.0.unwrap_or(low);
-        // A little air above the highest value.
+        // Some space above the highest value.
         let high = self.range.1.unwrap_or(low + (high - low).max(1e-9) * 1.06);
         let ticks = self.ticks.clone().unwrap_or_else(|| match self.scale {
             Scale::Linear => round_ticks(low, high),
@@ -97,7 +97,7 @@ fn doublings(low: f64, high: f64) -> Vec<f64> {
     (first..=high.log2().floor() as i32).map(|power| 2_f64.powi(power)).collect()
 }
 
-/// A tick's number: thousands as `k`, no digits that say nothing.
+/// A tick's number: thousands as `k`, no superfluous digits.
 pub(crate) fn tick_text(value: f64) -> String {
     let short = |value: f64| {
         let rounded = (value * 1000.0).round() / 1000.0;

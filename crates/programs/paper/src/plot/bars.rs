@@ -10,9 +10,9 @@ pub(crate) struct Bar {
     pub(crate) style: Style,
     /// `None` where this build has no such system; the paper's value is drawn all the same.
     pub(crate) value: Option<f64>,
-    /// What is written behind it.
+    /// The text behind it.
     pub(crate) text: String,
-    /// The paper's value, or both ends of what it says.
+    /// The paper's value, or both ends of its range.
     pub(crate) theirs: Option<(f64, f64)>,
 }
 
@@ -20,19 +20,19 @@ pub(crate) struct Bar {
 #[derive(Clone, Debug)]
 pub(crate) struct Bars {
     pub(crate) title: String,
-    /// Along the bars.
+    /// The axis along the bars.
     pub(crate) axis: Axis,
     pub(crate) bars: Vec<Bar>,
-    /// Upright reference lines, with words.
+    /// Vertical reference lines, with labels.
     pub(crate) rules: Vec<(f64, String)>,
 }
 
-/// From one bar to the next.
+/// Distance between two bars.
 pub(crate) const PITCH: f64 = 25.0;
 const THICK: f64 = 15.0;
 
 impl Bars {
-    /// What the panel needs.
+    /// The height of the panel.
     pub(crate) fn height(&self) -> f64 {
         34.0 + PITCH * self.bars.len() as f64 + if self.rules.is_empty() { 0.0 } else { 14.0 } + 44.0
     }
@@ -59,7 +59,7 @@ impl Bars {
         let leftmost = self.rules.iter().map(|rule| rule.0).fold(f64::INFINITY, f64::min);
         for (place, words) in &self.rules {
             svg.line((at(*place), y0 - 3.0), (at(*place), y1), "#6b7280", 1.2, true);
-            // Of two, the words of the left one end at their line and those of the right one begin there.
+            // Of two labels, the left one ends at its line and the right one begins there.
             let anchor = match self.rules.len() {
                 1 => Anchor::Middle,
                 _ if *place == leftmost => Anchor::End,

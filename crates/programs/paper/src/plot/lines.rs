@@ -24,12 +24,12 @@ pub(crate) struct Series {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// A reference with its words beside it.
+/// A reference line with its label.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
     /// At a y value.
     Level(f64, String),
-    /// Between two y values: what the paper says in words.
+    /// Between two y values: a statement of the paper's text.
     Band(f64, f64, String),
     /// At an x value.
     Upright(f64, String),
@@ -63,7 +63,7 @@ impl Lines {
         let marks = self.theirs.iter().map(|mark| mark.1);
         let y = self.y.fit(points().map(|point| point.1).chain(marks).chain(heights));
 
-        // The axis label stands above the axis, to be read without turning one's head.
+        // The axis label is horizontal, above the axis.
         let (x0, y0) = (left + 46.0, top + 44.0);
         let (x1, y1) = (left + width - 14.0, top + height - 40.0);
         let at_x = |value: f64| x0 + x.place(value) * (x1 - x0);

@@ -1,4 +1,4 @@
-//! A panel of areas on top of each other: what parts a whole has over time.
+//! A panel of stacked areas: the parts of a whole over time.
 
 use super::axis::{Axis, tick_text};
 use super::style::{AXIS, GRID, INK, LABEL, PANEL, QUIET};

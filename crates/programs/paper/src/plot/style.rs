@@ -11,7 +11,7 @@ pub(crate) const QUIET: &str = "#5b6470";
 pub(crate) const GRID: &str = "#e6e9ed";
 /// Axis lines.
 pub(crate) const AXIS: &str = "#9aa3ad";
-/// What is drawn on: the plots stay readable on dark pages.
+/// The background: the plots stay readable on dark pages.
 pub(crate) const PAPER: &str = "#ffffff";
 /// Values that the paper gives.
 pub(crate) const THEIRS: &str = "#111111";
@@ -50,7 +50,7 @@ impl Style {
         Self { label: label.to_owned(), colour, marker, dashed: false }
     }
 
-    /// The colours for series that are no systems, in this order.
+    /// The colours for series that are not systems, in this order.
     pub(crate) fn plain(label: &str, index: usize) -> Self {
         const COLOURS: [&str; 6] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"];
         const MARKERS: [Marker; 6] =
@@ -58,7 +58,7 @@ impl Style {
         Self::new(label, COLOURS[index % 6], MARKERS[index % 6])
     }
 
-    /// What arithmetic says: bounds and ideals.
+    /// Calculated values: bounds and ideals.
     pub(crate) fn ideal(label: &str) -> Self {
         Self { dashed: true, ..Self::new(label, "#6b7280", Marker::Cross) }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::style::{Marker, PAPER};
 
-/// Inter where it is installed, else whatever the reader's machine has in its place.
+/// Inter where it is installed, otherwise the machine's substitute.
 const FONTS: &str = "Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif";
 
 /// Which end of a text its position names.
@@ -24,7 +24,7 @@ pub(crate) struct Svg {
 /// A number without a trailing `.0`.
 fn px(value: f64) -> String {
     let rounded = (value * 10.0).round() / 10.0;
-    // No minus before a zero.
+    // No minus sign before a zero.
     format!("{}", if rounded == 0.0 { 0.0 } else { rounded })
 }
 
@@ -32,7 +32,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// About how wide a text is: exact enough to place legends. Widths of a common sans serif, in parts of its size.
+/// The approximate width of a text, good enough to place legends: widths of a common sans serif, as parts of its size.
 pub(crate) fn text_width(text: &str, size: f64) -> f64 {
     let em: f64 = text
         .chars()
@@ -151,7 +151,7 @@ impl Svg {
         }
     }
 
-    /// The paper's own value: a hollow diamond, which nothing of ours is.
+    /// The paper's own value: a hollow diamond, a marker that no series of ours has.
     pub(crate) fn theirs(&mut self, (x, y): (f64, f64), colour: &str) {
         let r = 5.2;
         let points = [(x, y - r), (x + r, y), (x, y + r), (x - r, y)];
@@ -162,7 +162,7 @@ impl Svg {
         ));
     }
 
-    /// The document, with its size and what it shows in words.
+    /// The document, with its size and a description for screen readers.
     pub(crate) fn finish(self, width: f64, height: f64, description: &str) -> String {
         let (width, height, description) = (px(width), px(height), escaped(description));
         format!(

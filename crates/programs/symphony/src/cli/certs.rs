@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use symphony_net::{Host, Role};
+use symphony_net::{HostName, Role};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CertsCommand {
@@ -50,7 +50,7 @@ pub(crate) struct CertsIssueArgs {
     /// A host name or an IP address by which it is reached, for clients that look for that in certificates, such as
     /// KEDA at a scheduler's control port; repeatable. The cluster's own processes and tools go by role and name.
     #[arg(long = "host", value_name = "HOST")]
-    pub(crate) hosts: Vec<Host>,
+    pub(crate) hosts: Vec<HostName>,
     /// Days until it expires.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub(crate) days: u32,

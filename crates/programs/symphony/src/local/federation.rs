@@ -180,14 +180,12 @@ impl LocalFederation {
 
 /// Settings that are equal on all nodes.
 fn federation(layout: &FederationLayout) -> FederationConfig {
-    const LOOKS_PER_LOSS: u64 = 10;
     FederationConfig {
         id: NodeId::default(),
         data_dir: PathBuf::new(),
         log_engine: LogEngine::Sled,
         metrics: layout.at(METRICS_PORT),
         unreachable_ms: layout.unreachable_ms,
-        look_every_ms: layout.unreachable_ms / LOOKS_PER_LOSS,
         balance: FederationBalanceConfig::default(),
         replica: layout.replicas(),
         clusters: Vec::new(),

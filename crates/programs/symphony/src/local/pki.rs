@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use symphony_config::{RepositoryConfig, SecurityConfig};
-use symphony_net::{Authority, CredentialFiles, Credentials, Host, Identity, Net, Role};
+use symphony_net::{Authority, CredentialFiles, Credentials, HostName, Identity, Net, Role};
 
 use super::cluster::{Layout, own_frontend};
 use crate::cli::OPERATOR;
@@ -51,7 +51,7 @@ impl<'a> Pki<'a> {
         let (role, name) = OPERATOR;
         let hosts: BTreeSet<_> = hosts.collect();
         // An invalid certificate name cannot be searched for there either.
-        let hosts: Vec<Host> = hosts.into_iter().filter_map(|host| host.parse().ok()).collect();
+        let hosts: Vec<HostName> = hosts.into_iter().filter_map(|host| host.parse().ok()).collect();
         for (role, name) in who.chain([(role, name.to_owned())]) {
             let identity = Identity::new(cluster, role, &name)?;
             let hosts = if role == Role::Scheduler { hosts.as_slice() } else { &[] };

@@ -47,17 +47,17 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     });
     let stop = CancellationToken::new();
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
-    let lost = tokio::select! {
-        told = until_told_to_stop() => told.map(|()| false)?,
-        () = backend.all_gpus_lost() => true,
+    let broken = tokio::select! {
+        told = until_told_to_stop() => told.map(|()| None)?,
+        why = backend.needs_restart() => Some(why),
     };
     backend.leave(DRAIN_WITHIN).await;
     backend.stop();
     stop.cancel();
     let _ = serving.await;
-    if lost {
+    if let Some(why) = broken {
         // The service manager restarts the process.
-        bail!("the devices of all its GPUs are lost: it is to be started anew");
+        bail!("{why}: it is to be started anew");
     }
     Ok(())
 }

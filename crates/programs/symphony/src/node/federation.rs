@@ -38,7 +38,6 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let plane = FederationConfig {
         group: group(&config, net)?,
         clusters: clusters.collect::<anyhow::Result<_>>()?,
-        look_every: Duration::from_millis(own.look_every_ms),
         unreachable: Duration::from_millis(own.unreachable_ms),
         balance: balance(&own.balance),
         wall_clock: symphony_control_plane::unix_ms,
@@ -69,20 +68,14 @@ pub(super) fn control_addrs(cluster: &FederatedClusterConfig) -> Vec<String> {
 }
 
 fn balance(config: &FederationBalanceConfig) -> BalanceSettings {
-    let seconds = |s: u64| Nanos::from_millis(s.saturating_mul(1000));
+    let period = Nanos::from_millis(config.period_s.saturating_mul(1000));
     BalanceSettings {
         mode: match config.mode {
             EpochMode::Off => BalanceMode::Off,
             EpochMode::Propose => BalanceMode::Propose,
             EpochMode::Adopt => BalanceMode::Adopt,
         },
-        trigger: TriggerSettings {
-            period: seconds(config.period_s),
-            distance_min: seconds(config.distance_min_s),
-            rate_change_min: config.rate_change_min_percent as f64 / 100.0,
-            change_holds: seconds(config.change_holds_s),
-            dry_run: false,
-        },
+        trigger: TriggerSettings { period, ..TriggerSettings::default() },
         moved_bytes_max: (config.moved_mb_max > 0).then(|| config.moved_mb_max.saturating_mul(1 << 20)),
     }
 }

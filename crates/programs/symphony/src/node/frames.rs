@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_names_keep_the_law() {
-        let broken = symphony_telemetry::check_law(&METRIC_NAMES, include_str!("frames.rs"));
+        let broken = symphony_telemetry::check_names(&METRIC_NAMES, include_str!("frames.rs"));
         assert_eq!(broken, Vec::<String>::new());
     }
 

@@ -8,8 +8,8 @@ use symphony_config::{
     Timing,
 };
 use symphony_control_plane::{
-    AutoscalerSettings, Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, Listeners,
-    LoadReports, OnDiskError, Remembers, ReplicaAddrs, ScalingSettings, StartError, TriggerSettings,
+    Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, Listeners, LoadReports, OnDiskError,
+    Remembers, ReplicaAddrs, ScalingSettings, StartError, TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
@@ -17,8 +17,8 @@ use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_scheduler::{DataDelaySettings, Delays};
 use symphony_scheduler_runtime::{
-    GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, REDRIVE_WAIT, Runtime, StragglerSettings,
-    SubclusterLoad, Tapes, ThreadPolicy,
+    DecisionConfig, GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, Runtime,
+    StragglerSettings, SubclusterLoad, Tapes, ThreadPolicy,
 };
 use symphony_telemetry::{Registry, Surface};
 use symphony_types::{BootId, Member, Nanos, NodeId};
@@ -174,7 +174,7 @@ fn plane_config(
             LogEngine::Redb => Engine::Redb,
         },
         on_disk_error: OnDiskError::Abort,
-        host: symphony_control_plane::Host::Machine,
+        environment: symphony_control_plane::Environment::Machine,
         net: net.clone(),
         join: scheduler.join,
         epochs: epochs(scheduler),
@@ -188,68 +188,50 @@ fn request_delays(delays: &DelaysConfig) -> Nanos {
     delays.control() + delays.data_min() + delays.reply()
 }
 
+const fn seconds(s: u64) -> Nanos {
+    Nanos::from_millis(s.saturating_mul(1000))
+}
+
+fn share(percent: u32) -> f64 {
+    f64::from(percent) / 100.0
+}
+
 fn epochs(scheduler: &SchedulerConfig) -> EpochSettings {
-    let config = &scheduler.epochs;
-    let seconds = |s: u64| Nanos::from_millis(s.saturating_mul(1000));
+    let (config, speedup) = (&scheduler.epochs, scheduler.loop_speedup);
+    let constants = EpochSettings::default();
     EpochSettings {
         mode: match config.mode {
             symphony_config::EpochMode::Off => EpochMode::Off,
             symphony_config::EpochMode::Propose => EpochMode::Propose,
             symphony_config::EpochMode::Adopt => EpochMode::Adopt,
         },
-        trigger: TriggerSettings {
-            period: seconds(config.period_s),
-            distance_min: seconds(config.distance_min_s),
-            rate_change_min: config.rate_change_min_percent as f64 / 100.0,
-            change_holds: seconds(config.change_holds_s),
-            dry_run: false,
-        },
-        rate_over: Duration::from_secs(config.rate_over_s),
+        trigger: TriggerSettings { period: seconds(config.period_s), ..constants.trigger }.sped_up(speedup),
+        rate_over: constants.rate_over / speedup,
         subcluster_rate_max_rps: config.subcluster_rate_max_rps as f64,
         moved_bytes_max: (config.moved_mb_max > 0).then(|| config.moved_mb_max.saturating_mul(1 << 20)),
-        load_bytes_per_s: config.load_mb_per_s.saturating_mul(1 << 20),
-        solve_within: Duration::from_millis(config.solve_ms_max),
-        scaling: scaling(&scheduler.autoscaling),
+        scaling: scaling(&scheduler.autoscaling, speedup),
+        ..constants
     }
 }
 
-fn scaling(config: &AutoscalingConfig) -> ScalingSettings {
-    let seconds = |s: u64| Nanos::from_millis(s.saturating_mul(1000));
-    let share = |percent: u32| f64::from(percent) / 100.0;
-    let defaults = ScalingSettings::default();
+fn scaling(config: &AutoscalingConfig, speedup: u32) -> ScalingSettings {
     ScalingSettings {
         gpus_min: config.gpus_min,
         gpus_max: config.gpus_max,
         order_stands: Duration::from_secs(config.order_stands_s),
-        law: AutoscalerSettings {
-            reserve: share(config.reserve_percent),
-            reserve_min: share(config.reserve_percent) / 2.0,
-            up_window: seconds(config.up_window_s),
-            down_window: seconds(config.down_window_s),
-            down_after_up: seconds(config.down_after_up_s),
-            up_after_down: seconds(config.up_after_down_s),
-            down_period: seconds(config.down_period_s),
-            down_step_max: share(config.down_step_percent_max),
-            ..defaults.law
-        },
+        autoscaler: ScalingSettings::default().autoscaler.with_reserve(share(config.reserve_percent)).sped_up(speedup),
     }
 }
 
-fn learning(config: &LearningConfig) -> LearningSettings {
-    let seconds = |s: u64| Nanos::from_millis(s.saturating_mul(1000));
-    let share = |percent: u32| f64::from(percent) / 100.0;
+fn learning(config: &LearningConfig, speedup: u32) -> LearningSettings {
+    let profiles = OnlineProfileSettings::default();
     LearningSettings {
-        profiles: config.profiles.then(|| OnlineProfileSettings {
-            change_min: share(config.profile_change_percent_min),
-            publish_every: seconds(config.profile_period_s),
-            ..OnlineProfileSettings::default()
-        }),
+        profiles: config
+            .profiles
+            .then(|| OnlineProfileSettings { publish_every: profiles.publish_every.divided_by(speedup), ..profiles }),
         stragglers: config.stragglers.then(|| StragglerSettings {
-            slow_factor: 1.0 + share(config.slow_percent),
             share_max: share(config.quarantined_percent_max),
             pause: seconds(config.quarantine_s),
-            pause_max: seconds(config.quarantine_s_max),
-            trial_batches: config.trial_batches,
             ..StragglerSettings::default()
         }),
     }
@@ -327,17 +309,19 @@ fn lead_config(
             max: delays.data_max(),
             ..DataDelaySettings::default()
         },
-        model_threads: scheduler.model_threads,
-        decision_threads: scheduler.decision_threads,
-        threads: ThreadPolicy { spin: scheduler.idle == Idle::Spin, pin: scheduler.pin_cores },
+        decisions: DecisionConfig {
+            model_threads: scheduler.model_threads,
+            shared_threads: scheduler.decision_threads,
+            threads: ThreadPolicy { spin: scheduler.idle == Idle::Spin, pin: scheduler.pin_cores },
+            learning: learning(&scheduler.learning, scheduler.loop_speedup),
+            ..DecisionConfig::default()
+        },
         tapes: tapes.transpose()?,
         stuck_after: match cluster.timing {
             Timing::Lan => STUCK_AFTER_LAN,
             Timing::Relaxed => STUCK_AFTER_RELAXED,
         },
-        learning: learning(&scheduler.learning),
         consolidate: scheduler.consolidate.clone(),
-        redrive_wait: REDRIVE_WAIT,
     })
 }
 
@@ -346,3 +330,80 @@ fn lead_config(
 const STUCK_AFTER_LAN: Duration = Duration::from_millis(100);
 /// The same for machines whose pauses must not count as faults.
 const STUCK_AFTER_RELAXED: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use symphony_config::REMOVED_KEYS;
+
+    use super::*;
+
+    /// The text of a configuration's keys that are constants now, and the constants.
+    #[test]
+    fn keys_that_are_constants_now_tell_the_constants() {
+        let seconds = |span: Nanos| format!("{} s", span.as_secs_f64());
+        let percent = |share: f64| format!("{} %", (share * 100.0).round());
+        let (epochs, law) = (EpochSettings::default(), ScalingSettings::default().autoscaler);
+        let (profiles, stragglers) = (OnlineProfileSettings::default(), StragglerSettings::default());
+        let trigger = |section: &str| {
+            [
+                (format!("{section}.distance_min_s"), seconds(epochs.trigger.distance_min)),
+                (format!("{section}.rate_change_min_percent"), percent(epochs.trigger.rate_change_min)),
+                (format!("{section}.change_holds_s"), seconds(epochs.trigger.change_holds)),
+            ]
+        };
+        let others = [
+            ("epochs.rate_over_s", seconds(epochs.rate_over.into())),
+            ("epochs.load_mb_per_s", format!("{} MB", epochs.load_bytes_per_s >> 20)),
+            ("epochs.solve_ms_max", format!("{} ms", epochs.solve_within.as_millis())),
+            ("autoscaling.up_window_s", seconds(law.up_window)),
+            ("autoscaling.down_window_s", seconds(law.down_window)),
+            ("autoscaling.down_after_up_s", seconds(law.down_after_up)),
+            ("autoscaling.up_after_down_s", seconds(law.up_after_down)),
+            ("autoscaling.down_period_s", seconds(law.down_period)),
+            ("autoscaling.down_step_percent_max", percent(law.down_step_max)),
+            ("learning.profile_change_percent_min", percent(profiles.change_min)),
+            ("learning.profile_period_s", seconds(profiles.publish_every)),
+            ("learning.slow_percent", percent(stragglers.slow_factor - 1.0)),
+            ("learning.quarantine_s_max", seconds(stragglers.pause_max)),
+            ("learning.trial_batches", stragglers.trial_batches.to_string()),
+        ];
+        let others = others.map(|(key, now)| (format!("scheduler.{key}"), now));
+        let plans = ("backend.plans_queued_max".to_owned(), symphony_types::GPU_PLANS_MAX.to_string());
+        let known = trigger("scheduler.epochs").into_iter().chain(trigger("federation.balance")).chain(others);
+        let known: std::collections::BTreeMap<_, _> = known.chain([plans]).collect();
+        for removed in REMOVED_KEYS.iter().filter(|removed| removed.key != "federation.look_every_ms") {
+            assert_eq!(known.get(removed.key).map(String::as_str), Some(removed.now), "{}", removed.key);
+        }
+        assert_eq!(known.len() + 1, REMOVED_KEYS.len());
+    }
+
+    #[test]
+    fn what_a_configuration_leaves_out_is_what_the_loops_do_by_themselves() {
+        let text = "[scheduler]\nid = 1\ndata_dir = \"d\"\n[[cluster.scheduler]]\nid = 1\n\
+                    control = \"127.0.0.1:1\"\ndispatch = \"127.0.0.1:2\"\nbeat = \"127.0.0.1:3\"\n\
+                    [security]\ninsecure_dev = true\n";
+        let read = |overrides: &[String]| {
+            let file = Some((std::path::Path::new("node.toml"), text));
+            NodeConfig::from_layers(Role::Scheduler, file, [], overrides).unwrap().scheduler.unwrap()
+        };
+        let left_out = read(&[]);
+        assert_eq!(epochs(&left_out), EpochSettings::default());
+        let learns = learning(&left_out.learning, left_out.loop_speedup);
+        assert_eq!(learns.profiles, Some(OnlineProfileSettings::default()));
+        assert_eq!(learns.stragglers, Some(StragglerSettings::default()));
+
+        // What tests hurry is every time that nobody chooses, and no share.
+        let hurried = epochs(&read(&["scheduler.loop_speedup=10".to_owned()]));
+        let usual = EpochSettings::default();
+        let times = |settings: &EpochSettings| {
+            let (trigger, law) = (&settings.trigger, &settings.scaling.autoscaler);
+            let averaged = Nanos::from(settings.rate_over);
+            [trigger.distance_min, trigger.change_holds, averaged, law.down_window, law.down_after_up]
+        };
+        assert_eq!(times(&hurried), times(&usual).map(|time| time.divided_by(10)));
+        assert_eq!(
+            (hurried.trigger.period, hurried.scaling.autoscaler.up_window),
+            (usual.trigger.period, usual.scaling.autoscaler.up_window)
+        );
+    }
+}

@@ -95,6 +95,9 @@ impl Collector for Expiry {
 mod tests {
     #[test]
     fn the_name_keeps_the_law() {
-        assert_eq!(symphony_telemetry::check_law(&[super::EXPIRES], include_str!("security.rs")), Vec::<String>::new());
+        assert_eq!(
+            symphony_telemetry::check_names(&[super::EXPIRES], include_str!("security.rs")),
+            Vec::<String>::new()
+        );
     }
 }

@@ -20,7 +20,7 @@ use self::fleet::Fleet;
 use self::horizontal::Horizontal;
 pub(crate) use self::horizontal::HorizontalSettings;
 use self::replicas::{Order, Replicas, Seen};
-use self::scaler::{Answer, Scaler};
+use self::scaler::{Scaler, ScalerAnswer};
 use crate::cli::ProvisionArgs;
 use crate::exit::bad_input;
 use crate::local::signalled;
@@ -183,7 +183,7 @@ impl Provisioner {
     async fn ask(&mut self) -> Wish {
         let current = self.replicas.current();
         match self.scaler.ask().await {
-            Ok(Answer { active, measured }) => {
+            Ok(ScalerAnswer { active, measured }) => {
                 self.unanswered = None;
                 let gpus = Some(measured.value);
                 // If the scaler is inactive, the metric is ignored.

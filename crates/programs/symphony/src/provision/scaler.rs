@@ -28,7 +28,7 @@ pub(crate) struct Scaler {
 
 /// Its answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct ScalerAnswer {
     /// Whether any replica is wanted.
     pub(crate) active: bool,
     pub(crate) measured: Measured,
@@ -63,7 +63,7 @@ impl Scaler {
     ///
     /// # Errors
     /// What the last replica said that was asked; the first one that knows decides.
-    pub(crate) async fn ask(&self) -> Result<Answer, Status> {
+    pub(crate) async fn ask(&self) -> Result<ScalerAnswer, Status> {
         let mut last = Status::unavailable("no control address");
         for replica in &self.replicas {
             match tokio::time::timeout(ANSWER_WITHIN, self.ask_one(replica.clone())).await {
@@ -77,7 +77,7 @@ impl Scaler {
         Err(last)
     }
 
-    async fn ask_one(&self, replica: Channel) -> Result<Answer, Status> {
+    async fn ask_one(&self, replica: Channel) -> Result<ScalerAnswer, Status> {
         let mut client = ExternalScalerClient::new(replica);
         let active = client.is_active(self.reference.clone()).await?.into_inner().result;
         let specs = client.get_metric_spec(self.reference.clone()).await?.into_inner().metric_specs;
@@ -88,7 +88,10 @@ impl Scaler {
         let value = values.iter().find(|value| value.metric_name == spec.metric_name);
         let value =
             value.ok_or_else(|| Status::internal(format!("the scaler has no value of {}", spec.metric_name)))?;
-        Ok(Answer { active, measured: Measured { value: value.metric_value_float, target: spec.target_size_float } })
+        Ok(ScalerAnswer {
+            active,
+            measured: Measured { value: value.metric_value_float, target: spec.target_size_float },
+        })
     }
 
     /// Whether replicas are wanted, as pushed: a watch that changes when the value does. Ends with its receiver.

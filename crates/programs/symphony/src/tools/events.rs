@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use symphony_protocol::federation::FederationView;
-use symphony_protocol::view::{OperationView, View};
+use symphony_protocol::view::{EventView, OperationView, View};
 use time::OffsetDateTime;
 
 use super::get::Shown;
@@ -24,11 +24,11 @@ pub(crate) fn json(view: &View) -> Value {
     to_json(&lines(&view.events, &view.operations))
 }
 
-fn shown(events: &[(u64, String)], operations: &[OperationView], names: &Names<'_>) -> Shown {
+fn shown(events: &[EventView], operations: &[OperationView], names: &Names<'_>) -> Shown {
     let lines = lines(events, operations);
     let cells = |line: &Line<'_>| match line {
-        Line::Event(index, what) => {
-            vec![index.to_string(), String::new(), String::new(), names.put_into(what), String::new()]
+        Line::Event(EventView { index, at_unix_ms, what }) => {
+            vec![index.to_string(), utc(*at_unix_ms), String::new(), names.put_into(what), String::new()]
         }
         Line::Operation(operation) => {
             let what = match &operation.refusal {
@@ -45,7 +45,9 @@ fn shown(events: &[(u64, String)], operations: &[OperationView], names: &Names<'
 
 fn to_json(lines: &[Line<'_>]) -> Value {
     let value = |line: &Line<'_>| match line {
-        Line::Event(index, what) => json!({ "index": index, "what": what }),
+        Line::Event(EventView { index, at_unix_ms, what }) => {
+            json!({ "index": index, "at_unix_ms": at_unix_ms, "what": what })
+        }
         Line::Operation(OperationView { index, id, actor, at_unix_ms, what, refusal }) => {
             let outcome = if refusal.is_none() { "done" } else { "refused" };
             json!({ "index": index, "what": what, "actor": actor, "at_unix_ms": at_unix_ms, "operation": id.to_string(),
@@ -56,16 +58,16 @@ fn to_json(lines: &[Line<'_>]) -> Value {
 }
 
 enum Line<'a> {
-    Event(u64, &'a str),
+    Event(&'a EventView),
     Operation(&'a OperationView),
 }
 
 /// A command precedes the changes that it made, which have the same index.
-fn lines<'a>(events: &'a [(u64, String)], operations: &'a [OperationView]) -> Vec<Line<'a>> {
+fn lines<'a>(events: &'a [EventView], operations: &'a [OperationView]) -> Vec<Line<'a>> {
     let operations = operations.iter().map(Line::Operation);
-    let mut lines: Vec<_> = operations.chain(events.iter().map(|(index, what)| Line::Event(*index, what))).collect();
+    let mut lines: Vec<_> = operations.chain(events.iter().map(Line::Event)).collect();
     lines.sort_by_key(|line| match line {
-        Line::Event(index, _) => *index,
+        Line::Event(event) => event.index,
         Line::Operation(operation) => operation.index,
     });
     lines
@@ -101,8 +103,11 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Wall-clock time to the second, in UTC.
+/// Wall-clock time to the second, in UTC; nothing if it is unknown.
 fn utc(unix_ms: u64) -> String {
+    if unix_ms == 0 {
+        return String::new();
+    }
     let at = i64::try_from(unix_ms / 1000).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
     let Some(at) = at else { return format!("{unix_ms} ms") };
     let (month, (hour, minute, second)) = (u8::from(at.month()), at.to_hms());
@@ -116,6 +121,10 @@ mod tests {
 
     use super::*;
 
+    fn event(index: u64, what: &str) -> EventView {
+        EventView { index, at_unix_ms: 1_700_000_060_000, what: what.into() }
+    }
+
     #[test]
     fn operations_stand_before_what_they_changed() {
         let operation = |index, refusal: Option<&str>| OperationView {
@@ -127,7 +136,7 @@ mod tests {
             refusal: refusal.map(str::to_owned),
         };
         let view = View {
-            events: vec![(3, "scheduler n1 is up".into()), (7, "model m (m1) unloaded".into())],
+            events: vec![event(3, "scheduler n1 is up"), event(7, "model m (m1) unloaded")],
             operations: vec![operation(7, None), operation(8, Some("no model is named `m`"))],
             ..View::default()
         };
@@ -137,8 +146,8 @@ mod tests {
         assert_eq!(column(0), ["3", "7", "7", "8"]);
         assert_eq!(column(2), ["", "operator/ann", "", "operator/ann"]);
         assert_eq!(column(3)[2..], ["model m (m1) unloaded", "unload model m: refused: no model is named `m`"]);
-        assert_eq!(rows[1][1], "2023-11-14T22:13:20Z");
-        assert_eq!(json[0], json!({ "index": 3, "what": "scheduler n1 is up" }));
+        assert_eq!((rows[0][1].as_str(), rows[1][1].as_str()), ("2023-11-14T22:14:20Z", "2023-11-14T22:13:20Z"));
+        assert_eq!(json[0], json!({ "index": 3, "at_unix_ms": 1_700_000_060_000_u64, "what": "scheduler n1 is up" }));
         assert_eq!((&json[1]["outcome"], &json[1]["refusal"]), (&"done".into(), &Value::Null));
         assert_eq!((&json[3]["outcome"], &json[3]["refusal"]), (&"refused".into(), &"no model is named `m`".into()));
         assert_eq!(json[3]["operation"], "000000000000000000000000000000ab");
@@ -152,9 +161,9 @@ mod tests {
             subclusters: [(SubclusterId::new(1), subcluster("pool")), (SubclusterId::new(2), subcluster("b7"))].into(),
             backends: [(BackendId::new(3), backend.clone()), (BackendId::new(7), backend)].into(),
             events: vec![
-                (1, "model m (m1) is served by s1 instead of s9".into()),
-                (2, "model m failed on b3: no file".into()),
-                (3, "sub-cluster b7 created".into()),
+                event(1, "model m (m1) is served by s1 instead of s9"),
+                event(2, "model m failed on b3: no file"),
+                event(3, "sub-cluster b7 created"),
             ],
             ..View::default()
         };
@@ -166,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_none_is_shown_as_it_came() {
-        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+    fn a_time_that_is_unknown_is_not_shown_and_one_that_is_none_as_it_came() {
+        assert_eq!(utc(0), "");
         assert_eq!(utc(u64::MAX), format!("{} ms", u64::MAX));
     }
 }

@@ -226,7 +226,10 @@ fn show(view: &FederationView) -> Shown {
                 "unloading": m.unloading, "unplaced": m.unplaced, "slo_ms": m.slo.as_millis_f64(),
                 "value": m.value.number(), "wanted_rps": m.wanted_rps, "measured_rps": m.measured_rps })
     });
-    let events = view.events.iter().map(|(index, what)| json!({ "index": index, "what": what }));
+    let events = view
+        .events
+        .iter()
+        .map(|event| json!({ "index": event.index, "at_unix_ms": event.at_unix_ms, "what": event.what }));
     let all = json!({ "federation": view.federation, "plan": view.plan, "leader": view.leader,
                       "clusters": Value::Array(json), "models": models.collect::<Vec<_>>(),
                       "events": events.collect::<Vec<_>>() });

@@ -65,8 +65,8 @@ impl Viewer {
             subcluster.advice = reported.scaling.advice(id).as_ref().map(view::advice);
             subcluster.load = reported.last.of(id, now);
         }
-        view.events.extend(reported.set_aside.notes());
-        view.events.sort_by_key(|(index, _)| *index);
+        view.events.extend(reported.slow_gpus.notes());
+        view.events.sort_by_key(|event| event.index);
         drop(reported);
         for (&id, frontend) in &mut view.frontends {
             frontend.silent = self.signs.silent(now, (id, frontend.boot)).map(Nanos::from);

@@ -9,6 +9,7 @@ use symphony_net::sockets::Listener;
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control::control_server::ControlServer;
 use symphony_protocol::externalscaler::external_scaler_server::ExternalScalerServer;
+use symphony_protocol::view::VIEW_BYTES_MAX;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
@@ -35,9 +36,6 @@ const REQUEST_BYTES_MAX: usize = 2 * COMMAND_BYTES_MAX;
 
 /// Bytes of a request of an autoscaler.
 const SCALER_BYTES_MAX: usize = 64 << 10;
-
-/// Bytes of a view.
-const VIEW_BYTES_MAX: usize = 64 << 20;
 
 /// Concurrent connections: one of each backend and frontend, eight of each replica (three lanes of Raft and commands,
 /// and those being given up), and some of operators.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use symphony_cluster_state::{self as state, Action, ClusterState, OPERATIONS_KEPT, ReplicaState};
 use symphony_protocol::control as pb;
-use symphony_protocol::plan::{
+use symphony_protocol::plan_view::{
     BackendMoveView, ModelMoveView, MoveCostView, MoveProgressView, MovedView, PlanStatus, PlanView, PlannedMoveView,
 };
 use symphony_protocol::view::{
-    AdviceView, BackendView, DriftView, FrontendView, GpuView, KindAdviceView, KindProfile, ModelSource, ModelSpec,
-    ModelView, NodeView, OperationView, ReplicaView, SlowGpuView, SubclusterView, SuccessorView, View,
+    AdviceView, BackendView, DriftView, EventView, FrontendView, GpuView, KindAdviceView, KindProfile, ModelSource,
+    ModelSpec, ModelView, NodeView, OperationView, ReplicaView, SlowGpuView, SubclusterView, SuccessorView, View,
 };
 use symphony_types::{GpuId, LatencyProfile, ModelId, Nanos, NodeId};
 
@@ -55,12 +55,16 @@ pub(crate) fn view(
         backends: state.backends().iter().map(|(&id, b)| (id, backend(b))).collect(),
         frontends: frontends.collect(),
         models: models.collect(),
-        events: state.events().iter().map(|e| (e.index, e.what.clone())).collect(),
+        events: state.events().iter().map(event).collect(),
         operations: operations.collect(),
         group: BTreeMap::new(),
         removed_nodes: state.removed_nodes().clone(),
         plans: Vec::new(),
     }
+}
+
+fn event(event: &state::Event) -> EventView {
+    EventView { index: event.index, at_unix_ms: event.at_unix_ms, what: event.what.clone() }
 }
 
 fn operation(kept: &state::KeptOperation<state::Outcome>) -> OperationView {

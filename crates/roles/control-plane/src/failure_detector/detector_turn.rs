@@ -52,7 +52,7 @@ impl DetectorTurn {
     }
 
     /// One turn, with an input if there is one.
-    pub(crate) fn turn(&mut self, now: Instant, heard: impl IntoIterator<Item = Heard>, actions: &mut Vec<Action>) {
+    pub(crate) fn run(&mut self, now: Instant, heard: impl IntoIterator<Item = Heard>, actions: &mut Vec<Action>) {
         if now > self.due + self.limits.late {
             self.metrics.detector_late.inc();
             tracing::debug!(late = ?(now - self.due), "the failure detector was held up; it forgives everybody");

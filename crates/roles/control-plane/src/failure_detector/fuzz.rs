@@ -25,11 +25,11 @@ const CLUSTER: &str = "blue";
 #[must_use]
 pub fn beats(bytes: &[u8]) -> bool {
     let Some((which, bytes)) = bytes.split_first() else { return false };
-    if which % 2 == 0 { hear(bytes) } else { acknowledge(bytes) }
+    if which % 2 == 0 { read_heartbeats(bytes) } else { acknowledge(bytes) }
 }
 
 /// The Raft leader's end: reads until something is not a heartbeat.
-fn hear(bytes: &[u8]) -> bool {
+fn read_heartbeats(bytes: &[u8]) -> bool {
     let (cluster, start, answer) = (cluster_hash(CLUSTER), Instant::now(), Liveness::LAN.answer());
     let leads = Leadership { is_leader: true, alone: true, ..Leadership::default() };
     let (_lead, leadership) = watch::channel(leads);
@@ -44,7 +44,7 @@ fn hear(bytes: &[u8]) -> bool {
         assert_eq!(Heartbeat::decode(&beat.encode(cluster), cluster), Some(beat));
         assert_eq!(Heartbeat::decode(bytes, cluster_hash("green")), None, "another cluster's");
         let _ = trip.is_recent(start, beat.echoed);
-        assert!(receiver.note(&beat, start), "a leader that has applied nothing is owed nothing");
+        assert!(receiver.record(&beat, start), "a leader that has applied nothing is owed nothing");
         let ack = receiver.answer(&beat, start).expect("a leader that is its own quorum acknowledges");
         assert_eq!(ack, Ack { sequence: beat.sequence, member: true });
         assert_eq!(Ack::decode(&ack.encode(cluster), cluster), Some(ack));

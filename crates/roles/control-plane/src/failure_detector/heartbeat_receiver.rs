@@ -58,11 +58,11 @@ pub(crate) struct HeartbeatReceiver {
 impl HeartbeatReceiver {
     /// Records a heartbeat. Returns whether it is a sign of life: one from a replica that does not apply the log is
     /// not.
-    pub(crate) fn note(&self, beat: &Heartbeat, now: Instant) -> bool {
+    pub(crate) fn record(&self, beat: &Heartbeat, now: Instant) -> bool {
         self.checkpoints.compare(beat.node, beat.checkpoint);
         let own = *self.applied.borrow();
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        let applies = progress.note(now, (beat.node, beat.boot), beat.applied, own);
+        let applies = progress.record(now, (beat.node, beat.boot), beat.applied, own);
         self.not_applying.set(progress.late() as i64);
         applies
     }
@@ -118,7 +118,7 @@ impl Listener {
                     continue;
                 }
             };
-            let ear = Ear {
+            let ear = ConnectionReader {
                 cluster: self.cluster,
                 net: self.net.clone(),
                 inputs: self.inputs.clone(),
@@ -137,7 +137,7 @@ impl Listener {
 }
 
 /// Reads one connection.
-struct Ear {
+struct ConnectionReader {
     cluster: u64,
     net: Net,
     inputs: Inputs,
@@ -148,7 +148,7 @@ struct Ear {
     connections: Arc<Semaphore>,
 }
 
-impl Ear {
+impl ConnectionReader {
     /// `waiting` is the place of a caller that has not authenticated.
     fn listen(&self, stream: TcpStream, waiting: CallerPlace) {
         lower_priority();
@@ -167,16 +167,16 @@ impl Ear {
             return tracing::warn!(max = CONNECTIONS_MAX, "beat connection turned away: there are too many");
         };
         let mut heard: Option<Heartbeat> = None;
-        let ended = self.hear(&mut line, &mut heard);
+        let ended = self.read_heartbeats(&mut line, &mut heard);
         if let Some(Heartbeat { node, boot, .. }) = heard.filter(|_| !self.stop.load(Ordering::Relaxed)) {
             tracing::debug!(%node, reason = %ended, "beat connection ended");
             // The detector lives as long as the control plane; without it the input does not matter.
-            let _ = self.inputs.tell(Instant::now(), Input::Lost { node, boot });
+            let _ = self.inputs.queue(Instant::now(), Input::Lost { node, boot });
         }
     }
 
     /// Reads until the connection ends; returns the reason.
-    fn hear(&self, line: &mut Line, heard: &mut Option<Heartbeat>) -> io::Error {
+    fn read_heartbeats(&self, line: &mut Line, heard: &mut Option<Heartbeat>) -> io::Error {
         let socket = line.socket();
         let set_up = socket
             .set_read_timeout(Some(IDLE_MAX))
@@ -203,9 +203,9 @@ impl Ear {
             self.received.inc();
             let now = Instant::now();
             let recent = trip.is_recent(now, beat.echoed);
-            let alive = self.receiver.note(&beat, now);
+            let alive = self.receiver.record(&beat, now);
             let input = Input::Heartbeat { node: beat.node, boot: beat.boot };
-            if self.stop.load(Ordering::Relaxed) || alive && recent && !self.inputs.tell(now, input) {
+            if self.stop.load(Ordering::Relaxed) || alive && recent && !self.inputs.queue(now, input) {
                 return io::ErrorKind::ConnectionAborted.into();
             }
             if let Some(ack) = self.receiver.answer(&beat, now).filter(|_| alive) {
@@ -266,8 +266,8 @@ mod tests {
             };
             let received = Counter::default();
             let answer = Duration::from_millis(200);
-            let ears = Listener { cluster, listener, net, inputs, received, receiver, answer, stop: stop.clone() };
-            Self { addr, heard, told, agreed, progress, answer, stop, thread: thread::spawn(|| ears.run()) }
+            let acceptor = Listener { cluster, listener, net, inputs, received, receiver, answer, stop: stop.clone() };
+            Self { addr, heard, told, agreed, progress, answer, stop, thread: thread::spawn(|| acceptor.run()) }
         }
 
         fn hears(&self) -> Input {
@@ -343,8 +343,8 @@ mod tests {
         }
         agreed.send_replace(9);
         let before = |ms| Instant::now().checked_sub(Duration::from_millis(ms)).unwrap();
-        progress.lock().unwrap().note(before(3_000), (node, boot), 5, 9);
-        progress.lock().unwrap().note(before(1_500), (node, boot), 5, 9);
+        progress.lock().unwrap().record(before(3_000), (node, boot), 5, 9);
+        progress.lock().unwrap().record(before(1_500), (node, boot), 5, 9);
         line.write_all(&beat.encode(cluster)).unwrap();
         line.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         assert!(

@@ -47,7 +47,7 @@ impl Sender {
         let mut next = Instant::now();
         let mut heartbeat_state = HeartbeatState::new(facts, next, limits);
         while !stop.load(Ordering::Relaxed) {
-            let leader = heartbeat_state.turn(Instant::now());
+            let leader = heartbeat_state.begin_turn(Instant::now());
             // A former leader needs no heartbeats, and would not notice the closed connection: it no longer reads.
             line = line.filter(|line| Some(line.to) == leader);
             if let Some(leader) = leader {

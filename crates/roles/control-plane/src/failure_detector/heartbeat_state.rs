@@ -64,11 +64,11 @@ impl HeartbeatState {
     }
 
     /// Begins a turn: the Raft leader to send a heartbeat to, if any.
-    pub(crate) fn turn(&mut self, now: Instant) -> Option<NodeId> {
+    pub(crate) fn begin_turn(&mut self, now: Instant) -> Option<NodeId> {
         let leadership = *self.facts.leadership.borrow();
         if let Some(at) = leadership.confirmed(now) {
             self.contact.confirmed(at);
-            self.tell(|standing| standing.member = true);
+            self.update_contact(|standing| standing.member = true);
         }
         leadership.leader.filter(|&leader| leader != self.facts.me && !self.facts.silence_switch.is_on())
     }
@@ -128,17 +128,17 @@ impl HeartbeatState {
         if let Some(sent) = self.contact.acknowledged(ack.sequence) {
             self.answered = self.answered.max(sent);
         }
-        self.tell(|standing| standing.member = ack.member);
+        self.update_contact(|standing| standing.member = ack.member);
         Ok(())
     }
 
     /// Ends a turn.
     pub(crate) fn end_turn(&self, now: Instant) {
         let (in_contact, heard) = (self.contact.holds(now), self.contact.within(now, self.limits.answer()));
-        self.tell(|standing| (standing.in_contact, standing.heard) = (in_contact, heard));
+        self.update_contact(|standing| (standing.in_contact, standing.heard) = (in_contact, heard));
     }
 
-    fn tell(&self, change: impl FnOnce(&mut ContactState)) {
+    fn update_contact(&self, change: impl FnOnce(&mut ContactState)) {
         self.facts.standing.send_if_modified(|standing| {
             let before = *standing;
             change(standing);

@@ -102,7 +102,7 @@ async fn send(shared: Shared, facts: Facts) {
     let mut line: Option<ToLeader> = None;
     let mut heartbeat_state = HeartbeatState::new(facts, Instant::now().into_std(), shared.limits);
     loop {
-        let leader = heartbeat_state.turn(Instant::now().into_std());
+        let leader = heartbeat_state.begin_turn(Instant::now().into_std());
         line = line.filter(|line| Some(line.to) == leader);
         if let Some(leader) = leader {
             line = beat(&shared, line, leader, &mut heartbeat_state).await.ok();
@@ -150,15 +150,15 @@ fn named(node: NodeId) -> Expected {
 
 async fn listen(shared: Shared, listener: Listener, inputs: mpsc::Sender<Input>) {
     let mut incoming = Incoming::new(listener, shared.net.clone(), BEAT);
-    let mut ears = JoinSet::new();
+    let mut readers = JoinSet::new();
     while let Some(stream) = incoming.next().await {
-        ears.spawn(hear(shared.clone(), stream, inputs.clone()));
+        readers.spawn(read_heartbeats(shared.clone(), stream, inputs.clone()));
         // Finished connection tasks are removed here.
-        while ears.try_join_next().is_some() {}
+        while readers.try_join_next().is_some() {}
     }
 }
 
-async fn hear(shared: Shared, mut stream: Connection, inputs: mpsc::Sender<Input>) {
+async fn read_heartbeats(shared: Shared, mut stream: Connection, inputs: mpsc::Sender<Input>) {
     let mut heard = None;
     let mut trip = RoundTrip::new(shared.limits.answer());
     let mut bytes = [0; HEARTBEAT_BYTES];
@@ -167,7 +167,7 @@ async fn hear(shared: Shared, mut stream: Connection, inputs: mpsc::Sender<Input
         heard = Some((beat.node, beat.boot));
         shared.metrics.beats_received.inc();
         let recent = trip.is_recent(Instant::now().into_std(), beat.echoed);
-        let alive = shared.outlook.receiver.note(&beat, Instant::now().into_std());
+        let alive = shared.outlook.receiver.record(&beat, Instant::now().into_std());
         if alive && recent && inputs.send(Input::Heartbeat { node: beat.node, boot: beat.boot }).await.is_err() {
             return;
         }
@@ -202,7 +202,7 @@ async fn judge(
             () = sleep_until(detector_turn.due().into()) => None,
         };
         let now = Instant::now().into_std();
-        detector_turn.turn(now, input.map(|input| (now, input)), &mut actions);
+        detector_turn.run(now, input.map(|input| (now, input)), &mut actions);
         for action in actions.drain(..) {
             match action {
                 Action::Declare { node, boot } => declare(shared.me, node, boot, &declarations),

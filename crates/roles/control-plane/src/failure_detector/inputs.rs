@@ -27,7 +27,7 @@ impl Inputs {
     }
 
     /// Queues an input received at that time. False if the detector has ended.
-    pub(crate) fn tell(&self, at: Instant, input: Input) -> bool {
+    pub(crate) fn queue(&self, at: Instant, input: Input) -> bool {
         match self.queue.try_send((at, input)) {
             Ok(()) => {
                 if !matches!(input, Input::Heartbeat { .. }) {
@@ -68,11 +68,11 @@ mod tests {
         let (node, boot, now) = (NodeId::new(2), BootId::new(20), Instant::now());
         let (inputs, heard) = Inputs::new(2);
         let rung = || inputs.rung().now_or_never().is_some();
-        assert!(inputs.tell(now, Input::Heartbeat { node, boot }) && !rung());
-        assert!(inputs.tell(now, Input::Lost { node, boot }) && rung());
-        assert!(inputs.tell(now, Input::Heartbeat { node, boot }) && rung(), "there is no room");
+        assert!(inputs.queue(now, Input::Heartbeat { node, boot }) && !rung());
+        assert!(inputs.queue(now, Input::Lost { node, boot }) && rung());
+        assert!(inputs.queue(now, Input::Heartbeat { node, boot }) && rung(), "there is no room");
         assert_eq!(heard.try_iter().map(|(_, input)| input).last(), Some(Input::Lost { node, boot }));
         drop(heard);
-        assert!(!inputs.tell(now, Input::Heartbeat { node, boot }));
+        assert!(!inputs.queue(now, Input::Heartbeat { node, boot }));
     }
 }

@@ -4,12 +4,12 @@ pub(crate) mod addresses;
 pub(crate) mod contact;
 pub(crate) mod detector;
 pub(crate) mod detector_turn;
+pub(crate) mod failure_detection;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 pub(crate) mod heartbeat_receiver;
 pub(crate) mod heartbeat_sender;
 pub(crate) mod heartbeat_state;
-pub(crate) mod host;
 pub(crate) mod in_tasks;
 pub(crate) mod inputs;
 pub(crate) mod message;

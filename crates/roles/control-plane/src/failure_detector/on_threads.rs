@@ -117,7 +117,7 @@ impl LivenessThreads {
         let sender = Sender { facts, net, peers: peers.clone(), limits, stop: stop.clone(), told_to_stop };
         let (received, receiver) = (metrics.beats_received.clone(), outlook.receiver.clone());
         let answer = limits.answer();
-        let ears = Listener {
+        let acceptor = Listener {
             cluster,
             listener,
             net: config.net.clone(),
@@ -142,7 +142,7 @@ impl LivenessThreads {
         };
         let started = this
             .spawn("beat-sender", vital, || sender.run())
-            .and_then(|()| this.spawn("beat-listener", vital, || ears.run()))
+            .and_then(|()| this.spawn("beat-listener", vital, || acceptor.run()))
             .and_then(|()| this.spawn("beat-detector", vital, || judge.run()));
         match started {
             Ok(()) => Ok((this, declared)),
@@ -228,7 +228,7 @@ impl DetectorThread {
             if due.is_none() {
                 detector_turn.begin(now);
             }
-            detector_turn.turn(now, self.heard.try_iter(), &mut actions);
+            detector_turn.run(now, self.heard.try_iter(), &mut actions);
             for action in actions.drain(..) {
                 self.act(action);
             }
@@ -251,7 +251,7 @@ impl DetectorThread {
                     for _ in 0..PROBE_ATTEMPTS {
                         if refuses(&addr, within) {
                             // If the detector has ended, the input does not matter.
-                            let _ = inputs.tell(Instant::now(), Input::Refused { node, boot });
+                            let _ = inputs.queue(Instant::now(), Input::Refused { node, boot });
                             break;
                         }
                         thread::sleep(pause);

@@ -26,7 +26,7 @@ struct Applied {
 
 impl Progress {
     /// Records a heartbeat to a leader that has applied `own`. Returns whether the replica applies the log.
-    pub(crate) fn note(&mut self, now: Instant, (node, boot): (NodeId, BootId), index: u64, own: u64) -> bool {
+    pub(crate) fn record(&mut self, now: Instant, (node, boot): (NodeId, BootId), index: u64, own: u64) -> bool {
         let known = self.nodes.entry(node).or_insert(Applied { boot, index, heard: now, owes: None });
         // While it was down or unheard, it could not show progress.
         if known.boot != boot || now.saturating_duration_since(known.heard) > APPLIES_WITHIN {
@@ -67,7 +67,7 @@ mod tests {
         let (node, start) = (NodeId::new(2), Instant::now());
         let mut progress = Progress::default();
         let mut applies = |ms, life, index, own| {
-            let applies = progress.note(start + Duration::from_millis(ms), (node, BootId::new(life)), index, own);
+            let applies = progress.record(start + Duration::from_millis(ms), (node, BootId::new(life)), index, own);
             (applies, progress.late())
         };
         assert_eq!(applies(0, 1, 10, 10), (true, 0));

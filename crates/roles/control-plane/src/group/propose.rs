@@ -5,12 +5,13 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use symphony_cluster_state::{COMMAND_BYTES_MAX, Command, Reply, decode_outcome};
+use symphony_cluster_state::{COMMAND_BYTES_MAX, Command, LogEntry, Reply, decode_outcome};
 use symphony_consensus::{ControlGroup, Leadership, ProposeError, ReadError};
 use symphony_net::{Expected, Net, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
 use symphony_protocol::externalscaler::external_scaler_client::ExternalScalerClient;
+use symphony_protocol::view::VIEW_BYTES_MAX;
 use symphony_types::NodeId;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -19,7 +20,7 @@ use tonic::Request;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::config::ControlPlaneConfig;
+use crate::config::{ControlPlaneConfig, WallClock};
 use crate::error::{CallError, StartError};
 
 /// How long a command may look for a leader: more than the slowest election, less than clients' timeout (2 s).
@@ -33,9 +34,6 @@ const CONNECT_WITHIN: Duration = Duration::from_millis(250);
 
 /// Interval and timeout of pings on a silent connection to another replica.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
-
-/// Largest view that a leader's answer to a forwarded read may be.
-const VIEW_BYTES_MAX: usize = 64 << 20;
 
 /// Metadata key of calls that another replica has forwarded, so that two replicas that each take the other for the
 /// leader do not pass a call back and forth.
@@ -75,6 +73,8 @@ pub(crate) struct Proposer {
     /// Configured control addresses of the replicas, for those that the group does not know (yet).
     configured: Arc<BTreeMap<NodeId, String>>,
     channels: Arc<Mutex<BTreeMap<NodeId, (String, Channel)>>>,
+    /// For the times of log entries.
+    wall_clock: WallClock,
     /// The runtime of the connections, whichever task calls first.
     runtime: Handle,
 }
@@ -89,7 +89,8 @@ impl Proposer {
         let (cluster, configured) = (config.cluster.as_str().into(), Arc::new(configured));
         let net = config.net.clone();
         let (channels, runtime) = (Arc::default(), Handle::current());
-        Ok(Self { cluster, node: config.node, group, net, configured, channels, runtime })
+        let wall_clock = config.wall_clock;
+        Ok(Self { cluster, node: config.node, group, net, configured, channels, wall_clock, runtime })
     }
 
     /// The control group.
@@ -137,7 +138,9 @@ impl Proposer {
     /// Proposes only if this replica leads.
     pub(crate) async fn propose_here(&self, command: &Command) -> Result<Accepted, Attempt> {
         // The proposer is the Raft leader, which should not lead sub-clusters as well.
-        let bytes = command.clone().avoiding(self.node).encode().map_err(CallError::from)?;
+        let command = command.clone().avoiding(self.node);
+        let entry = LogEntry { at_unix_ms: (self.wall_clock)(), command };
+        let bytes = entry.encode().map_err(CallError::from)?;
         match self.group.propose(bytes).await {
             Ok(proposed) => accepted(proposed.index, &proposed.response),
             Err(ProposeError::Stopped) => Err(CallError::Stopped.into()),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use symphony_cluster_state::{ClusterState, Command, Effect, Operation, encode_outcome};
+use symphony_cluster_state::{ClusterState, Command, Effect, LogEntry, Operation, encode_outcome};
 use symphony_consensus::StateMachine;
 use tokio::sync::watch;
 
@@ -26,14 +26,14 @@ impl SharedState {
 
 /// Applies the committed commands.
 #[derive(Debug)]
-pub(crate) struct StateHost {
+pub(crate) struct ClusterStateMachine {
     state: SharedState,
     applied: watch::Sender<u64>,
     checkpoints: Checkpoints,
     metrics: Metrics,
 }
 
-impl StateHost {
+impl ClusterStateMachine {
     pub(crate) fn new(state: SharedState, checkpoints: Checkpoints, metrics: Metrics) -> (Self, watch::Receiver<u64>) {
         let (applied, receiver) = watch::channel(0);
         (Self { state, applied, checkpoints, metrics }, receiver)
@@ -48,22 +48,23 @@ impl StateHost {
     }
 }
 
-impl StateMachine for StateHost {
-    fn apply(&mut self, index: u64, command: &[u8]) -> Result<Vec<u8>, String> {
-        // A proposed command was decodable for its proposer. Replicas that can decode it have applied it; to skip it
+impl StateMachine for ClusterStateMachine {
+    fn apply(&mut self, index: u64, entry: &[u8]) -> Result<Vec<u8>, String> {
+        // A proposed entry was decodable for its proposer. Replicas that can decode it have applied it; to skip it
         // here would make this one diverge.
-        let command = Command::decode(command)
+        let entry = LogEntry::decode(entry)
             .map_err(|error| format!("{error}; run the release that wrote it, on every replica"))?;
         self.checkpoints.pass(&self.state.read(), index);
         let mut applied = None;
-        self.state.replace(|state| applied = Some(state.apply(index, &command)));
+        self.state.replace(|state| applied = Some(state.apply_entry(index, &entry)));
         let applied = applied.ok_or("it was not applied")?;
-        if let Command::Operate(Operation { id, actor, action, .. }) = &command {
+        let command = &entry.command;
+        if let Command::Operate(Operation { id, actor, action, .. }) = command {
             tracing::info!(index, %id, actor, "{action}");
         }
         self.metrics.commands_applied.inc();
         match &applied.outcome {
-            Ok(_) => applied.effects.iter().for_each(|effect| tell(index, effect)),
+            Ok(_) => applied.effects.iter().for_each(|effect| log_effect(index, effect)),
             Err(refusal) => {
                 self.metrics.commands_refused.inc();
                 tracing::info!(index, command = command.label(), %refusal, "command refused");
@@ -85,7 +86,7 @@ impl StateMachine for StateHost {
     }
 }
 
-fn tell(index: u64, effect: &Effect) {
+fn log_effect(index: u64, effect: &Effect) {
     match effect {
         Effect::GpuBound { .. } | Effect::GpuReleased { .. } => tracing::debug!(index, "{effect}"),
         _ => tracing::info!(index, "{effect}"),
@@ -101,15 +102,17 @@ mod tests {
 
     #[test]
     fn an_entry_of_another_release_is_not_skipped() {
-        let (mut host, applied) = StateHost::new(SharedState::default(), Checkpoints::default(), Metrics::default());
-        let reason = host.apply(1, b"rubbish").unwrap_err();
+        let (mut state_machine, applied) =
+            ClusterStateMachine::new(SharedState::default(), Checkpoints::default(), Metrics::default());
+        let reason = state_machine.apply(1, b"rubbish").unwrap_err();
         assert!(reason.contains("expected a header") && reason.contains("run the release that wrote it"), "{reason}");
-        assert_eq!((*applied.borrow(), host.state.read().applied_index()), (0, 0));
+        assert_eq!((*applied.borrow(), state_machine.state.read().applied_index()), (0, 0));
     }
 
     #[test]
     fn a_snapshot_carries_the_state_to_another_host_and_announces_it() {
-        let (mut host, applied) = StateHost::new(SharedState::default(), Checkpoints::default(), Metrics::default());
+        let (mut state_machine, applied) =
+            ClusterStateMachine::new(SharedState::default(), Checkpoints::default(), Metrics::default());
         let registration = Command::RegisterNode(NodeRegistration {
             node: NodeId::new(1),
             boot: BootId::new(7),
@@ -119,14 +122,16 @@ mod tests {
             disk: 1,
             avoid: None,
         });
-        host.apply(5, &registration.encode().unwrap()).unwrap();
+        state_machine.apply(5, &LogEntry { at_unix_ms: 7, command: registration }.encode().unwrap()).unwrap();
         assert_eq!(*applied.borrow(), 5);
+        assert!(state_machine.state.read().events().iter().all(|event| event.at_unix_ms == 7));
 
-        let (mut other, applied) = StateHost::new(SharedState::default(), Checkpoints::default(), Metrics::default());
-        other.restore(&host.snapshot()).unwrap();
+        let (mut other, applied) =
+            ClusterStateMachine::new(SharedState::default(), Checkpoints::default(), Metrics::default());
+        other.restore(&state_machine.snapshot()).unwrap();
         assert_eq!(*applied.borrow(), 5);
-        assert_eq!(*other.state.read(), *host.state.read());
+        assert_eq!(*other.state.read(), *state_machine.state.read());
         assert!(other.restore(b"rubbish").is_err());
-        assert_eq!(*other.state.read(), *host.state.read(), "a failed restore leaves the state as it was");
+        assert_eq!(*other.state.read(), *state_machine.state.read(), "a failed restore leaves the state as it was");
     }
 }

@@ -37,13 +37,13 @@ pub(crate) struct ScalerService {
 
 /// The subject of a trigger's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Asked {
+struct ScalerTarget {
     subcluster: String,
     kind: Option<String>,
     gpus_per_replica: u32,
 }
 
-impl Asked {
+impl ScalerTarget {
     fn read(reference: Option<&pb::ScaledObjectRef>) -> Result<Self, Status> {
         let empty = HashMap::new();
         let metadata = reference.map_or(&empty, |reference| &reference.scaler_metadata);
@@ -71,7 +71,7 @@ impl Asked {
 }
 
 impl ScalerService {
-    fn metric(&self, asked: &Asked) -> Result<ScalerMetric, Status> {
+    fn metric(&self, asked: &ScalerTarget) -> Result<ScalerMetric, Status> {
         let id = self.state.read().subcluster_named(&asked.subcluster).map(|(id, _)| id);
         let id = id.ok_or_else(|| Status::not_found(format!("no sub-cluster is named `{}`", asked.subcluster)))?;
         let advised = self.reported.lock().unwrap_or_else(PoisonError::into_inner).scaling.advice(id);
@@ -96,9 +96,9 @@ impl ScalerService {
     }
 
     /// The Raft leader's answer, whichever replica that is.
-    async fn ask(
+    async fn query_leader(
         &self,
-        asked: Asked,
+        asked: ScalerTarget,
         reference: Option<pb::ScaledObjectRef>,
         forwarded: bool,
     ) -> Result<ScalerMetric, Status> {
@@ -127,8 +127,8 @@ impl ExternalScaler for ScalerService {
 
     async fn is_active(&self, request: Request<pb::ScaledObjectRef>) -> Result<Response<pb::IsActiveResponse>, Status> {
         let (forwarded, reference) = (forwarded(&request), request.into_inner());
-        let asked = Asked::read(Some(&reference))?;
-        let metric = self.ask(asked, Some(reference), forwarded).await?;
+        let asked = ScalerTarget::read(Some(&reference))?;
+        let metric = self.query_leader(asked, Some(reference), forwarded).await?;
         Ok(Response::new(pb::IsActiveResponse { result: metric.active }))
     }
 
@@ -137,11 +137,11 @@ impl ExternalScaler for ScalerService {
         request: Request<pb::ScaledObjectRef>,
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
         let reference = request.into_inner();
-        let asked = Asked::read(Some(&reference))?;
+        let asked = ScalerTarget::read(Some(&reference))?;
         let (service, mut last) = (self.clone(), None);
         let answers = IntervalStream::new(tokio::time::interval(STREAM_EVERY)).then(move |_| {
             let (service, asked, reference) = (service.clone(), asked.clone(), reference.clone());
-            async move { service.ask(asked, Some(reference), false).await.ok().map(|metric| metric.active) }
+            async move { service.query_leader(asked, Some(reference), false).await.ok().map(|metric| metric.active) }
         });
         let changes = answers.filter_map(move |active| {
             // An answer that is not available has not changed.
@@ -156,7 +156,7 @@ impl ExternalScaler for ScalerService {
         &self,
         request: Request<pb::ScaledObjectRef>,
     ) -> Result<Response<pb::GetMetricSpecResponse>, Status> {
-        let asked = Asked::read(Some(request.get_ref()))?;
+        let asked = ScalerTarget::read(Some(request.get_ref()))?;
         let per_replica = asked.gpus_per_replica;
         let spec = pb::MetricSpec {
             metric_name: asked.metric_name(),
@@ -171,9 +171,9 @@ impl ExternalScaler for ScalerService {
         request: Request<pb::GetMetricsRequest>,
     ) -> Result<Response<pb::GetMetricsResponse>, Status> {
         let (forwarded, request) = (forwarded(&request), request.into_inner());
-        let asked = Asked::read(request.scaled_object_ref.as_ref())?;
+        let asked = ScalerTarget::read(request.scaled_object_ref.as_ref())?;
         let metric_name = asked.metric_name();
-        let metric = self.ask(asked, request.scaled_object_ref, forwarded).await?;
+        let metric = self.query_leader(asked, request.scaled_object_ref, forwarded).await?;
         let value =
             pb::MetricValue { metric_name, metric_value: metric.value, metric_value_float: metric.value as f64 };
         Ok(Response::new(pb::GetMetricsResponse { metric_values: vec![value] }))
@@ -191,17 +191,17 @@ mod tests {
 
     #[test]
     fn a_triggers_settings_are_read_and_mistakes_named() {
-        let asked = Asked::read(Some(&reference(&[("subcluster", "pool"), ("gpusPerReplica", "4")]))).unwrap();
-        assert_eq!(asked, Asked { subcluster: "pool".into(), kind: None, gpus_per_replica: 4 });
+        let asked = ScalerTarget::read(Some(&reference(&[("subcluster", "pool"), ("gpusPerReplica", "4")]))).unwrap();
+        assert_eq!(asked, ScalerTarget { subcluster: "pool".into(), kind: None, gpus_per_replica: 4 });
         assert_eq!(asked.metric_name(), "symphony-gpus-pool");
         let refused = |metadata: &[(&str, &str)], word: &str| {
-            let error = Asked::read(Some(&reference(metadata))).unwrap_err();
+            let error = ScalerTarget::read(Some(&reference(metadata))).unwrap_err();
             assert!(error.message().contains(word), "{error}");
         };
         refused(&[], "subcluster");
         refused(&[("subcluster", "pool"), ("gpusPerReplica", "0")], "gpusPerReplica");
         refused(&[("subcluster", "pool"), ("gpusPerReplica", "many")], "1 to 64");
         refused(&[("subcluster", &"x".repeat(300))], "256 bytes");
-        assert!(Asked::read(None).is_err());
+        assert!(ScalerTarget::read(None).is_err());
     }
 }

@@ -12,8 +12,8 @@ pub(crate) mod reported;
 pub(crate) mod scaling;
 pub(crate) mod scaling_metrics;
 pub(crate) mod scaling_settings;
-pub(crate) mod set_aside;
 pub(crate) mod settings;
+pub(crate) mod slow_gpus;
 pub(crate) mod solver;
 pub(crate) mod unreported;
 

@@ -18,7 +18,7 @@ use crate::api::operations::Asker;
 use crate::group::propose::Proposer;
 use crate::group::state_machine::SharedState;
 use crate::metrics::Metrics;
-use crate::planning::problem::{Found, pose};
+use crate::planning::problem::{EpochResult, pose};
 use crate::planning::reported::{Measured, Reported};
 use crate::planning::settings::{EpochMode, EpochSettings};
 use crate::planning::solver::Solver;
@@ -89,7 +89,7 @@ impl Planner {
                 continue;
             }
             // A restarting process is back soon: only a lasting change counts.
-            let held = members.look(time(now), membership);
+            let held = members.observe(time(now), membership);
             let (Some(measured), false, true) = (measured, busy, self.settings.mode != EpochMode::Off) else {
                 continue;
             };
@@ -220,7 +220,7 @@ fn cause(why: &Why) -> String {
     }
 }
 
-fn summary(found: &Found, corrected: usize) -> String {
+fn summary(found: &EpochResult, corrected: usize) -> String {
     let mut words = String::new();
     if let Some(before) = found.change.before {
         let after = found.change.after;

@@ -6,17 +6,13 @@ use symphony_cluster_state::{
     Backend, ClusterState, ERROR_BYTES_MAX, LeftAlone, Moved, PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, WantedMove,
 };
 use symphony_partitioner::{
-    Arranged, Change, GpuKind, KindNeed, Model, Part, PartPlan, Plan, Problem, Steadiness, Unit, UnitGpu,
+    Arranged, Change, GpuKind, KindNeed, MOVE_BYTES_LEAST, Model, NO_LIMIT_BYTES, Part, PartPlan, Plan, Problem,
+    Steadiness, Unit, UnitGpu,
 };
 use symphony_types::{BackendId, LatencyProfile, ModelId, Nanos, SubclusterId};
 
 use crate::planning::reported::Measured;
 use crate::planning::settings::EpochSettings;
-
-/// Stands for unlimited or unknown memory.
-const NO_LIMIT_BYTES: u64 = 1 << 40;
-/// The fixed cost of a move, in bytes like its main cost: even a small model takes seconds of an operator's attention.
-const MOVE_BYTES_LEAST: u64 = 1 << 20;
 
 /// The cluster as a problem, and the plan that is in force.
 #[derive(Debug)]
@@ -32,7 +28,7 @@ pub(crate) struct Posed {
 
 /// The result of an epoch.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct EpochResult {
     pub(crate) change: Change,
     /// Models first, then backends; at most the limit of a plan, the rest is left to the next epoch.
     pub(crate) moves: Vec<WantedMove>,
@@ -132,7 +128,7 @@ impl Posed {
     ///
     /// # Errors
     /// If the solution breaks a limit, which is a defect of the solver.
-    pub(crate) fn found(&self, arranged: &Arranged) -> Result<Found, String> {
+    pub(crate) fn found(&self, arranged: &Arranged) -> Result<EpochResult, String> {
         if let Some(violation) = arranged.verify(&self.units, &self.in_force).first() {
             return Err(format!("the solver's plan breaks a limit, which is a defect: {violation}"));
         }
@@ -147,13 +143,13 @@ impl Posed {
             WantedMove { what: Moved::Backend(backend), from: self.parts[unit.part], to: self.parts[place] }
         });
         let moves = models.chain(backends).take(PLAN_MOVES_MAX).collect();
-        let left_alone = arranged.set_aside.iter().filter_map(|aside| {
+        let left_alone = arranged.unplaceable.iter().filter_map(|aside| {
             let mut reason = aside.why.to_string();
             reason.truncate(reason.floor_char_boundary(ERROR_BYTES_MAX));
             Some(LeftAlone { model: *self.models.get(&aside.model.name)?, reason })
         });
         let left_alone = left_alone.take(PLAN_LEFT_ALONE_MAX).collect();
-        Ok(Found { change, moves, left_alone })
+        Ok(EpochResult { change, moves, left_alone })
     }
 }
 
@@ -245,7 +241,7 @@ pub(crate) mod tests {
         Measured { rates, ..Measured::default() }
     }
 
-    fn planned(posed: &Posed) -> Found {
+    fn planned(posed: &Posed) -> EpochResult {
         let budget = Budget::for_models(posed.problem.models.len());
         posed.found(&arrange(&posed.problem, &posed.units, &posed.in_force, &budget).unwrap()).unwrap()
     }
@@ -297,7 +293,7 @@ pub(crate) mod tests {
         }
         let rates = rates(&[100.0, 100.0, 100.0, 100.0]);
         let posed = pose(&state, &rates, &EpochSettings::default()).unwrap();
-        let Found { change, moves, left_alone } = planned(&posed);
+        let EpochResult { change, moves, left_alone } = planned(&posed);
         assert_eq!(left_alone, []);
         assert_eq!(moves.len(), 2, "{moves:?}");
         assert!(moves.iter().all(|m| m.from == SubclusterId::new(1) && m.to == SubclusterId::new(2)), "{moves:?}");

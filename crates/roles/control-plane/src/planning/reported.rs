@@ -7,12 +7,13 @@ use symphony_cluster_state::ClusterState;
 use symphony_protocol::control as pb;
 use symphony_types::ModelId;
 
+use crate::config::WallClock;
 use crate::planning::last_loads::LastLoads;
 use crate::planning::learnt_profiles::LearntProfiles;
 use crate::planning::load_book::LoadBook;
 use crate::planning::scaling::Scaling;
-use crate::planning::set_aside::SetAside;
 use crate::planning::settings::EpochSettings;
+use crate::planning::slow_gpus::SlowGpuEvents;
 
 /// The loads of the leads, their profile corrections, and the advice on numbers of GPUs.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub(crate) struct Reported {
     book: LoadBook,
     learnt: LearntProfiles,
     pub(crate) scaling: Scaling,
-    pub(crate) set_aside: SetAside,
+    pub(crate) slow_gpus: SlowGpuEvents,
     pub(crate) last: LastLoads,
 }
 
@@ -42,12 +43,12 @@ impl Measured {
 }
 
 impl Reported {
-    pub(crate) fn new(settings: &EpochSettings) -> Self {
+    pub(crate) fn new(settings: &EpochSettings, wall_clock: WallClock) -> Self {
         Self {
             book: LoadBook::new(settings.rate_over),
             learnt: LearntProfiles::default(),
             scaling: Scaling::new(settings.scaling.clone()),
-            set_aside: SetAside::default(),
+            slow_gpus: SlowGpuEvents::new(wall_clock),
             last: LastLoads::default(),
         }
     }
@@ -59,7 +60,7 @@ impl Reported {
         for load in subclusters {
             if self.book.take(now, load) {
                 self.learnt.take(state, load);
-                self.set_aside.take(state, load);
+                self.slow_gpus.take(state, load);
                 self.last.take(now, load);
             }
         }
@@ -77,7 +78,7 @@ impl Reported {
         self.book.clear();
         self.learnt.clear();
         self.scaling.clear();
-        self.set_aside.clear();
+        self.slow_gpus.clear();
         self.last.clear();
     }
 }
@@ -104,7 +105,7 @@ mod tests {
             now += Nanos::from_millis(20);
             let took = Nanos::new((given.latency(items).get() as f64 * factor) as u64);
             learner.ran(now, Run { gpu: 0, model: SLOW, items, took: Some(took) });
-            learner.look(now);
+            learner.due_corrections(now);
         }
         let said = learner.learnt().map(|(model, _, learnt)| {
             let point = |&(batch, factor): &(u32, f64)| pb::StretchPoint { batch, factor: factor as f32 };
@@ -128,7 +129,7 @@ mod tests {
             loaded(&mut state, "slow", "left");
             loaded(&mut state, "other", "right");
             let settings = EpochSettings::default();
-            Self { state, start: Instant::now(), reported: Reported::new(&settings), settings }
+            Self { state, start: Instant::now(), reported: Reported::new(&settings, || 0), settings }
         }
 
         /// The profile used for planning after this report of the lead under this token.

@@ -171,8 +171,8 @@ impl Scaling {
             let gpus = |time_ns: u64| time_ns as f64 / length.get() as f64;
             let busy = gpus(serving.values().flatten().map(spent).sum());
             scaled.gpu_use = GpuUse { busy, demand: demand.map(gpus) };
-            scaled.ask(now, &next, &serving);
-            scaled.hear(now, next, &serving);
+            scaled.record_order(now, &next, &serving);
+            scaled.hold_advice(now, next, &serving);
         }
         (scaled.out, scaled.slow, scaled.drifts) = (out, slow, load.drifts.clone());
         (scaled.token, scaled.reported, scaled.good, scaled.bad) = (token, now, good, bad);
@@ -216,7 +216,7 @@ fn ordered(now: Instant, order_stands: Duration, asked: Option<(u32, Instant)>, 
 
 impl Scaled {
     /// Remembers what was asked for, so that it is neither taken back nor asked for again while it arrives.
-    fn ask(&mut self, now: Instant, next: &Advice, serving: &ByKind<'_>) {
+    fn record_order(&mut self, now: Instant, next: &Advice, serving: &ByKind<'_>) {
         for ((asked, kind), gpus) in self.asked.iter_mut().zip(&next.kinds).zip(serving.values()) {
             let since = asked.map_or(now, |(_, since)| if kind.add > 0 { now } else { since });
             *asked = (kind.target as usize > gpus.len()).then_some((kind.target, since));
@@ -225,7 +225,7 @@ impl Scaled {
 
     /// To its readers advice is a level: GPUs may go until the advice changes, they are gone, or the autoscaler has
     /// had its next chance to repeat it.
-    fn hear(&mut self, now: Instant, next: Advice, serving: &ByKind<'_>) {
+    fn hold_advice(&mut self, now: Instant, next: Advice, serving: &ByKind<'_>) {
         if next.releases() {
             self.released = Some(now);
             self.advice = Some(next);

@@ -91,7 +91,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use symphony_protocol::control as pb;
-    use symphony_telemetry::{Registry, check_law};
+    use symphony_telemetry::{Registry, check_names};
 
     use super::*;
     use crate::planning::EpochSettings;
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_is_advised_is_scraped_and_gone_with_the_leadership() {
-        assert_eq!(check_law(&SCALING_METRIC_NAMES, include_str!("scaling_metrics.rs")), Vec::<String>::new());
+        assert_eq!(check_names(&SCALING_METRIC_NAMES, include_str!("scaling_metrics.rs")), Vec::<String>::new());
         for reason in Reason::ALL {
             assert!(REASON.help.contains(reason.label()), "{}", reason.label());
         }
@@ -107,7 +107,7 @@ mod tests {
         loaded(&mut settled, "m", "pool");
         let state = SharedState::default();
         state.replace(|state| *state = settled);
-        let reported = Arc::new(Mutex::new(Reported::new(&EpochSettings::default())));
+        let reported = Arc::new(Mutex::new(Reported::new(&EpochSettings::default(), || 0)));
         let registry = Registry::new("test");
         registry.collect(ScalingCollector { state: state.clone(), reported: Arc::clone(&reported) });
         assert!(!registry.encode().contains("subcluster="), "nobody has reported");

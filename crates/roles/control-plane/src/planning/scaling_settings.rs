@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use symphony_controllers::{AutoscalerSettings, KindSettings};
 
-/// The control law with its damping, and the limits of every sub-cluster.
+/// The control autoscaler with its damping, and the limits of every sub-cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalingSettings {
     /// The fewest GPUs of each kind that a sub-cluster is advised to have.
@@ -13,16 +13,16 @@ pub struct ScalingSettings {
     pub gpus_max: u32,
     /// How long GPUs on order count: the time that provisioning may take.
     pub order_stands: Duration,
-    /// The control law; its kinds are replaced by those of the sub-cluster.
-    pub law: AutoscalerSettings,
+    /// Settings of the autoscaler; its kinds are replaced by those of the sub-cluster.
+    pub autoscaler: AutoscalerSettings,
 }
 
 impl ScalingSettings {
-    /// The control law for a sub-cluster with these capacities per GPU, by kind.
+    /// The settings for a sub-cluster with these capacities per GPU, by kind.
     pub(crate) fn of_kinds(&self, capacities: impl Iterator<Item = f64>) -> AutoscalerSettings {
         let (min, max) = (self.gpus_min, self.gpus_max);
         let kinds = capacities.map(|capacity| KindSettings { min, max, capacity }).collect();
-        AutoscalerSettings { kinds, ..self.law.clone() }
+        AutoscalerSettings { kinds, ..self.autoscaler.clone() }
     }
 }
 
@@ -32,7 +32,7 @@ impl Default for ScalingSettings {
             gpus_min: 1,
             gpus_max: 4096,
             order_stands: Duration::from_secs(60),
-            law: AutoscalerSettings::new(Vec::new()),
+            autoscaler: AutoscalerSettings::new(Vec::new()),
         }
     }
 }

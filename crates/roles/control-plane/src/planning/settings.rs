@@ -4,6 +4,15 @@ use std::time::Duration;
 
 use crate::planning::scaling_settings::ScalingSettings;
 
+/// Rates of half a minute: a burst hardly moves them, and a plan is not of the past.
+const RATE_OVER: Duration = Duration::from_secs(30);
+/// A tenth of what one decision thread was measured to do (docs/internals/performance.md).
+const SUBCLUSTER_RATE_MAX_RPS: f64 = 1e6;
+/// A guess, of a disk or network of a gigabyte per second, until a load is measured.
+const LOAD_BYTES_PER_S: u64 = 1 << 30;
+/// Short beside the least distance of two epochs.
+const SOLVE_WITHIN: Duration = Duration::from_secs(1);
+
 /// What the loop does with a better plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EpochMode {
@@ -42,11 +51,11 @@ impl Default for EpochSettings {
         Self {
             mode: EpochMode::default(),
             trigger: symphony_controllers::TriggerSettings::default(),
-            rate_over: Duration::from_secs(30),
-            subcluster_rate_max_rps: 1e6,
+            rate_over: RATE_OVER,
+            subcluster_rate_max_rps: SUBCLUSTER_RATE_MAX_RPS,
             moved_bytes_max: None,
-            load_bytes_per_s: 1 << 30,
-            solve_within: Duration::from_secs(1),
+            load_bytes_per_s: LOAD_BYTES_PER_S,
+            solve_within: SOLVE_WITHIN,
             scaling: ScalingSettings::default(),
         }
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_control_plane::{
-    ControlPlane, ControlPlaneConfig, Engine, Host, Listeners, Liveness, OnDiskError, ReplicaAddrs, Timing, unix_ms,
+    ControlPlane, ControlPlaneConfig, Engine, Environment, Listeners, Liveness, OnDiskError, ReplicaAddrs, Timing,
+    unix_ms,
 };
 use symphony_net::Net;
 use symphony_protocol::control as pb;
@@ -126,7 +127,7 @@ impl Cluster {
             timing: self.timing.clone(),
             engine: Engine::Sled,
             on_disk_error: OnDiskError::Stop,
-            host: Host::Machine,
+            environment: Environment::Machine,
             net: Net::plaintext(),
             join: !self.founders.contains(&id),
             epochs: symphony_control_plane::EpochSettings::default(),

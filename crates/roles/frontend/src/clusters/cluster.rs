@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use bytes::Bytes;
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_transport::{ControlClient, ControlError, SharedInputs, ViewReceiver};
-use symphony_types::{BootId, FrontendId, Member, ModelId, RequestId, SubclusterId};
+use symphony_types::{BootId, FrontendId, Member, SubclusterId};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
@@ -19,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 use crate::accounts::ledger::Ledger;
 use crate::clusters::routing::{Route, Routes, routes};
 use crate::data_server::DataServer;
-use crate::dispatch::control_plane::ControlPlane;
+use crate::dispatch::control_plane_contact::ControlPlaneContact;
 use crate::dispatch::leader_link::{LeaderCommand, LeaderLink};
 use crate::dispatch::rerouter::Rerouter;
-use crate::requests::request_table::{Pending, RequestTable};
+use crate::requests::request_table::RequestTable;
 
 /// How long registration may take: a cluster that starts together elects its leader first.
 pub(crate) const REGISTER_WITHIN: Duration = Duration::from_secs(30);
@@ -74,13 +73,13 @@ pub(crate) struct Cluster {
     control: ControlClient,
     pub(crate) view: ViewReceiver,
     pub(crate) table: Arc<RequestTable>,
-    inputs: Option<Arc<SharedInputs>>,
-    identity: FrontendIdentity,
+    pub(crate) inputs: Option<Arc<SharedInputs>>,
+    pub(crate) identity: FrontendIdentity,
     routes: RwLock<Arc<Routes>>,
     /// Log index of the view that the routes are of.
     routed_index: AtomicU64,
     links: Mutex<HashMap<SubclusterId, LeaderHandle>>,
-    control_plane: Arc<ControlPlane>,
+    control_plane_contact: Arc<ControlPlaneContact>,
     /// Where links hand over requests that their leaders do not serve.
     misrouted: UnboundedSender<u64>,
     net: Net,
@@ -133,18 +132,18 @@ impl Cluster {
             routes: RwLock::default(),
             routed_index: AtomicU64::default(),
             links: Mutex::default(),
-            control_plane: Arc::default(),
+            control_plane_contact: Arc::default(),
             misrouted,
             net: net.clone(),
         });
         let (table, ledger) = (Arc::clone(&cluster.table), Arc::clone(&cluster.identity.ledger));
         let server = DataServer { boot, table: Arc::clone(&table), ledger, inputs, view: view.clone(), backend: None };
         tokio::spawn(server.accept(Incoming::new(data, net, DATA), ended.clone()));
-        tokio::spawn(follow(Arc::clone(&cluster), view.clone()));
+        tokio::spawn(apply_views(Arc::clone(&cluster), view.clone()));
         let owner = Arc::downgrade(&cluster);
         let announce = move |subcluster, sequence| {
             if let Some(owner) = owner.upgrade() {
-                owner.tell(subcluster, LeaderCommand::Announce(sequence));
+                owner.send_command(subcluster, LeaderCommand::Announce(sequence));
             }
         };
         let rerouter = Rerouter { table, view: view.clone(), announce };
@@ -166,7 +165,7 @@ impl Cluster {
             routes: RwLock::new(Arc::new(routes(&view))),
             routed_index: AtomicU64::new(view.applied_index),
             links: Mutex::default(),
-            control_plane: Arc::default(),
+            control_plane_contact: Arc::default(),
             misrouted: mpsc::unbounded_channel().0,
             net: Net::plaintext(),
             view: watch::channel(Arc::new(view)).1,
@@ -250,7 +249,7 @@ impl Cluster {
                 ledger: Arc::clone(&self.identity.ledger),
                 commands,
                 suspended: Arc::clone(&suspended),
-                control_plane: Arc::clone(&self.control_plane),
+                control_plane_contact: Arc::clone(&self.control_plane_contact),
                 unlinked: None,
                 misrouted: self.misrouted.clone(),
             };
@@ -260,75 +259,19 @@ impl Cluster {
         link.clone()
     }
 
-    fn tell(self: &Arc<Self>, subcluster: SubclusterId, command: LeaderCommand) {
+    /// Queues a command for the link to the leader of the sub-cluster.
+    pub(crate) fn send_command(self: &Arc<Self>, subcluster: SubclusterId, command: LeaderCommand) {
         let _ = self.link(subcluster).commands.send(command);
-    }
-
-    /// Takes a request in and announces it, unless it is held. Its name here, and its number.
-    pub(crate) fn submit(self: &Arc<Self>, pending: Pending) -> (RequestId, u64) {
-        let (subcluster, held) = (pending.subcluster, pending.held);
-        let sequence = self.table.insert(pending);
-        if !held {
-            self.tell(subcluster, LeaderCommand::Announce(sequence));
-            self.share(sequence);
-        }
-        (RequestId { frontend: self.id, boot: self.identity.boot, sequence }, sequence)
-    }
-
-    /// Announces a request that was held, where its model is now, with its input if that has been made by now: else a
-    /// GPU could be given the request and find no input.
-    pub(crate) fn release(self: &Arc<Self>, sequence: u64, route: &Route, made: Option<&Bytes>) {
-        if self.table.release(sequence, route.model, route.subcluster, made) {
-            self.tell(route.subcluster, LeaderCommand::Announce(sequence));
-            self.share(sequence);
-        }
-    }
-
-    /// The input of a request that was announced before has been made.
-    pub(crate) fn supply(&self, sequence: u64, payload: &Bytes) {
-        if self.table.supply(sequence, payload) {
-            self.share(sequence);
-        }
-    }
-
-    /// Puts the input of an announced request where backends of this host read it, if it is there: while its leader
-    /// hears of it.
-    fn share(&self, sequence: u64) {
-        if let Some(inputs) = &self.inputs {
-            self.table.share(sequence, inputs);
-        }
-    }
-
-    /// Takes the request out of the table if it is still there, and back from the leader that has it. Returns whose
-    /// that was.
-    pub(crate) fn withdraw(self: &Arc<Self>, sequence: u64) -> Option<SubclusterId> {
-        let pending = self.table.remove(sequence)?;
-        if !pending.held {
-            self.tell(pending.subcluster, LeaderCommand::Cancel(sequence, pending.model.get()));
-        }
-        Some(pending.subcluster)
     }
 
     /// Whether nobody decides for the sub-cluster, and nobody can be named who would.
     pub(crate) fn is_suspended(self: &Arc<Self>, subcluster: SubclusterId) -> bool {
         self.link(subcluster).suspended.load(Ordering::Acquire)
     }
-
-    /// Takes back those requests for the model whose input no backend of this cluster was given: they have not run here
-    /// and never will. Leaders hear of those that were announced to them.
-    pub(crate) fn take_back(self: &Arc<Self>, model: ModelId) -> usize {
-        let taken = self.table.take_back(model);
-        for &(sequence, told) in &taken {
-            if let Some(subcluster) = told {
-                self.tell(subcluster, LeaderCommand::Cancel(sequence, model.get()));
-            }
-        }
-        taken.len()
-    }
 }
 
 /// Keeps the routes in step with the view, and opens links before the first request needs them.
-async fn follow(cluster: Arc<Cluster>, mut view: ViewReceiver) {
+async fn apply_views(cluster: Arc<Cluster>, mut view: ViewReceiver) {
     // A view may be older than the registration.
     let mut known = false;
     loop {

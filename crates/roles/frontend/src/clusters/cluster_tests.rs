@@ -1,9 +1,10 @@
-use symphony_types::Token;
+use bytes::Bytes;
+use symphony_types::{ModelId, Token};
 use tokio::sync::oneshot;
 
 use super::*;
 use crate::pictures::test_pictures;
-use crate::requests::request_table::{Ending, Payload};
+use crate::requests::request_table::{Ending, Payload, Pending};
 
 const MODEL: ModelId = ModelId::new(4);
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);

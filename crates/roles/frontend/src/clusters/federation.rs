@@ -43,7 +43,11 @@ pub(crate) async fn join(inner: Arc<Inner>, index: usize, mut access: ClusterAcc
 
 /// Takes requests back from clusters that are lost, as soon as another one has their model: those that wait there are
 /// served in time, those that a backend has wait for its answer.
-pub(crate) async fn follow(inner: Arc<Inner>, mut plan: PlanReceiver, mut news: watch::Receiver<u64>) {
+pub(crate) async fn take_back_from_lost_clusters(
+    inner: Arc<Inner>,
+    mut plan: PlanReceiver,
+    mut news: watch::Receiver<u64>,
+) {
     loop {
         let current = Arc::clone(&plan.borrow_and_update());
         for (index, cluster) in inner.clusters() {

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
 use crate::accounts::ledger::Ledger;
-use crate::dispatch::control_plane::{ControlPlane, Said};
+use crate::dispatch::control_plane_contact::{ContactAnswer, ControlPlaneContact};
 use crate::requests::request_table::{Announcement, Ending, RequestTable};
 
 /// Pause before the next attempt to reach a leader: it may learn of its assignment a moment after the frontend does.
@@ -52,7 +52,7 @@ pub(crate) struct LeaderLink {
     /// Whether the leader has stopped because it lost the control group, or is gone and nobody could name another one.
     pub(crate) suspended: Arc<AtomicBool>,
     /// What the other replicas say of that.
-    pub(crate) control_plane: Arc<ControlPlane>,
+    pub(crate) control_plane_contact: Arc<ControlPlaneContact>,
     /// Since when no link could be made; none after one.
     pub(crate) unlinked: Option<Instant>,
     /// Where requests go that the leader does not serve.
@@ -84,7 +84,7 @@ impl LeaderLink {
         loop {
             tokio::select! {
                 () = ended.cancelled() => return,
-                next = self.follow(pause) => match next {
+                next = self.run_one_link(pause) => match next {
                     Some(next) => pause = next,
                     None => return,
                 },
@@ -94,7 +94,7 @@ impl LeaderLink {
 
     /// One connection to one leader, from finding it to losing it, and `pause` after it. Returns the next pause; none
     /// when the view has ended.
-    async fn follow(&mut self, mut pause: Duration) -> Option<Duration> {
+    async fn run_one_link(&mut self, mut pause: Duration) -> Option<Duration> {
         // Nothing is lost with these commands: the next leader is told of everything in the table.
         while self.commands.try_recv().is_ok() {}
         let leader = leader_of(&self.view.borrow_and_update(), self.subcluster);
@@ -144,7 +144,7 @@ impl LeaderLink {
         let mut news = self.view.clone();
         let waited = async {
             if unreached {
-                self.look_for_contact(&leader, unlinked).await;
+                self.suspend_if_contact_lost(&leader, unlinked).await;
             }
             tokio::time::sleep(pause).await;
         };
@@ -156,11 +156,11 @@ impl LeaderLink {
     }
 
     /// Whoever waits for a leader that is gone is told why, if nobody can name another one.
-    async fn look_for_contact(&self, leader: &Leader, unlinked: Duration) {
+    async fn suspend_if_contact_lost(&self, leader: &Leader, unlinked: Duration) {
         if self.suspended.load(Ordering::Acquire) || !self.table.waits_for(self.subcluster) {
             return;
         }
-        if self.control_plane.is_lost(unlinked, self.ask_others(leader)).await {
+        if self.control_plane_contact.is_lost(unlinked, self.query_other_replicas(leader)).await {
             tracing::warn!(subcluster = %self.subcluster, leader = %leader.addr,
                 "the leader is gone, and no replica is in contact with the control group");
             self.suspended.store(true, Ordering::Release);
@@ -168,7 +168,7 @@ impl LeaderLink {
     }
 
     /// Asks the other replicas for the sub-cluster, which tells whether they are in contact.
-    async fn ask_others(&self, leader: &Leader) -> Vec<Said> {
+    async fn query_other_replicas(&self, leader: &Leader) -> Vec<ContactAnswer> {
         let others: Vec<_> = {
             let view = self.view.borrow();
             let others = view.nodes.iter().filter(|&(&id, node)| node.up && id != leader.node);
@@ -177,16 +177,16 @@ impl LeaderLink {
         };
         let ask = |other: Leader| async move {
             match self.greet(&other).await {
-                Ok((.., ToFrontend::Suspended)) => Said::OutOfContact,
-                Ok(_) => Said::InContact,
-                Err(_) => Said::Nothing,
+                Ok((.., ToFrontend::Suspended)) => ContactAnswer::OutOfContact,
+                Ok(_) => ContactAnswer::InContact,
+                Err(_) => ContactAnswer::NoAnswer,
             }
         };
         let mut answers: FuturesUnordered<_> = others.into_iter().map(ask).collect();
         let mut said = Vec::new();
         while let Some(one) = answers.next().await {
             // One is enough, and a host that is gone takes long to say nothing.
-            let in_contact = matches!(one, Said::InContact);
+            let in_contact = matches!(one, ContactAnswer::InContact);
             said.push(one);
             if in_contact {
                 break;
@@ -212,7 +212,7 @@ impl LeaderLink {
         // Nobody but the replica that was named is told what waits here.
         let named = Expected::named(Role::Scheduler, leader.node.get().to_string());
         // One replica may be the new leader of everything.
-        let turn = self.net.turn().await;
+        let turn = self.net.dial_turn().await;
         let link = turn.spend(connect_link::<ToLeader, ToFrontend>(&self.net, &leader.addr, &named)).await;
         let (sender, mut receiver) = link.map_err(|e| failed(&e))?;
         let hello = ToLeader::Hello {
@@ -260,7 +260,7 @@ impl LeaderLink {
                     if count == 0 {
                         return None;
                     }
-                    if !self.speak(leader.token, sender, &commands) {
+                    if !self.send_commands(leader.token, sender, &commands) {
                         return Some(());
                     }
                     commands.clear();
@@ -276,7 +276,7 @@ impl LeaderLink {
         }
     }
 
-    fn speak(&self, token: Token, sender: &LinkSender<ToLeader>, commands: &[LeaderCommand]) -> bool {
+    fn send_commands(&self, token: Token, sender: &LinkSender<ToLeader>, commands: &[LeaderCommand]) -> bool {
         let (mut requests, mut cancelled) = (Vec::with_capacity(commands.len()), Vec::new());
         for command in commands {
             match *command {

@@ -82,7 +82,7 @@ impl Scene {
             ledger: Arc::clone(&ledger),
             commands: commands_out,
             suspended: Arc::clone(&suspended),
-            control_plane: Arc::default(),
+            control_plane_contact: Arc::default(),
             unlinked: None,
             misrouted,
         };

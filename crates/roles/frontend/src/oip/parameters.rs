@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use symphony_protocol::parameters::{ACCEPT_LATE, CLASSIFICATION, EXCEED_SLO, TIMEOUT};
+pub(crate) use symphony_protocol::parameters::{BATCH, EXECUTION, LATE, REQUEST_ID, REQUEST_ID_HEADER};
 use symphony_telemetry::{TRACEPARENT, TraceContext};
 use symphony_types::Nanos;
 
@@ -10,35 +12,20 @@ use super::{InferError, Parameter, RequestedDeadline};
 
 /// Header and metadata that state an SLO in milliseconds.
 pub const SLO_HEADER: &str = "x-slo-ms";
-/// Parameter of an answer that came after its deadline.
-pub(crate) const LATE: &str = "symphony_late";
-/// Parameter of an answer: items of the batch it ran in.
-pub(crate) const BATCH: &str = "symphony_batch";
-/// Parameter of an answer: execution time of that batch in microseconds.
-pub(crate) const EXECUTION: &str = "symphony_execution_us";
-/// Says in an answer what `symphony explain` knows the request as.
-pub(crate) const REQUEST_ID: &str = "symphony_request_id";
 /// Says in an error of a stream what the trailer `symphony-reason` says elsewhere: a stream has trailers at its end
 /// only.
 pub(crate) const REASON: &str = "symphony_reason";
 /// Says in an error of a stream after how many milliseconds the same request may succeed, if it may.
 pub(crate) const RETRY_AFTER: &str = "symphony_retry_after_ms";
-/// [`REQUEST_ID`] as a header, on answers and errors.
-pub(crate) const REQUEST_ID_HEADER: &str = "symphony-request-id";
-
 /// Classes of one item that may be asked for: who wants more than a catalogue has wants the elements.
 const CLASSES_MAX: u32 = 1024;
 
-const TIMEOUT: &str = "timeout";
-const EXCEED_SLO: &str = "symphony_exceed_slo";
-const ACCEPT_LATE: &str = "symphony_accept_late";
 const BINARY_DATA_OUTPUT: &str = "binary_data_output";
 const SEQUENCE_ID: &str = "sequence_id";
 /// Parameter of a tensor: bytes of its data behind the JSON.
 pub(crate) const BINARY_DATA_SIZE: &str = "binary_data_size";
 /// Parameter of a requested output: its data shall come behind the JSON.
 pub(crate) const BINARY_DATA: &str = "binary_data";
-const CLASSIFICATION: &str = "classification";
 const SHARED_MEMORY_REGION: &str = "shared_memory_region";
 
 /// Parameters of a request. What is not named here is for others and is ignored.

@@ -46,7 +46,7 @@ async fn read_to_the_end(
     let entries = tokio::task::spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string())).map(Arc::new);
     let before = last.take().and_then(|(_, before)| before.ok()).unwrap_or_default();
     match &entries {
-        Ok(entries) => tell_news(&before, entries),
+        Ok(entries) => log_news(&before, entries),
         Err(error) => tracing::warn!(error, "the repository cannot be read"),
     }
     *last = Some((Instant::now(), entries.clone()));
@@ -54,7 +54,7 @@ async fn read_to_the_end(
 }
 
 /// Logs why models cannot be served, once for each reason: only there everybody who may know finds it.
-fn tell_news(before: &[IndexEntry], now: &[IndexEntry]) {
+fn log_news(before: &[IndexEntry], now: &[IndexEntry]) {
     for entry in now {
         let same = before.binary_search_by(|other| (&other.name, other.version).cmp(&(&entry.name, entry.version)));
         let is_known = same.is_ok_and(|at| before[at].state == entry.state);

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::admission::AcceptedRequest;
 use super::cluster_selection::Target;
-use super::pending_input::{Input, follow};
+use super::pending_input::{Input, run_until_ready};
 use super::request_guard::RequestGuard;
 use super::request_table::{Ending, Pending};
 use crate::frontend::Inner;
@@ -56,7 +56,7 @@ impl RequestGuard<'_> {
         let mut attempt = Attempt::submit(self, target, input, tried);
         if input.is_pending() {
             // Few requests have pictures: the future of every other one does not grow for them.
-            if let Some(end) = Box::pin(follow(&mut attempt, input)).await {
+            if let Some(end) = Box::pin(run_until_ready(&mut attempt, input)).await {
                 return end;
             }
         }

@@ -15,5 +15,6 @@ pub(crate) mod infer;
 pub(crate) mod pending_input;
 pub(crate) mod request_guard;
 pub(crate) mod request_table;
+mod submission;
 #[cfg(test)]
 mod tests;

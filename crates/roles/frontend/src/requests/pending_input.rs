@@ -46,7 +46,7 @@ impl Input {
 /// The schedulers hear of a request once a thread has its last picture, or once all are decoded if that takes long:
 /// then a GPU waits for its input for milliseconds at most. Its id and its entry in the request table it has from the
 /// start.
-pub(super) async fn follow(attempt: &mut Attempt<'_>, input: &mut Input) -> Option<AttemptEnd> {
+pub(super) async fn run_until_ready(attempt: &mut Attempt<'_>, input: &mut Input) -> Option<AttemptEnd> {
     while let Input::Pending(decoding) = input {
         let progress = tokio::select! {
             end = attempt.end() => return Some(end),

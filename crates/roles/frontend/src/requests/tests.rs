@@ -105,11 +105,11 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
     })
 }
 
-async fn ask(frontend: &Arc<Inner>) -> InferError {
-    ask_as(frontend, Receipt::default()).await
+async fn infer(frontend: &Arc<Inner>) -> InferError {
+    infer_as(frontend, Receipt::default()).await
 }
 
-async fn ask_as(frontend: &Arc<Inner>, receipt: Receipt) -> InferError {
+async fn infer_as(frontend: &Arc<Inner>, receipt: Receipt) -> InferError {
     frontend.infer(request(receipt, None)).await.unwrap_err()
 }
 
@@ -166,7 +166,7 @@ async fn a_refusal_is_counted_and_no_demand_if_nobody_could_serve_it() {
 async fn what_a_frontend_that_ends_refuses_is_counted() {
     let frontend = frontend(vec![view(true, Duty::Serving)], FederationView::default());
     frontend.draining.store(true, Ordering::Release);
-    assert_eq!(ask(&frontend).await, InferError::Failed(FailReason::Draining));
+    assert_eq!(infer(&frontend).await, InferError::Failed(FailReason::Draining));
     // Its clients go elsewhere, and are demand there.
     assert_eq!(counted(&frontend), (0, [("draining", 1)].into()));
 }
@@ -207,7 +207,7 @@ async fn a_cluster_that_has_cordoned_the_frontend_gets_nothing_new_although_anot
     let views = |duty| vec![view(true, duty), view(false, Duty::Serving)];
     let asked = |duty| async move {
         let frontend = frontend(views(duty), FederationView::default());
-        (ask(&frontend).await, frontend.ledger.counts().accepted)
+        (infer(&frontend).await, frontend.ledger.counts().accepted)
     };
     for duty in [Duty::Cordoned, Duty::Draining] {
         assert_eq!(asked(duty).await, (InferError::Failed(FailReason::Draining), 0), "{duty:?}");
@@ -226,7 +226,7 @@ async fn what_one_cluster_does_not_serve_does_not_go_to_one_that_has_cordoned_th
         }
         frontend.slots[0].requests.table.end(receipt.id().unwrap().sequence, Ending::NotHere);
     };
-    let (error, ()) = tokio::join!(ask_as(&frontend, receipt.clone()), not_served);
+    let (error, ()) = tokio::join!(infer_as(&frontend, receipt.clone()), not_served);
     assert_eq!(error, InferError::Failed(FailReason::Draining));
     assert_eq!(frontend.in_flight(), 0);
 }
@@ -242,7 +242,7 @@ async fn a_lost_home_is_not_answered_for_by_another_model_of_the_name() {
     };
     let views = vec![view(true, Duty::Serving), view(false, Duty::Serving)];
     let frontend = frontend(views, plan);
-    assert!(matches!(ask(&frontend).await, InferError::UnknownModel(_)));
+    assert!(matches!(infer(&frontend).await, InferError::UnknownModel(_)));
     assert_eq!(frontend.ledger.counts().accepted, 0);
 }
 
@@ -410,7 +410,7 @@ async fn a_model_without_a_gpu_is_refused_as_that_and_counts_as_demand() {
         let mut shown = view(true, Duty::Serving);
         shown.backends.values_mut().for_each(|backend| (backend.up, backend.duty) = (up, duty));
         let frontend = frontend(vec![shown], FederationView::default());
-        assert_eq!(ask(&frontend).await, InferError::NoGpu(why));
+        assert_eq!(infer(&frontend).await, InferError::NoGpu(why));
         assert_eq!(counted(&frontend), (1, [("no_gpu", 1)].into()));
         let state = &frontend.info("m").unwrap().state;
         assert_eq!((state.label(), state.reason()), ("UNAVAILABLE", why.words()));

@@ -30,7 +30,7 @@ pub(crate) struct Leads {
 
 /// The answer to a frontend.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum HelloAnswer {
     /// This node leads the sub-cluster.
     Leads(Arc<LedSubcluster>),
     /// Another node leads, or no node does under the requested token; carries the newest token known here.
@@ -60,7 +60,7 @@ impl Leads {
         led.values().filter(|lead| wanted(lead) && !lead.ended.is_cancelled()).cloned().collect()
     }
 
-    fn answer(&self, subcluster: SubclusterId, token: Token) -> Option<Answer> {
+    fn answer(&self, subcluster: SubclusterId, token: Token) -> Option<HelloAnswer> {
         let view = Arc::clone(&self.view.borrow());
         let known = view.subclusters.get(&subcluster);
         let current = known.map_or(Token::default(), |s| s.token);
@@ -69,24 +69,24 @@ impl Leads {
             return None;
         }
         if token < current {
-            return Some(Answer::NotLeader(current));
+            return Some(HelloAnswer::NotLeader(current));
         }
         if !*self.contact.borrow() {
-            return Some(Answer::Suspended);
+            return Some(HelloAnswer::Suspended);
         }
         if known.is_none_or(|s| s.leader != Some(self.me)) {
-            return Some(Answer::NotLeader(current));
+            return Some(HelloAnswer::NotLeader(current));
         }
         let led = self.read();
         match led.get(&subcluster).filter(|lead| lead.token == token) {
-            Some(lead) if lead.ended.is_cancelled() => Some(Answer::NotLeader(current)),
-            Some(lead) => Some(Answer::Leads(Arc::clone(lead))),
+            Some(lead) if lead.ended.is_cancelled() => Some(HelloAnswer::NotLeader(current)),
+            Some(lead) => Some(HelloAnswer::Leads(Arc::clone(lead))),
             None => None,
         }
     }
 
     /// The answer to a frontend. Waits up to [`HELLO_HELD_FOR`] for an assignment that is still on its way here.
-    pub(crate) async fn ask(&self, subcluster: SubclusterId, token: Token) -> Answer {
+    pub(crate) async fn answer_hello(&self, subcluster: SubclusterId, token: Token) -> HelloAnswer {
         let (mut view, mut changes) = (self.view.clone(), self.changes.subscribe());
         let answered = async {
             loop {
@@ -100,17 +100,17 @@ impl Leads {
                     changed = changes.changed() => changed.is_ok(),
                 };
                 if !more {
-                    return Answer::NotLeader(Token::default());
+                    return HelloAnswer::NotLeader(Token::default());
                 }
             }
         };
         let held = tokio::time::timeout(HELLO_HELD_FOR, answered).await;
         held.unwrap_or_else(|_| {
             if !*self.contact.borrow() {
-                return Answer::Suspended;
+                return HelloAnswer::Suspended;
             }
             let known = self.view.borrow().subclusters.get(&subcluster).map(|s| s.token);
-            Answer::NotLeader(known.unwrap_or_default())
+            HelloAnswer::NotLeader(known.unwrap_or_default())
         })
     }
 }

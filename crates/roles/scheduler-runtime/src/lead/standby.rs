@@ -85,7 +85,7 @@ async fn dial_all(
         }
         let net = &net;
         let dials = wanted.into_iter().map(|(id, boot, addr, expected)| async move {
-            let turn = net.turn().await;
+            let turn = net.dial_turn().await;
             let link = turn.spend(connect_link::<ToBackend, FromBackend>(net, &addr, &expected)).await;
             link.inspect_err(|error| tracing::debug!(backend = %id, %error, "not dialled yet"))
                 .ok()

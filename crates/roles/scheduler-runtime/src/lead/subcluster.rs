@@ -17,18 +17,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::lead::reach::{Reach, Tenure, echo_times};
 use crate::lead::servable::{Holder, servable};
 use crate::lead::standby::DialledLinks;
+use crate::lead::stuck_links::{StuckLinks, Tenure, echo_times};
 use crate::links::backend::{BackendLink, LinkEvent, LinkedGpu, Usage};
 use crate::records::tapes::Tapes;
 use crate::threads::decision_threads::DecisionThreads;
-use crate::threads::worker::ThreadPolicy;
 use crate::workers::corrections::correct;
 use crate::workers::messages::{ModelMessage, RankMessage};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
 use crate::workers::subcluster_workers::{DecisionConfig, Workers};
-use symphony_controllers::{Learner, LearningSettings};
+use symphony_controllers::Learner;
 
 /// How long the lead waits for the view to explain a fence: a backend that obeys another leader should have moved to
 /// another sub-cluster. Without that explanation the lead itself is over.
@@ -49,37 +48,14 @@ pub struct LeadConfig {
     pub delays: Delays,
     /// How long inputs take to arrive: a fixed time, or the limits for measured times.
     pub data_delays: DataDelaySettings,
-    /// Model threads of each lead, beside its own rank thread; 0 lets all leads share `decision_threads`.
-    pub model_threads: u32,
-    /// Decision threads that leads share; 0 for one per core, at most eight.
-    pub decision_threads: u32,
-    /// How the threads wait.
-    pub threads: ThreadPolicy,
+    /// How its leads decide.
+    pub decisions: DecisionConfig,
     /// Where decisions are recorded, if at all.
     pub tapes: Option<Tapes>,
     /// A decision thread that spends more than this on one turn counts as hung.
     pub stuck_after: Duration,
-    /// What leads learn from ended batches.
-    pub learning: LearningSettings,
     /// Names of sub-clusters that consolidate: they keep whole GPUs idle, at the price of latency.
     pub consolidate: Vec<String>,
-    /// How long re-driven requests wait for backends that have not answered the seal:
-    /// [`REDRIVE_WAIT`](crate::REDRIVE_WAIT).
-    pub redrive_wait: Nanos,
-}
-
-impl LeadConfig {
-    /// The configuration of this node's decisions.
-    pub(crate) fn decisions(&self) -> DecisionConfig {
-        DecisionConfig {
-            model_threads: self.model_threads,
-            shared_threads: self.decision_threads,
-            threads: self.threads,
-            learning: self.learning.clone(),
-            redrive_wait: self.redrive_wait,
-            ..DecisionConfig::default()
-        }
-    }
 }
 
 /// A sub-cluster that this node leads under one token.
@@ -88,7 +64,7 @@ pub(crate) struct LedSubcluster {
     pub(crate) token: Token,
     pub(crate) workers: Arc<Workers>,
     /// Whether its links move.
-    pub(crate) reach: Arc<Reach>,
+    pub(crate) stuck_links: Arc<StuckLinks>,
     pub(crate) echo: EchoTimes,
     /// The lead's input: views cut to this sub-cluster.
     pub(crate) view: watch::Sender<Arc<View>>,
@@ -115,9 +91,10 @@ impl LedSubcluster {
             workers.rank.push(RankMessage::Consolidate);
         }
         let ended = CancellationToken::new();
-        let (reach, echo) = (Arc::<Reach>::default(), echo_times(threads.clock().origin(), config.stuck_after));
+        let (stuck_links, echo) =
+            (Arc::<StuckLinks>::default(), echo_times(threads.clock().origin(), config.stuck_after));
         let lead = Lead {
-            reach: Arc::clone(&reach),
+            stuck_links: Arc::clone(&stuck_links),
             echo,
             config: config.clone(),
             id,
@@ -140,11 +117,11 @@ impl LedSubcluster {
         };
         let (view, views) = watch::channel(Arc::new(view));
         tokio::spawn(lead.run(views, reports, ended.clone()));
-        Ok(Self { token, workers, reach, echo, view, ended })
+        Ok(Self { token, workers, stuck_links, echo, view, ended })
     }
 
     /// Passes a newer view, cut to this sub-cluster, to the lead. The lead wakes if anything in it has changed.
-    pub(crate) fn tell(&self, view: View) {
+    pub(crate) fn set_view(&self, view: View) {
         self.view.send_if_modified(|known| {
             let changed = !known.says_the_same(&view);
             if changed {
@@ -200,12 +177,12 @@ struct Inputs {
     item_bytes: u64,
     slo: Nanos,
     /// The delay that the model was last told.
-    told: DataDelay,
+    sent: DataDelay,
 }
 
 /// Follows the view: which backends to seal, which models to serve.
 struct Lead {
-    reach: Arc<Reach>,
+    stuck_links: Arc<StuckLinks>,
     echo: EchoTimes,
     config: LeadConfig,
     id: SubclusterId,
@@ -247,22 +224,22 @@ impl Lead {
     ) {
         let (events_in, mut events) = mpsc::unbounded_channel();
         tracing::info!(subcluster = %self.id, token = %self.token, "leads");
-        let reach = Arc::clone(&self.reach);
+        let stuck_links = Arc::clone(&self.stuck_links);
         let mut tenure = Tenure::begin(now());
         loop {
             let current = Arc::clone(&view.borrow_and_update());
             // A newer assignment is another lead's: the news in its view is not for this one.
             if current.subclusters.get(&self.id).is_none_or(|s| s.token <= self.token) {
-                self.follow(&current, &events_in);
+                self.apply_view(&current, &events_in);
                 self.check_recovered();
             }
             self.fenced.retain(|(id, token), _| self.backends.get(id).is_some_and(|b| b.token() == *token));
             if self.data_delays.forget(self.workers.clock.now()) {
-                self.tell_data_delays();
+                self.send_data_delays();
             }
             let forgets_in = self.data_delays.forgets_at().map(|at| at.since(self.workers.clock.now()));
             let unexplained = self.fenced.values().min().map(|&since| since + FENCED_EXPLAINED_WITHIN);
-            let look_at = tenure.look_at();
+            let check_at = tenure.check_at();
             let has_heirs = current.subclusters.get(&self.id).is_some_and(|s| !s.standbys.is_empty());
             tokio::select! {
                 () = ended.cancelled() => break,
@@ -275,8 +252,8 @@ impl Lead {
                 // A backend that does not read cannot answer either.
                 () = tokio::time::sleep(forgets_in.unwrap_or_default().into()), if forgets_in.is_some() => {}
                 changed = view.changed() => if changed.is_err() { break },
-                () = reach.changed(look_at) => {
-                    if tenure.look(now(), reach.is_cut_off(), has_heirs) {
+                () = stuck_links.changed(check_at) => {
+                    if tenure.should_give_up(now(), stuck_links.is_cut_off(), has_heirs) {
                         tracing::warn!(subcluster = %self.id, token = %self.token, "most links hardly move; somebody else shall lead");
                         let _ = reports.send(LeadReport::CutOff { subcluster: self.id, token: self.token });
                     }
@@ -294,13 +271,13 @@ impl Lead {
                     // A report of a backend that has left, or of its earlier boot, no longer counts.
                     Some(LinkEvent::PayloadDelay(backend, boot, delay)) => {
                         let lives = self.backends.get(&backend).is_some_and(|linked| linked.boot == boot);
-                        if lives && self.data_delays.note(self.workers.clock.now(), backend, delay) {
-                            self.tell_data_delays();
+                        if lives && self.data_delays.record(self.workers.clock.now(), backend, delay) {
+                            self.send_data_delays();
                         }
                     }
                     // A lead that is cut off cannot judge other processes; the next leader can. The link repeats the
                     // report.
-                    Some(LinkEvent::Down(..)) if has_heirs && reach.is_cut_off() => {}
+                    Some(LinkEvent::Down(..)) if has_heirs && stuck_links.is_cut_off() => {}
                     Some(LinkEvent::Down(backend, boot)) => {
                         let _ = reports.send(LeadReport::BackendDown(backend, boot));
                     }
@@ -315,9 +292,9 @@ impl Lead {
         tracing::info!(subcluster = %self.id, token = %self.token, "leads no longer");
     }
 
-    fn follow(&mut self, view: &View, events: &mpsc::UnboundedSender<LinkEvent>) {
-        self.follow_backends(view, events);
-        self.follow_models(view);
+    fn apply_view(&mut self, view: &View, events: &mpsc::UnboundedSender<LinkEvent>) {
+        self.apply_backends(view, events);
+        self.apply_models(view);
         // A backend may be used while it takes work, holds every served model, and has profiles for its GPUs.
         let usage = |id: BackendId, backend: &LinkedBackend| {
             let now = *backend.usage.borrow();
@@ -331,10 +308,10 @@ impl Lead {
         let usages: Vec<_> = self.backends.iter().map(|(&id, backend)| (id, usage(id, backend))).collect();
         // Models learn of a backend's kinds of GPUs before one of them can be granted.
         let in_use = usages.iter().filter(|(_, usage)| *usage == Usage::Use);
-        self.tell_classes(in_use.flat_map(|(id, _)| self.backends[id].classes()).collect());
+        self.send_classes(in_use.flat_map(|(id, _)| self.backends[id].classes()).collect());
         let all_drained = !usages.is_empty() && usages.iter().all(|(_, usage)| *usage == Usage::Retire);
         if std::mem::replace(&mut self.all_drained, all_drained) != all_drained {
-            self.workers.tell_all(|| ModelMessage::AllDrained(all_drained));
+            self.workers.send_to_all(|| ModelMessage::AllDrained(all_drained));
         }
         for (id, next) in usages {
             self.backends[&id].usage.send_if_modified(|usage| std::mem::replace(usage, next) != next);
@@ -349,7 +326,7 @@ impl Lead {
         models.all(|model| model.is_some_and(|model| holds(model, id, backend.boot) && profiled(model)))
     }
 
-    fn follow_backends(&mut self, view: &View, events: &mpsc::UnboundedSender<LinkEvent>) {
+    fn apply_backends(&mut self, view: &View, events: &mpsc::UnboundedSender<LinkEvent>) {
         let mine: BTreeMap<_, _> = view.backends.iter().filter(|(_, b)| b.subcluster == self.id && b.up).collect();
         let mut gone = Vec::new();
         for (id, linked) in &self.backends {
@@ -363,7 +340,7 @@ impl Lead {
                 linked.task.abort();
                 self.sealed.remove(&id);
                 if self.data_delays.remove(id) {
-                    self.tell_data_delays();
+                    self.send_data_delays();
                 }
                 for gpu in &linked.gpus {
                     // Under the lock, as for everybody that tells the workers of corrections: the last message about a
@@ -400,21 +377,21 @@ impl Lead {
     }
 
     /// Tells models the classes of GPUs in use, or of all linked GPUs while none is in use.
-    fn tell_classes(&mut self, in_use: GpuClasses) {
+    fn send_classes(&mut self, in_use: GpuClasses) {
         let linked = || self.backends.values().flat_map(LinkedBackend::classes).collect();
         let classes = if in_use == GpuClasses::NONE { linked() } else { in_use };
         if classes != GpuClasses::NONE && classes != self.classes {
             self.classes = classes;
-            self.workers.tell_all(|| ModelMessage::Classes { classes });
+            self.workers.send_to_all(|| ModelMessage::Classes { classes });
         }
     }
 
     /// Tells models their input delays where these have changed.
-    fn tell_data_delays(&mut self) {
+    fn send_data_delays(&mut self) {
         *self.workers.payload_delay.lock().unwrap_or_else(PoisonError::into_inner) = self.data_delays.longest();
         for (&model, inputs) in &mut self.inputs {
             let data = self.data_delays.of(inputs.item_bytes, inputs.slo);
-            if std::mem::replace(&mut inputs.told, data) != data {
+            if std::mem::replace(&mut inputs.sent, data) != data {
                 self.workers.of_model(model.get()).push(ModelMessage::DataDelay { model, data });
             }
         }
@@ -460,14 +437,14 @@ impl Lead {
             events: events.clone(),
             usage: usage_receiver,
             dialled: self.dialled.remove(&(id, backend.boot)),
-            reach: Arc::clone(&self.reach),
+            stuck_links: Arc::clone(&self.stuck_links),
             echo: self.echo,
         };
         let task = tokio::spawn(link.run());
         self.backends.insert(id, LinkedBackend { boot: backend.boot, gpus, usage, task });
     }
 
-    fn follow_models(&mut self, view: &View) {
+    fn apply_models(&mut self, view: &View) {
         let mut gone: Vec<_> = self.models.keys().copied().collect();
         gone.retain(|model| view.models.get(model).is_none_or(|m| !m.is_served_by(self.id)));
         for model in gone {
@@ -475,7 +452,7 @@ impl Lead {
             self.inputs.remove(&model);
             self.workers.loads.forget(model);
             self.learner().remove_model(model);
-            self.workers.tell_all(|| ModelMessage::Remove { model });
+            self.workers.send_to_all(|| ModelMessage::Remove { model });
         }
         let holders: Vec<_> = self.backends.iter().map(|(&id, backend)| backend.holder(view, id)).collect();
         let served = self.models.keys().copied().collect();
@@ -514,7 +491,7 @@ impl Lead {
         }
         let item_bytes = model.spec.signature.inputs.iter().map(|input| input.item_bytes() as u64).sum();
         let data = self.data_delays.of(item_bytes, model.spec.slo);
-        self.inputs.insert(id, Inputs { item_bytes, slo: model.spec.slo, told: data });
+        self.inputs.insert(id, Inputs { item_bytes, slo: model.spec.slo, sent: data });
         let config = ModelQueueConfig {
             profiles,
             slo: model.spec.slo,
@@ -540,15 +517,15 @@ impl Lead {
         let of_class =
             |class: GpuClass| Some((class, model.spec.profiles.get(self.kinds.get(class.index())?)?.latency.clone()));
         let profiles: ClassProfiles = GpuClass::all().filter_map(of_class).collect();
-        let mut at_hand = self.backends.values().flat_map(LinkedBackend::classes).peekable();
-        at_hand.peek()?;
-        at_hand.all(|class| profiles.get(class).is_some()).then_some(profiles)
+        let mut classes = self.backends.values().flat_map(LinkedBackend::classes).peekable();
+        classes.peek()?;
+        classes.all(|class| profiles.get(class).is_some()).then_some(profiles)
     }
 
     fn check_recovered(&mut self) {
         if !self.recovered && self.backends.keys().all(|id| self.sealed.contains(id)) {
             self.recovered = true;
-            self.workers.tell_all(|| ModelMessage::Recovered);
+            self.workers.send_to_all(|| ModelMessage::Recovered);
         }
     }
 }

@@ -13,8 +13,8 @@ use symphony_types::{BackendId, BootId, FailReason, GpuClass, GpuId, Nanos, Requ
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::lead::reach::{Place, Reach};
 use crate::lead::standby::Dialled;
+use crate::lead::stuck_links::{StuckLinks, TrackedLink};
 use crate::threads::clock::Clock;
 use crate::workers::corrections;
 use crate::workers::counters::{add, count};
@@ -76,7 +76,7 @@ pub(crate) struct BackendLink {
     /// A connection that was made before the lead began.
     pub(crate) dialled: Option<Dialled>,
     /// Where the link reports that it is stuck, and the clock of its echo requests.
-    pub(crate) reach: Arc<Reach>,
+    pub(crate) stuck_links: Arc<StuckLinks>,
     pub(crate) echo: EchoTimes,
 }
 
@@ -117,7 +117,7 @@ impl Drop for InUse {
         let seal = self.seal;
         for gpu in &self.gpus {
             self.workers.rank.push(RankMessage::Lost { gpu: gpu.ordinal, seal });
-            self.workers.tell_all(|| ModelMessage::Unroute { gpu: gpu.ordinal, seal });
+            self.workers.send_to_all(|| ModelMessage::Unroute { gpu: gpu.ordinal, seal });
         }
     }
 }
@@ -133,7 +133,7 @@ enum End {
 impl BackendLink {
     /// Keeps the link up until the task is aborted or the leader is fenced.
     pub(crate) async fn run(mut self) {
-        let reach = Arc::clone(&self.reach);
+        let stuck_links = Arc::clone(&self.stuck_links);
         let mut last_seen = Instant::now();
         // A link that ended because it was stuck counts as stuck until the backend has sealed again: the other links
         // of a lead that is cut off get stuck a little later, and only together are they enough.
@@ -145,13 +145,13 @@ impl BackendLink {
                 None => {
                     // Delays inside this process do not count as the backend's silence.
                     let asked = Instant::now();
-                    let turn = self.net.turn().await;
+                    let turn = self.net.dial_turn().await;
                     last_seen += asked.elapsed();
                     turn.spend(connect_link::<ToBackend, FromBackend>(&self.net, &self.addr, &expected)).await
                 }
             };
             let end = match connected {
-                Ok((sender, receiver)) => self.serve(sender, receiver, &reach, &mut held, &mut last_seen).await,
+                Ok((sender, receiver)) => self.serve(sender, receiver, &stuck_links, &mut held, &mut last_seen).await,
                 Err(error) => End::Lost(error.to_string()),
             };
             match end {
@@ -177,8 +177,8 @@ impl BackendLink {
         &mut self,
         sender: LinkSender<ToBackend>,
         mut receiver: LinkReceiver<FromBackend>,
-        reach: &'a Reach,
-        held: &mut Option<Place<'a>>,
+        stuck_links: &'a StuckLinks,
+        held: &mut Option<TrackedLink<'a>>,
         last_seen: &mut Instant,
     ) -> End {
         let in_use = InUse { workers: Arc::clone(&self.workers), gpus: self.gpus.clone(), seal: self.workers.number() };
@@ -195,10 +195,10 @@ impl BackendLink {
         let end = tokio::select! {
             biased;
             end = self.give_orders(&sender, &mut receiver, in_use.seal, sealed) => end,
-            never = reach.follow((movement.clone(), asker)) => match never {},
+            never = stuck_links.track((movement.clone(), asker)) => match never {},
             () = hangs(movement.clone(), stuck_after) => {
                 if *movement.borrow() == Movement::Stuck {
-                    *held = Some(reach.hold_stuck());
+                    *held = Some(stuck_links.hold_stuck());
                 }
                 End::Lost("it does not answer".into())
             }
@@ -224,7 +224,7 @@ impl BackendLink {
             // it considers lost what has not reached it. Repeating the same seal says so, and changes nothing else.
             if usage == Usage::Use
                 && matches!(phase, Phase::Sealed(.., true) | Phase::Retired)
-                && let Err(error) = self.ask_seal(sender)
+                && let Err(error) = self.request_seal(sender)
             {
                 return End::Lost(error.to_string());
             }
@@ -285,7 +285,7 @@ impl BackendLink {
         }
     }
 
-    fn ask_seal(&self, sender: &LinkSender<ToBackend>) -> Result<(), SendError> {
+    fn request_seal(&self, sender: &LinkSender<ToBackend>) -> Result<(), SendError> {
         let gpus = self.gpus.iter().map(|g| (g.gpu, g.token)).collect();
         sender.send(ToBackend::Seal { subcluster: self.subcluster, gpus })
     }
@@ -299,7 +299,7 @@ impl BackendLink {
     ) -> Result<(symphony_types::Time, Vec<SealedGpu>), End> {
         let lost = |error: &dyn std::fmt::Display| End::Lost(error.to_string());
         sender.send(ToBackend::Hello { node: self.node, boot: self.node_boot }).map_err(|e| lost(&e))?;
-        self.ask_seal(sender).map_err(|e| lost(&e))?;
+        self.request_seal(sender).map_err(|e| lost(&e))?;
         loop {
             match receiver.receive().await.map_err(|e| lost(&e))?.message {
                 FromBackend::Welcome { backend, boot } if backend != self.backend || boot != self.boot => {
@@ -313,7 +313,7 @@ impl BackendLink {
                     let known: HashSet<RequestId> =
                         gpus.iter().flat_map(|g| g.in_flight.iter().copied()).chain(finished).collect();
                     let known = Arc::new(known);
-                    self.workers.tell_all(|| ModelMessage::Known { seal, requests: Arc::clone(&known) });
+                    self.workers.send_to_all(|| ModelMessage::Known { seal, requests: Arc::clone(&known) });
                     if !plans.is_empty() {
                         self.workers.rank.push(RankMessage::Account(Box::new(overrun_of(&plans))));
                     }
@@ -337,7 +337,7 @@ impl BackendLink {
                 backend_boot: self.boot,
                 sender: sender.clone(),
             };
-            self.workers.tell_all(|| ModelMessage::Route { gpu: gpu.ordinal, route: route.clone() });
+            self.workers.send_to_all(|| ModelMessage::Route { gpu: gpu.ordinal, route: route.clone() });
             let free_at = at + Nanos::new(state.free_in);
             self.workers.rank.push(RankMessage::Sealed { gpu: gpu.ordinal, class: gpu.class, seal, free_at });
         }
@@ -414,9 +414,9 @@ async fn hangs(mut movement: watch::Receiver<Movement>, stuck_after: Duration) {
 fn overrun_of(plans: &[EndedPlan]) -> Account {
     let mut meter = LatenessMeter::default();
     for plan in plans {
-        meter.note(Nanos::ZERO, Nanos::new(plan.longer), Nanos::new(plan.predicted));
+        meter.record(Nanos::ZERO, Nanos::new(plan.longer), Nanos::new(plan.predicted));
     }
-    let (longer, predicted) = meter.take_told();
+    let (longer, predicted) = meter.take_totals();
     Account { longer, predicted, ..Account::default() }
 }
 

@@ -9,7 +9,7 @@ use symphony_transport::{HELLO_WITHIN, LinkReceiver, LinkSender, link_over};
 use symphony_types::{DropReason, FrontendId, Token};
 use tokio_util::sync::CancellationToken;
 
-use crate::lead::leads::{Answer, Leads};
+use crate::lead::leads::{HelloAnswer, Leads};
 use crate::lead::subcluster::LedSubcluster;
 use crate::workers::messages::{ModelMessage, Peer};
 
@@ -47,10 +47,10 @@ async fn serve(connection: Connection, leads: Arc<Leads>) {
     if !is(&peer, &leads.view.borrow(), frontend) {
         return tracing::warn!(%peer, %frontend, "a frontend presents another one's id, or an unknown one");
     }
-    let refusal = match leads.ask(subcluster, token).await {
-        Answer::Leads(lead) => Ok(lead),
-        Answer::NotLeader(token) => Err(ToFrontend::NotLeader { token }),
-        Answer::Suspended => Err(ToFrontend::Suspended),
+    let refusal = match leads.answer_hello(subcluster, token).await {
+        HelloAnswer::Leads(lead) => Ok(lead),
+        HelloAnswer::NotLeader(token) => Err(ToFrontend::NotLeader { token }),
+        HelloAnswer::Suspended => Err(ToFrontend::Suspended),
     };
     let lead = match refusal {
         Ok(lead) => lead,
@@ -63,7 +63,7 @@ async fn serve(connection: Connection, leads: Arc<Leads>) {
         return;
     }
     let peer = Peer { frontend, boot, link: lead.workers.number() };
-    lead.workers.tell_all(|| ModelMessage::Frontend { peer, sender: sender.clone() });
+    lead.workers.send_to_all(|| ModelMessage::Frontend { peer, sender: sender.clone() });
     tracing::debug!(%frontend, %subcluster, "frontend linked");
     let watched = receiver.watch(lead.echo);
     let link = FrontendLink { peer, token, lead: Arc::clone(&lead), sender };
@@ -75,8 +75,8 @@ async fn serve(connection: Connection, leads: Arc<Leads>) {
             }
             link.sender.close();
         }
-        never = lead.reach.follow(watched) => match never {},
-        () = link.receive(&mut receiver) => lead.workers.tell_all(|| ModelMessage::FrontendGone { peer }),
+        never = lead.stuck_links.track(watched) => match never {},
+        () = link.receive(&mut receiver) => lead.workers.send_to_all(|| ModelMessage::FrontendGone { peer }),
     }
 }
 

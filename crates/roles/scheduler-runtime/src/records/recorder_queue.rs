@@ -105,7 +105,7 @@ pub(crate) fn read<T>(recorder: &SharedRecorder, read: impl FnOnce(&FlightRecord
 
 #[cfg(test)]
 mod tests {
-    use symphony_explain::{Found, RecorderLimits};
+    use symphony_explain::{Finding, RecorderLimits};
     use symphony_scheduler::Plan;
     use symphony_types::{GpuId, Nanos, RequestId, Time};
 
@@ -135,7 +135,7 @@ mod tests {
         }
         log.hand_over();
         let found = read(&recorder, |recorder| recorder.find(request(1).id));
-        assert!(matches!(&found[..], [Found::Batch { number: 0, record, requests, .. }]
+        assert!(matches!(&found[..], [Finding::Batch { number: 0, record, requests, .. }]
             if matches!(record.end, BatchEnd::Done { .. }) && requests.len() == 2));
         assert_eq!(read(&recorder, |recorder| recorder.find(request(2).id).len()), 1);
     }
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(log.batch(record(1), &[request(10_000)]), Some(NOTES_MAX as u64));
         log.hand_over();
         let found = read(&recorder, |recorder| recorder.find(request(10_000).id));
-        assert!(matches!(found[..], [Found::Batch { number, .. }] if number == NOTES_MAX as u64), "{found:?}");
+        assert!(matches!(found[..], [Finding::Batch { number, .. }] if number == NOTES_MAX as u64), "{found:?}");
     }
 
     #[test]

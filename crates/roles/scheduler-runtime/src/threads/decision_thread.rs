@@ -146,20 +146,20 @@ impl DecisionThread {
             while let Some(group) = self.coming.pop() {
                 groups.install(group, now);
             }
-            groups.hear(&self.thread_waker, now);
+            groups.queue_woken(&self.thread_waker, now);
         }
-        match groups.turn(now, clock) {
-            Turn::Nobody(until) => Step::Wait(until),
-            Turn::Taken(ended) => {
+        match groups.run_next(now, clock) {
+            Turn::Idle(until) => Step::Wait(until),
+            Turn::Done(ended) => {
                 count(&self.busy, ended.since(now).get());
                 Step::Turn(ended)
             }
-            Turn::Over(group) => self.let_go(group, clock),
+            Turn::Ended(group) => self.end_group(group, clock),
             Turn::Failed(group) => {
                 // Counted here and not by the watchdog, which does not cover leads that were handed over.
                 self.panics.fetch_add(1, Ordering::Relaxed);
                 group.waker().fail();
-                let step = self.let_go(group, clock);
+                let step = self.end_group(group, clock);
                 // Last: a reader that sees the flag finds the group in `gone`.
                 self.failed.store(true, Ordering::Release);
                 step
@@ -167,7 +167,7 @@ impl DecisionThread {
         }
     }
 
-    fn let_go(&self, group: WorkerGroup, clock: &impl Fn() -> Time) -> Step {
+    fn end_group(&self, group: WorkerGroup, clock: &impl Fn() -> Time) -> Step {
         self.free_slots.push(group.waker().slot());
         self.groups.fetch_sub(1, Ordering::Relaxed);
         self.gone.push(group);

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::lead::leads::Leads;
-use crate::lead::relapses::{Ill, Relapses};
+use crate::lead::repeated_failures::{FailureKind, RepeatedFailures};
 use crate::lead::subcluster::LedSubcluster;
 use crate::threads::decision_thread::DecisionThread;
 use crate::threads::decision_threads::DecisionThreads;
@@ -27,11 +27,11 @@ pub(crate) fn watch_threads(
     stop: &CancellationToken,
 ) {
     let clock = threads.clock();
-    let (mut watchdog, mut relapses) = (Watchdog::new(stuck_after.into()), Relapses::default());
+    let (mut watchdog, mut repeated_failures) = (Watchdog::new(stuck_after.into()), RepeatedFailures::default());
     while !stop.is_cancelled() {
         let running = threads.running();
-        let look = watchdog.look(clock.now(), running.iter().map(|thread| (thread.number, thread.pulse())));
-        for thread in running.iter().filter(|thread| look.stuck.contains(&thread.number)) {
+        let check = watchdog.check(clock.now(), running.iter().map(|thread| (thread.number, thread.pulse())));
+        for thread in running.iter().filter(|thread| check.stuck.contains(&thread.number)) {
             // First: from here on new leads go to other threads, and all leads on this thread are found below.
             threads.give_up(thread);
             for (subcluster, lead) in on(leads, thread) {
@@ -39,8 +39,11 @@ pub(crate) fn watch_threads(
                 // The neighbours of the lead that hangs are handed over at once. So are all leads on a thread that
                 // does not wake up.
                 let to_blame = lead.workers.have_the_turn_on(thread);
-                let pause =
-                    if to_blame { relapses.note(clock.now(), subcluster, token, Ill::Hung) } else { Nanos::ZERO };
+                let pause = if to_blame {
+                    repeated_failures.record(clock.now(), subcluster, token, FailureKind::Hung)
+                } else {
+                    Nanos::ZERO
+                };
                 tracing::error!(%subcluster, %token, thread = thread.name, in_its_turn = to_blame, ?pause,
                     "a decision thread hangs; the sub-cluster is given up, after a pause if it has hung here before");
                 give_up(&lead, LeadReport::Stuck { subcluster, token, pause }, stuck);
@@ -49,13 +52,13 @@ pub(crate) fn watch_threads(
         for thread in running.iter().filter(|thread| thread.has_failed()) {
             for (subcluster, lead) in on(leads, thread).into_iter().filter(|(_, lead)| lead.workers.have_failed()) {
                 let token = lead.token;
-                let pause = relapses.note(clock.now(), subcluster, token, Ill::Panicked);
+                let pause = repeated_failures.record(clock.now(), subcluster, token, FailureKind::Panicked);
                 tracing::error!(%subcluster, %token, ?pause, "a decision panicked; the sub-cluster is given up, after a pause if it has panicked here before");
                 give_up(&lead, LeadReport::Panicked { subcluster, token, pause }, stuck);
             }
         }
         threads.tend(&running, |group| reaper.take(group));
-        std::thread::sleep(look.pause.into());
+        std::thread::sleep(check.pause.into());
     }
 }
 
@@ -87,8 +90,8 @@ mod tests {
     use super::*;
     use crate::lead::subcluster::LeadConfig;
     use crate::runtime::Runtime;
-    use crate::threads::worker::ThreadPolicy;
     use crate::workers::messages::ModelMessage;
+    use crate::workers::subcluster_workers::DecisionConfig;
 
     const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -129,14 +132,10 @@ mod tests {
                 boot: ME.1,
                 data_delays: DataDelaySettings::default(),
                 delays: Delays::default(),
-                model_threads,
-                decision_threads: 2,
-                threads: ThreadPolicy::default(),
+                decisions: DecisionConfig { model_threads, shared_threads: 2, ..DecisionConfig::default() },
                 tapes: None,
                 stuck_after,
-                learning: crate::LearningSettings::default(),
                 consolidate: Vec::new(),
-                redrive_wait: crate::REDRIVE_WAIT,
                 net: symphony_net::Net::plaintext(),
             };
             let runtime = Runtime::start(config, listener, views, in_contact, reports).unwrap();
@@ -218,8 +217,8 @@ mod tests {
         // The lead ends a moment after it is reported.
         scene.until("the other one is led", |scene| scene.led() == BTreeSet::from([2])).await;
         scene.decides(2).await;
-        let answer = scene.runtime.leads.ask(SubclusterId::new(1), Token::new(11)).await;
-        assert!(matches!(answer, crate::lead::leads::Answer::NotLeader(_)));
+        let answer = scene.runtime.leads.answer_hello(SubclusterId::new(1), Token::new(11)).await;
+        assert!(matches!(answer, crate::lead::leads::HelloAnswer::NotLeader(_)));
         drop(until_the_end);
     }
 

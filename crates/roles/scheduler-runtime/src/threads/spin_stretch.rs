@@ -32,7 +32,7 @@ impl SpinStretch {
     }
 
     /// Learns that a sleep ended `overshoot` after its requested end.
-    pub(crate) fn learn(&mut self, overshoot: Nanos) {
+    pub(crate) fn record_overshoot(&mut self, overshoot: Nanos) {
         let wanted = overshoot.clamp(STRETCH_MIN, STRETCH_MAX);
         self.0 = if wanted > self.0 { wanted } else { Nanos::new(self.0.get() - (self.0 - wanted).get() / SHRINK_BY) };
     }
@@ -45,13 +45,13 @@ mod tests {
     #[test]
     fn it_grows_at_once_shrinks_slowly_and_stays_within_its_limits() {
         let mut stretch = SpinStretch::default();
-        stretch.learn(Nanos::from_micros(150));
+        stretch.record_overshoot(Nanos::from_micros(150));
         assert_eq!(stretch.get(), Nanos::from_micros(150));
-        stretch.learn(Nanos::from_millis(20));
+        stretch.record_overshoot(Nanos::from_millis(20));
         assert_eq!(stretch.get(), STRETCH_MAX);
-        (0..45).for_each(|_| stretch.learn(Nanos::from_micros(5)));
+        (0..45).for_each(|_| stretch.record_overshoot(Nanos::from_micros(5)));
         assert!(stretch.get() < Nanos::from_micros(165) && stretch.get() > Nanos::from_micros(150));
-        (0..2000).for_each(|_| stretch.learn(Nanos::ZERO));
+        (0..2000).for_each(|_| stretch.record_overshoot(Nanos::ZERO));
         assert!(stretch.get() < STRETCH_MIN + Nanos::from_micros(1) && stretch.get() >= STRETCH_MIN);
     }
 }

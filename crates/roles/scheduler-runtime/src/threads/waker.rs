@@ -139,7 +139,7 @@ impl ThreadWaker {
                     && now >= wake_at
                     && !self.rung.load(Ordering::Relaxed)
                 {
-                    stretch.learn(now.since(wake_at));
+                    stretch.record_overshoot(now.since(wake_at));
                 }
             }
         }
@@ -196,7 +196,7 @@ impl GroupWaker {
     }
 
     /// The group's turn begins, or ends.
-    pub(crate) fn turn(&self, under_way: bool) {
+    pub(crate) fn set_in_turn(&self, under_way: bool) {
         self.in_turn.store(under_way, Ordering::Relaxed);
     }
 

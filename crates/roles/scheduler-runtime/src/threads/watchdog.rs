@@ -7,29 +7,29 @@ use symphony_types::{Nanos, Time};
 use crate::threads::waker::Pulse;
 
 /// How often a thread is checked whose turn may soon count as hung, while the number of threads is small.
-const LOOK_EVERY: Nanos = Nanos::from_millis(10);
+const CHECK_EVERY: Nanos = Nanos::from_millis(10);
 
-/// Threads checked per [`LOOK_EVERY`]; they cost one to three hundredths of a core. Only leads with threads of their
+/// Threads checked per [`CHECK_EVERY`]; they cost one to three hundredths of a core. Only leads with threads of their
 /// own reach more threads, and each is then checked less often.
-const THREADS_PER_LOOK: usize = 250;
+const THREADS_PER_CHECK: usize = 250;
 
 /// The longest pause is the time after which a thread is stuck, divided by this. Threads publish when their turn began
 /// or when they were woken. So a turn that begins just after a check is seen by the next one, and checked again
 /// exactly when it counts as hung.
 const LONGEST_PAUSE_PART: u64 = 2;
 
-/// A check that comes this many times [`LOOK_EVERY`] late was itself delayed, and so, perhaps, was the thread under
+/// A check that comes this many times [`CHECK_EVERY`] late was itself delayed, and so, perhaps, was the thread under
 /// watch.
 const LATE_LOOKS: u64 = 2;
 
 /// The shortest pause between two checks of this many threads.
-fn look_every(threads: usize) -> Nanos {
-    LOOK_EVERY.saturating_mul(threads.div_ceil(THREADS_PER_LOOK).max(1) as u64)
+fn check_pause_min(threads: usize) -> Nanos {
+    CHECK_EVERY.saturating_mul(threads.div_ceil(THREADS_PER_CHECK).max(1) as u64)
 }
 
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct Check {
     /// Threads that hang.
     pub(crate) stuck: Vec<u64>,
     /// The pause until the next check.
@@ -43,22 +43,22 @@ pub(crate) struct Watchdog {
     /// By thread number: its pulse, and since when the pulse has stood still although there is work.
     threads: HashMap<u64, (u64, Option<Time>)>,
     /// When the last check was, and when the next one is due.
-    looked: Option<(Time, Time)>,
+    checked: Option<(Time, Time)>,
 }
 
 impl Watchdog {
     /// A watchdog for which a thread hangs if one turn takes longer than `stuck_after`.
     pub(crate) fn new(stuck_after: Nanos) -> Self {
-        Self { stuck_after, threads: HashMap::new(), looked: None }
+        Self { stuck_after, threads: HashMap::new(), checked: None }
     }
 
     /// Checks all threads.
-    pub(crate) fn look(&mut self, now: Time, pulses: impl ExactSizeIterator<Item = (u64, Pulse)>) -> Look {
-        let shortest = look_every(pulses.len());
+    pub(crate) fn check(&mut self, now: Time, pulses: impl ExactSizeIterator<Item = (u64, Pulse)>) -> Check {
+        let shortest = check_pause_min(pulses.len());
         let late_by = shortest.saturating_mul(LATE_LOOKS);
         // The time before the last check has been judged by it; the time before a pause of this process counts against
         // no thread.
-        let judged = match self.looked {
+        let judged = match self.checked {
             Some((_, due)) if now > due + late_by => now,
             Some((last, _)) => last,
             None => now,
@@ -80,8 +80,8 @@ impl Watchdog {
             pause = pause.min(hangs_at.since(now)).max(shortest);
         }
         self.threads = threads;
-        self.looked = Some((now, now + pause));
-        Look { stuck, pause }
+        self.checked = Some((now, now + pause));
+        Check { stuck, pause }
     }
 }
 
@@ -115,17 +115,17 @@ mod tests {
 
     /// Checks two threads, one of which is healthy and busy. Returns whether the other one is stuck, and the pause in
     /// milliseconds.
-    fn look(watchdog: &mut Watchdog, ms: u64, ill: Pulse) -> (bool, u64) {
+    fn check(watchdog: &mut Watchdog, ms: u64, ill: Pulse) -> (bool, u64) {
         let well = in_turn(ms, ms.saturating_sub(1));
-        let look = watchdog.look(at(ms), [(WELL, well), (ILL, ill)].into_iter());
-        assert!(!look.stuck.contains(&WELL), "at {ms} ms");
-        (look.stuck.contains(&ILL), look.pause.get() / 1_000_000)
+        let check = watchdog.check(at(ms), [(WELL, well), (ILL, ill)].into_iter());
+        assert!(!check.stuck.contains(&WELL), "at {ms} ms");
+        (check.stuck.contains(&ILL), check.pause.get() / 1_000_000)
     }
 
     /// Checks at the requested pace until the other thread is stuck, and returns the time.
     fn found(watchdog: &mut Watchdog, mut ms: u64, ill: impl Fn(u64) -> Pulse) -> u64 {
         loop {
-            match look(watchdog, ms, ill(ms)) {
+            match check(watchdog, ms, ill(ms)) {
                 (true, _) => return ms,
                 (false, pause) => ms += pause,
             }
@@ -137,7 +137,7 @@ mod tests {
     fn a_thread_that_sleeps_is_never_stuck_and_seldom_looked_at() {
         let mut watchdog = watchdog();
         for ms in (0..=2_000).step_by(50) {
-            assert_eq!(look(&mut watchdog, ms, asleep(4)), (false, 50), "at {ms} ms");
+            assert_eq!(check(&mut watchdog, ms, asleep(4)), (false, 50), "at {ms} ms");
         }
     }
 
@@ -148,7 +148,7 @@ mod tests {
             let pulse = |ms| if ms >= began { in_turn(5, began) } else { asleep(4) };
             let found = found(&mut watchdog, 0, pulse);
             assert!((began + 101..=began + 110).contains(&found), "began at {began}, found at {found}");
-            assert!(!look(&mut watchdog, found + 10, in_turn(7, found + 9)).0, "it goes on");
+            assert!(!check(&mut watchdog, found + 10, in_turn(7, found + 9)).0, "it goes on");
         }
     }
 
@@ -174,28 +174,28 @@ mod tests {
     #[test]
     fn a_thread_that_takes_the_place_of_another_begins_anew() {
         let mut watchdog = watchdog();
-        let mut look = |ms, number| watchdog.look(at(ms), std::iter::once((number, in_turn(4, 0)))).stuck;
+        let mut check = |ms, number| watchdog.check(at(ms), std::iter::once((number, in_turn(4, 0)))).stuck;
         for ms in [0, 50, 100] {
-            assert!(look(ms, ILL).is_empty());
+            assert!(check(ms, ILL).is_empty());
         }
-        assert_eq!(look(110, ILL), [ILL]);
-        assert!(look(120, ILL + 1).is_empty());
-        assert!(look(130, ILL).is_empty(), "long forgotten");
+        assert_eq!(check(110, ILL), [ILL]);
+        assert!(check(120, ILL + 1).is_empty());
+        assert!(check(130, ILL).is_empty(), "long forgotten");
     }
 
     #[test]
     fn many_threads_are_looked_at_less_often_and_that_is_not_late() {
-        let pauses = [0, 1, 250, 251, 1_000].map(|threads| look_every(threads).get() / 1_000_000);
+        let pauses = [0, 1, 250, 251, 1_000].map(|threads| check_pause_min(threads).get() / 1_000_000);
         assert_eq!(pauses, [10, 10, 10, 20, 40]);
         let (mut watchdog, mut ms) = (watchdog(), 0);
         let found = loop {
             let others = (100..1_099).map(|number| (number, asleep(2)));
             let all: Vec<_> = others.chain([(ILL, in_turn(5, 0))]).collect();
-            let look = watchdog.look(at(ms), all.into_iter());
-            if look.stuck == [ILL] {
+            let check = watchdog.check(at(ms), all.into_iter());
+            if check.stuck == [ILL] {
                 break ms;
             }
-            ms += look.pause.get() / 1_000_000;
+            ms += check.pause.get() / 1_000_000;
         };
         assert_eq!(found, 140);
     }
@@ -203,10 +203,10 @@ mod tests {
     #[test]
     fn who_looks_late_was_held_up_itself_and_forgives() {
         let mut watchdog = watchdog();
-        assert_eq!(look(&mut watchdog, 0, in_turn(5, 0)), (false, 50));
-        assert_eq!(look(&mut watchdog, 70, in_turn(5, 0)), (false, 30), "late, but not by too much");
-        assert_eq!(look(&mut watchdog, 5_000, in_turn(5, 0)), (false, 50), "the whole process was paused");
-        assert_eq!(look(&mut watchdog, 5_080, in_turn(5, 0)), (false, 50), "paused again");
+        assert_eq!(check(&mut watchdog, 0, in_turn(5, 0)), (false, 50));
+        assert_eq!(check(&mut watchdog, 70, in_turn(5, 0)), (false, 30), "late, but not by too much");
+        assert_eq!(check(&mut watchdog, 5_000, in_turn(5, 0)), (false, 50), "the whole process was paused");
+        assert_eq!(check(&mut watchdog, 5_080, in_turn(5, 0)), (false, 50), "paused again");
         assert_eq!(found(&mut watchdog, 5_130, |_| in_turn(5, 0)), 5_190, "stuck for as long after the pause");
     }
 }

@@ -16,7 +16,7 @@ pub(crate) const TURN_TIMERS_MAX: usize = 256;
 /// An object that owns decision objects.
 pub(crate) trait Worker: Send {
     /// Handles what has arrived, up to [`TURN_INPUTS_MAX`], and everything that is due.
-    fn turn(&mut self, turn: TurnStart) -> TurnEnd;
+    fn run_turn(&mut self, turn: TurnStart) -> TurnEnd;
 
     /// Hands over the decisions of the turn, at `now`, as far as they are not visible yet: first plans, then the
     /// answers that free their GPUs for others, then offers, and wake-ups last. Called after the turns of all workers

@@ -33,14 +33,14 @@ impl WorkerGroup {
 
     /// One turn, which begins at `now`, a fresh reading of the clock. Returns when the next one is due at the latest
     /// ([`Time::ZERO`] if there is more to do already), and the time.
-    pub(crate) fn turn(&mut self, now: Time, clock: &impl Fn() -> Time) -> (Time, Time) {
+    pub(crate) fn run_turn(&mut self, now: Time, clock: &impl Fn() -> Time) -> (Time, Time) {
         self.waker.answer();
-        self.waker.turn(true);
+        self.waker.set_in_turn(true);
         self.turns += 1;
         let mut turn = TurnStart { number: self.turns, now, last_ended: self.last_ended };
         let mut wake_at = Time::NEVER;
         for (worker, spent) in self.workers.iter_mut().zip(&mut self.spent) {
-            let end = worker.turn(turn);
+            let end = worker.run_turn(turn);
             wake_at = wake_at.min(end.wake_at);
             // The end of one worker's part is the beginning of the next: one clock reading serves both.
             let now = clock();
@@ -55,7 +55,7 @@ impl WorkerGroup {
             worker.metrics().turns.record(decided_in + now.since(turn.now));
             turn.now = now;
         }
-        self.waker.turn(false);
+        self.waker.set_in_turn(false);
         (wake_at, turn.now)
     }
 }

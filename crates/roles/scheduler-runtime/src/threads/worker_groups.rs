@@ -20,11 +20,11 @@ pub(crate) struct WorkerGroups {
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// There is nothing to do before this time.
-    Nobody(Time),
+    Idle(Time),
     /// A group had its turn, which ended at this time.
-    Taken(Time),
+    Done(Time),
     /// A group has ended, after its last turn; its slot is free.
-    Over(WorkerGroup),
+    Ended(WorkerGroup),
     /// A group has panicked in its turn; its slot is free.
     Failed(WorkerGroup),
 }
@@ -42,7 +42,7 @@ impl WorkerGroups {
     }
 
     /// Queues the woken groups. `now` is the present or slightly earlier.
-    pub(crate) fn hear(&mut self, thread_waker: &ThreadWaker, now: Time) {
+    pub(crate) fn queue_woken(&mut self, thread_waker: &ThreadWaker, now: Time) {
         while let Some(slot) = thread_waker.next_woken() {
             // A group that had a turn since then has seen everything, and one that is not installed yet will.
             let group = self.slots.get(slot).and_then(Option::as_ref);
@@ -53,19 +53,19 @@ impl WorkerGroups {
     }
 
     /// One turn of one group. It takes time linear in that group's inputs, plus O(log n) for n slots.
-    pub(crate) fn turn(&mut self, now: Time, clock: &impl Fn() -> Time) -> Turn {
-        let Some(slot) = self.order.next(now) else { return Turn::Nobody(self.order.wake_at()) };
+    pub(crate) fn run_next(&mut self, now: Time, clock: &impl Fn() -> Time) -> Turn {
+        let Some(slot) = self.order.next(now) else { return Turn::Idle(self.order.wake_at()) };
         let place = &mut self.slots[slot];
         // Before the check whether the group is over: a later end wakes it again.
         if let Some(group) = place {
             group.waker().answer();
         }
         if let Some(group) = place.take_if(|group| group.waker().is_over()) {
-            return Turn::Over(group);
+            return Turn::Ended(group);
         }
-        let Some(mut group) = place.take() else { return Turn::Taken(now) };
+        let Some(mut group) = place.take() else { return Turn::Done(now) };
         // The workers of a panicked group are never used again; other groups share nothing with it.
-        let Ok((wake_at, now)) = catch_unwind(AssertUnwindSafe(|| group.turn(now, clock))) else {
+        let Ok((wake_at, now)) = catch_unwind(AssertUnwindSafe(|| group.run_turn(now, clock))) else {
             return Turn::Failed(group);
         };
         *place = Some(group);
@@ -75,7 +75,7 @@ impl WorkerGroups {
         } else {
             self.order.arm(slot, wake_at);
         }
-        Turn::Taken(now)
+        Turn::Done(now)
     }
 }
 

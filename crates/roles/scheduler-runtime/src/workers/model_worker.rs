@@ -30,10 +30,10 @@ use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal
 use crate::workers::offer_board::OfferBoard;
 use crate::workers::sent_plans::{Ran, SentPlans};
 use crate::workers::worker_metrics::WorkerMetrics;
-use arrivals::{Arriving, AtHand, Leaving};
+use arrivals::{CancelFrame, FrameInProgress, RequestFrame};
 use frontends::FrontendPeer;
 use models::ModelSlot;
-pub use recovery::REDRIVE_WAIT;
+pub(crate) use recovery::REDRIVE_WAIT;
 use recovery::Recovery;
 
 /// Hosts the queues of some of the sub-cluster's models.
@@ -52,7 +52,7 @@ pub(crate) struct ModelWorker {
     /// Slots and classes whose newest offer is not published yet: a burst of requests makes one offer.
     offering: Vec<(usize, GpuClass)>,
     /// The frame in progress. Messages behind it wait, since they may concern its requests.
-    at_hand: Option<AtHand>,
+    frame_in_progress: Option<FrameInProgress>,
     frontends: IdMap<FrontendId, FrontendPeer>,
     /// Whether outcomes wait to be sent to frontends.
     ended: bool,
@@ -70,9 +70,9 @@ pub(crate) struct ModelWorker {
     /// When the next account is sent to the rank worker.
     account_at: Time,
     /// Whether models that shed have news for the next account.
-    untold: bool,
+    account_is_stale: bool,
     /// Whether the rank worker has unread messages or offers and was not woken for them.
-    told_rank: bool,
+    wake_rank: bool,
     recovery: Option<Recovery>,
     /// Requests that a backend had when it was sealed. They run again only if that backend is lost.
     known: HashMap<RequestId, Seal>,
@@ -106,7 +106,7 @@ impl ModelWorker {
             by_ordinal: IdMap::default(),
             wakes: MinTree::new(0),
             offering: Vec::new(),
-            at_hand: None,
+            frame_in_progress: None,
             frontends: IdMap::default(),
             ended: false,
             routes: Vec::new(),
@@ -116,8 +116,8 @@ impl ModelWorker {
             log,
             answers: Vec::new(),
             account_at: Time::ZERO,
-            untold: false,
-            told_rank: false,
+            account_is_stale: false,
+            wake_rank: false,
             recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
             known: HashMap::new(),
             awaited: HashMap::new(),
@@ -154,7 +154,7 @@ impl ModelWorker {
             }
             ModelMessage::Profile { model, class, profile } => self.set_profile(model, class, *profile),
             ModelMessage::DataDelay { model, data } => self.set_data_delay(now, model, data),
-            ModelMessage::Classes { classes } => self.follow_classes(now, classes),
+            ModelMessage::Classes { classes } => self.set_classes(now, classes),
             ModelMessage::AllDrained(all) => self.all_drained = all,
             ModelMessage::Remove { model } => self.remove_model(model),
             ModelMessage::Route { gpu, route } => {
@@ -169,7 +169,7 @@ impl ModelWorker {
                     route.take_if(|route| route.seal == seal);
                 }
                 while let Some(plan) = self.sent.take_oldest(gpu, seal) {
-                    self.note_end(&plan, BatchEnd::Lost);
+                    self.record_end(&plan, BatchEnd::Lost);
                     self.requeue(now, plan);
                 }
                 self.known.retain(|_, known_by| *known_by != seal);
@@ -189,24 +189,26 @@ impl ModelWorker {
                 // Requests from a former link were, or will be, announced again on the new one.
                 if self.is_linked(peer) {
                     let requests = requests.into_iter();
-                    self.at_hand = Some(AtHand::Requests(Arriving { peer, received, requests, redriven }));
+                    self.frame_in_progress =
+                        Some(FrameInProgress::Requests(RequestFrame { peer, received, requests, redriven }));
                 }
             }
             ModelMessage::Cancel { frontend, boot, requests } => {
-                self.at_hand = Some(AtHand::Cancels(Leaving { frontend, boot, requests: requests.into_iter() }));
+                self.frame_in_progress =
+                    Some(FrameInProgress::Cancels(CancelFrame { frontend, boot, requests: requests.into_iter() }));
             }
             ModelMessage::Grant { ordinal, class, free_at, plan, why } => {
                 match self.by_ordinal.get(&ordinal).copied() {
                     Some(slot) => self.grant(now, slot, class, free_at, plan, why),
-                    None => self.tell_rank(RankMessage::Release { ordinal, plan, free_at, used: false }),
+                    None => self.send_to_rank(RankMessage::Release { ordinal, plan, free_at, used: false }),
                 }
             }
             ModelMessage::Pool(word) => self.apply_signal(now, word),
             ModelMessage::Done { plan, start_late, latency, failed } => {
                 let Some(sent) = self.sent.take(plan) else { return };
                 let ran = sent.ran(&failed);
-                self.note_end(&sent, BatchEnd::Done { start_late, latency });
-                self.tell_run(plan.gpu, &sent, ran, latency);
+                self.record_end(&sent, BatchEnd::Done { start_late, latency });
+                self.report_run(plan.gpu, &sent, ran, latency);
                 // The latency of a batch that did not run as planned says nothing about the plan.
                 let latency = if ran == Ran::Whole { latency } else { sent.predicted };
                 if ran == Ran::Whole {
@@ -222,7 +224,7 @@ impl ModelWorker {
             }
             ModelMessage::Refused { plan } => {
                 if let Some(plan) = self.sent.take(plan) {
-                    self.note_end(&plan, BatchEnd::Refused);
+                    self.record_end(&plan, BatchEnd::Refused);
                     self.requeue(now, plan);
                 }
             }
@@ -241,13 +243,13 @@ impl ModelWorker {
 }
 
 impl Worker for ModelWorker {
-    fn turn(&mut self, turn: TurnStart) -> TurnEnd {
+    fn run_turn(&mut self, turn: TurnStart) -> TurnEnd {
         let now = turn.now;
         self.turn = turn.number;
         let mut handled = 0;
         while handled < TURN_INPUTS_MAX {
-            if self.at_hand.is_some() {
-                handled += self.take_in(now, TURN_INPUTS_MAX - handled);
+            if self.frame_in_progress.is_some() {
+                handled += self.handle_frame(now, TURN_INPUTS_MAX - handled);
             } else if let Some(message) = self.inbox.pop() {
                 self.receive(now, message);
                 handled += 1;
@@ -270,8 +272,8 @@ impl Worker for ModelWorker {
             self.recover(now);
             handled += 1;
         }
-        if self.untold && self.account_at <= now {
-            self.tell_account(now);
+        if self.account_is_stale && self.account_at <= now {
+            self.send_account(now);
             handled += 1;
         }
         // A turn without plans need not wait: on a shared thread its offers are ranked in the same turn.
@@ -284,14 +286,14 @@ impl Worker for ModelWorker {
         let recovery = self.recovery.as_ref().map_or(Time::NEVER, |recovery| recovery.until);
         // A quiet worker must still send its account in time: sent with the next input, an old account would count as
         // new.
-        let account_at = if self.untold { self.account_at } else { Time::NEVER };
+        let account_at = if self.account_is_stale { self.account_at } else { Time::NEVER };
         TurnEnd { wake_at: recovery.min(account_at).min(Time::from_nanos(self.wakes.min_key())), handled }
     }
 
     fn hand_over(&mut self, now: Time) {
         self.send_plans(now);
         self.answer_rank();
-        if std::mem::take(&mut self.told_rank) {
+        if std::mem::take(&mut self.wake_rank) {
             self.rank.wake();
         }
         self.send_outcomes();

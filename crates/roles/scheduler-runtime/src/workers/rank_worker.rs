@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use symphony_scheduler::{Account, GpuRanker, PLANS_AHEAD_MAX, PoolControl, PoolInput, RankAction, RankInput};
-use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, Invariant, Time};
+use symphony_scheduler::{Account, GpuRanker, PoolControl, PoolInput, RankAction, RankInput};
+use symphony_types::{GPU_CLASSES_MAX, GPU_PLANS_MAX, GpuClass, GpuId, Invariant, Time};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::records::tape_recorder::TapeRecorder;
@@ -50,7 +50,7 @@ impl GpuPlans {
 
     /// When the GPU may be granted.
     const fn usable_at(&self) -> Time {
-        let room = self.plans_out() < PLANS_AHEAD_MAX as u64;
+        let room = self.plans_out() < GPU_PLANS_MAX as u64;
         if room && !self.retired && !self.quarantined { self.free_at } else { Time::NEVER }
     }
 }
@@ -69,7 +69,7 @@ pub(crate) struct RankWorker {
     last_word: [u32; GPU_CLASSES_MAX],
     models: Arc<[Arc<Inbox<ModelMessage>>]>,
     /// Which model workers have unread grants or pressure and were not woken for them.
-    told: Vec<bool>,
+    to_wake: Vec<bool>,
     gpus: Vec<GpuPlans>,
     /// The GPUs that retire while granted: the receiver of the answer, and its number.
     retiring: IdMap<u32, (u64, UnboundedSender<u64>)>,
@@ -99,7 +99,7 @@ impl RankWorker {
             last_word: [0; GPU_CLASSES_MAX],
             pool: PoolControl::default(),
             consolidate: false,
-            told: vec![false; models.len()],
+            to_wake: vec![false; models.len()],
             models,
             gpus: Vec::new(),
             retiring: IdMap::default(),
@@ -143,7 +143,7 @@ impl RankWorker {
                     let grant = ModelMessage::Grant { ordinal: model, class, free_at, plan, why };
                     let worker = model as usize % self.models.len();
                     self.models[worker].push_silently(grant);
-                    self.told[worker] = true;
+                    self.to_wake[worker] = true;
                     count(&self.metrics.counters.grants, 1);
                 }
                 RankAction::WakeAt(time) => {
@@ -167,7 +167,7 @@ impl RankWorker {
                 }
                 let (gpu, free_at, report_due) = (GpuId::new(plan.gpu), plans.usable_at(), plans.report_due());
                 self.step(now, RankInput::Release { model: ordinal, gpu, free_at, report_due });
-                self.tell_retired(plan.gpu);
+                self.report_retired(plan.gpu);
             }
             RankMessage::Sealed { gpu, class, seal, free_at } => {
                 let slot = gpu as usize;
@@ -208,7 +208,7 @@ impl RankWorker {
                         now,
                         RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::NEVER, report_due: false },
                     );
-                    self.tell_retired(gpu);
+                    self.report_retired(gpu);
                 }
             }
             RankMessage::Resume { gpu, seal } => {
@@ -251,13 +251,13 @@ impl RankWorker {
         self.metrics.demand_ns.store(self.pool.demand_time().get(), Ordering::Relaxed);
         let Some(signal) = said else { return };
         self.metrics.pressed(now, signal.pressure);
-        for (inbox, told) in self.models.iter().zip(&mut self.told) {
+        for (inbox, told) in self.models.iter().zip(&mut self.to_wake) {
             inbox.push_silently(ModelMessage::Pool(signal));
             *told = true;
         }
     }
 
-    fn tell_retired(&mut self, gpu: u32) {
+    fn report_retired(&mut self, gpu: u32) {
         if let Some((round, done)) = self.retiring.remove(&gpu) {
             // If the link has ended, the GPU has too.
             let _ = done.send(round);
@@ -284,7 +284,7 @@ impl RankWorker {
 }
 
 impl Worker for RankWorker {
-    fn turn(&mut self, turn: TurnStart) -> TurnEnd {
+    fn run_turn(&mut self, turn: TurnStart) -> TurnEnd {
         let now = turn.now;
         self.turn = turn.number;
         let mut handled = 0;
@@ -315,7 +315,7 @@ impl Worker for RankWorker {
     }
 
     fn hand_over(&mut self, _now: Time) {
-        for (inbox, told) in self.models.iter().zip(&mut self.told) {
+        for (inbox, told) in self.models.iter().zip(&mut self.to_wake) {
             if std::mem::take(told) {
                 inbox.wake();
             }
@@ -368,7 +368,7 @@ mod tests {
             self.offers.publish(0, GpuClass::FIRST, (answered, Some(candidate)));
             self.rank.push(message);
             let turn = TurnStart { number: 1, now: self.clock.now(), last_ended: start };
-            assert!(self.worker.turn(turn).handled > 0);
+            assert!(self.worker.run_turn(turn).handled > 0);
             match self.model.pop() {
                 Some(ModelMessage::Grant { plan, .. }) => Some(plan),
                 other => {
@@ -430,9 +430,9 @@ mod tests {
         for tick in 1..50 {
             scene.rank.push(RankMessage::Account(Box::new(account)));
             let now = start + POOL_TICK.saturating_mul(tick);
-            scene.worker.turn(TurnStart { number: tick, now, last_ended: start });
+            scene.worker.run_turn(TurnStart { number: tick, now, last_ended: start });
             if let Some(ModelMessage::Pool(signal)) = scene.model.pop() {
-                assert!(scene.worker.told[0], "it is not woken for it");
+                assert!(scene.worker.to_wake[0], "it is not woken for it");
                 last = Some((now, signal.pressure));
             }
         }

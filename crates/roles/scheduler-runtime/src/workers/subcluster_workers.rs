@@ -209,7 +209,7 @@ impl Workers {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(crate) fn tell_all(&self, message: impl Fn() -> ModelMessage) {
+    pub(crate) fn send_to_all(&self, message: impl Fn() -> ModelMessage) {
         for inbox in self.models.iter() {
             inbox.push(message());
         }

@@ -11,7 +11,7 @@ use symphony_protocol::view::{
     BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView, View,
 };
 use symphony_scheduler::{DataDelaySettings, Delays};
-use symphony_scheduler_runtime::{LeadConfig, LearningSettings, Runtime, ThreadPolicy};
+use symphony_scheduler_runtime::{DecisionConfig, LeadConfig, Runtime};
 use symphony_transport::{connect_link, link_over};
 use symphony_types::PAYLOAD_DELAY_FORGOTTEN_AFTER;
 use symphony_types::{FailReason, LatencyProfile, ModelId, Nanos, RequestValue, Signature, Token};
@@ -74,7 +74,7 @@ impl Scene {
 
     /// The same, where re-driven requests wait for every backend to answer, however busy this machine is.
     pub(crate) async fn patient() -> Self {
-        Self::configured(|_| {}, |config| config.redrive_wait = PATIENCE.into()).await
+        Self::configured(|_| {}, |config| config.decisions.redrive_wait = PATIENCE.into()).await
     }
 
     /// The same, where a backend's measurements expire after this time.
@@ -125,15 +125,11 @@ impl Scene {
                 forgotten_after: PAYLOAD_DELAY_FORGOTTEN_AFTER,
             },
             delays: Delays::default(),
-            model_threads: 1,
-            decision_threads: 0,
-            threads: ThreadPolicy::default(),
+            decisions: DecisionConfig { model_threads: 1, ..DecisionConfig::default() },
             tapes: None,
             // These tests run on busy machines.
             stuck_after: Duration::from_secs(30),
-            learning: LearningSettings::default(),
             consolidate: Vec::new(),
-            redrive_wait: symphony_scheduler_runtime::REDRIVE_WAIT,
         };
         configure(&mut config);
         let runtime = Runtime::start(config, listener, view_receiver, in_contact, told).unwrap();

@@ -38,7 +38,7 @@ impl ModelQueue {
         out: &mut ModelActions,
     ) -> Option<Plan> {
         let at = self.windows.position(class)?;
-        self.look(now, Some((at, free_at)), out);
+        self.drop_unservable(now, Some((at, free_at)), out);
         let formed = self.form(now, at, Some(free_at))?;
         let gpus: u32 = self.windows.iter().map(|window| self.gpus.0[window.class.index()]).sum();
         let window = &mut self.windows[at];
@@ -78,7 +78,7 @@ impl ModelQueue {
 
     /// Forms a candidate per class and offers those that changed.
     pub(super) fn publish(&mut self, now: Time, out: &mut ModelActions) {
-        self.look(now, None, out);
+        self.drop_unservable(now, None, out);
         let (mut at, mut wake_at) = (0, Time::NEVER);
         while at < self.windows.len() {
             wake_at = wake_at.min(self.publish_for(at, now, out));
@@ -104,7 +104,7 @@ impl ModelQueue {
     }
 
     /// The batch for a GPU of the window's class: a granted GPU that is free at the given time, or any GPU if none was
-    /// granted. Call [`ModelQueue::look`] first.
+    /// granted. Call [`ModelQueue::drop_unservable`] first.
     #[inline(always)]
     fn form(&self, now: Time, at: usize, granted: Option<Time>) -> Option<Formed> {
         let (window, delays) = (&self.windows[at], &self.config.delays);

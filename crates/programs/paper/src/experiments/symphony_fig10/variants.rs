@@ -1,4 +1,4 @@
-//! What the last points of Figure 10 are made of: `symphony` with one thing changed at a time.
+//! The last points of Figure 10, taken apart: `symphony` with one thing changed at a time.
 
 use anyhow::Result;
 use symphony_simulator::RunResult;
@@ -12,10 +12,9 @@ use crate::system::{AUTO, EAGER, SYMPHONY, SYMPHONY_PRUNE};
 
 /// Models of the figure.
 const MODELS: u32 = 10;
-/// Loads that are looked at, in tenths of the variant's own peak. The second is the peak, and the last ones are
-/// overload.
+/// The simulated loads, in tenths of the variant's own peak. The second is the peak, and the last ones are overload.
 const TENTHS: [u32; 6] = [5, 10, 11, 12, 15, 20];
-/// Place of the peak among them.
+/// The index of the peak among them.
 const AT_PEAK: usize = 1;
 
 /// One variant.
@@ -49,8 +48,8 @@ const VARIANTS: [Variant; 10] = [
     Variant { key: "16 times the models and GPUs", models: 16 * MODELS, gpus: 16 * GPUS, ..BASE },
 ];
 
-/// What became of one.
-pub(super) struct Found {
+/// The result of a variant.
+pub(super) struct Measured {
     key: &'static str,
     peak: f64,
     /// At the peak.
@@ -67,7 +66,7 @@ pub(super) struct Found {
 }
 
 /// All variants; the quick one has the first few.
-pub(super) fn all(lab: &Lab<'_>) -> Result<Vec<Found>> {
+pub(super) fn all(lab: &Lab<'_>) -> Result<Vec<Measured>> {
     let variants = &VARIANTS[..lab.pick(VARIANTS.len(), 3)];
     let setups: Vec<_> = variants
         .iter()
@@ -88,7 +87,7 @@ pub(super) fn all(lab: &Lab<'_>) -> Result<Vec<Found>> {
         let of_all = |value: fn(&RunResult, f64) -> f64| {
             largest(runs.iter().map(|run| Some(value(run, peak)))).unwrap_or_default()
         };
-        Found {
+        Measured {
             key: variant.key,
             peak,
             bad: at.bad_rate,
@@ -103,7 +102,7 @@ pub(super) fn all(lab: &Lab<'_>) -> Result<Vec<Found>> {
     Ok(found.collect())
 }
 
-pub(super) fn table(all: &[Found]) -> Table {
+pub(super) fn table(all: &[Measured]) -> Table {
     let header = [
         "variant",
         "peak_rps",
@@ -132,8 +131,8 @@ pub(super) fn table(all: &[Found]) -> Table {
     table
 }
 
-/// Where the difference comes from, in words.
-pub(super) fn explained(all: &[Found]) -> Vec<String> {
+/// The cause of the difference, in words.
+pub(super) fn explained(all: &[Measured]) -> Vec<String> {
     let base = &all[0];
     let points = |share: f64| cell(100.0 * share, 1);
     let mut lines = vec![format!(

@@ -1,4 +1,4 @@
-//! What a run of Figure 14 is judged by.
+//! The measures by which a run of Figure 14 is judged.
 
 use symphony_simulator::{CourseStep, ScalingResult};
 
@@ -6,18 +6,18 @@ use super::super::changing_rates::STEP_S;
 use super::load::Load;
 use crate::report::Comparison;
 
-/// An order within so many seconds after a release takes it back.
+/// An order within this many seconds after a release takes it back.
 pub(super) const TAKEN_BACK_S: f64 = 30.0;
 /// A rise of the need by this share from one step of the rates to the next is a step of the load.
 pub(super) const RISE_MIN: f64 = 0.02;
-/// After so many seconds the step is over: time to notice it, twice the time for GPUs to come, and to notice that they
-/// did.
+/// After this many seconds the step is over: time to notice it, twice the time for GPUs to come, and to notice that
+/// they did.
 pub(super) const SETTLED_S: f64 = 30.0;
 /// How near GPUs should be to the ideal, as a share of it.
 pub(super) const NEAR: f64 = 0.15;
 
-/// What the run is judged by.
-pub(super) struct Found {
+/// The measures by which the run is judged.
+pub(super) struct Measured {
     /// By moment: its second, the ideal, GPUs that were there in the steps around it, and what the bound needs.
     pub(super) gpus: Vec<(f64, f64, f64, f64)>,
     /// Bad rates of [`STEP_S`] each, and whether they follow a step of the load.
@@ -57,7 +57,7 @@ impl Turns {
     }
 }
 
-impl Found {
+impl Measured {
     pub(super) fn new(
         load: &Load,
         need: &[f64],
@@ -125,12 +125,12 @@ impl Found {
     }
 }
 
-/// The first draw's values, and what of the aim the others say.
-pub(super) fn comparisons(all: &[Found]) -> Vec<Comparison> {
+/// The values of the first draw, and the range of the others for the targets.
+pub(super) fn comparisons(all: &[Measured]) -> Vec<Comparison> {
     let found = &all[0];
-    let share = |of: &[Found]| {
+    let share = |of: &[Measured]| {
         let moments: usize = of.iter().map(|found| found.gpus.len()).sum();
-        of.iter().map(Found::within).sum::<usize>() as f64 / moments as f64
+        of.iter().map(Measured::within).sum::<usize>() as f64 / moments as f64
     };
     let (mean, most) = found.over();
     let near = (1.0 - NEAR, 1.0 + NEAR);
@@ -157,8 +157,8 @@ pub(super) fn comparisons(all: &[Found]) -> Vec<Comparison> {
     comparisons
 }
 
-/// What the draws say of chance, in words.
-pub(super) fn chance(seeds: &[u64], all: &[Found]) -> String {
+/// The spread of the draws, in words.
+pub(super) fn chance(seeds: &[u64], all: &[Measured]) -> String {
     let each = seeds.iter().zip(all).map(|(seed, found)| {
         let (count, (_, most)) = (found.gpus.len(), found.over());
         let Turns { orders, releases, taken_back } = found.turns;

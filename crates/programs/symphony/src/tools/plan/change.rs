@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_protocol::control as pb;
-use symphony_protocol::plan::{MoveProgressView, PlanStatus, PlanView};
+use symphony_protocol::plan_view::{MoveProgressView, PlanStatus, PlanView};
 use symphony_protocol::view::View;
 use symphony_transport::{ControlClient, ControlError};
 use symphony_types::SubclusterId;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symphony_protocol::plan::{MoveCostView, MoveProgressView, MovedView, PlanView, PlannedMoveView};
+use symphony_protocol::plan_view::{MoveCostView, MoveProgressView, MovedView, PlanView, PlannedMoveView};
 use symphony_protocol::view::View;
 use symphony_types::SubclusterId;
 

@@ -1,5 +1,6 @@
 //! Errors as gRPC sees them: a code, a message, and trailers for machines.
 
+use symphony_protocol::parameters::{PUSHBACK_TRAILER, REASON_TRAILER};
 use symphony_telemetry::TRACEPARENT;
 use tonic::Status;
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -8,11 +9,7 @@ use crate::oip::limits::RETRY_AFTER;
 use crate::oip::parameters::REQUEST_ID_HEADER;
 use crate::oip::{Face, InferError, Receipt, RepositoryError, Retry};
 
-/// Trailer with the machine-readable reason.
-const REASON_TRAILER: &str = "symphony-reason";
-/// Trailer that gRPC clients with a retry policy obey.
-const PUSHBACK_TRAILER: &str = "grpc-retry-pushback-ms";
-/// The same for people and proxies, in seconds.
+/// [`PUSHBACK_TRAILER`] for people and proxies, in seconds.
 const RETRY_AFTER_TRAILER: &str = "retry-after";
 
 pub(crate) fn of_infer(error: &InferError) -> Status {

@@ -62,8 +62,8 @@ impl Scene {
             events,
             usage: usage_receiver,
             dialled: None,
-            reach: Arc::default(),
-            echo: crate::lead::reach::echo_times(workers.clock.origin(), Duration::from_secs(30)),
+            stuck_links: Arc::default(),
+            echo: crate::lead::stuck_links::echo_times(workers.clock.origin(), Duration::from_secs(30)),
         };
         tokio::spawn(link.run());
         let (stream, _) = soon("link", listener.accept()).await.unwrap();

@@ -26,7 +26,7 @@ struct Played {
 }
 
 impl Worker for Played {
-    fn turn(&mut self, turn: TurnStart) -> TurnEnd {
+    fn run_turn(&mut self, turn: TurnStart) -> TurnEnd {
         self.turns.lock().unwrap().push(self.number);
         assert!(!self.panics.load(Ordering::Relaxed), "planted");
         let mut inputs = self.inputs.lock().unwrap();
@@ -92,7 +92,7 @@ impl Scene {
     }
 
     /// Hands inputs to a group.
-    fn tell(&self, group: usize, inputs: usize) {
+    fn send(&self, group: usize, inputs: usize) {
         *self.inputs[group].lock().unwrap() += inputs;
         self.wakers[group].wake();
     }
@@ -100,18 +100,18 @@ impl Scene {
     /// One step of the thread.
     fn step(&mut self) -> Turn {
         if self.thread_waker.answer() {
-            self.groups.hear(&self.thread_waker, self.now.get());
+            self.groups.queue_woken(&self.thread_waker, self.now.get());
         }
         let clock = || {
             self.now.set(self.now.get() + READING);
             self.now.get()
         };
-        self.groups.turn(self.now.get(), &clock)
+        self.groups.run_next(self.now.get(), &clock)
     }
 
     /// Runs until there is nothing to do, and returns the order of turns.
     fn run(&mut self) -> Vec<usize> {
-        while !matches!(self.step(), Turn::Nobody(_)) {}
+        while !matches!(self.step(), Turn::Idle(_)) {}
         std::mem::take(&mut self.turns.lock().unwrap())
     }
 }
@@ -119,9 +119,9 @@ impl Scene {
 #[test]
 fn of_a_thousand_crews_only_those_that_are_meant_have_turns() {
     let mut scene = Scene::of(1_000);
-    scene.tell(700, 1);
-    scene.tell(3, 1);
-    scene.tell(700, 1);
+    scene.send(700, 1);
+    scene.send(3, 1);
+    scene.send(700, 1);
     assert_eq!(scene.run(), [700, 3]);
     assert_eq!(scene.run(), [0; 0]);
 }
@@ -129,10 +129,10 @@ fn of_a_thousand_crews_only_those_that_are_meant_have_turns() {
 #[test]
 fn a_flood_for_one_is_taken_in_between_the_turns_of_others() {
     let mut scene = Scene::of(3);
-    scene.tell(0, 4 * TURN_INPUTS_MAX);
+    scene.send(0, 4 * TURN_INPUTS_MAX);
     scene.step();
-    scene.tell(2, 1);
-    scene.tell(1, 2 * TURN_INPUTS_MAX);
+    scene.send(2, 1);
+    scene.send(1, 2 * TURN_INPUTS_MAX);
     // A full turn may be the last one: only the next one finds nothing left.
     assert_eq!(scene.run(), [0, 0, 2, 1, 0, 1, 0]);
 }
@@ -142,7 +142,7 @@ fn a_crew_that_panics_is_handed_out_and_the_others_go_on() {
     let mut scene = Scene::of(3);
     scene.panics[1].store(true, Ordering::Relaxed);
     for group in [0, 1, 2] {
-        scene.tell(group, 1);
+        scene.send(group, 1);
     }
     let mut failed = Vec::new();
     for _ in 0..3 {
@@ -152,7 +152,7 @@ fn a_crew_that_panics_is_handed_out_and_the_others_go_on() {
     }
     assert_eq!((std::mem::take(&mut *scene.turns.lock().unwrap()), failed), (vec![0, 1, 2], vec![1]));
     for group in [0, 1, 2] {
-        scene.tell(group, 1);
+        scene.send(group, 1);
     }
     assert_eq!(scene.run(), [0, 2], "it has no more turns");
 }
@@ -166,8 +166,8 @@ fn timers_of_all_crews_ring_in_their_order_and_before_a_flood() {
     scene.install(None, None);
     assert_eq!(scene.run(), [0, 1, 2, 3]);
     scene.now.set(scene.now.get() + Nanos::from_micros(1_000));
-    scene.tell(3, 1);
-    assert_eq!((0..4).map(|_| scene.step()).filter(|turn| matches!(turn, Turn::Taken(_))).count(), 4);
+    scene.send(3, 1);
+    assert_eq!((0..4).map(|_| scene.step()).filter(|turn| matches!(turn, Turn::Done(_))).count(), 4);
     assert_eq!(*scene.turns.lock().unwrap(), [1, 2, 0, 3]);
 }
 
@@ -179,7 +179,7 @@ fn who_never_catches_up_with_its_timers_holds_nobody_up() {
     scene.install(None, None);
     (0..3).for_each(|_| drop(scene.step()));
     scene.turns.lock().unwrap().clear();
-    scene.tell(2, 1);
+    scene.send(2, 1);
     (0..5).for_each(|_| drop(scene.step()));
     assert_eq!(*scene.turns.lock().unwrap(), [0, 1, 2, 0, 1]);
 }
@@ -187,11 +187,11 @@ fn who_never_catches_up_with_its_timers_holds_nobody_up() {
 #[test]
 fn who_is_over_has_no_turn_although_it_was_rung_and_its_seat_can_be_taken_again() {
     let mut scene = Scene::of(2);
-    scene.tell(0, 1);
-    scene.tell(1, 1);
+    scene.send(0, 1);
+    scene.send(1, 1);
     scene.wakers[1].end();
-    assert!(matches!(scene.step(), Turn::Taken(_)));
-    assert!(matches!(scene.step(), Turn::Over(group) if group.waker().slot() == 1));
+    assert!(matches!(scene.step(), Turn::Done(_)));
+    assert!(matches!(scene.step(), Turn::Ended(group) if group.waker().slot() == 1));
     assert_eq!(scene.run(), [0]);
     // The waker of the departed group is still in use.
     let former = scene.wakers.pop().unwrap();
@@ -201,26 +201,26 @@ fn who_is_over_has_no_turn_although_it_was_rung_and_its_seat_can_be_taken_again(
     former.answer();
     former.wake();
     assert_eq!(scene.run(), [0; 0], "it is not the waker of the group that sits there now");
-    scene.tell(1, 1);
+    scene.send(1, 1);
     assert_eq!(scene.run(), [1]);
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Deed {
-    Sit(Option<u64>),
-    Tell(usize, usize),
+enum Action {
+    Install(Option<u64>),
+    Send(usize, usize),
     End(usize),
     Step,
-    Pass(u64),
+    Advance(u64),
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn deeds() -> impl Strategy<Value = Vec<Action>> {
     let deed = prop_oneof![
-        1 => prop::option::of(1_u64..2_000).prop_map(Deed::Sit),
-        4 => (any::<usize>(), 0_usize..600).prop_map(|(group, inputs)| Deed::Tell(group, inputs)),
-        1 => any::<usize>().prop_map(Deed::End),
-        6 => Just(Deed::Step),
-        2 => (0_u64..3_000).prop_map(Deed::Pass),
+        1 => prop::option::of(1_u64..2_000).prop_map(Action::Install),
+        4 => (any::<usize>(), 0_usize..600).prop_map(|(group, inputs)| Action::Send(group, inputs)),
+        1 => any::<usize>().prop_map(Action::End),
+        6 => Just(Action::Step),
+        2 => (0_u64..3_000).prop_map(Action::Advance),
     ];
     prop::collection::vec(deed, 1..200)
 }
@@ -235,15 +235,15 @@ proptest! {
         for deed in deeds {
             let groups = scene.wakers.len().max(1);
             match deed {
-                Deed::Sit(every) => scene.install(every.map(Nanos::from_micros), None),
-                Deed::Tell(group, inputs) if !scene.wakers.is_empty() => scene.tell(group % groups, inputs),
-                Deed::End(group) if !scene.wakers.is_empty() => {
+                Action::Install(every) => scene.install(every.map(Nanos::from_micros), None),
+                Action::Send(group, inputs) if !scene.wakers.is_empty() => scene.send(group % groups, inputs),
+                Action::End(group) if !scene.wakers.is_empty() => {
                     scene.wakers[group % groups].end();
                     over.push(group % groups);
                 }
-                Deed::Step => left += usize::from(matches!(scene.step(), Turn::Over(_))),
-                Deed::Pass(micros) => scene.now.set(scene.now.get() + Nanos::from_micros(micros)),
-                Deed::Tell(..) | Deed::End(_) => {}
+                Action::Step => left += usize::from(matches!(scene.step(), Turn::Ended(_))),
+                Action::Advance(micros) => scene.now.set(scene.now.get() + Nanos::from_micros(micros)),
+                Action::Send(..) | Action::End(_) => {}
             }
         }
         over.sort_unstable();
@@ -252,10 +252,10 @@ proptest! {
         scene.turns.lock().unwrap().clear();
         for _ in 0..20_000 {
             match scene.step() {
-                Turn::Over(_) => left += 1,
-                Turn::Taken(_) => {}
+                Turn::Ended(_) => left += 1,
+                Turn::Done(_) => {}
                 Turn::Failed(group) => prop_assert!(false, "{:?} panicked", group),
-                Turn::Nobody(_) => break,
+                Turn::Idle(_) => break,
             }
         }
         prop_assert_eq!(left, over.len());

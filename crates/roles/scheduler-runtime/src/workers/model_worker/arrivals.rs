@@ -9,13 +9,13 @@ use crate::workers::counters::count;
 use crate::workers::messages::Peer;
 
 /// A frame in progress.
-pub(super) enum AtHand {
-    Requests(Arriving),
-    Cancels(Leaving),
+pub(super) enum FrameInProgress {
+    Requests(RequestFrame),
+    Cancels(CancelFrame),
 }
 
 /// A frame of requests.
-pub(super) struct Arriving {
+pub(super) struct RequestFrame {
     pub(super) peer: Peer,
     pub(super) received: Time,
     pub(super) requests: std::vec::IntoIter<RequestHeader>,
@@ -23,7 +23,7 @@ pub(super) struct Arriving {
 }
 
 /// A frame of requests whose clients have gone, with their models.
-pub(super) struct Leaving {
+pub(super) struct CancelFrame {
     pub(super) frontend: FrontendId,
     pub(super) boot: BootId,
     pub(super) requests: std::vec::IntoIter<(u64, u32)>,
@@ -31,16 +31,16 @@ pub(super) struct Leaving {
 
 impl ModelWorker {
     /// Handles up to `limit` requests or cancels of the frame in progress, and returns how many.
-    pub(super) fn take_in(&mut self, now: Time, limit: usize) -> usize {
-        match self.at_hand.take() {
-            Some(AtHand::Requests(arriving)) => self.take_in_requests(now, arriving, limit),
-            Some(AtHand::Cancels(leaving)) => self.take_in_cancels(now, leaving, limit),
+    pub(super) fn handle_frame(&mut self, now: Time, limit: usize) -> usize {
+        match self.frame_in_progress.take() {
+            Some(FrameInProgress::Requests(arriving)) => self.handle_requests(now, arriving, limit),
+            Some(FrameInProgress::Cancels(leaving)) => self.handle_cancels(now, leaving, limit),
             None => 0,
         }
     }
 
-    fn take_in_requests(&mut self, now: Time, mut arriving: Arriving, limit: usize) -> usize {
-        let Arriving { peer, received, redriven, .. } = arriving;
+    fn handle_requests(&mut self, now: Time, mut arriving: RequestFrame, limit: usize) -> usize {
+        let RequestFrame { peer, received, redriven, .. } = arriving;
         let mut taken = 0;
         for header in arriving.requests.by_ref().take(limit) {
             self.submit(now, peer, received, header, redriven);
@@ -48,20 +48,20 @@ impl ModelWorker {
         }
         count(&self.metrics.counters.requests, taken as u64);
         if arriving.requests.len() > 0 {
-            self.at_hand = Some(AtHand::Requests(arriving));
+            self.frame_in_progress = Some(FrameInProgress::Requests(arriving));
         }
         taken
     }
 
     /// Each model's queue is walked once for all of its cancels, and makes one candidate.
-    fn take_in_cancels(&mut self, now: Time, mut leaving: Leaving, limit: usize) -> usize {
-        let Leaving { frontend, boot, .. } = leaving;
+    fn handle_cancels(&mut self, now: Time, mut leaving: CancelFrame, limit: usize) -> usize {
+        let CancelFrame { frontend, boot, .. } = leaving;
         let mut gone: Vec<(u64, u32)> = leaving.requests.by_ref().take(limit).collect();
         if leaving.requests.len() > 0 {
-            self.at_hand = Some(AtHand::Cancels(leaving));
+            self.frame_in_progress = Some(FrameInProgress::Cancels(leaving));
         }
         gone.sort_unstable();
-        self.let_go(|id| {
+        self.drop_held(|id| {
             let at = gone.partition_point(|&(sequence, _)| sequence < id.sequence);
             (id.frontend, id.boot) == (frontend, boot) && gone.get(at).is_some_and(|&(found, _)| found == id.sequence)
         });
@@ -86,7 +86,7 @@ impl ModelWorker {
         let model = ModelId::new(header.model);
         // A re-driven frame also contains requests that were never announced, because there was no leader.
         if !redriven || header.attempt <= 1 {
-            return self.wait(now, model, ModelInput::Arrive(request), id);
+            return self.enqueue(now, model, ModelInput::Arrive(request), id);
         }
         count(&self.metrics.counters.redriven_requests, 1);
         match &mut self.recovery {
@@ -96,7 +96,7 @@ impl ModelWorker {
     }
 
     #[inline]
-    pub(super) fn wait(&mut self, now: Time, model: ModelId, input: ModelInput, id: RequestId) {
+    pub(super) fn enqueue(&mut self, now: Time, model: ModelId, input: ModelInput, id: RequestId) {
         match self.by_id.get(&model) {
             Some(&slot) => self.step(now, slot, input),
             None => self.end(id, EndReason::Failed(FailReason::ModelNotReady)),

@@ -58,7 +58,7 @@ impl ModelWorker {
         self.tape.model_step(slot, now, &input, &actions);
         // Accounts count arrivals and drops only.
         if let ModelInput::Arrive(request) = input {
-            self.untold = true;
+            self.account_is_stale = true;
             count(&model.counts.arrived_items, u64::from(request.items));
         }
         let mut dropped = 0;
@@ -81,7 +81,7 @@ impl ModelWorker {
                     if !used {
                         count(&self.metrics.counters.grants_returned, 1);
                     }
-                    self.tell_rank(if unsent.is_empty() {
+                    self.send_to_rank(if unsent.is_empty() {
                         let free_at = if used { *free_at } else { was_free_at };
                         RankMessage::Release { ordinal, plan, free_at, used }
                     } else {
@@ -91,7 +91,7 @@ impl ModelWorker {
                     });
                 }
                 ModelAction::Drop { request, reason, cause } => {
-                    self.untold = true;
+                    self.account_is_stale = true;
                     dropped += 1;
                     let lost = *lost.get_or_insert_with(|| !self.is_served(now));
                     let reason_told = end_reason(*reason, lost);

@@ -69,7 +69,7 @@ impl ModelWorker {
     }
 
     /// A kind of GPUs has appeared, or the last GPU of a kind has left.
-    pub(super) fn follow_classes(&mut self, now: Time, classes: GpuClasses) {
+    pub(super) fn set_classes(&mut self, now: Time, classes: GpuClasses) {
         self.classes = classes;
         for slot in 0..self.slots.len() {
             if self.slots[slot].is_some() {
@@ -88,8 +88,8 @@ impl ModelWorker {
         for class in GpuClass::all().take(slot.offers.len()) {
             self.offers.publish(slot.ordinal, class, (u64::MAX, None));
         }
-        self.told_rank = true;
-        self.tell_rank(RankMessage::Forget { ordinal: slot.ordinal });
+        self.wake_rank = true;
+        self.send_to_rank(RankMessage::Forget { ordinal: slot.ordinal });
         for request in slot.queue.into_requests() {
             self.end(request.id, EndReason::Failed(FailReason::ModelNotReady));
         }

@@ -20,22 +20,22 @@ impl ModelWorker {
     }
 
     /// Sends the account of the models to the rank worker.
-    pub(super) fn tell_account(&mut self, now: Time) {
-        self.untold = false;
+    pub(super) fn send_account(&mut self, now: Time) {
+        self.account_is_stale = false;
         self.account_at = now + POOL_TICK;
         let models = self.slots.iter_mut().flatten();
         let account = models.map(|model| model.queue.take_account()).fold(Account::default(), Account::and);
-        self.tell_rank(RankMessage::Account(Box::new(account)));
+        self.send_to_rank(RankMessage::Account(Box::new(account)));
     }
 
-    pub(super) fn tell_rank(&mut self, message: RankMessage) {
+    pub(super) fn send_to_rank(&mut self, message: RankMessage) {
         self.answers.push(message);
     }
 
     /// Publishes the answers to grants, and then the newest candidate of every model that has a new one. Does not wake
     /// the rank worker.
     pub(super) fn answer_rank(&mut self) {
-        self.told_rank |= !self.answers.is_empty();
+        self.wake_rank |= !self.answers.is_empty();
         for answer in self.answers.drain(..) {
             self.rank.push_silently(answer);
         }
@@ -44,7 +44,7 @@ impl ModelWorker {
                 && let Some(offer) = model.offers.get_mut(class.index()).and_then(Option::take)
             {
                 self.offers.publish(model.ordinal, class, offer);
-                self.told_rank = true;
+                self.wake_rank = true;
             }
         }
     }

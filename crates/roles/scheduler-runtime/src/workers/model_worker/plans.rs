@@ -89,7 +89,7 @@ impl ModelWorker {
     }
 
     /// Reports the latency or the failure of a batch to the learner, if there is one and its queue has room.
-    pub(super) fn tell_run(&mut self, gpu: u32, plan: &SentPlan, ran: Ran, took: Nanos) {
+    pub(super) fn report_run(&mut self, gpu: u32, plan: &SentPlan, ran: Ran, took: Nanos) {
         let Some(runs) = &self.runs else { return };
         let (items, took) = match ran {
             Ran::Items(0) => return,
@@ -102,7 +102,7 @@ impl ModelWorker {
         }
     }
 
-    pub(super) fn note_end(&mut self, plan: &SentPlan, end: BatchEnd) {
+    pub(super) fn record_end(&mut self, plan: &SentPlan, end: BatchEnd) {
         if !self.log.ended(plan.record, end) {
             count(&self.metrics.counters.unrecorded, 1);
         }

@@ -9,7 +9,7 @@ use crate::workers::sent_plans::SentPlan;
 
 /// How long re-driven requests wait for backends that have not answered the seal. After that a second execution, which
 /// only wastes GPU time, is better than a missed deadline (DESIGN section 8; consensus protocol, step 6).
-pub const REDRIVE_WAIT: Nanos = Nanos::from_millis(20);
+pub(crate) const REDRIVE_WAIT: Nanos = Nanos::from_millis(20);
 
 /// Requests announced again, until it is known which of them backends already have.
 pub(super) struct Recovery {
@@ -33,7 +33,7 @@ impl ModelWorker {
     /// Queues a request that this lead or its predecessor admitted before. It is not shed now, and does not count as
     /// an arrival: the burst of returning requests says nothing about the load.
     pub(super) fn give_back(&mut self, now: Time, model: ModelId, request: Request) {
-        self.wait(now, model, ModelInput::Return(request), request.id);
+        self.enqueue(now, model, ModelInput::Return(request), request.id);
     }
 
     /// A plan will not run: its requests wait again, if their deadlines and their model allow.
@@ -53,7 +53,7 @@ impl ModelWorker {
     }
 
     /// Drops requests that are kept outside the queues.
-    pub(super) fn let_go(&mut self, leaves: impl Fn(RequestId) -> bool) {
+    pub(super) fn drop_held(&mut self, leaves: impl Fn(RequestId) -> bool) {
         if let Some(recovery) = &mut self.recovery {
             recovery.held.retain(|(_, request)| !leaves(request.id));
         }

@@ -85,7 +85,7 @@ impl Scene {
     fn turn(&mut self) -> TurnEnd {
         self.turns += 1;
         let now = self.clock.now();
-        self.worker.turn(TurnStart { number: self.turns, now, last_ended: now })
+        self.worker.run_turn(TurnStart { number: self.turns, now, last_ended: now })
     }
 
     fn hand_over(&mut self) {
@@ -247,7 +247,7 @@ fn what_models_saw_is_told_once_a_tick() {
         for turn in 0..8 {
             scene.submit(4 * turn..4 * turn + 4);
             let now = begun + Nanos::new(POOL_TICK.get() / 4 * turn);
-            scene.worker.turn(TurnStart { number: 10 + turn, now, last_ended: begun });
+            scene.worker.run_turn(TurnStart { number: 10 + turn, now, last_ended: begun });
             scene.worker.hand_over(now);
             while let Some(message) = scene.rank.pop() {
                 if let RankMessage::Account(account) = message {
@@ -272,7 +272,7 @@ fn a_worker_that_falls_quiet_wakes_once_to_tell_what_it_saw() {
     let mut scene = Scene::with_policy(Policy::AUTO);
     let begun = scene.clock.now() + POOL_TICK;
     let turn = |scene: &mut Scene, now: Time| {
-        let end = scene.worker.turn(TurnStart { number: 10, now, last_ended: begun });
+        let end = scene.worker.run_turn(TurnStart { number: 10, now, last_ended: begun });
         scene.worker.hand_over(now);
         let told = std::iter::from_fn(|| scene.rank.pop()).filter(|said| matches!(said, RankMessage::Account(_)));
         (end, told.count())
@@ -322,7 +322,7 @@ fn what_is_given_up_where_no_gpu_serves_says_so_and_elsewhere_that_it_was_overlo
         let mut turn = |scene: &mut Scene, ms| {
             turns += 1;
             let now = begun + Nanos::from_millis(ms);
-            scene.worker.turn(TurnStart { number: turns, now, last_ended: now });
+            scene.worker.run_turn(TurnStart { number: turns, now, last_ended: now });
             scene.worker.hand_over(now);
         };
         if silent {

@@ -1,0 +1,77 @@
+//! Distributions of deadlines and items of a model's requests, validated.
+
+use symphony_types::Nanos;
+
+use crate::check::Check;
+use crate::error::ScenarioError;
+use crate::scenario::TIME_MS_MAX;
+use crate::text::{DeadlineText, ItemsText};
+use crate::value_distribution::ValueDistribution;
+
+impl Check<'_> {
+    /// The distribution of deadlines; by default the SLO.
+    pub(crate) fn deadline(
+        &self,
+        key: &str,
+        text: Option<&DeadlineText>,
+        slo: Nanos,
+    ) -> Result<ValueDistribution, ScenarioError> {
+        let nanos =
+            |key: &str, ms: f64| self.positive(key, ms, TIME_MS_MAX).map(|ms| Nanos::from_millis_f64(ms).get().max(1));
+        match text {
+            None => Ok(ValueDistribution::Fixed(slo.get())),
+            Some(DeadlineText::Uniform(table)) => {
+                let key = format!("{key}.uniform_ms");
+                let [least, most] = table.uniform_ms;
+                let (low, high) = (nanos(&key, least)?, nanos(&key, most)?);
+                if low > high {
+                    return self.refuse(key, "[least, most] in this order", format!("[{least}, {most}]"));
+                }
+                Ok(ValueDistribution::Uniform(low, high))
+            }
+            Some(DeadlineText::Shares(entries)) => {
+                let mut shares = Vec::with_capacity(entries.len());
+                for (position, entry) in entries.iter().enumerate() {
+                    shares.push((entry.share, nanos(&format!("{key}.{position}.slo_ms"), entry.slo_ms)?));
+                }
+                ValueDistribution::from_shares(self, key, &shares)
+            }
+        }
+    }
+
+    /// The distribution of items; by default one.
+    pub(crate) fn items(
+        &self,
+        key: &str,
+        text: Option<&ItemsText>,
+        batch_max: u32,
+    ) -> Result<ValueDistribution, ScenarioError> {
+        let checked = |key: &str, items: u32| {
+            if (1..=batch_max).contains(&items) {
+                return Ok(u64::from(items));
+            }
+            let expected = format!("1 to {batch_max} items, the largest batch that may run");
+            self.refuse(key, &expected, items)
+        };
+        match text {
+            None => Ok(ValueDistribution::Fixed(1)),
+            Some(ItemsText::Fixed(items)) => checked(key, *items).map(ValueDistribution::Fixed),
+            Some(ItemsText::Uniform(table)) => {
+                let key = format!("{key}.uniform");
+                let [least, most] = table.uniform;
+                let (low, high) = (checked(&key, least)?, checked(&key, most)?);
+                if low > high {
+                    return self.refuse(key, "[least, most] in this order", format!("[{least}, {most}]"));
+                }
+                Ok(ValueDistribution::Uniform(low, high))
+            }
+            Some(ItemsText::Shares(entries)) => {
+                let mut shares = Vec::with_capacity(entries.len());
+                for (position, entry) in entries.iter().enumerate() {
+                    shares.push((entry.share, checked(&format!("{key}.{position}.items"), entry.items)?));
+                }
+                ValueDistribution::from_shares(self, key, &shares)
+            }
+        }
+    }
+}

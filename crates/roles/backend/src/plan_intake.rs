@@ -1,0 +1,532 @@
+//! The task between leaders' orders and the GPUs' threads: it owns fences, plan queues, and accepted plans. One task,
+//! a closed set of inputs, no lock.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, mpsc as blocking};
+use std::time::{Duration, Instant};
+
+use symphony_executor::ModelExecutor;
+use symphony_protocol::execute::{
+    Done, EndedPlan, Execute, FromBackend, PlannedRequest, Refusal, SEAL_RECENT_PLANS_MAX, SEAL_RECENT_REQUESTS_MAX,
+    SealedGpu, ToBackend,
+};
+use symphony_protocol::journal::Record;
+use symphony_transport::{LinkSender, PayloadTransport};
+use symphony_types::{
+    BackendId, BootId, FailReason, GPU_PLANS_MAX, GpuId, ModelId, NodeId, PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay,
+    RequestId, SubclusterId, Token,
+};
+use tokio::sync::{mpsc, watch};
+
+use crate::accepted_plan::{AcceptedPlan, GpuOrder, InputsOfFrontend, PlanReport, UnloadGuard};
+use crate::gpu_gate::{Connection, GpuGate};
+use crate::gpu_thread::GpuThread;
+use crate::gpu_time::GpuTime;
+use crate::journal::Journal;
+use crate::late_frontends::{FrontendBoot, LateFrontends};
+use crate::metrics::Counts;
+use crate::model_book::ModelBook;
+
+/// A backend's identity after registration.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Its id.
+    pub backend: BackendId,
+    /// Its boot id.
+    pub boot: BootId,
+    /// Its sub-cluster.
+    pub subcluster: SubclusterId,
+    /// Its GPUs.
+    pub gpus: Vec<GpuId>,
+    /// Log index of its registration: the first promise of its GPUs.
+    pub token: Token,
+}
+
+/// Inputs of the frontend.
+pub(crate) enum Input {
+    Connected(Connection, LinkSender<FromBackend>),
+    Disconnected(Connection),
+    FromLeader(Connection, ToBackend),
+    /// One executor per GPU.
+    Loaded(ModelId, Vec<Box<dyn ModelExecutor>>),
+    /// Accept no more plans for the model, and drop it when the accepted ones have run.
+    Unloaded(Arc<UnloadGuard>),
+    /// The sub-clusters that may use this backend, by the newest view.
+    Homes(Vec<SubclusterId>),
+}
+
+/// A waiting seal, and its connection.
+type HeldSeal = (Connection, SubclusterId, Vec<(GpuId, Token)>);
+
+/// How long a seal may be delayed because a frontend does not answer, after this backend was cut off: less than a
+/// leader waits for its seal.
+pub(crate) const READY_WITHIN: Duration = Duration::from_millis(300);
+
+/// An accepted plan that has not ended.
+struct Pending {
+    /// The connection of its leader: sequence numbers on other connections mean other plans.
+    connection: Connection,
+    start: Instant,
+    latency: Duration,
+    requests: Vec<RequestId>,
+}
+
+struct Gpu {
+    id: GpuId,
+    gate: GpuGate,
+    pending: VecDeque<Pending>,
+    /// The leader has said that no more plans come.
+    retired: bool,
+    /// Its device is permanently failed.
+    lost: bool,
+    orders: blocking::Sender<GpuOrder>,
+    time: Arc<GpuTime>,
+}
+
+pub(crate) struct PlanIntake<T> {
+    identity: Identity,
+    /// The sub-clusters whose leaders may seal: its own, and the destination of a move.
+    homes: Vec<SubclusterId>,
+    gpus: Vec<Gpu>,
+    models: HashSet<ModelId>,
+    connections: HashMap<Connection, LinkSender<FromBackend>>,
+    /// The replica at the other end of each connection, as far as it is known; for the journal.
+    leaders: HashMap<Connection, NodeId>,
+    /// The payload delay that each leader was last told, and when.
+    sent_delays: HashMap<Connection, (Instant, PayloadDelay)>,
+    /// When to check again whether all leaders know the newest delay, since one was told of a change too recently.
+    send_again_at: Option<Instant>,
+    journal: Option<Journal>,
+    recent: VecDeque<RequestId>,
+    ended: VecDeque<EndedPlan>,
+    transport: Arc<T>,
+    late_frontends: Arc<LateFrontends>,
+    inputs: mpsc::UnboundedReceiver<Input>,
+    reports: mpsc::UnboundedReceiver<PlanReport>,
+    /// Seals that have waited for the connections to the frontends.
+    ready: (mpsc::UnboundedSender<HeldSeal>, mpsc::UnboundedReceiver<HeldSeal>),
+    counts: Arc<Counts>,
+    book: Arc<ModelBook>,
+    /// Whether nothing is left to run and no sender remains.
+    idle: watch::Sender<bool>,
+    /// Whether all GPUs are lost.
+    lost: watch::Sender<bool>,
+}
+
+impl<T: PayloadTransport> PlanIntake<T> {
+    /// Starts one thread per GPU.
+    pub(crate) fn new(
+        identity: Identity,
+        transport: Arc<T>,
+        inputs: mpsc::UnboundedReceiver<Input>,
+        counts: Arc<Counts>,
+        book: Arc<ModelBook>,
+        mut journal: Option<Journal>,
+    ) -> std::io::Result<Self> {
+        if let Some(journal) = &mut journal {
+            journal.append(Record::Registered {
+                at_ns: journal.nanos(Instant::now()),
+                backend: identity.backend.get(),
+                boot: identity.boot.get(),
+                gpus: identity.gpus.iter().map(|gpu| gpu.get()).collect(),
+                token: identity.token.get(),
+            });
+        }
+        let late_frontends = Arc::<LateFrontends>::default();
+        let (reports_in, reports) = mpsc::unbounded_channel();
+        let mut gpus = Vec::with_capacity(identity.gpus.len());
+        for (index, &id) in identity.gpus.iter().enumerate() {
+            let time = Arc::<GpuTime>::default();
+            let (orders, orders_out) = blocking::channel();
+            let thread = GpuThread {
+                gpu: index,
+                id,
+                orders: orders_out,
+                reports: reports_in.clone(),
+                transport: Arc::clone(&transport),
+                late_frontends: Arc::clone(&late_frontends),
+                counts: Arc::clone(&counts),
+                time: Arc::clone(&time),
+                runtime: tokio::runtime::Handle::current(),
+            };
+            std::thread::Builder::new().name(format!("gpu-{id}")).spawn(move || thread.run())?;
+            let gate = GpuGate::new(identity.boot, identity.token, GPU_PLANS_MAX);
+            gpus.push(Gpu { id, gate, pending: VecDeque::new(), retired: false, lost: false, orders, time });
+        }
+        Ok(Self {
+            homes: vec![identity.subcluster],
+            identity,
+            gpus,
+            models: HashSet::new(),
+            connections: HashMap::new(),
+            leaders: HashMap::new(),
+            sent_delays: HashMap::new(),
+            send_again_at: None,
+            journal,
+            recent: VecDeque::new(),
+            ended: VecDeque::new(),
+            transport,
+            late_frontends,
+            inputs,
+            reports,
+            ready: mpsc::unbounded_channel(),
+            counts,
+            book,
+            idle: watch::Sender::new(true),
+            lost: watch::Sender::new(false),
+        })
+    }
+
+    /// Whether nothing is left to run, and no leader is linked that may send more.
+    pub(crate) fn idle(&self) -> watch::Receiver<bool> {
+        self.idle.subscribe()
+    }
+
+    /// Whether all GPUs are lost: only a restart can help.
+    pub(crate) fn lost(&self) -> watch::Receiver<bool> {
+        self.lost.subscribe()
+    }
+
+    /// The gaps between plans, by GPU.
+    pub(crate) fn times(&self) -> Vec<Arc<GpuTime>> {
+        self.gpus.iter().map(|gpu| Arc::clone(&gpu.time)).collect()
+    }
+
+    /// Runs until all senders of inputs are gone.
+    pub(crate) async fn run(mut self) {
+        loop {
+            // Reports first: a plan's end makes room for the next plan.
+            tokio::select! {
+                biased;
+                Some(report) = self.reports.recv() => self.report(report),
+                input = self.inputs.recv() => match input {
+                    Some(input) => self.apply(input),
+                    None => return,
+                },
+                Some((connection, subcluster, gpus)) = self.ready.1.recv() => {
+                    // A delayed seal of a closed connection would take the GPUs from the leader's next connection.
+                    if self.connections.contains_key(&connection) {
+                        self.seal(connection, subcluster, &gpus);
+                    }
+                }
+                () = until(self.send_again_at) => self.send_delays(),
+            }
+            let idle = self.gpus.iter().all(|gpu| {
+                let leader_linked = gpu.gate.sealed_by().is_some_and(|by| self.connections.contains_key(&by));
+                gpu.pending.is_empty() && (gpu.retired || !leader_linked)
+            });
+            self.idle.send_if_modified(|before| std::mem::replace(before, idle) != idle);
+        }
+    }
+
+    fn apply(&mut self, input: Input) {
+        match input {
+            Input::Connected(connection, sender) => {
+                let welcome = FromBackend::Welcome { backend: self.identity.backend, boot: self.identity.boot };
+                let _ = sender.send(welcome);
+                self.connections.insert(connection, sender);
+            }
+            Input::Disconnected(connection) => {
+                self.connections.remove(&connection);
+                self.leaders.remove(&connection);
+                self.sent_delays.remove(&connection);
+            }
+            Input::FromLeader(connection, ToBackend::Seal { subcluster, gpus }) => {
+                if self.comes_again(connection, &gpus) {
+                    self.seal_when_ready(connection, subcluster, gpus);
+                } else {
+                    self.seal(connection, subcluster, &gpus);
+                }
+            }
+            Input::Homes(homes) => self.homes = homes,
+            Input::FromLeader(connection, ToBackend::Execute(order)) => self.execute(connection, order),
+            Input::FromLeader(connection, ToBackend::Retired { gpus }) => {
+                let retired = |gpu: &&mut Gpu| gpu.gate.sealed_by() == Some(connection) && gpus.contains(&gpu.id);
+                self.gpus.iter_mut().filter(retired).for_each(|gpu| gpu.retired = true);
+            }
+            Input::FromLeader(connection, ToBackend::Hello { node, .. }) => {
+                tracing::debug!(%node, "leader linked");
+                self.leaders.insert(connection, node);
+            }
+            Input::Loaded(model, executors) => {
+                for (gpu, executor) in self.gpus.iter().zip(executors) {
+                    let _ = gpu.orders.send(GpuOrder::Load(model, executor));
+                }
+                self.models.insert(model);
+            }
+            Input::Unloaded(unload_guard) => {
+                self.models.remove(&unload_guard.model);
+                for gpu in &self.gpus {
+                    let _ = gpu.orders.send(GpuOrder::Unload(unload_guard.model, Arc::clone(&unload_guard)));
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, connection: Connection, message: FromBackend) {
+        if let Some(sender) = self.connections.get(&connection)
+            && let Err(error) = sender.send(message)
+        {
+            // A leader that misses a report counts wrongly from then on; without the link it seals again.
+            tracing::warn!(%error, "report not sent; the link ends and the leader will seal again");
+            self.connections.remove(&connection);
+        }
+    }
+
+    /// The replica at the other end; 0 before its hello.
+    fn leader_of(&self, connection: Connection) -> u64 {
+        self.leaders.get(&connection).map_or(0, |node| node.get())
+    }
+
+    /// Whether this leader is back after its link ended. Then this backend was cut off or stopped, and perhaps from
+    /// frontends too. A different lead is never delayed.
+    fn comes_again(&self, connection: Connection, tokens: &[(GpuId, Token)]) -> bool {
+        let gate = |id: &GpuId| self.gpus.iter().find(|gpu| gpu.id == *id).map(|gpu| &gpu.gate);
+        tokens.iter().any(|(id, token)| gate(id).is_some_and(|gate| gate.comes_again(connection, *token)))
+    }
+
+    /// Seals once inputs can be read.
+    fn seal_when_ready(&self, connection: Connection, subcluster: SubclusterId, tokens: Vec<(GpuId, Token)>) {
+        let (transport, ready) = (Arc::clone(&self.transport), self.ready.0.clone());
+        tokio::spawn(async move {
+            transport.ready(READY_WITHIN).await;
+            let _ = ready.send((connection, subcluster, tokens));
+        });
+    }
+
+    /// Between leaders of its sub-clusters, the larger token owns the GPU: the last one to be assigned the GPU has
+    /// read the assignment in the log, and so has the larger token.
+    fn seal(&mut self, connection: Connection, subcluster: SubclusterId, tokens: &[(GpuId, Token)]) {
+        if !self.homes.contains(&subcluster) {
+            // One of the two has an old view. Without the link the leader soon tries again.
+            tracing::warn!(%subcluster, mine = ?self.homes, "seal for another sub-cluster; the link ends");
+            self.connections.remove(&connection);
+            return;
+        }
+        let now = Instant::now();
+        let node = self.leader_of(connection);
+        let mut sealed = Vec::with_capacity(tokens.len());
+        for &(id, token) in tokens {
+            let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.id == id) else { continue };
+            let promised = gpu.gate.seal(connection, token);
+            gpu.retired &= gpu.gate.sealed_by() != Some(connection);
+            if let Some(journal) = &mut self.journal {
+                let (at_ns, gpu) = (journal.nanos(now), id.get());
+                journal.append(Record::Sealed { at_ns, gpu, node, token: token.get(), promised: promised.get() });
+            }
+            let in_flight = gpu.pending.iter().flat_map(|plan| plan.requests.iter().copied()).collect();
+            sealed.push(SealedGpu { gpu: id, promised, free_in: nanos(gpu.free_in(now)), in_flight });
+        }
+        Counts::add(&self.counts.seals, 1);
+        let finished = self.recent.iter().copied().collect();
+        let plans = self.ended.iter().copied().collect();
+        let boot = self.identity.boot;
+        self.send(connection, FromBackend::Sealed { boot, gpus: sealed, finished, plans });
+        // A new leader learns at once what its predecessor knew.
+        self.send_delay(connection, now);
+    }
+
+    /// Tells a leader how long inputs take, when that has changed, and periodically when it has not. After a recent
+    /// change the next one is sent when [`DELAY_SENT_EVERY`] has passed, with or without plans.
+    fn send_delay(&mut self, connection: Connection, now: Instant) {
+        let Some(delay) = self.transport.delay() else { return };
+        if let Some(&(at, told)) = self.sent_delays.get(&connection) {
+            if told == delay {
+                if now.saturating_duration_since(at) < DELAY_CONFIRMED_EVERY {
+                    return;
+                }
+            } else if now < at + DELAY_SENT_EVERY {
+                let again = at + DELAY_SENT_EVERY;
+                self.send_again_at = Some(self.send_again_at.map_or(again, |sooner| sooner.min(again)));
+                return;
+            }
+        }
+        self.sent_delays.insert(connection, (now, delay));
+        let (fixed, per_mib) = (delay.fixed.get(), delay.per_mib.get());
+        self.send(connection, FromBackend::PayloadDelay { fixed, per_mib });
+    }
+
+    /// Sends the newest delay to the leaders that do not have it, once the last message to them is old enough.
+    fn send_delays(&mut self) {
+        let Some(due) = self.send_again_at.take() else { return };
+        let now = Instant::now().max(due);
+        let leaders: Vec<_> = self.sent_delays.keys().copied().collect();
+        leaders.into_iter().for_each(|leader| self.send_delay(leader, now));
+    }
+
+    fn execute(&mut self, connection: Connection, order: Execute) {
+        let now = Instant::now();
+        if let Err(refusal) = self.accept(connection, &order) {
+            Counts::add(&self.counts.refused, 1);
+            let Execute { gpu, sequence, token, model, .. } = order;
+            self.send(connection, FromBackend::Refused { gpu, sequence, token, model, refusal });
+            return;
+        }
+        Counts::add(&self.counts.plans, 1);
+        let node = self.leader_of(connection);
+        if let Some(journal) = &mut self.journal {
+            let (at_ns, gpu, token) = (journal.nanos(now), order.gpu.get(), order.token.get());
+            journal.append(Record::Accepted { at_ns, gpu, node, token, sequence: order.sequence });
+        }
+        let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.id == order.gpu) else { return };
+        let start = now + Duration::from_nanos(order.start_in.min(START_IN_MAX));
+        let latency = Duration::from_nanos(order.latency.min(START_IN_MAX));
+        let requests = order.requests.iter().map(|r| r.id).collect();
+        gpu.pending.push_back(Pending { connection, start, latency, requests });
+        let (inputs_in, inputs) = blocking::channel();
+        let plan = AcceptedPlan {
+            token: order.token,
+            sequence: order.sequence,
+            model: order.model,
+            accepted: now,
+            start,
+            requests: order.requests.clone(),
+            inputs,
+        };
+        let _ = gpu.orders.send(GpuOrder::Run(plan));
+        // Inputs travel while the plan waits for its start.
+        tokio::spawn(fetch(Arc::clone(&self.transport), Arc::clone(&self.late_frontends), order.requests, inputs_in));
+    }
+
+    fn accept(&mut self, connection: Connection, order: &Execute) -> Result<(), Refusal> {
+        let ready = self.models.contains(&order.model);
+        let gpu = self.gpus.iter_mut().find(|gpu| gpu.id == order.gpu).ok_or(Refusal::UnknownGpu)?;
+        gpu.gate.accept(connection, order.token, order.backend_boot, order.sequence)?;
+        gpu.retired = false;
+        if !ready {
+            // The plan had its turn: the sequence goes on.
+            gpu.gate.finished();
+            return Err(Refusal::ModelNotReady);
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, report: PlanReport) {
+        let now = Instant::now();
+        Counts::add(&self.counts.failed, report.failed.len() as u64);
+        self.counts.was_busy(report.gpu, nanos(report.latency));
+        if let Some(memory) = report.memory {
+            self.book.measured(report.model, report.gpu, memory);
+        }
+        let gpu = &mut self.gpus[report.gpu];
+        if let (Some(journal), Some((start, end))) = (&mut self.journal, report.ran) {
+            // Those without an input were not in the batch.
+            let executed = report.finished.iter().filter(|id| !report.failed.iter().any(|(failed, _)| failed == *id));
+            let (start_ns, end_ns) = (journal.nanos(start), journal.nanos(end));
+            journal.append(Record::Ran {
+                gpu: gpu.id.get(),
+                token: report.token.get(),
+                sequence: report.sequence,
+                start_ns,
+                end_ns,
+                requests: executed.map(|id| (id.frontend.get(), id.boot.get(), id.sequence)).collect(),
+            });
+        }
+        if !gpu.lost && report.failed.iter().any(|(_, reason)| *reason == FailReason::GpuLost) {
+            gpu.lost = true;
+            Counts::add(&self.counts.gpus_lost, 1);
+            tracing::error!(gpu = %gpu.id, "its device is lost: leads give it no more batches until this backend is restarted");
+        }
+        gpu.gate.finished();
+        let ended = gpu.pending.pop_front();
+        // The next one begins now, however early it was planned.
+        if let Some(next) = gpu.pending.front_mut() {
+            next.start = next.start.max(now);
+        }
+        if let Some(plan) = ended.as_ref().filter(|_| report.failed.is_empty()) {
+            if self.ended.len() == SEAL_RECENT_PLANS_MAX {
+                self.ended.pop_front();
+            }
+            let longer = report.latency.saturating_sub(plan.latency);
+            self.ended.push_back(EndedPlan { longer: nanos(longer), predicted: nanos(plan.latency) });
+        }
+        for id in report.finished {
+            if self.recent.len() == SEAL_RECENT_REQUESTS_MAX {
+                self.recent.pop_front();
+            }
+            self.recent.push_back(id);
+        }
+        let done = Done {
+            gpu: gpu.id,
+            token: report.token,
+            sequence: report.sequence,
+            model: report.model,
+            start_late: nanos(report.start_late),
+            latency: nanos(report.latency),
+            free_in: nanos(gpu.free_in(now)),
+            failed: report.failed,
+        };
+        if self.gpus.iter().all(|gpu| gpu.lost) {
+            self.lost.send_if_modified(|lost| !std::mem::replace(lost, true));
+        }
+        if let Some(leader) = ended.map(|plan| plan.connection) {
+            self.send(leader, FromBackend::Done(done));
+            self.send_delay(leader, now);
+        }
+    }
+}
+
+/// The least time between two messages about changed input delays to a leader. It is also the longest time until the
+/// leader learns of a change that showed when one of its plans ended.
+pub(crate) const DELAY_SENT_EVERY: Duration = Duration::from_secs(1);
+
+/// How often an unchanged delay is repeated: a leader treats a backend that runs plans without such a report as one
+/// that measures nothing.
+const DELAY_CONFIRMED_EVERY: Duration = Duration::from_secs(60);
+// Some reports may be lost, or late, before a leader forgets.
+const _: () = assert!(DELAY_CONFIRMED_EVERY.as_nanos() as u64 * 5 <= PAYLOAD_DELAY_FORGOTTEN_AFTER.get());
+
+/// No plan starts or lasts longer than a minute from now; a larger number is nonsense from the wire and is cut.
+const START_IN_MAX: u64 = 60_000_000_000;
+
+impl Gpu {
+    /// How long until everything accepted is done.
+    fn free_in(&self, now: Instant) -> Duration {
+        let mut free_at = now;
+        for (index, plan) in self.pending.iter().enumerate() {
+            // The first may be running since its start; the others begin when it ends.
+            let begin = if index == 0 { plan.start } else { free_at.max(plan.start) };
+            free_at = free_at.max(begin + plan.latency);
+        }
+        free_at - now
+    }
+}
+
+/// Never, if there is no such moment.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Reads the inputs of all requests, from all their frontends at once, and passes on each frontend's when they arrive.
+async fn fetch<T: PayloadTransport>(
+    transport: Arc<T>,
+    late_frontends: Arc<LateFrontends>,
+    requests: Vec<PlannedRequest>,
+    inputs: blocking::Sender<InputsOfFrontend>,
+) {
+    let mut by_frontend: HashMap<FrontendBoot, Vec<usize>> = HashMap::new();
+    for (index, request) in requests.iter().enumerate() {
+        by_frontend.entry((request.id.frontend, request.id.boot)).or_default().push(index);
+    }
+    let reads = by_frontend.into_iter().map(|(frontend, indices)| {
+        let sequences = indices.iter().map(|&i| requests[i].id.sequence).collect();
+        let (transport, late_frontends, inputs) = (&transport, &late_frontends, inputs.clone());
+        async move {
+            let payloads = transport.read(frontend.0, frontend.1, sequences).await;
+            if payloads.iter().any(Option::is_some) {
+                late_frontends.came(frontend);
+            }
+            // Gone when the plan waits no longer.
+            let (at, given) = (Instant::now(), indices.into_iter().zip(payloads).collect());
+            let _ = inputs.send(InputsOfFrontend { frontend, inputs: given, at });
+        }
+    });
+    futures::future::join_all(reads).await;
+}

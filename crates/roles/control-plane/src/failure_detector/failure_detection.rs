@@ -1,0 +1,79 @@
+//! Failure detection, on threads or in tasks.
+
+use std::time::Duration;
+
+use symphony_cluster_state::Command;
+use tokio::sync::{mpsc, watch};
+
+use crate::config::ControlPlaneConfig;
+use crate::error::StartError;
+use crate::failure_detector::in_tasks::LivenessTasks;
+use crate::failure_detector::on_threads::{DetectorContext, LivenessThreads};
+use crate::failure_detector::{ContactState, HeartbeatAddresses, SilenceSwitch};
+use crate::metrics::Metrics;
+use crate::plane::HeartbeatListener;
+use crate::vital::Vital;
+
+/// How long to wait for the heartbeat threads: a few heartbeats, and a dial in progress.
+const THREADS_END_WITHIN: Duration = Duration::from_millis(500);
+
+/// Sends this replica's heartbeats to the Raft leader, and watches the others while this replica leads.
+#[derive(Debug)]
+pub(crate) enum FailureDetection {
+    Threads(LivenessThreads),
+    Tasks(LivenessTasks),
+}
+
+impl FailureDetection {
+    /// Starts it. Declared failures arrive on the returned channel.
+    pub(crate) fn start(
+        config: &ControlPlaneConfig,
+        listener: HeartbeatListener,
+        outlook: DetectorContext,
+        standing: watch::Sender<ContactState>,
+        metrics: &Metrics,
+        vital: &Vital,
+    ) -> Result<(Self, mpsc::Receiver<Command>), StartError> {
+        match listener {
+            HeartbeatListener::Threads(listener) => {
+                let (threads, declared) = LivenessThreads::start(config, listener, outlook, standing, metrics, vital)?;
+                Ok((Self::Threads(threads), declared))
+            }
+            HeartbeatListener::Tasks(listener) => {
+                let (tasks, declared) = LivenessTasks::start(config, listener, outlook, standing, metrics, vital);
+                Ok((Self::Tasks(tasks), declared))
+            }
+        }
+    }
+
+    /// While this is on, the replica looks dead to the others.
+    pub(crate) fn silence_switch(&self) -> SilenceSwitch {
+        match self {
+            Self::Threads(threads) => threads.silence_switch(),
+            Self::Tasks(tasks) => tasks.silence_switch(),
+        }
+    }
+
+    /// The addresses with names to resolve, if resolving needs a task of its own.
+    pub(crate) fn to_resolve(&self) -> Option<HeartbeatAddresses> {
+        match self {
+            Self::Threads(threads) => Some(threads.peers()),
+            Self::Tasks(_) => None,
+        }
+    }
+
+    /// Stops it and waits: at most a few heartbeats and a dial in progress.
+    pub(crate) async fn shutdown(self) {
+        match self {
+            Self::Threads(mut threads) => {
+                let ended = tokio::task::spawn_blocking(move || threads.shutdown());
+                match tokio::time::timeout(THREADS_END_WITHIN, ended).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => tracing::error!("ending the beat threads panicked"),
+                    Err(_) => tracing::warn!("beat threads have not ended after {THREADS_END_WITHIN:?}"),
+                }
+            }
+            Self::Tasks(tasks) => tasks.shutdown(),
+        }
+    }
+}
