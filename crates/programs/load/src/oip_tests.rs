@@ -7,8 +7,8 @@ use std::time::Duration;
 use symphony_executor::{default_signature, item_checksum};
 use symphony_frontend::oip::{
     Credential, GrpcServer, InFlightLimit, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest,
-    InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, RepositoryError, ServerInfo,
-    Timeliness, rest_router, serve_grpc, serve_rest,
+    InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, RefusedCall, RepositoryError,
+    ServerInfo, Timeliness, rest_router, serve_grpc, serve_rest,
 };
 use symphony_types::{DropReason, FailReason, Nanos, Transforms};
 use tokio::net::TcpListener;
@@ -68,6 +68,8 @@ impl InferenceService for Checksums {
         // Its own instance for each: no request is refused.
         InFlightLimit::new(1).admit()
     }
+
+    fn refused(&self, _: &RefusedCall<'_>) {}
 
     async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {
         let size = request.model.signature.input_item_bytes();

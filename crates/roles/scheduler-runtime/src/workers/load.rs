@@ -40,13 +40,7 @@ impl Default for ModelCounts {
 pub(crate) fn window_used(start: Time, frontrun: Time, latest: Time) -> u64 {
     let (used, length) = (start.since(frontrun).get(), latest.since(frontrun).get());
     match length {
-        0 => {
-            if start >= latest && start > frontrun {
-                1000
-            } else {
-                0
-            }
-        }
+        0 => u64::from(start >= latest && start > frontrun) * 1000,
         length => (u128::from(used.min(length)) * 1000 / u128::from(length)) as u64,
     }
 }
