@@ -9,7 +9,7 @@ use anyhow::Context;
 use indicatif::ProgressBar;
 use symphony_config::{
     Address, BackendConfig, ClusterConfig, FramesConfig, FrontendConfig, LogConfig, NetworkConfig, NodeConfig,
-    SchedulerConfig, SecurityConfig,
+    SchedulerConfig, SecurityConfig, TelemetryConfig,
 };
 use symphony_net::Role;
 use symphony_protocol::view::View;

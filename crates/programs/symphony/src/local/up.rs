@@ -208,6 +208,7 @@ pub(super) fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
         network,
         frames,
         log,
+        telemetry,
         security,
         ..
     } = config
@@ -250,7 +251,8 @@ pub(super) fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
         }
         emulated.for_each(|backend| backend.noise = noise);
     }
-    let layout = Layout { cluster, schedulers, frontend, guests: None, backends, network, frames, log, security };
+    let layout =
+        Layout { cluster, schedulers, frontend, guests: None, backends, network, frames, log, telemetry, security };
     Ok(match args.host {
         Some(host) => layout.moved(host, 0),
         None => layout,

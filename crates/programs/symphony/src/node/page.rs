@@ -71,7 +71,7 @@ pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&st
         "applied_index": view.applied_index, "control_leader": view.control_leader.map(|n| n.get()),
         "invariant_violations": broken, "nodes": nodes, "subclusters": subclusters, "backends": backends,
         "frontends": frontends, "models": models, "events": crate::tools::events::json(view),
-        "latency_bounds_s": REQUEST_SECONDS,
+        "latency_bounds_s": REQUEST_SECONDS.as_slice(),
     })
 }
 

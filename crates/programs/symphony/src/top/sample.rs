@@ -95,7 +95,7 @@ impl Sampler {
 
 /// The models' counters in a frontend's page; missing or invalid ones count as zero.
 fn counts(frontend: &FrontendView, page: &Value) -> FrontendCounts {
-    let same_buckets = page["latency_bounds_s"] == json!(REQUEST_SECONDS);
+    let same_buckets = page["latency_bounds_s"] == json!(REQUEST_SECONDS.as_slice());
     let models = page["models"].as_array().into_iter().flatten().filter_map(|model| {
         let mut counted = ModelCounts::deserialize(&model["counts"]).ok()?;
         if !same_buckets {
@@ -115,7 +115,7 @@ mod tests {
         let frontend = FrontendView { boot: BootId::new(7), ..FrontendView::default() };
         let counted = json!({ "received": 9, "in_time": 5, "late": 1, "dropped": 2, "failed": 1, "cancelled": 0,
                               "executed_items": 6, "executed_batches": 2.5, "refused": 3, "latency_counts": [1, 2] });
-        let page = json!({ "latency_bounds_s": REQUEST_SECONDS, "models": [{ "name": "m", "counts": counted }, { "name": "idle", "counts": {} }, { "name": 3 }] });
+        let page = json!({ "latency_bounds_s": REQUEST_SECONDS.as_slice(), "models": [{ "name": "m", "counts": counted }, { "name": "idle", "counts": {} }, { "name": 3 }] });
         let m = ModelCounts {
             received: 9,
             in_time: 5,
