@@ -24,7 +24,7 @@ use crate::executor_in_use::ExecutorInUse;
 use crate::gpu_memory::GpuMemory;
 use crate::journal::Journal;
 use crate::metrics::Counts;
-use crate::model_book::ModelBook;
+use crate::model_book::{BookState, ModelBook};
 use crate::model_loader::ModelLoader;
 use crate::pace_file;
 use crate::plan_intake::{Identity, PlanIntake};
@@ -203,6 +203,12 @@ impl Backend {
         let (links, standing) = (Arc::clone(&transport), view.clone());
         tokio::spawn(stay_registered(control.clone(), request, identity.clone(), links, standing, ended.clone()));
         Ok(Self { identity, control, view, transport, idle, lost, hangs, counts, book, in_use, ended })
+    }
+
+    /// How many models are still being loaded, of those that the cluster has told this backend of.
+    #[must_use]
+    pub fn models_loading(&self) -> usize {
+        self.book.lines().iter().filter(|line| line.state == BookState::Loading).count()
     }
 
     /// Leaves without a failed request, in at most `within`: the cluster sends no more plans, accepted plans run, and
