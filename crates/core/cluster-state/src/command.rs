@@ -19,6 +19,9 @@ pub struct LogEntry {
     pub command: Command,
 }
 
+/// What the time adds to a command's bytes, with its padding.
+const TIME_BYTES: usize = 16;
+
 impl Enveloped for LogEntry {
     const MAGIC: &'static str = crate::snapshot::MAGIC;
     const VERSION: u16 = crate::snapshot::VERSION;
@@ -258,7 +261,8 @@ impl Enveloped for Command {
     const VERSION: u16 = crate::snapshot::VERSION;
     const KIND: u16 = 1;
     const WHAT: &'static str = "command";
-    const BYTES_MAX: usize = COMMAND_BYTES_MAX;
+    // With the time it is an entry.
+    const BYTES_MAX: usize = COMMAND_BYTES_MAX - TIME_BYTES;
 }
 
 impl Command {

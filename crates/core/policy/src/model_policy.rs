@@ -151,6 +151,7 @@ impl ModelPolicy {
     fn chosen_trigger(&self, text: &TriggerText, expected: &'static str) -> Result<TriggerChoice, Refused> {
         let choice = match text {
             TriggerText::Name(name) if read(&ResearchTrigger::WRITTEN, name).is_some() => {
+                self.takes_any_trigger()?;
                 return refuse(".trigger", expected, format!("\"{name}\"{SIMULATED}"));
             }
             TriggerText::Name(name) => chosen_word(".trigger", expected, &TriggerChoice::WRITTEN, name)?,

@@ -212,6 +212,12 @@ impl ControlGroup {
         known.vote.is_some() || known.last.is_some()
     }
 
+    /// How many entries its log has had, those included that a snapshot covers. The first is the first membership.
+    #[must_use]
+    pub fn log_entries(&self) -> u64 {
+        self.log.known().last.map_or(0, |at| at.index + 1)
+    }
+
     /// Index of the last entry of its log, or of the snapshot that covers it; 0 if there is none.
     #[must_use]
     pub fn last_index(&self) -> u64 {

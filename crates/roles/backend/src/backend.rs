@@ -47,6 +47,16 @@ const PINNED_BYTES_MAX: u64 = 8 << 30;
 /// being given up.
 const EXEC: Port = Port::new("backend.exec", &[Role::Scheduler], 64 * 4);
 
+/// How often it is looked whether a run is stuck.
+const LOOK_FOR_STUCK_EVERY: Duration = Duration::from_secs(1);
+
+/// Resolves once a run goes on although it was ended.
+async fn a_run_is_stuck() {
+    while !symphony_executor::a_run_is_stuck() {
+        tokio::time::sleep(LOOK_FOR_STUCK_EVERY).await;
+    }
+}
+
 /// Why a backend does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -100,8 +110,6 @@ pub struct Backend {
     idle: watch::Receiver<bool>,
     /// Whether the devices of all GPUs are lost.
     lost: watch::Receiver<bool>,
-    /// Whether a batch of a model that was unloaded does not end.
-    hangs: watch::Receiver<bool>,
     counts: Arc<Counts>,
     book: Arc<ModelBook>,
     in_use: ExecutorInUse,
@@ -180,7 +188,6 @@ impl Backend {
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
         let leaders = Incoming::new(listener, net, EXEC);
         tokio::spawn(accept_leaders(leaders, inputs.clone(), ended.clone()));
-        let (gpu_hangs, hangs) = watch::channel(false);
         let kinds = request.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
         let loader = ModelLoader {
             identity: identity.clone(),
@@ -196,13 +203,12 @@ impl Backend {
             view: view.clone(),
             linked: settled,
             execution: inputs,
-            gpu_hangs,
         };
         tokio::spawn(loader.run(ended.clone()));
         tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
         let (links, standing) = (Arc::clone(&transport), view.clone());
         tokio::spawn(stay_registered(control.clone(), request, identity.clone(), links, standing, ended.clone()));
-        Ok(Self { identity, control, view, transport, idle, lost, hangs, counts, book, in_use, ended })
+        Ok(Self { identity, control, view, transport, idle, lost, counts, book, in_use, ended })
     }
 
     /// How many models are still being loaded, of those that the cluster has told this backend of.
@@ -247,12 +253,10 @@ impl Backend {
 
     /// Waits until only a restart can help, and says why.
     pub async fn needs_restart(&self) -> &'static str {
-        let (mut lost, mut hangs) = (self.lost.clone(), self.hangs.clone());
+        let mut lost = self.lost.clone();
         tokio::select! {
             Ok(_) = lost.wait_for(|lost| *lost) => "the devices of all its GPUs are lost",
-            Ok(_) = hangs.wait_for(|hangs| *hangs) => "a batch of a model that was unloaded does not end, and its GPU runs nothing else",
-            // It has stopped with its devices intact.
-            else => std::future::pending().await,
+            () = a_run_is_stuck() => "a batch was ended and goes on, and its GPU runs nothing else",
         }
     }
 

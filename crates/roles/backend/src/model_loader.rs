@@ -41,21 +41,12 @@ enum LocalModel {
     /// With the switch that aborts its batches.
     Loading(Stop),
     Ended(ModelReport),
-    /// To be dropped since then, but its memory is still taken.
+    /// To be dropped since then, but its memory is still taken: by accepted plans, or by a load in progress. If that
+    /// hangs, the report for the case that the model is wanted again.
     Leaving {
         since: tokio::time::Instant,
-        by: Holder,
-        /// If that hangs: the report for the case that the model is wanted again.
         hangs: Option<ModelReport>,
     },
-}
-
-/// What still holds a model that is to go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Holder {
-    Load,
-    /// Plans that were accepted; the GPU's thread runs nothing else meanwhile.
-    Plans,
 }
 
 /// The report on a model, until the view shows it.
@@ -75,8 +66,8 @@ impl ModelReport {
 }
 
 impl LocalModel {
-    fn leaving(by: Holder) -> Self {
-        Self::Leaving { since: tokio::time::Instant::now(), by, hangs: None }
+    fn leaving() -> Self {
+        Self::Leaving { since: tokio::time::Instant::now(), hangs: None }
     }
 }
 
@@ -101,8 +92,6 @@ pub(crate) struct ModelLoader {
     /// the report that a model is ready.
     pub(crate) linked: watch::Receiver<bool>,
     pub(crate) execution: UnboundedSender<Input>,
-    /// Set when a batch of a model that is to go does not end: its GPU's thread cannot be ended.
-    pub(crate) gpu_hangs: watch::Sender<bool>,
 }
 
 /// The end of a load.
@@ -155,13 +144,13 @@ impl ModelLoader {
                 LocalModel::Leaving { .. } => {}
                 LocalModel::Loading(stop) => {
                     stop.give_up();
-                    *local = LocalModel::leaving(Holder::Load);
+                    *local = LocalModel::leaving();
                 }
                 LocalModel::Ended(ModelReport { state: Err(_), .. }) => return false,
                 LocalModel::Ended(ModelReport { state: Ok(()), .. }) => {
                     let unload_guard = Arc::new(UnloadGuard { model, gone: gone.clone() });
                     let _ = self.execution.send(Input::Unloaded(unload_guard));
-                    *local = LocalModel::leaving(Holder::Plans);
+                    *local = LocalModel::leaving();
                 }
             }
             true
@@ -171,22 +160,16 @@ impl ModelLoader {
 
     fn find_hung_unloads(&self, models: &mut HashMap<ModelId, LocalModel>) {
         for (model, local) in models {
-            let LocalModel::Leaving { since, by, hangs: hangs @ None } = local else { continue };
+            let LocalModel::Leaving { since, hangs: hangs @ None } = local else { continue };
             if since.elapsed() < LEAVES_WITHIN {
                 continue;
             }
             let within_s = LEAVES_WITHIN.as_secs();
-            match by {
-                Holder::Load => tracing::warn!(
-                    %model,
-                    "was to go {within_s} s ago and has not: its load hangs. It keeps its memory until that ends; what fits beside it is \
-                     loaded from here on. A restart of the backend frees it"
-                ),
-                Holder::Plans => {
-                    tracing::error!(%model, "was to go {within_s} s ago and has not: a batch of it hangs, and so does its GPU");
-                    self.gpu_hangs.send_replace(true);
-                }
-            }
+            tracing::warn!(
+                %model,
+                "was to go {within_s} s ago and has not: its load, or a batch before it, takes that long or hangs. It keeps its memory until \
+                 that ends; what fits beside it is loaded from here on. A restart of the backend frees it"
+            );
             Counts::add(&self.counts.models_hung, 1);
             let reason = format!("was to go more than {within_s} s ago and hangs; it is loaded anew once it has gone");
             *hangs = Some(ModelReport::failed(reason, Duration::ZERO));

@@ -92,7 +92,6 @@ struct Scene {
     book: Arc<ModelBook>,
     linked: watch::Sender<bool>,
     counts: Arc<Counts>,
-    hangs: watch::Receiver<bool>,
     ended: CancellationToken,
 }
 
@@ -113,7 +112,6 @@ impl Scene {
         let (linked, links) = watch::channel(is_linked);
         let (book, ended) = (Arc::<ModelBook>::default(), CancellationToken::new());
         let counts = Arc::<Counts>::default();
-        let (gpu_hangs, hangs) = watch::channel(false);
         let loader = ModelLoader {
             identity,
             kinds: vec!["cpu".into()],
@@ -128,10 +126,9 @@ impl Scene {
             view: watched,
             linked: links,
             execution: inputs,
-            gpu_hangs,
         };
         tokio::spawn(loader.run(ended.clone()));
-        Self { view, execution, book, linked, counts, hangs, ended }
+        Self { view, execution, book, linked, counts, ended }
     }
 
     async fn next(&mut self) -> Input {
@@ -513,24 +510,9 @@ async fn a_load_that_hangs_and_is_not_wanted_any_more_holds_up_others_for_a_whil
     scene.view.send_replace(numbered([beside, too_large]));
     scene.until("it is to go again", |lines| lines.len() == 2).await;
 
-    assert!(!*scene.hangs.borrow(), "its GPU runs others");
     drop(opens);
     scene.until("there is room", stands("too-large", BookState::Ready)).await;
     let loaded = scene.execution.try_recv();
     assert!(matches!(loaded, Ok(Input::Loaded(model, _)) if model == ModelId::new(3)), "nobody hears of what hung");
     assert!(scene.execution.try_recv().is_err());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_gpu_whose_batch_does_not_end_is_told_once_its_model_was_to_go() {
-    let gpu = EmulatedGpu { pace: Arc::default(), noise: Arc::default(), load_bytes_per_s: None };
-    let mut scene = Scene::new(Engine::Emulated([gpu].into()), 100);
-    scene.view.send_replace(numbered([(1, emulated_spec("endless", 10))]));
-    let (_, _batch_that_runs) = scene.loaded().await;
-    scene.view.send_replace(numbered([]));
-    let Input::Unloaded(_held_by_the_batch) = scene.next().await else { panic!("it is to go") };
-    tokio::time::advance(LEAVES_WITHIN / 2).await;
-    assert!(!*scene.hangs.borrow(), "batches take their time");
-    let mut hangs = scene.hangs.clone();
-    tokio::time::timeout(2 * LEAVES_WITHIN, hangs.wait_for(|hangs| *hangs)).await.expect("it is told").unwrap();
 }

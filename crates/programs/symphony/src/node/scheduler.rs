@@ -198,6 +198,12 @@ fn share(percent: u32) -> f64 {
 
 fn epochs(scheduler: &SchedulerConfig) -> EpochSettings {
     let (config, speedup) = (&scheduler.epochs, scheduler.loop_speedup);
+    if speedup != 1 {
+        tracing::warn!(
+            speedup,
+            "scheduler.loop_speedup is for tests: advice and plans change faster than measurements settle"
+        );
+    }
     let constants = EpochSettings::default();
     EpochSettings {
         mode: match config.mode {

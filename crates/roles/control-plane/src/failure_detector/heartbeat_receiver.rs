@@ -304,7 +304,9 @@ mod tests {
         }
 
         let leader = Expected::named(Role::Scheduler, "1");
-        let mut line = net("2").dial_line(&[scene.addr], &leader, patience, patience).unwrap();
+        let net = net("2");
+        let stream = net.connect_line(&[scene.addr], patience).unwrap();
+        let mut line = net.greet_line(stream, &leader, patience, patience, || true).unwrap();
         let (node, boot) = (NodeId::new(2), BootId::new(20));
         let beat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
         line.write_all(&beat.encode(cluster)).unwrap();

@@ -53,7 +53,7 @@ impl Sender {
             if let Some(leader) = leader {
                 let dialled = match line.take() {
                     Some(line) => Ok(line),
-                    None => dial(&net, &peers, &limits, leader, &mut heartbeat_state),
+                    None => dial(&net, &peers, &limits, leader, &mut heartbeat_state, &stop),
                 };
                 line = dialled
                     .and_then(|line| beat(line, &mut heartbeat_state))
@@ -96,18 +96,21 @@ fn dial(
     limits: &Liveness,
     to: NodeId,
     heartbeat_state: &mut HeartbeatState,
+    stop: &AtomicBool,
 ) -> io::Result<ToLeader> {
     let addr = peers.of(to).ok_or_else(|| io::Error::other("no beat address is known"))?;
     let leader = Expected::named(Role::Scheduler, to.get().to_string());
     let sockets = peers.sockets(net.through(&addr));
-    let line = net.dial_line(&sockets, &leader, limits.dial, heartbeat_state.handshake_limit());
-    let line = line.inspect_err(|error| {
+    let stream = net.connect_line(&sockets, limits.dial)?;
+    let within = heartbeat_state.handshake_limit(to);
+    // A leader that does not read or does not answer must not delay this thread, which has to find its successor.
+    let go_on = || !stop.load(Ordering::Relaxed) && heartbeat_state.is_led_by(to);
+    let line = net.greet_line(stream, &leader, within, limits.beat, go_on).inspect_err(|error| {
         if error.kind() == io::ErrorKind::TimedOut {
-            heartbeat_state.dial_given_up();
+            heartbeat_state.handshake_given_up();
         }
     })?;
     heartbeat_state.dialled(Instant::now());
-    // A leader that does not read or does not answer must not delay this thread, which has to find its successor.
     line.socket().set_nonblocking(true)?;
     Ok(ToLeader { to, line, partial: Vec::with_capacity(ACK_BYTES) })
 }

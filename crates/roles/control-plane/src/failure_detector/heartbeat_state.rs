@@ -47,8 +47,8 @@ pub(crate) struct HeartbeatState {
     answered: Instant,
     /// The newest acknowledged heartbeat.
     echoed: u64,
-    /// Limit of the next handshake.
-    handshake: Duration,
+    /// Limit of the next handshake, and the leader that it is for.
+    handshake: (NodeId, Duration),
 }
 
 impl HeartbeatState {
@@ -59,7 +59,7 @@ impl HeartbeatState {
             limits,
             answered: now,
             echoed: 0,
-            handshake: limits.dial,
+            handshake: (NodeId::default(), limits.dial),
         }
     }
 
@@ -85,21 +85,29 @@ impl HeartbeatState {
         }
     }
 
-    /// How long the next handshake with the leader may take.
-    pub(crate) const fn handshake_limit(&self) -> Duration {
-        self.handshake
+    /// How long the next handshake with that leader may take.
+    pub(crate) fn handshake_limit(&mut self, leader: NodeId) -> Duration {
+        if self.handshake.0 != leader {
+            self.handshake = (leader, self.limits.dial);
+        }
+        self.handshake.1
+    }
+
+    /// Whether that replica still leads the group, as far as this one knows.
+    pub(crate) fn is_led_by(&self, leader: NodeId) -> bool {
+        self.facts.leadership.borrow().leader == Some(leader)
     }
 
     /// There is a new connection.
     pub(crate) const fn dialled(&mut self, now: Instant) {
         self.answered = now;
-        self.handshake = self.limits.dial;
+        self.handshake.1 = self.limits.dial;
     }
 
-    /// The time to dial ran out. On a starved machine a handshake that begins again costs both ends as much as the last
-    /// and comes no further, so the next may take twice as long.
-    pub(crate) fn dial_given_up(&mut self) {
-        self.handshake = self.handshake.saturating_mul(2).min(self.limits.answer());
+    /// The handshake took too long. On a starved machine one that begins again costs both ends as much as the last and
+    /// comes no further, so the next may take twice as long.
+    pub(crate) fn handshake_given_up(&mut self) {
+        self.handshake.1 = self.handshake.1.saturating_mul(2).min(self.limits.answer());
     }
 
     /// The next heartbeat, sent now.
@@ -166,17 +174,19 @@ mod tests {
     }
 
     #[test]
-    fn each_handshake_that_is_given_up_doubles_the_limit_of_the_next_until_one_succeeds() {
+    fn each_handshake_that_is_given_up_doubles_the_limit_of_the_next_until_one_succeeds_or_another_leads() {
         let (limits, start) = (Liveness::LAN, Instant::now());
         let mut heartbeat_state = HeartbeatState::new(facts(), start, limits);
         let given_up = (0..6).map(|_| {
-            let limit = heartbeat_state.handshake_limit();
-            heartbeat_state.dial_given_up();
+            let limit = heartbeat_state.handshake_limit(NodeId::new(1));
+            heartbeat_state.handshake_given_up();
             limit.as_millis()
         });
         assert_eq!(given_up.collect::<Vec<_>>(), [20, 40, 80, 160, 200, 200]);
         heartbeat_state.dialled(start);
-        assert_eq!(heartbeat_state.handshake_limit(), limits.dial);
+        assert_eq!(heartbeat_state.handshake_limit(NodeId::new(1)), limits.dial);
+        heartbeat_state.handshake_given_up();
+        assert_eq!(heartbeat_state.handshake_limit(NodeId::new(3)), limits.dial, "another leader is another matter");
     }
 
     #[test]
