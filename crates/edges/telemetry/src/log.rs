@@ -54,7 +54,7 @@ pub enum LogError {
 
 /// Sets up the log of this process. Call it once, before the first thread is started.
 ///
-/// Lines are written by the thread that logs; decision threads do not log (DESIGN section 7).
+/// Lines are written by the thread that logs; decision threads do not log.
 ///
 /// # Errors
 /// If the filter makes no sense, the file cannot be opened, or the process logs already.
