@@ -13,7 +13,8 @@ use symphony_replicated::envelope::{self, CodecError, Enveloped};
 /// A command as it stands in the log.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// When it was proposed, by the Raft leader's clock: milliseconds since 1970. Shown to people; nothing depends on it.
+    /// When it was proposed, by the Raft leader's clock: milliseconds since 1970. Shown to people; nothing depends on
+    /// it.
     pub at_unix_ms: u64,
     /// The command.
     pub command: Command,
@@ -315,7 +316,7 @@ impl Command {
         }
     }
 
-    /// The same command with the replica to avoid, if the command has such a field: set by the actual proposer.
+    /// This command with the replica to avoid, if the command has such a field: set by the actual proposer.
     #[must_use]
     pub fn avoiding(mut self, proposer: NodeId) -> Self {
         match &mut self {

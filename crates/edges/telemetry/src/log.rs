@@ -77,7 +77,7 @@ impl fmt::Debug for LogFilter {
 
 /// Sets up the log of this process. Call it once, before the first thread is started.
 ///
-/// Lines are written by the thread that logs; decision threads do not log (DESIGN section 7). Returns the filter.
+/// Lines are written by the thread that logs; decision threads do not log. Returns the filter.
 ///
 /// # Errors
 /// If the filter makes no sense, the file cannot be opened, or the process logs already.

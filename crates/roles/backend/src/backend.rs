@@ -19,13 +19,13 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
-use crate::exec_server::accept_leaders;
 use crate::executor_in_use::ExecutorInUse;
 use crate::gpu_memory::GpuMemory;
 use crate::journal::Journal;
+use crate::leader_connections::accept_leaders;
 use crate::metrics::Counts;
-use crate::model_book::{BookState, ModelBook};
 use crate::model_loader::ModelLoader;
+use crate::model_states::{ModelState, ModelStates};
 use crate::pace_file;
 use crate::plan_intake::{Identity, PlanIntake};
 use crate::stay_registered::stay_registered;
@@ -111,7 +111,7 @@ pub struct Backend {
     /// Whether the devices of all GPUs are lost.
     lost: watch::Receiver<bool>,
     counts: Arc<Counts>,
-    book: Arc<ModelBook>,
+    model_states: Arc<ModelStates>,
     in_use: ExecutorInUse,
     ended: CancellationToken,
 }
@@ -179,10 +179,11 @@ impl Backend {
 
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let counts = Arc::new(Counts::default());
-        let book = Arc::new(ModelBook::default());
+        let model_states = Arc::new(ModelStates::default());
         let counted = Arc::clone(&counts);
         let links = Arc::clone(&transport);
-        let execution = PlanIntake::new(identity.clone(), links, inputs_out, counted, Arc::clone(&book), journal)?;
+        let execution =
+            PlanIntake::new(identity.clone(), links, inputs_out, counted, Arc::clone(&model_states), journal)?;
         let (idle, lost, times) = (execution.idle(), execution.lost(), execution.times());
         let execution_ended = ended.clone();
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
@@ -196,7 +197,7 @@ impl Backend {
             times,
             engine,
             counts: Arc::clone(&counts),
-            book: Arc::clone(&book),
+            model_states: Arc::clone(&model_states),
             loading: Arc::new(Semaphore::new(1)),
             meter: Arc::default(),
             control: control.clone(),
@@ -208,13 +209,13 @@ impl Backend {
         tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
         let (links, standing) = (Arc::clone(&transport), view.clone());
         tokio::spawn(stay_registered(control.clone(), request, identity.clone(), links, standing, ended.clone()));
-        Ok(Self { identity, control, view, transport, idle, lost, counts, book, in_use, ended })
+        Ok(Self { identity, control, view, transport, idle, lost, counts, model_states, in_use, ended })
     }
 
     /// How many models are still being loaded, of those that the cluster has told this backend of.
     #[must_use]
     pub fn models_loading(&self) -> usize {
-        self.book.lines().iter().filter(|line| line.state == BookState::Loading).count()
+        self.model_states.entries().iter().filter(|entry| entry.state == ModelState::Loading).count()
     }
 
     /// Leaves without a failed request, in at most `within`: the cluster sends no more plans, accepted plans run, and
@@ -278,8 +279,8 @@ impl Backend {
         Arc::clone(&self.transport)
     }
 
-    pub(crate) fn book(&self) -> Arc<ModelBook> {
-        Arc::clone(&self.book)
+    pub(crate) fn model_states(&self) -> Arc<ModelStates> {
+        Arc::clone(&self.model_states)
     }
 
     pub(crate) const fn in_use(&self) -> ExecutorInUse {

@@ -21,7 +21,7 @@ use crate::gpu_memory::GpuMemory;
 use crate::gpu_time::GpuTime;
 use crate::load_meter::LoadMeter;
 use crate::metrics::Counts;
-use crate::model_book::{BookState, ModelBook};
+use crate::model_states::{ModelState, ModelStates};
 use crate::plan_intake::{Identity, Input};
 
 /// How long a report may take; after that the next change of the view tries again.
@@ -80,7 +80,7 @@ pub(crate) struct ModelLoader {
     /// The gaps between plans, by GPU.
     pub(crate) times: Vec<Arc<GpuTime>>,
     pub(crate) counts: Arc<Counts>,
-    pub(crate) book: Arc<ModelBook>,
+    pub(crate) model_states: Arc<ModelStates>,
     /// The permit to load.
     pub(crate) loading: Arc<Semaphore>,
     /// Keeps the times of concurrent loads from being counted twice.
@@ -138,7 +138,7 @@ impl ModelLoader {
             if view.models.get(&model).is_some_and(|m| self.is_to_hold(view, m)) {
                 return true;
             }
-            self.book.gone(model);
+            self.model_states.remove(model);
             match local {
                 // A model that is still loading is dropped when its load has ended.
                 LocalModel::Leaving { .. } => {}
@@ -194,7 +194,7 @@ impl ModelLoader {
             match models.get_mut(&id) {
                 None if leaving => {}
                 None => {
-                    self.book.stands(id, &model.spec.name, BookState::Loading);
+                    self.model_states.set_state(id, &model.spec.name, ModelState::Loading);
                     if let Err(reason) = self.reserve(id, &model.spec) {
                         let report = self.lacks_memory(id, &model.spec.name, reason, Duration::ZERO);
                         models.insert(id, LocalModel::Ended(report));
@@ -206,7 +206,7 @@ impl ModelLoader {
                 }
                 Some(LocalModel::Loading(_) | LocalModel::Leaving { hangs: None, .. }) => {}
                 Some(LocalModel::Leaving { hangs: Some(report), .. }) => {
-                    self.book.stands(id, &model.spec.name, BookState::Failed);
+                    self.model_states.set_state(id, &model.spec.name, ModelState::Failed);
                     self.send_report(id, model, report);
                 }
                 Some(LocalModel::Ended(report)) => self.send_report(id, model, report),
@@ -288,7 +288,7 @@ impl ModelLoader {
     ) -> Result<(), String> {
         for (index, (executor, kind)) in executors.iter().zip(&self.kinds).enumerate() {
             let (Some(measured), Some(profile)) = (executor.memory(), spec.profiles.get(kind)) else { continue };
-            self.book.measured(model, index, measured);
+            self.model_states.measured(model, index, measured);
             let needs = MemoryUse {
                 static_bytes: measured.static_bytes.max(profile.static_memory_bytes),
                 dynamic_bytes: measured.dynamic_bytes.max(profile.dynamic_memory_bytes),
@@ -306,7 +306,7 @@ impl ModelLoader {
         tracing::error!(%model, name, %reason, "model not loaded");
         self.release(model);
         Counts::add(&self.counts.loads_failed, 1);
-        self.book.stands(model, name, BookState::Failed);
+        self.model_states.set_state(model, name, ModelState::Failed);
         ModelReport::failed(reason, took)
     }
 
@@ -320,20 +320,20 @@ impl ModelLoader {
             // However late the load ends: the model was not loaded again meanwhile, and its memory is freed when it
             // has really gone.
             let unload_guard = UnloadGuard { model, gone: gone.clone() };
-            give_back(result.unwrap_or_default(), move || drop(unload_guard));
+            free_executors(result.unwrap_or_default(), move || drop(unload_guard));
             return;
         }
         let report = match result.map(|executors| (self.account(model, &spec, &executors), executors)) {
             Ok((Ok(()), executors)) => {
                 tracing::info!(%model, name = spec.name, "loaded");
                 Counts::add(&self.counts.loads, 1);
-                self.book.stands(model, &spec.name, BookState::Ready);
+                self.model_states.set_state(model, &spec.name, ModelState::Ready);
                 let _ = self.execution.send(Input::Loaded(model, executors));
                 ModelReport { state: Ok(()), took, reported: None, lacks_memory: false }
             }
             Ok((Err(reason), executors)) => {
                 // The next load waits until the memory is free again.
-                give_back(executors, move || drop(turn));
+                free_executors(executors, move || drop(turn));
                 self.lacks_memory(model, &spec.name, reason, took)
             }
             Err(NotLoaded { reason, lacks_memory: true, .. }) => self.lacks_memory(model, &spec.name, reason, took),
@@ -377,7 +377,7 @@ fn lock(meter: &Mutex<LoadMeter>) -> MutexGuard<'_, LoadMeter> {
 }
 
 /// Frees the memory of idle models on a thread for that, and then runs `then`.
-fn give_back(executors: Vec<Box<dyn ModelExecutor>>, then: impl FnOnce() + Send + 'static) {
+fn free_executors(executors: Vec<Box<dyn ModelExecutor>>, then: impl FnOnce() + Send + 'static) {
     tokio::task::spawn_blocking(move || {
         drop(executors);
         then();

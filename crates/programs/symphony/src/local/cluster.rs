@@ -46,7 +46,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The same with every process at `host`, and all ports shifted.
+    /// This cluster with every process at `host`, and all ports shifted.
     pub(crate) fn moved(mut self, host: Ipv4Addr, ports_above: u16) -> Self {
         let moved = |address: &mut Address| {
             *address = Address::at(host.into(), address.port().saturating_add(ports_above));

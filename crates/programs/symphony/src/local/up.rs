@@ -270,7 +270,7 @@ pub(super) fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
     })
 }
 
-/// The same host, with the port increased.
+/// This host, with the port increased.
 fn ports_above(address: &Address, ports: u16) -> Address {
     address.with_port(address.port().saturating_add(ports))
 }

@@ -41,7 +41,7 @@ pub(crate) struct ControlService {
     pub(crate) operations: Operations,
     pub(crate) viewer: Viewer,
     pub(crate) views: watch::Receiver<Arc<View>>,
-    /// The same views, for watches that cut a part from them.
+    /// The views, sorted, for watches that cut a part from them.
     pub(crate) sorted: watch::Receiver<Arc<SortedView>>,
     pub(crate) memory: Memory,
     pub(crate) reported: Arc<Mutex<Reported>>,

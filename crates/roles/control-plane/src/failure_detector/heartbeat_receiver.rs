@@ -118,7 +118,7 @@ impl Listener {
                     continue;
                 }
             };
-            let ear = ConnectionReader {
+            let reader = ConnectionReader {
                 cluster: self.cluster,
                 net: self.net.clone(),
                 inputs: self.inputs.clone(),
@@ -128,8 +128,8 @@ impl Listener {
                 stop: self.stop.clone(),
                 connections: Arc::clone(&connections),
             };
-            let listen = move || ear.listen(stream, place);
-            if let Err(error) = thread::Builder::new().name("beat-ear".to_owned()).spawn(listen) {
+            let listen = move || reader.listen(stream, place);
+            if let Err(error) = thread::Builder::new().name("beat-reader".to_owned()).spawn(listen) {
                 tracing::warn!(%error, "no thread for a beat connection");
             }
         }

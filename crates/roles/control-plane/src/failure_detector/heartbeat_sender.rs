@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::config::Liveness;
 use crate::failure_detector::addresses::HeartbeatAddresses;
-use crate::failure_detector::heartbeat_state::{Facts, HeartbeatState};
+use crate::failure_detector::heartbeat_state::{HeartbeatSources, HeartbeatState};
 use crate::failure_detector::message::ACK_BYTES;
 use crate::failure_detector::wait::wait_until;
 
@@ -23,7 +23,7 @@ const RESTING_BEATS: u32 = 5;
 
 /// Sends heartbeats until stopped. A thread and not a task, because a busy runtime is not a dead replica.
 pub(crate) struct Sender {
-    pub(crate) facts: Facts,
+    pub(crate) sources: HeartbeatSources,
     pub(crate) net: Net,
     pub(crate) peers: HeartbeatAddresses,
     pub(crate) limits: Liveness,
@@ -42,10 +42,10 @@ struct ToLeader {
 
 impl Sender {
     pub(crate) fn run(self) {
-        let Self { facts, net, peers, limits, stop, told_to_stop } = self;
+        let Self { sources, net, peers, limits, stop, told_to_stop } = self;
         let mut line: Option<ToLeader> = None;
         let mut next = Instant::now();
-        let mut heartbeat_state = HeartbeatState::new(facts, next, limits);
+        let mut heartbeat_state = HeartbeatState::new(sources, next, limits);
         while !stop.load(Ordering::Relaxed) {
             let leader = heartbeat_state.begin_turn(Instant::now());
             // A former leader needs no heartbeats, and would not notice the closed connection: it no longer reads.
@@ -66,7 +66,7 @@ impl Sender {
             if heartbeat_state.rests() {
                 wait_until(Some(Instant::now() + limits.beat * RESTING_BEATS), async {
                     tokio::select! {
-                        () = heartbeat_state.led_otherwise() => {}
+                        () = heartbeat_state.leadership_changed() => {}
                         () = told_to_stop.notified() => {}
                     }
                 });

@@ -58,7 +58,7 @@ impl Inner {
         self.select_cluster(loaded_as, None, &[]).map(|target| target.route.info)
     }
 
-    /// The same of all models, in the order of those names.
+    /// What is known of all models, in the order of the names that they are loaded as.
     pub(crate) fn infos(&self) -> Vec<Arc<ModelInfo>> {
         let all = self.clusters().flat_map(|(_, cluster)| cluster.routes().keys().cloned().collect::<Vec<_>>());
         let names: BTreeSet<_> = all.collect();
