@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 use scene::{Scene, load, operate, see, unload};
 use symphony_federation_state::{
-    Action, Cause, Command, FederationState, Outcome, Progress, Refusal, Reply, decode_outcome, encode_outcome,
+    Action, Cause, Command, FederationState, LogEntry, Outcome, Progress, Refusal, Reply, decode_outcome,
+    encode_outcome,
 };
 use symphony_types::OperationId;
 

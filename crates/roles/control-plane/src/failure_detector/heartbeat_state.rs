@@ -95,7 +95,7 @@ impl HeartbeatState {
 
     /// Whether that replica still leads the group, as far as this one knows.
     pub(crate) fn is_led_by(&self, leader: NodeId) -> bool {
-        self.facts.leadership.borrow().leader == Some(leader)
+        self.sources.leadership.borrow().leader == Some(leader)
     }
 
     /// There is a new connection.
