@@ -183,7 +183,8 @@ impl fmt::Display for Action {
 /// A command as it stands in the log.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// When it was proposed, by the Raft leader's clock: milliseconds since 1970. Shown to people; nothing depends on it.
+    /// When it was proposed, by the Raft leader's clock: milliseconds since 1970. Shown to people; nothing depends on
+    /// it.
     pub at_unix_ms: u64,
     /// The command.
     pub command: Command,
