@@ -1,7 +1,7 @@
 # The few commands people need. Everything else is cargo's, or `symphony help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build demo test test-random test-rdma cuda-kit sim-soak bench bench-frames bench-grpc bench-executor bench-prediction bench-payloads bench-early bench-live fmt
+.PHONY: help setup setup-tests setup-packages build demo image deb tarball manifests-check test-packages test test-random test-rdma cuda-kit sim-soak bench bench-frames bench-grpc bench-executor bench-prediction bench-payloads bench-early bench-live fmt
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,8 +15,33 @@ setup-tests: ## also the clients that the integration tests use
 build: ## build the release binary, target/release/symphony
 	cargo build --release --locked --package symphony
 
-demo: setup build ## run the whole system on this machine on real input; ends with a report
-	target/release/symphony demo
+# A profile of its own, for what a stranger waits for: what is measured is measured with `release`.
+demo: setup ## run the whole system on this machine on real input; ends with a report
+	cargo build --profile demo --locked --package symphony
+	target/demo/symphony demo
+
+setup-packages: ## what makes and tries the packages: mmdebstrap, buildah, podman
+	deploy/setup/packages.sh --tests
+
+image: setup build ## make the OCI image localhost/symphony:VERSION, and an archive of it in target/packages
+	deploy/setup/packages.sh
+	deploy/image/build.sh --archive
+
+deb: setup build ## make target/packages/symphony_VERSION_MACHINE.deb: program, ONNX Runtime, systemd units
+	deploy/packages/deb.sh
+
+tarball: setup build ## make target/packages/symphony-VERSION-linux-MACHINE.tar.xz, its SBOM and SHA256SUMS
+	deploy/packages/tarball.sh
+
+manifests-check: ## check deploy/kubernetes against the API's schemas and against what the program takes
+	deploy/setup/setup.sh --tests
+	cargo build --locked --package symphony
+	.cache/venv/bin/python deploy/kubernetes/check.py target/debug/symphony
+
+test-packages: setup-packages image deb tarball ## try image, package and manual as users would: containers, a Debian, three machines
+	tests/packages/image.sh || test $$? = 3
+	tests/packages/deb.sh
+	tests/packages/three_machines.sh || test $$? = 3
 
 # What the set-up has installed may not be passed over.
 test: setup-tests ## everything CI runs: format, lints, checks, documentation, tests

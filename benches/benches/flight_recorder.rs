@@ -7,7 +7,7 @@ use symphony_explain::{BatchEnd, BatchRecord, DropRecord, FlightRecorder, Record
 use symphony_scheduler::{Plan, Request};
 use symphony_types::{DropReason, GpuId, Nanos, RequestId, Time};
 
-/// Requests in a batch: the staggered batch of seed 000, Table 4, ResNet-50.
+/// Requests in a batch: the staggered batch of the Symphony paper, Table 4, ResNet-50.
 const BATCH: u32 = 16;
 
 fn main() {

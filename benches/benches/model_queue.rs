@@ -9,7 +9,7 @@ use symphony_benches::{CONFIG_SLO, queue_config, record};
 use symphony_scheduler::{GrantWhy, ModelActions, ModelInput, ModelQueue, Request};
 use symphony_types::{GpuClass, GpuId, Nanos, RequestId, Time};
 
-/// The staggered batch of seed 000, Table 4, ResNet-50.
+/// The staggered batch of the Symphony paper, Table 4, ResNet-50.
 const BATCH: u64 = 16;
 /// Models, and a cluster that suits them: rate and GPUs per model stay near those of Table 4.
 const SIZES: [(u32, u32); 3] = [(1, 8), (100, 512), (1000, 4096)];

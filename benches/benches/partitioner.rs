@@ -1,6 +1,6 @@
-//! `partitioner::solve`: seconds per plan, at the sizes of seed 000, Appendix A, from nothing, from a plan in force,
-//! and after a change of rates within C_max; and `partitioner::arrange`, with processes of four GPUs, and as the epoch
-//! loop runs it in the largest cluster that there may be.
+//! `partitioner::solve`: seconds per plan, at the sizes of the Symphony paper, Appendix A, from nothing, from a plan in
+//! force, and after a change of rates within C_max; and `partitioner::arrange`, with processes of four GPUs, and as the
+//! epoch loop runs it in the largest cluster that there may be.
 
 mod measured;
 

@@ -10,11 +10,11 @@ use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
 use crate::tape::Tapes;
 
-/// The SLO of every model: seed 000, Table 4, ResNet-50.
+/// The SLO of every model: the Symphony paper, Table 4, ResNet-50.
 pub const CONFIG_SLO: Nanos = Nanos::from_millis(25);
 
-/// ResNet-50 of seed 000, Table 4 (α 1.053 ms, β 5.072 ms, SLO 25 ms) under deferred batch scheduling. Each class of
-/// GPUs beyond the first is a third slower than the one before.
+/// ResNet-50 of the Symphony paper, Table 4 (α 1.053 ms, β 5.072 ms, SLO 25 ms) under deferred batch scheduling. Each
+/// class of GPUs beyond the first is a third slower than the one before.
 ///
 /// # Panics
 /// Never: the profiles are constants.

@@ -88,7 +88,7 @@ impl Network {
         }
     }
 
-    /// The same process, started where this network has it.
+    /// This process, started where this network has it.
     pub(crate) fn place(&self, process: Process, spec: ChildSpec) -> Result<ChildSpec> {
         match self {
             Self::Namespaces(namespaces) => namespaces.place(process, spec),

@@ -105,7 +105,7 @@ pub struct RoundReport {
     pub named_after_ms: Option<f64>,
     /// The longest time without a good answer, of the sub-clusters that were struck; of all, if none was.
     pub dispatch_gap_ms: f64,
-    /// The same in the sub-clusters that were not struck; none if all were.
+    /// That time in the sub-clusters that were not struck; none if all were.
     pub elsewhere_gap_ms: Option<f64>,
     /// Requests to sub-clusters that were not struck that ended without a good answer.
     pub elsewhere_bad: u64,
@@ -113,7 +113,7 @@ pub struct RoundReport {
     pub gap_before_ms: f64,
     /// The longest time without an acknowledged write; none if nothing writes.
     pub commit_gap_ms: Option<f64>,
-    /// The same before the faults.
+    /// That time before the faults.
     pub commit_gap_before_ms: Option<f64>,
     /// How long every sub-cluster went on serving from the first fault on, at most until the last one ended.
     pub served_on_ms: f64,

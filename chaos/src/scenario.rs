@@ -106,7 +106,7 @@ pub(crate) struct Load {
     pub(crate) connections: usize,
     /// Beyond these the figures measure the load generator, and the outcome is `harness`.
     pub lag_p99_ms: f64,
-    /// The same for the worst request.
+    /// The bound for the worst request.
     pub(crate) lag_max_ms: f64,
     /// Writes per second that measure gaps in commits.
     pub(crate) writes_rps: f64,
@@ -135,7 +135,7 @@ pub(crate) struct Round {
 pub(crate) struct Promise {
     /// The longest time without a good answer in a sub-cluster that was struck.
     pub(crate) dispatch_gap_ms: Option<f64>,
-    /// The same in the others.
+    /// The longest time without a good answer in the others.
     pub(crate) elsewhere_gap_ms: Option<f64>,
     /// The longest time without a commit.
     pub(crate) commit_gap_ms: Option<f64>,

@@ -22,7 +22,7 @@ WORK=$(mktemp -d)
 SYMPHONY=$(realpath "${SYMPHONY:-$KIT/symphony}") || exit 2
 readonly OUT KIT WORK SYMPHONY KIND=lent UP_WITHIN_S=30
 readonly SUMMARY=$OUT/summary.txt
-# ResNet50 on a GTX 1080 Ti, as in the paper (seed 000, table 4): its SLO, and pictures of 224 x 224 x 3 bytes.
+# ResNet50 on a GTX 1080 Ti, as in Table 4 of the Symphony paper: its SLO, and pictures of 224 x 224 x 3 bytes.
 readonly ALPHA_MS=1.053 BETA_MS=5.072 SLO_MS=25 BATCH_MAX=32 ITEM_BYTES=150528
 readonly RATES="300 400 450 500 550"
 # Every step would fail as "command not found", one after the other.

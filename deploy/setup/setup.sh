@@ -2,7 +2,7 @@
 # Installs what the build, the demo and the tests need beyond a Rust toolchain, and nothing that is already there.
 #
 #   deploy/setup/setup.sh            a C compiler, make, Python with pip, and ONNX Runtime in .cache/onnxruntime
-#   deploy/setup/setup.sh --tests    also the Python clients of the integration tests, in .cache/venv, HiGHS, in .cache/highs,
+#   deploy/setup/setup.sh --tests    also the Python packages of the tests, in .cache/venv, HiGHS, in .cache/highs,
 #                                    promtool, in .cache/promtool, and on Debian QEMU and a guest with RDMA, in .cache/rdma
 #   deploy/setup/setup.sh --benches  also ONNX Runtime for Python, which benches/ort_overhead.py compares with, in .cache/venv
 #
@@ -14,7 +14,7 @@ set -euo pipefail
 readonly ONNXRUNTIME_VERSION=1.31.1
 # The wheel is only unpacked for its library, so any Python it was built for will do, whatever runs here.
 readonly ONNXRUNTIME_WHEEL_PYTHON=312
-readonly TEST_CLIENTS=('tritonclient[grpc,http]' numpy)
+readonly TEST_CLIENTS=('tritonclient[grpc,http]' numpy kubernetes-validate)
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 readonly ROOT CACHE=$ROOT/.cache
@@ -113,7 +113,7 @@ PYTHON
 
 install_test_clients() {
     make_venv
-    "$VENV/bin/python" -c 'import numpy, tritonclient.grpc, tritonclient.http' >/dev/null 2>&1 && return 0
+    "$VENV/bin/python" -c 'import numpy, tritonclient.grpc, tritonclient.http, kubernetes_validate' >/dev/null 2>&1 && return 0
     say "installing the clients of the integration tests: ${TEST_CLIENTS[*]}"
     quietly "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "${TEST_CLIENTS[@]}" ||
         stop 1 "could not install ${TEST_CLIENTS[*]}; is a Python package index within reach?"

@@ -1,4 +1,4 @@
-//! `symphony sim`: the result format of DESIGN section 12, to the letter.
+//! `symphony sim`: the format of results, to the letter.
 
 use std::path::{Path, PathBuf};
 
@@ -76,7 +76,7 @@ fn the_goodput_is_found_and_deferral_beats_eagerness() {
         said["goodput_rps"].as_f64().unwrap()
     };
     let (symphony, eager) = (goodput("symphony"), goodput("eager"));
-    // Seed 000, Table 4: bound 5839 r/s, measured 5169 r/s.
+    // The Symphony paper, Table 4: bound 5839 r/s, measured 5169 r/s.
     assert!((4000.0..5900.0).contains(&symphony), "{symphony} r/s");
     assert!(symphony > eager, "symphony {symphony} r/s, eager {eager} r/s");
 }

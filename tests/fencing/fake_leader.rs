@@ -1,4 +1,4 @@
-//! Leaders of the past and pretenders, against a real backend (DESIGN section 8, points 1–3).
+//! Leaders of the past and pretenders, against a real backend (docs/concepts/take-over.md).
 
 use std::time::Duration;
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use symphony_testkit::{ChildSpec, Workspace, free_ports, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use symphony_testkit::{Child, ChildSpec, Workspace, free_ports, wait_until};
 use symphony_tests::{RestClient, alone, emulated_model, phase, run, symphony};
 
 use super::up_clusters::own_host;
@@ -12,13 +14,18 @@ const STOPS_WITHIN: Duration = Duration::from_secs(120);
 
 /// Processes whose command line has these words, of all that this user may look at.
 pub(crate) fn processes_with(words: &str) -> Vec<String> {
+    ids_with(words).into_iter().map(|(_, line)| line).collect()
+}
+
+/// The same with their ids.
+fn ids_with(words: &str) -> Vec<(i32, String)> {
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let command_lines = entries.filter_map(|entry| {
-        entry.file_name().to_str()?.parse::<u32>().ok()?;
+        let id = entry.file_name().to_str()?.parse().ok()?;
         let bytes = std::fs::read(entry.path().join("cmdline")).ok()?;
-        Some(String::from_utf8_lossy(&bytes).replace('\0', " "))
+        Some((id, String::from_utf8_lossy(&bytes).replace('\0', " ")))
     });
-    command_lines.filter(|line| line.contains(words)).collect()
+    command_lines.filter(|(_, line)| line.contains(words)).collect()
 }
 
 /// One replica, one emulated backend, all ports free.
@@ -93,4 +100,137 @@ fn up_starts_serves_and_stops_without_leaving_anybody_behind() {
     for port in ports {
         std::net::TcpListener::bind((host.as_str(), port)).unwrap_or_else(|e| panic!("port {port} is still held: {e}"));
     }
+}
+
+/// A cluster of `up` in `workspace`, and the words that its processes have in common.
+fn up(workspace: &Workspace, text: &str) -> (Child, String) {
+    workspace.write("up.toml", text).unwrap();
+    let args = ["up", "--config", "up.toml", "--dir", "files"];
+    let mut up = ChildSpec::new("up", symphony().unwrap(), args, workspace.path()).spawn().unwrap();
+    let out = workspace.file("up.out");
+    let told = || {
+        let said = std::fs::read_to_string(&out)?;
+        anyhow::ensure!(said.contains("stop with Ctrl-C"), "it said: {said}");
+        Ok(())
+    };
+    up.wait_until("its ports", READY_WITHIN, told).unwrap();
+    (up, workspace.file("files").display().to_string())
+}
+
+fn wait_until_none_is_left(words: &str) {
+    let gone = || {
+        let left = processes_with(words);
+        anyhow::ensure!(left.is_empty(), "{left:?}");
+        Ok(())
+    };
+    wait_until("all its processes to end", STOPS_WITHIN, gone).unwrap();
+}
+
+#[test]
+fn however_up_ends_nobody_is_left_behind() {
+    let _alone = alone();
+    let workspace = Workspace::new("up-ends").unwrap();
+    let (text, ports) = config();
+    for signal in [Signal::SIGKILL, Signal::SIGHUP] {
+        phase(&format!("it runs, and is sent {signal}"));
+        let (mut up, words) = up(&workspace, &text);
+        assert_eq!(processes_with(&words).len(), 3, "{:?}", processes_with(&words));
+        if signal == Signal::SIGKILL {
+            phase("another one says who has its ports, and who has its folder");
+            let holder = [
+                "Address already in use",
+                &format!("127.0.0.1:{}", ports[0]),
+                "by process ",
+                "symphony scheduler --config",
+            ];
+            let _ = run(workspace.path(), &[], &["up", "--config", "up.toml", "--dir", "other"])
+                .unwrap()
+                .ended_with(2)
+                .complains(&holder);
+            let holder = format!("another `symphony up` (process {})", up.id());
+            let _ = run(workspace.path(), &[], &["up", "--config", "up.toml", "--dir", "files"])
+                .unwrap()
+                .ended_with(2)
+                .complains(&[&holder]);
+        }
+        up.signal(signal).unwrap();
+        let status = up.wait(STOPS_WITHIN).unwrap();
+        if signal == Signal::SIGHUP {
+            assert_eq!(status.code(), Some(0), "as with Ctrl-C: {}", up.log_tail());
+        }
+        phase("the others end by themselves");
+        wait_until_none_is_left(&words);
+        for port in &ports {
+            std::net::TcpListener::bind(("127.0.0.1", *port))
+                .unwrap_or_else(|e| panic!("port {port} is still held: {e}"));
+        }
+    }
+}
+
+#[test]
+fn a_hangup_reloads_what_can_be_reloaded_and_ends_no_node() {
+    let _alone = alone();
+    let workspace = Workspace::new("hangup").unwrap();
+    let (text, ports) = config();
+    let (mut up, words) = up(&workspace, &text);
+    let before: Vec<_> = ids_with(&words).into_iter().map(|(id, _)| id).collect();
+
+    phase("each is told of a level that may change and of a key that may not");
+    for (name, key) in [("scheduler-1", "data_us_max"), ("f", "requests_in_flight_max"), ("b", "plans_queued_max")] {
+        let path = workspace.file("files").join(format!("{name}.toml"));
+        let lines = std::fs::read_to_string(&path).unwrap();
+        let changed = lines.lines().map(|line| match line.split_once(" = ") {
+            Some(("level", _)) => "level = \"debug\"".to_owned(),
+            Some((found, value)) if found == key => format!("{key} = {}", value.parse::<u64>().unwrap() / 2),
+            _ => line.to_owned(),
+        });
+        std::fs::write(&path, changed.collect::<Vec<_>>().join("\n")).unwrap();
+    }
+    for id in &before {
+        kill(Pid::from_raw(*id), Signal::SIGHUP).unwrap();
+    }
+    for (name, key) in [("scheduler-1", "data_us_max"), ("f", "requests_in_flight_max"), ("b", "plans_queued_max")] {
+        let log = workspace.file("files").join("logs").join(format!("{name}.log"));
+        let told = || {
+            let said = std::fs::read_to_string(&log)?;
+            let line = said.lines().find(|line| line.contains("some changes need a restart"));
+            let line = line.ok_or_else(|| anyhow::anyhow!("{name} said: {said}"))?;
+            anyhow::ensure!(line.contains(key) && line.contains("log.level"), "{line}");
+            anyhow::ensure!(said.contains("DEBUG"), "{name} does not log more");
+            Ok(())
+        };
+        wait_until(&format!("{name} to reload"), READY_WITHIN, told).unwrap();
+    }
+
+    phase("a configuration that is wrong changes nothing");
+    let path = workspace.file("files").join("f.toml");
+    std::fs::write(&path, "[frontend]\nnonsense = 1\n").unwrap();
+    for (id, line) in ids_with(&words) {
+        if line.contains("f.toml") {
+            kill(Pid::from_raw(id), Signal::SIGHUP).unwrap();
+        }
+    }
+    let log = workspace.file("files").join("logs").join("f.log");
+    let told = || {
+        let said = std::fs::read_to_string(&log)?;
+        anyhow::ensure!(said.contains("was not reloaded") && said.contains("nonsense"), "it said: {said}");
+        Ok(())
+    };
+    wait_until("the frontend to refuse", READY_WITHIN, told).unwrap();
+
+    phase("they are the same processes as before, and serve");
+    let after: Vec<_> = ids_with(&words).into_iter().map(|(id, _)| id).collect();
+    assert_eq!(before, after);
+    let health = ["health", "scheduler", "--config", "files/scheduler-1.toml"];
+    let ready = run(workspace.path(), &[], &health).unwrap().ended_with(0);
+    assert_eq!(ready.out, "ready\n");
+    let health = ["health", "backend", "--live", "--config", "files/b.toml"];
+    let live = run(workspace.path(), &[], &health).unwrap().ended_with(0);
+    assert_eq!(live.out, "live\n");
+    let metrics = format!("frontend.metrics=127.0.0.1:{}", ports[6]);
+    let health = ["health", "frontend", "--config", "up.toml", "--insecure-dev", "--set", &metrics];
+    let _ = run(workspace.path(), &[], &health).unwrap().ended_with(0);
+    let _ = up.stop(STOPS_WITHIN).unwrap();
+    let health = ["health", "scheduler", "--config", "files/scheduler-1.toml"];
+    let _ = run(workspace.path(), &[], &health).unwrap().ended_with(1).complains(&["does not answer"]);
 }

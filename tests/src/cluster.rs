@@ -70,7 +70,7 @@ impl Shape {
         Self { schedulers: 3, frontends: 1, backends, ..Self::default() }
     }
 
-    /// The same with a backend that runs ONNX models on the CPU, `backend-cpu` in sub-cluster `cpu`.
+    /// This cluster with a backend that runs ONNX models on the CPU, `backend-cpu` in sub-cluster `cpu`.
     #[must_use]
     pub fn with_cpu(mut self) -> Self {
         let (name, subcluster) = ("backend-cpu".to_owned(), "cpu".to_owned());
@@ -78,28 +78,28 @@ impl Shape {
         self
     }
 
-    /// The same with this many frontends.
+    /// This cluster with this many frontends.
     #[must_use]
     pub fn with_frontends(mut self, frontends: u8) -> Self {
         self.frontends = frontends;
         self
     }
 
-    /// The same with a model repository, which is empty.
+    /// This cluster with a model repository, which is empty.
     #[must_use]
     pub fn with_repository(mut self) -> Self {
         self.repository = true;
         self
     }
 
-    /// The same with variables in the environment of all processes.
+    /// This cluster with variables in the environment of all processes.
     #[must_use]
     pub fn with_env(mut self, env: Vec<(String, String)>) -> Self {
         self.env.extend(env);
         self
     }
 
-    /// The same with `section.key=value` in all configurations.
+    /// This cluster with `section.key=value` in all configurations.
     #[must_use]
     pub fn with(mut self, setting: &str) -> Self {
         self.overrides.push(setting.to_owned());
@@ -525,7 +525,7 @@ impl TestCluster {
         self.block_on(async { self.rest().check_emulated_in_any_time(model, 7.0).await })
     }
 
-    /// The same, and it must be answered in time.
+    /// One request as in [`one_good_request`](Self::one_good_request), which must be answered in time.
     ///
     /// # Errors
     /// If it is not.

@@ -98,7 +98,7 @@ impl RestClient {
         is_right(model, seed, &self.infer(model, &emulated(seed)).await?)
     }
 
-    /// The same with an answer in [any time](Self::infer_in_any_time).
+    /// As [`check_emulated`](Self::check_emulated), with an answer in [any time](Self::infer_in_any_time).
     ///
     /// # Errors
     /// If it is anything else.

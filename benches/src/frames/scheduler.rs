@@ -27,9 +27,9 @@ pub enum Way {
     Link,
     /// A link with mutual TLS.
     SecuredLink,
-    /// The same, that goes on through shared memory; who has nothing to read sleeps.
+    /// A link with mutual TLS that goes on through shared memory; who has nothing to read sleeps.
     SharedLink,
-    /// The same; who has nothing to read looks again and again for 10 ms.
+    /// As `SharedLink`; who has nothing to read looks again and again for 10 ms.
     SpinningLink,
     /// A link with mutual TLS that goes on over RDMA.
     RdmaLink,

@@ -1,5 +1,5 @@
-//! Pulling the inputs of one batch from several frontends at once (seed 000, Figure 12), by every transport, beside a
-//! plain copy of the same bytes.
+//! Pulling the inputs of one batch from several frontends at once (the Symphony paper, Figure 12), by every transport,
+//! beside a plain copy of the same bytes.
 
 mod owners;
 mod run;

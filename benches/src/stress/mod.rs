@@ -1,5 +1,5 @@
 //! The scheduler alone under load: real model and rank threads, a real clock, requests and GPUs in this process
-//! (seed 000, Figure 11).
+//! (the Symphony paper, Figure 11).
 
 mod arrivals;
 mod gpus;

@@ -26,7 +26,7 @@ pub struct StressReport {
     pub sent: u64,
     /// Requests per second that the scheduler took in.
     pub taken_in_rps: f64,
-    /// The same per model thread.
+    /// Requests per second that each model thread took in.
     pub taken_in_rps_per_model_thread: f64,
     /// Requests dropped.
     pub dropped: u64,

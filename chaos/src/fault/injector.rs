@@ -500,7 +500,7 @@ fn state_of(pid: u32) -> Result<char> {
     state_in(Path::new(&format!("/proc/{pid}/stat")))
 }
 
-/// The same of a process or thread, by its file.
+/// The state of a process or thread, by its file.
 pub(super) fn state_in(stat: &Path) -> Result<char> {
     let text = std::fs::read_to_string(stat).context("cannot see the state of a process")?;
     // After the name, which is in parentheses and may hold anything.

@@ -129,7 +129,7 @@ impl Namespaces {
         Ok(format!("{}:{port}", namespace.address).parse()?)
     }
 
-    /// The same program inside the namespace. `ip` becomes that program: the process id stays.
+    /// This program inside the namespace. `ip` becomes that program: the process id stays.
     pub(crate) fn place(&self, process: Process, mut spec: ChildSpec) -> Result<ChildSpec> {
         let inside = ["netns", "exec", self.of(process)?.name.as_str()].map(str::to_owned);
         let program = spec.program.to_str().context("the program's path is no text")?.to_owned();

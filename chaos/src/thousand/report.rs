@@ -31,7 +31,7 @@ pub struct ThousandReport {
     pub whole_view_bytes: usize,
     /// Bytes of the views that all replicas sent until everything was ready.
     pub view_bytes_until_ready: f64,
-    /// The same from the kill until all was well, by those that were left.
+    /// Bytes of the views sent from the kill until all was well, by those that were left.
     pub view_bytes_in_takeover: f64,
     /// Sub-clusters that the victim led.
     pub led_by_victim: usize,

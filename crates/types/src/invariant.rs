@@ -1,5 +1,5 @@
-//! The catalogue of invariants (DESIGN section 11): an id and a sentence each. The predicates stand next to the state
-//! that they check; every violation is reported under one of these names.
+//! The catalogue of invariants (docs/internals/invariants.md): an id and a sentence each. The predicates stand next to
+//! the state that they check; every violation is reported under one of these names.
 
 use std::fmt;
 

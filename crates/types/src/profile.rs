@@ -16,7 +16,7 @@ pub struct LineFit {
     pub r_squared: f64,
 }
 
-/// ℓ(b) as a table over b = 1..=max, monotone in b (seed 000, section 3.1).
+/// ℓ(b) as a table over b = 1..=max, monotone in b (the Symphony paper, section 3.1).
 ///
 /// A linear profile ℓ(b) = α·b + β is stored as a table, too: a lookup is then one load, whatever the profile's origin.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -58,7 +58,7 @@ impl Scope {
         mutation: None,
     };
 
-    /// The same, with a bug.
+    /// This scope, with a bug.
     #[must_use]
     pub const fn with(self, mutation: Mutation) -> Self {
         Self { mutation: Some(mutation), ..self }

@@ -75,7 +75,7 @@ impl Plants {
         self.0.iter().flat_map(|plant| ["--plant".to_owned(), plant.name()]).collect()
     }
 
-    /// The same behind a command.
+    /// The arguments behind a command.
     pub(crate) fn words(&self) -> String {
         self.arguments().iter().map(|word| format!(" {word}")).collect()
     }

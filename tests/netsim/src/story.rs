@@ -22,7 +22,7 @@ pub(crate) enum Story {
     Stale,
     /// A replica comes back over a copy of its disk from between two of its boots, while another one is down.
     RolledBack,
-    /// The same with a copy from its last boot.
+    /// A replica comes back so, with a copy from its last boot.
     RolledBackLife,
 }
 

@@ -2,7 +2,7 @@
 
 use prost::Message as _;
 use symphony_cluster_state::{
-    Action, BackendRegistration, ClusterState, Command, GpuOffer, NewReplica, NodeRegistration, Operation,
+    Action, BackendRegistration, ClusterState, Command, GpuOffer, LogEntry, NewReplica, NodeRegistration, Operation,
 };
 use symphony_types::{BackendId, BootId, Duty, Member, NodeId, OperationId, SubclusterId, Token};
 
@@ -14,7 +14,17 @@ pub fn command(bytes: &[u8]) {
     let encoded = command.encode().expect("what was decoded fits its limit");
     assert_eq!(Command::decode(&encoded).as_ref(), Ok(&command));
     let (mut state, index) = small_cluster();
-    let _ = state.apply(index + 1, &command);
+    let entry = LogEntry { at_unix_ms: index, command };
+    assert_eq!(LogEntry::decode(&entry.encode().expect("a command leaves room for the time")).as_ref(), Ok(&entry));
+    let _ = state.apply_entry(index + 1, &entry);
+    symphony_cluster_state::check(&state).expect("no command breaks an invariant");
+}
+
+/// An entry of the control group's log: decoded, and applied to a small cluster.
+pub fn log_entry(bytes: &[u8]) {
+    let Ok(entry) = LogEntry::decode(&with_envelope_checksum(bytes)) else { return };
+    let (mut state, index) = small_cluster();
+    let _ = state.apply_entry(index + 1, &entry);
     symphony_cluster_state::check(&state).expect("no command breaks an invariant");
 }
 
@@ -110,6 +120,11 @@ fn small_cluster() -> (ClusterState, u64) {
 
 pub(super) fn command_seeds() -> Vec<Vec<u8>> {
     commands().iter().map(|command| command.encode().expect("it is small")).collect()
+}
+
+pub(super) fn log_entry_seeds() -> Vec<Vec<u8>> {
+    let entry = |command| LogEntry { at_unix_ms: 1_700_000_000_000, command };
+    commands().into_iter().map(|command| entry(command).encode().expect("it is small")).collect()
 }
 
 pub(super) fn snapshot_seeds() -> Vec<Vec<u8>> {

@@ -4,8 +4,8 @@ use symphony_types::Epoch;
 
 use crate::command::{Command, LogEntry};
 use crate::effect::Effect;
+use crate::leader_choice::Preference;
 use crate::limits::EVENTS_MAX;
-use crate::placement::Preference;
 use crate::refusal::Refusal;
 use crate::reply::Outcome;
 use crate::state::{ClusterState, Event};
@@ -47,7 +47,7 @@ impl ClusterState {
         applied
     }
 
-    /// The same without checking the invariants, which walk the whole state.
+    /// As [`apply`](Self::apply), without checking the invariants, which walk the whole state.
     pub(crate) fn step(&mut self, index: u64, at_unix_ms: u64, command: &Command) -> Applied {
         let mut effects = Vec::new();
         let outcome = self.decide(index, command, &mut effects);

@@ -4,10 +4,10 @@ use symphony_types::{BackendId, BootId, GpuId, SubclusterId, Token};
 
 use crate::command::{BackendRegistration, GpuOffer};
 use crate::effect::Effect;
+use crate::leader_choice::Preference;
 use crate::limits::{BACKENDS_MAX, GPUS_MAX, SUBCLUSTERS_MAX};
 use crate::models::{self, MemoryNeed};
 use crate::moves::BackendMove;
-use crate::placement::Preference;
 use crate::plan::Moved;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
@@ -173,8 +173,8 @@ impl ClusterState {
         self.subclusters.insert(subcluster, entry);
         if self.nodes.values().any(|n| n.up) {
             let preference = Preference { avoid: registration.avoid, last_choice: None };
-            let mut load = self.load();
-            self.place(&mut load, index, subcluster, preference, effects);
+            let mut counts = self.lead_counts();
+            self.place(&mut counts, index, subcluster, preference, effects);
             self.refresh_standbys();
         }
         subcluster

@@ -13,11 +13,15 @@ use symphony_replicated::envelope::{self, CodecError, Enveloped};
 /// A command as it stands in the log.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// When it was proposed, by the Raft leader's clock: milliseconds since 1970. Shown to people; nothing depends on it.
+    /// When it was proposed, by the Raft leader's clock: milliseconds since 1970. Shown to people; nothing depends on
+    /// it.
     pub at_unix_ms: u64,
     /// The command.
     pub command: Command,
 }
+
+/// What the time adds to a command's bytes, with its padding.
+const TIME_BYTES: usize = 16;
 
 impl Enveloped for LogEntry {
     const MAGIC: &'static str = crate::snapshot::MAGIC;
@@ -258,7 +262,8 @@ impl Enveloped for Command {
     const VERSION: u16 = crate::snapshot::VERSION;
     const KIND: u16 = 1;
     const WHAT: &'static str = "command";
-    const BYTES_MAX: usize = COMMAND_BYTES_MAX;
+    // With the time it is an entry.
+    const BYTES_MAX: usize = COMMAND_BYTES_MAX - TIME_BYTES;
 }
 
 impl Command {
@@ -311,7 +316,7 @@ impl Command {
         }
     }
 
-    /// The same command with the replica to avoid, if the command has such a field: set by the actual proposer.
+    /// This command with the replica to avoid, if the command has such a field: set by the actual proposer.
     #[must_use]
     pub fn avoiding(mut self, proposer: NodeId) -> Self {
         match &mut self {

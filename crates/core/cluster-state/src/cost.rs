@@ -47,7 +47,7 @@ impl ClusterState {
         (costs, all)
     }
 
-    /// The same with the backend's loading time.
+    /// This cost with the backend's loading time.
     fn timed(&self, id: BackendId, cost: MoveCost, load_bytes_per_s: u64) -> MoveCost {
         let measured = self.backends.get(&id).map_or(0, |backend| backend.load_bytes_per_s);
         let per_second = if measured > 0 { measured } else { load_bytes_per_s };

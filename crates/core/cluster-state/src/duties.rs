@@ -3,8 +3,8 @@
 use symphony_types::{BootId, Duty, Member, NodeId};
 
 use crate::effect::Effect;
+use crate::leader_choice::Preference;
 use crate::limits::NODES_REMOVED_MAX;
-use crate::placement::Preference;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::{ClusterState, Standing};

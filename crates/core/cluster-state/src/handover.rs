@@ -10,7 +10,7 @@
 use symphony_types::{BootId, Duty, NodeId, SubclusterId, Token};
 
 use crate::effect::Effect;
-use crate::placement::{Load, Preference};
+use crate::leader_choice::{LeadCounts, Preference};
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::{ClusterState, Leader, Subcluster, Successor};
@@ -100,8 +100,8 @@ impl ClusterState {
             return Err(Refusal::AssignmentOver { subcluster: id, named: token, current: entry.token });
         }
         effects.push(Effect::LeadCeded { subcluster: id, name: entry.name.clone(), node });
-        let mut load = self.load();
-        self.place(&mut load, index, id, preference, effects);
+        let mut counts = self.lead_counts();
+        self.place(&mut counts, index, id, preference, effects);
         self.refresh_standbys();
         Ok(Reply::Done)
     }
@@ -119,8 +119,8 @@ impl ClusterState {
     pub fn next_drain(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
         let drains = |node| self.nodes.get(&node).is_some_and(|n| n.duty() == Duty::Draining);
         let (id, subcluster) = self.settled().find(|(_, s)| s.leader.is_some_and(|l| drains(l.node)))?;
-        let load = self.willing();
-        let asked = load.iter().filter(|(node, _)| !shunned(**node));
+        let counts = self.willing();
+        let asked = counts.iter().filter(|(node, _)| !shunned(**node));
         let (&to, _) = asked.min_by_key(|&(&node, &led)| (Some(node) == avoid, led, node))?;
         self.move_to(id, subcluster, to)
     }
@@ -130,15 +130,15 @@ impl ClusterState {
     /// its reverse.
     #[must_use]
     pub fn next_rebalance(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
-        let mut load = self.willing();
-        let kept_free = avoid.filter(|node| load.len() > 1 && load.contains_key(node));
+        let mut counts = self.willing();
+        let kept_free = avoid.filter(|node| counts.len() > 1 && counts.contains_key(node));
         if let Some(node) = kept_free {
-            load.remove(&node);
+            counts.remove(&node);
         }
-        let asked = load.iter().filter(|(node, _)| !shunned(**node));
+        let asked = counts.iter().filter(|(node, _)| !shunned(**node));
         let (&to, &fewest) = asked.min_by_key(|&(&node, &led)| (led, node))?;
-        let most = load.values().copied().max().filter(|&most| most >= fewest + 2);
-        let leaves = |node| Some(node) == kept_free || (most.is_some() && load.get(&node).copied() == most);
+        let most = counts.values().copied().max().filter(|&most| most >= fewest + 2);
+        let leaves = |node| Some(node) == kept_free || (most.is_some() && counts.get(&node).copied() == most);
         let (id, subcluster) = self.settled().find(|(_, s)| s.leader.is_some_and(|l| leaves(l.node)))?;
         self.move_to(id, subcluster, to)
     }
@@ -148,9 +148,9 @@ impl ClusterState {
         self.subclusters.iter().filter(|(_, s)| s.successor.is_none()).map(|(&id, s)| (id, s))
     }
 
-    /// The load of the replicas that may lead more.
-    fn willing(&self) -> Load {
-        self.load().into_iter().filter(|(node, _)| self.nodes[node].takes_leads()).collect()
+    /// The lead counts of the replicas that may lead more.
+    fn willing(&self) -> LeadCounts {
+        self.lead_counts().into_iter().filter(|(node, _)| self.nodes[node].takes_leads()).collect()
     }
 
     fn move_to(&self, id: SubclusterId, subcluster: &Subcluster, to: NodeId) -> Option<LeadTransfer> {

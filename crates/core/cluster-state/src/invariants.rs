@@ -1,4 +1,4 @@
-//! Predicates of the invariants that this state can break (DESIGN section 11).
+//! Predicates of the invariants that this state can break (docs/internals/invariants.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

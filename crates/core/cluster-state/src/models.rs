@@ -160,7 +160,7 @@ impl ClusterState {
         self.check_specs_fit(backend, homes, &held)
     }
 
-    /// The same with the models of these sub-clusters given.
+    /// As [`check_backend_fits`](Self::check_backend_fits), with the models of the sub-clusters given.
     pub(crate) fn check_specs_fit(
         &self,
         backend: &Backend,

@@ -53,7 +53,7 @@ pub struct BackendMove {
 pub(crate) enum MoveTrigger {
     /// Moves under way, and backends that wait because no other backend holds the models that they serve.
     Ready,
-    /// The same, and moves that wait for memory or for their turn.
+    /// Those of [`Ready`](Self::Ready), and moves that wait for memory or for their turn.
     Room,
 }
 

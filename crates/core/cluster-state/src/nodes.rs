@@ -4,8 +4,8 @@ use symphony_types::{BootId, Duty, NodeId};
 
 use crate::command::NodeRegistration;
 use crate::effect::Effect;
+use crate::leader_choice::Preference;
 use crate::limits::NODES_MAX;
-use crate::placement::Preference;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::{ClusterState, Node};

@@ -77,7 +77,7 @@ pub struct NewReplica {
 }
 
 impl Operation {
-    /// Distinguishes the replica from others.
+    /// Hash of actor and action: the same id with another digest is refused.
     pub(crate) fn digest(&self) -> u64 {
         operation_book::digest(&self.actor, &self.action)
     }

@@ -38,7 +38,7 @@ pub enum Refusal {
         /// The limit.
         max: u64,
     },
-    /// The same boot registers with different properties.
+    /// A boot that is registered registers with different properties.
     #[error("{what} `{name}` is registered in the same life ({boot}) with other properties; restart it to change them")]
     Changed {
         /// Kind of process.

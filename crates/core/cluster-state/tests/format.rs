@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use scene::{Scene, backend, backend_down, frontend, node, node_down, operation, report, spec, unload};
 use symphony_cluster_state::{
-    Action, ClusterState, Command, LeftAlone, ModelSpec, Moved, NewReplica, Outcome, PlanProposal, Refusal,
+    Action, ClusterState, Command, LeftAlone, LogEntry, ModelSpec, Moved, NewReplica, Outcome, PlanProposal, Refusal,
     ReplicaState, Reply, decode_outcome, encode_outcome,
 };
 use symphony_types::{
@@ -141,6 +141,10 @@ fn state() -> ClusterState {
     scene.state
 }
 
+fn entry() -> LogEntry {
+    LogEntry { at_unix_ms: 1_700_000_000_000, command: unload("m") }
+}
+
 /// Everything that is written, by name.
 fn written() -> BTreeMap<String, Vec<u8>> {
     let commands = history().into_iter().enumerate().map(|(at, command)| {
@@ -152,7 +156,8 @@ fn written() -> BTreeMap<String, Vec<u8>> {
         answers().into_iter().enumerate().map(|(at, answer)| (format!("answer {at}"), encode_outcome(&answer)));
     let snapshot = ("state".to_owned(), state().snapshot());
     let hash = ("state hash".to_owned(), state().state_hash().to_be_bytes().to_vec());
-    commands.chain(answers).chain([snapshot, hash]).collect()
+    let entry = ("entry".to_owned(), entry().encode().unwrap());
+    commands.chain(answers).chain([entry, snapshot, hash]).collect()
 }
 
 /// The version that is in the header of everything.
@@ -201,6 +206,7 @@ fn what_was_written_is_read_as_the_same() {
     for (at, answer) in answers().into_iter().enumerate() {
         assert_eq!(decode_outcome(&committed[&format!("answer {at}")]), Ok(answer));
     }
+    assert_eq!(LogEntry::decode(&committed["entry"]), Ok(entry()));
     let restored = ClusterState::restore(&committed["state"]).unwrap();
     assert_eq!(restored, state());
     assert_eq!(restored.state_hash().to_be_bytes().to_vec(), committed["state hash"]);

@@ -1,4 +1,4 @@
-//! How many GPUs a sub-cluster should have (seed 000, section 4.4).
+//! How many GPUs a sub-cluster should have (the Symphony paper, section 4.4).
 
 use std::collections::VecDeque;
 

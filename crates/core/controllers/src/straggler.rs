@@ -118,7 +118,7 @@ struct Gpu {
     evidence: f64,
     /// Sum and number of the logarithmic slowdowns since the evidence was zero.
     slow: (f64, u32),
-    /// The same kind of evidence that it fails where its peers do not, and the failures since that was zero.
+    /// Evidence (CUSUM as well) that the GPU fails where its peers do not, and the failures since that was zero.
     failing: (f64, u32),
     ran_at: Option<Time>,
     times_out: u32,

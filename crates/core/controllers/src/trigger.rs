@@ -1,10 +1,10 @@
-//! When a cluster should compute a new plan (DESIGN section 10; seed 000, section 4.7: "every epoch").
+//! When a cluster should compute a new plan (the Symphony paper, section 4.7: "every epoch").
 
 use std::collections::BTreeMap;
 
 use symphony_types::{ModelId, Nanos, Time};
 
-/// A few minutes, as seed 000 suggests.
+/// A few minutes, as the Symphony paper suggests.
 const PERIOD: Nanos = Nanos::from_millis(300_000);
 /// Moves of one epoch end, and are measured, before the next begins.
 const DISTANCE_MIN: Nanos = Nanos::from_millis(60_000);

@@ -12,8 +12,8 @@ const GPUS_MAX: u32 = 1_000;
 /// From an order to a GPU that serves, in seconds.
 const PROVISION_S: usize = 10;
 
-/// GPUs of one kind with the properties of seed 000, section 4.4: what is more than they serve is bad, what is less
-/// idles.
+/// GPUs of one kind with the properties of the Symphony paper, section 4.4: what is more than they serve is bad, what
+/// is less idles.
 struct Cluster {
     scaler: Autoscaler,
     second: u64,

@@ -143,7 +143,7 @@ fn tell_batch(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     )?;
     if let Some(deadline) = batch.deadline_ms {
         let spare = deadline - actual.end_ms;
-        let how = if spare < 0.0 { "too late" } else { "left for the answer's way" };
+        let how = if spare < 0.0 { "too late" } else { "left to send the answer" };
         line(f, "deadline", format_args!("{}: {:.3} ms {how}", At(deadline), spare.abs()))?;
     }
     Ok(())

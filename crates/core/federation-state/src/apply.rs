@@ -9,8 +9,8 @@ use crate::refusal::{Outcome, Refusal, Reply};
 use crate::state::{Cluster, Event, FederationState, KindCapacity, Progress};
 
 impl FederationState {
-    /// Applies log entry `index`. The result depends only on the state, the index and the entry. Debug builds assert the
-    /// named invariants afterwards.
+    /// Applies log entry `index`. The result depends only on the state, the index and the entry. Debug builds assert
+    /// the named invariants afterwards.
     ///
     /// # Errors
     /// A [`Refusal`], which is a normal reply: only the index and, for an operator's command, the record of operations

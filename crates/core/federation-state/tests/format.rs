@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 use scene::{Scene, load, operate, see, unload};
 use symphony_federation_state::{
-    Action, Cause, Command, FederationState, Outcome, Progress, Refusal, Reply, decode_outcome, encode_outcome,
+    Action, Cause, Command, FederationState, LogEntry, Outcome, Progress, Refusal, Reply, decode_outcome,
+    encode_outcome,
 };
 use symphony_types::OperationId;
 
@@ -65,6 +66,10 @@ fn state() -> FederationState {
 }
 
 /// Everything that is written, by name.
+fn entry() -> LogEntry {
+    LogEntry { at_unix_ms: 1_700_000_000_000, command: unload(1, "m") }
+}
+
 fn written() -> BTreeMap<String, Vec<u8>> {
     let commands = history().into_iter().enumerate().map(|(at, command)| {
         let bytes = command.encode().unwrap();
@@ -75,7 +80,8 @@ fn written() -> BTreeMap<String, Vec<u8>> {
         answers().into_iter().enumerate().map(|(at, answer)| (format!("answer {at}"), encode_outcome(&answer)));
     let snapshot = ("state".to_owned(), state().snapshot());
     let hash = ("state hash".to_owned(), state().state_hash().to_be_bytes().to_vec());
-    commands.chain(answers).chain([snapshot, hash]).collect()
+    let entry = ("entry".to_owned(), entry().encode().unwrap());
+    commands.chain(answers).chain([entry, snapshot, hash]).collect()
 }
 
 /// The file of the version that is in the header of everything.
@@ -110,6 +116,7 @@ fn what_is_written_has_not_changed_within_a_version() {
             "{name} is written differently: raise VERSION in src/snapshot.rs"
         );
     }
+    assert_eq!(LogEntry::decode(&committed["entry"]), Ok(entry()));
     let restored = FederationState::restore(&committed["state"]).unwrap();
     assert_eq!(restored, state());
     // Written when `symphony` was the default, which it is no more: models keep what they were loaded with.

@@ -1,4 +1,4 @@
-//! Equations 2 and 3 of seed 000, section 4.2: how many GPUs a model keeps busy.
+//! Equations 2 and 3 of the Symphony paper, section 4.2: how many GPUs a model keeps busy.
 
 use symphony_scheduler::{DataDelay, target_batch};
 use symphony_types::{LatencyProfile, Nanos};

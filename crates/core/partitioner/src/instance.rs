@@ -22,7 +22,7 @@ pub(crate) struct Instance {
     pub(crate) memory: Vec<f64>,
     /// 1 / (each part's target rate); 0 if there is no rate at all.
     pub(crate) rate_scale: Vec<f64>,
-    /// The same for static memory.
+    /// 1 / (each part's target static memory); 0 if there is none at all.
     pub(crate) memory_scale: Vec<f64>,
     /// R_max by part.
     pub(crate) rate_max: Vec<f64>,

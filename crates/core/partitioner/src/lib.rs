@@ -1,5 +1,5 @@
-//! Divides models among parts: sub-clusters of a cluster, or clusters of a federation (seed 000, section 4.7 and
-//! Appendix A).
+//! Divides models among parts: sub-clusters of a cluster, or clusters of a federation (the Symphony paper, section 4.7
+//! and Appendix A).
 //!
 //! [`solve()`] takes a problem, the plan in force and a budget, and returns a plan or explains why there is none.
 //! [`verify()`] checks a plan independently of the solver. [`exhaustive`] and [`milp`] are exact: the first for tiny

@@ -23,7 +23,7 @@ pub const NO_LIMIT_BYTES: u64 = 1 << 40;
 /// The fixed cost of a move, in bytes like its main cost: even a small model takes seconds of an operator's attention.
 pub const MOVE_BYTES_LEAST: u64 = 1 << 20;
 
-/// A partitioning problem (seed 000, Appendix A).
+/// A partitioning problem (the Symphony paper, Appendix A).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     /// GPU kinds; all other fields refer to them by index.

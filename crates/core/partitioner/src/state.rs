@@ -77,7 +77,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The same models in these parts.
+    /// These models in the given parts.
     pub(crate) fn with(&self, part_of: &[u32]) -> Self {
         let mut state = Self::new(self.of, self.home.clone(), self.cost_max);
         for (model, &part) in part_of.iter().enumerate() {
@@ -258,7 +258,7 @@ impl<'a> State<'a> {
         (self.rate[part] * self.of.rate_scale[part], self.memory[part] * self.of.memory_scale[part])
     }
 
-    /// The same for both parts of a step, after it.
+    /// What [`filled`](Self::filled) gives for both parts of a step, after it.
     #[inline]
     pub(crate) fn filled_after(&self, step: Step) -> [(f64, f64); 2] {
         let Step { model, from, to, other } = step;

@@ -1,4 +1,4 @@
-//! The choices that a model's policy is made of (DESIGN section 6).
+//! The choices that a model's policy is made of.
 
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::Nanos;
@@ -6,22 +6,22 @@ use symphony_types::Nanos;
 use crate::shares::{SloShare, TargetShare};
 
 /// Values and their words.
-pub(crate) type Written<T, const N: usize> = [(&'static str, T); N];
+pub(crate) type WordTable<T, const N: usize> = [(&'static str, T); N];
 
 /// The value of a word.
-pub(crate) fn read<T: Copy>(written: &[(&'static str, T)], word: &str) -> Option<T> {
-    written.iter().find(|(known, _)| *known == word).map(|&(_, value)| value)
+pub(crate) fn parse_word<T: Copy>(words: &[(&'static str, T)], word: &str) -> Option<T> {
+    words.iter().find(|(known, _)| *known == word).map(|&(_, value)| value)
 }
 
 /// The word for a value, if a word describes it completely.
-pub(crate) fn word<T: PartialEq>(written: &[(&'static str, T)], value: &T) -> Option<&'static str> {
-    written.iter().find(|(_, known)| known == value).map(|&(word, _)| word)
+pub(crate) fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> Option<&'static str> {
+    words.iter().find(|(_, known)| known == value).map(|&(word, _)| word)
 }
 
 /// Policies of single models. A name stands for a set of choices, each of which may be overridden.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ModelPolicyName {
-    /// Deferred batch scheduling (seed 000, section 4.3).
+    /// Deferred batch scheduling (the Symphony paper, section 4.3).
     Symphony,
     /// At once when GPU time is spare, later the less there is (docs/adr/0008). The default.
     #[default]
@@ -35,7 +35,7 @@ pub enum ModelPolicyName {
 }
 
 impl ModelPolicyName {
-    pub(crate) const WRITTEN: Written<Self, 5> = [
+    pub(crate) const WORDS: WordTable<Self, 5> = [
         ("symphony", Self::Symphony),
         ("auto", Self::Auto),
         ("eager", Self::Eager),
@@ -46,7 +46,7 @@ impl ModelPolicyName {
     /// As it is written.
     #[must_use]
     pub fn label(self) -> &'static str {
-        word(&Self::WRITTEN, &self).unwrap_or_default()
+        word_of(&Self::WORDS, &self).unwrap_or_default()
     }
 }
 
@@ -61,12 +61,12 @@ pub enum TriggerChoice {
     Adaptive,
     /// `{ timeout_ms = x }`: when the earliest request has waited this long.
     Timeout(Nanos),
-    /// The same with a share of the model's SLO: `share` of policy `timeout`.
+    /// When the earliest request has waited this share of the model's SLO: `share` of policy `timeout`.
     TimeoutShare(SloShare),
 }
 
 impl TriggerChoice {
-    pub(crate) const WRITTEN: Written<Self, 3> =
+    pub(crate) const WORDS: WordTable<Self, 3> =
         [("eager", Self::Eager), ("frontrun", Self::Frontrun), ("adaptive", Self::Adaptive)];
 }
 
@@ -83,7 +83,7 @@ pub enum DropRule {
 }
 
 impl DropRule {
-    pub(crate) const WRITTEN: Written<Self, 2> = [("window", Self::Window(TargetShare::WHOLE)), ("prune", Self::Prune)];
+    pub(crate) const WORDS: WordTable<Self, 2> = [("window", Self::Window(TargetShare::WHOLE)), ("prune", Self::Prune)];
 }
 
 impl Default for DropRule {
@@ -103,5 +103,5 @@ pub enum ShedChoice {
 }
 
 impl ShedChoice {
-    pub(crate) const WRITTEN: Written<Self, 2> = [("none", Self::None), ("proportional", Self::Proportional)];
+    pub(crate) const WORDS: WordTable<Self, 2> = [("none", Self::None), ("proportional", Self::Proportional)];
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-use crate::choices::{DropRule, ModelPolicyName, ShedChoice, TriggerChoice, read, word};
+use crate::choices::{DropRule, ModelPolicyName, ShedChoice, TriggerChoice, parse_word, word_of};
 use crate::error::{PolicyError, Refused};
 use crate::policy_spec::{SPAN_MAX, SPANS, only, refuse, span, write};
 use crate::research::{ResearchTrigger, SIMULATED};
@@ -143,17 +143,18 @@ impl ModelPolicy {
             self.drop = chosen_drop(drop)?;
         }
         if let Some(word) = &table.shed {
-            self.shed = chosen_word(".shed", SHEDS, &ShedChoice::WRITTEN, word)?;
+            self.shed = chosen_word(".shed", SHEDS, &ShedChoice::WORDS, word)?;
         }
         Ok(self)
     }
 
     fn chosen_trigger(&self, text: &TriggerText, expected: &'static str) -> Result<TriggerChoice, Refused> {
         let choice = match text {
-            TriggerText::Name(name) if read(&ResearchTrigger::WRITTEN, name).is_some() => {
+            TriggerText::Name(name) if parse_word(&ResearchTrigger::WORDS, name).is_some() => {
+                self.takes_any_trigger()?;
                 return refuse(".trigger", expected, format!("\"{name}\"{SIMULATED}"));
             }
-            TriggerText::Name(name) => chosen_word(".trigger", expected, &TriggerChoice::WRITTEN, name)?,
+            TriggerText::Name(name) => chosen_word(".trigger", expected, &TriggerChoice::WORDS, name)?,
             TriggerText::Timeout(table) => TriggerChoice::Timeout(span(".trigger.timeout_ms", table.timeout_ms)?),
         };
         self.check_trigger(choice).map(|()| choice)
@@ -166,20 +167,20 @@ impl ModelPolicy {
         let trigger = (self.trigger != named.trigger).then(|| match self.trigger {
             TriggerChoice::Timeout(wait) => format!("trigger = {{ timeout_ms = {} }}", wait.as_millis_f64()),
             TriggerChoice::TimeoutShare(share) => format!("share = {}", share.share()),
-            named => quoted("trigger", word(&TriggerChoice::WRITTEN, &named)),
+            named => quoted("trigger", word_of(&TriggerChoice::WORDS, &named)),
         });
-        let drop = (self.drop != named.drop).then(|| match (word(&DropRule::WRITTEN, &self.drop), self.drop) {
+        let drop = (self.drop != named.drop).then(|| match (word_of(&DropRule::WORDS, &self.drop), self.drop) {
             (None, DropRule::Window(share)) => format!("drop = {{ window = {} }}", share.share()),
             (word, _) => quoted("drop", word),
         });
-        let shed = (self.shed != named.shed).then(|| quoted("shed", word(&ShedChoice::WRITTEN, &self.shed)));
+        let shed = (self.shed != named.shed).then(|| quoted("shed", word_of(&ShedChoice::WORDS, &self.shed)));
         [trigger, drop, shed]
     }
 }
 
 fn chosen_drop(text: &DropText) -> Result<DropRule, Refused> {
     match text {
-        DropText::Name(name) => chosen_word(".drop", DROPS, &DropRule::WRITTEN, name),
+        DropText::Name(name) => chosen_word(".drop", DROPS, &DropRule::WORDS, name),
         DropText::Window(table) => match TargetShare::from_share(table.window) {
             Some(share) => Ok(DropRule::Window(share)),
             None => refuse(".drop.window", TARGET_SHARES, table.window.to_string()),
@@ -199,10 +200,10 @@ fn check_drop(drop: DropRule) -> Result<(), Refused> {
 pub(crate) fn chosen_word<T: Copy>(
     below: &'static str,
     expected: &'static str,
-    written: &[(&'static str, T)],
+    words: &[(&'static str, T)],
     got: &str,
 ) -> Result<T, Refused> {
-    read(written, got).map_or_else(|| refuse(below, expected, format!("\"{got}\"")), Ok)
+    parse_word(words, got).map_or_else(|| refuse(below, expected, format!("\"{got}\"")), Ok)
 }
 
 /// The canonical text: the name alone if all choices are its defaults, otherwise a table.

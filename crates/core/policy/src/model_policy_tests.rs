@@ -5,13 +5,13 @@ use symphony_types::Nanos;
 
 use super::*;
 
-/// The same verdict by text: a policy is expressible if formatting and parsing reproduce it.
+/// The verdict by text: a policy is expressible if formatting and parsing reproduce it.
 fn passes_as_text(policy: &ModelPolicy) -> bool {
     policy.to_string().parse() == Ok(*policy)
 }
 
 fn triggers() -> impl Strategy<Value = TriggerChoice> {
-    let named = prop::sample::select(TriggerChoice::WRITTEN.map(|(_, trigger)| trigger).to_vec());
+    let named = prop::sample::select(TriggerChoice::WORDS.map(|(_, trigger)| trigger).to_vec());
     let limit = SPAN_MAX.get();
     let wait = prop_oneof![0..=limit, limit - 3..=limit + 3, any::<u64>()];
     let share = prop_oneof![0..=1_000_000_u32, 999_997..=1_000_003_u32, any::<u32>()];
@@ -30,10 +30,10 @@ fn policies() -> impl Strategy<Value = ModelPolicy> {
         Just(DropRule::Window(TargetShare::unchecked(0))),
     ];
     (
-        prop::sample::select(ModelPolicyName::WRITTEN.map(|(_, name)| name).to_vec()),
+        prop::sample::select(ModelPolicyName::WORDS.map(|(_, name)| name).to_vec()),
         triggers(),
         drop,
-        prop::sample::select(ShedChoice::WRITTEN.map(|(_, choice)| choice).to_vec()),
+        prop::sample::select(ShedChoice::WORDS.map(|(_, choice)| choice).to_vec()),
     )
         .prop_map(|(name, trigger, drop, shed)| ModelPolicy { name, trigger, drop, shed })
 }

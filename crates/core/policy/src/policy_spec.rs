@@ -5,7 +5,7 @@ use std::fmt;
 
 use symphony_types::Nanos;
 
-use crate::choices::{ModelPolicyName, read};
+use crate::choices::{ModelPolicyName, parse_word};
 use crate::error::Refused;
 use crate::model_policy::ModelPolicy;
 use crate::research::SimulatedPolicy;
@@ -42,7 +42,7 @@ const NAMES: &str =
     "one of \"symphony\", \"auto\", \"eager\", \"timeout\", \"clipper\", \"clockwork\", \"nexus\", \"shepherd\"";
 const MODEL_NAMES: &str = "one of \"symphony\", \"auto\", \"eager\", \"timeout\", \"clipper\"";
 /// Look-ahead and margin of policy `clockwork`: half of the published look-ahead and the whole of the published margin,
-/// which together reproduce what seed 000 measured in its Table 4.
+/// which together reproduce what the Symphony paper measured in its Table 4.
 const CLOCKWORK_MS: f64 = 5.0;
 /// λ of *SHEPHERD*.
 const SHEPHERD_PREEMPT_FACTOR: f64 = 3.0;
@@ -61,14 +61,14 @@ impl PolicyText {
     ///
     /// # Errors
     /// If it names no policy, or contains invalid options for it.
-    pub fn check(&self) -> Result<PolicySpec, Refused> {
+    pub fn parse(&self) -> Result<PolicySpec, Refused> {
         let (below, name) = self.name();
         let named = PolicyTable::default();
         let table = match self {
             Self::Name(_) => &named,
             Self::Table(table) => table,
         };
-        if let Some(name) = read(&ModelPolicyName::WRITTEN, name) {
+        if let Some(name) = parse_word(&ModelPolicyName::WORDS, name) {
             return SimulatedPolicy::chosen(name, table).map(PolicySpec::Queues);
         }
         match name.as_str() {
@@ -101,10 +101,10 @@ impl PolicyText {
     /// The model policy in the text, as a cluster requires.
     ///
     /// # Errors
-    /// As [`check`](Self::check), and if the policy decides for a whole cluster or has choices for experiments.
-    pub fn check_model(&self) -> Result<ModelPolicy, Refused> {
+    /// As [`parse`](Self::parse), and if the policy decides for a whole cluster or has choices for experiments.
+    pub fn parse_model(&self) -> Result<ModelPolicy, Refused> {
         let (below, name) = self.name();
-        if let Some(name) = read(&ModelPolicyName::WRITTEN, name) {
+        if let Some(name) = parse_word(&ModelPolicyName::WORDS, name) {
             return match self {
                 Self::Name(_) => Ok(ModelPolicy::of(name)),
                 Self::Table(table) => ModelPolicy::chosen(name, table),

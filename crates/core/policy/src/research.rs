@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::choices::{ModelPolicyName, Written, read, word};
+use crate::choices::{ModelPolicyName, WordTable, parse_word, word_of};
 use crate::error::Refused;
 use crate::model_policy::{ModelPolicy, chosen_word};
 use crate::policy_spec::{only, write};
@@ -25,7 +25,7 @@ pub enum ResearchTrigger {
 }
 
 impl ResearchTrigger {
-    pub(crate) const WRITTEN: Written<Self, 2> = [("latest", Self::Latest), ("beta_lambda", Self::BetaLambda)];
+    pub(crate) const WORDS: WordTable<Self, 2> = [("latest", Self::Latest), ("beta_lambda", Self::BetaLambda)];
 }
 
 /// A batch's key in the ready set; the smallest gets the next GPU. Models with different orders share the ready set.
@@ -35,10 +35,10 @@ pub enum ReadyOrder {
     /// size.
     #[default]
     Latest,
-    /// `"frontrun"`: by the beginning of its window (`sched_at` in the text of seed 000).
+    /// `"frontrun"`: by the beginning of its window (`sched_at` in the text of the Symphony paper).
     Frontrun,
-    /// `"start"`: by its wanted start (`exec_at` in appendix C of seed 000): optimises first come, first served, at the
-    /// cost of half of the goodput where batches want to start when their last request arrives.
+    /// `"start"`: by its wanted start (`exec_at` in appendix C of the Symphony paper): optimises first come, first
+    /// served, at the cost of half of the goodput where batches want to start when their last request arrives.
     Start,
     /// `"deadline"`: by its earliest deadline: optimises fairness between requests, at the cost of long batches that
     /// are too late when their deadline comes first.
@@ -46,7 +46,7 @@ pub enum ReadyOrder {
 }
 
 impl ReadyOrder {
-    pub(crate) const WRITTEN: Written<Self, 4> =
+    pub(crate) const WORDS: WordTable<Self, 4> =
         [("latest", Self::Latest), ("frontrun", Self::Frontrun), ("start", Self::Start), ("deadline", Self::Deadline)];
 }
 
@@ -62,12 +62,12 @@ pub enum GpuChoice {
 }
 
 impl GpuChoice {
-    pub(crate) const WRITTEN: Written<Self, 2> = [("lowest_id", Self::LowestId), ("earliest_free", Self::EarliestFree)];
+    pub(crate) const WORDS: WordTable<Self, 2> = [("lowest_id", Self::LowestId), ("earliest_free", Self::EarliestFree)];
 
     /// As it is written.
     #[must_use]
     pub fn label(self) -> &'static str {
-        word(&Self::WRITTEN, &self).unwrap_or_default()
+        word_of(&Self::WORDS, &self).unwrap_or_default()
     }
 }
 
@@ -107,7 +107,7 @@ impl SimulatedPolicy {
         only(table, keys, KEYS)?;
         let (named, mut research) = (ModelPolicy::of(name), ResearchChoices::default());
         if let Some(TriggerText::Name(word)) = &table.trigger {
-            research.trigger = read(&ResearchTrigger::WRITTEN, word);
+            research.trigger = parse_word(&ResearchTrigger::WORDS, word);
         }
         let model = if research.trigger.is_some() {
             named.takes_any_trigger()?;
@@ -116,10 +116,10 @@ impl SimulatedPolicy {
             named.with_options(table, table.trigger.as_ref(), TRIGGERS)?
         };
         if let Some(word) = &table.ready_order {
-            research.ready_order = chosen_word(".ready_order", READY_ORDERS, &ReadyOrder::WRITTEN, word)?;
+            research.ready_order = chosen_word(".ready_order", READY_ORDERS, &ReadyOrder::WORDS, word)?;
         }
         if let Some(word) = &table.gpu_choice {
-            research.gpu_choice = chosen_word(".gpu_choice", GPU_CHOICES, &GpuChoice::WRITTEN, word)?;
+            research.gpu_choice = chosen_word(".gpu_choice", GPU_CHOICES, &GpuChoice::WORDS, word)?;
         }
         Ok(Self { model, research })
     }
@@ -131,9 +131,9 @@ impl fmt::Display for SimulatedPolicy {
         let [trigger, drop, shed] = self.model.said();
         let ResearchChoices { trigger: instead, ready_order, gpu_choice } = self.research;
         let quoted = |key: &str, word: Option<&str>| format!("{key} = \"{}\"", word.unwrap_or_default());
-        let trigger = instead.map(|instead| quoted("trigger", word(&ResearchTrigger::WRITTEN, &instead))).or(trigger);
+        let trigger = instead.map(|instead| quoted("trigger", word_of(&ResearchTrigger::WORDS, &instead))).or(trigger);
         let ready_order = (ready_order != ReadyOrder::default())
-            .then(|| quoted("ready_order", word(&ReadyOrder::WRITTEN, &ready_order)));
+            .then(|| quoted("ready_order", word_of(&ReadyOrder::WORDS, &ready_order)));
         let gpu_choice = (gpu_choice != GpuChoice::default()).then(|| quoted("gpu_choice", Some(gpu_choice.label())));
         let said: Vec<_> = [trigger, drop, ready_order, gpu_choice, shed].into_iter().flatten().collect();
         write(f, self.model.name.label(), &said)

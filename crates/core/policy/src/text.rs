@@ -128,7 +128,7 @@ impl FromStr for PolicySpec {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<Self, PolicyError> {
-        PolicyText::from_str(text)?.check().map_err(PolicyError::Value)
+        PolicyText::from_str(text)?.parse().map_err(PolicyError::Value)
     }
 }
 
@@ -145,6 +145,6 @@ impl TryFrom<PolicyText> for ModelPolicy {
     type Error = PolicyError;
 
     fn try_from(text: PolicyText) -> Result<Self, PolicyError> {
-        text.check_model().map_err(PolicyError::Value)
+        text.parse_model().map_err(PolicyError::Value)
     }
 }

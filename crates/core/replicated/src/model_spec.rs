@@ -70,7 +70,7 @@ impl ModelSpec {
         model(self)
     }
 
-    /// The same, plus limits only for models that are not loaded yet: the SLO is at most
+    /// As [`validate`](Self::validate), plus limits only for models that are not loaded yet: the SLO is at most
     /// [`SLO_MAX`].
     ///
     /// # Errors

@@ -17,7 +17,7 @@ pub struct Request {
     pub items: u32,
 }
 
-/// The batch a model would run now (DESIGN section 2).
+/// The batch a model would run now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Candidate {
     /// Items in the batch.
@@ -66,8 +66,8 @@ pub enum ModelInput {
     Return(Request),
     /// The client withdrew a request.
     Cancel(RequestId),
-    /// The same, when more cancellations follow: the request leaves the queue together with them, in one pass, at the
-    /// next input of another type.
+    /// As [`Cancel`](Self::Cancel), when more cancellations follow: the request leaves the queue together with them, in
+    /// one pass, at the next input of another type.
     CancelWithNext(RequestId),
     /// A frontend is gone: its requests leave the queue without an outcome. The frontend redrives them if it still
     /// needs them.

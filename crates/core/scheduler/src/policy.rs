@@ -1,4 +1,4 @@
-//! The choices that make up a model's policy (DESIGN section 6). All are selectable per model and run on the same
+//! The choices that make up a model's policy. All are selectable per model and run on the same
 //! objects.
 
 use symphony_policy::{
@@ -11,11 +11,11 @@ use symphony_types::{Nanos, RequestValue};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Trigger {
     /// At once: optimises the wait of a request, at the cost of batch size and of the idle time that tells an
-    /// autoscaler something (the work-conserving extreme of seed 000, section 4.3).
+    /// autoscaler something (the work-conserving extreme of the Symphony paper, section 4.3).
     Eager,
     /// At D − ℓ(b+k), where k is the mean number of items per request: from then on no further arrival could join, so
     /// waiting gains nothing. Optimises batch size and load-proportional use, at the cost of a few percent on profiles
-    /// with β near zero (seed 000, section 4.3).
+    /// with β near zero (the Symphony paper, section 4.3).
     #[default]
     Frontrun,
     /// When the earliest request has waited this long, or when the batch is the largest that meets the SLO after that
@@ -27,8 +27,8 @@ pub enum Trigger {
     /// (docs/adr/0008).
     Adaptive,
     /// When the batch has β·λ items, at the latest at frontrun, where λ is the model's rate per GPU that it keeps busy:
-    /// optimises the time per item on one GPU (the text of seed 000, section 4.3), at the cost of the idle time that an
-    /// autoscaler measures.
+    /// optimises the time per item on one GPU (the text of the Symphony paper, section 4.3), at the cost of the idle
+    /// time that an autoscaler measures.
     BetaLambda,
     /// At D − ℓ(b), the end of the window: optimises batch size, at the cost of a miss for every late timer.
     Latest,
@@ -105,7 +105,7 @@ impl Policy {
         Self::built(asked, wait, value)
     }
 
-    /// The same for a scenario, which also has choices for experiments.
+    /// The policy for a model of a scenario, which also has choices for experiments.
     #[must_use]
     pub fn simulated(asked: &SimulatedPolicy, slo: Nanos, value: RequestValue) -> Self {
         let accepted = Self::of(&asked.model, slo, value);

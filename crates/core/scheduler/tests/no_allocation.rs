@@ -1,4 +1,4 @@
-//! No heap in a decision (DESIGN section 7): after a warm-up, queues and ranker live in the memory they have.
+//! No heap in a decision: after a warm-up, queues and ranker live in the memory they have.
 //!
 //! One test function, because the counting allocator counts the whole process: two at once would count each other.
 

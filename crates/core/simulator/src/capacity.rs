@@ -9,10 +9,10 @@ const HALVINGS: u32 = 60;
 /// The fluid bound in requests per second: the highest total rate at which staggered batches fit the GPUs.
 ///
 /// At rate λ a model's best batch is the largest b with b/λ + ℓ(b) within the SLO less delays: b requests gather while
-/// the batch before runs (seed 000, section 4.2, equations 2 and 3). It takes λ·ℓ(b)/b GPUs; all models together may
-/// take as many as there are. With one model this is the paper's staggered bound. Luck with arrivals can beat it by a
-/// little, and so can models that suit different kinds of GPUs: here each uses all kinds alike. Zero if some model
-/// cannot meet its SLO even alone, nor its longest deadline.
+/// the batch before runs (the Symphony paper, section 4.2, equations 2 and 3). It takes λ·ℓ(b)/b GPUs; all models
+/// together may take as many as there are. With one model this is the paper's staggered bound. Luck with arrivals can
+/// beat it by a little, and so can models that suit different kinds of GPUs: here each uses all kinds alike. Zero if
+/// some model cannot meet its SLO even alone, nor its longest deadline.
 #[must_use]
 pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
     let gpus = f64::from(scenario.gpu_count());
@@ -79,7 +79,7 @@ fn execution(scenario: &Scenario, profile: &LatencyProfile, batch: u32) -> Nanos
     profile.latency(batch) + scenario.network.data_per_item.saturating_mul(u64::from(batch))
 }
 
-/// The same if all GPUs had this profile.
+/// How many GPUs the model needs if all have this profile.
 fn gpus_needed_of(scenario: &Scenario, profile: &LatencyProfile, budget: Nanos, rate_rps: f64) -> f64 {
     let execution = |batch: u32| execution(scenario, profile, batch);
     if execution(1) > budget {

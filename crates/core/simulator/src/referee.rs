@@ -1,4 +1,4 @@
-//! Checks invariants S1, S2, S3 and S5 at every event of a run (DESIGN section 11), for any policy.
+//! Checks invariants S1, S2, S3 and S5 at every event of a run (docs/internals/invariants.md), for any policy.
 
 use symphony_scheduler::{Delays, Plan, PlanCheck, Request, Violation};
 use symphony_types::{GpuClass, GpuId, Invariant, LatencyProfile, RequestId, Time};

@@ -1,4 +1,4 @@
-//! The result of `symphony sim -o json` (DESIGN section 12): names and order of keys are a contract.
+//! The result of `symphony sim -o json`: names and order of keys are a contract.
 
 use std::collections::BTreeMap;
 
@@ -74,8 +74,8 @@ pub struct RunResult {
     pub batch_size_by_request: BTreeMap<u32, u64>,
     /// Time from arrival to the start on the GPU.
     pub queueing_ms: Queueing,
-    /// The same as a distribution: milliseconds, and the share of executed requests that waited at most that long;
-    /// rising.
+    /// Time from arrival to the start as a distribution: milliseconds, and the share of executed requests that waited
+    /// at most that long; rising.
     #[serde(skip)]
     pub queueing_cdf: Vec<(f64, f64)>,
     /// Per model, in the order of the scenario.
@@ -132,7 +132,7 @@ pub struct ModelResult {
     /// Median of the time from arrival to answer in milliseconds, dropped requests as infinite. `None` where infinite
     /// or nothing arrived. Within 0.5 %, and never on the wrong side of the SLO.
     pub p50_ms: Option<f64>,
-    /// The same at 99 %: goodput asks for `p99_ms` ≤ SLO.
+    /// The 99th percentile of that time: goodput asks for `p99_ms` ≤ SLO.
     pub p99_ms: Option<f64>,
     /// Mean size of the batches that its counted requests ran in; `None` without any.
     pub mean_batch: Option<f64>,

@@ -81,7 +81,7 @@ fn a_served_request_is_explained_by_window_gpu_and_times() {
     assert_eq!(batch.rivals.as_ref().map(|rivals| rivals.count), Some(0));
     let actual = batch.actual.unwrap();
     assert_eq!((actual.start_late_ms, actual.execution_ms, actual.end_ms), (0.0, 15.0, 15.0));
-    assert!(served.to_string().contains("1.000 ms left for the answer's way"), "{served}");
+    assert!(served.to_string().contains("1.000 ms left to send the answer"), "{served}");
 }
 
 #[test]

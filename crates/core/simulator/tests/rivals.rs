@@ -1,5 +1,5 @@
-//! The rivals reach in virtual time what the paper measured of the real systems (seed 000, Table 4: one model, eight
-//! GPUs), and what an independent simulator found for them.
+//! The rivals reach in virtual time what the paper measured of the real systems (the Symphony paper, Table 4: one
+//! model, eight GPUs), and what an independent simulator found for them.
 
 use symphony_simulator::{find_goodput, simulate};
 use symphony_workload::Scenario;

@@ -9,7 +9,7 @@ use symphony_workload::Scenario;
 /// The goodput of the 35 models of the zoo on 64 GPUs with policy `auto`, in requests per second (docs/adr/0008).
 const ZOO_PEAK_RPS: f64 = 7656.0;
 const ZOO: &str = include_str!("../../../../deploy/scenarios/zoo-1080ti-all.toml");
-/// The same policy with the control off.
+/// Policy `auto` with shedding off.
 const OFF: &str = "policy={ name = 'auto', shed = 'none' }";
 const ON: &str = "policy='auto'";
 

@@ -60,7 +60,7 @@ fn evenly_spaced_arrivals_come_close_to_the_staggered_bound() {
 
 #[test]
 fn table_4_is_reproduced_with_eight_gpus() {
-    // Seed 000, Table 4, measured on real GPUs: 5169 and 907 r/s.
+    // The Symphony paper, Table 4, measured on real GPUs: 5169 and 907 r/s.
     // Deferral comes close to the authors' own code in virtual time (5340 and 943), `auto` to the bound.
     let symphony = [(TABLE4_RESNET50, "symphony", 5250.0), (TABLE4_INCEPTION, "symphony", 925.0)];
     let auto = [(TABLE4_RESNET50, "auto", 5440.0), (TABLE4_INCEPTION, "auto", 965.0)];

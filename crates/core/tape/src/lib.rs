@@ -1,4 +1,4 @@
-//! Tapes: the inputs and actions of decision objects as bytes, and their replay (DESIGN section 5).
+//! Tapes: the inputs and actions of decision objects as bytes, and their replay (docs/adr/0009-tapes.md).
 //!
 //! A recording host writes a [`TapeHeader`] and then [`Chunk`]s of records. [`Tape`] reads them without trusting them;
 //! [`replay()`] feeds the recorded inputs to fresh objects, and the first action that is not byte for byte the recorded

@@ -46,7 +46,7 @@ pub enum ScenarioError {
 }
 
 impl ScenarioError {
-    /// The same error, attributed to the override that causes it instead of the file.
+    /// This error, attributed to the override that causes it instead of the file.
     pub(crate) fn set_by(&self, assignment: &str) -> Self {
         let message = match self {
             Self::Text { message, .. } | Self::Set { message, .. } => message.clone(),

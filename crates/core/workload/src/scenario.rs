@@ -223,7 +223,7 @@ impl Scenario {
             .map(|spec| spec.kind.as_str())
     }
 
-    /// The same scenario with a single class, whose profiles are the slowest of each model's at every batch size: for
+    /// This scenario with a single class, whose profiles are the slowest of each model's at every batch size: for
     /// policies without GPU kinds, whose plans must hold on all GPUs.
     #[must_use]
     pub fn with_slowest_profiles(&self) -> Self {
@@ -264,7 +264,7 @@ fn one_line(error: &toml::de::Error) -> String {
 
 impl Check<'_> {
     fn scenario(&self, text: &ScenarioText) -> Result<Scenario, ScenarioError> {
-        let policy = match text.policy.check() {
+        let policy = match text.policy.parse() {
             Ok(policy) => policy,
             Err(Refused { below, expected, got }) => return self.refuse(format!("policy{below}"), expected, got),
         };

@@ -1,4 +1,4 @@
-//! The syntax of a scenario: the TOML contract, key by key (DESIGN section 12). Unknown keys are errors.
+//! The syntax of a scenario: the TOML contract, key by key. Unknown keys are errors.
 
 use std::collections::BTreeMap;
 

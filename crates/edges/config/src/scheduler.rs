@@ -95,7 +95,7 @@ pub enum Idle {
     Spin,
 }
 
-/// Delays that are subtracted from every deadline (DESIGN section 6): the time that a decision needs to take effect.
+/// Delays that are subtracted from every deadline: the time that a decision needs to take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DelaysConfig {

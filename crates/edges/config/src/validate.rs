@@ -33,7 +33,7 @@ pub mod limits {
     pub const QUARANTINED_PERCENT_MAX: u32 = symphony_workload::QUARANTINED_PERCENT_MAX;
     /// The first pause of a GPU that is set aside, in seconds: later ones are no longer.
     pub const QUARANTINE_S_MAX: u64 = symphony_controllers::QUARANTINE_MAX.get() / 1_000_000_000;
-    /// Faster than this, windows would be shorter than the second between load reports.
+    /// Faster than this, most windows would be shorter than the second between load reports.
     pub const LOOP_SPEEDUP_MAX: u32 = 20;
     /// Bytes of one request: 63 MiB, what a frame can carry to a backend (`PAYLOAD_BYTES_MAX` of the protocol).
     pub const REQUEST_BYTES_MAX: u64 = 63 << 20;

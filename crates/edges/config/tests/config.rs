@@ -233,7 +233,7 @@ fn what_cannot_work_is_explained_with_key_and_values() {
             "frontend.rest: 0.0.0.0:8001 is taken by frontend.grpc = 127.0.0.1:8001",
         ),
         (&["frontend.request_bytes_max=0"], "frontend.request_bytes_max: 0 is out of range; expected 1 to 66060288"),
-        (&["frontend.requests_in_flight_max=0"], "frontend.requests_in_flight_max: 0 is out of range"),
+        (&["frontend.requests_in_flight_max=1"], "frontend.requests_in_flight_max: 1 is out of range"),
         (&["frontend.connections_max=0"], "frontend.connections_max: 0 is out of range; expected 1 to 65536"),
         (
             &["frontend.connections_per_address_max=65537"],

@@ -19,9 +19,9 @@ use crate::error::{MembershipError, ProposeError, ReadError, StartError};
 use crate::leadership::{self, Leadership, Signs};
 use crate::limits::{APPEND_ENTRIES_MAX, COMMAND_BYTES_MAX, CORE_ENDS_WITHIN, MESSAGE_BYTES_MAX};
 use crate::log::store::LogStore;
-use crate::machine::Machine;
 use crate::pacing::Heard;
 use crate::participation::Participation;
+use crate::raft_state_machine::Machine;
 use crate::raft_types::{Command, TypeConfig};
 use crate::stall::StallWatch;
 use crate::state_machine::StateMachine;
@@ -210,6 +210,12 @@ impl ControlGroup {
     pub fn has_past(&self) -> bool {
         let known = self.log.known();
         known.vote.is_some() || known.last.is_some()
+    }
+
+    /// How many entries its log has had, those included that a snapshot covers. The first is the first membership.
+    #[must_use]
+    pub fn log_entries(&self) -> u64 {
+        self.log.known().last.map_or(0, |at| at.index + 1)
     }
 
     /// Index of the last entry of its log, or of the snapshot that covers it; 0 if there is none.

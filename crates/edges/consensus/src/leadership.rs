@@ -10,8 +10,8 @@ use openraft::{Instant as _, Raft, RaftMetrics, ServerState};
 use symphony_types::NodeId;
 use tokio::sync::watch;
 
-use crate::machine::Machine;
 use crate::pacing::{Heard, Pacing, Role};
+use crate::raft_state_machine::Machine;
 use crate::raft_types::{LogIdOf, StoredMembershipOf, TypeConfig, VoteOf};
 use crate::timing::Timing;
 use crate::wire::Gate;

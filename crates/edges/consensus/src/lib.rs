@@ -12,11 +12,11 @@ mod group;
 mod leadership;
 mod limits;
 mod log;
-mod machine;
 mod pacing;
 mod participation;
 #[cfg(feature = "planted-faults")]
 pub mod planted;
+mod raft_state_machine;
 mod raft_types;
 mod record;
 mod round_trip;

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::disk::forgotten;
 use crate::environment::Blocking;
 use crate::log::store::LogStore;
-use crate::machine::Machine;
+use crate::raft_state_machine::Machine;
 use crate::raft_types::TypeConfig;
 use crate::record::{Ballot, Position};
 use crate::wire::has_forgotten;

@@ -24,7 +24,7 @@ use crate::log::faulty::FaultyEngine;
 use crate::log::sled::SledEngine;
 use crate::log::store::LogStore;
 use crate::log::writer::Done;
-use crate::machine::Machine;
+use crate::raft_state_machine::Machine;
 use crate::raft_types;
 use crate::record::{Ballot, Body, Position, Record};
 use crate::snapshot::shelf::Shelf;

@@ -13,7 +13,7 @@ use crate::log::memory::MemoryEngine;
 use crate::log::redb::RedbEngine;
 use crate::log::sled::SledEngine;
 use crate::log::store::LogStore;
-use crate::machine::Machine;
+use crate::raft_state_machine::Machine;
 use crate::raft_types::TypeConfig;
 use crate::snapshot::shelf::Shelf;
 use crate::state_machine::StateMachine;

@@ -58,13 +58,13 @@ impl<D: Device> StagedModel<D> {
         }
     }
 
-    /// The same with batches that are filled up to some sizes.
+    /// This model with batches that are filled up to some sizes.
     #[must_use]
     pub fn with_sizes(self, sizes: Option<BatchSizes>) -> Self {
         Self { sizes, ..self }
     }
 
-    /// The same with the memory that it took of its device.
+    /// This model with the memory that it took of its device.
     #[must_use]
     pub fn with_memory(self, static_bytes: u64) -> Self {
         Self { memory: Some(MemoryUse { static_bytes, dynamic_bytes: 0 }), ..self }

@@ -3,7 +3,7 @@
 //! A session of ONNX Runtime keeps the memory of its largest batch, and each session has its own: three models that
 //! run in turn hold three times the memory, and nothing limits the sum. Here all sessions share one arena. Memory
 //! freed by one batch is used by the next, of whatever model, so that the largest batch counts and not the sum, as the
-//! partition plan assumes (DESIGN section 9). An allocation beyond the limit fails only its own batch.
+//! partition plan assumes. An allocation beyond the limit fails only its own batch.
 
 // The calls by which an arena is made and shared are not in the safe part of the crate `ort`.
 #![allow(unsafe_code)]

@@ -94,13 +94,13 @@ impl EmulatedExecutor {
         Self { profile, signature, pace: Arc::default(), noise: Arc::default(), free_at: None }
     }
 
-    /// The same on a GPU that is as slow as `pace` says, whenever it says so.
+    /// Emulates a GPU that is as slow as `pace` says, whenever it says so.
     #[must_use]
     pub fn paced(self, pace: Arc<Pace>) -> Self {
         Self { pace, ..self }
     }
 
-    /// The same on a GPU with this noise.
+    /// Emulates a GPU with this noise.
     #[must_use]
     pub fn noisy(self, noise: Arc<Noise>) -> Self {
         Self { noise, ..self }

@@ -31,5 +31,5 @@ pub use onnx::OnnxExecutor;
 pub use onnx_session::{LoadError, OnnxInput, OnnxOptions, OnnxSession};
 pub use port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor, StagedExecutor};
 pub use runtime::{ONNXRUNTIME_VERSION_MIN, ONNXRUNTIME_VERSION_TESTED, Runtime, RuntimeError, load_runtime};
-pub use stop::Stop;
+pub use stop::{Stop, a_run_is_stuck};
 pub use wait::wait_until;

@@ -213,9 +213,9 @@ impl ModelExecutor for OnnxExecutor {
     }
 }
 
-/// Why a batch was aborted.
+/// Why a batch was aborted whose model is unloaded or hangs.
 const GIVEN_UP: &str = "the model is given up";
-/// The same.
+/// Why a batch was aborted that does not end.
 const OVERDUE: &str = "it takes far longer than the model's profile says; it may never end";
 
 /// ONNX Runtime has no error code for a lack of memory: these are messages of its arena and of the C++ library.

@@ -19,6 +19,8 @@ pub const ONNXRUNTIME_VERSION_TESTED: &str = "1.31.1";
 const VARIABLES: [&str; 2] = ["SYMPHONY_ONNXRUNTIME", "ORT_DYLIB_PATH"];
 /// Where `make setup` installs the library, in a checkout.
 const CACHE_DIR: &str = ".cache/onnxruntime";
+/// Where packages have the library, beside the folder of the program: `bin/symphony` and `lib/symphony`.
+const INSTALLED_DIR: &str = "lib/symphony";
 /// Enough for `target/<triple>/<profile>/deps/<binary>` to see the checkout it was built in.
 const BINARY_ANCESTORS_MAX: usize = 5;
 /// The wheel has the library three folders down; anything much deeper is not ours.
@@ -119,8 +121,9 @@ impl fmt::Debug for Runtime {
 }
 
 /// Loads ONNX Runtime from the first of these that there is: `explicit`; what `SYMPHONY_ONNXRUNTIME` or
-/// `ORT_DYLIB_PATH` names; the newest library under `.cache/onnxruntime` in the current folder or beside one of the
-/// binary's own folders; what the dynamic linker finds.
+/// `ORT_DYLIB_PATH` names; the newest library in `lib/symphony` beside the binary's folder, where packages put it; that
+/// under `.cache/onnxruntime` in the current folder or beside one of the binary's own folders; what the dynamic linker
+/// finds.
 ///
 /// The library stays loaded until the process ends. Later calls return the same one.
 ///
@@ -167,7 +170,7 @@ fn absolute(path: &Path) -> PathBuf {
 fn candidates() -> Vec<PathBuf> {
     let beside_binary = env::current_exe().ok();
     let ancestors = beside_binary.iter().flat_map(|exe| exe.ancestors().skip(1).take(BINARY_ANCESTORS_MAX));
-    let mut found = Vec::new();
+    let mut found = installed(beside_binary.as_deref());
     for dir in env::current_dir().iter().map(PathBuf::as_path).chain(ancestors) {
         for library in libraries_under(&dir.join(CACHE_DIR)) {
             if !found.contains(&library) {
@@ -177,6 +180,12 @@ fn candidates() -> Vec<PathBuf> {
     }
     found.extend(SYSTEM_NAMES.map(PathBuf::from));
     found
+}
+
+/// The libraries of the package that this program is from.
+fn installed(binary: Option<&Path>) -> Vec<PathBuf> {
+    let prefix = binary.and_then(Path::parent).and_then(Path::parent);
+    prefix.map(|prefix| libraries_under(&prefix.join(INSTALLED_DIR))).unwrap_or_default()
 }
 
 /// The libraries in a folder and its sub-folders, newest version first.
@@ -267,6 +276,16 @@ mod tests {
             .collect();
         assert_eq!(names, ["libonnxruntime.so.1.31.1", "libonnxruntime.so.1.9.0", "libonnxruntime.so"]);
         assert!(libraries_under(&dir.path().join("nowhere")).is_empty());
+    }
+
+    #[test]
+    fn a_package_has_the_library_beside_the_folder_of_its_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = dir.path().join("usr/lib/symphony/libonnxruntime.so.1.31.1");
+        fs::create_dir_all(library.parent().unwrap()).unwrap();
+        fs::write(&library, "").unwrap();
+        assert_eq!(installed(Some(&dir.path().join("usr/bin/symphony"))), [library]);
+        assert!(installed(Some(&dir.path().join("opt/bin/symphony"))).is_empty());
     }
 
     #[test]

@@ -3,12 +3,26 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How often overdue runs are looked for: their limits are at least ten seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// A run that goes on for so many looks after it was ended, a minute, is stuck: within one operator, which ONNX Runtime
+/// does not interrupt. Looks and not time, because a process that was paused did not run either.
+const STUCK_AFTER_LOOKS: u32 = 120;
+
+static STUCK: AtomicBool = AtomicBool::new(false);
+
+/// Whether a run of this process goes on although it was ended a minute ago. Only the end of the process frees its
+/// thread.
+#[must_use]
+pub fn a_run_is_stuck() -> bool {
+    STUCK.load(Ordering::Relaxed)
+}
 
 /// Aborts the runs of one model: when the model is given up, or when a run takes too long.
 #[derive(Clone, Default)]
@@ -35,6 +49,8 @@ struct Running {
     /// When the run is overdue; none if it has no limit.
     until: Option<Instant>,
     is_ended: bool,
+    /// Looks since it was ended.
+    looks: u32,
     end: Box<dyn Fn() + Send>,
 }
 
@@ -54,7 +70,7 @@ impl Stop {
         }
         let number = runs.next;
         runs.next += 1;
-        runs.running.insert(number, Running { until, is_ended: false, end: Box::new(end) });
+        runs.running.insert(number, Running { until, is_ended: false, looks: 0, end: Box::new(end) });
         Ok(Run { stop: self.clone(), number })
     }
 
@@ -74,7 +90,12 @@ impl Stop {
                     thread::sleep(LOOK_EVERY);
                     watched().retain(|weak| {
                         let Some(runs) = weak.upgrade() else { return false };
-                        Self(runs).end_overdue(Instant::now());
+                        if Self(runs).end_overdue(Instant::now()) {
+                            tracing::error!(
+                                "a run was ended a minute ago and goes on: only a restart of this process ends it"
+                            );
+                            STUCK.store(true, Ordering::Relaxed);
+                        }
                         true
                     });
                 }
@@ -86,8 +107,16 @@ impl Stop {
         self
     }
 
-    fn end_overdue(&self, now: Instant) {
-        self.runs().end(|running| running.until.is_some_and(|until| until <= now));
+    /// Ends overdue runs. Returns whether one has just proved to be stuck.
+    fn end_overdue(&self, now: Instant) -> bool {
+        let mut runs = self.runs();
+        runs.end(|running| running.until.is_some_and(|until| until <= now));
+        let mut is_stuck = false;
+        for running in runs.running.values_mut().filter(|running| running.is_ended) {
+            running.looks = running.looks.saturating_add(1);
+            is_stuck |= running.looks == STUCK_AFTER_LOOKS;
+        }
+        is_stuck
     }
 }
 
@@ -122,7 +151,7 @@ impl fmt::Debug for Stop {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
 
@@ -152,5 +181,15 @@ mod tests {
         assert_eq!(ended.load(Ordering::Relaxed), 4);
         assert!(any.is_ended());
         assert!(stop.begin(None, || ()).is_err(), "nothing is begun any more");
+    }
+    #[test]
+    fn a_run_that_goes_on_for_a_minute_after_it_was_ended_is_stuck_and_a_long_one_is_not() {
+        let (stop, now) = (Stop::default(), Instant::now());
+        let hour = Duration::from_secs(3_600);
+        let (stuck, _long) = (stop.begin(Some(now), || ()).unwrap(), stop.begin(Some(now + hour), || ()).unwrap());
+        let told: Vec<_> = (1..=2 * STUCK_AFTER_LOOKS).filter(|_| stop.end_overdue(now)).collect();
+        assert_eq!(told, [STUCK_AFTER_LOOKS], "it is told once");
+        drop(stuck);
+        assert!((0..2 * STUCK_AFTER_LOOKS).all(|_| !stop.end_overdue(now + hour / 2)));
     }
 }

@@ -124,28 +124,49 @@ impl Net {
         Ok(Connection::tls(stream.into(), peer, identity, &self.carriers))
     }
 
-    /// Connects like [`Net::dial`], blocking: for at most `connect` until an address accepts, then for at most
-    /// `handshake`. Takes resolved addresses (of what [`Net::through`] returns), one of which must answer: name
-    /// resolution has no time limit.
+    /// Connects, blocking, to the first of these addresses (resolved ones, of what [`Net::through`] returns: name
+    /// resolution has no time limit) that accepts; for [`Net::greet_line`].
     ///
     /// # Errors
-    /// If there is no answer in time, or another process answers.
-    pub fn dial_line(
-        &self,
-        addrs: &[SocketAddr],
-        expected: &Expected,
-        connect: Duration,
-        handshake: Duration,
-    ) -> io::Result<Line> {
-        let stream = connect_by(addrs, Instant::now() + connect)?;
+    /// If none accepts within that time.
+    pub fn connect_line(&self, addrs: &[SocketAddr], within: Duration) -> io::Result<std::net::TcpStream> {
+        let stream = connect_by(addrs, Instant::now() + within)?;
         stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// Makes sure, blocking, of who accepted, like [`Net::dial`]. Goes on for at most `within`, and only while `go_on`
+    /// says so, which it asks every `check_every`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if the handshake is not over by then, [`io::ErrorKind::Interrupted`] if it shall not
+    /// go on; others if another process answers.
+    pub fn greet_line(
+        &self,
+        stream: std::net::TcpStream,
+        expected: &Expected,
+        within: Duration,
+        check_every: Duration,
+        mut go_on: impl FnMut() -> bool,
+    ) -> io::Result<Line> {
         let peer = stream.peer_addr()?;
         let Some(credentials) = &self.credentials else { return Ok(Line::plain(stream, peer)) };
         let loaded = credentials.now();
         let mut session =
             rustls::ClientConnection::new(Arc::clone(&loaded.client), server_name()).map_err(io::Error::other)?;
-        let give_up = Instant::now() + handshake;
-        let stream = shake_hands(stream, give_up, |stream| session.complete_io(stream).map(drop))?;
+        let give_up = Instant::now() + within;
+        loop {
+            let until = give_up.min(Instant::now() + check_every);
+            match shake_hands(&stream, until, |stream| session.complete_io(stream).map(drop)) {
+                Ok(()) => break,
+                // The session keeps what has been said so far.
+                Err(error) if error.kind() != io::ErrorKind::TimedOut || Instant::now() >= give_up => {
+                    return Err(error);
+                }
+                Err(_) if go_on() => {}
+                Err(_) => return Err(io::ErrorKind::Interrupted.into()),
+            }
+        }
         let identity = who(session.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
         Ok(Line::client(rustls::StreamOwned::new(session, stream), peer, identity))
     }
@@ -160,7 +181,7 @@ impl Net {
         let loaded = credentials.now();
         let mut session = rustls::ServerConnection::new(Arc::clone(&loaded.server)).map_err(io::Error::other)?;
         let give_up = Instant::now() + HANDSHAKE_TIMEOUT;
-        let stream = shake_hands(stream, give_up, |stream| session.complete_io(stream).map(drop))?;
+        shake_hands(&stream, give_up, |stream| session.complete_io(stream).map(drop))?;
         let identity = who(session.peer_certificates(), &loaded.facts.identity, &Allowed::Caller(allowed))?;
         Ok(Line::server(rustls::StreamOwned::new(session, stream), peer, identity))
     }
@@ -234,14 +255,13 @@ fn connect_by(addrs: &[SocketAddr], give_up: Instant) -> io::Result<std::net::Tc
 
 /// Runs a blocking handshake that ends at `give_up` at the latest, and then removes the socket's timeouts.
 fn shake_hands(
-    stream: std::net::TcpStream,
+    stream: &std::net::TcpStream,
     give_up: Instant,
     handshake: impl FnOnce(&mut Until<'_>) -> io::Result<()>,
-) -> io::Result<std::net::TcpStream> {
-    handshake(&mut Until { stream: &stream, give_up })?;
+) -> io::Result<()> {
+    handshake(&mut Until { stream, give_up })?;
     stream.set_read_timeout(None)?;
-    stream.set_write_timeout(None)?;
-    Ok(stream)
+    stream.set_write_timeout(None)
 }
 
 /// The accepted peers.

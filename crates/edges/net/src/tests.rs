@@ -146,11 +146,32 @@ fn blocking_lines_carry_words_and_know_the_peer() {
             line.read_exact(&mut word).unwrap();
             word
         });
-        let mut line = one.dial_line(&[addr], &crate::Expected::named(Role::Scheduler, "2"), SOON, SOON).unwrap();
+        let mut line = greeted(&one, addr, &crate::Expected::named(Role::Scheduler, "2")).unwrap();
         line.write_all(b"beat").unwrap();
         line.flush().unwrap();
         assert_eq!(&answering.join().unwrap(), b"beat");
     }
+}
+
+fn greeted(net: &Net, addr: std::net::SocketAddr, expected: &crate::Expected) -> std::io::Result<crate::Line> {
+    net.greet_line(net.connect_line(&[addr], SOON)?, expected, SOON, SOON, || true)
+}
+
+/// A peer that accepts and is silent costs the limit at most, and no more than a moment once nobody wants the line.
+#[test]
+fn a_silent_peer_is_given_up_in_time_and_at_once_where_the_line_is_not_wanted_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = Authority::create(dir.path(), "blue").unwrap();
+    let net = net(&ours, "blue", Role::Scheduler, "1");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let expected = crate::Expected::named(Role::Scheduler, "2");
+    let greet = |within: Duration, go_on: fn() -> bool| {
+        let stream = net.connect_line(&[addr], SOON).unwrap();
+        net.greet_line(stream, &expected, within, Duration::from_millis(5), go_on).unwrap_err().kind()
+    };
+    assert_eq!(greet(Duration::from_millis(30), || true), std::io::ErrorKind::TimedOut);
+    assert_eq!(greet(Duration::from_secs(3_600), || false), std::io::ErrorKind::Interrupted);
 }
 
 /// A handshake like that of a gRPC client without identities: it trusts the authority, requires the dialled host in

@@ -1,4 +1,4 @@
-//! The execute link: leader of a sub-cluster ⇄ backend. Fencing lives here (DESIGN section 8, points 1–3).
+//! The execute link: leader of a sub-cluster ⇄ backend. Fencing lives here (docs/concepts/take-over.md).
 
 #![allow(missing_docs, reason = "the derive writes archived twins of the enums without documentation")]
 

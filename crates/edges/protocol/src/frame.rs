@@ -5,7 +5,7 @@
 //! | length | version| link   | meta length| CRC32C     | meta … (rkyv) | tail … (raw) |
 //! ```
 //! All numbers are little-endian. `length` counts everything behind the header; the checksum covers meta and tail, so
-//! that a torn or mixed-up payload is detected before it is used (DESIGN section 8, point 5).
+//! that a torn or mixed-up payload is detected before it is used.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rkyv::api::high::{HighDeserializer, HighSerializer, HighValidator};

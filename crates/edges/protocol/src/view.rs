@@ -75,7 +75,8 @@ pub struct View {
 }
 
 impl View {
-    /// The token that fences a GPU: the larger of its leader's assignment and its own binding (DESIGN section 8).
+    /// The token that fences a GPU: the larger of its leader's assignment and its own binding
+    /// (docs/concepts/take-over.md).
     #[must_use]
     pub fn gpu_token(&self, backend: &BackendView, gpu: &GpuView) -> Token {
         let assigned = self.subclusters.get(&backend.subcluster).map_or(Token::default(), |s| s.token);

@@ -40,7 +40,7 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    /// The same, if there can be such an endpoint.
+    /// This endpoint, if there can be such a one.
     ///
     /// # Errors
     /// If there cannot.

@@ -162,7 +162,7 @@ fn credits_of(bytes: usize) -> Arc<Semaphore> {
 }
 
 impl Landing {
-    /// The same for READs of another owner.
+    /// This landing for READs of another owner.
     pub(crate) fn of_one_owner(&self) -> Self {
         Self { of_one: credits_of(CREDITS_OF_ONE_OWNER_BYTES), ..self.clone() }
     }

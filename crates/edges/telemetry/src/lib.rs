@@ -22,7 +22,7 @@ pub use duration_histogram::{DurationCounts, DurationHistogram};
 pub use error_histogram::{ErrorCounts, ErrorHistogram};
 pub use http::{Surface, router, serve};
 pub use invariant::{violated, violations};
-pub use log::{LogError, LogForm, LogOptions, init_logging};
+pub use log::{LogError, LogFilter, LogForm, LogOptions, init_logging};
 pub use name_rules::{Kind, LABELS_MAX, MetricName, Unit, check_names};
 pub use registry::Registry;
 pub use traces::{FinishedSpan, NoTraceContext, SpanIds, TRACEPARENT, TraceContext, TraceError, Traces};

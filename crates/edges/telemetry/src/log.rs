@@ -1,5 +1,6 @@
 //! The log of a process: lines for people or JSON for programs, to standard error or a file.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -50,26 +51,56 @@ pub enum LogError {
     /// This process logs already.
     #[error("the log is already set up; expected one call per process")]
     Twice,
+    /// The filter could not be put in place of the earlier one.
+    #[error("the log filter cannot be changed: {0}")]
+    Unchanged(String),
+}
+
+/// The filter of this process's log, which may be changed while it runs.
+pub struct LogFilter(Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>);
+
+impl LogFilter {
+    /// From now on the log is filtered by `text`.
+    ///
+    /// # Errors
+    /// If the filter makes no sense, or the log has gone.
+    pub fn change(&self, text: &str) -> Result<(), LogError> {
+        (self.0)(filter(text)?).map_err(LogError::Unchanged)
+    }
+}
+
+impl fmt::Debug for LogFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogFilter").finish_non_exhaustive()
+    }
 }
 
 /// Sets up the log of this process. Call it once, before the first thread is started.
 ///
-/// Lines are written by the thread that logs; decision threads do not log (DESIGN section 7).
+/// Lines are written by the thread that logs; decision threads do not log. Returns the filter.
 ///
 /// # Errors
 /// If the filter makes no sense, the file cannot be opened, or the process logs already.
-pub fn init_logging(options: &LogOptions<'_>) -> Result<(), LogError> {
+pub fn init_logging(options: &LogOptions<'_>) -> Result<LogFilter, LogError> {
     let filter = filter(options.filter)?;
     let (writer, colour) = match options.file {
         Some(path) => (BoxMakeWriter::new(Mutex::new(open(path)?)), false),
         None => (BoxMakeWriter::new(std::io::stderr), std::io::stderr().is_terminal()),
     };
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colour);
-    match options.form {
-        LogForm::Text => builder.try_init(),
-        LogForm::Json => builder.json().flatten_event(true).try_init(),
-    }
-    .map_err(|_| LogError::Twice)
+    let set_up = match options.form {
+        LogForm::Text => {
+            let builder = builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            builder.try_init().map(|()| LogFilter(Box::new(move |f| handle.reload(f).map_err(|e| e.to_string()))))
+        }
+        LogForm::Json => {
+            let builder = builder.json().flatten_event(true).with_filter_reloading();
+            let handle = builder.reload_handle();
+            builder.try_init().map(|()| LogFilter(Box::new(move |f| handle.reload(f).map_err(|e| e.to_string()))))
+        }
+    };
+    set_up.map_err(|_| LogError::Twice)
 }
 
 /// Libraries whose messages at `info` are useless to an operator; a filter that names them takes precedence.

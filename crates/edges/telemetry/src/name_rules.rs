@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// How many labels one metric may have: each multiplies the number of time series.
 pub const LABELS_MAX: usize = 4;
 
-/// A metric as people see it. Each crate lists its own in one file, `names.rs` or `metrics.rs`.
+/// A metric as people see it. Each crate lists its own, most of them in `names.rs` or `metrics.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricName {
     /// The whole name, as scraped: prefix `symphony_`, unit, and `_total` if it is a counter.

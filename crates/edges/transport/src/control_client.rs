@@ -149,7 +149,7 @@ impl ControlClient {
         self.watch_scope(WatchRequest { watcher: watcher.to_owned(), ..WatchRequest::default() })
     }
 
-    /// The same with views that are cut to what a backend needs ([`SortedView::for_backend`]).
+    /// As [`watch`](Self::watch), with views that are cut to what a backend needs ([`SortedView::for_backend`]).
     ///
     /// [`SortedView::for_backend`]: symphony_protocol::view::SortedView::for_backend
     #[must_use]

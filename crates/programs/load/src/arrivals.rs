@@ -14,7 +14,7 @@ pub enum ArrivalKind {
     Poisson,
     /// Equal gaps.
     Uniform,
-    /// Gamma gaps of this shape: below 1 burstier than Poisson, above 1 calmer (seed 000, section 5).
+    /// Gamma gaps of this shape: below 1 burstier than Poisson, above 1 calmer (the Symphony paper, section 5).
     Gamma(f64),
 }
 

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// One row of seed 000, Table 1.
+/// One row of the Symphony paper, Table 1.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Table1Row {
     pub(crate) model: String,
@@ -65,7 +65,7 @@ pub(crate) struct LiveRow {
     pub(crate) commit: String,
 }
 
-/// One row of seed 000, Table 2.
+/// One row of the Symphony paper, Table 2.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Table2Row {
     pub(crate) window_ms: f64,
@@ -76,7 +76,7 @@ pub(crate) struct Table2Row {
     pub(crate) backends: usize,
 }
 
-/// One row of seed 000, Table 4.
+/// One row of the Symphony paper, Table 4.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Table4Row {
     pub(crate) gpus: u32,
@@ -92,7 +92,7 @@ pub(crate) struct Table4Row {
     pub(crate) nexus_rps: f64,
 }
 
-/// One model of seed 000, Tables 5 and 6.
+/// One model of the Symphony paper, Tables 5 and 6.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct ZooRow {
     pub(crate) name: String,

@@ -9,9 +9,9 @@ use crate::report::Report;
 /// A paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paper {
-    /// Seed 000.
+    /// The Symphony paper.
     Symphony,
-    /// Seed 002.
+    /// The Nexus paper.
     Nexus,
 }
 

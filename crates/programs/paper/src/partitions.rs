@@ -1,4 +1,4 @@
-//! Partitioning problems, drawn as in section A.2 of seed 000.
+//! Partitioning problems, drawn as in section A.2 of the Symphony paper.
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_distr::Exp1;

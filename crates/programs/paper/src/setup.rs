@@ -31,7 +31,7 @@ impl Models {
         Self { name: name.to_owned(), count: 1, alpha_ms, beta_ms, slo_ms: 100.0, more: String::new() }
     }
 
-    /// Models like the ResNet50 of seed 000, Table 4: what sections 5.2 to 5.5 use.
+    /// Models like the ResNet50 of the Symphony paper, Table 4: what sections 5.2 to 5.5 use.
     pub(crate) fn resnet50_like(count: u32, slo_ms: f64) -> Self {
         Self { count, slo_ms, ..Self::line("resnet50", 1.053, 5.072) }
     }
@@ -99,7 +99,7 @@ impl Setup {
         Scenario::parse(&self.name, &self.to_toml(), &[], &trace).context("a scenario of an experiment")
     }
 
-    /// The same with another policy.
+    /// This setup with another policy.
     pub(crate) fn with_policy(&self, policy: &str) -> Self {
         Self { policy: policy.to_owned(), ..self.clone() }
     }

@@ -21,13 +21,13 @@ impl System {
     }
 }
 
-/// Deferred batch scheduling (seed 000, section 4.3).
+/// Deferred batch scheduling (the Symphony paper, section 4.3).
 pub(crate) const SYMPHONY: System =
     System { key: "symphony", label: "symphony", policy: r#""symphony""#, colour: "#0072B2", marker: Marker::Circle };
 /// Chooses trigger and target by itself.
 pub(crate) const AUTO: System =
     System { key: "auto", label: "auto", policy: r#""auto""#, colour: "#D55E00", marker: Marker::Diamond };
-/// Deferral with the drop rule that the paper's text describes (seed 000, section 4.3, third question).
+/// Deferral with the drop rule that the paper's text describes (the Symphony paper, section 4.3, third question).
 pub(crate) const SYMPHONY_PRUNE: System = System {
     key: "symphony-prune",
     label: "symphony, pruning",
@@ -38,8 +38,8 @@ pub(crate) const SYMPHONY_PRUNE: System = System {
 /// The strongest work-conserving rival.
 pub(crate) const EAGER: System =
     System { key: "eager", label: "eager", policy: r#""eager""#, colour: "#009E73", marker: Marker::Up };
-/// The paper's own work-conserving policy: ranked by the time at which a batch wanted to start (seed 000, appendix C),
-/// drops as in its section 4.3.
+/// The paper's own work-conserving policy: ranked by the time at which a batch wanted to start (the Symphony paper,
+/// appendix C), drops as in its section 4.3.
 pub(crate) const EAGER_PAPER: System = System {
     key: "eager-paper",
     label: "the paper's eager",
@@ -47,7 +47,7 @@ pub(crate) const EAGER_PAPER: System = System {
     colour: "#8a94a0",
     marker: Marker::Up,
 };
-/// Eager with lazy drops: what seed 002 calls lazy dropping, after Clipper.
+/// Eager with lazy drops: what the Nexus paper calls lazy dropping, after Clipper.
 pub(crate) const CLIPPER: System = System {
     key: "clipper",
     label: "clipper (lazy drop)",
@@ -63,7 +63,7 @@ pub(crate) const TIMEOUT: System = System {
     colour: "#a3acb5",
     marker: Marker::Square,
 };
-/// Seed 000's Clockwork baseline (its reference 6).
+/// The Symphony paper's Clockwork baseline (its reference 6).
 pub(crate) const CLOCKWORK: System = System {
     key: "clockwork",
     label: "clockwork",
@@ -71,7 +71,7 @@ pub(crate) const CLOCKWORK: System = System {
     colour: "#E69F00",
     marker: Marker::Square,
 };
-/// Seed 002 with one frontend.
+/// The Nexus paper with one frontend.
 pub(crate) const NEXUS_1: System = System {
     key: "nexus-1fe",
     label: "nexus, 1 frontend",
@@ -79,7 +79,7 @@ pub(crate) const NEXUS_1: System = System {
     colour: "#CC79A7",
     marker: Marker::Down,
 };
-/// Seed 002 with eight frontends.
+/// The Nexus paper with eight frontends.
 pub(crate) const NEXUS_8: System = System {
     key: "nexus-8fe",
     label: "nexus, 8 frontends",

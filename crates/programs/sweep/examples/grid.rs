@@ -1,5 +1,6 @@
-//! Compares a policy with others over cases of the grid of seed 000, Table 3, with the profiles of its Table 5: `cargo
-//! run --release -p symphony-sweep --example grid -- --profiles PROFILES.csv --cases 120 --draw 7 POLICY [RIVAL …]`
+//! Compares a policy with others over cases of the grid of the Symphony paper, Table 3, with the profiles of its Table
+//! 5: `cargo run --release -p symphony-sweep --example grid -- --profiles PROFILES.csv --cases 120 --draw 7 POLICY
+//! [RIVAL …]`
 //!
 //! A policy is TOML as in a scenario. Cases are drawn, each value of a column of Table 3 equally often, or named
 //! (`--case`). Prints a line of CSV for each search as it ends, then one for each case, and finally the comparison of

@@ -2,9 +2,9 @@
 //! `cargo run --release -p symphony-sweep --example regimes -- --data DATA --random 60 --draw 7 POLICY [RIVAL …]`
 //!
 //! A regime is a scenario: models and their popularity, SLOs, GPUs, arrivals, delays, noise. `--data` is the folder
-//! with the profiles of seed 000 (Tables 5 and 6) and recorded arrivals. Prints a line of CSV for each search as it
-//! ends; finally it compares the first policy with the best of the others, group by group. `--known` reads such lines
-//! and skips the searches in them.
+//! with the profiles of the Symphony paper (Tables 5 and 6) and recorded arrivals. Prints a line of CSV for each search
+//! as it ends; finally it compares the first policy with the best of the others, group by group. `--known` reads such
+//! lines and skips the searches in them.
 
 use std::collections::BTreeMap;
 use std::error::Error;

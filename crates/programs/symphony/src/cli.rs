@@ -2,6 +2,7 @@
 
 mod access;
 mod certs;
+mod health;
 mod look;
 mod members;
 mod model;
@@ -17,6 +18,7 @@ pub(crate) use access::{
     CLUSTER_OF_UP, ClusterArgs, FEDERATION_OF_UP, FederationArgs, LOAD_FRONTEND, OPERATOR, OperationArgs, PKI_OF_UP,
 };
 pub(crate) use certs::{CertsCommand, CertsIssueArgs};
+pub(crate) use health::HealthArgs;
 pub(crate) use look::{ExplainArgs, GetArgs, What};
 pub(crate) use members::{
     DrainArgs, DutyArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id,
@@ -54,6 +56,8 @@ pub(crate) enum Command {
     Provision(ProvisionArgs),
     /// Run one replica of the group above several clusters.
     Federation(NodeArgs),
+    /// Ask a process of this machine whether it is ready; for health checks of containers and scripts.
+    Health(HealthArgs),
     /// Make the certificates by which processes and people know each other.
     #[command(subcommand)]
     Certs(CertsCommand),

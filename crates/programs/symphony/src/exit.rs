@@ -1,4 +1,4 @@
-//! Exit codes (DESIGN section 12): 0 done, 1 failed, 2 bad usage or bad input.
+//! Exit codes: 0 done, 1 failed, 2 bad usage or bad input.
 
 use std::fmt;
 use std::process::ExitCode;

@@ -54,6 +54,7 @@ fn main() -> ExitCode {
             Command::Up(args) => local::up::run(&args).await,
             Command::Demo(args) => local::demo::run(&args).await,
             Command::Provision(args) => provision::run(&args).await,
+            Command::Health(args) => tools::health::run(&args).await,
             Command::Certs(command) => tools::certs::run(command),
             Command::Model(command) => tools::model::run(command).await,
             Command::Get(args) => tools::get::run(&args).await,

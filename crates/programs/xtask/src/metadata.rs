@@ -106,7 +106,7 @@ impl Package {
         self.manifest_path.parent().unwrap_or(Path::new("."))
     }
 
-    /// The same relative to the root of the repository.
+    /// The directory of its manifest relative to the root of the repository.
     pub(crate) fn folder(&self) -> &Path {
         self.dir().strip_prefix(crate::root()).unwrap_or(self.dir())
     }

@@ -11,7 +11,7 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// The old word and its replacement.
-const OLD_WORDS: [(&str, &str); 22] = [
+const OLD_WORDS: [(&str, &str); 33] = [
     ("herald", "heartbeat state"),
     ("Herald", "HeartbeatState"),
     ("doorkeeper", "frontend reaper"),
@@ -34,6 +34,17 @@ const OLD_WORDS: [(&str, &str); 22] = [
     ("Relapses", "RepeatedFailures"),
     ("StateHost", "ClusterStateMachine, FederationStateMachine"),
     ("check_law", "check_names"),
+    ("DESIGN", "the page of docs/ that says it"),
+    ("re-driven", "redriven"),
+    ("ModelBook", "ModelStates"),
+    ("BookState", "ModelState"),
+    ("LateFrontends", "UnresponsiveFrontends"),
+    ("late_frontends", "unresponsive_frontends"),
+    ("exec_server", "leader_connections"),
+    ("comes_again", "is_reconnect"),
+    ("give_orders", "follow_usage"),
+    ("led_otherwise", "leadership_changed"),
+    ("have_the_turn_on", "are_in_turn_on"),
 ];
 
 /// Where old words may stand: what happened is told in the words of its time.

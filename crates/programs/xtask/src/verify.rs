@@ -69,6 +69,9 @@ pub(crate) fn verify() -> Result<bool> {
     if let Some(well) = rdma()? {
         note("RDMA", well);
     }
+    if let Some(well) = packaging()? {
+        note("packaging", well);
+    }
     let seconds = began.elapsed().as_secs();
     let verdict = if failed.is_empty() { "passed".to_owned() } else { format!("FAILED: {}", failed.join(", ")) };
     eprintln!("xtask: verify {verdict} in {seconds} s; {}", count(&lines));
@@ -129,6 +132,33 @@ fn rdma() -> Result<Option<bool>> {
 fn rdma_runs(guest_is_there: bool, required: &str) -> Result<(), Option<bool>> {
     let is_required = required.split(',').any(|name| name.trim() == "rdma");
     if guest_is_there { Ok(()) } else { Err(is_required.then_some(false)) }
+}
+
+/// Units by systemd's own check, and manifests by the API's schemas and the program itself, where the tools for it are.
+/// Packages are made and tried by `make test-packages`.
+fn packaging() -> Result<Option<bool>> {
+    let root = crate::root();
+    let has = |program: &str| {
+        Command::new(program).arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    };
+    let mut well = None;
+    let mut and = |succeeds: bool| well = Some(well.unwrap_or(true) && succeeds);
+    if has("systemd-analyze") {
+        eprintln!("xtask: units");
+        and(Command::new(root.join("deploy/systemd/check.sh")).status()?.success());
+    } else {
+        eprintln!("xtask: units: skipped, since systemd-analyze is not here");
+    }
+    let python = root.join(".cache/venv/bin/python");
+    if python.exists() && (has("kubectl") || has("kustomize")) {
+        // The build has left the program beside this one.
+        let program = std::env::current_exe()?.with_file_name("symphony");
+        eprintln!("xtask: manifests");
+        and(Command::new(python).arg(root.join("deploy/kubernetes/check.py")).arg(program).status()?.success());
+    } else {
+        eprintln!("xtask: manifests: skipped, since kubectl or kubernetes-validate (make setup-tests) is not here");
+    }
+    Ok(well)
 }
 
 /// Formats, and applies what clippy can apply by itself.

@@ -9,7 +9,7 @@ use symphony_protocol::execute::PlannedRequest;
 use symphony_types::{FailReason, ModelId, RequestId, Token};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::late_frontends::FrontendBoot;
+use crate::unresponsive_frontends::FrontendBoot;
 
 /// The answer of one frontend.
 #[derive(Debug)]

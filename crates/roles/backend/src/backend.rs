@@ -19,13 +19,13 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
-use crate::exec_server::accept_leaders;
 use crate::executor_in_use::ExecutorInUse;
 use crate::gpu_memory::GpuMemory;
 use crate::journal::Journal;
+use crate::leader_connections::accept_leaders;
 use crate::metrics::Counts;
-use crate::model_book::ModelBook;
 use crate::model_loader::ModelLoader;
+use crate::model_states::{ModelState, ModelStates};
 use crate::pace_file;
 use crate::plan_intake::{Identity, PlanIntake};
 use crate::stay_registered::stay_registered;
@@ -46,6 +46,16 @@ const PINNED_BYTES_MAX: u64 = 8 << 30;
 /// The port for scheduler replicas, of which a cluster has 64: a connection for leading, one for a standby, and those
 /// being given up.
 const EXEC: Port = Port::new("backend.exec", &[Role::Scheduler], 64 * 4);
+
+/// How often it is looked whether a run is stuck.
+const LOOK_FOR_STUCK_EVERY: Duration = Duration::from_secs(1);
+
+/// Resolves once a run goes on although it was ended.
+async fn a_run_is_stuck() {
+    while !symphony_executor::a_run_is_stuck() {
+        tokio::time::sleep(LOOK_FOR_STUCK_EVERY).await;
+    }
+}
 
 /// Why a backend does not start.
 #[derive(Debug, thiserror::Error)]
@@ -103,10 +113,8 @@ pub struct Backend {
     idle: watch::Receiver<bool>,
     /// Whether the devices of all GPUs are lost.
     lost: watch::Receiver<bool>,
-    /// Whether a batch of a model that was unloaded does not end.
-    hangs: watch::Receiver<bool>,
     counts: Arc<Counts>,
-    book: Arc<ModelBook>,
+    model_states: Arc<ModelStates>,
     in_use: ExecutorInUse,
     ended: CancellationToken,
 }
@@ -174,16 +182,16 @@ impl Backend {
 
         let (inputs, inputs_out) = mpsc::unbounded_channel();
         let counts = Arc::new(Counts::of_gpus(identity.gpus.len()));
-        let book = Arc::new(ModelBook::default());
+        let model_states = Arc::new(ModelStates::default());
         let counted = Arc::clone(&counts);
         let links = Arc::clone(&transport);
-        let execution = PlanIntake::new(identity.clone(), links, inputs_out, counted, Arc::clone(&book), journal)?;
+        let execution =
+            PlanIntake::new(identity.clone(), links, inputs_out, counted, Arc::clone(&model_states), journal)?;
         let (idle, lost, times) = (execution.idle(), execution.lost(), execution.times());
         let execution_ended = ended.clone();
         tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
         let leaders = Incoming::new(listener, net, EXEC);
         tokio::spawn(accept_leaders(leaders, inputs.clone(), ended.clone()));
-        let (gpu_hangs, hangs) = watch::channel(false);
         let kinds: Vec<_> = request.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
         let loader = ModelLoader {
             identity: identity.clone(),
@@ -192,21 +200,26 @@ impl Backend {
             times,
             engine,
             counts: Arc::clone(&counts),
-            book: Arc::clone(&book),
+            model_states: Arc::clone(&model_states),
             loading: Arc::new(Semaphore::new(1)),
             meter: Arc::default(),
             control: control.clone(),
             view: view.clone(),
             linked: settled,
             execution: inputs,
-            gpu_hangs,
         };
         tokio::spawn(loader.run(ended.clone()));
         tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
         let (links, standing) = (Arc::clone(&transport), view.clone());
         tokio::spawn(stay_registered(control.clone(), request, identity.clone(), links, standing, ended.clone()));
         let name = config.name.clone();
-        Ok(Self { identity, name, kinds, control, view, transport, idle, lost, hangs, counts, book, in_use, ended })
+        Ok(Self { identity, name, kinds, control, view, transport, idle, lost, counts, model_states, in_use, ended })
+    }
+
+    /// How many models are still being loaded, of those that the cluster has told this backend of.
+    #[must_use]
+    pub fn models_loading(&self) -> usize {
+        self.model_states.entries().iter().filter(|entry| entry.state == ModelState::Loading).count()
     }
 
     /// Leaves without a failed request, in at most `within`: the cluster sends no more plans, accepted plans run, and
@@ -245,12 +258,10 @@ impl Backend {
 
     /// Waits until only a restart can help, and says why.
     pub async fn needs_restart(&self) -> &'static str {
-        let (mut lost, mut hangs) = (self.lost.clone(), self.hangs.clone());
+        let mut lost = self.lost.clone();
         tokio::select! {
             Ok(_) = lost.wait_for(|lost| *lost) => "the devices of all its GPUs are lost",
-            Ok(_) = hangs.wait_for(|hangs| *hangs) => "a batch of a model that was unloaded does not end, and its GPU runs nothing else",
-            // It has stopped with its devices intact.
-            else => std::future::pending().await,
+            () = a_run_is_stuck() => "a batch was ended and goes on, and its GPU runs nothing else",
         }
     }
 
@@ -280,8 +291,8 @@ impl Backend {
         Arc::clone(&self.transport)
     }
 
-    pub(crate) fn book(&self) -> Arc<ModelBook> {
-        Arc::clone(&self.book)
+    pub(crate) fn model_states(&self) -> Arc<ModelStates> {
+        Arc::clone(&self.model_states)
     }
 
     pub(crate) const fn in_use(&self) -> ExecutorInUse {

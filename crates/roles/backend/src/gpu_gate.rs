@@ -1,4 +1,4 @@
-//! The fence of one GPU: which plans it accepts (DESIGN section 8, points 1–3; invariants C1 and C7).
+//! The fence of one GPU: which plans it accepts (docs/concepts/take-over.md; invariants C1 and C7).
 
 use symphony_protocol::execute::Refusal;
 use symphony_types::{BootId, Token};
@@ -64,7 +64,7 @@ impl GpuGate {
     }
 
     /// Whether a leader that has sealed comes again over another connection.
-    pub(crate) fn comes_again(&self, by: Connection, token: Token) -> bool {
+    pub(crate) fn is_reconnect(&self, by: Connection, token: Token) -> bool {
         token == self.promised && self.sealed_by.is_some_and(|before| before != by)
     }
 
@@ -95,10 +95,10 @@ mod tests {
     fn a_leader_comes_again_if_it_has_sealed_over_another_connection_under_the_same_token() {
         let token = Token::new(10);
         let mut gate = GpuGate::new(BOOT, token, 2);
-        assert!(!gate.comes_again(1, token), "nobody has sealed yet");
+        assert!(!gate.is_reconnect(1, token), "nobody has sealed yet");
         gate.seal(1, token);
-        assert!(!gate.comes_again(1, token) && gate.comes_again(2, token));
-        assert!(!gate.comes_again(2, Token::new(11)), "another lead, which is not held up");
+        assert!(!gate.is_reconnect(1, token) && gate.is_reconnect(2, token));
+        assert!(!gate.is_reconnect(2, Token::new(11)), "another lead, which is not held up");
     }
 
     #[test]

@@ -16,10 +16,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::accepted_plan::{GpuOrder, PlanReport, UnloadGuard};
 use crate::batch::{Batch, Fate};
 use crate::gpu_time::GpuTime;
-use crate::late_frontends::LateFrontends;
 use crate::metrics::Counts;
 use crate::order_queue::{OrderQueue, QueuedOrder, QueuedPlan};
 use crate::steps::{self, Models};
+use crate::unresponsive_frontends::UnresponsiveFrontends;
 
 pub(crate) struct GpuThread<T> {
     /// Its place in the backend.
@@ -28,7 +28,7 @@ pub(crate) struct GpuThread<T> {
     pub(crate) orders: mpsc::Receiver<GpuOrder>,
     pub(crate) reports: UnboundedSender<PlanReport>,
     pub(crate) transport: Arc<T>,
-    pub(crate) late_frontends: Arc<LateFrontends>,
+    pub(crate) unresponsive_frontends: Arc<UnresponsiveFrontends>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) time: Arc<GpuTime>,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -81,7 +81,7 @@ impl<T: PayloadTransport> GpuThread<T> {
         order_queue: &mut OrderQueue<'_>,
         outputs: &mut Vec<Vec<u8>>,
     ) -> PlanReport {
-        queued.gather(&self.late_frontends);
+        queued.gather(&self.unresponsive_frontends);
         let (late, gone) = queued.without_input();
         Counts::add(&self.counts.inputs_late, late);
         Counts::add(&self.counts.inputs_gone, gone);

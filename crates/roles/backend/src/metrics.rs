@@ -14,7 +14,7 @@ use symphony_transport::{LinkedPayloads, ReadCounts, Readings, ViewReceiver, Way
 
 use crate::Backend;
 use crate::executor_in_use::ExecutorInUse;
-use crate::model_book::{BookState, ModelBook};
+use crate::model_states::{ModelState, ModelStates};
 use crate::plan_intake::Identity;
 
 const fn counter(name: &'static str, help: &'static str) -> MetricName {
@@ -144,7 +144,7 @@ pub(crate) struct Counts {
     pub(crate) gpus_lost: AtomicU64,
     /// Requests whose batch ran without them because their input was late.
     pub(crate) inputs_late: AtomicU64,
-    /// The same since their frontend had none, or could not be reached.
+    /// Requests whose batch ran without them because their frontend had no input, or could not be reached.
     pub(crate) inputs_gone: AtomicU64,
 }
 
@@ -185,7 +185,7 @@ struct GpuCollector {
 struct ExecutorCollector(ExecutorInUse);
 
 #[derive(Debug)]
-struct ModelCollector(Arc<ModelBook>);
+struct ModelCollector(Arc<ModelStates>);
 
 #[derive(Debug)]
 struct PayloadCollector(Arc<LinkedPayloads>);
@@ -201,7 +201,7 @@ pub fn register_metrics(registry: &Registry, backend: &Backend) {
         kinds: backend.gpu_kinds().to_vec(),
         view: backend.view(),
     });
-    registry.collect(ModelCollector(backend.book()));
+    registry.collect(ModelCollector(backend.model_states()));
     registry.collect(PayloadCollector(backend.payloads()));
 }
 
@@ -268,14 +268,14 @@ impl Collector for PayloadCollector {
 
 impl Collector for ModelCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let lines = self.0.lines();
+        let entries = self.0.entries();
         let mut family = encoder.encode_descriptor(MODELS.bare(), MODELS.help, None, MetricType::Gauge)?;
-        for state in BookState::ALL {
-            let count = lines.iter().filter(|line| line.state == state).count();
+        for state in ModelState::ALL {
+            let count = entries.iter().filter(|entry| entry.state == state).count();
             ConstGauge::new(count as u64).encode(family.encode_family(&[("state", state.label())])?)?;
         }
         let mut family = encoder.encode_descriptor(MODEL_MEMORY.bare(), MODEL_MEMORY.help, None, MetricType::Gauge)?;
-        for (name, memory) in lines.iter().filter_map(|line| Some((line.name.as_str(), line.memory()?))) {
+        for (name, memory) in entries.iter().filter_map(|entry| Some((entry.name.as_str(), entry.memory()?))) {
             for (part, bytes) in [("static", memory.static_bytes), ("dynamic", memory.dynamic_bytes)] {
                 ConstGauge::new(bytes).encode(family.encode_family(&[("model", name), ("part", part)])?)?;
             }

@@ -21,7 +21,7 @@ use crate::gpu_memory::GpuMemory;
 use crate::gpu_time::GpuTime;
 use crate::load_meter::LoadMeter;
 use crate::metrics::Counts;
-use crate::model_book::{BookState, ModelBook};
+use crate::model_states::{ModelState, ModelStates};
 use crate::plan_intake::{Identity, Input};
 
 /// How long a report may take; after that the next change of the view tries again.
@@ -41,21 +41,12 @@ enum LocalModel {
     /// With the switch that aborts its batches.
     Loading(Stop),
     Ended(ModelReport),
-    /// To be dropped since then, but its memory is still taken.
+    /// To be dropped since then, but its memory is still taken: by accepted plans, or by a load in progress. If that
+    /// hangs, the report for the case that the model is wanted again.
     Leaving {
         since: tokio::time::Instant,
-        by: Holder,
-        /// If that hangs: the report for the case that the model is wanted again.
         hangs: Option<ModelReport>,
     },
-}
-
-/// What still holds a model that is to go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Holder {
-    Load,
-    /// Plans that were accepted; the GPU's thread runs nothing else meanwhile.
-    Plans,
 }
 
 /// The report on a model, until the view shows it.
@@ -75,8 +66,8 @@ impl ModelReport {
 }
 
 impl LocalModel {
-    fn leaving(by: Holder) -> Self {
-        Self::Leaving { since: tokio::time::Instant::now(), by, hangs: None }
+    fn leaving() -> Self {
+        Self::Leaving { since: tokio::time::Instant::now(), hangs: None }
     }
 }
 
@@ -89,7 +80,7 @@ pub(crate) struct ModelLoader {
     /// The gaps between plans, by GPU.
     pub(crate) times: Vec<Arc<GpuTime>>,
     pub(crate) counts: Arc<Counts>,
-    pub(crate) book: Arc<ModelBook>,
+    pub(crate) model_states: Arc<ModelStates>,
     /// The permit to load.
     pub(crate) loading: Arc<Semaphore>,
     /// Keeps the times of concurrent loads from being counted twice.
@@ -101,8 +92,6 @@ pub(crate) struct ModelLoader {
     /// the report that a model is ready.
     pub(crate) linked: watch::Receiver<bool>,
     pub(crate) execution: UnboundedSender<Input>,
-    /// Set when a batch of a model that is to go does not end: its GPU's thread cannot be ended.
-    pub(crate) gpu_hangs: watch::Sender<bool>,
 }
 
 /// The end of a load.
@@ -149,19 +138,19 @@ impl ModelLoader {
             if view.models.get(&model).is_some_and(|m| self.is_to_hold(view, m)) {
                 return true;
             }
-            self.book.gone(model);
+            self.model_states.remove(model);
             match local {
                 // A model that is still loading is dropped when its load has ended.
                 LocalModel::Leaving { .. } => {}
                 LocalModel::Loading(stop) => {
                     stop.give_up();
-                    *local = LocalModel::leaving(Holder::Load);
+                    *local = LocalModel::leaving();
                 }
                 LocalModel::Ended(ModelReport { state: Err(_), .. }) => return false,
                 LocalModel::Ended(ModelReport { state: Ok(()), .. }) => {
                     let unload_guard = Arc::new(UnloadGuard { model, gone: gone.clone() });
                     let _ = self.execution.send(Input::Unloaded(unload_guard));
-                    *local = LocalModel::leaving(Holder::Plans);
+                    *local = LocalModel::leaving();
                 }
             }
             true
@@ -171,22 +160,16 @@ impl ModelLoader {
 
     fn find_hung_unloads(&self, models: &mut HashMap<ModelId, LocalModel>) {
         for (model, local) in models {
-            let LocalModel::Leaving { since, by, hangs: hangs @ None } = local else { continue };
+            let LocalModel::Leaving { since, hangs: hangs @ None } = local else { continue };
             if since.elapsed() < LEAVES_WITHIN {
                 continue;
             }
             let within_s = LEAVES_WITHIN.as_secs();
-            match by {
-                Holder::Load => tracing::warn!(
-                    %model,
-                    "was to go {within_s} s ago and has not: its load hangs. It keeps its memory until that ends; what fits beside it is \
-                     loaded from here on. A restart of the backend frees it"
-                ),
-                Holder::Plans => {
-                    tracing::error!(%model, "was to go {within_s} s ago and has not: a batch of it hangs, and so does its GPU");
-                    self.gpu_hangs.send_replace(true);
-                }
-            }
+            tracing::warn!(
+                %model,
+                "was to go {within_s} s ago and has not: its load, or a batch before it, takes that long or hangs. It keeps its memory until \
+                 that ends; what fits beside it is loaded from here on. A restart of the backend frees it"
+            );
             Counts::add(&self.counts.models_hung, 1);
             let reason = format!("was to go more than {within_s} s ago and hangs; it is loaded anew once it has gone");
             *hangs = Some(ModelReport::failed(reason, Duration::ZERO));
@@ -211,7 +194,7 @@ impl ModelLoader {
             match models.get_mut(&id) {
                 None if leaving => {}
                 None => {
-                    self.book.stands(id, &model.spec.name, BookState::Loading);
+                    self.model_states.set_state(id, &model.spec.name, ModelState::Loading);
                     if let Err(reason) = self.reserve(id, &model.spec) {
                         let report = self.lacks_memory(id, &model.spec.name, reason, Duration::ZERO);
                         models.insert(id, LocalModel::Ended(report));
@@ -223,7 +206,7 @@ impl ModelLoader {
                 }
                 Some(LocalModel::Loading(_) | LocalModel::Leaving { hangs: None, .. }) => {}
                 Some(LocalModel::Leaving { hangs: Some(report), .. }) => {
-                    self.book.stands(id, &model.spec.name, BookState::Failed);
+                    self.model_states.set_state(id, &model.spec.name, ModelState::Failed);
                     self.send_report(id, model, report);
                 }
                 Some(LocalModel::Ended(report)) => self.send_report(id, model, report),
@@ -305,7 +288,7 @@ impl ModelLoader {
     ) -> Result<(), String> {
         for (index, (executor, kind)) in executors.iter().zip(&self.kinds).enumerate() {
             let (Some(measured), Some(profile)) = (executor.memory(), spec.profiles.get(kind)) else { continue };
-            self.book.measured(model, index, measured);
+            self.model_states.measured(model, index, measured);
             let needs = MemoryUse {
                 static_bytes: measured.static_bytes.max(profile.static_memory_bytes),
                 dynamic_bytes: measured.dynamic_bytes.max(profile.dynamic_memory_bytes),
@@ -323,7 +306,7 @@ impl ModelLoader {
         tracing::error!(%model, name, %reason, "model not loaded");
         self.release(model);
         Counts::add(&self.counts.loads_failed, 1);
-        self.book.stands(model, name, BookState::Failed);
+        self.model_states.set_state(model, name, ModelState::Failed);
         ModelReport::failed(reason, took)
     }
 
@@ -337,20 +320,20 @@ impl ModelLoader {
             // However late the load ends: the model was not loaded again meanwhile, and its memory is freed when it
             // has really gone.
             let unload_guard = UnloadGuard { model, gone: gone.clone() };
-            give_back(result.unwrap_or_default(), move || drop(unload_guard));
+            free_executors(result.unwrap_or_default(), move || drop(unload_guard));
             return;
         }
         let report = match result.map(|executors| (self.account(model, &spec, &executors), executors)) {
             Ok((Ok(()), executors)) => {
                 tracing::info!(%model, name = spec.name, "loaded");
                 Counts::add(&self.counts.loads, 1);
-                self.book.stands(model, &spec.name, BookState::Ready);
+                self.model_states.set_state(model, &spec.name, ModelState::Ready);
                 let _ = self.execution.send(Input::Loaded(model, executors));
                 ModelReport { state: Ok(()), took, reported: None, lacks_memory: false }
             }
             Ok((Err(reason), executors)) => {
                 // The next load waits until the memory is free again.
-                give_back(executors, move || drop(turn));
+                free_executors(executors, move || drop(turn));
                 self.lacks_memory(model, &spec.name, reason, took)
             }
             Err(NotLoaded { reason, lacks_memory: true, .. }) => self.lacks_memory(model, &spec.name, reason, took),
@@ -394,7 +377,7 @@ fn lock(meter: &Mutex<LoadMeter>) -> MutexGuard<'_, LoadMeter> {
 }
 
 /// Frees the memory of idle models on a thread for that, and then runs `then`.
-fn give_back(executors: Vec<Box<dyn ModelExecutor>>, then: impl FnOnce() + Send + 'static) {
+fn free_executors(executors: Vec<Box<dyn ModelExecutor>>, then: impl FnOnce() + Send + 'static) {
     tokio::task::spawn_blocking(move || {
         drop(executors);
         then();

@@ -23,8 +23,8 @@ use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
 use crate::gpu_memory::GpuMemory;
 use crate::gpu_time::GpuTime;
 use crate::metrics::Counts;
-use crate::model_book::{BookState, ModelBook};
 use crate::model_loader::{LEAVES_WITHIN, LOAD_ALONE_WITHIN, ModelLoader};
+use crate::model_states::{ModelState, ModelStates};
 use crate::plan_intake::{Identity, Input};
 
 const BACKEND: BackendId = BackendId::new(1);
@@ -89,10 +89,9 @@ fn numbered(models: impl IntoIterator<Item = (u32, ModelSpec)>) -> Arc<View> {
 struct Scene {
     view: watch::Sender<Arc<View>>,
     execution: mpsc::UnboundedReceiver<Input>,
-    book: Arc<ModelBook>,
+    model_states: Arc<ModelStates>,
     linked: watch::Sender<bool>,
     counts: Arc<Counts>,
-    hangs: watch::Receiver<bool>,
     ended: CancellationToken,
 }
 
@@ -111,16 +110,15 @@ impl Scene {
         let (view, watched) = watch::channel(view(vec![]));
         let (inputs, execution) = mpsc::unbounded_channel();
         let (linked, links) = watch::channel(is_linked);
-        let (book, ended) = (Arc::<ModelBook>::default(), CancellationToken::new());
+        let (model_states, ended) = (Arc::<ModelStates>::default(), CancellationToken::new());
         let counts = Arc::<Counts>::default();
-        let (gpu_hangs, hangs) = watch::channel(false);
         let loader = ModelLoader {
             identity,
             kinds: vec!["cpu".into()],
             memory: vec![GpuMemory::new(memory_mb * MB)],
             times: vec![Arc::default()],
             counts: Arc::clone(&counts),
-            book: Arc::clone(&book),
+            model_states: Arc::clone(&model_states),
             loading: Arc::new(Semaphore::new(1)),
             meter: Arc::default(),
             engine,
@@ -128,10 +126,9 @@ impl Scene {
             view: watched,
             linked: links,
             execution: inputs,
-            gpu_hangs,
         };
         tokio::spawn(loader.run(ended.clone()));
-        Self { view, execution, book, linked, counts, hangs, ended }
+        Self { view, execution, model_states, linked, counts, ended }
     }
 
     async fn next(&mut self) -> Input {
@@ -149,14 +146,14 @@ impl Scene {
     }
 
     /// Waits until the condition holds, with timers stopped.
-    async fn until(&self, what: &str, is_so: impl Fn(&[(String, BookState)]) -> bool) {
+    async fn until(&self, what: &str, is_so: impl Fn(&[(String, ModelState)]) -> bool) {
         let begun = Instant::now();
         loop {
             // Lets all tasks handle their inputs.
             for _ in 0..16 {
                 tokio::task::yield_now().await;
             }
-            let lines: Vec<_> = self.book.lines().into_iter().map(|line| (line.name, line.state)).collect();
+            let lines: Vec<_> = self.model_states.entries().into_iter().map(|line| (line.name, line.state)).collect();
             if is_so(&lines) {
                 return;
             }
@@ -166,13 +163,13 @@ impl Scene {
     }
 
     /// Waits until a model has this state.
-    async fn stands(&self, name: &str, state: BookState) {
+    async fn has_state(&self, name: &str, state: ModelState) {
         let wait = async {
-            while !self.book.lines().iter().any(|line| line.name == name && line.state == state) {
+            while !self.model_states.entries().iter().any(|line| line.name == name && line.state == state) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let lines = || self.book.lines();
+        let lines = || self.model_states.entries();
         assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "{name} never is {state:?}: {:?}", lines());
     }
 }
@@ -234,18 +231,18 @@ async fn a_batch_runs_while_a_load_is_under_way() {
 
     let both = vec![spec("good", "good.onnx", 1), spec("slow", "slow.onnx", 1)];
     scene.view.send_replace(view(both));
-    scene.stands("slow", BookState::Loading).await;
+    scene.has_state("slow", ModelState::Loading).await;
     for _ in 0..10 {
         run_one(good.as_mut());
     }
-    scene.stands("slow", BookState::Loading).await;
+    scene.has_state("slow", ModelState::Loading).await;
 
     // The load ends at last. The file is removed: otherwise the runtime would wait for it once more.
     let elsewhere = dir.path().join("elsewhere");
     std::fs::rename(slow, &elsewhere).unwrap();
     tokio::task::spawn_blocking(move || drop(std::fs::File::options().write(true).open(elsewhere))).await.unwrap();
-    scene.stands("slow", BookState::Failed).await;
-    scene.stands("good", BookState::Ready).await;
+    scene.has_state("slow", ModelState::Failed).await;
+    scene.has_state("good", ModelState::Ready).await;
     run_one(good.as_mut());
 }
 
@@ -261,8 +258,8 @@ async fn a_broken_model_leaves_the_good_one_beside_it_alone() {
     scene.view.send_replace(view(vec![spec("half", "half.onnx", 1), other, spec("good", "good.onnx", 1)]));
     let (model, mut good) = scene.loaded().await;
     assert_eq!(model, ModelId::new(3));
-    scene.stands("half", BookState::Failed).await;
-    scene.stands("other-tensors", BookState::Failed).await;
+    scene.has_state("half", ModelState::Failed).await;
+    scene.has_state("other-tensors", ModelState::Failed).await;
 
     // What does not fit fails, and the executor goes on.
     let short = BatchInputs { items: 1, tensors: &[&[0; 4]], start: None };
@@ -292,13 +289,13 @@ async fn a_model_beyond_the_memory_is_refused_by_profile_and_by_measure() {
     let first = vec![spec("good", "digits.onnx", 1), spec("greedy", "digits.onnx", 300)];
     scene.view.send_replace(view(first.clone()));
     let (_, mut good) = scene.loaded().await;
-    scene.stands("greedy", BookState::Failed).await;
+    scene.has_state("greedy", ModelState::Failed).await;
     let with_large = first.into_iter().chain([spec("larger-than-said", "large.onnx", 1)]).collect();
     scene.view.send_replace(view(with_large));
-    scene.stands("larger-than-said", BookState::Failed).await;
-    scene.stands("good", BookState::Ready).await;
+    scene.has_state("larger-than-said", ModelState::Failed).await;
+    scene.has_state("good", ModelState::Ready).await;
     run_one(good.as_mut());
-    let measured = scene.book.lines().into_iter().find(|line| line.name == "good").unwrap().memory().unwrap();
+    let measured = scene.model_states.entries().into_iter().find(|line| line.name == "good").unwrap().memory().unwrap();
     assert!(measured.static_bytes >= digits::MODEL.len() as u64, "{measured:?}");
 }
 
@@ -338,8 +335,9 @@ async fn batches_that_need_more_than_the_profile_says() {
         *if model == ModelId::new(1) { &mut good } else { &mut hungry } = Some(executor);
     }
     let (mut good, mut hungry) = (good.unwrap(), hungry.unwrap());
-    scene.stands("starving", BookState::Failed).await;
-    let measured = scene.book.lines().into_iter().find(|line| line.name == "hungry").unwrap().memory().unwrap();
+    scene.has_state("starving", ModelState::Failed).await;
+    let measured =
+        scene.model_states.entries().into_iter().find(|line| line.name == "hungry").unwrap().memory().unwrap();
     assert!(measured.dynamic_bytes > 200 * MB, "before any request: {measured:?}");
     run_one(good.as_mut());
 
@@ -348,7 +346,7 @@ async fn batches_that_need_more_than_the_profile_says() {
     hungry.run(&eight, &mut Vec::new()).unwrap();
     let third = models.into_iter().chain([spec("third", "digits.onnx", 400)]).collect();
     scene.view.send_replace(view(third));
-    scene.stands("third", BookState::Failed).await;
+    scene.has_state("third", ModelState::Failed).await;
     hungry.run(&eight, &mut Vec::new()).unwrap();
 }
 
@@ -395,7 +393,7 @@ async fn a_load_that_never_ends_is_ended_when_nobody_wants_its_model_any_more() 
     let mut scene = Scene::onnx(runtime, dir.path(), 4096);
     let endless = hungry_spec("endless");
     scene.view.send_replace(numbered([(1, endless.clone())]));
-    scene.stands("endless", BookState::Loading).await;
+    scene.has_state("endless", ModelState::Loading).await;
 
     // Without an abort nothing would be loaded for a minute, and a thread would loop until the process ends.
     scene.view.send_replace(numbered([(2, spec("good", "good.onnx", 1))]));
@@ -405,7 +403,7 @@ async fn a_load_that_never_ends_is_ended_when_nobody_wants_its_model_any_more() 
 
     // If the model stays wanted, the batch is aborted as hung, and counted.
     scene.view.send_replace(numbered([(2, spec("good", "good.onnx", 1)), (3, endless)]));
-    scene.stands("endless", BookState::Failed).await;
+    scene.has_state("endless", ModelState::Failed).await;
     assert_eq!(scene.counts.models_hung.load(std::sync::atomic::Ordering::Relaxed), 1);
     run_one(good.as_mut());
 }
@@ -434,7 +432,7 @@ async fn nothing_is_said_of_a_model_before_the_frontends_are_linked() {
     let gpu = EmulatedGpu { pace: Arc::default(), noise: Arc::default(), load_bytes_per_s: None };
     let scene = Scene::with_control(Engine::Emulated([gpu].into()), 100, &addr, false);
     scene.view.send_replace(view(vec![emulated_spec("a", 10)]));
-    scene.stands("a", BookState::Ready).await;
+    scene.has_state("a", ModelState::Ready).await;
     let early = tokio::time::timeout(Duration::from_millis(100), control.accept()).await;
     assert!(early.is_err(), "it speaks before it is linked");
     scene.linked.send_replace(true);
@@ -477,11 +475,15 @@ async fn what_leaves_while_it_is_loaded_keeps_its_memory_until_that_has_ended() 
     let gpu = EmulatedGpu { pace: Arc::default(), noise: Arc::default(), load_bytes_per_s };
     let mut scene = Scene::new(Engine::Emulated([gpu].into()), 100);
     scene.view.send_replace(numbered([(1, emulated_spec("first", 60))]));
-    scene.stands("first", BookState::Loading).await;
+    scene.has_state("first", ModelState::Loading).await;
     scene.view.send_replace(numbered([(2, emulated_spec("second", 50))]));
     let (model, _) = scene.loaded().await;
     assert_eq!(model, ModelId::new(2), "nobody is told of the first, and the second is not refused");
-    assert!(scene.book.lines().iter().all(|line| line.name == "second"), "{:?}", scene.book.lines());
+    assert!(
+        scene.model_states.entries().iter().all(|line| line.name == "second"),
+        "{:?}",
+        scene.model_states.entries()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -489,48 +491,34 @@ async fn a_load_that_hangs_and_is_not_wanted_any_more_holds_up_others_for_a_whil
     let gate = Arc::new(Gate { model: "hangs", is_open: Mutex::default(), opened: Condvar::new() });
     let mut scene = Scene::new(Engine::Held(Arc::clone(&gate)), 100);
     let opens = Opens(gate);
-    let stands = |name: &'static str, state| move |lines: &[(String, BookState)]| lines.contains(&(name.into(), state));
+    let has_state =
+        |name: &'static str, state| move |lines: &[(String, ModelState)]| lines.contains(&(name.into(), state));
     let (hangs, beside) = ((1, emulated_spec("hangs", 60)), (2, emulated_spec("beside", 30)));
     let too_large = (3, emulated_spec("too-large", 50));
     scene.view.send_replace(numbered([hangs.clone()]));
-    scene.until("it hangs", stands("hangs", BookState::Loading)).await;
+    scene.until("it hangs", has_state("hangs", ModelState::Loading)).await;
 
     scene.view.send_replace(numbered([beside.clone(), too_large.clone()]));
     scene.until("it is to go", |lines| lines.is_empty()).await;
     tokio::time::advance(LEAVES_WITHIN / 2).await;
     scene.until("nothing is loaded", |lines| lines.is_empty()).await;
     tokio::time::advance(LEAVES_WITHIN).await;
-    scene.until("what fits is loaded", stands("beside", BookState::Loading)).await;
+    scene.until("what fits is loaded", has_state("beside", ModelState::Loading)).await;
     // The planted fault, memory freed while the load still uses it, would load it.
-    scene.until("what does not fit is refused", stands("too-large", BookState::Failed)).await;
+    scene.until("what does not fit is refused", has_state("too-large", ModelState::Failed)).await;
     tokio::time::advance(LOAD_ALONE_WITHIN).await;
-    scene.until("it is there", stands("beside", BookState::Ready)).await;
+    scene.until("it is there", has_state("beside", ModelState::Ready)).await;
     assert!(matches!(scene.execution.try_recv(), Ok(Input::Loaded(model, _)) if model == ModelId::new(2)));
 
     // If the model is wanted again, the report says that it hangs.
     scene.view.send_replace(numbered([hangs, beside.clone(), too_large.clone()]));
-    scene.until("its word is told", stands("hangs", BookState::Failed)).await;
+    scene.until("its word is told", has_state("hangs", ModelState::Failed)).await;
     scene.view.send_replace(numbered([beside, too_large]));
     scene.until("it is to go again", |lines| lines.len() == 2).await;
 
-    assert!(!*scene.hangs.borrow(), "its GPU runs others");
     drop(opens);
-    scene.until("there is room", stands("too-large", BookState::Ready)).await;
+    scene.until("there is room", has_state("too-large", ModelState::Ready)).await;
     let loaded = scene.execution.try_recv();
     assert!(matches!(loaded, Ok(Input::Loaded(model, _)) if model == ModelId::new(3)), "nobody hears of what hung");
     assert!(scene.execution.try_recv().is_err());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_gpu_whose_batch_does_not_end_is_told_once_its_model_was_to_go() {
-    let gpu = EmulatedGpu { pace: Arc::default(), noise: Arc::default(), load_bytes_per_s: None };
-    let mut scene = Scene::new(Engine::Emulated([gpu].into()), 100);
-    scene.view.send_replace(numbered([(1, emulated_spec("endless", 10))]));
-    let (_, _batch_that_runs) = scene.loaded().await;
-    scene.view.send_replace(numbered([]));
-    let Input::Unloaded(_held_by_the_batch) = scene.next().await else { panic!("it is to go") };
-    tokio::time::advance(LEAVES_WITHIN / 2).await;
-    assert!(!*scene.hangs.borrow(), "batches take their time");
-    let mut hangs = scene.hangs.clone();
-    tokio::time::timeout(2 * LEAVES_WITHIN, hangs.wait_for(|hangs| *hangs)).await.expect("it is told").unwrap();
 }

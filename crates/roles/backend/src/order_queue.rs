@@ -10,7 +10,7 @@ use symphony_types::ModelId;
 
 use crate::accepted_plan::{AcceptedPlan, GpuOrder, InputsOfFrontend, UnloadGuard};
 use crate::batch::Batch;
-use crate::late_frontends::{FrontendBoot, LateFrontends};
+use crate::unresponsive_frontends::{FrontendBoot, UnresponsiveFrontends};
 
 /// How long after its planned start a plan waits for its inputs. A longer wait would make the plans behind it miss
 /// their deadlines for one that has missed its own.
@@ -59,17 +59,17 @@ impl From<GpuOrder> for QueuedOrder {
 impl QueuedPlan {
     /// Receives inputs until all frontends have answered. It waits for late ones too, unless plans have waited in vain
     /// for all the missing frontends before. A frontend that does not answer costs only its own requests.
-    pub(crate) fn gather(&mut self, late: &LateFrontends) {
+    pub(crate) fn gather(&mut self, unresponsive: &UnresponsiveFrontends) {
         while !self.complete {
             let missing = self.missing();
-            let waits = late.is_one_in_time(&missing);
+            let waits = unresponsive.any_responsive(&missing);
             let until = if waits { self.plan.start + INPUTS_LATE_MAX } else { self.plan.start };
             match self.plan.inputs.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(some) => self.take(some),
                 Err(mpsc::RecvTimeoutError::Disconnected) => self.complete = true,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     if waits {
-                        late.waited_in_vain(missing);
+                        unresponsive.mark_unresponsive(missing);
                     }
                     return;
                 }

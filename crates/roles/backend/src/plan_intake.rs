@@ -23,9 +23,9 @@ use crate::gpu_gate::{Connection, GpuGate};
 use crate::gpu_thread::GpuThread;
 use crate::gpu_time::GpuTime;
 use crate::journal::Journal;
-use crate::late_frontends::{FrontendBoot, LateFrontends};
 use crate::metrics::Counts;
-use crate::model_book::ModelBook;
+use crate::model_states::ModelStates;
+use crate::unresponsive_frontends::{FrontendBoot, UnresponsiveFrontends};
 
 /// A backend's identity after registration.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ pub struct Identity {
     pub token: Token,
 }
 
-/// Inputs of the frontend.
+/// What the intake reacts to.
 pub(crate) enum Input {
     Connected(Connection, LinkSender<FromBackend>),
     Disconnected(Connection),
@@ -63,7 +63,7 @@ type HeldSeal = (Connection, SubclusterId, Vec<(GpuId, Token)>);
 pub(crate) const READY_WITHIN: Duration = Duration::from_millis(300);
 
 /// An accepted plan that has not ended.
-struct Pending {
+struct UnfinishedPlan {
     /// The connection of its leader: sequence numbers on other connections mean other plans.
     connection: Connection,
     start: Instant,
@@ -74,7 +74,7 @@ struct Pending {
 struct Gpu {
     id: GpuId,
     gate: GpuGate,
-    pending: VecDeque<Pending>,
+    unfinished: VecDeque<UnfinishedPlan>,
     /// The leader has said that no more plans come.
     retired: bool,
     /// Its device is permanently failed.
@@ -100,13 +100,13 @@ pub(crate) struct PlanIntake<T> {
     recent: VecDeque<RequestId>,
     ended: VecDeque<EndedPlan>,
     transport: Arc<T>,
-    late_frontends: Arc<LateFrontends>,
+    unresponsive_frontends: Arc<UnresponsiveFrontends>,
     inputs: mpsc::UnboundedReceiver<Input>,
     reports: mpsc::UnboundedReceiver<PlanReport>,
     /// Seals that have waited for the connections to the frontends.
     ready: (mpsc::UnboundedSender<HeldSeal>, mpsc::UnboundedReceiver<HeldSeal>),
     counts: Arc<Counts>,
-    book: Arc<ModelBook>,
+    model_states: Arc<ModelStates>,
     /// Whether nothing is left to run and no sender remains.
     idle: watch::Sender<bool>,
     /// Whether all GPUs are lost.
@@ -120,7 +120,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
         transport: Arc<T>,
         inputs: mpsc::UnboundedReceiver<Input>,
         counts: Arc<Counts>,
-        book: Arc<ModelBook>,
+        model_states: Arc<ModelStates>,
         mut journal: Option<Journal>,
     ) -> std::io::Result<Self> {
         if let Some(journal) = &mut journal {
@@ -132,7 +132,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
                 token: identity.token.get(),
             });
         }
-        let late_frontends = Arc::<LateFrontends>::default();
+        let unresponsive_frontends = Arc::<UnresponsiveFrontends>::default();
         let (reports_in, reports) = mpsc::unbounded_channel();
         let mut gpus = Vec::with_capacity(identity.gpus.len());
         for (index, &id) in identity.gpus.iter().enumerate() {
@@ -144,14 +144,14 @@ impl<T: PayloadTransport> PlanIntake<T> {
                 orders: orders_out,
                 reports: reports_in.clone(),
                 transport: Arc::clone(&transport),
-                late_frontends: Arc::clone(&late_frontends),
+                unresponsive_frontends: Arc::clone(&unresponsive_frontends),
                 counts: Arc::clone(&counts),
                 time: Arc::clone(&time),
                 runtime: tokio::runtime::Handle::current(),
             };
             std::thread::Builder::new().name(format!("gpu-{id}")).spawn(move || thread.run())?;
             let gate = GpuGate::new(identity.boot, identity.token, GPU_PLANS_MAX);
-            gpus.push(Gpu { id, gate, pending: VecDeque::new(), retired: false, lost: false, orders, time });
+            gpus.push(Gpu { id, gate, unfinished: VecDeque::new(), retired: false, lost: false, orders, time });
         }
         Ok(Self {
             homes: vec![identity.subcluster],
@@ -166,12 +166,12 @@ impl<T: PayloadTransport> PlanIntake<T> {
             recent: VecDeque::new(),
             ended: VecDeque::new(),
             transport,
-            late_frontends,
+            unresponsive_frontends,
             inputs,
             reports,
             ready: mpsc::unbounded_channel(),
             counts,
-            book,
+            model_states,
             idle: watch::Sender::new(true),
             lost: watch::Sender::new(false),
         })
@@ -213,7 +213,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
             }
             let idle = self.gpus.iter().all(|gpu| {
                 let leader_linked = gpu.gate.sealed_by().is_some_and(|by| self.connections.contains_key(&by));
-                gpu.pending.is_empty() && (gpu.retired || !leader_linked)
+                gpu.unfinished.is_empty() && (gpu.retired || !leader_linked)
             });
             self.idle.send_if_modified(|before| std::mem::replace(before, idle) != idle);
         }
@@ -232,14 +232,14 @@ impl<T: PayloadTransport> PlanIntake<T> {
                 self.sent_delays.remove(&connection);
             }
             Input::FromLeader(connection, ToBackend::Seal { subcluster, gpus }) => {
-                if self.comes_again(connection, &gpus) {
+                if self.is_reconnect(connection, &gpus) {
                     self.seal_when_ready(connection, subcluster, gpus);
                 } else {
                     self.seal(connection, subcluster, &gpus);
                 }
             }
             Input::Homes(homes) => self.homes = homes,
-            Input::FromLeader(connection, ToBackend::Execute(order)) => self.execute(connection, order),
+            Input::FromLeader(connection, ToBackend::Execute(order)) => self.intake_plan(connection, order),
             Input::FromLeader(connection, ToBackend::Retired { gpus }) => {
                 let retired = |gpu: &&mut Gpu| gpu.gate.sealed_by() == Some(connection) && gpus.contains(&gpu.id);
                 self.gpus.iter_mut().filter(retired).for_each(|gpu| gpu.retired = true);
@@ -280,9 +280,9 @@ impl<T: PayloadTransport> PlanIntake<T> {
 
     /// Whether this leader is back after its link ended. Then this backend was cut off or stopped, and perhaps from
     /// frontends too. A different lead is never delayed.
-    fn comes_again(&self, connection: Connection, tokens: &[(GpuId, Token)]) -> bool {
+    fn is_reconnect(&self, connection: Connection, tokens: &[(GpuId, Token)]) -> bool {
         let gate = |id: &GpuId| self.gpus.iter().find(|gpu| gpu.id == *id).map(|gpu| &gpu.gate);
-        tokens.iter().any(|(id, token)| gate(id).is_some_and(|gate| gate.comes_again(connection, *token)))
+        tokens.iter().any(|(id, token)| gate(id).is_some_and(|gate| gate.is_reconnect(connection, *token)))
     }
 
     /// Seals once inputs can be read.
@@ -314,7 +314,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
                 let (at_ns, gpu) = (journal.nanos(now), id.get());
                 journal.append(Record::Sealed { at_ns, gpu, node, token: token.get(), promised: promised.get() });
             }
-            let in_flight = gpu.pending.iter().flat_map(|plan| plan.requests.iter().copied()).collect();
+            let in_flight = gpu.unfinished.iter().flat_map(|plan| plan.requests.iter().copied()).collect();
             sealed.push(SealedGpu { gpu: id, promised, free_in: nanos(gpu.free_in(now)), in_flight });
         }
         Counts::add(&self.counts.seals, 1);
@@ -354,7 +354,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
         leaders.into_iter().for_each(|leader| self.send_delay(leader, now));
     }
 
-    fn execute(&mut self, connection: Connection, order: Execute) {
+    fn intake_plan(&mut self, connection: Connection, order: Execute) {
         let now = Instant::now();
         if let Err(refusal) = self.accept(connection, &order) {
             Counts::add(&self.counts.refused, 1);
@@ -372,7 +372,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
         let start = now + Duration::from_nanos(order.start_in.min(START_IN_MAX));
         let latency = Duration::from_nanos(order.latency.min(START_IN_MAX));
         let requests = order.requests.iter().map(|r| r.id).collect();
-        gpu.pending.push_back(Pending { connection, start, latency, requests });
+        gpu.unfinished.push_back(UnfinishedPlan { connection, start, latency, requests });
         let (inputs_in, inputs) = blocking::channel();
         let plan = AcceptedPlan {
             token: order.token,
@@ -385,7 +385,12 @@ impl<T: PayloadTransport> PlanIntake<T> {
         };
         let _ = gpu.orders.send(GpuOrder::Run(plan));
         // Inputs travel while the plan waits for its start.
-        tokio::spawn(fetch(Arc::clone(&self.transport), Arc::clone(&self.late_frontends), order.requests, inputs_in));
+        tokio::spawn(fetch(
+            Arc::clone(&self.transport),
+            Arc::clone(&self.unresponsive_frontends),
+            order.requests,
+            inputs_in,
+        ));
     }
 
     fn accept(&mut self, connection: Connection, order: &Execute) -> Result<(), Refusal> {
@@ -406,7 +411,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
         Counts::add(&self.counts.failed, report.failed.len() as u64);
         self.counts.was_busy(report.gpu, nanos(report.latency));
         if let Some(memory) = report.memory {
-            self.book.measured(report.model, report.gpu, memory);
+            self.model_states.measured(report.model, report.gpu, memory);
         }
         let gpu = &mut self.gpus[report.gpu];
         if let (Some(journal), Some((start, end))) = (&mut self.journal, report.ran) {
@@ -428,9 +433,9 @@ impl<T: PayloadTransport> PlanIntake<T> {
             tracing::error!(gpu = %gpu.id, "its device is lost: leads give it no more batches until this backend is restarted");
         }
         gpu.gate.finished();
-        let ended = gpu.pending.pop_front();
+        let ended = gpu.unfinished.pop_front();
         // The next one begins now, however early it was planned.
-        if let Some(next) = gpu.pending.front_mut() {
+        if let Some(next) = gpu.unfinished.front_mut() {
             next.start = next.start.max(now);
         }
         if let Some(plan) = ended.as_ref().filter(|_| report.failed.is_empty()) {
@@ -483,7 +488,7 @@ impl Gpu {
     /// How long until everything accepted is done.
     fn free_in(&self, now: Instant) -> Duration {
         let mut free_at = now;
-        for (index, plan) in self.pending.iter().enumerate() {
+        for (index, plan) in self.unfinished.iter().enumerate() {
             // The first may be running since its start; the others begin when it ends.
             let begin = if index == 0 { plan.start } else { free_at.max(plan.start) };
             free_at = free_at.max(begin + plan.latency);
@@ -507,7 +512,7 @@ fn nanos(duration: Duration) -> u64 {
 /// Reads the inputs of all requests, from all their frontends at once, and passes on each frontend's when they arrive.
 async fn fetch<T: PayloadTransport>(
     transport: Arc<T>,
-    late_frontends: Arc<LateFrontends>,
+    unresponsive_frontends: Arc<UnresponsiveFrontends>,
     requests: Vec<PlannedRequest>,
     inputs: blocking::Sender<InputsOfFrontend>,
 ) {
@@ -517,11 +522,11 @@ async fn fetch<T: PayloadTransport>(
     }
     let reads = by_frontend.into_iter().map(|(frontend, indices)| {
         let sequences = indices.iter().map(|&i| requests[i].id.sequence).collect();
-        let (transport, late_frontends, inputs) = (&transport, &late_frontends, inputs.clone());
+        let (transport, unresponsive_frontends, inputs) = (&transport, &unresponsive_frontends, inputs.clone());
         async move {
             let payloads = transport.read(frontend.0, frontend.1, sequences).await;
             if payloads.iter().any(Option::is_some) {
-                late_frontends.came(frontend);
+                unresponsive_frontends.mark_responsive(frontend);
             }
             // Gone when the plan waits no longer.
             let (at, given) = (Instant::now(), indices.into_iter().zip(payloads).collect());

@@ -42,7 +42,7 @@ pub struct ControlPlaneConfig {
     /// Delays of every request besides its batch, by the configuration: operators are warned of a model whose SLO is
     /// too short for them.
     pub request_delays: Nanos,
-    /// Time stamps of operations, for people; no decision depends on them.
+    /// Time stamps of operations and log entries, for people; no decision depends on them.
     pub wall_clock: WallClock,
 }
 
@@ -86,8 +86,8 @@ pub struct Liveness {
     /// How long a new Raft leader waits for a first heartbeat from the old one, whose silence caused the election: two
     /// heartbeats and the time to dial.
     pub old_leader_grace: Duration,
-    /// Limit for connecting to the heartbeat port. The first handshake may take as long; each dial that is given up
-    /// doubles that limit, up to [`Self::answer`].
+    /// Limit for connecting to the heartbeat port, and for the first handshake; each handshake that is given up doubles
+    /// the limit of the next, up to [`Self::answer`].
     pub dial: Duration,
     /// How long a replica leads sub-clusters without contact to a Raft leader with a quorum. More than two worst-case
     /// elections, and at least a second: an election must not interrupt serving.

@@ -75,7 +75,7 @@ pub struct ControlPlane {
     proposer: Proposer,
     state: SharedState,
     views: watch::Receiver<Arc<View>>,
-    standing: watch::Receiver<ContactState>,
+    contact_state: watch::Receiver<ContactState>,
     ends: watch::Receiver<Option<Fatal>>,
     memory: Memory,
     load_reports: LoadReports,
@@ -144,14 +144,14 @@ impl ControlPlane {
         let (sorted_sender, sorted) = watch::channel(Arc::new(Arc::clone(&first).into()));
         let (view_sender, views) = watch::channel(first);
         let published = publish::Published { views: view_sender, sorted: sorted_sender };
-        let (stands, standing) = watch::channel(ContactState { in_contact: true, heard: false, member: true });
-        let outlook =
+        let (stands, contact_state) = watch::channel(ContactState { in_contact: true, heard: false, member: true });
+        let context =
             DetectorContext { receiver, checkpoints, leadership, views: views.clone(), applied: applied.clone() };
         let stop = CancellationToken::new();
         let (fatal, ends) = watch::channel(None);
         let vital = Vital::new(fatal.clone(), stop.clone());
         let parts = Proposer::new(&config, group.clone()).and_then(|proposer| {
-            Ok((proposer, FailureDetection::start(&config, listeners.beat, outlook, stands, &metrics, &vital)?))
+            Ok((proposer, FailureDetection::start(&config, listeners.beat, context, stands, &metrics, &vital)?))
         });
         let (proposer, (detection, declared)) = match parts {
             Ok(parts) => parts,
@@ -245,7 +245,7 @@ impl ControlPlane {
         let frontend_reaper =
             initiative::run(frontend_reaper, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
         let left_out =
-            membership::left_out(config.node, proposer.clone(), standing.clone(), fatal.clone(), stop.clone());
+            membership::left_out(config.node, proposer.clone(), contact_state.clone(), fatal.clone(), stop.clone());
         let serving = async {
             if let Err(error) = serving.await {
                 tracing::error!(%error, "the control port failed");
@@ -254,7 +254,7 @@ impl ControlPlane {
         let publisher = publish::run(viewer, applied, published, metrics.clone(), fatal.clone(), stop.clone());
         let declarer = on_threads::propose_declared(declared, proposer.clone(), metrics.clone());
         let registrar = {
-            let heard = registrar::Heard { views: views.clone(), standing: standing.clone() };
+            let heard = registrar::Heard { views: views.clone(), contact_state: contact_state.clone() };
             registrar::run(registration, life, proposer.clone(), heard, metrics.clone(), fatal, stop.clone())
         };
         let (lead_reports, reported_leads) = mpsc::unbounded_channel();
@@ -289,7 +289,7 @@ impl ControlPlane {
             proposer,
             state,
             views,
-            standing,
+            contact_state,
             ends,
             memory,
             load_reports: LoadReports {
@@ -330,13 +330,13 @@ impl ControlPlane {
     #[must_use]
     pub fn in_contact(&self) -> watch::Receiver<bool> {
         let (told, contact) = watch::channel(true);
-        let mut standing = self.standing.clone();
+        let mut contact_state = self.contact_state.clone();
         tokio::spawn(async move {
             loop {
-                let now = standing.borrow_and_update().in_contact;
+                let now = contact_state.borrow_and_update().in_contact;
                 told.send_if_modified(|known| std::mem::replace(known, now) != now);
                 tokio::select! {
-                    changed = standing.changed() => if changed.is_err() { return },
+                    changed = contact_state.changed() => if changed.is_err() { return },
                     () = told.closed() => return,
                 }
             }

@@ -9,8 +9,8 @@ use symphony_federation_state::{Command, FederationState, KindCapacity, Model, M
 use symphony_protocol::view::View;
 use symphony_types::OperationId;
 
+use crate::cluster_poller::Poll;
 use crate::copies::{Copy, copy_in};
-use crate::looks::Look;
 
 /// How long the old home still serves a moved model, in addition to the model's SLO. Frontends learn of the move
 /// within milliseconds; one that has not by then reads the cluster's own view.
@@ -52,7 +52,7 @@ pub(crate) enum ModelCommand {
 pub(crate) struct Seen<'a> {
     /// The configured clusters with their control addresses.
     pub(crate) configured: &'a BTreeMap<String, Vec<String>>,
-    pub(crate) looks: &'a BTreeMap<String, Look>,
+    pub(crate) polls: &'a BTreeMap<String, Poll>,
     pub(crate) unreachable: Duration,
     /// How long this leader has led.
     pub(crate) leads: Duration,
@@ -63,8 +63,8 @@ pub(crate) struct Seen<'a> {
 impl Seen<'_> {
     /// The cluster's view, if it belongs to the federation and answers, and its age.
     pub(crate) fn view(&self, state: &FederationState, cluster: &str) -> Option<(&View, Duration)> {
-        let look = self.looks.get(cluster).filter(|_| state.is_reachable(cluster))?;
-        look.now(self.unreachable).map(|view| (&**view, look.ago))
+        let poll = self.polls.get(cluster).filter(|_| state.is_reachable(cluster))?;
+        poll.now(self.unreachable).map(|view| (&**view, poll.ago))
     }
 }
 
@@ -94,9 +94,9 @@ pub(crate) fn homeless(state: &FederationState) -> BTreeSet<&str> {
 }
 
 fn standing(state: &FederationState, seen: &Seen<'_>, name: &str, control: &[String]) -> Option<Command> {
-    let look = seen.looks.get(name)?;
+    let poll = seen.polls.get(name)?;
     let known = state.clusters().get(name);
-    match (known, look.now(seen.unreachable)) {
+    match (known, poll.now(seen.unreachable)) {
         (Some(cluster), Some(_)) if !cluster.reachable => {
             Some(Command::ClusterBack { name: name.to_owned(), since: cluster.since })
         }
@@ -106,7 +106,7 @@ fn standing(state: &FederationState, seen: &Seen<'_>, name: &str, control: &[Str
             let control = control.to_vec();
             (!told).then(|| Command::SeeCluster { name: name.to_owned(), control, kinds })
         }
-        (Some(cluster), None) if cluster.reachable && look.ago >= seen.unreachable => {
+        (Some(cluster), None) if cluster.reachable && poll.ago >= seen.unreachable => {
             Some(Command::ClusterLost { name: name.to_owned(), since: cluster.since })
         }
         _ => None,
@@ -220,9 +220,9 @@ mod tests {
     const LATE: Duration = Duration::from_secs(4);
 
     fn all(scene: &Scene, age: Duration) -> Vec<Step> {
-        let configured = scene.looks.keys().map(|name| (name.clone(), vec![format!("{name}:7001")])).collect();
-        let (looks, unreachable) = (&scene.looks, LATE);
-        let seen = Seen { configured: &configured, looks, unreachable, leads: age, age: &|_, _| age };
+        let configured = scene.polls.keys().map(|name| (name.clone(), vec![format!("{name}:7001")])).collect();
+        let (polls, unreachable) = (&scene.polls, LATE);
+        let seen = Seen { configured: &configured, polls, unreachable, leads: age, age: &|_, _| age };
         steps(&scene.state, &seen)
     }
 
@@ -231,14 +231,14 @@ mod tests {
         let mut scene = Scene::new(&["a", "b"]);
         scene.load("m", 0);
         scene.settle("m", "b");
-        let all_looks = scene.looks.clone();
-        scene.looks.remove("b");
+        let all_polls = scene.polls.clone();
+        scene.polls.remove("b");
         assert_eq!(all(&scene, LATE / 2), [], "another leader may know it");
-        let [Step::Propose(lost)] = &all(&scene, LATE)[..] else { panic!("nobody looks at b") };
+        let [Step::Propose(lost)] = &all(&scene, LATE)[..] else { panic!("nobody polls b") };
         assert!(matches!(lost, Command::ClusterLost { name, .. } if name == "b"), "{lost:?}");
         scene.done(lost);
         assert_eq!((all(&scene, LATE), homeless(&scene.state).len()), (vec![], 1));
-        scene.looks = all_looks;
+        scene.polls = all_polls;
         let back = all(&scene, Duration::ZERO);
         assert!(matches!(&back[..], [Step::Propose(Command::ClusterBack { name, .. })] if name == "b"), "{back:?}");
     }

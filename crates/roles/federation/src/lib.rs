@@ -1,11 +1,11 @@
 //! A replica of a federation's top-level group: assigns each model a home cluster, and carries the assignment out.
 
+mod cluster_poller;
 mod config;
 mod copies;
 mod decide;
 mod error;
 mod frontends;
-mod looks;
 mod metrics;
 mod places;
 mod plane;

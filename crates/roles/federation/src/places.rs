@@ -188,7 +188,8 @@ struct Part {
     waiting: usize,
 }
 
-/// Looks for a more even division. `moved_bytes_max` bounds the bytes that it loads (C_max of seed 000, equation 11).
+/// Looks for a more even division. `moved_bytes_max` bounds the bytes that it loads (C_max of the Symphony paper,
+/// equation 11).
 pub(crate) fn balance(known: &Known<'_>, moved_bytes_max: Option<u64>, stop: &Stop<'_>) -> Result<Division, String> {
     let posed = known.pose().filter(|posed| !posed.problem.models.is_empty());
     let mut posed = posed.ok_or_else(|| "no model has a home in a cluster that answers".to_owned())?;

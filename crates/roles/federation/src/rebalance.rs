@@ -29,8 +29,8 @@ pub struct BalanceSettings {
     pub mode: BalanceMode,
     /// When to look for one.
     pub trigger: TriggerSettings,
-    /// C_max of seed 000, equation 11: bytes of models that one division may move; none for no limit. Also holds for
-    /// an operator's request.
+    /// C_max of the Symphony paper, equation 11: bytes of models that one division may move; none for no limit. Also
+    /// holds for an operator's request.
     pub moved_bytes_max: Option<u64>,
 }
 

@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster_poller::{ClusterPoller, Poll, views};
 use crate::config::{ClusterAccess, FederationConfig};
 use crate::decide::{ClusterCall, ModelCommand, Seen, Step, homeless, steps};
 use crate::frontends::Frontends;
-use crate::looks::{Look, Looks, views};
 use crate::metrics::Metrics;
 use crate::places::{Division, Placed, Stop, balance, place};
 use crate::problem::Known;
@@ -57,7 +57,7 @@ pub(crate) struct LeaderContext {
     pub(crate) unreachable: Duration,
     pub(crate) balance: BalanceSettings,
     /// Set on the leader only.
-    looks: Arc<Mutex<Option<Looks>>>,
+    poller: Arc<Mutex<Option<ClusterPoller>>>,
     metrics: Metrics,
 }
 
@@ -70,26 +70,26 @@ impl LeaderContext {
         wall_clock: fn() -> u64,
         metrics: Metrics,
     ) -> Self {
-        Self { group, state, wall_clock, rates: Arc::default(), unreachable, balance, looks: Arc::default(), metrics }
+        Self { group, state, wall_clock, rates: Arc::default(), unreachable, balance, poller: Arc::default(), metrics }
     }
 
     pub(crate) fn state(&self) -> Arc<FederationState> {
         Arc::clone(&self.state.borrow())
     }
 
-    fn looks(&self) -> BTreeMap<String, Look> {
-        let looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-        looks.as_ref().map(Looks::all).unwrap_or_default()
+    fn polls(&self) -> BTreeMap<String, Poll> {
+        let poller = self.poller.lock().unwrap_or_else(PoisonError::into_inner);
+        poller.as_ref().map(ClusterPoller::all).unwrap_or_default()
     }
 
     /// The views that plans are made with; none if some are missing.
     pub(crate) fn views(&self, state: &FederationState) -> Option<BTreeMap<String, Arc<View>>> {
-        views(&self.looks(), state, self.unreachable)
+        views(&self.polls(), state, self.unreachable)
     }
 
     /// The clients' demand, and the silent frontends.
     pub(crate) fn demand(&self, views: &BTreeMap<String, Arc<View>>) -> Demand {
-        let leads = self.looks.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Looks::age);
+        let leads = self.poller.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(ClusterPoller::age);
         self.rates.demand(std::time::Instant::now(), &Frontends::seen(views), leads.unwrap_or_default())
     }
 
@@ -152,8 +152,8 @@ pub(crate) async fn run(
         let work = async {
             if leads {
                 tracing::info!("this replica leads the federation");
-                let looks = Looks::begin(&config.clusters, config.look_every(), config.unreachable);
-                *context.looks.lock().unwrap_or_else(PoisonError::into_inner) = Some(looks);
+                let poller = ClusterPoller::begin(&config.clusters, config.look_every(), config.unreachable);
+                *context.poller.lock().unwrap_or_else(PoisonError::into_inner) = Some(poller);
                 Reconciler::new(context.clone(), &config.clusters).work().await;
             } else {
                 std::future::pending::<()>().await;
@@ -164,7 +164,7 @@ pub(crate) async fn run(
             () = work => false,
             changed = leadership.wait_for(|now| now.is_leader != leads) => changed.is_err(),
         };
-        *context.looks.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *context.poller.lock().unwrap_or_else(PoisonError::into_inner) = None;
         context.metrics.moves_proposed.set(0);
         if over {
             return;
@@ -231,10 +231,10 @@ impl Reconciler {
                 let known = self.known_since.get(&(model.to_owned(), since));
                 known.map_or(Duration::ZERO, |at| now.saturating_duration_since(*at))
             };
-            let looks = self.context.looks();
+            let polls = self.context.polls();
             let unreachable = self.context.unreachable;
             let leads = now.saturating_duration_since(self.leads_since);
-            steps(&state, &Seen { configured: &self.configured, looks: &looks, unreachable, leads, age: &age })
+            steps(&state, &Seen { configured: &self.configured, polls: &polls, unreachable, leads, age: &age })
         };
         for step in steps {
             match step {

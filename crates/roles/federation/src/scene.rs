@@ -14,8 +14,8 @@ use symphony_types::{
     SubclusterId, Token,
 };
 
+use crate::cluster_poller::Poll;
 use crate::copies::{Copy, copy_in};
-use crate::looks::Look;
 
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 const BACKEND: BackendId = BackendId::new(1);
@@ -26,13 +26,13 @@ const MODEL_BYTES: u64 = 1 << 20;
 /// Clusters of one sub-cluster `s` with two GPUs each.
 pub(crate) struct Scene {
     pub(crate) state: FederationState,
-    pub(crate) looks: BTreeMap<String, Look>,
+    pub(crate) polls: BTreeMap<String, Poll>,
     operations: u128,
 }
 
 impl Scene {
     pub(crate) fn new(clusters: &[&str]) -> Self {
-        let mut scene = Self { state: FederationState::default(), looks: BTreeMap::new(), operations: 0 };
+        let mut scene = Self { state: FederationState::default(), polls: BTreeMap::new(), operations: 0 };
         for name in clusters {
             let gpu = |id| GpuView {
                 id: GpuId::new(id),
@@ -56,7 +56,7 @@ impl Scene {
                 backends: [(BACKEND, backend)].into(),
                 ..View::default()
             };
-            scene.looks.insert((*name).into(), Look { view: Some(Arc::new(view)), ago: Duration::ZERO });
+            scene.polls.insert((*name).into(), Poll { view: Some(Arc::new(view)), ago: Duration::ZERO });
             let two = symphony_federation_state::KindCapacity { gpus: 2, memory_bytes: 2 * GPU_BYTES };
             let (kinds, control) = (BTreeMap::from([("gpu".to_owned(), two)]), vec![format!("{name}:7001")]);
             scene.done(&Command::SeeCluster { name: (*name).into(), control, kinds });
@@ -156,10 +156,10 @@ impl Scene {
     }
 
     fn change(&mut self, cluster: &str, change: impl FnOnce(&mut View)) {
-        let look = self.looks.get_mut(cluster).unwrap();
-        let mut view = View::clone(look.view.as_ref().unwrap());
+        let poll = self.polls.get_mut(cluster).unwrap();
+        let mut view = View::clone(poll.view.as_ref().unwrap());
         change(&mut view);
-        look.view = Some(Arc::new(view));
+        poll.view = Some(Arc::new(view));
     }
 
     fn put(&mut self, cluster: &str, spec: ModelSpec, state: Option<Result<(), String>>) {
@@ -194,7 +194,7 @@ impl Scene {
 
     /// Whether the cluster serves the model.
     pub(crate) fn is_ready(&self, model: &str, cluster: &str) -> bool {
-        let (view, known) = (self.looks[cluster].view.as_ref(), self.state.models().get(model));
+        let (view, known) = (self.polls[cluster].view.as_ref(), self.state.models().get(model));
         view.zip(known).is_some_and(|(view, known)| matches!(copy_in(view, &known.spec), Copy::Ready(_)))
     }
 
@@ -245,7 +245,7 @@ impl Scene {
 
     /// Sets how long ago the cluster last answered.
     pub(crate) fn silent(&mut self, cluster: &str, ago: Duration) {
-        self.looks.get_mut(cluster).unwrap().ago = ago;
+        self.polls.get_mut(cluster).unwrap().ago = ago;
     }
 
     pub(crate) fn lose(&mut self, cluster: &str) {
@@ -255,7 +255,7 @@ impl Scene {
 
     /// The views of the reachable clusters.
     pub(crate) fn views(&self) -> BTreeMap<String, Arc<View>> {
-        let answers = self.looks.iter().filter(|(name, _)| self.state.is_reachable(name));
-        answers.filter_map(|(name, look)| Some((name.clone(), look.view.clone()?))).collect()
+        let answers = self.polls.iter().filter(|(name, _)| self.state.is_reachable(name));
+        answers.filter_map(|(name, poll)| Some((name.clone(), poll.view.clone()?))).collect()
     }
 }

@@ -69,7 +69,8 @@ mod tests {
         let see = Command::SeeCluster { name: "a".into(), control: vec!["c:1".into()], kinds: Default::default() };
         state_machine.apply(2, &LogEntry { at_unix_ms: 7, command: see }.encode().unwrap()).unwrap();
         assert_eq!(state.borrow().clusters().len(), 1);
-        assert!(state.borrow().events().iter().all(|event| event.at_unix_ms == 7));
+        let events = state.borrow().events().clone();
+        assert!(!events.is_empty() && events.iter().all(|event| event.at_unix_ms == 7));
         let (mut other, restored) = FederationStateMachine::new();
         other.restore(&state_machine.snapshot()).unwrap();
         assert_eq!(restored.borrow().state_hash(), state.borrow().state_hash());

@@ -13,8 +13,8 @@ use symphony_federation_state::{Cause, Command, HomeMove};
 use symphony_protocol::view::View;
 use symphony_types::OperationId;
 
+use crate::cluster_poller::{Poll, views};
 use crate::decide::{ClusterCall, ModelCommand, Seen, Step, homeless, steps};
-use crate::looks::{Look, views};
 use crate::places::{Placed, Stop, place};
 use crate::problem::Known;
 use crate::scene::Scene;
@@ -176,7 +176,7 @@ impl World {
         let loads_for = self.up_to(LOADS_WITHIN);
         let site = self.sites.get_mut(cluster).filter(|site| site.answers)?;
         let is_new = site.done.insert(*id);
-        let has = |scene: &Scene, model: &str| scene.looks[cluster].view.as_ref()?.model_named(model).map(|_| ());
+        let has = |scene: &Scene, model: &str| scene.polls[cluster].view.as_ref()?.model_named(model).map(|_| ());
         match what {
             ModelCommand::Load { spec, since } => {
                 if is_new && has(&self.scene, &spec.name).is_some() {
@@ -216,27 +216,27 @@ impl World {
                 leader.known_since.entry((name.clone(), since)).or_insert(now);
             }
         }
-        let looks: BTreeMap<String, Look> = self
+        let polls: BTreeMap<String, Poll> = self
             .sites
             .keys()
             .map(|cluster| {
                 let seen = leader.seen.get(cluster);
                 let ago = now - seen.map_or(leader.since, |(_, asked)| *asked);
-                (cluster.clone(), Look { view: seen.map(|(view, _)| Arc::clone(view)), ago })
+                (cluster.clone(), Poll { view: seen.map(|(view, _)| Arc::clone(view)), ago })
             })
             .collect();
         let configured = self.sites.keys().map(|name| (name.clone(), vec![format!("{name}:7001")])).collect();
         let age = |model: &str, since: u64| now - leader.known_since[&(model.to_owned(), since)];
         let leads = now - leader.since;
         let due =
-            steps(&state, &Seen { configured: &configured, looks: &looks, unreachable: UNREACHABLE, leads, age: &age });
+            steps(&state, &Seen { configured: &configured, polls: &polls, unreachable: UNREACHABLE, leads, age: &age });
         for step in due {
             match step {
                 Step::Propose(command) => self.propose(&command),
                 Step::Ask(asked) => self.call_cluster(leader, asked),
             }
         }
-        if let Some(views) = views(&looks, &self.scene.state, UNREACHABLE).filter(|views| !views.is_empty()) {
+        if let Some(views) = views(&polls, &self.scene.state, UNREACHABLE).filter(|views| !views.is_empty()) {
             self.find_places(leader, &views);
         }
         if self.hasty {
@@ -248,7 +248,7 @@ impl World {
     fn poll_clusters(&mut self, leader: &mut Leader) {
         for (cluster, site) in self.sites.iter().filter(|(_, site)| site.answers) {
             let due = leader.seen.get(cluster).is_none_or(|(_, asked)| self.now - *asked >= LOOK_EVERY);
-            let view = self.scene.looks[cluster].view.clone().filter(|_| due && site.answers);
+            let view = self.scene.polls[cluster].view.clone().filter(|_| due && site.answers);
             leader.seen.extend(view.map(|view| (cluster.clone(), (view, self.now))));
         }
     }
@@ -318,7 +318,7 @@ impl World {
             model.moving.is_none() && model.leftovers.is_empty() && !model.unloading
         };
         let no_stray = self.sites.keys().all(|cluster| {
-            let view = self.scene.looks[cluster].view.as_ref().unwrap();
+            let view = self.scene.polls[cluster].view.as_ref().unwrap();
             let known = |name: &str| state.models().get(name).is_some_and(|model| model.belongs_to(cluster));
             view.models.values().all(|model| known(&model.spec.name))
         });

@@ -106,7 +106,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::requests::request_table::{Payload, Pending};
+    use crate::requests::request_table::{OpenRequest, Payload};
 
     const BOOT: BootId = BootId::new(4);
     const SOON: Duration = Duration::from_secs(60);
@@ -180,7 +180,7 @@ mod tests {
 
         let request = |input: &'static str| {
             let (waiter, _) = tokio::sync::oneshot::channel();
-            Pending {
+            OpenRequest {
                 model: ModelId::new(1),
                 subcluster: SubclusterId::new(1),
                 items: 1,

@@ -20,7 +20,8 @@ use crate::workers::subcluster_workers::{DecisionConfig, Workers};
 use crate::workers::worker_metrics::WorkerDurations;
 
 /// The production workers of one sub-cluster on production threads, driven by function calls instead of links: for
-/// benchmarks of the scheduler alone (seed 000, Figure 11) and for tests. Its decisions end when it is dropped.
+/// benchmarks of the scheduler alone (the Symphony paper, Figure 11) and for tests. Its decisions end when it is
+/// dropped.
 ///
 /// There is one frontend and one backend; GPUs are numbered from 0, and so are models, at most
 /// [`SUBCLUSTER_MODELS_MAX`] of them. Plans come out as the frames a backend would get.
@@ -50,7 +51,7 @@ impl InProcess {
         Self::on(&Arc::new(DecisionThreads::new(config.clone())), None)
     }
 
-    /// The same, with every decision recorded.
+    /// A sub-cluster whose every decision is recorded.
     ///
     /// # Errors
     /// If the system refuses a thread.
@@ -69,7 +70,7 @@ impl InProcess {
         let frontend = Peer { frontend: FrontendId::new(1), boot: BootId::new(1), link: workers.number() };
         workers.send_to_all(|| ModelMessage::Frontend { peer: frontend, sender: sender.clone() });
         // The sub-cluster had no leader before: there is nothing to recover.
-        workers.send_to_all(|| ModelMessage::Recovered);
+        workers.send_to_all(|| ModelMessage::AllSealed);
         let _threads = Arc::clone(threads);
         Ok((Self { workers, frontend, seals: Vec::new(), backend, _threads }, Orders { plans, ended }))
     }

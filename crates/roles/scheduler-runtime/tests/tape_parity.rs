@@ -1,5 +1,5 @@
-//! The guard against drift (DESIGN section 5): the decisions of live decision threads under load, with models and GPUs
-//! that come and go, are repeated byte for byte by fresh objects with the same inputs.
+//! The guard against drift (docs/adr/0009-tapes.md): the decisions of live decision threads under load, with models and
+//! GPUs that come and go, are repeated byte for byte by fresh objects with the same inputs.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -190,7 +190,7 @@ impl Common {
         Ok(all_well)
     }
 
-    /// The same for runs in which nothing may be violated.
+    /// Runs something per engine in which nothing may be violated.
     fn must_keep(&self, run: impl Fn(Engine, PathBuf) -> Result<Report>) -> Result<bool> {
         self.run(|engine, work| {
             let report = run(engine, work)?;

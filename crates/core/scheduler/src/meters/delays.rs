@@ -2,7 +2,8 @@
 
 use symphony_types::Nanos;
 
-/// The delays on one model's path, as quantiles measured by the host (seed 000, Appendix C; DESIGN section 6).
+/// The delays on one model's path, as quantiles measured by the host (the Symphony paper, Appendix C;
+/// docs/adr/0007-measured-lateness.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delays {
     /// From the decision to the backend: `c`.

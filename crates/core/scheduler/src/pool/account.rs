@@ -19,7 +19,7 @@ pub struct Account {
     pub dropped: Nanos,
     /// Load that the pressure required models to shed.
     pub called: Nanos,
-    /// The same without the limit on each model's share.
+    /// Load that it required without the limit on each model's share.
     pub called_in_full: Nanos,
     /// GPU classes that, if idle, could have met some of the lost load when it arrived.
     pub could_serve: GpuClasses,

@@ -24,7 +24,7 @@ impl ClassProfiles {
     }
 }
 
-/// The same profile for a single class.
+/// This profile for a single class.
 impl From<LatencyProfile> for ClassProfiles {
     fn from(profile: LatencyProfile) -> Self {
         let mut profiles = [const { None }; GPU_CLASSES_MAX];

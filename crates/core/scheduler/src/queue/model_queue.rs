@@ -55,8 +55,8 @@ pub struct ModelQueueConfig {
     pub requests_max: usize,
 }
 
-/// Owns one model's requests (seed 000, `ModelThread`): forms the candidate, answers grants with plans, and decides
-/// which requests to give up.
+/// Owns one model's requests (the Symphony paper, `ModelThread`): forms the candidate, answers grants with plans, and
+/// decides which requests to give up.
 #[derive(Clone, Debug)]
 pub struct ModelQueue {
     config: ModelQueueConfig,

@@ -4,7 +4,8 @@ use symphony_types::{LatencyProfile, Nanos};
 
 use crate::DataDelay;
 
-/// The largest batch that staggered execution sustains (seed 000, section 4.2, equations 2 and 3), at least 1.
+/// The largest batch that staggered execution sustains (the Symphony paper, section 4.2, equations 2 and 3), at
+/// least 1.
 ///
 /// At `rate` items per second a model keeps n = rate·ℓ(b)/b GPUs busy, staggered by ℓ(b)/n = b/rate, the time in which
 /// the next batch gathers (also if n < 1). Gathering, input transfer and execution must fit into the budget: ℓ(b) +
@@ -16,7 +17,7 @@ pub fn target_batch(profile: &LatencyProfile, rate: f64, budget: Nanos, data: Da
     target_batch_of(profile.batch_max(), |batch| profile.latency(batch), rate, budget, data)
 }
 
-/// The same for a given planned latency; the result is from 1 to `batch_max`.
+/// The target batch for a given planned latency; the result is from 1 to `batch_max`.
 pub(crate) fn target_batch_of(
     batch_max: u32,
     takes: impl Fn(u32) -> Nanos,
@@ -43,7 +44,7 @@ mod tests {
 
     #[test]
     fn the_papers_table_4_batch_sizes_come_out() {
-        // Seed 000, Table 4: 8 GPUs, staggered batch sizes 16 and 8 at the analytic rates.
+        // The Symphony paper, Table 4: 8 GPUs, staggered batch sizes 16 and 8 at the analytic rates.
         let resnet = LatencyProfile::from_line(1.053, 5.072, 64).unwrap();
         assert_eq!(target_batch(&resnet, 5839.0, Nanos::from_millis(25), DataDelay::default()), 16);
         let inception = LatencyProfile::from_line(5.090, 18.368, 64).unwrap();

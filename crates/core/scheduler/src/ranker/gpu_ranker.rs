@@ -21,7 +21,7 @@ struct ClassRanks {
     due: MinTree,
     /// The ready set: candidates that are due and wait for a GPU, by ready order.
     ready: MinTree,
-    /// The same candidates by lead, longest first: `MinTree::EMPTY − 1 − lead`.
+    /// The candidates of `ready` by lead, longest first: `MinTree::EMPTY − 1 − lead`.
     ready_lead: MinTree,
     ready_count: u32,
     /// The free time of each idle GPU of this class.
@@ -114,8 +114,8 @@ struct GpuSlot {
     report_due: bool,
 }
 
-/// Owns the availability of GPUs in one sub-cluster (seed 000, `RankThread`). It sees candidates, never requests, so
-/// its cost grows with the number of batches.
+/// Owns the availability of GPUs in one sub-cluster (the Symphony paper, `RankThread`). It sees candidates, never
+/// requests, so its cost grows with the number of batches.
 ///
 /// GPUs and models are dense ordinals here; the host translates. When a candidate becomes due it takes a usable GPU, or
 /// else waits in the ready set, ordered by its policy, until a GPU becomes free. With several GPU classes a model has a
@@ -144,7 +144,7 @@ impl GpuRanker {
         }
     }
 
-    /// The number of candidates in the ready set.
+    /// Whether any candidate waits for a GPU.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         self.classes.iter().any(|ranks| !ranks.ready.is_empty())

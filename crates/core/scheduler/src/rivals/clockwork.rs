@@ -23,7 +23,8 @@ pub struct ClockworkSettings {
 /// From *Serving DNNs like Clockwork* (OSDI 2020) and its published controller (`infer5`). For each model and batch
 /// size b there is a strategy: run the b oldest requests that still end in time in a batch of b. The most urgent
 /// strategy, by the deadline of its oldest request − ℓ(b), selects the model; the largest batch size with enough such
-/// requests is sent. Any batch size may run, as in the comparison of seed 000, section 5. Weights are always loaded.
+/// requests is sent. Any batch size may run, as in the comparison of the Symphony paper, section 5. Weights are always
+/// loaded.
 #[derive(Clone, Debug)]
 pub struct Clockwork {
     cluster: Cluster,

@@ -51,7 +51,7 @@ struct Node {
 /// Optimises the number of GPUs for steady, known rates, at the cost of bursts, which meet a fixed share of the GPUs,
 /// and of batches that uncoordinated frontends limit to half of the SLO.
 ///
-/// From *Nexus: a GPU cluster engine for accelerating DNN-based video analysis* (SOSP 2019; seed 002): squishy bin
+/// From *Nexus: A GPU Cluster Engine for Accelerating DNN-Based Video Analysis* (SOSP 2019): squishy bin
 /// packing ([`squishy_bin_packing`](super::squishy_bin_packing)) of the given rates, multiplied by the largest factor
 /// that fits the GPUs. Each frontend sends to the replicas of a model in its own round robin. GPUs go through their
 /// models without pausing and drop early: of the next b requests, heads that do not fit into a batch of all b. A GPU
@@ -220,8 +220,8 @@ impl Nexus {
     }
 }
 
-/// Drops heads that do not fit into a batch of the window (seed 002, section 6.3), and returns the requests of the
-/// batch.
+/// Drops heads that do not fit into a batch of the window (the Nexus paper, section 6.3), and returns the requests of
+/// the batch.
 fn drop_early(cluster: &Cluster, now: Time, gpu_free: Time, place: &mut NodeModel, out: &mut ClusterActions) -> usize {
     while let Some(head) = place.queue.head() {
         // A request larger than the window is a window by itself.

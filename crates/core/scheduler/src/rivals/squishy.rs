@@ -47,8 +47,8 @@ struct Residue {
     occupancy: f64,
 }
 
-/// Algorithm 1 of Nexus (seed 002, section 6.1): `ScheduleSaturate`, then `ScheduleResidue`. Sessions without a rate
-/// get no place.
+/// Algorithm 1 of Nexus (the Nexus paper, section 6.1): `ScheduleSaturate`, then `ScheduleResidue`. Sessions without a
+/// rate get no place.
 ///
 /// In the paper a merged session has a batch of d·r items, possibly fractional. A GPU runs whole batches, so they are
 /// rounded up, and a merge that would then break an SLO is refused. A session that cannot gather even one item in time

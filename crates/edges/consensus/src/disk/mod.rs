@@ -27,7 +27,7 @@ use crate::log::redb::RedbEngine;
 use crate::log::sled::SledEngine;
 use crate::log::store::LogStore;
 use crate::log::witness::Witness;
-use crate::machine::Machine;
+use crate::raft_state_machine::Machine;
 use crate::snapshot::shelf::Shelf;
 use crate::state_machine::StateMachine;
 
@@ -51,7 +51,7 @@ pub(crate) fn open(config: &GroupConfig, state: Box<dyn StateMachine>) -> Result
     open_with(config, state, &parts)
 }
 
-/// The same, with parts chosen by the caller.
+/// Opens everything on disk, with parts chosen by the caller.
 pub(crate) fn open_with(
     config: &GroupConfig,
     state: Box<dyn StateMachine>,

@@ -23,7 +23,7 @@ const HEADER_BYTES: usize = 44;
 pub(crate) const MARK_BYTES: usize = HEADER_BYTES;
 const LINK_AT: usize = 32;
 const CRC_AT: usize = 40;
-/// The same in version 1.
+/// Where version 1 has its CRC.
 const CRC_AT_BEFORE: usize = 32;
 
 const KIND_BLANK: u8 = 1;

@@ -49,7 +49,7 @@ impl SimulatedDisk {
         })))
     }
 
-    /// The same disk with a planted fault: its barriers return, but a power cut loses what they covered.
+    /// This disk with a planted fault: its barriers return, but a power cut loses what they covered.
     #[must_use]
     pub fn lying(self) -> Self {
         self.disk().lies = true;

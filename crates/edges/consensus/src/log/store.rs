@@ -121,7 +121,7 @@ impl LogStore {
         Ok(Self::over(engine, known, writer, Some(thread), fault))
     }
 
-    /// The same over a simulated disk, with a task in place of the thread. Must be called inside a tokio runtime.
+    /// Opens the log over a simulated disk, with a task in place of the thread. Must be called inside a tokio runtime.
     pub(crate) fn open_simulated(
         disk: &SimulatedDisk,
         stamp: &Stamp,

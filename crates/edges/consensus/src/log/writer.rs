@@ -194,7 +194,8 @@ impl WriteLoop {
         }
     }
 
-    /// The same for a simulated disk: time passes, and a crash may come, before the barrier.
+    /// Writes to a simulated disk as [`run`](Self::run) does to a real one: time passes, and a crash may come, before
+    /// the barrier.
     async fn run_in_task(mut self, mut queue: mpsc::Receiver<Job>, barrier_time: impl Fn() -> Duration) {
         while let Some(first) = queue.recv().await {
             let turn = self.begin(first, &mut queue);

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::decision::{Order, StallDecision};
 use crate::log::pulse::Pulse;
-use crate::machine::Machine;
+use crate::raft_state_machine::Machine;
 use crate::raft_types::TypeConfig;
 use crate::timing::Timing;
 

@@ -11,7 +11,7 @@ use super::lanes::Addressing;
 use super::numbers::Received;
 use super::pb;
 use super::peer;
-use crate::machine::snapshot_meta;
+use crate::raft_state_machine::snapshot_meta;
 use crate::record::{Ballot, Body, Members, Position, Record};
 use crate::snapshot::image::{self, Image};
 use crate::timing::Timing;

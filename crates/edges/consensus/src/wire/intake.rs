@@ -10,7 +10,7 @@ use super::codec::{self, Malformed};
 use super::lanes::Addressing;
 use super::pb;
 use crate::limits::{SNAPSHOT_IMAGE_BYTES_MAX, WIRE_FORMAT};
-use crate::machine::{SnapshotOf, snapshot_meta};
+use crate::raft_state_machine::{SnapshotOf, snapshot_meta};
 use crate::raft_types::{self, TypeConfig};
 use crate::record::{Ballot, Position};
 use crate::snapshot::image;

@@ -18,9 +18,9 @@ use super::numbers::Received;
 use super::pb;
 use crate::leadership::Leadership;
 use crate::limits::APPENDS_UNANSWERED_MAX;
-use crate::machine::Machine;
 use crate::pacing::Heard;
 use crate::participation::Participation;
+use crate::raft_state_machine::Machine;
 use crate::raft_types::{self, TypeConfig};
 use crate::record::{Ballot, Position};
 

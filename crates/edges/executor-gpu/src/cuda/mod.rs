@@ -85,7 +85,7 @@ impl Cuda {
         Ok(Self { gpu: Arc::new(Gpu { context, ordinal, name, driver, pinned }), lanes })
     }
 
-    /// The same GPU with separate lanes: their work delays other lanes only by sharing the GPU.
+    /// This GPU with separate lanes: their work delays other lanes only by sharing the GPU.
     ///
     /// # Errors
     /// If the device refuses.

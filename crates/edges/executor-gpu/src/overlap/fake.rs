@@ -102,7 +102,7 @@ impl FakeDevice {
         }
     }
 
-    /// The same with faults to come.
+    /// This device with faults to come.
     #[must_use]
     pub fn with_faults(self, faults: Vec<FakeFault>) -> Self {
         Self { faults, ..self }

@@ -11,7 +11,8 @@ use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
 /// Kernels of different batch sizes add up in different orders: real numbers that differ by no more than this,
 /// absolutely or relatively to the larger one, are equal.
 const TOLERANCE: f64 = 1e-3;
-/// The same for numbers of half precision: ten steps of theirs at 1, for sums may be kept in half precision as well.
+/// The tolerance for numbers of half precision: ten steps of theirs at 1, for sums may be kept in half precision as
+/// well.
 const HALF_TOLERANCE: f64 = 1e-2;
 
 /// An item whose answer in a batch differs from its answer alone.

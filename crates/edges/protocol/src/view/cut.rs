@@ -250,7 +250,7 @@ mod tests {
             })
     }
 
-    /// The same by walking everything: what a backend may ever look at.
+    /// What a backend may ever look at, found by walking everything.
     fn filtered_for_backend(whole: &View, scope: BackendScope) -> View {
         let BackendScope { backend, subcluster } = scope;
         let mut cut = whole.clone();

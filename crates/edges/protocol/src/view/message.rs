@@ -479,7 +479,7 @@ impl From<&View> for pb::ClusterView {
             group: group.collect(),
             removed_nodes: view.removed_nodes.iter().map(|node| node.get()).collect(),
             plans: view.plans.iter().map(Into::into).collect(),
-            has_log: view.applied_index > 0,
+            log_entries: 0,
         }
     }
 }

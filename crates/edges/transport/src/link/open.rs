@@ -128,7 +128,7 @@ where
     link_of(connection, End::Accepted { must })
 }
 
-/// The same for a link whose user says whether it continues without shared memory.
+/// As [`link_over`], for a link whose user says whether it continues without shared memory.
 pub(crate) fn data_link_over<Out, In>(connection: Connection) -> (LinkSender<Out>, LinkReceiver<In>)
 where
     Out: Message + Send + 'static,

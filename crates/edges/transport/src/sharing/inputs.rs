@@ -117,8 +117,8 @@ impl SharedInputs {
         Ok(inputs)
     }
 
-    /// The same for backends that read by RDMA, through that device or the first one with an active port. All of the
-    /// memory is locked. Must be called inside a tokio runtime.
+    /// As [`start`](Self::start), for backends that read by RDMA, through that device or the first one with an active
+    /// port. All of the memory is locked. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// If there is no such device, the memory cannot be locked, or this program was built without RDMA.

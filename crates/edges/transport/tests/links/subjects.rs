@@ -141,7 +141,7 @@ pub(crate) async fn word(connection: &mut (impl AsyncRead + Unpin)) -> Option<Ca
     header.is_carry().then(|| Frame::<CarrierMessage>::decode(header, body.into()).unwrap().message)
 }
 
-/// The same where no message can come.
+/// The next word of the other end about the carrier, where no message can come.
 pub(crate) async fn hear(connection: &mut (impl AsyncRead + Unpin)) -> CarrierMessage {
     word(connection).await.expect("a word, and no message")
 }
@@ -223,7 +223,7 @@ impl Subject for SharedMemory {
     const SECURED: bool = true;
 }
 
-/// The same, with readers that look for some time before they sleep.
+/// [`SharedMemory`], with readers that look for some time before they sleep.
 pub(crate) struct SharedMemorySpinning;
 
 impl Subject for SharedMemorySpinning {
@@ -249,7 +249,7 @@ impl Subject for Pipes {
     const SECURED: bool = true;
 }
 
-/// The same for a link that changes over in the middle.
+/// [`Pipes`] for a link that changes over in the middle.
 pub(crate) struct PipesInUse;
 
 impl Subject for PipesInUse {

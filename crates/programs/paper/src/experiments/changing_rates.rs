@@ -1,7 +1,7 @@
 //! Rates that change as over a day: slowly and together, and in bursts of single models.
 //!
-//! Seed 000, section 5.6, derives them from 150 hours of video, which are not public. These have the same features:
-//! days, models that are slightly out of step, and moments in which one of them gets more requests.
+//! The Symphony paper, section 5.6, derives them from 150 hours of video, which are not public. These have the same
+//! features: days, models that are slightly out of step, and moments in which one of them gets more requests.
 
 use std::f64::consts::TAU;
 

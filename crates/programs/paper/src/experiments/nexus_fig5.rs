@@ -1,4 +1,4 @@
-//! Seed 002, Figure 5 (section 4.3): lazy dropping fails under Poisson arrivals where the fixed cost is high.
+//! The Nexus paper, Figure 5 (section 4.3): lazy dropping fails under Poisson arrivals where the fixed cost is high.
 
 use anyhow::Result;
 
@@ -72,7 +72,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         columns: 1,
         panels: vec![Panel::Lines(lines)],
         theirs: String::new(),
-        note: "Seed 002, Figure 5; early drop is added for comparison.".to_owned(),
+        note: "The Nexus paper, Figure 5; early drop is added for comparison.".to_owned(),
     };
     Ok(Report {
         plots: vec![Plot { suffix: "", figure }],

@@ -1,4 +1,4 @@
-//! Seed 002, Figure 9 (section 6.3): throughput of lazy and early drop.
+//! The Nexus paper, Figure 9 (section 6.3): throughput of lazy and early drop.
 
 use anyhow::Result;
 
@@ -48,7 +48,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         columns: 1,
         panels: vec![Panel::Lines(lines)],
         theirs: String::new(),
-        note: "Seed 002, Figure 9; systems other than lazy and early drop are added for comparison.".to_owned(),
+        note: "The Nexus paper, Figure 9; systems other than lazy and early drop are added for comparison.".to_owned(),
     };
     Ok(Report {
         plots: vec![Plot { suffix: "", figure }],
@@ -56,7 +56,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         comparisons: vec![Comparison::words("nexus-fig9", "early_over_lazy", Some(most), "×")],
         setup: format!(
             "One model on one GPU, Poisson, {:.0} s after 2 s of warm-up, seeds {:?}. Lazy drop: `clipper`; early drop: \
-             `eager`, whose window is the staggered batch, here the same 25 as the one of seed 002's global scheduler.",
+             `eager`, whose window is the staggered batch, here the same 25 as the one of the paper's global scheduler.",
             profile(lab, 1.0).duration_s,
             profile(lab, 1.0).seeds
         ),

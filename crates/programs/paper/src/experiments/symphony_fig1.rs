@@ -1,4 +1,4 @@
-//! Seed 000, Figure 1 (section 3.3): the more frontends distribute requests independently, the less goodput.
+//! The Symphony paper, Figure 1 (section 3.3): the more frontends distribute requests independently, the less goodput.
 
 use anyhow::Result;
 use rand::{Rng as _, SeedableRng as _};
@@ -125,7 +125,7 @@ fn plot(suffix: &'static str, panel: Panel) -> Plot {
         columns: 1,
         panels: vec![panel],
         theirs: String::new(),
-        note: "Seed 000, Figure 1.".to_owned(),
+        note: "The Symphony paper, Figure 1.".to_owned(),
     };
     Plot { suffix, figure }
 }
@@ -182,7 +182,7 @@ fn trace(gpus: u32, frontends: u32, per_gpu_rps: f64, seconds: f64, seed: u64) -
     format!("time_s\n{}\n", lines.join("\n"))
 }
 
-/// The same with the policy itself: GPUs, models and SLOs at the corners of what section 3.3 names.
+/// Goodput by frontends with the policy itself: GPUs, models and SLOs at the corners of what section 3.3 names.
 fn whole_clusters(
     lab: &Lab<'_>,
     frontends: &[u32],

@@ -1,4 +1,4 @@
-//! Seed 000, Figure 10 (section 5.3): goodput under overload, and GPU use under partial load.
+//! The Symphony paper, Figure 10 (section 5.3): goodput under overload, and GPU use under partial load.
 
 mod variants;
 
@@ -34,17 +34,17 @@ const BAD_OFF_MAX: f64 = 0.03;
 /// See [`BAD_OFF_MAX`].
 const IDLE_OFF_MAX: f64 = 0.05;
 
-/// By how much the bad rate exceeds what the overload beyond `peak` explains (seed 000, section 4.4).
+/// By how much the bad rate exceeds what the overload beyond `peak` explains (the Symphony paper, section 4.4).
 fn bad_beyond(run: &RunResult, peak: f64) -> f64 {
     run.bad_rate - ((run.offered_rps - peak) / run.offered_rps).max(0.0)
 }
 
-/// By how much the idle share exceeds what the load below `peak` leaves (seed 000, section 4.4).
+/// By how much the idle share exceeds what the load below `peak` leaves (the Symphony paper, section 4.4).
 fn idle_beyond(run: &RunResult, peak: f64) -> f64 {
     run.idle_fraction - spare(run, peak)
 }
 
-/// The same for the demand; none where it is not measured.
+/// By how much the share that the demand leaves exceeds what the load below `peak` leaves; none without a measurement.
 fn undemanded_beyond(run: &RunResult, peak: f64) -> Option<f64> {
     Some((1.0 - run.demand_fraction?).max(0.0) - spare(run, peak))
 }
@@ -210,7 +210,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         columns: 2,
         panels: vec![Panel::Lines(goodput), Panel::Lines(busy), Panel::Lines(bad_off), Panel::Lines(idle_off)],
         theirs: String::new(),
-        note: "Seed 000, Figure 10.".to_owned(),
+        note: "The Symphony paper, Figure 10.".to_owned(),
     };
     Ok(Report {
         plots: vec![Plot { suffix: "", figure }],

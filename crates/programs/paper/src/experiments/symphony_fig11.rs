@@ -1,4 +1,4 @@
-//! Seed 000, Figure 11 (section 5.4): the scheduler's speed by threads, and goodput by the number of GPUs.
+//! The Symphony paper, Figure 11 (section 5.4): the scheduler's speed by threads, and goodput by the number of GPUs.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -69,7 +69,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         columns: 2,
         panels: vec![Panel::Lines(total), Panel::Lines(each)],
         theirs: String::new(),
-        note: "Seed 000, Figure 11, right.".to_owned(),
+        note: "The Symphony paper, Figure 11, right.".to_owned(),
     };
     let plots =
         vec![Plot { suffix: "", figure }, Plot { suffix: "-measured", figure: speed_figure(&threads, &speeds) }];
@@ -149,6 +149,6 @@ fn speed_figure(threads: &[usize], speeds: &[f64]) -> Figure {
         columns: 1,
         panels: vec![Panel::Lines(lines)],
         theirs: String::new(),
-        note: "Seed 000, Figure 11, left, used 32 cores.".to_owned(),
+        note: "The Symphony paper, Figure 11, left, used 32 cores.".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! Seed 000, Figure 13 (section 5.5): what network latency costs.
+//! The Symphony paper, Figure 13 (section 5.5): what network latency costs.
 
 use anyhow::Result;
 
@@ -68,7 +68,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         columns: 2,
         panels: vec![Panel::Lines(left), Panel::Lines(right)],
         theirs: String::new(),
-        note: "Seed 000, Figure 13.".to_owned(),
+        note: "The Symphony paper, Figure 13.".to_owned(),
     };
     let order = if ordered {
         "As in the paper, the tighter the SLO the more a slow network costs."

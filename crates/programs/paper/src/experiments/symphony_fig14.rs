@@ -1,4 +1,5 @@
-//! Seed 000, Figure 14 (section 5.6): a changing workload on 512 GPUs, whose number follows the autoscaler's advice.
+//! The Symphony paper, Figure 14 (section 5.6): a changing workload on 512 GPUs, whose number follows the autoscaler's
+//! advice.
 
 mod found;
 mod load;
@@ -336,6 +337,6 @@ fn figure(
         columns: 1,
         panels: vec![Panel::Stack(rates), Panel::Lines(gpus), Panel::Lines(advice), Panel::Lines(bad)],
         theirs: String::new(),
-        note: "Seed 000, Figure 14; its rates come from 150 hours of video. One colour for each model, those with the largest β/α at the bottom.".to_owned(),
+        note: "The Symphony paper, Figure 14; its rates come from 150 hours of video. One colour for each model, those with the largest β/α at the bottom.".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! Seed 000, Figure 15 (Appendix A): how even the partitions are that solvers find in bounded time.
+//! The Symphony paper, Figure 15 (Appendix A): how even the partitions are that solvers find in bounded time.
 
 use std::time::Instant;
 
@@ -302,7 +302,7 @@ fn figure(rows: &[Row]) -> Figure {
         columns: 2,
         panels,
         theirs: String::new(),
-        note: "Dashed: what the median should stay below. Seed 000, Figure 15.".to_owned(),
+        note: "Dashed: what the median should stay below. The Symphony paper, Figure 15.".to_owned(),
     }
 }
 

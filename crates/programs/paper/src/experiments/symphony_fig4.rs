@@ -1,5 +1,5 @@
-//! Seed 000, Figure 4 (section 4.3, "Microbenchmark evaluation"): goodput of deferral over eager, over the grid of
-//! Table 3.
+//! The Symphony paper, Figure 4 (section 4.3, "Microbenchmark evaluation"): goodput of deferral over eager, over the
+//! grid of Table 3.
 
 use anyhow::Result;
 use rand::SeedableRng as _;
@@ -98,7 +98,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         columns: 2,
         panels,
         theirs: String::new(),
-        note: "Grey bands: what seed 000 says in words about its Figure 4, against its own eager policy.".to_owned(),
+        note: "Grey bands: what the Symphony paper says in words about its Figure 4, against its own eager policy.".to_owned(),
     };
     Ok(Report {
         plots: vec![Plot { suffix: "", figure }],

@@ -1,4 +1,4 @@
-//! Seed 000, Figure 6 (section 5.1): goodput on the model zoo with 64 GPUs.
+//! The Symphony paper, Figure 6 (section 5.1): goodput on the model zoo with 64 GPUs.
 
 mod end_to_end;
 
@@ -124,7 +124,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         columns: 3,
         panels,
         theirs: String::new(),
-        note: "Dashed: where the best of Clockwork and Nexus would stand by the paper's ratio. Profiles and SLOs of seed 000, Tables 5 and 6; Figure 6 \
+        note: "Dashed: where the best of Clockwork and Nexus would stand by the paper's ratio. Profiles and SLOs of the Symphony paper, Tables 5 and 6; Figure 6 \
                is a plot only."
             .to_owned(),
     };

@@ -1,4 +1,4 @@
-//! Seed 000, Figure 7 (section 5.2.1): goodput by SLO, popularity and burstiness.
+//! The Symphony paper, Figure 7 (section 5.2.1): goodput by SLO, popularity and burstiness.
 
 use anyhow::Result;
 
@@ -73,7 +73,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         columns: 2,
         panels,
         theirs: String::new(),
-        note: "Seed 000, Figure 7, which the paper gives as a plot only.".to_owned(),
+        note: "The Symphony paper, Figure 7, which the paper gives as a plot only.".to_owned(),
     };
     Ok(Report {
         plots: vec![Plot { suffix: "", figure }],

@@ -1,4 +1,4 @@
-//! Seed 000, Figure 8 (section 5.2.2): the batch sizes of requests at the goodput of each system.
+//! The Symphony paper, Figure 8 (section 5.2.2): the batch sizes of requests at the goodput of each system.
 
 use anyhow::Result;
 
@@ -62,7 +62,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         columns: 2,
         panels,
         theirs: "the paper's words: above this most requests run, with symphony (blue) and nexus (purple)".to_owned(),
-        note: "Seed 000, Figure 8.".to_owned(),
+        note: "The Symphony paper, Figure 8.".to_owned(),
     };
     let systems = lab.known(&two_models::SYSTEMS);
     Ok(Report {

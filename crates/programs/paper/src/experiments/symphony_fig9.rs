@@ -1,4 +1,4 @@
-//! Seed 000, Figure 9 (section 5.2.3): how long requests wait for their GPU at the goodput of each system.
+//! The Symphony paper, Figure 9 (section 5.2.3): how long requests wait for their GPU at the goodput of each system.
 
 use anyhow::Result;
 
@@ -64,7 +64,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         columns: 2,
         panels,
         theirs: String::new(),
-        note: "Dashed: about the longest wait with the paper's Nexus. Seed 000, Figure 9.".to_owned(),
+        note: "Dashed: about the longest wait with the paper's Nexus. The Symphony paper, Figure 9.".to_owned(),
     };
     let systems = lab.known(&two_models::SYSTEMS);
     Ok(Report {

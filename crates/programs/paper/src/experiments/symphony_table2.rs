@@ -1,5 +1,5 @@
-//! Seed 000, Table 2 (section 3.3): independent round robin by several frontends makes the number of requests that
-//! reach a backend in a window fluctuate.
+//! The Symphony paper, Table 2 (section 3.3): independent round robin by several frontends makes the number of requests
+//! that reach a backend in a window fluctuate.
 
 use anyhow::Result;
 use rand::{Rng as _, SeedableRng as _};
@@ -55,7 +55,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         columns: 2,
         panels: panels.to_vec(),
         theirs: String::new(),
-        note: "Seed 000, Table 2.".to_owned(),
+        note: "The Symphony paper, Table 2.".to_owned(),
     };
     Ok(Report {
         plots: vec![Plot { suffix: "", figure }],

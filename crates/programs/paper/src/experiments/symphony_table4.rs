@@ -1,4 +1,4 @@
-//! Seed 000, Table 4 (section 5.2.2): goodput of two models on 8 GPUs against the analytic bounds.
+//! The Symphony paper, Table 4 (section 5.2.2): goodput of two models on 8 GPUs against the analytic bounds.
 
 use anyhow::Result;
 
@@ -64,7 +64,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         columns: 2,
         panels,
         theirs: "the paper's measurement".to_owned(),
-        note: "In brackets: share of the staggered bound. Seed 000, Table 4.".to_owned(),
+        note: "In brackets: share of the staggered bound. The Symphony paper, Table 4.".to_owned(),
     };
     Ok(Report {
         plots: vec![Plot { suffix: "", figure }],

@@ -1,4 +1,5 @@
-//! What Table 4 and Figures 8 and 9 of seed 000 share: one model on 8 GPUs, Poisson, no network (section 5.2.2).
+//! What Table 4 and Figures 8 and 9 of the Symphony paper share: one model on 8 GPUs, Poisson, no network (section
+//! 5.2.2).
 
 use anyhow::Result;
 use symphony_simulator::RunResult;

@@ -68,7 +68,7 @@ impl ClusterArgs {
         self.net_as(OPERATOR)
     }
 
-    /// The same, as somebody else than an operator if nothing is said.
+    /// How to talk to the cluster, as this role and name unless an identity is given.
     pub(crate) fn net_as(&self, (role, name): (Role, &str)) -> anyhow::Result<Net> {
         let Some(dir) = self.pki_dir()? else { return Ok(Net::plaintext()) };
         let identity = self.identity.clone().unwrap_or_else(|| format!("{role}-{name}"));

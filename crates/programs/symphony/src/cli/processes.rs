@@ -8,7 +8,7 @@ use symphony_config::limits::NOISE_MAX;
 
 use super::{ClusterArgs, Output};
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct NodeArgs {
     /// Configuration file (TOML); every key has a default or says that it must be given.
     #[arg(long, value_name = "FILE")]

@@ -18,7 +18,7 @@ use symphony_types::NodeId;
 use tokio::time::Instant;
 
 use super::pki::Pki;
-use super::process::Process;
+use super::process::{Process, Tie};
 
 /// How long the processes may take to register.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The same with every process at `host`, and all ports shifted.
+    /// This cluster with every process at `host`, and all ports shifted.
     pub(crate) fn moved(mut self, host: Ipv4Addr, ports_above: u16) -> Self {
         let moved = |address: &mut Address| {
             *address = Address::at(host.into(), address.port().saturating_add(ports_above));
@@ -105,7 +105,9 @@ impl LocalCluster {
                 scheduler: Some(scheduler.clone()),
                 ..base(layout, pki.security(Role::Scheduler, &scheduler.id.get().to_string()))
             };
-            cluster.schedulers.push((scheduler.id, Process::start_node("scheduler", &name, &config, dir)?));
+            cluster
+                .schedulers
+                .push((scheduler.id, Process::start_node("scheduler", &name, &config, dir, Tie::EndsWithParent)?));
         }
         // A sub-cluster's leader is chosen among the replicas that are up when its first backend registers.
         cluster.wait_for(&bar, |view| missing_schedulers(view, layout)).await?;
@@ -114,14 +116,14 @@ impl LocalCluster {
                 backend: Some(backend.clone()),
                 ..base(layout, pki.security(Role::Backend, &backend.name))
             };
-            cluster.others.push(Process::start_node("backend", &backend.name, &config, dir)?);
+            cluster.others.push(Process::start_node("backend", &backend.name, &config, dir, Tie::EndsWithParent)?);
         }
         if let Some(frontend) = own_frontend(layout) {
             let security = pki.security(Role::Frontend, &frontend.name);
             let mut frontend = frontend.clone();
             pki.authorize(&mut frontend.repository)?;
             let config = NodeConfig { frontend: Some(frontend.clone()), ..base(layout, security) };
-            cluster.others.push(Process::start_node("frontend", &frontend.name, &config, dir)?);
+            cluster.others.push(Process::start_node("frontend", &frontend.name, &config, dir, Tie::EndsWithParent)?);
         }
         cluster.wait_for(&bar, |view| missing(view, layout)).await?;
         bar.finish_and_clear();
@@ -150,7 +152,12 @@ impl LocalCluster {
             true => args.push("--insecure-dev"),
             false => args.extend(["--pki", &pki]),
         }
-        self.others.push(Process::start("provision", &args, &dir.join("logs").join("provision.log"))?);
+        self.others.push(Process::start(
+            "provision",
+            &args,
+            &dir.join("logs").join("provision.log"),
+            Tie::EndsWithParent,
+        )?);
         let bar = ProgressBar::new_spinner().with_message("starting the first backend");
         let is_there = |view: &View| view.backends.values().any(|b| b.name == first && b.up);
         self.wait_for(&bar, |view| (!is_there(view)).then(|| format!("backend {first}"))).await?;

@@ -19,7 +19,7 @@ use crate::tools::profile::measure_onnx;
 pub(crate) const DIGITS: &str = "digits";
 /// A wide MLP whose weights exceed the cache, so that batching pays on a CPU.
 pub(crate) const MLP: &str = "mlp";
-/// ResNet-50 with the profile of seed 000, Table 4 (α 1.053 ms, β 5.072 ms), on emulated GPUs.
+/// ResNet-50 with the profile of the Symphony paper, Table 4 (α 1.053 ms, β 5.072 ms), on emulated GPUs.
 pub(crate) const RESNET: &str = "resnet50";
 
 /// SLOs. The paper's 25 ms assume dedicated machines; here seven processes and the load share a few cores with other
@@ -68,7 +68,7 @@ pub(crate) fn prepare(layout: &Layout, dir: &Path) -> anyhow::Result<Vec<ModelSp
     if let Some(emulated) = layout.backends.iter().find(|b| b.executor == ExecutorKind::Emulated) {
         let kind = emulated.gpus.first().context("a backend has GPUs")?.kind.clone();
         let latency = LatencyProfile::from_line(1.053, 5.072, EMULATED_BATCH_MAX)?;
-        // Static and dynamic memory from seed 000, Table 1.
+        // Static and dynamic memory from the Symphony paper, Table 1.
         let profile = KindProfile { latency, static_memory_bytes: 170 << 20, dynamic_memory_bytes: 2798 << 20 };
         specs.push(ModelSpec {
             name: RESNET.to_owned(),

@@ -15,7 +15,7 @@ use super::demo_models::DIGITS;
 /// The least share of correctly classified digits. The model gets 98.5 % of the held-out set right, and the load sends
 /// about that many of its images, so a lower share means an error of the system.
 const ACCURACY_MIN: f64 = 0.96;
-/// The limit of goodput: the p99 meets the SLO if at most this share is bad (DESIGN section 2).
+/// The limit of goodput: the p99 meets the SLO if at most this share is bad.
 const BAD_RATE_MAX: f64 = 0.01;
 /// The take-over is measured in this time around the kill.
 const BEFORE_KILL: Duration = Duration::from_millis(200);

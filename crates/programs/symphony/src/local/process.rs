@@ -10,10 +10,21 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symphony_config::NodeConfig;
 
+use crate::node::parent::ENDS_WITH_PARENT;
+
 /// How long a process may take to stop by itself.
 const STOP_WITHIN: Duration = Duration::from_secs(8);
 /// The period of checks meanwhile.
 const POLL: Duration = Duration::from_millis(20);
+
+/// Whether a process outlives the one that started it, if that is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tie {
+    /// It ends with it, as on SIGTERM.
+    EndsWithParent,
+    /// It goes on.
+    Outlives,
+}
 
 /// One process of a local cluster. Dropping it kills it.
 #[derive(Debug)]
@@ -26,25 +37,32 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts this same binary with `args`; all its output goes to `log`.
-    pub(crate) fn start(name: &str, args: &[&str], log: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(name: &str, args: &[&str], log: &Path, tie: Tie) -> anyhow::Result<Self> {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-        let child = Command::new(&binary)
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(file.try_clone()?)
-            .stderr(file)
-            .spawn()
-            .with_context(|| format!("cannot start {} for {name}", binary.display()))?;
+        let mut command = Command::new(&binary);
+        command.args(args).stdout(file.try_clone()?).stderr(file);
+        match tie {
+            // This process holds the other end as long as it holds the child, and no other process has it.
+            Tie::EndsWithParent => command.stdin(Stdio::piped()).env(ENDS_WITH_PARENT, "1"),
+            Tie::Outlives => command.stdin(Stdio::null()).env_remove(ENDS_WITH_PARENT),
+        };
+        let child = command.spawn().with_context(|| format!("cannot start {} for {name}", binary.display()))?;
         Ok(Self { name: name.to_owned(), log: log.to_owned(), child, told_to_stop: false })
     }
 
     /// Starts a node with this configuration, which is stored in `dir` together with its log.
-    pub(crate) fn start_node(role: &str, name: &str, config: &NodeConfig, dir: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start_node(
+        role: &str,
+        name: &str,
+        config: &NodeConfig,
+        dir: &Path,
+        tie: Tie,
+    ) -> anyhow::Result<Self> {
         let path = dir.join(format!("{name}.toml"));
         std::fs::write(&path, config.to_toml()).with_context(|| format!("cannot write {}", path.display()))?;
         let log = dir.join("logs").join(format!("{name}.log"));
-        Self::start(name, &[role, "--config", &path.to_string_lossy()], &log)
+        Self::start(name, &[role, "--config", &path.to_string_lossy()], &log, tie)
     }
 
     pub(crate) fn pid(&self) -> u32 {

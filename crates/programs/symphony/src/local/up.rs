@@ -1,6 +1,7 @@
 //! `symphony up`: a local cluster that runs until it is stopped.
 
 use std::fs::{File, TryLockError};
+use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use super::federation::{FederationLayout, LocalFederation, PORTS_APART};
 use super::{demo_models, signalled, tell};
 use crate::cli::UpArgs;
 use crate::exit::bad_input;
+use crate::node::port_holder;
 
 /// The configuration when none is given: the standard ports.
 const STANDARD: &str = include_str!("../../../../../deploy/config/dev.toml");
@@ -72,13 +74,24 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
 fn alone(dir: &Path) -> anyhow::Result<File> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let path = dir.join(LOCK);
-    let lock = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    let options = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+    let mut lock = options.with_context(|| format!("cannot write {}", path.display()))?;
     match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(bad_input(format!(
-            "--dir {}: another `symphony up` keeps its files there; stop it, or give another folder, and with --host another address",
-            dir.display()
-        ))),
+        Ok(()) => {
+            // For the words that another one says below.
+            let written = lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id()));
+            written.with_context(|| format!("cannot write {}", path.display()))?;
+            Ok(lock)
+        }
+        Err(TryLockError::WouldBlock) => {
+            let holder: Option<u32> = std::fs::read_to_string(&path).ok().and_then(|pid| pid.parse().ok());
+            let holder = holder.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+            let dir = dir.display();
+            Err(bad_input(format!(
+                "--dir {dir}: another `symphony up`{holder} keeps its files there; stop it, or give another folder, and with \
+                 --host another address"
+            )))
+        }
         Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
     }
 }
@@ -259,7 +272,7 @@ pub(super) fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
     })
 }
 
-/// The same host, with the port increased.
+/// This host, with the port increased.
 fn ports_above(address: &Address, ports: u16) -> Address {
     address.with_port(address.port().saturating_add(ports))
 }
@@ -283,8 +296,9 @@ fn emulated_beside(backend: &BackendConfig) -> BackendConfig {
 fn check_ports(ports: Vec<(String, Address)>) -> anyhow::Result<()> {
     for (key, address) in ports {
         if let Err(error) = std::net::TcpListener::bind(address.to_string()) {
+            let by = port_holder(&address).map(|holder| format!(", by {holder}")).unwrap_or_default();
             return Err(bad_input(format!(
-                "{key}: cannot listen on {address}: {error}; stop what listens there, or have this one listen elsewhere, as with \
+                "{key}: cannot listen on {address}: {error}{by}; stop what listens there, or have this one listen elsewhere, as with \
                  --host 127.0.0.2 --dir symphony-up-2"
             )));
         }
@@ -353,6 +367,7 @@ mod tests {
         let first = alone(dir.path()).unwrap();
         let second = alone(dir.path()).unwrap_err().to_string();
         assert!(second.contains(&dir.path().display().to_string()) && second.contains("another folder"), "{second}");
+        assert!(second.contains(&format!("`symphony up` (process {})", std::process::id())), "{second}");
         drop(first);
         alone(dir.path()).unwrap();
     }

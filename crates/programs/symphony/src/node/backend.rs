@@ -1,5 +1,7 @@
 //! `symphony backend`: GPUs, real or emulated.
 
+use std::sync::Arc;
+
 use anyhow::bail;
 use symphony_backend::{Backend, StartError};
 use symphony_config::{NodeConfig, Role};
@@ -39,12 +41,19 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
 
     let (view, name) = (backend.view(), own.name.clone());
     let payloads = backend.payloads();
-    let surface = Surface::new(registry).with_view(move || {
-        let mut page = page::view_json(&view.borrow(), "backend", &name, &|_| serde_json::json!({}));
-        page["payloads"] = page::payloads_json(&payloads.readings());
-        page["frames"] = frames::json(&carriers);
-        page
-    });
+    let backend = Arc::new(backend);
+    let ready = Arc::clone(&backend);
+    let surface = Surface::new(registry)
+        .with_readiness(move || match ready.models_loading() {
+            0 => Ok(()),
+            loading => Err(format!("{loading} models are still loading")),
+        })
+        .with_view(move || {
+            let mut page = page::view_json(&view.borrow(), "backend", &name, &|_| serde_json::json!({}));
+            page["payloads"] = page::payloads_json(&payloads.readings());
+            page["frames"] = frames::json(&carriers);
+            page
+        });
     let stop = CancellationToken::new();
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
     let broken = tokio::select! {

@@ -9,8 +9,12 @@ mod frames;
 pub(crate) mod frontend;
 mod open_files;
 mod page;
+pub(crate) mod parent;
+mod port_holder;
+mod reload;
 pub(crate) mod scheduler;
 mod security;
+mod service_manager;
 
 use std::time::Duration;
 
@@ -21,6 +25,7 @@ use symphony_types::BootId;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+pub(crate) use self::port_holder::port_holder;
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
@@ -28,13 +33,18 @@ use crate::exit::bad_input;
 /// little longer before they kill it.
 pub(crate) const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 
-/// Reads the configuration and starts the log. `None` if only the configuration was requested.
-fn begin(args: &NodeArgs, role: Role) -> anyhow::Result<Option<NodeConfig>> {
+/// The configuration as file, environment and arguments give it now.
+pub(crate) fn load(args: &NodeArgs, role: Role) -> anyhow::Result<NodeConfig> {
     let mut overrides = args.set.clone();
     if args.insecure_dev {
         overrides.push("security.insecure_dev=true".to_owned());
     }
-    let config = NodeConfig::load(role, args.config.as_deref(), std::env::vars(), &overrides).map_err(bad_input)?;
+    NodeConfig::load(role, args.config.as_deref(), std::env::vars(), &overrides).map_err(bad_input)
+}
+
+/// Reads the configuration and starts the log. `None` if only the configuration was requested.
+fn begin(args: &NodeArgs, role: Role) -> anyhow::Result<Option<NodeConfig>> {
+    let config = load(args, role)?;
     if args.dump_config {
         print!("{}", config.to_toml());
         return Ok(None);
@@ -44,7 +54,9 @@ fn begin(args: &NodeArgs, role: Role) -> anyhow::Result<Option<NodeConfig>> {
         LogFormat::Json => LogForm::Json,
     };
     let options = LogOptions { filter: &config.log.level, form, file: config.log.file.as_deref() };
-    init_logging(&options).map_err(bad_input)?;
+    let filter = init_logging(&options).map_err(bad_input)?;
+    parent::end_with_parent();
+    reload::on_hangup(args.clone(), role, config.clone(), filter)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), %role, pid = std::process::id(), "symphony");
     open_files::allow_all_or_warn();
     Ok(Some(config))
@@ -54,7 +66,10 @@ fn begin(args: &NodeArgs, role: Role) -> anyhow::Result<Option<NodeConfig>> {
 async fn bind(key: &str, address: &Address) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address.to_string()).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => {
-            bad_input(format!("{key}: {address} is in use; stop what listens there, or set {key} to another address"))
+            let by = port_holder(address).map(|holder| format!(" by {holder}")).unwrap_or_default();
+            bad_input(format!(
+                "{key}: {address} is in use{by}; stop what listens there, or set {key} to another address"
+            ))
         }
         _ => anyhow::Error::new(error).context(format!("{key}: cannot listen on {address}")),
     })
@@ -65,8 +80,10 @@ pub(crate) fn fresh_boot() -> BootId {
     BootId::new(rand::random_range(1..=u64::MAX))
 }
 
-/// Waits for SIGTERM or SIGINT. A second one ends the process at once.
+/// Tells the service manager that this process serves, and waits for SIGTERM or SIGINT. A second one ends the process
+/// at once.
 pub(crate) async fn until_told_to_stop() -> anyhow::Result<()> {
+    service_manager::ready();
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     tokio::select! {
@@ -74,6 +91,7 @@ pub(crate) async fn until_told_to_stop() -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     tracing::info!("stopping");
+    service_manager::stopping();
     tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}

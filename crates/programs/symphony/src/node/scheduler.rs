@@ -198,6 +198,12 @@ fn share(percent: u32) -> f64 {
 
 fn epochs(scheduler: &SchedulerConfig) -> EpochSettings {
     let (config, speedup) = (&scheduler.epochs, scheduler.loop_speedup);
+    if speedup != 1 {
+        tracing::warn!(
+            speedup,
+            "scheduler.loop_speedup is for tests: advice and plans change faster than measurements settle"
+        );
+    }
     let constants = EpochSettings::default();
     EpochSettings {
         mode: match config.mode {
@@ -328,7 +334,7 @@ fn lead_config(
 /// A decision thread whose turn takes longer than this counts as hung: with detection and seal, another replica then
 /// leads within 200 ms. Turns take microseconds; only pauses of the machine last this long.
 const STUCK_AFTER_LAN: Duration = Duration::from_millis(100);
-/// The same for machines whose pauses must not count as faults.
+/// That limit for machines whose pauses must not count as faults.
 const STUCK_AFTER_RELAXED: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use self::scaler::{Scaler, ScalerAnswer};
 use crate::cli::ProvisionArgs;
 use crate::exit::bad_input;
 use crate::local::signalled;
+use crate::node::parent::end_with_parent;
 use crate::tools::duty;
 
 /// The period of checks on the replicas.
@@ -53,6 +54,7 @@ pub(crate) async fn run(args: &ProvisionArgs) -> anyhow::Result<()> {
         every: Duration::from_millis(args.every_ms),
     };
     let mut provisioner = Provisioner::new(provisioned, args.cluster.control()?)?;
+    end_with_parent();
     let ended = tokio::select! {
         failed = provisioner.run() => failed,
         stopped = signalled() => stopped,

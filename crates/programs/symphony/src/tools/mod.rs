@@ -8,6 +8,7 @@ pub(crate) mod explain;
 pub(crate) mod federation;
 pub(crate) mod frontend_page;
 pub(crate) mod get;
+pub(crate) mod health;
 pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod members;

@@ -62,7 +62,7 @@ impl ProfileReport<'_> {
         lines
     }
 
-    /// The same for programs.
+    /// The report for programs.
     pub(super) fn to_json(&self) -> Value {
         let measurement = self.measurement;
         let ms = Nanos::as_millis_f64;

@@ -41,7 +41,7 @@ pub(crate) struct ControlService {
     pub(crate) operations: Operations,
     pub(crate) viewer: Viewer,
     pub(crate) views: watch::Receiver<Arc<View>>,
-    /// The same views, for watches that cut a part from them.
+    /// The views, sorted, for watches that cut a part from them.
     pub(crate) sorted: watch::Receiver<Arc<SortedView>>,
     pub(crate) memory: Memory,
     pub(crate) reported: Arc<Mutex<Reported>>,
@@ -169,8 +169,8 @@ impl Control for ControlService {
 
     async fn get(&self, request: Request<pb::GetRequest>) -> Result<Response<pb::ClusterView>, Status> {
         if !request.get_ref().linearizable {
-            let has_log = self.proposer.group().has_past();
-            return Ok(Response::new(pb::ClusterView { has_log, ..(&self.viewer.whole()).into() }));
+            let log_entries = self.proposer.group().log_entries();
+            return Ok(Response::new(pb::ClusterView { log_entries, ..(&self.viewer.whole()).into() }));
         }
         let forwarded = request.metadata().contains_key(FORWARDED);
         let elsewhere = self.proposer.linearize(forwarded).await?;

@@ -29,18 +29,19 @@ impl FailureDetection {
     pub(crate) fn start(
         config: &ControlPlaneConfig,
         listener: HeartbeatListener,
-        outlook: DetectorContext,
-        standing: watch::Sender<ContactState>,
+        context: DetectorContext,
+        contact_state: watch::Sender<ContactState>,
         metrics: &Metrics,
         vital: &Vital,
     ) -> Result<(Self, mpsc::Receiver<Command>), StartError> {
         match listener {
             HeartbeatListener::Threads(listener) => {
-                let (threads, declared) = LivenessThreads::start(config, listener, outlook, standing, metrics, vital)?;
+                let (threads, declared) =
+                    LivenessThreads::start(config, listener, context, contact_state, metrics, vital)?;
                 Ok((Self::Threads(threads), declared))
             }
             HeartbeatListener::Tasks(listener) => {
-                let (tasks, declared) = LivenessTasks::start(config, listener, outlook, standing, metrics, vital);
+                let (tasks, declared) = LivenessTasks::start(config, listener, context, contact_state, metrics, vital);
                 Ok((Self::Tasks(tasks), declared))
             }
         }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::config::Liveness;
 use crate::failure_detector::heartbeat_receiver::HeartbeatReceiver;
-use crate::failure_detector::heartbeat_state::{ContactState, Facts, HeartbeatState};
+use crate::failure_detector::heartbeat_state::{ContactState, HeartbeatSources, HeartbeatState};
 use crate::failure_detector::message::{ACK_BYTES, Ack, HEARTBEAT_BYTES, Heartbeat, cluster_hash};
 use crate::failure_detector::silence_switch::SilenceSwitch;
 use crate::group::checkpoints::{Checkpoint, Checkpoints};
@@ -60,11 +60,12 @@ fn acknowledge(bytes: &[u8]) -> bool {
     let (limits, now, cluster) = (Liveness::LAN, Instant::now(), cluster_hash(CLUSTER));
     let (_lead, leadership) = watch::channel(Leadership::default());
     let (_apply, applied) = watch::channel(7);
-    let (standing, told) = watch::channel(ContactState { in_contact: true, heard: false, member: true });
+    let (contact_state, told) = watch::channel(ContactState { in_contact: true, heard: false, member: true });
     let (me, boot, checkpoints, silence_switch) =
         (NodeId::new(2), BootId::new(20), Checkpoints::default(), SilenceSwitch::default());
-    let facts = Facts { cluster, me, boot, leadership, applied, checkpoints, standing, silence_switch };
-    let mut heartbeat_state = HeartbeatState::new(facts, now, limits);
+    let sources =
+        HeartbeatSources { cluster, me, boot, leadership, applied, checkpoints, contact_state, silence_switch };
+    let mut heartbeat_state = HeartbeatState::new(sources, now, limits);
     let (arrived, rest) = bytes.as_chunks::<ACK_BYTES>();
     for bytes in arrived {
         let sent = heartbeat_state.beat(now).expect("the line is new");

@@ -118,7 +118,7 @@ impl Listener {
                     continue;
                 }
             };
-            let ear = ConnectionReader {
+            let reader = ConnectionReader {
                 cluster: self.cluster,
                 net: self.net.clone(),
                 inputs: self.inputs.clone(),
@@ -128,8 +128,8 @@ impl Listener {
                 stop: self.stop.clone(),
                 connections: Arc::clone(&connections),
             };
-            let listen = move || ear.listen(stream, place);
-            if let Err(error) = thread::Builder::new().name("beat-ear".to_owned()).spawn(listen) {
+            let listen = move || reader.listen(stream, place);
+            if let Err(error) = thread::Builder::new().name("beat-reader".to_owned()).spawn(listen) {
                 tracing::warn!(%error, "no thread for a beat connection");
             }
         }
@@ -304,7 +304,9 @@ mod tests {
         }
 
         let leader = Expected::named(Role::Scheduler, "1");
-        let mut line = net("2").dial_line(&[scene.addr], &leader, patience, patience).unwrap();
+        let net = net("2");
+        let stream = net.connect_line(&[scene.addr], patience).unwrap();
+        let mut line = net.greet_line(stream, &leader, patience, patience, || true).unwrap();
         let (node, boot) = (NodeId::new(2), BootId::new(20));
         let beat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
         line.write_all(&beat.encode(cluster)).unwrap();

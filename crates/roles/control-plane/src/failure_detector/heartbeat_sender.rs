@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::config::Liveness;
 use crate::failure_detector::addresses::HeartbeatAddresses;
-use crate::failure_detector::heartbeat_state::{Facts, HeartbeatState};
+use crate::failure_detector::heartbeat_state::{HeartbeatSources, HeartbeatState};
 use crate::failure_detector::message::ACK_BYTES;
 use crate::failure_detector::wait::wait_until;
 
@@ -23,7 +23,7 @@ const RESTING_BEATS: u32 = 5;
 
 /// Sends heartbeats until stopped. A thread and not a task, because a busy runtime is not a dead replica.
 pub(crate) struct Sender {
-    pub(crate) facts: Facts,
+    pub(crate) sources: HeartbeatSources,
     pub(crate) net: Net,
     pub(crate) peers: HeartbeatAddresses,
     pub(crate) limits: Liveness,
@@ -42,10 +42,10 @@ struct ToLeader {
 
 impl Sender {
     pub(crate) fn run(self) {
-        let Self { facts, net, peers, limits, stop, told_to_stop } = self;
+        let Self { sources, net, peers, limits, stop, told_to_stop } = self;
         let mut line: Option<ToLeader> = None;
         let mut next = Instant::now();
-        let mut heartbeat_state = HeartbeatState::new(facts, next, limits);
+        let mut heartbeat_state = HeartbeatState::new(sources, next, limits);
         while !stop.load(Ordering::Relaxed) {
             let leader = heartbeat_state.begin_turn(Instant::now());
             // A former leader needs no heartbeats, and would not notice the closed connection: it no longer reads.
@@ -53,7 +53,7 @@ impl Sender {
             if let Some(leader) = leader {
                 let dialled = match line.take() {
                     Some(line) => Ok(line),
-                    None => dial(&net, &peers, &limits, leader, &mut heartbeat_state),
+                    None => dial(&net, &peers, &limits, leader, &mut heartbeat_state, &stop),
                 };
                 line = dialled
                     .and_then(|line| beat(line, &mut heartbeat_state))
@@ -66,7 +66,7 @@ impl Sender {
             if heartbeat_state.rests() {
                 wait_until(Some(Instant::now() + limits.beat * RESTING_BEATS), async {
                     tokio::select! {
-                        () = heartbeat_state.led_otherwise() => {}
+                        () = heartbeat_state.leadership_changed() => {}
                         () = told_to_stop.notified() => {}
                     }
                 });
@@ -96,18 +96,21 @@ fn dial(
     limits: &Liveness,
     to: NodeId,
     heartbeat_state: &mut HeartbeatState,
+    stop: &AtomicBool,
 ) -> io::Result<ToLeader> {
     let addr = peers.of(to).ok_or_else(|| io::Error::other("no beat address is known"))?;
     let leader = Expected::named(Role::Scheduler, to.get().to_string());
     let sockets = peers.sockets(net.through(&addr));
-    let line = net.dial_line(&sockets, &leader, limits.dial, heartbeat_state.handshake_limit());
-    let line = line.inspect_err(|error| {
+    let stream = net.connect_line(&sockets, limits.dial)?;
+    let within = heartbeat_state.handshake_limit(to);
+    // A leader that does not read or does not answer must not delay this thread, which has to find its successor.
+    let go_on = || !stop.load(Ordering::Relaxed) && heartbeat_state.is_led_by(to);
+    let line = net.greet_line(stream, &leader, within, limits.beat, go_on).inspect_err(|error| {
         if error.kind() == io::ErrorKind::TimedOut {
-            heartbeat_state.dial_given_up();
+            heartbeat_state.handshake_given_up();
         }
     })?;
     heartbeat_state.dialled(Instant::now());
-    // A leader that does not read or does not answer must not delay this thread, which has to find its successor.
     line.socket().set_nonblocking(true)?;
     Ok(ToLeader { to, line, partial: Vec::with_capacity(ACK_BYTES) })
 }

@@ -18,7 +18,7 @@ use crate::config::{ControlPlaneConfig, Liveness};
 use crate::failure_detector::detector_turn::DetectorTurn;
 use crate::failure_detector::on_threads::{DECLARATIONS_MAX, DetectorContext, INPUTS_MAX, PROBE_ATTEMPTS, declare};
 use crate::failure_detector::{
-    ACK_BYTES, Action, CONNECTIONS_MAX, ContactState, Facts, HEARTBEAT_BYTES, Heartbeat, HeartbeatAddresses,
+    ACK_BYTES, Action, CONNECTIONS_MAX, ContactState, HEARTBEAT_BYTES, Heartbeat, HeartbeatAddresses, HeartbeatSources,
     HeartbeatState, Input, SilenceSwitch, cluster_hash,
 };
 use crate::metrics::Metrics;
@@ -41,7 +41,7 @@ struct Shared {
     net: Net,
     peers: HeartbeatAddresses,
     limits: Liveness,
-    outlook: DetectorContext,
+    context: DetectorContext,
     metrics: Metrics,
 }
 
@@ -50,27 +50,27 @@ impl LivenessTasks {
     pub(crate) fn start(
         config: &ControlPlaneConfig,
         listener: Listener,
-        outlook: DetectorContext,
-        standing: watch::Sender<ContactState>,
+        context: DetectorContext,
+        contact_state: watch::Sender<ContactState>,
         metrics: &Metrics,
         vital: &Vital,
     ) -> (Self, mpsc::Receiver<Command>) {
         let configured = config.replicas.iter().map(|(&node, addrs)| (node, addrs.beat.clone())).collect();
         let silence_switch = SilenceSwitch::default();
-        let facts = outlook.facts(config, standing, silence_switch.clone());
+        let sources = context.sources(config, contact_state, silence_switch.clone());
         let shared = Shared {
             cluster: cluster_hash(&config.cluster),
             me: config.node,
             net: config.net.clone(),
-            peers: HeartbeatAddresses::new(configured, outlook.views.clone()),
+            peers: HeartbeatAddresses::new(configured, context.views.clone()),
             limits: config.timing.liveness,
-            outlook,
+            context,
             metrics: metrics.clone(),
         };
         let (inputs, heard) = mpsc::channel(INPUTS_MAX);
         let (declare, declared) = mpsc::channel(DECLARATIONS_MAX);
         let mut tasks = JoinSet::new();
-        tasks.spawn(guarded(vital.guard("beat-sender"), send(shared.clone(), facts)));
+        tasks.spawn(guarded(vital.guard("beat-sender"), send(shared.clone(), sources)));
         tasks.spawn(guarded(vital.guard("beat-listener"), listen(shared.clone(), listener, inputs.clone())));
         tasks.spawn(guarded(vital.guard("beat-detector"), judge(shared, inputs, heard, declare)));
         (Self { tasks, silence_switch }, declared)
@@ -98,9 +98,9 @@ struct ToLeader {
     partial: Vec<u8>,
 }
 
-async fn send(shared: Shared, facts: Facts) {
+async fn send(shared: Shared, sources: HeartbeatSources) {
     let mut line: Option<ToLeader> = None;
-    let mut heartbeat_state = HeartbeatState::new(facts, Instant::now().into_std(), shared.limits);
+    let mut heartbeat_state = HeartbeatState::new(sources, Instant::now().into_std(), shared.limits);
     loop {
         let leader = heartbeat_state.begin_turn(Instant::now().into_std());
         line = line.filter(|line| Some(line.to) == leader);
@@ -167,11 +167,11 @@ async fn read_heartbeats(shared: Shared, mut stream: Connection, inputs: mpsc::S
         heard = Some((beat.node, beat.boot));
         shared.metrics.beats_received.inc();
         let recent = trip.is_recent(Instant::now().into_std(), beat.echoed);
-        let alive = shared.outlook.receiver.record(&beat, Instant::now().into_std());
+        let alive = shared.context.receiver.record(&beat, Instant::now().into_std());
         if alive && recent && inputs.send(Input::Heartbeat { node: beat.node, boot: beat.boot }).await.is_err() {
             return;
         }
-        let ack = shared.outlook.receiver.answer(&beat, Instant::now().into_std());
+        let ack = shared.context.receiver.answer(&beat, Instant::now().into_std());
         if let Some(ack) = ack.filter(|_| alive) {
             if stream.write_all(&ack.encode(shared.cluster)).await.is_err() {
                 break;
@@ -190,7 +190,7 @@ async fn judge(
     mut heard: mpsc::Receiver<Input>,
     declarations: mpsc::Sender<Command>,
 ) {
-    let DetectorContext { views, leadership, .. } = shared.outlook.clone();
+    let DetectorContext { views, leadership, .. } = shared.context.clone();
     let now = Instant::now().into_std();
     let mut detector_turn = DetectorTurn::new(shared.me, shared.limits, views, leadership, shared.metrics.clone(), now);
     let mut actions = Vec::new();

@@ -23,7 +23,7 @@ pub(crate) use addresses::HeartbeatAddresses;
 pub(crate) use detector::{Action, Detector, Input};
 pub(crate) use heartbeat_receiver::{CONNECTIONS_MAX, HeartbeatReceiver, Listener};
 pub(crate) use heartbeat_sender::{Sender, refuses};
-pub(crate) use heartbeat_state::{ContactState, Facts, HeartbeatState};
+pub(crate) use heartbeat_state::{ContactState, HeartbeatSources, HeartbeatState};
 pub(crate) use inputs::{Heard, Inputs};
 pub(crate) use message::{ACK_BYTES, HEARTBEAT_BYTES, Heartbeat, cluster_hash};
 pub(crate) use progress::Progress;

@@ -19,8 +19,8 @@ use crate::config::{ControlPlaneConfig, Liveness};
 use crate::error::{CallError, StartError};
 use crate::failure_detector::detector_turn::DetectorTurn;
 use crate::failure_detector::{
-    Action, ContactState, Facts, Heard, HeartbeatAddresses, HeartbeatReceiver, Input, Inputs, Listener, Sender,
-    SilenceSwitch, cluster_hash, raise_priority, refuses, wait_until,
+    Action, ContactState, Heard, HeartbeatAddresses, HeartbeatReceiver, HeartbeatSources, Input, Inputs, Listener,
+    Sender, SilenceSwitch, cluster_hash, raise_priority, refuses, wait_until,
 };
 use crate::group::checkpoints::Checkpoints;
 use crate::group::propose::{Attempt, Proposer};
@@ -64,20 +64,20 @@ pub(crate) struct DetectorContext {
 
 impl DetectorContext {
     /// The content of this replica's heartbeats.
-    pub(crate) fn facts(
+    pub(crate) fn sources(
         &self,
         config: &ControlPlaneConfig,
-        standing: watch::Sender<ContactState>,
+        contact_state: watch::Sender<ContactState>,
         silence_switch: SilenceSwitch,
-    ) -> Facts {
-        Facts {
+    ) -> HeartbeatSources {
+        HeartbeatSources {
             cluster: cluster_hash(&config.cluster),
             me: config.node,
             boot: config.boot,
             leadership: self.leadership.clone(),
             applied: self.applied.clone(),
             checkpoints: self.checkpoints.clone(),
-            standing,
+            contact_state,
             silence_switch,
         }
     }
@@ -88,8 +88,8 @@ impl LivenessThreads {
     pub(crate) fn start(
         config: &ControlPlaneConfig,
         listener: TcpListener,
-        outlook: DetectorContext,
-        standing: watch::Sender<ContactState>,
+        context: DetectorContext,
+        contact_state: watch::Sender<ContactState>,
         metrics: &Metrics,
         vital: &Vital,
     ) -> Result<(Self, mpsc::Receiver<Command>), StartError> {
@@ -98,7 +98,7 @@ impl LivenessThreads {
         let beat_addr = listener.local_addr().map_err(io("beat listener"))?;
         let (cluster, limits) = (cluster_hash(&config.cluster), config.timing.liveness);
         let configured = config.replicas.iter().map(|(&node, addrs)| (node, addrs.beat.clone())).collect();
-        let peers = HeartbeatAddresses::new(configured, outlook.views.clone());
+        let peers = HeartbeatAddresses::new(configured, context.views.clone());
         let stop = Arc::new(AtomicBool::new(false));
         let (inputs, heard) = Inputs::new(INPUTS_MAX);
         let (declare, declared) = mpsc::channel(DECLARATIONS_MAX);
@@ -112,10 +112,10 @@ impl LivenessThreads {
             inputs: inputs.clone(),
             told_to_stop: Arc::default(),
         };
-        let facts = outlook.facts(config, standing, this.silence_switch.clone());
+        let sources = context.sources(config, contact_state, this.silence_switch.clone());
         let (net, told_to_stop) = (config.net.clone(), Arc::clone(&this.told_to_stop));
-        let sender = Sender { facts, net, peers: peers.clone(), limits, stop: stop.clone(), told_to_stop };
-        let (received, receiver) = (metrics.beats_received.clone(), outlook.receiver.clone());
+        let sender = Sender { sources, net, peers: peers.clone(), limits, stop: stop.clone(), told_to_stop };
+        let (received, receiver) = (metrics.beats_received.clone(), context.receiver.clone());
         let answer = limits.answer();
         let acceptor = Listener {
             cluster,
@@ -132,7 +132,7 @@ impl LivenessThreads {
             me: config.node,
             limits,
             peers,
-            outlook,
+            context,
             inputs,
             heard,
             declare,
@@ -195,7 +195,7 @@ struct DetectorThread {
     me: NodeId,
     limits: Liveness,
     peers: HeartbeatAddresses,
-    outlook: DetectorContext,
+    context: DetectorContext,
     /// For the probes.
     inputs: Inputs,
     heard: Receiver<Heard>,
@@ -207,20 +207,20 @@ struct DetectorThread {
 
 impl DetectorThread {
     fn run(self) {
-        let DetectorContext { views, mut leadership, .. } = self.outlook.clone();
+        let DetectorContext { views, mut leadership, .. } = self.context.clone();
         let (metrics, followed) = (self.metrics.clone(), leadership.clone());
         let mut detector_turn = DetectorTurn::new(self.me, self.limits, views, followed, metrics, Instant::now());
         let mut actions = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
             let due = detector_turn.is_needed().then(|| detector_turn.due());
-            let led_otherwise = async {
+            let leadership_changed = async {
                 if leadership.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
             };
             wait_until(due, async {
                 tokio::select! {
-                    () = led_otherwise => {}
+                    () = leadership_changed => {}
                     () = self.inputs.rung() => {}
                 }
             });

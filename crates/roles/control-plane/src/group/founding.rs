@@ -39,14 +39,25 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 #[derive(Clone, Debug, Default)]
 struct Answer {
     view: View,
-    /// It has voted or has log entries. One that has applied nothing yet may wait for this replica's vote.
-    has_log: bool,
+    /// Of its log, applied or not. One that has applied nothing yet may wait for this replica's vote.
+    log_entries: u64,
+}
+
+impl Answer {
+    /// Whether it has no more than the first membership, which every founder writes alike.
+    fn is_new(&self) -> bool {
+        self.view.applied_index == 0 && self.log_entries <= 1
+    }
+
+    fn has_log(&self) -> bool {
+        self.view.applied_index > 0 || self.log_entries > 0
+    }
 }
 
 /// The decision for an empty disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// All others have answered, and none has a group: found one.
+    /// All others have answered, and none has more than a group that was founded just now: found it.
     Found,
     /// There is a group: its leader will contact this replica, or an operator will add it.
     Wait,
@@ -66,12 +77,16 @@ fn judge(me: NodeId, join: bool, answers: &BTreeMap<NodeId, Answer>, others: usi
     if answers.values().any(|answer| answer.view.removed_nodes.contains(&me)) {
         return Verdict::Removed;
     }
-    let exists = answers.values().any(|answer| answer.has_log);
+    let exists = answers.values().any(Answer::has_log);
     let (all, majority) = (answers.len() >= others, answers.len() >= others.div_ceil(2));
+    // Others may have founded it just now. Who does the same takes part even if they are gone before they say so.
+    if all && !join && answers.values().all(Answer::is_new) {
+        return Verdict::Found;
+    }
     if exists || join {
         return if all || majority && out_of_patience { Verdict::Wait } else { Verdict::LookAgain };
     }
-    if all { Verdict::Found } else { Verdict::LookAgain }
+    Verdict::LookAgain
 }
 
 /// Founds the group unless one exists, and answers the others' questions once it may.
@@ -127,7 +142,7 @@ fn say_who_is_missing(config: &ControlPlaneConfig, answers: &BTreeMap<NodeId, An
     let missing = missing.join(", ");
     if config.join {
         tracing::warn!(node = %me, %missing, "a majority of the replicas has not answered yet; this one waits to join them");
-    } else if answers.values().any(|answer| answer.has_log) {
+    } else if answers.values().any(Answer::has_log) {
         tracing::warn!(node = %me, %missing, "a cluster exists, and a majority of its replicas has not answered yet; this one waits to join them");
     } else {
         tracing::warn!(
@@ -185,7 +200,7 @@ async fn ask(proposer: &Proposer, node: NodeId) -> Option<Answer> {
     let mut client = proposer.client(node).ok()?;
     let answer = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable: false })).await.ok()?.ok()?;
     let answer = answer.into_inner();
-    Some(Answer { has_log: answer.has_log, view: View::try_from(answer).ok()? })
+    Some(Answer { log_entries: answer.log_entries, view: View::try_from(answer).ok()? })
 }
 
 #[cfg(test)]
@@ -201,7 +216,7 @@ mod tests {
     fn answers(views: &[(u64, &[u64])]) -> BTreeMap<NodeId, Answer> {
         let answer = |&(applied_index, nodes): &(u64, &[u64])| {
             let nodes = nodes.iter().map(|&id| (NodeId::new(id), NodeView::default())).collect();
-            Answer { view: View { applied_index, nodes, ..View::default() }, has_log: applied_index > 0 }
+            Answer { view: View { applied_index, nodes, ..View::default() }, log_entries: applied_index }
         };
         (1..).map(NodeId::new).zip(views.iter().map(answer)).collect()
     }
@@ -230,10 +245,14 @@ mod tests {
 
     #[test]
     fn a_replica_that_cannot_reach_one_of_the_others_opens_to_a_founder_that_can() {
-        let founder = Answer { has_log: true, ..Answer::default() };
+        let founder = Answer { log_entries: 2, ..Answer::default() };
         let asked = BTreeMap::from([(NodeId::new(1), founder)]);
         assert_eq!(judge(ME, false, &asked, 2, false), Verdict::LookAgain, "the other may know this one");
         assert_eq!(judge(ME, false, &asked, 2, true), Verdict::Wait, "the founder needs this one's vote");
+        let founded = |log_entries| Answer { log_entries, ..Answer::default() };
+        let both = |entries| BTreeMap::from([(NodeId::new(1), founded(entries)), (NodeId::new(2), founded(0))]);
+        assert_eq!(judge(ME, false, &both(1), 2, false), Verdict::Found, "it may be gone before it says more");
+        assert_eq!(judge(ME, false, &both(2), 2, false), Verdict::Wait, "there may be more than the first membership");
     }
 
     #[test]
@@ -242,7 +261,7 @@ mod tests {
         assert_eq!(judge(ME, true, &answers(&[(0, &[])]), 2, true), Verdict::Wait);
         let removed_nodes = [ME].into();
         let without = View { applied_index: 9, removed_nodes, ..View::default() };
-        let without = Answer { view: without, has_log: true };
+        let without = Answer { view: without, log_entries: 10 };
         assert_eq!(judge(ME, true, &[(NodeId::new(1), without)].into(), 2, false), Verdict::Removed);
         assert_eq!(judge(ME, true, &answers(&[(7, &[1, 2])]), 2, true), Verdict::Wait);
         for join in [true, false] {

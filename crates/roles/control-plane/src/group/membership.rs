@@ -256,14 +256,14 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) async fn left_out(
     me: NodeId,
     proposer: Proposer,
-    standing: watch::Receiver<ContactState>,
+    contact_state: watch::Receiver<ContactState>,
     fatal: watch::Sender<Option<Fatal>>,
     stop: CancellationToken,
 ) {
     let look = async {
         loop {
             sleep(LOOK_EVERY).await;
-            let ContactState { in_contact, member, .. } = *standing.borrow();
+            let ContactState { in_contact, member, .. } = *contact_state.borrow();
             if (in_contact && member) || !proposer.group().has_past() {
                 continue;
             }

@@ -39,7 +39,7 @@ const STAY: Duration = Duration::from_secs(2);
 /// What a replica knows of itself.
 pub(crate) struct Heard {
     pub(crate) views: watch::Receiver<Arc<View>>,
-    pub(crate) standing: watch::Receiver<ContactState>,
+    pub(crate) contact_state: watch::Receiver<ContactState>,
 }
 
 /// The registering process.
@@ -76,7 +76,7 @@ pub(crate) async fn run(
     registration: Command,
     mut life: Life,
     proposer: Proposer,
-    Heard { mut views, mut standing }: Heard,
+    Heard { mut views, mut contact_state }: Heard,
     metrics: Metrics,
     fatal: watch::Sender<Option<Fatal>>,
     stop: CancellationToken,
@@ -99,7 +99,7 @@ pub(crate) async fn run(
                 // A replica that applies nothing gets no answer from the leader, and must not flap with each attempt.
                 Err(_) => {
                     tokio::time::sleep(hold_down.next(Duration::ZERO)).await;
-                    if standing.wait_for(|standing| standing.heard).await.is_err() {
+                    if contact_state.wait_for(|contact_state| contact_state.heard).await.is_err() {
                         return;
                     }
                     continue;
@@ -114,7 +114,7 @@ pub(crate) async fn run(
             tokio::time::sleep(wait).await;
             // From the registration on the detector misses its heartbeats. After a partition other connections may
             // recover before the one of the heartbeats.
-            if standing.wait_for(|standing| standing.heard).await.is_err() {
+            if contact_state.wait_for(|contact_state| contact_state.heard).await.is_err() {
                 return;
             }
         }

@@ -124,7 +124,8 @@ mod tests {
         });
         state_machine.apply(5, &LogEntry { at_unix_ms: 7, command: registration }.encode().unwrap()).unwrap();
         assert_eq!(*applied.borrow(), 5);
-        assert!(state_machine.state.read().events().iter().all(|event| event.at_unix_ms == 7));
+        let state = state_machine.state.read().clone();
+        assert!(!state.events().is_empty() && state.events().iter().all(|event| event.at_unix_ms == 7));
 
         let (mut other, applied) =
             ClusterStateMachine::new(SharedState::default(), Checkpoints::default(), Metrics::default());

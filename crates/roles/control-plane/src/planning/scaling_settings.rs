@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use symphony_controllers::{AutoscalerSettings, KindSettings};
 
-/// The control autoscaler with its damping, and the limits of every sub-cluster.
+/// The autoscaler's settings with their damping, and the limits of every sub-cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalingSettings {
     /// The fewest GPUs of each kind that a sub-cluster is advised to have.

@@ -34,9 +34,9 @@ pub struct EpochSettings {
     pub trigger: symphony_controllers::TriggerSettings,
     /// Averaging time of rates; older values count less and less.
     pub rate_over: Duration,
-    /// R_max of seed 000, equation 5: requests per second that a sub-cluster can decide.
+    /// R_max of the Symphony paper, equation 5: requests per second that a sub-cluster can decide.
     pub subcluster_rate_max_rps: f64,
-    /// C_max of seed 000, equation 11: bytes of models that one plan may move; none for no limit.
+    /// C_max of the Symphony paper, equation 11: bytes of models that one plan may move; none for no limit.
     pub moved_bytes_max: Option<u64>,
     /// What a backend loads per second, in bytes; used to estimate how long a plan's moves take.
     pub load_bytes_per_s: u64,

@@ -4,7 +4,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::pictures::test_pictures;
-use crate::requests::request_table::{Ending, Payload, Pending};
+use crate::requests::request_table::{Ending, OpenRequest, Payload};
 
 const MODEL: ModelId = ModelId::new(4);
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
@@ -29,7 +29,7 @@ fn cluster() -> (Arc<Cluster>, mpsc::UnboundedReceiver<LeaderCommand>) {
 /// A request whose input is not there yet.
 fn submit(cluster: &Arc<Cluster>, held: bool) -> (u64, oneshot::Receiver<Ending>) {
     let (waiter, ending) = oneshot::channel();
-    let pending = Pending {
+    let pending = OpenRequest {
         model: MODEL,
         subcluster: SUBCLUSTER,
         items: 1,

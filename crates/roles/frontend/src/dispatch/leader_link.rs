@@ -1,5 +1,5 @@
 //! The way to the leader of one sub-cluster: follows the assignment, announces requests, and after a take-over
-//! announces all unanswered ones again (DESIGN section 8, point 2: Redrive).
+//! announces all unanswered ones again (docs/concepts/take-over.md).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +21,8 @@ use crate::requests::request_table::{Announcement, Ending, RequestTable};
 
 /// Pause before the next attempt to reach a leader: it may learn of its assignment a moment after the frontend does.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
-/// Longest pause before who has refused is asked again: every attempt costs both sides a handshake, and one that is
-/// suspended may stay so for long. From [`RETRY_AFTER`] it doubles with each refusal.
+/// Longest pause before a leader that refused is asked again: every attempt costs both sides a handshake, and one that
+/// is suspended may stay so for long. From [`RETRY_AFTER`] it doubles with each refusal.
 const ASK_AGAIN_AFTER_MAX: Duration = Duration::from_millis(100);
 /// How often the commands for a sub-cluster without a leader are thrown away, which bounds their queue.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -280,7 +280,7 @@ impl LeaderLink {
         let (mut requests, mut cancelled) = (Vec::with_capacity(commands.len()), Vec::new());
         for command in commands {
             match *command {
-                // What was re-driven with the link is not announced twice.
+                // What was redriven with the link is not announced twice.
                 LeaderCommand::Announce(sequence) => {
                     requests.extend(self.table.announce(sequence, token).as_ref().map(header))
                 }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::accounts::ledger::Ledger;
 use crate::dispatch::leader_link::{LeaderCommand, LeaderLink};
-use crate::requests::request_table::{Ending, Payload, Pending, RequestTable};
+use crate::requests::request_table::{Ending, OpenRequest, Payload, RequestTable};
 
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 const MODEL: ModelId = ModelId::new(4);
@@ -93,7 +93,7 @@ impl Scene {
     /// Takes a request in and says so, as the frontend does.
     fn accept(&self) -> (u64, oneshot::Receiver<Ending>) {
         let (waiter, ending) = oneshot::channel();
-        let sequence = self.table.insert(Pending {
+        let sequence = self.table.insert(OpenRequest {
             model: MODEL,
             subcluster: SUBCLUSTER,
             items: 1,

@@ -47,7 +47,7 @@ impl<T: Fn(SubclusterId, u64) + Clone + Send + 'static> Rerouter<T> {
                 tokio::spawn(async move {
                     tokio::time::sleep(pause).await;
                     for (sequence, model) in requests {
-                        again(&table, &view.borrow(), sequence, model, &announce);
+                        reannounce(&table, &view.borrow(), sequence, model, &announce);
                     }
                 });
             }
@@ -73,7 +73,7 @@ impl<T: Fn(SubclusterId, u64) + Clone + Send + 'static> Rerouter<T> {
 
 /// Sends a request where its model is served. While a model is on its way its old home serves it too: a request that
 /// was misrouted at one of the two, since its replica is a moment behind, goes to the other.
-fn again(table: &RequestTable, view: &View, sequence: u64, model: ModelId, announce: &impl Fn(SubclusterId, u64)) {
+fn reannounce(table: &RequestTable, view: &View, sequence: u64, model: ModelId, announce: &impl Fn(SubclusterId, u64)) {
     let Some(model) = view.models.get(&model) else { return fail(table, sequence) };
     let target = table.redirect(sequence, |was| match model.moving {
         Some(moving) if moving.switched.is_some() && was == moving.to => moving.from,
@@ -99,7 +99,7 @@ mod tests {
     use tokio::sync::{mpsc, oneshot, watch};
 
     use super::*;
-    use crate::requests::request_table::{Payload, Pending};
+    use crate::requests::request_table::{OpenRequest, Payload};
 
     const MODEL: ModelId = ModelId::new(4);
     const OLD: SubclusterId = SubclusterId::new(1);
@@ -146,7 +146,7 @@ mod tests {
 
         fn accept(&self, budget: Duration) -> (u64, oneshot::Receiver<Ending>) {
             let (waiter, ending) = oneshot::channel();
-            let sequence = self.table.insert(Pending {
+            let sequence = self.table.insert(OpenRequest {
                 model: MODEL,
                 subcluster: OLD,
                 items: 1,

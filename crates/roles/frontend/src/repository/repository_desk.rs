@@ -48,8 +48,8 @@ impl RepositoryAccess {
         Self { repository, loader: None }
     }
 
-    /// The same, and whoever shows `token` has its models loaded and unloaded by `control`, as an operator. The token
-    /// is as long as [`TOKEN_BYTES_MIN`]: callers check.
+    /// Models are listed, and whoever shows `token` has its models loaded and unloaded by `control`, as an operator.
+    /// The token is as long as [`TOKEN_BYTES_MIN`]: callers check.
     #[must_use]
     pub fn loading(self, control: ControlClient, token: &str) -> Self {
         Self { loader: Some((control, blake3::hash(token.as_bytes()))), ..self }

@@ -10,7 +10,7 @@ use super::admission::AcceptedRequest;
 use super::cluster_selection::Target;
 use super::pending_input::{Input, run_until_ready};
 use super::request_guard::RequestGuard;
-use super::request_table::{Ending, Pending};
+use super::request_table::{Ending, OpenRequest};
 use crate::frontend::Inner;
 use crate::oip::InferError;
 
@@ -69,7 +69,7 @@ impl<'a> Attempt<'a> {
         let (inner, request) = (guard.inner, guard.request);
         let (waiter, ending) = oneshot::channel();
         let held = input.is_held();
-        let (id, sequence) = target.cluster.submit(Pending {
+        let (id, sequence) = target.cluster.submit(OpenRequest {
             model: target.route.model,
             subcluster: target.route.subcluster,
             items: request.items,

@@ -60,7 +60,7 @@ impl Inner {
         self.select_cluster(loaded_as, None, &[]).map(|target| target.route.info)
     }
 
-    /// The same of all models, in the order of those names.
+    /// What is known of all models, in the order of the names that they are loaded as.
     pub(crate) fn infos(&self) -> Vec<Arc<ModelInfo>> {
         let names: BTreeSet<_> = self.clusters().flat_map(|(_, cluster)| names_of(&cluster.routes())).collect();
         names.iter().filter_map(|loaded_as| self.info(loaded_as)).collect()

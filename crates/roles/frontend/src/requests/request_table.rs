@@ -39,7 +39,7 @@ pub(crate) enum Ending {
 
 /// An accepted request without an outcome.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct OpenRequest {
     pub(crate) model: ModelId,
     pub(crate) subcluster: SubclusterId,
     pub(crate) items: u32,
@@ -86,13 +86,13 @@ pub(crate) struct Announcement {
 
 #[derive(Debug, Default)]
 pub(crate) struct RequestTable {
-    shards: [Mutex<HashMap<u64, Pending>>; SHARDS],
+    shards: [Mutex<HashMap<u64, OpenRequest>>; SHARDS],
     next: AtomicU64,
     len: AtomicUsize,
 }
 
 impl RequestTable {
-    fn shard(&self, sequence: u64) -> std::sync::MutexGuard<'_, HashMap<u64, Pending>> {
+    fn shard(&self, sequence: u64) -> std::sync::MutexGuard<'_, HashMap<u64, OpenRequest>> {
         self.shards[sequence as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -102,7 +102,7 @@ impl RequestTable {
     }
 
     /// Takes a request in and numbers it. Numbers are never used again.
-    pub(crate) fn insert(&self, pending: Pending) -> u64 {
+    pub(crate) fn insert(&self, pending: OpenRequest) -> u64 {
         let sequence = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         self.len.fetch_add(1, Ordering::Relaxed);
         self.shard(sequence).insert(sequence, pending);
@@ -121,7 +121,7 @@ impl RequestTable {
         true
     }
 
-    pub(crate) fn remove(&self, sequence: u64) -> Option<Pending> {
+    pub(crate) fn remove(&self, sequence: u64) -> Option<OpenRequest> {
         let removed = self.shard(sequence).remove(&sequence);
         if removed.is_some() {
             self.len.fetch_sub(1, Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl RequestTable {
             taken.extend(here);
         }
         self.len.fetch_sub(taken.len(), Ordering::Relaxed);
-        let end = |(sequence, pending): (u64, Pending)| {
+        let end = |(sequence, pending): (u64, OpenRequest)| {
             let ending = leaves(&pending);
             let _ = pending.waiter.send(ending);
             (sequence, (!pending.held).then_some(pending.subcluster))
@@ -252,7 +252,7 @@ impl RequestTable {
         let mut blamed = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let told = |pending: &Pending| pending.is_for(subcluster) && pending.announced == token;
+            let told = |pending: &OpenRequest| pending.is_for(subcluster) && pending.announced == token;
             for (&sequence, pending) in shard.iter_mut().filter(|(_, pending)| told(pending)) {
                 pending.panics += 1;
                 if pending.panics >= PANICS_MAX {
@@ -285,7 +285,7 @@ impl RequestTable {
 }
 
 /// How a request leaves the cluster that had it, for another one: the last look at invariant F1.
-fn leaves(pending: &Pending) -> Ending {
+fn leaves(pending: &OpenRequest) -> Ending {
     if pending.read {
         symphony_telemetry::violated(
             Invariant::F1,
@@ -296,7 +296,7 @@ fn leaves(pending: &Pending) -> Ending {
     Ending::NotHere
 }
 
-impl Pending {
+impl OpenRequest {
     /// The input has been made: whoever waits for it has it.
     fn supply(&mut self, payload: &Bytes) {
         if let Payload::Coming(waiting) = std::mem::replace(&mut self.payload, Payload::Here(payload.clone())) {
@@ -322,9 +322,9 @@ mod tests {
 
     use super::*;
 
-    fn pending(subcluster: u32, deadline: Instant) -> (Pending, oneshot::Receiver<Ending>) {
+    fn pending(subcluster: u32, deadline: Instant) -> (OpenRequest, oneshot::Receiver<Ending>) {
         let (waiter, receiver) = oneshot::channel();
-        let pending = Pending {
+        let pending = OpenRequest {
             model: ModelId::new(1),
             subcluster: SubclusterId::new(subcluster),
             items: 1,
@@ -497,6 +497,6 @@ mod tests {
         assert!(table.announce(1, old).is_none(), "announced under this token already");
         let again = table.announce_all(SubclusterId::new(1), new);
         assert_eq!(again.iter().map(|a| (a.sequence, a.attempt)).collect::<Vec<_>>(), [(2, 1), (4, 1), (1, 2)]);
-        assert!(table.announce(2, new).is_none(), "what was re-driven is not submitted as well");
+        assert!(table.announce(2, new).is_none(), "what was redriven is not submitted as well");
     }
 }

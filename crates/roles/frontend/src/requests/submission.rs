@@ -8,11 +8,11 @@ use symphony_types::{ModelId, RequestId, SubclusterId};
 use crate::clusters::cluster::Cluster;
 use crate::clusters::routing::Route;
 use crate::dispatch::leader_link::LeaderCommand;
-use crate::requests::request_table::Pending;
+use crate::requests::request_table::OpenRequest;
 
 impl Cluster {
     /// Takes a request in and announces it, unless it is held. Its name here, and its number.
-    pub(crate) fn submit(self: &Arc<Self>, pending: Pending) -> (RequestId, u64) {
+    pub(crate) fn submit(self: &Arc<Self>, pending: OpenRequest) -> (RequestId, u64) {
         let (subcluster, held) = (pending.subcluster, pending.held);
         let sequence = self.table.insert(pending);
         if !held {

@@ -71,7 +71,7 @@ fn frontend(views: Vec<View>, plan: FederationView) -> Arc<Inner> {
     planned(views, watch::channel(Arc::new(plan)).1)
 }
 
-/// The same, with a plan that may change.
+/// A frontend of these clusters, with a plan that may change.
 fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<Inner> {
     let identity = FrontendIdentity {
         name: "f".into(),
@@ -358,7 +358,8 @@ async fn who_waited_for_a_thread_goes_where_its_model_is_by_then() {
     assert_eq!(frontend.ledger.counts().lost(0), 0);
 }
 
-/// The same clusters, in which the model `m` is loaded again in the meantime, and wants its pictures made another way.
+/// The cluster of the other tests, in which the model `m` is loaded again in the meantime, and wants its pictures made
+/// another way.
 fn loaded_again() -> View {
     let mut again = view(true, Duty::Serving);
     let model = again.models.remove(&ModelId::new(4)).unwrap();

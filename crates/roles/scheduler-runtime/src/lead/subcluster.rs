@@ -525,7 +525,7 @@ impl Lead {
     fn check_recovered(&mut self) {
         if !self.recovered && self.backends.keys().all(|id| self.sealed.contains(id)) {
             self.recovered = true;
-            self.workers.send_to_all(|| ModelMessage::Recovered);
+            self.workers.send_to_all(|| ModelMessage::AllSealed);
         }
     }
 }

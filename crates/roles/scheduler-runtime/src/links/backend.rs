@@ -194,7 +194,7 @@ impl BackendLink {
         // A stopped process or a host without network does not close its connections. What has arrived is read first.
         let end = tokio::select! {
             biased;
-            end = self.give_orders(&sender, &mut receiver, in_use.seal, sealed) => end,
+            end = self.follow_usage(&sender, &mut receiver, in_use.seal, sealed) => end,
             never = stuck_links.track((movement.clone(), asker)) => match never {},
             () = hangs(movement.clone(), stuck_after) => {
                 if *movement.borrow() == Movement::Stuck {
@@ -208,7 +208,7 @@ impl BackendLink {
     }
 
     /// Offers the GPUs for plans according to their usage, and reads the reports.
-    async fn give_orders(
+    async fn follow_usage(
         &mut self,
         sender: &LinkSender<ToBackend>,
         receiver: &mut LinkReceiver<FromBackend>,

@@ -1,4 +1,4 @@
-//! The folder of this process's tapes (DESIGN section 5: the runtime can record what its objects decide).
+//! The folder of this process's tapes (docs/adr/0009-tapes.md: the runtime can record what its objects decide).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};

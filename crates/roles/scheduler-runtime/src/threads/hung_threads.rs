@@ -38,7 +38,7 @@ pub(crate) fn watch_threads(
                 let token = lead.token;
                 // The neighbours of the lead that hangs are handed over at once. So are all leads on a thread that
                 // does not wake up.
-                let to_blame = lead.workers.have_the_turn_on(thread);
+                let to_blame = lead.workers.are_in_turn_on(thread);
                 let pause = if to_blame {
                     repeated_failures.record(clock.now(), subcluster, token, FailureKind::Hung)
                 } else {
@@ -65,7 +65,7 @@ pub(crate) fn watch_threads(
 /// The current leads on a thread.
 fn on(leads: &Leads, thread: &DecisionThread) -> Vec<(SubclusterId, Arc<LedSubcluster>)> {
     let led = leads.read();
-    let on_it = led.iter().filter(|(_, lead)| lead.workers.sit_on(thread) && !lead.ended.is_cancelled());
+    let on_it = led.iter().filter(|(_, lead)| lead.workers.run_on(thread) && !lead.ended.is_cancelled());
     on_it.map(|(&id, lead)| (id, Arc::clone(lead))).collect()
 }
 
@@ -165,7 +165,7 @@ mod tests {
         fn threads(&self) -> BTreeMap<u32, u64> {
             let running = self.runtime.threads.running();
             let thread_of =
-                |lead: &LedSubcluster| running.iter().find(|thread| lead.workers.sit_on(thread)).unwrap().number;
+                |lead: &LedSubcluster| running.iter().find(|thread| lead.workers.run_on(thread)).unwrap().number;
             self.led().into_iter().map(|id| (id, thread_of(&self.lead(id)))).collect()
         }
 

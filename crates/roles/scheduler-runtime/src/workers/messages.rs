@@ -53,8 +53,8 @@ pub(crate) enum ModelMessage {
     Refused { plan: PlanId },
     /// The backend of this seal already has (or had) these requests.
     Known { seal: Seal, requests: Arc<HashSet<RequestId>> },
-    /// Every backend has answered: re-driven requests need not wait any longer.
-    Recovered,
+    /// Every backend has answered the seal: redriven requests need not wait any longer.
+    AllSealed,
     /// A planted fault: the thread hangs until the other end is dropped.
     #[cfg(test)]
     Hang(std::sync::mpsc::Receiver<()>),

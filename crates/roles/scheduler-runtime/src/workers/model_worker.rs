@@ -75,9 +75,9 @@ pub(crate) struct ModelWorker {
     wake_rank: bool,
     recovery: Option<Recovery>,
     /// Requests that a backend had when it was sealed. They run again only if that backend is lost.
-    known: HashMap<RequestId, Seal>,
-    /// Known requests that were announced again, and so are still wanted.
-    awaited: HashMap<Seal, Vec<(ModelId, Request)>>,
+    held_by_backend: HashMap<RequestId, Seal>,
+    /// Requests among them that were announced again, and so are still wanted; by the seal of their backend.
+    redriven_awaited: HashMap<Seal, Vec<(ModelId, Request)>>,
     actions: ModelActions,
     check: PlanCheck,
     tape: TapeRecorder,
@@ -119,8 +119,8 @@ impl ModelWorker {
             account_is_stale: false,
             wake_rank: false,
             recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
-            known: HashMap::new(),
-            awaited: HashMap::new(),
+            held_by_backend: HashMap::new(),
+            redriven_awaited: HashMap::new(),
             actions: ModelActions::with_room(),
             check: PlanCheck::default(),
             tape: TapeRecorder::default(),
@@ -135,7 +135,7 @@ impl ModelWorker {
         self
     }
 
-    /// Sets how long re-driven requests wait, counted from `now`.
+    /// Sets how long redriven requests wait, counted from `now`.
     pub(crate) fn with_redrive_wait(mut self, now: Time, wait: Nanos) -> Self {
         self.recovery = Some(Recovery { until: now + wait, held: Vec::new() });
         self
@@ -172,10 +172,10 @@ impl ModelWorker {
                     self.record_end(&plan, BatchEnd::Lost);
                     self.requeue(now, plan);
                 }
-                self.known.retain(|_, known_by| *known_by != seal);
-                for (model, request) in self.awaited.remove(&seal).unwrap_or_default() {
+                self.held_by_backend.retain(|_, by| *by != seal);
+                for (model, request) in self.redriven_awaited.remove(&seal).unwrap_or_default() {
                     count(&self.metrics.counters.requeued_requests, 1);
-                    self.give_back(now, model, request);
+                    self.enqueue_returned(now, model, request);
                 }
             }
             ModelMessage::Frontend { peer, sender } => self.link(now, peer, sender),
@@ -228,8 +228,10 @@ impl ModelWorker {
                     self.requeue(now, plan);
                 }
             }
-            ModelMessage::Known { seal, requests } => self.known.extend(requests.iter().map(|&id| (id, seal))),
-            ModelMessage::Recovered => self.recover(now),
+            ModelMessage::Known { seal, requests } => {
+                self.held_by_backend.extend(requests.iter().map(|&id| (id, seal)));
+            }
+            ModelMessage::AllSealed => self.recover(now),
             #[cfg(test)]
             ModelMessage::Hang(until) => {
                 let _ = until.recv();

@@ -47,7 +47,7 @@ pub struct DecisionConfig {
     pub recorder: Option<RecorderLimits>,
     /// What is learnt from ended batches.
     pub learning: LearningSettings,
-    /// How long re-driven requests wait for backends that have not answered the seal.
+    /// How long redriven requests wait for backends that have not answered the seal.
     pub redrive_wait: Nanos,
 }
 
@@ -189,13 +189,13 @@ impl Workers {
     }
 
     /// Whether some of the workers run on this thread.
-    pub(crate) fn sit_on(&self, thread: &DecisionThread) -> bool {
+    pub(crate) fn run_on(&self, thread: &DecisionThread) -> bool {
         self.slots.iter().any(|slot| slot.thread.number == thread.number)
     }
 
     /// Whether one of the workers on this thread is in its turn: if the thread hangs, this lead's decision is the
     /// cause.
-    pub(crate) fn have_the_turn_on(&self, thread: &DecisionThread) -> bool {
+    pub(crate) fn are_in_turn_on(&self, thread: &DecisionThread) -> bool {
         self.slots.iter().any(|slot| slot.thread.number == thread.number && slot.waker.is_in_turn())
     }
 

@@ -62,22 +62,23 @@ impl Scene {
         Self::with(|_| {}).await
     }
 
-    /// The same in a view that is changed first.
+    /// The scene of [`new`](Self::new) in a view that is changed first.
     pub(crate) async fn with(change: impl FnOnce(&mut View)) -> Self {
         Self::configured(change, |_| {}).await
     }
 
-    /// The same with this limit for stuck threads and links.
+    /// The scene of [`with`](Self::with), with this limit for stuck threads and links.
     pub(crate) async fn impatient(stuck_after: Duration, change: impl FnOnce(&mut View)) -> Self {
         Self::configured(change, |config| config.stuck_after = stuck_after).await
     }
 
-    /// The same, where re-driven requests wait for every backend to answer, however busy this machine is.
+    /// The scene of [`new`](Self::new), where redriven requests wait for every backend to answer, however busy this
+    /// machine is.
     pub(crate) async fn patient() -> Self {
         Self::configured(|_| {}, |config| config.decisions.redrive_wait = PATIENCE.into()).await
     }
 
-    /// The same, where a backend's measurements expire after this time.
+    /// The scene of [`new`](Self::new), where a backend's measurements expire after this time.
     pub(crate) async fn forgetful(forgotten_after: Nanos) -> Self {
         Self::configured(|_| {}, |config| config.data_delays.forgotten_after = forgotten_after).await
     }

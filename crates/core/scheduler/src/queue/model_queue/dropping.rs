@@ -54,7 +54,7 @@ impl ModelQueue {
         }
     }
 
-    /// The same with several classes.
+    /// As [`drop_unservable`](Self::drop_unservable), with several classes.
     fn drop_unservable_by_class(&mut self, now: Time, granted: Option<(usize, Time)>, out: &mut ModelActions) {
         let (mut hopeless, mut abstains) = (true, None);
         for at in 0..self.windows.len() {

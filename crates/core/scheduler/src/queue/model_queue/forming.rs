@@ -90,8 +90,8 @@ impl ModelQueue {
         }
     }
 
-    /// The same for one class. Returns when the candidate expires and has to shrink or be replaced: after
-    /// `latest − lead`.
+    /// Forms the candidate of one class and offers it if it changed. Returns when the candidate expires and has to
+    /// shrink or be replaced: after `latest − lead`.
     #[inline(always)]
     fn publish_for(&mut self, at: usize, now: Time, out: &mut ModelActions) -> Time {
         let candidate = self.form(now, at, None).map(|formed| formed.candidate);
@@ -187,8 +187,8 @@ impl ModelQueue {
         start.max((window.paced_until - Nanos::new(alone.get() / UNPACED)).min(frontrun))
     }
 
-    /// β·λ: the items that arrive per GPU during β, if the model runs target batches (seed 000, section 4.3). It keeps
-    /// n = rate·ℓ(b)/b GPUs busy, so each gets rate/n = b/ℓ(b), or the whole rate if n < 1.
+    /// β·λ: the items that arrive per GPU during β, if the model runs target batches (the Symphony paper, section 4.3).
+    /// It keeps n = rate·ℓ(b)/b GPUs busy, so each gets rate/n = b/ℓ(b), or the whole rate if n < 1.
     fn beta_lambda(&self, window: &ClassWindow) -> f64 {
         let per_gpu = f64::from(window.target) / window.profile.latency(window.target).as_secs_f64();
         window.beta_s * self.rate.per_second().min(per_gpu)

@@ -46,8 +46,8 @@ impl ModelQueue {
         self.lateness.record(start_late, latency - predicted, predicted) && self.expect_lateness()
     }
 
-    /// Plans for the recent quantiles of start lateness and overrun (DESIGN section 6); the overrun is that of all
-    /// models while this one has few plans. Returns whether the planned lateness has changed.
+    /// Plans for the recent quantiles of start lateness and overrun (docs/adr/0007-measured-lateness.md); the overrun
+    /// is that of all models while this one has few plans. Returns whether the planned lateness has changed.
     pub(super) fn expect_lateness(&mut self) -> bool {
         let reply = self.config.delays.reply - self.start_late;
         let fastest = self.windows.iter().map(|window| window.profile.latency(1)).min().unwrap_or(Nanos::ZERO);

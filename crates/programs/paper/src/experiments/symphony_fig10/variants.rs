@@ -61,7 +61,7 @@ pub(super) struct Measured {
     most: f64,
     bad_error: f64,
     idle_error: f64,
-    /// The same of what the demand leaves idle, where it is measured.
+    /// The largest difference of what the demand leaves idle, where it is measured.
     demand_error: Option<f64>,
 }
 

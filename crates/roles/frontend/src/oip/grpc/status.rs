@@ -16,7 +16,7 @@ pub(crate) fn of_infer(error: &InferError) -> Status {
     status(error.face(), error.to_string())
 }
 
-/// The same for a request that may have been accepted: then its name goes with it.
+/// The status for a request that may have been accepted: then its name goes with it.
 pub(crate) fn of_named(error: &InferError, receipt: &Receipt) -> Status {
     let mut status = of_infer(error);
     name(status.metadata_mut(), receipt);

@@ -24,7 +24,7 @@ pub(crate) fn of_infer(refused: &InferError) -> Response {
     of_face(refused.face(), &refused.to_string())
 }
 
-/// The same answer with the name of its request, if it was accepted, and its trace, if it is traced.
+/// This answer with the name of its request, if it was accepted, and its trace, if it is traced.
 pub(crate) fn named(mut response: Response, receipt: &Receipt) -> Response {
     if let Some(id) = receipt.id()
         && let Ok(value) = HeaderValue::try_from(id.to_string())
@@ -37,7 +37,7 @@ pub(crate) fn named(mut response: Response, receipt: &Receipt) -> Response {
     response
 }
 
-/// The same answer, as the last one on its connection.
+/// This answer, as the last one on its connection.
 pub(crate) fn closing(mut response: Response) -> Response {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response

@@ -84,7 +84,7 @@ impl ModelWorker {
         let id = RequestId { frontend, boot, sequence: header.sequence };
         let request = Request { id, deadline: received + Nanos::new(header.budget), items: header.items };
         let model = ModelId::new(header.model);
-        // A re-driven frame also contains requests that were never announced, because there was no leader.
+        // A redriven frame also contains requests that were never announced, because there was no leader.
         if !redriven || header.attempt <= 1 {
             return self.enqueue(now, model, ModelInput::Arrive(request), id);
         }

@@ -7,8 +7,8 @@ use super::ModelWorker;
 use crate::workers::counters::count;
 use crate::workers::sent_plans::SentPlan;
 
-/// How long re-driven requests wait for backends that have not answered the seal. After that a second execution, which
-/// only wastes GPU time, is better than a missed deadline (DESIGN section 8; consensus protocol, step 6).
+/// How long redriven requests wait for backends that have not answered the seal. After that a second execution, which
+/// only wastes GPU time, is better than a missed deadline (docs/concepts/take-over.md).
 pub(crate) const REDRIVE_WAIT: Nanos = Nanos::from_millis(20);
 
 /// Requests announced again, until it is known which of them backends already have.
@@ -20,19 +20,19 @@ pub(super) struct Recovery {
 impl ModelWorker {
     /// A request announced again: waited for if a backend has it, else queued.
     pub(super) fn redrive(&mut self, now: Time, model: ModelId, request: Request) {
-        let known_by = self.known.get(&request.id).copied();
-        if known_by.is_none() && !self.sent.has(request.id) {
-            return self.give_back(now, model, request);
+        let held_by = self.held_by_backend.get(&request.id).copied();
+        if held_by.is_none() && !self.sent.has(request.id) {
+            return self.enqueue_returned(now, model, request);
         }
         count(&self.metrics.counters.redriven_known_requests, 1);
-        if let Some(seal) = known_by {
-            self.awaited.entry(seal).or_default().push((model, request));
+        if let Some(seal) = held_by {
+            self.redriven_awaited.entry(seal).or_default().push((model, request));
         }
     }
 
     /// Queues a request that this lead or its predecessor admitted before. It is not shed now, and does not count as
     /// an arrival: the burst of returning requests says nothing about the load.
-    pub(super) fn give_back(&mut self, now: Time, model: ModelId, request: Request) {
+    pub(super) fn enqueue_returned(&mut self, now: Time, model: ModelId, request: Request) {
         self.enqueue(now, model, ModelInput::Return(request), request.id);
     }
 
@@ -40,11 +40,11 @@ impl ModelWorker {
     pub(super) fn requeue(&mut self, now: Time, plan: SentPlan) {
         for request in plan.requests {
             count(&self.metrics.counters.requeued_requests, 1);
-            self.give_back(now, plan.model, request);
+            self.enqueue_returned(now, plan.model, request);
         }
     }
 
-    /// Releases the waiting re-driven requests: those that backends have are only waited for, the others are queued.
+    /// Releases the waiting redriven requests: those that backends have are only waited for, the others are queued.
     pub(super) fn recover(&mut self, now: Time) {
         let Some(recovery) = self.recovery.take() else { return };
         for (model, request) in recovery.held {
@@ -57,7 +57,7 @@ impl ModelWorker {
         if let Some(recovery) = &mut self.recovery {
             recovery.held.retain(|(_, request)| !leaves(request.id));
         }
-        for awaited in self.awaited.values_mut() {
+        for awaited in self.redriven_awaited.values_mut() {
             awaited.retain(|(_, request)| !leaves(request.id));
         }
     }

@@ -67,7 +67,7 @@ impl Scene {
             backend_boot: BootId::new(1),
             sender: route,
         };
-        inbox.push(ModelMessage::Recovered);
+        inbox.push(ModelMessage::AllSealed);
         inbox.push(ModelMessage::Add {
             model: ModelId::new(0),
             ordinal: 0,

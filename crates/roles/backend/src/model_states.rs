@@ -8,13 +8,13 @@ use symphony_types::ModelId;
 
 /// The state of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BookState {
+pub(crate) enum ModelState {
     Loading,
     Ready,
     Failed,
 }
 
-impl BookState {
+impl ModelState {
     pub(crate) const ALL: [Self; 3] = [Self::Loading, Self::Ready, Self::Failed];
 
     pub(crate) const fn label(self) -> &'static str {
@@ -28,14 +28,14 @@ impl BookState {
 
 /// A model of the backend.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct ModelEntry {
     pub(crate) name: String,
-    pub(crate) state: BookState,
+    pub(crate) state: ModelState,
     /// By GPU.
     memory: BTreeMap<usize, MemoryUse>,
 }
 
-impl Line {
+impl ModelEntry {
     /// Measured memory on all GPUs together; none if nothing was measured.
     pub(crate) fn memory(&self) -> Option<MemoryUse> {
         let sum = |a: MemoryUse, b: MemoryUse| MemoryUse {
@@ -48,30 +48,34 @@ impl Line {
 
 /// The models of a backend; written by loads and runs, read at each scrape.
 #[derive(Debug, Default)]
-pub(crate) struct ModelBook(Mutex<BTreeMap<ModelId, Line>>);
+pub(crate) struct ModelStates(Mutex<BTreeMap<ModelId, ModelEntry>>);
 
-impl ModelBook {
+impl ModelStates {
     /// Sets the state of a model; its measurements are forgotten when it begins to load.
-    pub(crate) fn stands(&self, model: ModelId, name: &str, state: BookState) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = lines.entry(model).or_insert_with(|| Line { name: name.to_owned(), state, memory: BTreeMap::new() });
-        line.state = state;
+    pub(crate) fn set_state(&self, model: ModelId, name: &str, state: ModelState) {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.entry(model).or_insert_with(|| ModelEntry {
+            name: name.to_owned(),
+            state,
+            memory: BTreeMap::new(),
+        });
+        entry.state = state;
     }
 
     /// Sets the measured memory of a model on the GPU at this place.
     pub(crate) fn measured(&self, model: ModelId, gpu: usize, memory: MemoryUse) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // A batch may end after its model has left.
-        if let Some(line) = lines.get_mut(&model) {
-            line.memory.insert(gpu, memory);
+        if let Some(entry) = entries.get_mut(&model) {
+            entry.memory.insert(gpu, memory);
         }
     }
 
-    pub(crate) fn gone(&self, model: ModelId) {
+    pub(crate) fn remove(&self, model: ModelId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&model);
     }
 
-    pub(crate) fn lines(&self) -> Vec<Line> {
+    pub(crate) fn entries(&self) -> Vec<ModelEntry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 }
@@ -82,19 +86,19 @@ mod tests {
 
     #[test]
     fn memory_is_summed_over_gpus_and_forgotten_with_its_model() {
-        let book = ModelBook::default();
+        let model_states = ModelStates::default();
         let (model, some) = (ModelId::new(1), MemoryUse { static_bytes: 5, dynamic_bytes: 1 });
-        book.measured(model, 0, some);
-        assert!(book.lines().is_empty(), "of a model that is not there");
-        book.stands(model, "m", BookState::Loading);
-        assert_eq!(book.lines()[0].memory(), None);
-        book.measured(model, 0, some);
-        book.measured(model, 1, some);
-        book.stands(model, "m", BookState::Ready);
-        let line = &book.lines()[0];
-        assert_eq!((line.name.as_str(), line.state), ("m", BookState::Ready));
-        assert_eq!(line.memory(), Some(MemoryUse { static_bytes: 10, dynamic_bytes: 2 }));
-        book.gone(model);
-        assert!(book.lines().is_empty());
+        model_states.measured(model, 0, some);
+        assert!(model_states.entries().is_empty(), "of a model that is not there");
+        model_states.set_state(model, "m", ModelState::Loading);
+        assert_eq!(model_states.entries()[0].memory(), None);
+        model_states.measured(model, 0, some);
+        model_states.measured(model, 1, some);
+        model_states.set_state(model, "m", ModelState::Ready);
+        let entry = &model_states.entries()[0];
+        assert_eq!((entry.name.as_str(), entry.state), ("m", ModelState::Ready));
+        assert_eq!(entry.memory(), Some(MemoryUse { static_bytes: 10, dynamic_bytes: 2 }));
+        model_states.remove(model);
+        assert!(model_states.entries().is_empty());
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Preference {
 }
 
 /// The number of sub-clusters that each living replica leads.
-pub(crate) type Load = BTreeMap<NodeId, usize>;
+pub(crate) type LeadCounts = BTreeMap<NodeId, usize>;
 
 fn lives(nodes: &BTreeMap<NodeId, Node>, leader: Leader) -> bool {
     nodes.get(&leader.node).is_some_and(|n| n.up && n.boot == leader.boot)
@@ -31,27 +31,27 @@ impl Successor {
 }
 
 impl ClusterState {
-    /// The same, once the hand-overs under way are complete.
-    pub(crate) fn load(&self) -> Load {
-        let mut load: Load = self.nodes.iter().filter(|(_, n)| n.up).map(|(&id, _)| (id, 0)).collect();
+    /// How many sub-clusters each living replica leads once the hand-overs under way are complete.
+    pub(crate) fn lead_counts(&self) -> LeadCounts {
+        let mut counts: LeadCounts = self.nodes.iter().filter(|(_, n)| n.up).map(|(&id, _)| (id, 0)).collect();
         let next = |s: &Subcluster| s.successor.map(Successor::as_leader).or(s.leader);
         for leader in self.subclusters.values().filter_map(next) {
-            if let Some(led) = load.get_mut(&leader.node) {
+            if let Some(led) = counts.get_mut(&leader.node) {
                 *led += 1;
             }
         }
-        load
+        counts
     }
 
     /// The living replica to lead one more sub-cluster: the one that leads fewest, ties to the smallest id. A cordoned
     /// or draining one leads if no other is up: service comes first.
-    fn choose(&self, load: &Load, preference: Preference) -> Option<Leader> {
+    fn choose(&self, counts: &LeadCounts, preference: Preference) -> Option<Leader> {
         let is = |choice: Option<NodeId>, node| choice == Some(node);
         let rank = |&(&node, &led): &(&NodeId, &usize)| {
             let unwilling = !self.nodes[&node].takes_leads();
             (unwilling, is(preference.last_choice, node), is(preference.avoid, node), led, node)
         };
-        let (&node, _) = load.iter().min_by_key(rank)?;
+        let (&node, _) = counts.iter().min_by_key(rank)?;
         Some(Leader { node, boot: self.nodes[&node].boot })
     }
 
@@ -59,7 +59,7 @@ impl ClusterState {
     /// prepares to lead is chosen, since it is nearly ready.
     pub(crate) fn place(
         &mut self,
-        load: &mut Load,
+        counts: &mut LeadCounts,
         index: u64,
         subcluster: SubclusterId,
         preference: Preference,
@@ -67,8 +67,8 @@ impl ClusterState {
     ) {
         let Some(entry) = self.subclusters.get(&subcluster) else { return };
         let successor = entry.successor.map(Successor::as_leader).filter(|&s| lives(&self.nodes, s));
-        let leader = successor.or_else(|| self.choose(load, preference));
-        if let Some(led) = leader.filter(|_| successor.is_none()).and_then(|l| load.get_mut(&l.node)) {
+        let leader = successor.or_else(|| self.choose(counts, preference));
+        if let Some(led) = leader.filter(|_| successor.is_none()).and_then(|l| counts.get_mut(&l.node)) {
             *led += 1;
         }
         self.assign(index, subcluster, leader, effects);
@@ -93,7 +93,7 @@ impl ClusterState {
     }
 
     /// Assigns a leader to every sub-cluster without a living one, one after the other, so that each assignment counts
-    /// in the load for the next: one log entry replaces a dead replica everywhere. Dead successors are ignored.
+    /// for the next: one log entry replaces a dead replica everywhere. Dead successors are ignored.
     pub(crate) fn place_the_leaderless(&mut self, index: u64, preference: Preference, effects: &mut Vec<Effect>) {
         let nodes = &self.nodes;
         for (&subcluster, entry) in &mut self.subclusters {
@@ -107,21 +107,21 @@ impl ClusterState {
         let orphaned = |s: &Subcluster| s.leader.map_or(someone_up, |leader| !lives(nodes, leader));
         let orphans: Vec<_> = self.subclusters.iter().filter(|(_, s)| orphaned(s)).map(|(&id, _)| id).collect();
         // Counted once: counting anew for each of a thousand assignments would take a million steps.
-        let mut load = self.load();
+        let mut counts = self.lead_counts();
         for subcluster in orphans {
-            self.place(&mut load, index, subcluster, preference, effects);
+            self.place(&mut counts, index, subcluster, preference, effects);
         }
         self.refresh_standbys();
     }
 
     /// Lists the standbys of every sub-cluster, the least loaded first.
     pub(crate) fn refresh_standbys(&mut self) {
-        let load = self.load().into_iter().filter(|(node, _)| self.nodes[node].takes_leads());
-        let mut by_load: Vec<_> = load.map(|(node, led)| (led, node)).collect();
-        by_load.sort_unstable();
+        let counts = self.lead_counts().into_iter().filter(|(node, _)| self.nodes[node].takes_leads());
+        let mut by_count: Vec<_> = counts.map(|(node, led)| (led, node)).collect();
+        by_count.sort_unstable();
         for subcluster in self.subclusters.values_mut() {
             let leader = subcluster.leader.map(|l| l.node);
-            subcluster.standbys = by_load.iter().map(|&(_, node)| node).filter(|&n| Some(n) != leader).collect();
+            subcluster.standbys = by_count.iter().map(|&(_, node)| node).filter(|&n| Some(n) != leader).collect();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The leader's polls of the clusters.
+//! Polls the clusters while this replica leads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,14 +19,14 @@ const LATE_MAX: Duration = Duration::from_secs(1);
 
 /// The newest poll of a cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Look {
+pub(crate) struct Poll {
     /// The last view from a quorum of the cluster, since this replica leads.
     pub(crate) view: Option<Arc<View>>,
     /// The age of the view; without a view, how long this replica has been asking.
     pub(crate) ago: Duration,
 }
 
-impl Look {
+impl Poll {
     /// The cluster's current view, if it is reachable.
     pub(crate) fn now(&self, unreachable: Duration) -> Option<&Arc<View>> {
         self.view.as_ref().filter(|_| self.ago < unreachable)
@@ -36,84 +36,84 @@ impl Look {
 /// The views of all clusters that the state counts as reachable; none if one of them is missing or outdated. A cluster
 /// that this replica is not configured with is not polled, and does not keep models from being placed elsewhere.
 pub(crate) fn views(
-    looks: &BTreeMap<String, Look>,
+    polls: &BTreeMap<String, Poll>,
     state: &FederationState,
     unreachable: Duration,
 ) -> Option<BTreeMap<String, Arc<View>>> {
     let reachable = state.clusters().iter().filter(|(_, cluster)| cluster.reachable);
-    let looked_at = reachable.filter_map(|(name, _)| Some((name, looks.get(name)?)));
-    looked_at.map(|(name, look)| Some((name.clone(), look.now(unreachable)?.clone()))).collect()
+    let polled = reachable.filter_map(|(name, _)| Some((name, polls.get(name)?)));
+    polled.map(|(name, poll)| Some((name.clone(), poll.now(unreachable)?.clone()))).collect()
 }
 
 #[derive(Debug)]
-struct Seen {
+struct LastPoll {
     view: Option<Arc<View>>,
     at: Instant,
 }
 
 /// The poll results of a replica that notices its own pauses.
 #[derive(Debug)]
-struct Sight {
-    seen: BTreeMap<String, Seen>,
+struct PollResults {
+    last_polls: BTreeMap<String, LastPoll>,
     /// The start or restart of polling; answers to earlier questions do not count.
     since: Instant,
     beat: Instant,
     late_max: Duration,
 }
 
-impl Sight {
+impl PollResults {
     fn begin<'a>(clusters: impl Iterator<Item = &'a str>, unreachable: Duration, now: Instant) -> Self {
-        let seen = clusters.map(|cluster| (cluster.to_owned(), Seen { view: None, at: now })).collect();
-        Self { seen, since: now, beat: now, late_max: LATE_MAX.min(unreachable / 2) }
+        let last_polls = clusters.map(|cluster| (cluster.to_owned(), LastPoll { view: None, at: now })).collect();
+        Self { last_polls, since: now, beat: now, late_max: LATE_MAX.min(unreachable / 2) }
     }
 
     /// A sign that this replica runs. After a long pause, polling restarts.
     fn beat(&mut self, now: Instant) {
         let late = now.saturating_duration_since(self.beat);
         if late > self.late_max {
-            tracing::warn!(late_ms = late.as_millis(), "this replica did not run: it looks at all clusters anew");
+            tracing::warn!(late_ms = late.as_millis(), "this replica did not run: it polls all clusters anew");
             self.since = now;
-            self.seen.values_mut().for_each(|seen| *seen = Seen { view: None, at: now });
+            self.last_polls.values_mut().for_each(|last| *last = LastPoll { view: None, at: now });
         }
         self.beat = self.beat.max(now);
     }
 
     fn answered(&mut self, cluster: &str, view: View, asked: Instant) {
         if asked >= self.since {
-            self.seen.insert(cluster.to_owned(), Seen { view: Some(Arc::new(view)), at: asked });
+            self.last_polls.insert(cluster.to_owned(), LastPoll { view: Some(Arc::new(view)), at: asked });
         }
     }
 
-    fn all(&mut self, now: Instant) -> BTreeMap<String, Look> {
+    fn all(&mut self, now: Instant) -> BTreeMap<String, Poll> {
         self.beat(now);
-        let look = |seen: &Seen| Look { view: seen.view.clone(), ago: now.saturating_duration_since(seen.at) };
-        self.seen.iter().map(|(name, seen)| (name.clone(), look(seen))).collect()
+        let poll = |last: &LastPoll| Poll { view: last.view.clone(), ago: now.saturating_duration_since(last.at) };
+        self.last_polls.iter().map(|(name, last)| (name.clone(), poll(last))).collect()
     }
 }
 
 /// Polls all clusters until dropped.
 #[derive(Debug)]
-pub(crate) struct Looks {
+pub(crate) struct ClusterPoller {
     begun: Instant,
-    sight: Arc<Mutex<Sight>>,
+    results: Arc<Mutex<PollResults>>,
     stop: CancellationToken,
 }
 
-impl Looks {
+impl ClusterPoller {
     /// Begins to poll. Earlier results do not count: without polls there is no telling how long a cluster was silent.
     pub(crate) fn begin(clusters: &[ClusterAccess], every: Duration, unreachable: Duration) -> Self {
         let names = clusters.iter().map(|cluster| cluster.name.as_str());
-        let sight = Arc::new(Mutex::new(Sight::begin(names, unreachable, Instant::now())));
-        let looks = Self { begun: Instant::now(), sight, stop: CancellationToken::new() };
+        let results = Arc::new(Mutex::new(PollResults::begin(names, unreachable, Instant::now())));
+        let poller = Self { begun: Instant::now(), results, stop: CancellationToken::new() };
         for cluster in clusters {
-            let (cluster, sight, stop) = (cluster.clone(), Arc::clone(&looks.sight), looks.stop.clone());
+            let (cluster, results, stop) = (cluster.clone(), Arc::clone(&poller.results), poller.stop.clone());
             // A call without an answer must not take the time of two.
             let within = (unreachable / 2).max(every);
-            tokio::spawn(async move { stop.run_until_cancelled(poll(cluster, sight, every, within)).await });
+            tokio::spawn(async move { stop.run_until_cancelled(poll(cluster, results, every, within)).await });
         }
-        let (sight, stop) = (Arc::clone(&looks.sight), looks.stop.clone());
-        tokio::spawn(async move { stop.run_until_cancelled(run(sight)).await });
-        looks
+        let (results, stop) = (Arc::clone(&poller.results), poller.stop.clone());
+        tokio::spawn(async move { stop.run_until_cancelled(run(results)).await });
+        poller
     }
 
     /// How long it has polled.
@@ -121,27 +121,27 @@ impl Looks {
         self.begun.elapsed()
     }
 
-    pub(crate) fn all(&self) -> BTreeMap<String, Look> {
-        let mut sight = self.sight.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn all(&self) -> BTreeMap<String, Poll> {
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         // Read under the lock, so that another task's sign of life is not later than this time.
-        sight.all(Instant::now())
+        results.all(Instant::now())
     }
 }
 
-impl Drop for Looks {
+impl Drop for ClusterPoller {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-async fn run(sight: Arc<Mutex<Sight>>) {
+async fn run(results: Arc<Mutex<PollResults>>) {
     loop {
         tokio::time::sleep(BEAT).await;
-        sight.lock().unwrap_or_else(PoisonError::into_inner).beat(Instant::now());
+        results.lock().unwrap_or_else(PoisonError::into_inner).beat(Instant::now());
     }
 }
 
-async fn poll(cluster: ClusterAccess, sight: Arc<Mutex<Sight>>, every: Duration, within: Duration) {
+async fn poll(cluster: ClusterAccess, results: Arc<Mutex<PollResults>>, every: Duration, within: Duration) {
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -150,7 +150,7 @@ async fn poll(cluster: ClusterAccess, sight: Arc<Mutex<Sight>>, every: Duration,
         // A linearizable read: a cluster without a quorum does not answer.
         match cluster.control.get(true, within).await {
             Ok(view) if view.cluster == cluster.name => {
-                sight.lock().unwrap_or_else(PoisonError::into_inner).answered(&cluster.name, view, asked);
+                results.lock().unwrap_or_else(PoisonError::into_inner).answered(&cluster.name, view, asked);
             }
             Ok(view) => tracing::error!(cluster = cluster.name, answers = view.cluster, "another cluster answers"),
             Err(error) => tracing::debug!(cluster = cluster.name, %error, "no answer"),
@@ -167,23 +167,23 @@ mod tests {
     fn a_replica_that_did_not_run_does_not_hold_it_against_clusters() {
         const UNREACHABLE: Duration = Duration::from_secs(10);
         let begun = Instant::now();
-        let mut sight = Sight::begin(["a"].into_iter(), UNREACHABLE, begun);
-        let silent = |sight: &mut Sight, now| sight.all(now)["a"].ago;
-        sight.answered("a", View::default(), begun);
+        let mut results = PollResults::begin(["a"].into_iter(), UNREACHABLE, begun);
+        let silent = |results: &mut PollResults, now| results.all(now)["a"].ago;
+        results.answered("a", View::default(), begun);
         // This replica runs and the cluster does not answer: that counts as silence.
         let mut now = begun;
         while now < begun + UNREACHABLE {
             now += LATE_MAX;
-            sight.beat(now);
+            results.beat(now);
         }
-        assert_eq!(silent(&mut sight, now), UNREACHABLE);
+        assert_eq!(silent(&mut results, now), UNREACHABLE);
         let (asked, late) = (now, now + 2 * UNREACHABLE);
-        assert_eq!(silent(&mut sight, late), Duration::ZERO, "it was paused, and counts anew");
-        assert!(sight.all(late)["a"].view.is_none(), "what it saw is old");
-        sight.answered("a", View::default(), asked);
-        assert!(sight.all(late)["a"].view.is_none(), "so is the answer that waited for it");
-        sight.answered("a", View::default(), late);
-        assert!(sight.all(late)["a"].now(UNREACHABLE).is_some());
+        assert_eq!(silent(&mut results, late), Duration::ZERO, "it was paused, and counts anew");
+        assert!(results.all(late)["a"].view.is_none(), "what it saw is old");
+        results.answered("a", View::default(), asked);
+        assert!(results.all(late)["a"].view.is_none(), "so is the answer that waited for it");
+        results.answered("a", View::default(), late);
+        assert!(results.all(late)["a"].now(UNREACHABLE).is_some());
     }
 
     #[test]
@@ -191,13 +191,13 @@ mod tests {
         const UNREACHABLE: Duration = Duration::from_secs(4);
         let mut scene = Scene::new(&["a", "b"]);
         let seen = |scene: &Scene| {
-            let views = views(&scene.looks, &scene.state, UNREACHABLE);
+            let views = views(&scene.polls, &scene.state, UNREACHABLE);
             views.map(|views| views.into_keys().collect::<Vec<_>>())
         };
         assert_eq!(seen(&scene), Some(vec!["a".into(), "b".into()]));
         scene.silent("b", UNREACHABLE);
         assert_eq!(seen(&scene), None, "b may answer in a moment");
-        scene.looks.remove("b");
+        scene.polls.remove("b");
         assert_eq!(seen(&scene), Some(vec!["a".into()]), "nobody waits for b");
     }
 }

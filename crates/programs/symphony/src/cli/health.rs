@@ -1,0 +1,25 @@
+//! `symphony health`.
+
+use clap::Args;
+use symphony_config::Role;
+
+use super::NodeArgs;
+
+#[derive(Debug, Args)]
+pub(crate) struct HealthArgs {
+    /// The role of the process that is asked: scheduler, frontend, backend or federation.
+    #[arg(value_parser = role)]
+    pub(crate) role: Role,
+    /// Only ask whether it is alive: that it serves its metrics port.
+    #[arg(long)]
+    pub(crate) live: bool,
+    /// What the process was given, too: its metrics port is where this configuration says.
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    let roles = [Role::Scheduler, Role::Frontend, Role::Backend, Role::Federation];
+    let found = roles.into_iter().find(|role| role.label() == text);
+    found.ok_or_else(|| "expected scheduler, frontend, backend or federation".to_owned())
+}

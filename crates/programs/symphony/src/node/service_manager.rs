@@ -1,0 +1,44 @@
+//! What a service manager is told (`Type=notify` of systemd): ready, alive, stopping. Nothing where there is none.
+
+use sd_notify::NotifyState;
+
+/// Signs of life per period of the watchdog, so that one that comes late is not taken for death.
+const SIGNS_PER_PERIOD: u32 = 3;
+
+/// The process serves: its ports are open and its role has begun. With `WatchdogSec` it gives signs of life from now
+/// on. They come from the asynchronous runtime, and stop if that hangs.
+pub(super) fn ready() {
+    tell(&[NotifyState::Ready]);
+    let Some(period) = sd_notify::watchdog_enabled() else { return };
+    tokio::spawn(async move {
+        let mut signs = tokio::time::interval(period / SIGNS_PER_PERIOD);
+        signs.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            signs.tick().await;
+            tell(&[NotifyState::Watchdog]);
+        }
+    });
+}
+
+/// The process hands over or finishes its work, and ends.
+pub(super) fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}
+
+/// The configuration is read again.
+pub(super) fn reloading() {
+    // systemd 253 and later want to know when.
+    let Ok(now) = NotifyState::monotonic_usec_now() else { return };
+    tell(&[NotifyState::Reloading, now]);
+}
+
+/// That is done, and `status` says how.
+pub(super) fn reloaded(status: &str) {
+    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+fn tell(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "the service manager cannot be told");
+    }
+}
