@@ -33,13 +33,14 @@ not_run=0
 trap clean_up EXIT
 
 # The engine by itself: this machine's own `true`, so that an image that cannot start is not taken for an engine that cannot.
-for file in "$(command -v true)" $(ldd "$(command -v true)" | grep -o '/[^ ]*'); do install -D -m 755 "$(readlink -f "$file")" "$work/engine$file"; done
+true=$(type -P true)
+for file in "$true" $(ldd "$true" | grep -o '/[^ ]*'); do install -D -m 755 "$(readlink -f "$file")" "$work/engine$file"; done
 chmod 755 "$work"
 engine=()
 for runtime in '' crun runc; do
     [[ -z $runtime ]] || have "$runtime" || continue
     engine=(podman --log-level=error ${runtime:+--runtime "$runtime"})
-    "${engine[@]}" run --rm "${options[@]}" --rootfs "$work/engine" "$(command -v true)" >"$work/engine.log" 2>&1 && break
+    "${engine[@]}" run --rm "${options[@]}" --rootfs "$work/engine" "$true" >"$work/engine.log" 2>&1 && break
     engine=()
 done
 ((${#engine[@]})) || { say "NOT RUN: podman is here, but runs no container on this machine: $(tail -n 1 "$work/engine.log")"; not_run=1; exit 3; }
