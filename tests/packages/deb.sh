@@ -70,7 +70,7 @@ upgrade "an upgrade fails over a changed configuration"
 rm "$root/etc/symphony/symphony.toml"
 upgrade "an upgrade fails over a deleted configuration"
 [[ ! -e $root/etc/symphony/symphony.toml ]] || fail "an upgrade brought a deleted configuration back"
-inside dpkg-reconfigure symphony >/dev/null 2>&1 || fail "reconfiguration fails over a deleted configuration"
+inside /var/lib/dpkg/info/symphony.postinst configure "$(dpkg-deb -f "$deb" Version)" || fail "reconfiguration fails over a deleted configuration"
 inside dpkg --force-confmiss -i /tmp/symphony.deb >/dev/null || fail "--force-confmiss does not bring the configuration back"
 [[ -e $root/etc/symphony/symphony.toml ]] || fail "--force-confmiss brought no configuration"
 
