@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use symphony_config::{Address, FrontendConfig, NodeConfig, Role};
 use symphony_frontend::Frontend;
 use symphony_frontend::oip::{
-    Caller, InferError, InferRequest, InferenceService, Receipt, RequestedDeadline, Timeliness,
+    InferError, InferRequest, InferenceService, Receipt, RequestContext, RequestedDeadline, Timeliness,
 };
 use symphony_net::Net;
 use symphony_telemetry::Registry;
@@ -76,8 +76,15 @@ impl Target for NativeTarget {
         deadline.exceed_slo = request.timeout.is_some();
         let outputs = model.signature.outputs.clone();
         let (items, payload, receipt) = (request.items, payload(&request), Receipt::default());
-        let infer =
-            InferRequest { model, items, payload, pictures: None, deadline, receipt, caller: Caller::default() };
+        let infer = InferRequest {
+            model,
+            items,
+            payload,
+            pictures: None,
+            deadline,
+            receipt,
+            context: RequestContext::default(),
+        };
         // In flight until it is answered.
         let _permit = match self.frontend.admit() {
             Ok(permit) => permit,

@@ -10,8 +10,8 @@ use super::inputs::{CheckedInputs, shorten};
 use super::outputs::{Output, Selection};
 use super::parameters::{CallHeaders, RequestParameters};
 use super::{
-    Caller, Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo,
-    ModelState, Receipt, RepositoryError, Timeliness,
+    Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo, ModelState,
+    Receipt, RepositoryError, RequestContext, Timeliness,
 };
 
 /// A request that has passed every check.
@@ -98,7 +98,7 @@ pub(crate) async fn run<'m, S: InferenceService>(
         pictures: call.inputs.pictures.clone(),
         deadline: call.parameters.deadline(arrived, headers),
         receipt: receipt.clone(),
-        caller: Caller { id: call.id.clone(), trace: headers.trace },
+        context: RequestContext { id: call.id.clone(), trace: headers.trace },
     };
     let answer = service.infer(request).await?;
     if answer.timeliness == Timeliness::Late && call.parameters.late_answer == LateAnswer::Refuse {

@@ -191,12 +191,12 @@ pub struct InferRequest {
     /// Where to say under which name it was accepted.
     pub receipt: Receipt,
     /// What its client calls it.
-    pub caller: Caller,
+    pub context: RequestContext,
 }
 
 /// What a client said of its request beside the request itself, for logs and traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Caller {
+pub struct RequestContext {
     /// Its own id of the request; empty if it gave none.
     pub id: String,
     /// The trace that the request belongs to.
@@ -210,7 +210,7 @@ pub struct RefusedCall<'a> {
     /// The model, if it is known.
     pub model: Option<&'a ModelInfo>,
     /// What its client calls it.
-    pub caller: &'a Caller,
+    pub context: &'a RequestContext,
     /// When it arrived.
     pub arrived: Instant,
     /// Why it is refused.

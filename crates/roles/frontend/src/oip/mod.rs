@@ -59,8 +59,8 @@ pub use error::{Face, InferError, RepositoryError, Retry};
 pub use grpc::{GrpcServer, check_grpc_infer};
 pub use in_flight::{InFlightLimit, InFlightPermit};
 pub use inference_service::{
-    Caller, IndexEntry, InferAnswer, InferRequest, InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter,
-    Pictures, RefusedCall, RequestedDeadline, ServerInfo, Span, Timeliness,
+    IndexEntry, InferAnswer, InferRequest, InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter,
+    Pictures, RefusedCall, RequestContext, RequestedDeadline, ServerInfo, Span, Timeliness,
 };
 pub(crate) use inputs::shorten;
 pub use limits::Limits;

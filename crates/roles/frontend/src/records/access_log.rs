@@ -58,7 +58,7 @@ impl AccessLog {
         let line = Line {
             at_unix_ms: record.ended_at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
             request: record.request.map(|id| id.to_string()),
-            client_id: &shorten(&record.caller.id),
+            client_id: &shorten(&record.context.id),
             model: record.model,
             items: record.items,
             outcome: record.outcome,

@@ -6,14 +6,14 @@ use symphony_protocol::data::BatchRun;
 use symphony_types::{BackendId, Nanos, RequestId};
 
 use super::RequestSpan;
-use crate::oip::Caller;
+use crate::oip::RequestContext;
 
 /// A request at its outcome, or one that was refused.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestRecord<'a> {
     /// Under which name it was accepted; none if it was not.
     pub(crate) request: Option<RequestId>,
-    pub(crate) caller: &'a Caller,
+    pub(crate) context: &'a RequestContext,
     /// As it is called in the cluster; empty if that is not known.
     pub(crate) model: &'a str,
     pub(crate) items: u32,

@@ -6,12 +6,12 @@ use symphony_protocol::data::BatchRun;
 use symphony_types::{BackendId, BootId, FrontendId, GpuId, Nanos, RequestId, Token};
 
 use super::*;
-use crate::oip::Caller;
+use crate::oip::RequestContext;
 
 const MS: Duration = Duration::from_millis(1);
 
 /// Taken in after 1 ms, answered after 20: its plan came at 6 ms, its inputs at 8, and it ran from 10 to 15.
-fn answered<'a>(caller: &'a Caller, arrived: Instant) -> RequestRecord<'a> {
+fn answered<'a>(context: &'a RequestContext, arrived: Instant) -> RequestRecord<'a> {
     let run = BatchRun {
         gpu: GpuId::new(4),
         token: Token::new(9),
@@ -24,7 +24,7 @@ fn answered<'a>(caller: &'a Caller, arrived: Instant) -> RequestRecord<'a> {
     let at = arrived + 19 * MS;
     RequestRecord {
         request: Some(RequestId { frontend: FrontendId::new(1), boot: BootId::new(0xab), sequence: 7 }),
-        caller,
+        context,
         model: "m",
         items: 2,
         outcome: "in_time",
@@ -63,8 +63,8 @@ impl Write for Lines {
 fn a_request_is_a_line_that_says_who_what_where_and_how_long() {
     let (sender, lines) = mpsc::channel();
     let log = AccessLog::start(Lines(sender, Vec::new()), &Registry::new("test"));
-    let caller = Caller { id: "order-\"17\"\n".to_owned(), trace: None };
-    let record = answered(&caller, Instant::now());
+    let context = RequestContext { id: "order-\"17\"\n".to_owned(), trace: None };
+    let record = answered(&context, Instant::now());
     log.write(&record);
     log.write(&RequestRecord {
         request: None,
@@ -101,8 +101,9 @@ fn a_request_is_a_line_that_says_who_what_where_and_how_long() {
 
 #[test]
 fn the_steps_of_a_request_follow_each_other_and_its_batch_is_linked() {
-    let (caller, arrived) = (Caller { id: "mine".to_owned(), trace: None }, Instant::now() + Duration::from_secs(1));
-    let record = answered(&caller, arrived);
+    let (context, arrived) =
+        (RequestContext { id: "mine".to_owned(), trace: None }, Instant::now() + Duration::from_secs(1));
+    let record = answered(&context, arrived);
     let span = record.span.unwrap();
     let spans = request_spans::of(&record, span);
     let names: Vec<_> = spans.iter().map(|span| span.name).collect();
@@ -127,8 +128,8 @@ fn the_steps_of_a_request_follow_each_other_and_its_batch_is_linked() {
 
 #[test]
 fn what_was_dropped_waited_until_then_and_says_why() {
-    let (caller, arrived) = (Caller::default(), Instant::now() + Duration::from_secs(1));
-    let record = RequestRecord { outcome: "dropped", reason: "shed", ran: None, ..answered(&caller, arrived) };
+    let (context, arrived) = (RequestContext::default(), Instant::now() + Duration::from_secs(1));
+    let record = RequestRecord { outcome: "dropped", reason: "shed", ran: None, ..answered(&context, arrived) };
     let spans = request_spans::of(&record, record.span.unwrap());
     let names: Vec<_> = spans.iter().map(|span| span.name).collect();
     assert_eq!((names, spans[0].error.as_deref()), (vec!["infer", "decode", "queue"], Some("shed")));

@@ -10,7 +10,9 @@ use symphony_types::{FailReason, Nanos, SLO_MAX};
 use super::cluster_selection::{Target, unready};
 use super::pending_input::Input;
 use crate::frontend::Inner;
-use crate::oip::{Caller, InferError, InferRequest, ModelInfo, Pictures, Receipt, RefusedCall, RequestedDeadline};
+use crate::oip::{
+    InferError, InferRequest, ModelInfo, Pictures, Receipt, RefusedCall, RequestContext, RequestedDeadline,
+};
 use crate::records::{RequestRecord, RequestSpan};
 
 /// No deadline is further away than this.
@@ -34,7 +36,7 @@ pub(super) struct AcceptedRequest {
     pub(super) arrived: Instant,
     pub(super) deadline: Instant,
     pub(super) receipt: Receipt,
-    pub(super) caller: Caller,
+    pub(super) context: RequestContext,
     /// When it had been taken in.
     pub(super) admitted: Instant,
     /// Its span, if it is traced.
@@ -44,10 +46,10 @@ pub(super) struct AcceptedRequest {
 impl Inner {
     /// Takes a request in and begins to decode its pictures, or says why it is refused, which is counted.
     pub(super) fn admit(&self, request: InferRequest) -> Result<Admission, InferError> {
-        let InferRequest { model, items, payload, pictures, deadline: requested, receipt, caller } = request;
+        let InferRequest { model, items, payload, pictures, deadline: requested, receipt, context } = request;
         let (name, arrived) = (&model.loaded_as, requested.arrived);
         let refused = |error: InferError| {
-            self.refused_call(&RefusedCall { model: Some(&model), caller: &caller, arrived, error: &error });
+            self.refused_call(&RefusedCall { model: Some(&model), context: &context, arrived, error: &error });
             error
         };
         if self.is_draining() {
@@ -65,18 +67,18 @@ impl Inner {
         }
         let (allowed, input) = admitted.map_err(refused)?;
         let deadline = arrived + Duration::from(allowed);
-        let span = self.records.span(caller.trace);
+        let span = self.records.span(context.trace);
         if let Some(span) = &span {
             receipt.traced(span.context);
         }
         let admitted = Instant::now();
-        let request = AcceptedRequest { model, items, arrived, deadline, receipt, caller, admitted, span };
+        let request = AcceptedRequest { model, items, arrived, deadline, receipt, context, admitted, span };
         Ok(Admission { request, target, input })
     }
 
     /// Counts a refusal, and writes it down if that is asked for.
     pub(crate) fn refused_call(&self, call: &RefusedCall<'_>) {
-        let RefusedCall { model, caller, arrived, error } = *call;
+        let RefusedCall { model, context, arrived, error } = *call;
         let (model, reason) = (model.map_or("", |model| model.loaded_as.as_str()), error.face().reason);
         match model {
             "" => self.statistics.refused_unread(reason),
@@ -86,7 +88,7 @@ impl Inner {
             let ended = Instant::now();
             self.records.ended(&RequestRecord {
                 request: None,
-                caller,
+                context,
                 model,
                 items: 0,
                 outcome: "refused",
@@ -99,7 +101,7 @@ impl Inner {
                 subcluster: String::new(),
                 ran: None,
                 backend: String::new(),
-                span: self.records.span(caller.trace),
+                span: self.records.span(context.trace),
             });
         }
     }

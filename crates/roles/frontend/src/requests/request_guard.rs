@@ -103,7 +103,7 @@ impl<'a> RequestGuard<'a> {
         let (cluster, subcluster, backend) = view.as_deref().map(named).unwrap_or_default();
         self.inner.records.ended(&RequestRecord {
             request: request.receipt.id(),
-            caller: &request.caller,
+            context: &request.context,
             model: &request.model.loaded_as,
             items: request.items,
             outcome: outcome.label(),

@@ -18,7 +18,8 @@ use crate::frontend::{ClusterSlot, Inner};
 use crate::oip::InFlightLimit;
 use crate::oip::limits::image_limits;
 use crate::oip::{
-    Caller, InferAnswer, InferError, InferRequest, ModelState, Pictures, Receipt, RepositoryError, RequestedDeadline,
+    InferAnswer, InferError, InferRequest, ModelState, Pictures, Receipt, RepositoryError, RequestContext,
+    RequestedDeadline,
 };
 use crate::pictures::decoders::Decoders;
 use crate::pictures::test_pictures::{SLO, cut_off, model, picture, pictures};
@@ -123,7 +124,7 @@ fn request(receipt: Receipt, pictures: Option<Pictures>) -> InferRequest {
         pictures,
         deadline,
         receipt,
-        caller: Caller::default(),
+        context: RequestContext::default(),
     }
 }
 

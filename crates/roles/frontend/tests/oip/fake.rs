@@ -236,7 +236,7 @@ impl InferenceService for FakeService {
             let (frontend, boot) = (FrontendId::new(3), BootId::new(0xab));
             request.receipt.accepted(RequestId { frontend, boot, sequence });
         }
-        if let Some(trace) = request.caller.trace {
+        if let Some(trace) = request.context.trace {
             request.receipt.traced(trace);
         }
         if let Some((_, error)) = refusals().into_iter().find(|(refuses, _)| refuses == name) {

@@ -358,8 +358,8 @@ async fn what_a_client_calls_its_request_reaches_the_service_and_a_refused_call_
     let mut traced = Request::new(raw("double"));
     traced.metadata_mut().insert("traceparent", parent.parse().unwrap());
     let answer = client.model_infer(traced).await.unwrap();
-    let caller = running.service.last().caller;
-    assert_eq!((caller.id.as_str(), caller.trace.unwrap().to_string().as_str()), ("forty-two", parent));
+    let context = running.service.last().context;
+    assert_eq!((context.id.as_str(), context.trace.unwrap().to_string().as_str()), ("forty-two", parent));
     assert_eq!(answer.metadata().get("traceparent").unwrap(), parent, "the service traces it");
 
     client.model_infer(raw("nobody")).await.unwrap_err();

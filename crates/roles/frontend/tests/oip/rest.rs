@@ -432,11 +432,11 @@ async fn what_a_client_calls_its_request_reaches_the_service_and_a_refused_call_
     let url = running.url("/v2/models/double/infer");
     let traced = |parent: &str| Client::new().post(&url).header("traceparent", parent).json(&body).send();
     let answer = traced(parent).await.unwrap();
-    let caller = running.service.last().caller;
-    assert_eq!((caller.id.as_str(), caller.trace.unwrap().to_string().as_str()), ("forty-two", parent));
+    let context = running.service.last().context;
+    assert_eq!((context.id.as_str(), context.trace.unwrap().to_string().as_str()), ("forty-two", parent));
     assert_eq!(answer.headers()["traceparent"], parent, "the service traces it");
     assert_eq!(traced("rubbish").await.unwrap().status().as_u16(), 200);
-    assert_eq!(running.service.last().caller.trace, None, "no request is refused for its trace");
+    assert_eq!(running.service.last().context.trace, None, "no request is refused for its trace");
 
     let refused = || std::mem::take(&mut *running.service.refused.lock().unwrap());
     assert_eq!(refused(), []);

@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 use super::status;
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::CallHeaders;
-use crate::oip::{Caller, InFlightPermit, InferError, InferenceService, Receipt, RefusedCall};
+use crate::oip::{InFlightPermit, InferError, InferenceService, Receipt, RefusedCall, RequestContext};
 
 const INFER_PATH: &str = "/inference.GRPCInferenceService/ModelInfer";
 const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
@@ -128,7 +128,7 @@ where
 
 /// Tells the service of a call that was refused before its message had been read.
 fn notice<S: InferenceService>(service: &S, arrived: Instant, error: &InferError) {
-    service.refused(&RefusedCall { model: None, caller: &Caller::default(), arrived, error });
+    service.refused(&RefusedCall { model: None, context: &RequestContext::default(), arrived, error });
 }
 
 // The codec refuses a large message with OUT_OF_RANGE before anything of ours runs, and nothing of ours uses that code.

@@ -20,7 +20,7 @@ use super::{infer_messages, messages, status};
 use crate::oip::call::{self, find_model};
 use crate::oip::limits::STREAM_PIPELINE_MAX;
 use crate::oip::parameters::CallHeaders;
-use crate::oip::{Caller, Credential, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall};
+use crate::oip::{Credential, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall, RequestContext};
 
 /// Answers the methods out of an [`InferenceService`].
 #[derive(Debug)]
@@ -53,8 +53,8 @@ async fn answer<S: InferenceService>(
     receipt: &Receipt,
 ) -> Result<ModelInferResponse, InferError> {
     let refused = |model: Option<&ModelInfo>, error: InferError| {
-        let caller = Caller { id: message.id.clone(), trace: headers.trace };
-        service.refused(&RefusedCall { model, caller: &caller, arrived, error: &error });
+        let context = RequestContext { id: message.id.clone(), trace: headers.trace };
+        service.refused(&RefusedCall { model, context: &context, arrived, error: &error });
         error
     };
     let model = find_model(service, &message.model_name, &message.model_version);
@@ -132,8 +132,8 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                         // In flight until it is answered.
                         Ok(_permit) => answer(&*service, limits, arrived, headers, message, &receipt).await,
                         Err(error) => {
-                            let caller = Caller { id: message.id, trace: headers.trace };
-                            service.refused(&RefusedCall { model: None, caller: &caller, arrived, error: &error });
+                            let context = RequestContext { id: message.id, trace: headers.trace };
+                            service.refused(&RefusedCall { model: None, context: &context, arrived, error: &error });
                             Err(error)
                         }
                     };

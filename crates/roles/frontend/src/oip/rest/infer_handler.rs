@@ -18,7 +18,7 @@ use crate::oip::inputs::invalid;
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::CallHeaders;
 use crate::oip::{
-    Caller, CheckedCall, InFlightPermit, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall,
+    CheckedCall, InFlightPermit, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall, RequestContext,
 };
 
 /// A body with more JSON than this is checked on a thread for such work: at some 100 MB/s it takes longer than 1 ms,
@@ -57,7 +57,12 @@ pub(crate) async fn infer<S: InferenceService>(
         // What is left of the body ends the connection; that must be said, or a client that keeps its connections
         // sends the next request into nothing.
         Err(error) => {
-            shared.service.refused(&RefusedCall { model: None, caller: &Caller::default(), arrived, error: &error });
+            shared.service.refused(&RefusedCall {
+                model: None,
+                context: &RequestContext::default(),
+                arrived,
+                error: &error,
+            });
             reply::closing(reply::of_infer(&error))
         }
     }
@@ -89,9 +94,9 @@ async fn answer<S: InferenceService>(
     receipt: &Receipt,
 ) -> Result<Response, InferError> {
     let Taken { arrived, permit, headers, body } = taken;
-    let caller = Caller { id: String::new(), trace: headers.deadline.trace };
+    let context = RequestContext { id: String::new(), trace: headers.deadline.trace };
     let refused = |model: Option<&ModelInfo>, error: InferError| {
-        shared.service.refused(&RefusedCall { model, caller: &caller, arrived, error: &error });
+        shared.service.refused(&RefusedCall { model, context: &context, arrived, error: &error });
         error
     };
     let model = find_model(&*shared.service, &path.model, &path.version).map_err(|error| refused(None, error))?;
