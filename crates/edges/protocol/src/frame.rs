@@ -26,7 +26,7 @@ pub const FRAME_BYTES_MAX: usize = 64 << 20;
 pub const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX - (1 << 20);
 
 /// Version of all frames; raised whenever a message changes.
-const FRAME_VERSION: u16 = 10;
+const FRAME_VERSION: u16 = 11;
 
 /// A message of one link and direction.
 pub trait Message:
@@ -262,8 +262,14 @@ mod tests {
     use crate::dispatch::{RequestHeader, ToLeader};
 
     fn submit() -> ToLeader {
-        let header =
-            RequestHeader { sequence: 7, model: 3, items: 2, budget: Nanos::from_millis(25).get(), attempt: 1 };
+        let header = RequestHeader {
+            sequence: 7,
+            model: 3,
+            items: 2,
+            budget: Nanos::from_millis(25).get(),
+            attempt: 1,
+            weight: 1000,
+        };
         ToLeader::Submit { token: Token::new(9), requests: vec![header; 3] }
     }
 
