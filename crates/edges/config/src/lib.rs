@@ -25,6 +25,8 @@ mod removed;
 mod repository;
 mod scheduler;
 mod security;
+mod tenants;
+mod tls;
 mod validate;
 
 pub use address::{Address, AddressError};
@@ -46,4 +48,6 @@ pub use removed::{REMOVED_KEYS, RemovedKey};
 pub use repository::RepositoryConfig;
 pub use scheduler::{DelaysConfig, EpochMode, EpochsConfig, Idle, LogEngine, SchedulerConfig};
 pub use security::SecurityConfig;
+pub use tenants::{KEY_HASH_PREFIX, KeyHash, Right, Rights, TenantConfig, TenantsError, TenantsFile};
+pub use tls::TlsConfig;
 pub use validate::limits;
