@@ -6,7 +6,7 @@ use anyhow::bail;
 use symphony_backend::{Backend, StartError};
 use symphony_config::{NodeConfig, Role};
 use symphony_executor::RuntimeError;
-use symphony_telemetry::{Registry, Surface};
+use symphony_telemetry::Registry;
 use symphony_transport::ControlClient;
 use tokio_util::sync::CancellationToken;
 
@@ -43,7 +43,7 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     let payloads = backend.payloads();
     let backend = Arc::new(backend);
     let ready = Arc::clone(&backend);
-    let surface = Surface::new(registry)
+    let surface = super::surface(registry, &config, &own.metrics)
         .with_readiness(move || match ready.models_loading() {
             0 => Ok(()),
             loading => Err(format!("{loading} models are still loading")),

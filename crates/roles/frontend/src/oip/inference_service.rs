@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use symphony_config::Right;
 use symphony_protocol::view::NoGpu;
-use symphony_types::{Nanos, Signature, Transforms};
+use symphony_types::{Nanos, RequestValue, Signature, Transforms};
 
-use super::{Credential, InFlightPermit, InferError, Receipt, RepositoryError};
+use super::{AccessError, Caller, Credential, InFlightPermit, InferError, Receipt, RepositoryError, Shown};
 
 /// Answers what the protocol asks. One implementation serves gRPC and REST alike.
 ///
@@ -30,11 +31,17 @@ pub trait InferenceService: Send + Sync + 'static {
     /// Counters of one version, of all versions of a model, or of all models; empty if there is no such model.
     fn statistics(&self, of: Option<(&str, Option<u64>)>) -> Vec<ModelStatistics>;
 
-    /// Admits one request, before it is read; it is in flight until the permit is dropped.
+    /// Who calls, if it shows what one of these rights takes; asked before anything else of the call is read.
     ///
     /// # Errors
-    /// If as many requests as may are in flight.
-    fn admit(&self) -> Result<InFlightPermit, InferError>;
+    /// If it is not known, or may not.
+    fn authenticate(&self, shown: &Shown<'_>, rights: &'static [Right]) -> Result<Caller, AccessError>;
+
+    /// Admits one request of the caller, before it is read; it is in flight until the permit is dropped.
+    ///
+    /// # Errors
+    /// If as many requests as may are in flight, or the caller has used up a quota.
+    fn admit(&self, caller: &Caller) -> Result<InFlightPermit, InferError>;
 
     /// Runs one request that was admitted to its outcome, which always comes: by the deadline and the grace that
     /// follows it.
@@ -44,13 +51,18 @@ pub trait InferenceService: Send + Sync + 'static {
 
     /// What could be asked for: the models that are known, and those of a repository that are not loaded. Why one
     /// cannot be served is for callers who may load.
-    fn index(&self, credential: &Credential) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
+    fn index(
+        &self,
+        caller: &Caller,
+        credential: &Credential,
+    ) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
 
     /// Has a model loaded, if the caller may; answers once the versions that the repository serves are ready.
     fn load_model(
         &self,
         model: &str,
         parameters: BTreeMap<String, Parameter>,
+        caller: Caller,
         credential: Credential,
     ) -> impl Future<Output = Result<(), RepositoryError>> + Send;
 
@@ -58,6 +70,7 @@ pub trait InferenceService: Send + Sync + 'static {
     fn unload_model(
         &self,
         model: &str,
+        caller: Caller,
         credential: Credential,
     ) -> impl Future<Output = Result<(), RepositoryError>> + Send;
 }
@@ -94,6 +107,8 @@ pub struct ModelInfo {
     pub platform: String,
     /// Latency objective.
     pub slo: Nanos,
+    /// Under overload it gives up requests by what they are worth.
+    pub sheds: bool,
     /// Ready, or why not.
     pub state: ModelState,
 }
@@ -186,6 +201,10 @@ pub struct InferRequest {
     pub deadline: RequestedDeadline,
     /// Where to say under which name it was accepted.
     pub receipt: Receipt,
+    /// Who asks.
+    pub caller: Caller,
+    /// What it is worth when some must be shed: the caller's weight, less by the parameter `priority`.
+    pub weight: RequestValue,
 }
 
 /// An input that is given as encoded pictures: their headers have been checked, the rest of them has not.

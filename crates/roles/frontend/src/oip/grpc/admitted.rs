@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 use super::status;
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::DeadlineHeaders;
-use crate::oip::{InFlightPermit, InferError, InferenceService, Receipt};
+use crate::oip::{Caller, InFlightPermit, InferError, InferenceService, Receipt};
 
 const INFER_PATH: &str = "/inference.GRPCInferenceService/ModelInfer";
 const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
@@ -27,6 +27,7 @@ const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 pub(crate) struct Arrival {
     pub(crate) at: Instant,
     pub(crate) headers: DeadlineHeaders,
+    pub(crate) caller: Caller,
     /// Of the one request of a call; each request of a stream has its own.
     pub(crate) receipt: Receipt,
     message: Arc<AtomicBool>,
@@ -86,8 +87,10 @@ where
             return Box::pin(async move { Ok(name_too_large(answer.await?, bytes_max)) });
         }
         let at = Instant::now();
+        // Put there by the door, which stands before this.
+        let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
         let admitted = DeadlineHeaders::parse(request.headers())
-            .and_then(|headers| Ok((headers, Arc::new(self.service.admit()?))));
+            .and_then(|headers| Ok((headers, Arc::new(self.service.admit(&caller)?))));
         let (headers, permit) = match admitted {
             Ok(admitted) => admitted,
             Err(refused) => return Box::pin(std::future::ready(Ok(status::of_infer(&refused).into_http()))),
@@ -97,7 +100,8 @@ where
         let due = deadline.and_then(|deadline| at.checked_add(Duration::from_nanos(deadline.get())));
         let message = Arc::new(AtomicBool::new(false));
         let receipt = Receipt::default();
-        let arrival = Arrival { at, headers, receipt: receipt.clone(), message: Arc::clone(&message), _permit: permit };
+        let arrival =
+            Arrival { at, headers, caller, receipt: receipt.clone(), message: Arc::clone(&message), _permit: permit };
         request.extensions_mut().insert(arrival);
         let mut answer = self.inner.call(request);
         let call = async move {

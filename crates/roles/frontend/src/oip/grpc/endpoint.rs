@@ -20,7 +20,7 @@ use super::{infer_messages, messages, status};
 use crate::oip::call::{self, find_model};
 use crate::oip::limits::STREAM_PIPELINE_MAX;
 use crate::oip::parameters::DeadlineHeaders;
-use crate::oip::{Credential, InferError, InferenceService, Limits, Receipt};
+use crate::oip::{Caller, Credential, InferError, InferenceService, Limits, Receipt};
 
 /// Answers the methods out of an [`InferenceService`].
 #[derive(Debug)]
@@ -35,12 +35,18 @@ impl<S> Endpoint<S> {
     }
 }
 
-/// When a call arrived and what its headers say about time. Its message has been read by now.
-fn arrival(extensions: &Extensions) -> (Instant, DeadlineHeaders, Receipt) {
+/// When a call arrived, what its headers say about time, and who calls. Its message has been read by now.
+fn arrival(extensions: &Extensions) -> (Instant, DeadlineHeaders, Caller, Receipt) {
     let arrival = extensions.get::<Arrival>();
     arrival.inspect(|arrival| arrival.message_read());
-    let known = |arrival: &Arrival| (arrival.at, arrival.headers, arrival.receipt.clone());
-    arrival.map_or_else(|| (Instant::now(), DeadlineHeaders::default(), Receipt::default()), known)
+    let known = |arrival: &Arrival| (arrival.at, arrival.headers, arrival.caller.clone(), arrival.receipt.clone());
+    let unknown = || (Instant::now(), DeadlineHeaders::default(), Caller::default(), Receipt::default());
+    arrival.map_or_else(unknown, known)
+}
+
+/// Who calls, of a call that is not admitted.
+fn caller(extensions: &Extensions) -> Caller {
+    extensions.get::<Caller>().cloned().unwrap_or_default()
 }
 
 /// One call from its message to its answer.
@@ -51,11 +57,12 @@ async fn answer<S: InferenceService>(
     headers: DeadlineHeaders,
     message: ModelInferRequest,
     receipt: &Receipt,
+    caller: &Caller,
 ) -> Result<ModelInferResponse, InferError> {
     let model = find_model(service, &message.model_name, &message.model_version)?;
     let call = infer_messages::check_grpc_infer(&model, &message, &limits)?;
     drop(message);
-    let answered = call::run(service, &model, &call, arrived, headers, receipt).await?;
+    let answered = call::run(service, &model, &call, arrived, headers, receipt, caller).await?;
     Ok(infer_messages::respond(&model, call.id, answered))
 }
 
@@ -96,8 +103,8 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {
         // The extensions hold the permit: they live as long as the call.
         let (_, extensions, message) = request.into_parts();
-        let (arrived, headers, receipt) = arrival(&extensions);
-        let answer = answer(&*self.service, self.limits, arrived, headers, message, &receipt).await;
+        let (arrived, headers, caller, receipt) = arrival(&extensions);
+        let answer = answer(&*self.service, self.limits, arrived, headers, message, &receipt, &caller).await;
         let mut response = answer.map(Response::new).map_err(|error| status::of_named(&error, &receipt))?;
         status::name(response.metadata_mut(), &receipt);
         Ok(response)
@@ -111,18 +118,21 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<Self::ModelStreamInferStream>, Status> {
         let (_, extensions, stream) = request.into_parts();
         // The gRPC deadline of a stream is the stream's, not that of each request in it.
-        let headers = DeadlineHeaders { grpc: None, ..arrival(&extensions).1 };
+        let (_, headers, caller, _) = arrival(&extensions);
+        let headers = DeadlineHeaders { grpc: None, ..headers };
         let (service, limits) = (Arc::clone(&self.service), self.limits);
         let answers = stream
             .map(move |message| {
-                let service = Arc::clone(&service);
+                let (service, caller) = (Arc::clone(&service), caller.clone());
                 async move {
                     let message = message?;
                     let id = message.id.clone();
                     let receipt = Receipt::default();
-                    let answer = match service.admit() {
+                    let answer = match service.admit(&caller) {
                         // In flight until it is answered.
-                        Ok(_permit) => answer(&*service, limits, Instant::now(), headers, message, &receipt).await,
+                        Ok(_permit) => {
+                            answer(&*service, limits, Instant::now(), headers, message, &receipt, &caller).await
+                        }
                         Err(refused) => Err(refused),
                     };
                     // An error ends its request, not the stream; its id says which one.
@@ -176,8 +186,8 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<RepositoryIndexResponse>, Status> {
         let (metadata, extensions, request) = request.into_parts();
         arrival(&extensions);
-        let credential = Credential::of(&metadata.into_headers());
-        let entries = call::index(&*self.service, request.ready, &credential).await;
+        let (caller, credential) = (caller(&extensions), Credential::of(&metadata.into_headers()));
+        let entries = call::index(&*self.service, request.ready, &caller, &credential).await;
         let entries = entries.map_err(|error| status::of_repository(&error))?;
         Ok(Response::new(RepositoryIndexResponse { models: entries.iter().map(messages::index).collect() }))
     }
@@ -189,10 +199,10 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         let (metadata, extensions, request) = request.into_parts();
         // It has arrived: loading takes longer than the body of a call may.
         arrival(&extensions);
-        let credential = Credential::of(&metadata.into_headers());
+        let (caller, credential) = (caller(&extensions), Credential::of(&metadata.into_headers()));
         let RepositoryModelLoadRequest { model_name, parameters, .. } = request;
         let parameters = messages::repository_parameters(parameters).map_err(|error| status::of_repository(&error))?;
-        let loaded = self.service.load_model(&model_name, parameters, credential).await;
+        let loaded = self.service.load_model(&model_name, parameters, caller, credential).await;
         loaded.map(|()| Response::new(RepositoryModelLoadResponse {})).map_err(|error| status::of_repository(&error))
     }
 
@@ -202,8 +212,8 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
         let (metadata, extensions, request) = request.into_parts();
         arrival(&extensions);
-        let credential = Credential::of(&metadata.into_headers());
-        let unloaded = self.service.unload_model(&request.model_name, credential).await;
+        let (caller, credential) = (caller(&extensions), Credential::of(&metadata.into_headers()));
+        let unloaded = self.service.unload_model(&request.model_name, caller, credential).await;
         unloaded
             .map(|()| Response::new(RepositoryModelUnloadResponse {}))
             .map_err(|error| status::of_repository(&error))

@@ -17,7 +17,7 @@ use crate::oip::call::{self, find_model};
 use crate::oip::inputs::invalid;
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::DeadlineHeaders;
-use crate::oip::{InFlightPermit, InferError, InferenceService, Receipt};
+use crate::oip::{Caller, InFlightPermit, InferError, InferenceService, Receipt};
 
 /// A body with more JSON than this is checked on a thread for such work: at some 100 MB/s it takes longer than 1 ms,
 /// and the threads that serve connections must not stand still for so long.
@@ -61,6 +61,7 @@ pub(crate) async fn infer<S: InferenceService>(
 /// A request that was read.
 struct Taken {
     arrived: Instant,
+    caller: Caller,
     permit: InFlightPermit,
     headers: Headers,
     body: Bytes,
@@ -68,10 +69,12 @@ struct Taken {
 
 async fn take<S: InferenceService>(shared: &Shared<S>, request: Request) -> Result<Taken, InferError> {
     let arrived = Instant::now();
-    let permit = shared.service.admit()?;
+    // Put there by the door, which stands before this.
+    let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
+    let permit = shared.service.admit(&caller)?;
     let headers = Headers::parse(request.headers())?;
     let body = read_body(request, shared.limits.request_bytes_max).await?;
-    Ok(Taken { arrived, permit, headers, body })
+    Ok(Taken { arrived, caller, permit, headers, body })
 }
 
 async fn answer<S: InferenceService>(
@@ -80,7 +83,7 @@ async fn answer<S: InferenceService>(
     taken: Taken,
     receipt: &Receipt,
 ) -> Result<Response, InferError> {
-    let Taken { arrived, permit, headers, body } = taken;
+    let Taken { arrived, caller, permit, headers, body } = taken;
     let (mut permit, limits) = (Some(permit), shared.limits);
     let model = find_model(&*shared.service, &path.model, &path.version)?;
 
@@ -100,7 +103,7 @@ async fn answer<S: InferenceService>(
         permit = held;
         call
     };
-    let answered = call::run(&*shared.service, &model, &call, arrived, headers.deadline, receipt).await?;
+    let answered = call::run(&*shared.service, &model, &call, arrived, headers.deadline, receipt, &caller).await?;
     let response = respond(&model, &call.id, answered);
     drop(permit);
     Ok(response)
