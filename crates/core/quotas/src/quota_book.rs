@@ -199,7 +199,8 @@ mod tests {
                 held[at] = share(&mut book, from, 4, offered, held[at]);
                 prop_assert!(held.iter().sum::<f64>() <= 90.0 + 1e-9, "{held:?}");
             }
-            for _ in 0..2 {
+            // All demands are known, large shares shrink, small ones grow.
+            for _ in 0..3 {
                 for (at, &offered) in steady.iter().enumerate() {
                     held[at] = share(&mut book, at as u32 + 1, 4, offered, held[at]);
                     prop_assert!(held.iter().sum::<f64>() <= 90.0 + 1e-9, "{held:?}");
