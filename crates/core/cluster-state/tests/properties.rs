@@ -286,7 +286,7 @@ fn a_command_larger_than_the_log_takes_is_not_encoded() {
     let mut spec = scene::spec("m", "s", &["cpu"]);
     spec.profiles.get_mut("cpu").unwrap().latency_ns = vec![1; 200_000];
     let error = scene::operate(Action::LoadModel(spec)).encode().unwrap_err().to_string();
-    assert!(error.contains("at most 1048576 are allowed"), "{error}");
+    assert!(error.contains("at most 1048560 are allowed"), "{error}");
 }
 
 #[test]

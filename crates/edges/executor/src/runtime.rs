@@ -184,7 +184,9 @@ fn candidates() -> Vec<PathBuf> {
 
 /// The libraries of the package that this program is from.
 fn installed(binary: Option<&Path>) -> Vec<PathBuf> {
-    let prefix = binary.and_then(Path::parent).and_then(Path::parent);
+    // Only beside a folder `bin`: nobody means `/tmp/lib` by running `/tmp/x/symphony`.
+    let bin = binary.and_then(Path::parent).filter(|folder| folder.ends_with("bin"));
+    let prefix = bin.and_then(Path::parent);
     prefix.map(|prefix| libraries_under(&prefix.join(INSTALLED_DIR))).unwrap_or_default()
 }
 

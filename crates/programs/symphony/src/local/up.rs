@@ -56,7 +56,7 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
             () = tokio::time::sleep(WATCH_EVERY) => {
                 // The others continue: this is the purpose of a cluster.
                 for end in cluster.take_ended() {
-                    eprintln!("{end}\nthe cluster goes on without it");
+                    say(&format!("{end}\nthe cluster goes on without it"));
                 }
                 if !cluster.runs() {
                     break Err(anyhow::anyhow!("no process is left"));
@@ -64,9 +64,14 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
             }
         }
     };
-    println!("stopping");
+    say("stopping");
     cluster.stop();
     result
+}
+
+/// Says something on the terminal, unless that has been closed meanwhile.
+fn say(words: &str) {
+    let _ = writeln!(std::io::stderr(), "{words}");
 }
 
 /// A lock on `dir` that is held while the value lives. Another `up` would overwrite the configurations and certificates
@@ -115,7 +120,7 @@ async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> 
             stopped = &mut stop => break stopped,
             () = tokio::time::sleep(WATCH_EVERY) => {
                 for end in all.take_ended() {
-                    eprintln!("{end}\nthe federation goes on without it");
+                    say(&format!("{end}\nthe federation goes on without it"));
                 }
                 if !all.runs() {
                     break Err(anyhow::anyhow!("no process is left"));
@@ -123,7 +128,7 @@ async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> 
             }
         }
     };
-    println!("stopping");
+    say("stopping");
     all.stop();
     result
 }

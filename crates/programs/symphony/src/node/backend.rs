@@ -1,6 +1,7 @@
 //! `symphony backend`: GPUs, real or emulated.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::bail;
 use symphony_backend::{Backend, StartError};
@@ -42,11 +43,22 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     let (view, name) = (backend.view(), own.name.clone());
     let payloads = backend.payloads();
     let backend = Arc::new(backend);
-    let ready = Arc::clone(&backend);
+    let (ready, told) = (Arc::clone(&backend), backend.view());
+    // Once only: a model that comes later is no reason to stop a roll-out, and is not ready by itself.
+    let is_started = AtomicBool::new(false);
     let surface = super::surface(registry, &config, &own.metrics)
-        .with_readiness(move || match ready.models_loading() {
-            0 => Ok(()),
-            loading => Err(format!("{loading} models are still loading")),
+        .with_readiness(move || {
+            if is_started.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if told.borrow().applied_index == 0 {
+                return Err("the cluster's view has not arrived".into());
+            }
+            match ready.models_loading() {
+                0 => is_started.store(true, Ordering::Relaxed),
+                loading => return Err(format!("{loading} models are still loading")),
+            }
+            Ok(())
         })
         .with_view(move || {
             let mut page = page::view_json(&view.borrow(), "backend", &name, &|_| serde_json::json!({}));

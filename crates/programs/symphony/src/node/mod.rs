@@ -95,9 +95,9 @@ pub(crate) fn fresh_boot() -> BootId {
 /// Tells the service manager that this process serves, and waits for SIGTERM or SIGINT. A second one ends the process
 /// at once.
 pub(crate) async fn until_told_to_stop() -> anyhow::Result<()> {
-    service_manager::ready();
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    service_manager::ready();
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

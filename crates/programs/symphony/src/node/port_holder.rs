@@ -77,7 +77,8 @@ mod tests {
     fn one_that_listens_everywhere_holds_every_address() {
         let held = TcpListener::bind("0.0.0.0:0").unwrap();
         assert!(port_holder(&Address::loopback(held.local_addr().unwrap().port())).is_some());
-        let held = TcpListener::bind("[::]:0").unwrap();
+        // A machine may have no IPv6.
+        let Ok(held) = TcpListener::bind("[::]:0") else { return };
         assert!(port_holder(&Address::loopback(held.local_addr().unwrap().port())).is_some());
     }
 }

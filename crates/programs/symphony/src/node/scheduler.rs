@@ -69,11 +69,16 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     tokio::spawn(report_loads(std::sync::Arc::clone(&runtime), plane.load_reports()));
 
     let (view, leadership) = (plane.view(), plane.leadership());
+    let (applied, me) = (plane.view(), scheduler.id);
     let name = format!("{}", scheduler.id);
     let surface = super::surface(registry, &config, &scheduler.metrics)
         .with_readiness(move || match leadership.borrow().leader {
-            Some(_) => Ok(()),
             None => Err("no leader of the control group is known".into()),
+            // Until then another one must not be stopped for an upgrade.
+            Some(_) if applied.borrow().nodes.get(&me).is_none_or(|node| !node.up || node.boot != Some(boot)) => {
+                Err("the control group does not count this replica as up yet".into())
+            }
+            Some(_) => Ok(()),
         })
         .with_view(move || {
             let mut page = page::view_json(&view.borrow(), "scheduler", &name, &|_| serde_json::json!({}));
