@@ -142,7 +142,7 @@ fn state() -> ClusterState {
 }
 
 fn entry() -> LogEntry {
-    LogEntry { at_unix_ms: 1_700_000_000_000, command: unload("m") }
+    LogEntry { at_unix_ms: 1_700_000_000_000, command: node(1, 11) }
 }
 
 /// Everything that is written, by name.
