@@ -28,9 +28,11 @@ image: setup build ## make the OCI image localhost/symphony:VERSION, and an arch
 	deploy/image/build.sh --archive
 
 deb: setup build ## make target/packages/symphony_VERSION_MACHINE.deb: program, ONNX Runtime, systemd units
+	deploy/setup/packages.sh
 	deploy/packages/deb.sh
 
 tarball: setup build ## make target/packages/symphony-VERSION-linux-MACHINE.tar.xz, its SBOM and SHA256SUMS
+	deploy/setup/packages.sh
 	deploy/packages/tarball.sh
 
 manifests-check: ## check deploy/kubernetes against the API's schemas and against what the program takes
@@ -39,6 +41,7 @@ manifests-check: ## check deploy/kubernetes against the API's schemas and agains
 	.cache/venv/bin/python deploy/kubernetes/check.py target/debug/symphony
 
 test-packages: setup-packages image deb tarball ## try image, package and manual as users would: containers, a Debian, three machines
+# 3, and nothing else, says that this machine runs no containers, or makes no network namespaces.
 	tests/packages/image.sh || test $$? = 3
 	tests/packages/deb.sh
 	tests/packages/three_machines.sh || test $$? = 3

@@ -29,19 +29,29 @@ done
 [[ -n ${engine:-} ]] || stop 2 "none of buildah, podman and docker is here; run deploy/setup/packages.sh"
 
 context=$(mktemp -d "${TMPDIR:-/tmp}/symphony-image.XXXXXX")
-# shellcheck disable=SC2064 # the folder of this run, not of a later one
-trap "rm -rf '$context'" EXIT
+stage "$context"
 root=$context/root
 
 say "unpacking Debian packages"
 # `extract` runs no maintainer script, so that the folder holds files of packages and nothing else.
 suite=${SUITE:-$(. /etc/os-release && echo "$VERSION_CODENAME")}
 quietly mmdebstrap --variant=extract --include=libc6,libgcc-s1,libstdc++6,netbase "$suite" "$context/debian.tar"
-mkdir "$root"
+debian=$context/debian
+mkdir -p "$debian/usr" "$root/usr/share/doc" "$root/etc"
+tar -x -f "$context/debian.tar" -C "$debian" --exclude='./dev/*'
+# One layout whatever the release: Debian 12's packages have /lib and /lib64, later ones /usr/lib and /usr/lib64. The loader is where
+# programs have it: /lib64/ld-linux-x86-64.so.2, /lib/ld-linux-aarch64.so.1.
+for lib in lib lib64; do
+    [[ ! -d $debian/$lib || -L $debian/$lib ]] || { mkdir -p "$debian/usr/$lib" && cp -a "$debian/$lib/." "$debian/usr/$lib/"; }
+    [[ ! -d $debian/usr/$lib ]] || ln -s "usr/$lib" "$root/$lib"
+done
 # What loads and runs programs, their licences, and nothing of packages that were only needed to install them.
-tar -x -f "$context/debian.tar" -C "$root" --wildcards './lib/*-linux-gnu/*' './lib64/*' './usr/lib/*-linux-gnu/libstdc++.so*' \
-    './etc/ld.so.conf*' './etc/protocols' './etc/services' './usr/share/doc/*/copyright' --exclude='*/gconv' \
-    --exclude='*/libselinux*' --exclude='*/libcrypt.*' --exclude='*/libnss_compat*' --exclude='*/libnss_hesiod*'
+(cd "$debian" && find usr/lib usr/lib64 -path '*-linux-gnu/*' -o -name 'ld-linux-*' 2>/dev/null | grep -Ev \
+    '/(gconv|audit)(/|$)|/(libselinux|libcrypt\.|libnss_compat|libnss_hesiod)|/perl' |
+    tar -c --no-recursion -T - etc/protocols etc/services etc/ld.so.conf* usr/share/doc/*/copyright) | tar -x -C "$root"
+loader=$(readelf -l "$program" | sed -n 's/.*program interpreter: \(.*\)]/\1/p')
+[[ -z $loader || -e $root/$loader ]] || stop 1 "Debian $suite's packages have no $loader, which loads the program"
+rm -rf "$debian"
 install -D -m 755 "$program" "$root/usr/bin/symphony"
 strip_program "$root/usr/bin/symphony"
 install -D -m 644 "$runtime" "$root/usr/lib/symphony/$(basename "$runtime")"
@@ -68,13 +78,13 @@ buildah) quietly buildah --log-level=error build --isolation=chroot --timestamp 
 esac
 say "$tag: $(($(stat -c %s "$context/root.tar") / 1000000)) MB unpacked"
 if ((archive)); then
-    mkdir -p "$OUT"
     file=$OUT/symphony-$version.oci.tar
-    rm -f "$file"
+    unfinished=$staging/image
     case $engine in
-    buildah) quietly buildah --log-level=error push "$tag" "oci-archive:$file:$tag" ;;
-    podman) quietly podman --log-level=error push "$tag" "oci-archive:$file:$tag" ;;
-    docker) quietly docker save -o "$file" "$tag" ;;
+    buildah) quietly buildah --log-level=error push "$tag" "oci-archive:$unfinished:$tag" ;;
+    podman) quietly podman --log-level=error push "$tag" "oci-archive:$unfinished:$tag" ;;
+    docker) quietly docker save -o "$unfinished" "$tag" ;;
     esac
+    publish "$unfinished" "$file"
     say "${file#"$ROOT"/}: $(($(stat -c %s "$file") / 1000000)) MB"
 fi

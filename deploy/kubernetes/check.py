@@ -6,10 +6,10 @@
 Every overlay is rendered by `kubectl kustomize` (or kustomize). Its objects must be of the schemas of Kubernetes (kubernetes-validate;
 kinds of KEDA and cert-manager are not there and are counted). Then each pod's environment is put together as Kubernetes would, and the
 program says whether it takes the configuration (`--dump-config`): ports, probes, services and network policies must be those that it
-would listen on, and the certificates of its name must be mounted.
-Exit status: 0 well, 1 not, 2 something is missing.
+would listen on, and the certificates of its name must be mounted: those that certificates.sh makes when it is run, or that cert-manager's
+objects ask for. Images must be named by the overlay, with a tag. Exit status: 0 well, 1 not, 2 something is missing.
 """
-import os, pathlib, re, shutil, subprocess, sys, tempfile, tomllib
+import base64, json, os, pathlib, re, shutil, subprocess, sys, tempfile, tomllib
 
 try:
     import yaml
@@ -25,25 +25,66 @@ OTHERS = {"keda.sh", "cert-manager.io"}
 POD_IP = "10.1.2.3"
 
 
-def render(overlay):
-    for command in (["kubectl", "kustomize"], ["kustomize", "build"]):
+# `labels` without selectors, and patches that remove what an object does not have to have, as the manifests use them.
+KUSTOMIZE = 5
+
+
+def kustomize():
+    """The command that renders, new enough."""
+    old = []
+    for command, asked in ((["kubectl", "kustomize"], ["kubectl", "version", "--client", "-o", "json"]),
+                           (["kustomize", "build"], ["kustomize", "version"])):
         if shutil.which(command[0]):
-            done = subprocess.run([*command, str(HERE / "overlays" / overlay)], capture_output=True, text=True)
-            if done.returncode:
-                raise SystemExit(f"check: {overlay}: {done.stderr.strip()}")
-            return [object for object in yaml.safe_load_all(done.stdout) if object]
-    print("check: neither kubectl nor kustomize is here", file=sys.stderr)
+            said = subprocess.run(asked, capture_output=True, text=True).stdout
+            version = json.loads(said or "{}").get("kustomizeVersion", "none") if command[0] == "kubectl" else said.strip()
+            # Release candidates and older ones wrap it: `{kustomize/v4.5.7  2022-…}`.
+            found = re.search(r"v(\d+)\.", version)
+            if found and int(found[1]) >= KUSTOMIZE:
+                return command
+            old.append(f"{command[0]} has kustomize {version}")
+    print(f"check: kustomize {KUSTOMIZE} or later is needed: {'; '.join(old) or 'neither kubectl nor kustomize is here'}", file=sys.stderr)
     raise SystemExit(2)
+
+
+def render(overlay):
+    done = subprocess.run([*kustomize(), str(HERE / "overlays" / overlay)], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"check: {overlay}: {done.stderr.strip()}")
+    return [object for object in yaml.safe_load_all(done.stdout) if object]
+
+
+def named(certificate):
+    """The URI in a certificate."""
+    done = subprocess.run(["openssl", "x509", "-noout", "-ext", "subjectAltName"], input=certificate, capture_output=True, check=True)
+    return re.search(r"URI:([^,\s]+)", done.stdout.decode())[1]
+
+
+def secrets(program, overlay):
+    """What certificates.sh prints for the overlay's stateful sets: files by secret."""
+    sets = []
+    for of, ordinals in overlay.sets():
+        name = of["metadata"]["name"].removeprefix("symphony-")
+        sets.append(f"{name}={','.join(map(str, ordinals)) if name == 'scheduler' else len(ordinals)}")
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([HERE / "certificates.sh", f"{folder}/pki", *sets], capture_output=True, text=True,
+                              env={**os.environ, "SYMPHONY": program})
+    if done.returncode:
+        raise SystemExit(f"check: certificates.sh {' '.join(sets)}: {done.stderr.strip()}")
+    return {s["metadata"]["name"]: {file: base64.b64decode(value) for file, value in s["data"].items()} for s in yaml.safe_load_all(done.stdout)}
 
 
 class Overlay:
     def __init__(self, name, program):
         self.name, self.program, self.wrong = name, program, []
+        self.version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
         self.objects = render(name)
         self.by = {(o["kind"], o["metadata"]["name"]): o for o in self.objects}
+        self.issued = secrets(program, self)
 
     def say(self, where, what):
-        self.wrong.append(f"{self.name}: {where}: {what}")
+        line = f"{self.name}: {where}: {what}"
+        if line not in self.wrong:
+            self.wrong.append(line)
 
     def of(self, kind):
         return [o for o in self.objects if o["kind"] == kind]
@@ -63,12 +104,37 @@ class Overlay:
                     self.say(f"{object['kind']} {object['metadata']['name']}", f"{release}: {what}")
         return known, others
 
-    def pods(self):
-        """Every pod: its name, ordinal, pod template."""
+    def sets(self):
+        """Every stateful set, and the ordinals that its pods may have: as many as an autoscaler may ask for, where there is one."""
         for of in self.of("StatefulSet"):
-            start = of["spec"].get("ordinals", {}).get("start", 0)
-            for ordinal in range(start, start + of["spec"]["replicas"]):
+            start, name = of["spec"].get("ordinals", {}).get("start", 0), of["metadata"]["name"]
+            (scaled,) = [s for s in self.of("ScaledObject") if s["spec"]["scaleTargetRef"]["name"] == name] or [None]
+            replicas = of["spec"].get("replicas", 1)
+            if scaled:
+                if "replicas" in of["spec"]:
+                    self.say(f"StatefulSet {name}", f"replicas: {replicas} would be set again by each apply; a ScaledObject scales it")
+                replicas = scaled["spec"]["maxReplicaCount"]
+            elif "replicas" not in of["spec"]:
+                self.say(f"StatefulSet {name}", "neither replicas nor a ScaledObject says how many pods")
+            yield of, range(start, start + replicas)
+
+    def pods(self):
+        """The pods of every stateful set, the first and the last one where there are many: its name, ordinal, pod template."""
+        for of, ordinals in self.sets():
+            for ordinal in ordinals if len(ordinals) <= 3 else (ordinals[0], ordinals[-1]):
                 yield of, f"{of['metadata']['name']}-{ordinal}", ordinal
+
+    def images(self):
+        for of in self.of("StatefulSet"):
+            for container in of["spec"]["template"]["spec"]["containers"]:
+                image, where = container["image"], f"StatefulSet {of['metadata']['name']}"
+                path, _, tag = image.rpartition("/")[2].partition(":")
+                if "/" not in image:
+                    self.say(where, f"image {image} is the name in the base; the overlay's `images` must name one of a registry")
+                elif "@sha256:" not in image and tag in ("", "latest"):
+                    self.say(where, f"image {image} has no tag")
+                elif image.startswith("localhost/") and tag != self.version:
+                    self.say(where, f"image {image}; `make image` makes {self.version}")
 
     def environment(self, container, pod, ordinal):
         filled = {"metadata.name": pod, "status.podIP": POD_IP, "metadata.labels['apps.kubernetes.io/pod-index']": str(ordinal)}
@@ -93,26 +159,48 @@ class Overlay:
             return role, None
         return role, tomllib.loads(done.stdout)
 
+    def shown(self, secret, file):
+        """Whose certificate is in a file of a secret: one that certificates.sh prints, or that a Certificate of cert-manager asks for."""
+        asked = [c for c in self.of("Certificate") if c["spec"]["secretName"] == secret]
+        if asked:
+            return asked[0]["spec"].get("uris", [None])[0] if file == "tls.crt" else None
+        data = self.issued.get(secret, {})
+        return named(data[file]) if file in data else None
+
+    def held(self, secret):
+        """The files of a secret."""
+        if any(c["spec"]["secretName"] == secret for c in self.of("Certificate")):
+            return {"ca.crt", "tls.crt", "tls.key"}
+        return set(self.issued.get(secret, {}))
+
     def certificate(self, of, pod, role, config):
-        """The certificate's file is one that certificates.sh or cert-manager puts there, for this name."""
-        security = config["security"]
-        name = str(config[role]["id"]) if role == "scheduler" else config[role]["name"]
+        """What the process is told to show is mounted, and is of its name."""
+        security = {key: pathlib.PurePath(config["security"][key]) for key in ("ca", "cert", "key")}
+        expected = f"spiffe://{config['cluster']['name']}/{role}/{config[role]['id'] if role == 'scheduler' else config[role]['name']}"
         volume = next(v for v in of["spec"]["template"]["spec"]["volumes"] if v["name"] == "certificates")
+        # By the name in the folder: the secret, and the file in it.
         if "csi" in volume:
-            uri = volume["csi"]["volumeAttributes"]["csi.cert-manager.io/uri-sans"].replace("${POD_NAME}", pod)
-            expected = "/etc/symphony/pki/tls.crt"
+            files = {name: (None, name) for name in ("ca.crt", "tls.crt", "tls.key")}
+        elif "projected" in volume:
+            files = {i["path"]: (s["secret"]["name"], i["key"]) for s in volume["projected"]["sources"] for i in s["secret"]["items"]}
         else:
-            uri = f"spiffe://{config['cluster']['name']}/{role}/{name}"
-            expected = f"/etc/symphony/pki/{role}-{name}.pem"
-        if uri != f"spiffe://{config['cluster']['name']}/{role}/{name}":
-            self.say(pod, f"the certificate is for {uri}, the process is {role} {name}")
-        if security["cert"] != expected:
-            self.say(pod, f"security.cert is {security['cert']}; expected {expected}")
-        if "projected" in volume:
-            paths = [i["path"] for s in volume["projected"]["sources"] for i in s["secret"]["items"]]
-            for file in (security["ca"], security["cert"], security["key"]):
-                if pathlib.PurePath(file).name not in paths:
-                    self.say(pod, f"{file} is not among what is mounted: {', '.join(paths)}")
+            secret = volume["secret"]["secretName"]
+            files = {name: (secret, name) for name in self.held(secret)}
+        for path in security.values():
+            if str(path.parent) != "/etc/symphony/pki" or path.name not in files:
+                self.say(pod, f"{path} is not among what is mounted: {', '.join(sorted(files))}")
+                return
+            secret, file = files[path.name]
+            if secret and file not in self.held(secret):
+                self.say(pod, f"nobody puts {file} into the secret {secret}")
+        if "csi" in volume:
+            found = volume["csi"]["volumeAttributes"]["csi.cert-manager.io/uri-sans"].replace("${POD_NAME}", pod)
+        else:
+            found = self.shown(*files[security["cert"].name])
+        if found != expected:
+            self.say(pod, f"the certificate is for {found}, the process is {expected}")
+        if "csi" not in volume and files[security["key"].name][0] != files[security["cert"].name][0]:
+            self.say(pod, "certificate and key are of different secrets")
 
     def ports(self, of, pod, role, config):
         own = config[role]
@@ -137,6 +225,10 @@ class Overlay:
             get = container[probe]["httpGet"]
             if named.get(get["port"], get["port"]) != metrics or get["path"] not in ("/health/live", "/health/ready"):
                 self.say(pod, f"{probe} asks {get}; health is at {metrics}")
+        # The cluster tells tools a frontend's metrics address, and schedulers and frontends the others'.
+        for key in {"frontend": ["metrics", "data"], "backend": ["exec"]}.get(role, []):
+            if not own[key].startswith(f"{POD_IP}:"):
+                self.say(pod, f"{role}.{key} is {own[key]}, by which nobody reaches it")
         labels = of["spec"]["template"]["metadata"]["labels"]
         policies = [p for p in self.of("NetworkPolicy") if p["spec"]["podSelector"]["matchLabels"].items() <= labels.items()]
         allowed = {port["port"] for p in policies for rule in p["spec"]["ingress"] for port in rule["ports"]}
@@ -161,6 +253,24 @@ class Overlay:
         if asked != count:
             self.say(pod, f"{asked} GPUs are asked for; backend.gpus has {count}")
 
+    def viewer(self, scaled):
+        """What KEDA shows to the schedulers."""
+        for trigger in scaled["spec"]["triggers"]:
+            authentication = self.by[("TriggerAuthentication", trigger["authenticationRef"]["name"])]
+            refs = {ref["parameter"]: (ref["name"], ref["key"]) for ref in authentication["spec"]["secretTargetRef"]}
+            for secret, key in refs.values():
+                if key not in self.held(secret):
+                    self.say("TriggerAuthentication", f"nobody puts {key} into the secret {secret}")
+            uri = self.shown(*refs["tlsClientCert"])
+            if not uri or not uri.startswith("spiffe://symphony/viewer/"):
+                self.say("TriggerAuthentication", f"KEDA shows {uri}; expected a viewer's certificate")
+
+    def operator(self):
+        """Where cert-manager issues, operators' tools get theirs too: certificates.sh makes one in its folder."""
+        uris = [uri for c in self.of("Certificate") for uri in c["spec"].get("uris", [])]
+        if uris and not any("/operator/" in uri for uri in uris):
+            self.say("Certificate", "none is of an operator")
+
     def scaled(self):
         for scaled in self.of("ScaledObject"):
             target = self.by.get((scaled["spec"]["scaleTargetRef"]["kind"], scaled["spec"]["scaleTargetRef"]["name"]))
@@ -169,6 +279,7 @@ class Overlay:
                 self.say(name, "its target is not there")
                 continue
             environment = self.environment(target["spec"]["template"]["spec"]["containers"][0], "pod-0", 0)
+            self.viewer(scaled)
             for trigger in scaled["spec"]["triggers"]:
                 wanted = trigger["metadata"]
                 host, port = wanted["scalerAddress"].rsplit(":", 1)
@@ -195,6 +306,8 @@ class Overlay:
                     self.ports(of, pod, role, config)
                     if role == "backend":
                         self.gpus(of, pod, config)
+        self.images()
+        self.operator()
         self.scaled()
         print(f"check: {self.name}: {known} objects of Kubernetes {' and '.join(RELEASES)}, {others} of KEDA and cert-manager "
               f"(their schemas are not here), {pods} pods; {len(self.wrong)} wrong")

@@ -16,8 +16,7 @@ for tool in dpkg-deb dpkg-shlibdeps strip; do
 done
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/symphony-deb.XXXXXX")
-# shellcheck disable=SC2064 # the folder of this run, not of a later one
-trap "rm -rf '$work'" EXIT
+stage "$work"
 tree=$work/tree
 put() { install -D -m "$1" "$2" "$tree/$3"; }
 
@@ -67,7 +66,7 @@ for script in postinst prerm postrm; do
     install -m 755 "$ROOT/deploy/packages/maintainer/$script" "$tree/DEBIAN/$script"
 done
 (cd "$tree" && find . -path ./DEBIAN -prune -o -type f -printf '%P\0' | xargs -0 md5sum >DEBIAN/md5sums)
-mkdir -p "$OUT"
 file=$OUT/symphony_${version}_$machine.deb
-quietly dpkg-deb --root-owner-group -Zxz -z3 --build "$tree" "$file"
+quietly dpkg-deb --root-owner-group -Zxz -z3 --build "$tree" "$staging/symphony.deb"
+publish "$staging/symphony.deb" "$file"
 say "${file#"$ROOT"/}: $(($(stat -c %s "$file") / 1000000)) MB; needs: $depends"

@@ -3,7 +3,7 @@
 #
 #   symphony-VERSION-linux-MACHINE.tar.xz   bin/symphony, lib/symphony (ONNX Runtime), lib/systemd/system, etc/symphony, share/doc
 #   symphony-VERSION.cdx.json               CycloneDX: every crate in the program, and ONNX Runtime
-#   SHA256SUMS                              of all packages that lie there
+#   SHA256SUMS                              of all packages that lie there, written anew by whatever makes one of them
 #
 # BINARY names another program than target/release/symphony.
 # Exit status: 0 done; 1 a step failed; 2 something is missing.
@@ -15,10 +15,12 @@ readonly ROOT OUT=$ROOT/target/packages
 source "$ROOT/deploy/setup/common.sh"
 # shellcheck source=deploy/setup/program.sh
 source "$ROOT/deploy/setup/program.sh"
+for tool in strip xz; do
+    have "$tool" || stop 2 "$tool is missing; run deploy/setup/packages.sh"
+done
 name=symphony-$version-linux-$(uname -m)
 work=$(mktemp -d "${TMPDIR:-/tmp}/symphony-tarball.XXXXXX")
-# shellcheck disable=SC2064 # the folder of this run, not of a later one
-trap "rm -rf '$work'" EXIT
+stage "$work"
 put() { install -D -m "$1" "$2" "$work/$name/$3"; }
 put 755 "$program" bin/symphony
 strip_program "$work/$name/bin/symphony"
@@ -31,12 +33,11 @@ put 644 "$ROOT/deploy/config/production.toml" etc/symphony/symphony.toml
 for file in LICENSE CHANGELOG.md docs/operating/install.md; do
     put 644 "$ROOT/$file" "share/doc/symphony/$(basename "$file")"
 done
-mkdir -p "$OUT"
 time=$(git -C "$ROOT" log -1 --format=%ct)
 # Of one time, one owner and one order: the same inputs give the same bytes.
-tar -c -C "$work" --sort=name --mtime="@$time" --owner=0 --group=0 --numeric-owner "$name" | xz -T 0 -3 >"$OUT/$name.tar.xz"
+tar -c -C "$work" --sort=name --mtime="@$time" --owner=0 --group=0 --numeric-owner "$name" | xz -T 0 -3 >"$staging/tarball"
 
 sbom=$OUT/symphony-$version.cdx.json
-SOURCE_DATE_EPOCH=$time "$ROOT/deploy/packages/sbom.py" "${runtime##*.so.}" >"$sbom"
-(cd "$OUT" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\0' | sort -z | xargs -0 sha256sum -- >SHA256SUMS)
+SOURCE_DATE_EPOCH=$time "$ROOT/deploy/packages/sbom.py" "${runtime##*.so.}" >"$staging/sbom"
+publish "$staging/tarball" "$OUT/$name.tar.xz" "$staging/sbom" "$sbom"
 say "target/packages/$name.tar.xz: $(($(stat -c %s "$OUT/$name.tar.xz") / 1000000)) MB; ${sbom#"$ROOT"/}: $(grep -c '"bom-ref"' "$sbom") components"

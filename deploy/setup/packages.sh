@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what makes and tries the packages: Debian packages.
 #
-#   deploy/setup/packages.sh           to make image, .deb and tarball: mmdebstrap, buildah, binutils
-#   deploy/setup/packages.sh --tests   also what `make test-packages` runs them with: podman, runc, iproute2
+#   deploy/setup/packages.sh           to make image, .deb and tarball: mmdebstrap, buildah, binutils, dpkg-dev, xz-utils
+#   deploy/setup/packages.sh --tests   also what `make test-packages` runs them with: podman, runc, iproute2, procps and others
 #
 # Exit status: 0 all is there; 2 wrong usage, or something must be installed by hand.
 set -euo pipefail
@@ -12,10 +12,11 @@ readonly ROOT
 # shellcheck source=deploy/setup/common.sh
 source "$ROOT/deploy/setup/common.sh"
 
-declare -A package_of=([mmdebstrap]=mmdebstrap [buildah]=buildah [strip]=binutils [dpkg-deb]=dpkg)
+declare -A package_of=([mmdebstrap]=mmdebstrap [buildah]=buildah [strip]=binutils [dpkg-shlibdeps]=dpkg-dev [xz]=xz-utils)
 case ${1-} in
 '') ;;
---tests) package_of+=([podman]=podman [runc]=runc [ip]=iproute2 [curl]=curl [jq]=jq [systemd-analyze]=systemd) ;;
+--tests) package_of+=([podman]=podman [runc]=runc [ip]=iproute2 [curl]=curl [jq]=jq [systemd-analyze]=systemd
+    [pgrep]=procps) ;;
 *) stop 2 "unknown argument \`$1\`; expected --tests or nothing" ;;
 esac
 missing=()

@@ -1,4 +1,4 @@
-# What every package holds: the program and ONNX Runtime; read by the scripts that make packages, not run. Needs ROOT and common.sh.
+# What every package holds: the program and ONNX Runtime; read by the scripts that make packages, not run. Needs ROOT, OUT and common.sh.
 # Sets: program, runtime (paths), version, machine (as Debian calls it).
 # shellcheck shell=bash disable=SC2034
 
@@ -15,3 +15,23 @@ runtime=$(find "$ROOT/.cache/onnxruntime" -name 'libonnxruntime.so.*' -type f 2>
 
 # Symbols and line tables are for the checkout's own binary; a panic says file and line without them.
 strip_program() { strip "$1"; }
+
+# A folder beside the packages for one that is not finished, and the end of both it and WORK with the script. Sets: staging.
+stage() { # WORK
+    mkdir -p "$OUT"
+    staging=$(mktemp -d "$OUT/.unfinished.XXXXXX")
+    # shellcheck disable=SC2064 # the folders of this run, not of a later one
+    trap "rm -rf '$1' '$staging'" EXIT
+}
+# Finished packages take their places, and SHA256SUMS is written anew, each in one step. One script at a time does so.
+publish() { # FILE PLACE…
+    exec 9<"$OUT"
+    flock 9
+    while (($# > 0)); do
+        mv "$1" "$2"
+        shift 2
+    done
+    (cd "$OUT" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\0' | sort -z | xargs -0 sha256sum --) >"$staging/SHA256SUMS"
+    mv "$staging/SHA256SUMS" "$OUT/SHA256SUMS"
+    exec 9<&-
+}

@@ -14,7 +14,9 @@ set -euo pipefail
 readonly ONNXRUNTIME_VERSION=1.31.1
 # The wheel is only unpacked for its library, so any Python it was built for will do, whatever runs here.
 readonly ONNXRUNTIME_WHEEL_PYTHON=312
-readonly TEST_CLIENTS=('tritonclient[grpc,http]' numpy kubernetes-validate)
+# It holds the schemas of the releases that deploy/kubernetes/check.py names.
+readonly KUBERNETES_VALIDATE=1.37.0
+readonly TEST_CLIENTS=('tritonclient[grpc,http]' numpy "kubernetes-validate==$KUBERNETES_VALIDATE")
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 readonly ROOT CACHE=$ROOT/.cache
@@ -113,7 +115,8 @@ PYTHON
 
 install_test_clients() {
     make_venv
-    "$VENV/bin/python" -c 'import numpy, tritonclient.grpc, tritonclient.http, kubernetes_validate' >/dev/null 2>&1 && return 0
+    "$VENV/bin/python" -c "import importlib.metadata, numpy, sys, tritonclient.grpc, tritonclient.http
+sys.exit(importlib.metadata.version('kubernetes-validate') != '$KUBERNETES_VALIDATE')" >/dev/null 2>&1 && return 0
     say "installing the clients of the integration tests: ${TEST_CLIENTS[*]}"
     quietly "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "${TEST_CLIENTS[@]}" ||
         stop 1 "could not install ${TEST_CLIENTS[*]}; is a Python package index within reach?"

@@ -105,7 +105,8 @@ fn up_starts_serves_and_stops_without_leaving_anybody_behind() {
 /// A cluster of `up` in `workspace`, and the words that its processes have in common.
 fn up(workspace: &Workspace, text: &str) -> (Child, String) {
     workspace.write("up.toml", text).unwrap();
-    let args = ["up", "--config", "up.toml", "--dir", "files"];
+    let dir = workspace.file("files").display().to_string();
+    let args = ["up", "--config", "up.toml", "--dir", &dir];
     let mut up = ChildSpec::new("up", symphony().unwrap(), args, workspace.path()).spawn().unwrap();
     let out = workspace.file("up.out");
     let told = || {
@@ -114,7 +115,8 @@ fn up(workspace: &Workspace, text: &str) -> (Child, String) {
         Ok(())
     };
     up.wait_until("its ports", READY_WITHIN, told).unwrap();
-    (up, workspace.file("files").display().to_string())
+    // With the slash, which `up` itself does not have.
+    (up, format!("{dir}/"))
 }
 
 fn wait_until_none_is_left(words: &str) {
@@ -134,7 +136,12 @@ fn however_up_ends_nobody_is_left_behind() {
     for signal in [Signal::SIGKILL, Signal::SIGHUP] {
         phase(&format!("it runs, and is sent {signal}"));
         let (mut up, words) = up(&workspace, &text);
-        assert_eq!(processes_with(&words).len(), 3, "{:?}", processes_with(&words));
+        let all = || {
+            let found = processes_with(&words);
+            anyhow::ensure!(found.len() == 3, "{found:?}");
+            Ok(())
+        };
+        wait_until("its three processes", READY_WITHIN, all).unwrap();
         if signal == Signal::SIGKILL {
             phase("another one says who has its ports, and who has its folder");
             let holder = [
@@ -176,7 +183,7 @@ fn a_hangup_reloads_what_can_be_reloaded_and_ends_no_node() {
     let before: Vec<_> = ids_with(&words).into_iter().map(|(id, _)| id).collect();
 
     phase("each is told of a level that may change and of a key that may not");
-    for (name, key) in [("scheduler-1", "data_us_max"), ("f", "requests_in_flight_max"), ("b", "plans_queued_max")] {
+    for (name, key) in [("scheduler-1", "data_us_max"), ("f", "requests_in_flight_max"), ("b", "pool_mb")] {
         let path = workspace.file("files").join(format!("{name}.toml"));
         let lines = std::fs::read_to_string(&path).unwrap();
         let changed = lines.lines().map(|line| match line.split_once(" = ") {
@@ -189,7 +196,7 @@ fn a_hangup_reloads_what_can_be_reloaded_and_ends_no_node() {
     for id in &before {
         kill(Pid::from_raw(*id), Signal::SIGHUP).unwrap();
     }
-    for (name, key) in [("scheduler-1", "data_us_max"), ("f", "requests_in_flight_max"), ("b", "plans_queued_max")] {
+    for (name, key) in [("scheduler-1", "data_us_max"), ("f", "requests_in_flight_max"), ("b", "pool_mb")] {
         let log = workspace.file("files").join("logs").join(format!("{name}.log"));
         let told = || {
             let said = std::fs::read_to_string(&log)?;

@@ -56,6 +56,24 @@ for unit in "$root"/lib/systemd/system/symphony-*.service; do
     say "$(basename "$unit"): verified; exposure ${exposure:-unknown}"
 done
 
+phase "an upgrade leaves what the administrator changed, and does without what he deleted"
+upgrade() { inside env DEBIAN_FRONTEND=noninteractive dpkg --force-confold -i /tmp/symphony.deb >/dev/null || fail "$1"; }
+rights() { inside stat -c '%U:%G %a' "$1"; }
+cp "$work/symphony.deb" "$root/tmp/"
+echo '# changed' >>"$root/etc/symphony/symphony.toml"
+inside chown root:root /etc/symphony/symphony.toml
+inside chown root:adm /etc/symphony/pki
+upgrade "an upgrade fails over a changed configuration"
+[[ $(tail -n 1 "$root/etc/symphony/symphony.toml") == '# changed' ]] || fail "an upgrade took a changed configuration away"
+[[ $(rights /etc/symphony/symphony.toml) == 'root:root 640' && $(rights /etc/symphony/pki) == 'root:adm 750' ]] ||
+    fail "an upgrade changed rights: $(rights /etc/symphony/symphony.toml), $(rights /etc/symphony/pki)"
+rm "$root/etc/symphony/symphony.toml"
+upgrade "an upgrade fails over a deleted configuration"
+[[ ! -e $root/etc/symphony/symphony.toml ]] || fail "an upgrade brought a deleted configuration back"
+inside /var/lib/dpkg/info/symphony.postinst configure "$(dpkg-deb -f "$deb" Version)" || fail "reconfiguration fails over a deleted configuration"
+inside dpkg --force-confmiss -i /tmp/symphony.deb >/dev/null || fail "--force-confmiss does not bring the configuration back"
+[[ -e $root/etc/symphony/symphony.toml ]] || fail "--force-confmiss brought no configuration"
+
 phase "removal leaves configuration and data, purge nothing"
 touch "$root/var/lib/symphony/models/kept"
 inside dpkg --remove symphony >/dev/null

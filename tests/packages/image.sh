@@ -4,7 +4,7 @@
 #
 #   tests/packages/image.sh [IMAGE]        localhost/symphony:VERSION of deploy/image/build.sh if none is named
 #
-# Exit status: 0 well; 1 not; 2 something is missing; 3 no container can run on this machine.
+# Exit status: 0 well; 1 not; 2 something is missing; 3 the engine runs no container on this machine, whatever is in it.
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -19,15 +19,6 @@ image=${1:-$(podman --log-level=error images --format '{{.Repository}}:{{.Tag}}'
 # An engine's defaults ask for more open files than a sandbox may give.
 options=(--ulimit "nofile=$(ulimit -Hn):$(ulimit -Hn)" --ulimit nproc=4096:4096 --read-only --cap-drop=all --security-opt=no-new-privileges
     --network=host)
-engine=()
-for runtime in '' crun runc; do
-    [[ -z $runtime ]] || have "$runtime" || continue
-    engine=(podman --log-level=error ${runtime:+--runtime "$runtime"})
-    "${engine[@]}" run --rm "${options[@]}" "$image" --version >/dev/null 2>&1 && break
-    engine=()
-done
-((${#engine[@]})) || { say "NOT RUN: podman is here, but runs no container on this machine"; exit 3; }
-
 work=$(mktemp -d "${TMPDIR:-/tmp}/symphony-image-test.XXXXXX")
 containers=()
 clean_up() {
@@ -35,8 +26,25 @@ clean_up() {
     ((status == 0)) || for name in "${containers[@]}"; do echo "--- $name"; "${engine[@]}" logs "$name" 2>&1 | tail -n 20; done >&2
     ((${#containers[@]} == 0)) || "${engine[@]}" rm -f -t 15 "${containers[@]}" >/dev/null 2>&1 || true
     rm -rf "$work"
+    # A command's own 3 is not this script's.
+    ((status != 3 || not_run)) || exit 1
 }
+not_run=0
 trap clean_up EXIT
+
+# The engine by itself: this machine's own `true`, so that an image that cannot start is not taken for an engine that cannot.
+true=$(type -P true)
+for file in "$true" $(ldd "$true" | grep -o '/[^ ]*'); do install -D -m 755 "$(readlink -f "$file")" "$work/engine$file"; done
+chmod 755 "$work"
+engine=()
+for runtime in '' crun runc; do
+    [[ -z $runtime ]] || have "$runtime" || continue
+    engine=(podman --log-level=error ${runtime:+--runtime "$runtime"})
+    "${engine[@]}" run --rm "${options[@]}" --rootfs "$work/engine" "$true" >"$work/engine.log" 2>&1 && break
+    engine=()
+done
+((${#engine[@]})) || { say "NOT RUN: podman is here, but runs no container on this machine: $(tail -n 1 "$work/engine.log")"; not_run=1; exit 3; }
+"${engine[@]}" run --rm "${options[@]}" "$image" --version || fail "the program does not start in its image"
 
 phase "what is in it"
 inspected() { podman --log-level=error inspect "$image" --format "$1"; }

@@ -13,7 +13,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 source "$ROOT/deploy/setup/common.sh"
 # shellcheck source=tests/packages/common.sh
 source "$ROOT/tests/packages/common.sh"
-for tool in mmdebstrap ip curl python3 jq; do have "$tool" || stop 2 "$tool is missing; run deploy/setup/packages.sh --tests"; done
+for tool in mmdebstrap ip curl python3 jq pgrep; do have "$tool" || stop 2 "$tool is missing; run deploy/setup/packages.sh --tests"; done
 ((EUID == 0)) || stop 2 "network namespaces take root"
 deb=${1:-$(ls -t "$ROOT"/target/packages/*.deb 2>/dev/null | head -n 1)}
 [[ -s $deb ]] || stop 2 "there is no package; run deploy/packages/deb.sh"
@@ -23,12 +23,17 @@ readonly NET=sym$$
 work=$(mktemp -d /var/tmp/symphony-machines.XXXXXX)
 chmod 755 "$work"
 services=()
+hung=0
+not_run=0
 clean_up() {
     local status=$? pid n
     if ((status != 0)); then
         for file in "$work"/*.log "$work"/*.told; do [[ -s $file ]] && { echo "--- $file"; tail -n 15 "$file"; } >&2; done
     fi
     for pid in "${services[@]}"; do kill "$pid" 2>/dev/null || true; done
+    # What was stopped takes no signal but this.
+    ((!hung)) || kill -CONT "$hung" 2>/dev/null || true
+    ((!hung)) || kill -KILL "$hung" 2>/dev/null || true
     for pid in "${services[@]}"; do wait "$pid" 2>/dev/null || true; done
     for n in 1 2 3; do
         umount "$work/machine$n/proc" 2>/dev/null || true
@@ -37,13 +42,15 @@ clean_up() {
     done
     ip netns del "$NET-hub" 2>/dev/null || true
     rm -rf "$work"
+    # A command's own 3 is not this script's.
+    ((status != 3 || not_run)) || status=1
     exit "$status"
 }
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
 phase "three machines on one network: 10.0.1.1, 10.0.1.2, 10.0.1.3"
-ip netns add "$NET-hub" 2>/dev/null || { say "NOT RUN: this machine makes no network namespaces"; exit 3; }
+ip netns add "$NET-hub" 2>/dev/null || { say "NOT RUN: this machine makes no network namespaces"; not_run=1; exit 3; }
 ip -n "$NET-hub" link add br0 type bridge
 ip -n "$NET-hub" link set br0 up
 for n in 1 2 3; do
@@ -95,7 +102,8 @@ for n in 1 2 3; do
     echo "SYMPHONY__SCHEDULER__ID=$n" >"$work/machine$n/etc/symphony/scheduler.env"
 done
 # Nobody but this test reaches the machines: no tenants.
-printf '%s\n' 'SYMPHONY__FRONTEND__DATA=10.0.1.2:7201' 'SYMPHONY__SECURITY__INSECURE_PUBLIC=true' >"$work/machine2/etc/symphony/frontend.env"
+printf '%s\n' SYMPHONY__FRONTEND__DATA=10.0.1.2:7201 SYMPHONY__FRONTEND__METRICS=10.0.1.2:8002 \
+    SYMPHONY__SECURITY__INSECURE_PUBLIC=true >"$work/machine2/etc/symphony/frontend.env"
 printf 'SYMPHONY__BACKEND__EXEC=10.0.1.3:7101\nSYMPHONY__BACKEND__GPUS=[{ kind = "cpu", count = 1, memory_mb = 2048 }]\n' >"$work/machine3/etc/symphony/backend.env"
 
 phase "step 4: the services"
@@ -138,6 +146,7 @@ eventually 20 "signs of life" told frontend-2 alive
 hung=$(pgrep -P "${service[frontend-2]}" | head -n 1)
 kill -STOP "$hung"
 eventually 20 "the watchdog to notice a process that hangs" told frontend-2 'watchdog: no sign of life'
+hung=0
 
 phase "told to stop, each says so, drains and ends with success"
 for name in backend-3 scheduler-3 scheduler-2 scheduler-1; do
