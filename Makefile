@@ -15,10 +15,8 @@ setup-tests: ## also the clients that the integration tests use
 build: ## build the release binary, target/release/symphony
 	cargo build --release --locked --package symphony
 
-# A profile of its own, for what a stranger waits for: what is measured is measured with `release`.
-demo: setup ## run the whole system on this machine on real input; ends with a report
-	cargo build --profile demo --locked --package symphony
-	target/demo/symphony demo
+demo: setup build ## run the whole system on this machine on real input; ends with a report
+	target/release/symphony demo
 
 setup-packages: ## what makes and tries the packages: mmdebstrap, buildah, podman
 	deploy/setup/packages.sh --tests
