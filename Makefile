@@ -1,7 +1,7 @@
 # The few commands people need. Everything else is cargo's, or `symphony help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests setup-packages build demo image deb tarball manifests-check test-packages test test-random test-rdma cuda-kit sim-soak bench bench-frames bench-grpc bench-executor bench-prediction bench-payloads bench-early bench-live fmt
+.PHONY: help setup setup-tests setup-packages build demo image deb tarball manifests-check test-packages test test-random test-rdma cuda-kit sim-soak bench bench-frames bench-grpc bench-door bench-executor bench-prediction bench-payloads bench-early bench-live fmt
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,10 +15,8 @@ setup-tests: ## also the clients that the integration tests use
 build: ## build the release binary, target/release/symphony
 	cargo build --release --locked --package symphony
 
-# A profile of its own, for what a stranger waits for: what is measured is measured with `release`.
-demo: setup ## run the whole system on this machine on real input; ends with a report
-	cargo build --profile demo --locked --package symphony
-	target/demo/symphony demo
+demo: setup build ## run the whole system on this machine on real input; ends with a report
+	target/release/symphony demo
 
 setup-packages: ## what makes and tries the packages: mmdebstrap, buildah, podman
 	deploy/setup/packages.sh --tests
@@ -70,6 +68,9 @@ bench-frames: ## requests per second and latency from a frontend's process to a 
 
 bench-grpc: build ## the Open Inference Protocol on two cores, cluster and all: highest rate, latency at 1000/s
 	benches/grpc_rate.py target/release/symphony
+
+bench-door: build ## what TLS, keys and quotas at the public ports cost: on and off in pairs
+	benches/front_door.py target/release/symphony
 
 bench-executor: ## the executor beside ONNX Runtime's own Python: same model, batch, core
 	deploy/setup/setup.sh --benches

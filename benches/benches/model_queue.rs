@@ -24,7 +24,7 @@ fn main() {
 
 fn arrival(now: Time, sequence: u64) -> ModelInput {
     let id = RequestId { sequence, ..RequestId::default() };
-    ModelInput::Arrive(Request { id, deadline: now + CONFIG_SLO, items: 1 })
+    ModelInput::Arrive(Request { id, deadline: now + CONFIG_SLO, items: 1, weight: symphony_types::RequestValue::ONE })
 }
 
 /// A batch of arrivals that find an empty queue; per arrival.

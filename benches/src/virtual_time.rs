@@ -82,7 +82,8 @@ impl VirtualHost {
             let model = (self.random() % self.queues.len() as u64) as u32;
             let id = RequestId { sequence: self.sequence, ..RequestId::default() };
             self.sequence += 1;
-            let request = Request { id, deadline: self.now + CONFIG_SLO, items: 1 };
+            let request =
+                Request { id, deadline: self.now + CONFIG_SLO, items: 1, weight: symphony_types::RequestValue::ONE };
             self.model(model, ModelInput::Arrive(request));
             self.answer_grants();
         }

@@ -102,12 +102,18 @@ fn up_starts_serves_and_stops_without_leaving_anybody_behind() {
     }
 }
 
-/// A cluster of `up` in `workspace`, and the words that its processes have in common.
-fn up(workspace: &Workspace, text: &str) -> (Child, String) {
+// Arguments of `env`, which runs a program with this disposition.
+const HANGUPS_IGNORED: &str = "--ignore-signal=HUP";
+const HANGUPS_TAKEN: &str = "--default-signal=HUP";
+
+/// A cluster of `up` in `workspace`, and the words that its processes have in common. `hangups` says with which
+/// disposition of SIGHUP it starts: the test's own may be either.
+fn up(workspace: &Workspace, text: &str, hangups: &str) -> (Child, String) {
     workspace.write("up.toml", text).unwrap();
     let dir = workspace.file("files").display().to_string();
-    let args = ["up", "--config", "up.toml", "--dir", &dir];
-    let mut up = ChildSpec::new("up", symphony().unwrap(), args, workspace.path()).spawn().unwrap();
+    let program = symphony().unwrap().display().to_string();
+    let args = [hangups, &program, "up", "--config", "up.toml", "--dir", &dir];
+    let mut up = ChildSpec::new("up", "env".into(), args, workspace.path()).spawn().unwrap();
     let out = workspace.file("up.out");
     let told = || {
         let said = std::fs::read_to_string(&out)?;
@@ -133,9 +139,9 @@ fn however_up_ends_nobody_is_left_behind() {
     let _alone = alone();
     let workspace = Workspace::new("up-ends").unwrap();
     let (text, ports) = config();
-    for signal in [Signal::SIGKILL, Signal::SIGHUP] {
+    for (signal, hangups) in [(Signal::SIGKILL, HANGUPS_IGNORED), (Signal::SIGHUP, HANGUPS_TAKEN)] {
         phase(&format!("it runs, and is sent {signal}"));
-        let (mut up, words) = up(&workspace, &text);
+        let (mut up, words) = up(&workspace, &text, hangups);
         let all = || {
             let found = processes_with(&words);
             anyhow::ensure!(found.len() == 3, "{found:?}");
@@ -143,7 +149,8 @@ fn however_up_ends_nobody_is_left_behind() {
         };
         wait_until("its three processes", READY_WITHIN, all).unwrap();
         if signal == Signal::SIGKILL {
-            phase("another one says who has its ports, and who has its folder");
+            phase("it outlives its terminal where it was told to; another one says who has its ports and its folder");
+            up.signal(Signal::SIGHUP).unwrap();
             let holder = [
                 "Address already in use",
                 &format!("127.0.0.1:{}", ports[0]),
@@ -179,7 +186,7 @@ fn a_hangup_reloads_what_can_be_reloaded_and_ends_no_node() {
     let _alone = alone();
     let workspace = Workspace::new("hangup").unwrap();
     let (text, ports) = config();
-    let (mut up, words) = up(&workspace, &text);
+    let (mut up, words) = up(&workspace, &text, HANGUPS_TAKEN);
     let before: Vec<_> = ids_with(&words).into_iter().map(|(id, _)| id).collect();
 
     phase("each is told of a level that may change and of a key that may not");

@@ -1,5 +1,7 @@
 //! Which processes may talk to a cluster, and in which role.
 
+mod door;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -128,6 +128,8 @@ pub struct TestCluster {
     /// Processes that were killed or stopped at some time.
     ended_by_test: BTreeSet<String>,
     addresses: BTreeMap<(String, &'static str), Address>,
+    /// The frontends' public ports speak TLS.
+    public_tls: bool,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -164,6 +166,7 @@ impl TestCluster {
             not_running: waiting,
             ended_by_test: BTreeSet::new(),
             addresses,
+            public_tls: shape.overrides.iter().any(|setting| setting.starts_with("frontend.tls.cert=")),
             _alone: alone,
         };
         // Replicas first: sub-clusters that come while only one of them is up would all be led by that one.
@@ -202,7 +205,11 @@ impl TestCluster {
             if !names.iter().any(|name| name == "frontend") {
                 return Ok(());
             }
-            let ready = self.block_on(async { self.rest().get("/v2/health/ready").await })?;
+            let rest = match self.public_tls {
+                true => RestClient::secured(&self.address("frontend", "rest"))?,
+                false => self.rest(),
+            };
+            let ready = self.block_on(async { rest.get("/v2/health/ready").await })?;
             ensure!(ready.status == 200, "the frontend is not ready: {ready:?}");
             Ok(())
         })?;

@@ -66,7 +66,7 @@ impl Issuer {
 
     fn security(&self, role: Role, name: &str) -> Result<SecurityConfig> {
         let CredentialFiles { ca, cert, key } = self.issue(role, name)?;
-        Ok(SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), insecure_dev: false })
+        Ok(SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), ..SecurityConfig::default() })
     }
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn write(workspace: &Workspace, shape: &Shape) -> Result<BTreeMap<Str
         let identity = Identity::new(&base.cluster.name, role, name)?;
         let issued = authority.issue_at(&identity, &["127.0.0.1".parse()?], CERTIFICATE_DAYS)?;
         let CredentialFiles { ca, cert, key } = issued.files;
-        Ok(SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), insecure_dev: false })
+        Ok(SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), ..SecurityConfig::default() })
     };
     issue(net::Role::Operator, "admin")?;
     issue(net::Role::Viewer, "guest")?;

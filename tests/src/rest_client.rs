@@ -49,6 +49,15 @@ impl RestClient {
         Self { base: format!("http://{address}"), http: reqwest::Client::new() }
     }
 
+    /// For `host:port` with TLS, whatever certificate it shows: whether that is right is for stories about it.
+    ///
+    /// # Errors
+    /// If there is no TLS here.
+    pub fn secured(address: &str) -> Result<Self> {
+        let http = reqwest::Client::builder().danger_accept_invalid_certs(true).build()?;
+        Ok(Self { base: format!("https://{address}"), http })
+    }
+
     /// GET.
     ///
     /// # Errors

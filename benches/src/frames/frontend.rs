@@ -142,7 +142,7 @@ where
 type Word = (u64, u64);
 
 fn submit(words: &[Word]) -> ToLeader {
-    let header = |&(sequence, at)| RequestHeader { sequence, model: 1, items: 1, budget: at, attempt: 1 };
+    let header = |&(sequence, at)| RequestHeader { sequence, model: 1, items: 1, budget: at, attempt: 1, weight: 1000 };
     ToLeader::Submit { token: Token::new(1), requests: words.iter().map(header).collect() }
 }
 

@@ -166,7 +166,7 @@ fn serve_bare(listening: impl FnOnce(std::net::SocketAddr)) -> Result<Served> {
             Err(error) => return Err(error.into()),
         }
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        let header = RequestHeader { sequence: word(0), model: 1, items: 1, budget: word(8), attempt: 1 };
+        let header = RequestHeader { sequence: word(0), model: 1, items: 1, budget: word(8), attempt: 1, weight: 1000 };
         meter.note(&[header])?;
     }
     meter.served()

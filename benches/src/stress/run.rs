@@ -164,8 +164,14 @@ impl<'a> Generator<'a> {
                 self.oldest[thread] = due;
             }
             // The budget counts from when the frame is sent; its share of the frame's age is taken off there.
-            let header =
-                RequestHeader { sequence: self.sequence, model, items: 1, budget: deadline.as_nanos(), attempt: 1 };
+            let header = RequestHeader {
+                sequence: self.sequence,
+                model,
+                items: 1,
+                budget: deadline.as_nanos(),
+                attempt: 1,
+                weight: 1000,
+            };
             self.frames[thread].push(header);
             if self.frames[thread].len() >= FRAME_REQUESTS_MAX {
                 self.send(now, thread);

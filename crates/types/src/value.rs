@@ -32,6 +32,20 @@ impl RequestValue {
         if thousandths >= Self::MIN.0 && thousandths <= Self::MAX.0 { Some(Self(thousandths)) } else { None }
     }
 
+    /// The value of a request of this value that is worth `weight` relative to others, within the bounds.
+    #[must_use]
+    pub const fn times(self, weight: Self) -> Self {
+        // At most a million times a million.
+        let thousandths = self.0 as u64 * weight.0 as u64 / Self::ONE.0 as u64;
+        if thousandths < Self::MIN.0 as u64 {
+            Self::MIN
+        } else if thousandths > Self::MAX.0 as u64 {
+            Self::MAX
+        } else {
+            Self(thousandths as u32)
+        }
+    }
+
     /// In thousandths.
     #[must_use]
     pub const fn thousandths(self) -> u32 {
@@ -70,6 +84,8 @@ mod tests {
             [Some(1), Some(250), Some(1000), Some(4000), Some(1_000_000)]
         );
         assert_eq!([0.0, -1.0, 0.0009, 1000.1, f64::NAN, f64::INFINITY].map(number), [None; 6]);
+        let times = |value, weight| RequestValue(value).times(RequestValue(weight)).0;
+        assert_eq!([times(2000, 1500), times(1000, 7), times(1, 1), times(900_000, 900_000)], [3000, 7, 1, 1_000_000]);
         assert_eq!((RequestValue::from_thousandths(0), RequestValue::from_thousandths(1_000_001)), (None, None));
         assert_eq!(
             [RequestValue::ONE, RequestValue(250), RequestValue(1)].map(|v| v.to_string()),

@@ -53,7 +53,7 @@ fn encode<M: Message>(message: &M, tail: &[Bytes]) -> Vec<u8> {
 
 pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
     let (token, boot, gpu, model) = (Token::new(9), BootId::new(3), GpuId::new(1), ModelId::new(2));
-    let header = RequestHeader { sequence: 7, model: 3, items: 2, budget: 25_000_000, attempt: 1 };
+    let header = RequestHeader { sequence: 7, model: 3, items: 2, budget: 25_000_000, attempt: 1, weight: 1000 };
     let id = RequestId { frontend: FrontendId::new(1), boot, sequence: 4 };
     let (frontend, subcluster) = (FrontendId::new(1), SubclusterId::new(1));
     let order = Execute {

@@ -173,6 +173,7 @@ fn model() -> ModelInfo {
         batch_max: 8,
         platform: "fuzz".into(),
         slo: Nanos::from_millis(50),
+        sheds: true,
         state: ModelState::Ready,
     }
 }

@@ -62,7 +62,12 @@ pub(super) fn tape_seeds() -> Vec<Vec<u8>> {
         let id = |sequence| RequestId { frontend: FrontendId::new(1), boot: BootId::new(2), sequence };
         let arrive = |sequence| {
             let deadline = symphony_types::Time::from_nanos(20_000_000 + sequence);
-            ModelInput::Arrive(Request { id: id(sequence), deadline, items: 1 + sequence as u32 % 2 })
+            ModelInput::Arrive(Request {
+                id: id(sequence),
+                deadline,
+                items: 1 + sequence as u32 % 2,
+                weight: symphony_types::RequestValue::ONE,
+            })
         };
         let free_at = symphony_types::Time::ZERO;
         let (gpu, millisecond) = (GpuId::new(0), Nanos::from_millis(1));
@@ -77,7 +82,12 @@ pub(super) fn tape_seeds() -> Vec<Vec<u8>> {
             ModelInput::Classes([first, second].into_iter().collect()),
             done,
             arrive(4),
-            ModelInput::Return(Request { id: id(3), deadline: free_at, items: 1 }),
+            ModelInput::Return(Request {
+                id: id(3),
+                deadline: free_at,
+                items: 1,
+                weight: symphony_types::RequestValue::ONE,
+            }),
             ModelInput::Withdraw { frontend: FrontendId::new(1), boot: BootId::new(2) },
             ModelInput::Wake,
         ];

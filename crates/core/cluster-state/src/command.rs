@@ -8,46 +8,11 @@ use crate::operation::Operation;
 use crate::plan::{LeftAlone, Moved, WantedMove};
 use crate::refusal::Refusal;
 use crate::state::ReplicaState;
+use symphony_replicated::command_bytes_max;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 
 /// A command as it stands in the log.
-#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct LogEntry {
-    /// When it was proposed, by the Raft leader's clock: milliseconds since 1970. Shown to people; nothing depends on
-    /// it.
-    pub at_unix_ms: u64,
-    /// The command.
-    pub command: Command,
-}
-
-/// What the time adds to a command's bytes, with its padding.
-const TIME_BYTES: usize = 16;
-
-impl Enveloped for LogEntry {
-    const MAGIC: &'static str = crate::snapshot::MAGIC;
-    const VERSION: u16 = crate::snapshot::VERSION;
-    const KIND: u16 = 4;
-    const WHAT: &'static str = "log entry";
-    const BYTES_MAX: usize = COMMAND_BYTES_MAX;
-}
-
-impl LogEntry {
-    /// The entry as bytes for the log.
-    ///
-    /// # Errors
-    /// If it takes more than [`COMMAND_BYTES_MAX`].
-    pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
-        envelope::encode(self)
-    }
-
-    /// Reads what [`encode`](Self::encode) wrote.
-    ///
-    /// # Errors
-    /// If the bytes are anything else.
-    pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
-        envelope::decode(bytes)
-    }
-}
+pub type LogEntry = symphony_replicated::LogEntry<Command>;
 
 /// What is proposed. It is validated completely when it is applied, even if the proposer did so before.
 ///
@@ -262,8 +227,7 @@ impl Enveloped for Command {
     const VERSION: u16 = crate::snapshot::VERSION;
     const KIND: u16 = 1;
     const WHAT: &'static str = "command";
-    // With the time it is an entry.
-    const BYTES_MAX: usize = COMMAND_BYTES_MAX - TIME_BYTES;
+    const BYTES_MAX: usize = command_bytes_max(COMMAND_BYTES_MAX);
 }
 
 impl Command {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_replicated::ModelSpec;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
+use symphony_replicated::{ModelSpec, command_bytes_max};
 use symphony_types::OperationId;
 
 use crate::limits::COMMAND_BYTES_MAX;
@@ -181,51 +181,14 @@ impl fmt::Display for Action {
 }
 
 /// A command as it stands in the log.
-#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct LogEntry {
-    /// When it was proposed, by the Raft leader's clock: milliseconds since 1970. Shown to people; nothing depends on
-    /// it.
-    pub at_unix_ms: u64,
-    /// The command.
-    pub command: Command,
-}
-
-/// What the time adds to a command's bytes, with its padding.
-const TIME_BYTES: usize = 16;
-
-impl Enveloped for LogEntry {
-    const MAGIC: &'static str = crate::snapshot::MAGIC;
-    const VERSION: u16 = crate::snapshot::VERSION;
-    const KIND: u16 = 4;
-    const WHAT: &'static str = "federation log entry";
-    const BYTES_MAX: usize = COMMAND_BYTES_MAX;
-}
-
-impl LogEntry {
-    /// The entry as bytes for the log.
-    ///
-    /// # Errors
-    /// If it takes more than [`COMMAND_BYTES_MAX`].
-    pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
-        envelope::encode(self)
-    }
-
-    /// Reads what [`encode`](Self::encode) wrote.
-    ///
-    /// # Errors
-    /// If the bytes are anything else.
-    pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
-        envelope::decode(bytes)
-    }
-}
+pub type LogEntry = symphony_replicated::LogEntry<Command>;
 
 impl Enveloped for Command {
     const MAGIC: &'static str = crate::snapshot::MAGIC;
     const VERSION: u16 = crate::snapshot::VERSION;
     const KIND: u16 = 1;
     const WHAT: &'static str = "federation command";
-    // With the time it is an entry.
-    const BYTES_MAX: usize = COMMAND_BYTES_MAX - TIME_BYTES;
+    const BYTES_MAX: usize = command_bytes_max(COMMAND_BYTES_MAX);
 }
 
 impl Command {

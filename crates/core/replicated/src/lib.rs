@@ -5,6 +5,7 @@ pub mod envelope;
 pub mod fields;
 mod hash;
 mod limits;
+mod log_entry;
 mod model_spec;
 pub mod operation_book;
 
@@ -12,5 +13,6 @@ pub use envelope::CodecError;
 pub use fields::InvalidField;
 pub use hash::Fnv1a;
 pub use limits::*;
+pub use log_entry::{LogEntry, command_bytes_max};
 pub use model_spec::{KindProfile, ModelSource, ModelSpec};
 pub use operation_book::KeptOperation;

@@ -1,6 +1,8 @@
 //! Inputs and outputs of a decision.
 
-use symphony_types::{BootId, DropReason, FrontendId, GpuClass, GpuClasses, GpuId, Nanos, RequestId, Time};
+use symphony_types::{
+    BootId, DropReason, FrontendId, GpuClass, GpuClasses, GpuId, Nanos, RequestId, RequestValue, Time,
+};
 
 use crate::pool::signal::PoolSignal;
 use crate::why::{DropCause, GrantWhy, PlanWhy};
@@ -15,6 +17,8 @@ pub struct Request {
     pub deadline: Time,
     /// Number of items, at least one.
     pub items: u32,
+    /// What it is worth relative to the model's other requests when some must be shed.
+    pub weight: RequestValue,
 }
 
 /// The batch a model would run now.

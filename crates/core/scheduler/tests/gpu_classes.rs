@@ -47,7 +47,15 @@ impl Queue {
 
     fn arrive_with(&mut self, at_ms: u64, sequence: u64, deadline_ms: u64, items: u32) -> ModelActions {
         let id = RequestId { sequence, ..RequestId::default() };
-        self.step(at_ms, ModelInput::Arrive(Request { id, deadline: ms(deadline_ms), items }))
+        self.step(
+            at_ms,
+            ModelInput::Arrive(Request {
+                id,
+                deadline: ms(deadline_ms),
+                items,
+                weight: symphony_types::RequestValue::ONE,
+            }),
+        )
     }
 
     fn grant(&mut self, at_ms: u64, gpu: u32, class: GpuClass) -> ModelActions {

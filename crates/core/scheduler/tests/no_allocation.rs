@@ -95,7 +95,10 @@ impl Host {
             let deadline = self.now + if self.random(5) == 0 { Nanos::from_millis(15) } else { SLO };
             let id = RequestId { sequence: self.sequence, ..RequestId::default() };
             self.sequence += 1;
-            self.model(model, ModelInput::Arrive(Request { id, deadline, items }));
+            self.model(
+                model,
+                ModelInput::Arrive(Request { id, deadline, items, weight: symphony_types::RequestValue::ONE }),
+            );
             if self.random(50) == 0 {
                 self.model(model, ModelInput::Cancel(id));
             }

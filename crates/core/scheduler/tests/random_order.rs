@@ -219,7 +219,12 @@ impl Host {
                 self.arrived += 1;
                 let frontend = FrontendId::new(frontend);
                 let id = RequestId { frontend, boot: BootId::new(1), sequence: self.arrived };
-                let request = Request { id, deadline: self.now + Nanos::new(budget), items };
+                let request = Request {
+                    id,
+                    deadline: self.now + Nanos::new(budget),
+                    items,
+                    weight: symphony_types::RequestValue::ONE,
+                };
                 self.queued[model as usize].insert(id, request);
                 self.queue(model, if again { ModelInput::Return(request) } else { ModelInput::Arrive(request) });
             }

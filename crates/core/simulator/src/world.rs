@@ -330,7 +330,12 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         if let Some(scaling) = &mut self.scaling {
             scaling.arrived(model);
         }
-        let request = Request { id, deadline: self.now + arriving.slo, items: arriving.items };
+        let request = Request {
+            id,
+            deadline: self.now + arriving.slo,
+            items: arriving.items,
+            weight: symphony_types::RequestValue::ONE,
+        };
         let model = model as u32;
         if let Some(oldest) = self.referee.arrived(self.now, model, &request) {
             return Err(self.too_many_open(id, &oldest));
@@ -362,7 +367,8 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                     let Some(open) = self.referee.given_back(model, sequence) else { continue };
                     self.watch.queued(self.now, model);
                     let (id, items) = (self.id(sequence), u32::from(open.items));
-                    let request = Request { id, deadline: open.deadline, items };
+                    let request =
+                        Request { id, deadline: open.deadline, items, weight: symphony_types::RequestValue::ONE };
                     self.spin.reset();
                     self.step(ClusterInput::Return { model, request })?;
                 }

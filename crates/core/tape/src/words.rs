@@ -230,7 +230,7 @@ impl Coded for RequestValue {
 }
 
 coded_struct!(RequestId { frontend, boot, sequence });
-coded_struct!(Request { id, deadline, items });
+coded_struct!(Request { id, deadline, items, weight });
 coded_struct!(Candidate { batch, start, latest, frontrun, must_end_by, lead, ahead, ready_order, gpu_choice });
 coded_struct!(Rival { model, latest });
 coded_struct!(GrantWhy { matched, choice, others_idle, rivals, next_rival });

@@ -151,13 +151,23 @@ impl Scene {
             3 => self.rank(RankInput::Wake),
             2 if what > 200 => {
                 let deadline = self.now + Nanos::from_millis(20);
-                self.model(ModelInput::Return(Request { id: id(self.sequence), deadline, items: 1 }));
+                self.model(ModelInput::Return(Request {
+                    id: id(self.sequence),
+                    deadline,
+                    items: 1,
+                    weight: symphony_types::RequestValue::ONE,
+                }));
             }
             2 => self.model(ModelInput::Wake),
             _ => {
                 self.sequence += 1;
                 let deadline = self.now + Nanos::from_millis(10 + u64::from(what) % 30);
-                let request = Request { id: id(self.sequence), deadline, items: 1 + u32::from(what) / 100 };
+                let request = Request {
+                    id: id(self.sequence),
+                    deadline,
+                    items: 1 + u32::from(what) / 100,
+                    weight: symphony_types::RequestValue::ONE,
+                };
                 self.model(ModelInput::Arrive(request));
             }
         }
@@ -209,7 +219,12 @@ fn every_policy_decides_the_same_again_and_the_summary_says_what() {
 fn drops_are_counted_by_reason() {
     let mut scene = Scene::new(Policy::SYMPHONY);
     for sequence in 0..3 {
-        let request = Request { id: id(sequence), deadline: scene.now + Nanos::from_millis(1), items: 1 };
+        let request = Request {
+            id: id(sequence),
+            deadline: scene.now + Nanos::from_millis(1),
+            items: 1,
+            weight: symphony_types::RequestValue::ONE,
+        };
         scene.model(ModelInput::Arrive(request));
     }
     let summary = replayed(&scene.tape(None)).unwrap().summary;

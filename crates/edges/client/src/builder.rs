@@ -57,6 +57,8 @@ pub struct ClientBuilder {
     pub(crate) answer_grace: Duration,
     pub(crate) wait_for_frontend: Duration,
     pub(crate) watched: bool,
+    /// PEM.
+    pub(crate) authority: Option<Vec<u8>>,
     metadata: Vec<(String, Secret)>,
 }
 
@@ -96,13 +98,14 @@ impl Default for ClientBuilder {
             answer_grace: limits::ANSWER_GRACE,
             wait_for_frontend: limits::WAIT_FOR_FRONTEND,
             watched: true,
+            authority: None,
             metadata: Vec::new(),
         }
     }
 }
 
 impl ClientBuilder {
-    /// With this frontend too: `host:port` of its gRPC port.
+    /// With this frontend too: `host:port` of its gRPC port, `https://host:port` if that speaks TLS.
     pub fn frontend(mut self, address: impl Into<String>) -> Self {
         self.frontends.push(address.into());
         self
@@ -152,6 +155,17 @@ impl ClientBuilder {
     pub const fn unwatched(mut self) -> Self {
         self.watched = false;
         self
+    }
+
+    /// The certificate of the authority that has signed those of frontends at `https://…`, PEM.
+    pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.authority = Some(pem.into());
+        self
+    }
+
+    /// Shows the key of a tenant with every call. It is not logged.
+    pub fn key(self, key: &str) -> Self {
+        self.metadata("authorization", format!("Bearer {key}"))
     }
 
     /// Adds this metadata entry to every call, for proxies in front of the frontends: `authorization`, a tenant. It is
@@ -224,7 +238,7 @@ mod tests {
             (one().in_flight_max(0), "in_flight_max = 0"),
             (one().frontend("no address"), "frontend = no address: expected host:port"),
             (one().frontend("host"), "frontend = host: expected host:port"),
-            (one().frontend("https://host:1"), "the gRPC port speaks plaintext"),
+            (one().frontend("https://host:1"), "frontend = https://host:1: expected an authority for its certificate"),
             (one().metadata("Not A Name", "x"), "metadata = Not A Name"),
             (
                 one().metadata("authorization", "secret\n"),

@@ -8,7 +8,7 @@ use symphony_protocol::inference as pb;
 use symphony_protocol::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use tokio::sync::{Notify, watch};
 use tonic::Request;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 use crate::backoff::{Backoff, PAUSE_MIN};
 use crate::builder::{BuildError, limits};
@@ -72,14 +72,20 @@ impl Drop for Held {
 
 impl Frontend {
     /// Makes connections that come up when they are first used.
-    pub(crate) fn new(address: &str, connections: usize) -> Result<Self, BuildError> {
+    pub(crate) fn new(address: &str, connections: usize, authority: Option<&[u8]>) -> Result<Self, BuildError> {
         let refuse =
             |expected: &str| BuildError { key: "frontend", value: address.to_owned(), expected: expected.to_owned() };
-        if address.starts_with("https://") {
-            return Err(refuse("host:port; the gRPC port speaks plaintext"));
+        let secured = address.strip_prefix("https://");
+        let (scheme, address) = match secured {
+            Some(address) => ("https", address),
+            None => ("http", address.strip_prefix("http://").unwrap_or(address)),
+        };
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|_| refuse("host:port"))?;
+        if secured.is_some() {
+            let pem = authority.ok_or_else(|| refuse("an authority for its certificate"))?;
+            let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
+            endpoint = endpoint.tls_config(tls).map_err(|_| refuse("an authority whose certificate is PEM"))?;
         }
-        let address = address.strip_prefix("http://").unwrap_or(address);
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| refuse("host:port"))?;
         if endpoint.uri().port().is_none() {
             return Err(refuse("host:port"));
         }

@@ -25,7 +25,8 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(builder: &ClientBuilder) -> Result<Self, BuildError> {
-        let frontend = |address: &String| Frontend::new(address, builder.connections).map(Arc::new);
+        let frontend =
+            |address: &String| Frontend::new(address, builder.connections, builder.authority.as_deref()).map(Arc::new);
         let frontends: Vec<_> = builder.frontends.iter().map(frontend).collect::<Result<_, _>>()?;
         let (sender, news) = watch::channel(0);
         let kept = frontends.iter().filter(|_| builder.watched);

@@ -1,8 +1,10 @@
 //! `[frontend]`: the settings of one frontend.
 
+use std::path::PathBuf;
+
 use symphony_types::Nanos;
 
-use crate::{Address, ImagesConfig, PayloadsConfig, RepositoryConfig};
+use crate::{Address, ImagesConfig, PayloadsConfig, RepositoryConfig, TlsConfig};
 
 /// One frontend.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -32,6 +34,16 @@ pub struct FrontendConfig {
     pub access_log: bool,
     /// Whether the statistics are shown under Triton's names, too.
     pub metrics_triton_names: bool,
+    /// The file of tenants and their keys; none (an empty string) serves everybody, which takes loopback or
+    /// `security.insecure_public`.
+    #[serde(with = "crate::empty_is_none")]
+    pub tenants: Option<PathBuf>,
+    /// Whether `/metrics` needs a key with the right `status`, as `/api/view` does.
+    pub metrics_need_key: bool,
+    /// Origins whose pages browsers let call REST; none by default.
+    pub cors_origins: Vec<String>,
+    /// TLS at the public ports.
+    pub tls: TlsConfig,
     /// How inputs and results travel.
     pub payloads: PayloadsConfig,
     /// Pictures that clients send instead of tensors.
@@ -50,6 +62,12 @@ impl Default for FrontendConfig {
 }
 
 impl FrontendConfig {
+    /// The ports that clients and people call, with their keys.
+    #[must_use]
+    pub const fn public_ports(&self) -> [(&'static str, &Address); 3] {
+        [("frontend.grpc", &self.grpc), ("frontend.rest", &self.rest), ("frontend.metrics", &self.metrics)]
+    }
+
     /// How long after its deadline a request may still be answered before it fails.
     #[must_use]
     pub const fn answer_grace(&self) -> Nanos {

@@ -21,6 +21,8 @@ pub struct SecurityConfig {
     pub key: Option<PathBuf>,
     /// Plaintext, on loopback only.
     pub insecure_dev: bool,
+    /// Public ports beyond loopback serve everybody: clients without keys, and people who look at status pages.
+    pub insecure_public: bool,
 }
 
 impl SecurityConfig {

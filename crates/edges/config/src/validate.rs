@@ -74,6 +74,8 @@ pub mod limits {
     pub const UNREACHABLE_MS: [u64; 2] = [500, 3_600_000];
     /// Addresses that are dialled elsewhere.
     pub const ROUTES_MAX: usize = 1024;
+    /// Origins that browsers may call from.
+    pub const CORS_ORIGINS_MAX: usize = 64;
     /// Bytes of a log filter.
     pub const LOG_LEVEL_BYTES_MAX: usize = 1024;
 }
@@ -88,6 +90,7 @@ pub(crate) fn problems(config: &NodeConfig, role: Role) -> Vec<Problem> {
     }
     if let Some(frontend) = &config.frontend {
         check.frontend(frontend);
+        check.door(config, frontend);
         check.repository(config, &frontend.repository, role);
     }
     if let Some(backend) = &config.backend {
@@ -325,6 +328,64 @@ impl Check {
         if images.decoded_bytes_max() < frontend.request_bytes_max {
             let (mb, bytes) = (images.decoded_mb_max, frontend.request_bytes_max);
             self.say(key, format!("{mb} MB are less than one request may have; frontend.request_bytes_max is {bytes}"));
+        }
+    }
+
+    /// Who may call the public ports. That everybody may has to be said.
+    fn door(&mut self, config: &NodeConfig, frontend: &FrontendConfig) {
+        let tls = &frontend.tls;
+        match (&tls.cert, &tls.key) {
+            (Some(_), None) => self.say("frontend.tls.key", "must be given with frontend.tls.cert"),
+            (None, Some(_)) => self.say("frontend.tls.cert", "must be given with frontend.tls.key"),
+            (None, None) if tls.client_ca.is_some() => {
+                self.say(
+                    "frontend.tls.client_ca",
+                    "clients show certificates over TLS only; give frontend.tls.cert and key",
+                );
+            }
+            _ => {}
+        }
+        if tls.client_ca.is_some() && frontend.tenants.is_none() {
+            self.say(
+                "frontend.tls.client_ca",
+                "frontend.tenants says whose certificates are whose; give it, or leave this out",
+            );
+        }
+        if frontend.metrics_need_key && frontend.tenants.is_none() {
+            self.say(
+                "frontend.metrics_need_key",
+                "there are no keys without frontend.tenants; give it, or leave this out",
+            );
+        }
+        if frontend.tenants.is_some() && frontend.repository.token_file.is_some() {
+            self.say(
+                "frontend.repository.token_file",
+                "with frontend.tenants, keys with the right \"repository\" load and unload models; leave it out",
+            );
+        }
+        let origins = &frontend.cors_origins;
+        if origins.len() > limits::CORS_ORIGINS_MAX {
+            let (got, max) = (origins.len(), limits::CORS_ORIGINS_MAX);
+            self.say("frontend.cors_origins", format!("{got} origins; expected at most {max}"));
+        }
+        for (index, origin) in origins.iter().enumerate().filter(|(_, origin)| !is_origin(origin)) {
+            let expected = "expected scheme://host or scheme://host:port, such as https://console.example";
+            self.say(format!("frontend.cors_origins.{index}"), format!("`{origin}` is no origin; {expected}"));
+        }
+        // Plaintext between processes has a rule of its own, `reach`, which allows loopback only.
+        if frontend.tenants.is_some() || config.security.insecure_public || config.security.insecure_dev {
+            return;
+        }
+        for (key, address) in frontend.public_ports() {
+            if !address.is_loopback() {
+                self.say(
+                    key,
+                    format!(
+                        "{address} is not a loopback address, and without frontend.tenants it serves everybody; give the file of \
+                         tenants (`symphony keys make`), use loopback, or say security.insecure_public (--insecure-public)"
+                    ),
+                );
+            }
         }
     }
 
@@ -669,4 +730,12 @@ impl Check {
             }
         }
     }
+}
+
+/// Whether a text is the origin of a page, as browsers write it.
+fn is_origin(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let host =
+        |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]".contains(&b));
+    rest.is_some_and(host)
 }

@@ -70,6 +70,16 @@ fn defaults_are_toml_and_a_role_takes_only_its_own_section_from_them() {
 }
 
 #[test]
+fn public_ports_beyond_loopback_take_tenants_or_a_word() {
+    let ports = ["frontend.grpc=0.0.0.0:8001", "frontend.rest=0.0.0.0:8000", "frontend.metrics=0.0.0.0:8002"];
+    let with = |more: &str| parse(Role::Up, DEV, &[], &[&ports[..], &[more]].concat());
+    assert!(with("log.level=info").is_err());
+    let tenants = with("frontend.tenants=tenants.toml").unwrap().frontend.unwrap().tenants;
+    assert_eq!(tenants, Some("tenants.toml".into()));
+    assert!(with("security.insecure_public=true").unwrap().security.insecure_public);
+}
+
+#[test]
 fn env_lies_over_the_file_and_flags_over_env() {
     let env = [
         ("SYMPHONY__FRONTEND__GRPC", "127.0.0.1:9001"),
@@ -260,6 +270,27 @@ fn what_cannot_work_is_explained_with_key_and_values() {
         (
             &["frontend.grpc=10.0.0.1:8001", "security.insecure_dev=true"],
             "10.0.0.1:8001 is not a loopback address, and with security.insecure_dev whoever",
+        ),
+        (
+            &["frontend.rest=10.0.0.1:8000"],
+            "frontend.rest: 10.0.0.1:8000 is not a loopback address, and without frontend.tenants it serves everybody; give the file",
+        ),
+        (&["frontend.metrics=0.0.0.0:8002"], "frontend.metrics: 0.0.0.0:8002 is not a loopback address, and without"),
+        (&["frontend.tls.cert=a.pem"], "frontend.tls.key: must be given with frontend.tls.cert"),
+        (&["frontend.tls.key=a.key"], "frontend.tls.cert: must be given with frontend.tls.key"),
+        (&["frontend.tls.client_ca=ca.pem"], "frontend.tls.client_ca: clients show certificates over TLS only"),
+        (
+            &["frontend.tls.client_ca=ca.pem", "frontend.tls.cert=a.pem", "frontend.tls.key=a.key"],
+            "frontend.tls.client_ca: frontend.tenants says whose certificates are whose",
+        ),
+        (&["frontend.metrics_need_key=true"], "frontend.metrics_need_key: there are no keys without frontend.tenants"),
+        (
+            &["frontend.tenants=t.toml", "frontend.repository.dir=m", "frontend.repository.token_file=t"],
+            "frontend.repository.token_file: with frontend.tenants, keys with the right \"repository\"",
+        ),
+        (
+            &["frontend.cors_origins=[\"https://a.example\", \"a.example\"]"],
+            "frontend.cors_origins.1: `a.example` is no origin; expected scheme://host",
         ),
         (&["frontend.data=scheduler:1", "security.insecure_dev=true"], "frontend.data: scheduler:1 is not a loopback"),
         (&["security.ca=ca.pem"], "security.ca: `up` makes certificates by itself"),

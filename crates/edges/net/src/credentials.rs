@@ -21,7 +21,7 @@ use crate::identity::{Identity, Role};
 pub const RELOAD_EVERY: Duration = Duration::from_secs(10);
 
 /// HTTP/2, which gRPC uses, by its name in a TLS handshake.
-const HTTP_2: &[u8] = b"h2";
+pub(crate) const HTTP_2: &[u8] = b"h2";
 
 /// The files of a process's certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +52,13 @@ impl CredentialFiles {
 
     /// Modification times of the files.
     fn stamps(&self) -> [Option<SystemTime>; 3] {
-        self.all().map(|path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok())
+        self.all().map(stamp)
     }
+}
+
+/// When a file was last changed, if it is there.
+pub(crate) fn stamp(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|meta| meta.modified()).ok()
 }
 
 /// The loaded certificates.
@@ -151,7 +156,7 @@ fn facts_of(path: &Path, certificate: &CertificateDer<'_>) -> Result<Certificate
 }
 
 /// Reads at least one certificate.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
     let content = |what: String| CredentialError::Content { path: path.to_owned(), what };
     let text = read(path)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();

@@ -21,6 +21,8 @@ mod identity;
 mod incoming;
 mod net;
 mod public_port;
+mod public_stream;
+mod public_tls;
 mod refusals;
 mod rings;
 pub mod sockets;
@@ -40,6 +42,8 @@ pub use identity::{Expected, Identity, IdentityError, Role};
 pub use incoming::{HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, Incoming, Port};
 pub use net::{HANDSHAKE_TIMEOUT, Net};
 pub use public_port::{FIRST_WORDS_WITHIN, FirstWords, PublicConnection, PublicListener, PublicPort};
+pub use public_stream::CertificateNames;
+pub use public_tls::{PublicTls, PublicTlsFiles};
 pub use refusals::{refusals, refused};
 pub use rings::{
     HANDOVER_TIMEOUT, RING_BYTES, RINGS_MAX, RingAdmission, RingOffer, RingReader, RingStreams, RingWriter, Rings,

@@ -3,18 +3,21 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::{Instant, Sleep};
 
 use crate::callers::{CallerLimits, CallerPlace, Callers, Refusal};
+use crate::public_stream::{CertificateNames, PublicStream};
+use crate::public_tls::PublicTls;
 use crate::refusals::refused;
 
 /// How long after connecting a caller must have sent the head of its first request, or the preface of HTTP/2, which
-/// clients send at once. Slow connections take a second or two.
+/// clients send at once; with TLS the handshake counts, too. Slow connections take a second or two.
 pub const FIRST_WORDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Pause after a failed accept, which is probably due to a lack of file descriptors.
@@ -52,13 +55,21 @@ pub struct PublicListener {
     listener: TcpListener,
     port: PublicPort,
     callers: Callers,
+    /// None in plaintext.
+    tls: Option<Arc<PublicTls>>,
 }
 
 impl PublicListener {
     /// Takes callers from `listener`.
     #[must_use]
     pub fn new(listener: TcpListener, port: PublicPort) -> Self {
-        Self { listener, port, callers: Callers::new(port.limits) }
+        Self { listener, port, callers: Callers::new(port.limits), tls: None }
+    }
+
+    /// The same over TLS, if there is any.
+    #[must_use]
+    pub fn secured(self, tls: Option<Arc<PublicTls>>) -> Self {
+        Self { tls, ..self }
     }
 
     /// The next caller with a place. Cancel-safe.
@@ -72,6 +83,10 @@ impl PublicListener {
                         if let Err(error) = stream.set_nodelay(true) {
                             tracing::debug!(port, %peer, %error, "TCP_NODELAY was refused");
                         }
+                        let stream = match &self.tls {
+                            None => PublicStream::plain(stream),
+                            Some(tls) => PublicStream::secured(stream, tls, self.port.first_words),
+                        };
                         return (PublicConnection::new(stream, self.port, place), peer);
                     }
                     Err(refusal) => {
@@ -100,7 +115,7 @@ impl PublicListener {
 /// A connection that counts until it is dropped, and that fails if its caller stays silent.
 #[derive(Debug)]
 pub struct PublicConnection {
-    stream: TcpStream,
+    stream: PublicStream,
     port: PublicPort,
     watch: Watch,
     _place: CallerPlace,
@@ -154,9 +169,15 @@ impl Progress {
 }
 
 impl PublicConnection {
-    fn new(stream: TcpStream, port: PublicPort, place: CallerPlace) -> Self {
+    fn new(stream: PublicStream, port: PublicPort, place: CallerPlace) -> Self {
         let deadline = Box::pin(tokio::time::sleep(FIRST_WORDS_WITHIN));
         Self { stream, port, watch: Watch::First(deadline, Progress::of(port.first_words)), _place: place }
+    }
+
+    /// The names in the certificate that the caller shows, once it has.
+    #[must_use]
+    pub fn certificate_names(&self) -> CertificateNames {
+        self.stream.certificate_names()
     }
 
     /// Fails if the caller has been silent for too long.
@@ -229,6 +250,7 @@ impl AsyncWrite for PublicConnection {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
 
     use super::*;
 

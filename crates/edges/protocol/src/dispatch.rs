@@ -23,6 +23,8 @@ pub struct RequestHeader {
     pub budget: u64,
     /// 1 for a new request, larger when it is announced again to a new leader.
     pub attempt: u32,
+    /// What it is worth relative to its model's other requests when some must be shed, in thousandths.
+    pub weight: u32,
 }
 
 /// Frontend → leader.

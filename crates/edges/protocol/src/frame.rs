@@ -262,8 +262,14 @@ mod tests {
     use crate::dispatch::{RequestHeader, ToLeader};
 
     fn submit() -> ToLeader {
-        let header =
-            RequestHeader { sequence: 7, model: 3, items: 2, budget: Nanos::from_millis(25).get(), attempt: 1 };
+        let header = RequestHeader {
+            sequence: 7,
+            model: 3,
+            items: 2,
+            budget: Nanos::from_millis(25).get(),
+            attempt: 1,
+            weight: 1000,
+        };
         ToLeader::Submit { token: Token::new(9), requests: vec![header; 3] }
     }
 

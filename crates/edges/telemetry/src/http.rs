@@ -8,15 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
-use axum::serve::Listener;
-use symphony_net::{CallerLimits, FirstWords, PublicConnection, PublicListener, PublicPort};
+use axum::serve::{IncomingStream, Listener};
+use symphony_net::{CallerLimits, FirstWords, PublicConnection, PublicListener, PublicPort, PublicTls};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use crate::page_guard::{PageCaller, PageConnection, PageGuard, PageRefusal};
 use crate::{Registry, plain_text};
 
 /// The console: one page that needs nothing but `/api/view`.
@@ -48,10 +50,10 @@ pub(crate) const PORT: &str = "metrics";
 struct Callers(PublicListener);
 
 impl Callers {
-    fn new(listener: TcpListener) -> Self {
+    fn new(listener: TcpListener, tls: Option<Arc<PublicTls>>) -> Self {
         let limits = CallerLimits { total: CONNECTIONS_MAX, per_address: CONNECTIONS_PER_ADDRESS_MAX };
         let port = PublicPort { name: PORT, limits, first_words: FirstWords::Head, idle_max: Some(IDLE_MAX) };
-        Self(PublicListener::new(listener, port))
+        Self(PublicListener::new(listener, port).secured(tls))
     }
 }
 
@@ -68,19 +70,41 @@ impl Listener for Callers {
     }
 }
 
+impl Connected<IncomingStream<'_, Callers>> for PageConnection {
+    fn connect_info(stream: IncomingStream<'_, Callers>) -> Self {
+        Self { addr: *stream.remote_addr(), certificate: stream.io().certificate_names() }
+    }
+}
+
 /// What a process shows on its metrics port.
 #[derive(Clone)]
 pub struct Surface {
     registry: Registry,
     ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
     view: Arc<dyn Fn() -> serde_json::Value + Send + Sync>,
+    guard: Option<PageGuard>,
+    tls: Option<Arc<PublicTls>>,
 }
 
 impl Surface {
     /// A surface over these metrics, ready at once, with an empty view.
     #[must_use]
     pub fn new(registry: Registry) -> Self {
-        Self { registry, ready: Arc::new(|| Ok(())), view: Arc::new(|| serde_json::json!({})) }
+        Self { registry, ready: Arc::new(|| Ok(())), view: Arc::new(|| serde_json::json!({})), guard: None, tls: None }
+    }
+
+    /// Shows the status pages, `/api/view` and the console, only to callers that `guard` lets in.
+    #[must_use]
+    pub fn with_guard(mut self, guard: PageGuard) -> Self {
+        self.guard = Some(guard);
+        self
+    }
+
+    /// Serves over TLS, if there is any.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Option<Arc<PublicTls>>) -> Self {
+        self.tls = tls;
+        self
     }
 
     /// The condition of `/health/ready`: `Err` says what the process still waits for.
@@ -136,13 +160,28 @@ pub async fn serve(
             Err(_) => std::future::pending().await,
         }
     };
+    let callers = Callers::new(listener, surface.tls.clone());
+    let pages = router(surface).into_make_service_with_connect_info::<PageConnection>();
+    let serving = axum::serve(callers, pages);
     tokio::select! {
-        ended = axum::serve(Callers::new(listener), router(surface)).with_graceful_shutdown(stop) => ended,
+        ended = serving.with_graceful_shutdown(stop) => ended,
         () = out_of_time => Ok(()),
     }
 }
 
-async fn console() -> Response {
+impl Surface {
+    /// An error if the caller may not see the page.
+    fn admit(&self, request: &Request, is_metrics: bool) -> Result<(), PageRefusal> {
+        let Some(guard) = self.guard.as_ref().filter(|guard| guard.metrics || !is_metrics) else { return Ok(()) };
+        let connection = request.extensions().get::<ConnectInfo<PageConnection>>().map(|ConnectInfo(info)| info);
+        guard.check(&PageCaller { connection, headers: request.headers() })
+    }
+}
+
+async fn console(State(surface): State<Surface>, request: Request) -> Response {
+    if let Err(refused) = surface.admit(&request, false) {
+        return refused.into_response();
+    }
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, CONSOLE_POLICY),
@@ -151,9 +190,12 @@ async fn console() -> Response {
     (headers, CONSOLE).into_response()
 }
 
-async fn metrics(State(surface): State<Surface>, headers: HeaderMap) -> Response {
-    let accept: Vec<_> = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok()).collect();
-    let (content_type, text) = match plain_text::wants_open_metrics(&accept.join(",")) {
+async fn metrics(State(surface): State<Surface>, request: Request) -> Response {
+    if let Err(refused) = surface.admit(&request, true) {
+        return refused.into_response();
+    }
+    let accept = request.headers().get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    let (content_type, text) = match plain_text::wants_open_metrics(&accept.collect::<Vec<_>>().join(",")) {
         true => ("application/openmetrics-text; version=1.0.0; charset=utf-8", surface.registry.encode()),
         false => (plain_text::CONTENT_TYPE, surface.registry.encode_plain()),
     };
@@ -167,7 +209,10 @@ async fn ready(State(surface): State<Surface>) -> Response {
     }
 }
 
-async fn view(State(surface): State<Surface>) -> Response {
+async fn view(State(surface): State<Surface>, request: Request) -> Response {
+    if let Err(refused) = surface.admit(&request, false) {
+        return refused.into_response();
+    }
     ([(header::CACHE_CONTROL, "no-store")], Json((surface.view)())).into_response()
 }
 

@@ -42,7 +42,16 @@ fn late(settings: DataDelaySettings) -> (usize, DelaySource) {
         actions.clear();
         for item in 0..=batch % 8 {
             let id = RequestId { sequence: batch * 8 + item, ..RequestId::default() };
-            queue.step(now, ModelInput::Arrive(Request { id, deadline: now + SLO, items: 1 }), &mut actions);
+            queue.step(
+                now,
+                ModelInput::Arrive(Request {
+                    id,
+                    deadline: now + SLO,
+                    items: 1,
+                    weight: symphony_types::RequestValue::ONE,
+                }),
+                &mut actions,
+            );
         }
         let (gpu, class, free_at) = (GpuId::new(1), GpuClass::FIRST, Time::ZERO);
         queue.step(now, ModelInput::Grant { gpu, class, free_at, why: Default::default() }, &mut actions);

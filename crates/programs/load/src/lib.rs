@@ -10,6 +10,7 @@
 //! load as a fast one. Latency counts from the scheduled time, so a lagging generator cannot hide it. If it lags more
 //! than the plan allows, the run fails whatever the server did: such numbers measure the generator.
 
+mod access;
 mod arrivals;
 mod engine;
 mod inputs;
@@ -26,6 +27,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+pub use access::Access;
 pub use arrivals::{ArrivalKind, Arrivals};
 pub use engine::run;
 pub use inputs::{DigitInputs, EmulatedInputs, InputSet, Judgement, RandomInputs, Sample};

@@ -7,12 +7,12 @@ use bytes::{Bytes, BytesMut};
 use symphony_config::{Address, FrontendConfig, NodeConfig, Role};
 use symphony_frontend::Frontend;
 use symphony_frontend::oip::{
-    InferError, InferRequest, InferenceService, Receipt, RequestContext, RequestedDeadline, Timeliness,
+    Caller, InferError, InferRequest, InferenceService, Receipt, RequestedDeadline, Timeliness,
 };
 use symphony_net::Net;
 use symphony_telemetry::Registry;
 use symphony_transport::ControlClient;
-use symphony_types::{BootId, TensorSpec};
+use symphony_types::{BootId, RequestValue, TensorSpec};
 use tokio::net::TcpListener;
 
 use crate::target::{Answer, End, OutputTensor, Request, Target};
@@ -38,7 +38,8 @@ impl NativeTarget {
             None => format!("load-{}", std::process::id()),
         };
         let config = config(&name, data.local_addr()?.port())?;
-        let frontend = Frontend::start(&config, boot, data, net.clone(), control, None, &Registry::new("load")).await?;
+        let frontend =
+            Frontend::start(&config, boot, data, net.clone(), control, None, None, &Registry::new("load")).await?;
         Ok(Self { frontend })
     }
 
@@ -76,17 +77,10 @@ impl Target for NativeTarget {
         deadline.exceed_slo = request.timeout.is_some();
         let outputs = model.signature.outputs.clone();
         let (items, payload, receipt) = (request.items, payload(&request), Receipt::default());
-        let infer = InferRequest {
-            model,
-            items,
-            payload,
-            pictures: None,
-            deadline,
-            receipt,
-            context: RequestContext::default(),
-        };
+        let (context, weight) = (RequestContext::default(), RequestValue::ONE);
+        let infer = InferRequest { model, items, payload, pictures: None, deadline, receipt, context, weight };
         // In flight until it is answered.
-        let _permit = match self.frontend.admit() {
+        let _permit = match self.frontend.admit(&Caller::anybody()) {
             Ok(permit) => permit,
             Err(refused) => return Answer::ended(End::Failed(Cow::Borrowed(refused.face().reason))),
         };

@@ -7,7 +7,7 @@ use symphony_types::DropReason;
 use crate::target::End;
 
 /// Reasons, besides the scheduler's own, with which a server sheds load on purpose.
-const SHEDDING: [&str; 3] = ["deadline_passed", "too_many_requests", "quota_exceeded"];
+const SHEDDING: [&str; 3] = ["deadline_passed", "too_many_requests", "quota"];
 
 /// The end that a machine-readable reason stands for; without a reason, the status decides.
 pub(super) fn end_of(reason: Option<&str>, status: impl FnOnce() -> String) -> End {
@@ -37,7 +37,7 @@ mod tests {
             assert_eq!(end(Some(reason.label())), End::Failed(reason.label().into()));
         }
         assert_eq!(end(Some("late")), End::Late);
-        assert_eq!(end(Some("quota_exceeded")), End::Dropped("quota_exceeded".into()));
+        assert_eq!(end(Some("quota")), End::Dropped("quota".into()));
         assert_eq!(end(None), End::Failed("http_500".into()));
     }
 }

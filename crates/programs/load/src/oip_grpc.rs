@@ -5,6 +5,7 @@ use std::time::Duration;
 use symphony_client as client;
 use symphony_client::{Balance, Client, ElementType, Tensor};
 
+use crate::access::Access;
 use crate::load_plan::IN_FLIGHT_MAX;
 use crate::oip::end_of;
 use crate::target::{Answer, ConnectError, End, OutputTensor, Request, Target};
@@ -24,9 +25,24 @@ impl GrpcTarget {
     /// # Errors
     /// If the address is invalid or does not answer.
     pub async fn connect(addr: &str, connections: usize) -> Result<Self, ConnectError> {
+        Self::connect_as(addr, connections, &Access::default()).await
+    }
+
+    /// The same with a key, or over TLS.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), or if the key or the authority is none.
+    pub async fn connect_as(addr: &str, connections: usize, access: &Access) -> Result<Self, ConnectError> {
         let fail = |reason: String| ConnectError { addr: addr.to_owned(), reason };
-        let client = Client::builder()
-            .frontend(addr)
+        let mut builder = Client::builder();
+        if let Some(bearer) = access.bearer() {
+            builder = builder.metadata("authorization", bearer);
+        }
+        if let Some(pem) = &access.authority {
+            builder = builder.authority(pem.clone());
+        }
+        let client = builder
+            .frontend(format!("{}://{addr}", access.scheme()))
             .connections(connections.clamp(1, client::limits::CONNECTIONS_MAX))
             .balance(Balance::RoundRobin)
             .in_flight_max(IN_FLIGHT_MAX)

@@ -1,9 +1,11 @@
 //! The Open Inference Protocol over REST, with binary tensors behind the JSON.
 
 use bytes::{Bytes, BytesMut};
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 use serde_json::{Value, json};
 use symphony_protocol::parameters::{ACCEPT_LATE, BATCH, EXCEED_SLO, LATE, TIMEOUT};
 
+use crate::access::Access;
 use crate::oip::end_of;
 use crate::target::{Answer, ConnectError, End, OutputTensor, Request, Target};
 
@@ -25,17 +27,29 @@ impl RestTarget {
     /// # Errors
     /// If the address is invalid or does not answer.
     pub async fn connect(addr: &str) -> Result<Self, ConnectError> {
+        Self::connect_as(addr, &Access::default()).await
+    }
+
+    /// The same with a key, or over TLS.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), or if the key or the authority is none.
+    pub async fn connect_as(addr: &str, access: &Access) -> Result<Self, ConnectError> {
         let fail = |error: reqwest::Error| {
             let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             ConnectError { addr: addr.to_owned(), reason }
         };
-        let client = reqwest::Client::builder()
-            .connect_timeout(CONNECT_MAX)
-            .tcp_nodelay(true)
-            .no_proxy()
-            .build()
-            .map_err(fail)?;
-        let base = format!("http://{addr}/v2");
+        let mut builder = reqwest::Client::builder().connect_timeout(CONNECT_MAX).tcp_nodelay(true).no_proxy();
+        if let Some(pem) = &access.authority {
+            builder = builder.add_root_certificate(reqwest::Certificate::from_pem(pem).map_err(fail)?);
+        }
+        if let Some(bearer) = access.bearer() {
+            let no_key = |_| ConnectError { addr: addr.to_owned(), reason: "the key is no text for a header".into() };
+            let shown = HeaderValue::from_str(&bearer).map_err(no_key)?;
+            builder = builder.default_headers([(AUTHORIZATION, shown)].into_iter().collect());
+        }
+        let client = builder.build().map_err(fail)?;
+        let base = format!("{}://{addr}/v2", access.scheme());
         client.get(format!("{base}/health/live")).send().await.map_err(fail)?;
         Ok(Self { client, base })
     }

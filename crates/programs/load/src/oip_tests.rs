@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use symphony_config::Right;
 use symphony_executor::{default_signature, item_checksum};
 use symphony_frontend::oip::{
-    Credential, GrpcServer, InFlightLimit, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest,
-    InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, RefusedCall, RepositoryError,
-    ServerInfo, Timeliness, rest_router, serve_grpc, serve_rest,
+    AccessError, Caller, Credential, GrpcServer, InFlightLimit, InFlightPermit, IndexEntry, InferAnswer, InferError,
+    InferRequest, InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, RefusedCall,
+    RepositoryError, ServerInfo, Shown, Timeliness, rest_router, serve_grpc, serve_rest,
 };
 use symphony_types::{DropReason, FailReason, Nanos, Transforms};
 use tokio::net::TcpListener;
@@ -34,6 +35,7 @@ impl Checksums {
             batch_max: 8,
             platform: "emulated".into(),
             slo: Nanos::from_millis(50),
+            sheds: true,
             state: ModelState::Ready,
         })
     }
@@ -56,7 +58,7 @@ impl InferenceService for Checksums {
         self.model(name, None).map(|model| model.version).into_iter().collect()
     }
 
-    async fn index(&self, _: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
+    async fn index(&self, _: &Caller, _: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
         Ok(Vec::new())
     }
 
@@ -64,7 +66,11 @@ impl InferenceService for Checksums {
         Vec::new()
     }
 
-    fn admit(&self) -> Result<InFlightPermit, InferError> {
+    fn authenticate(&self, _: &Shown<'_>, _: &'static [Right]) -> Result<Caller, AccessError> {
+        Ok(Caller::anybody())
+    }
+
+    fn admit(&self, _: &Caller) -> Result<InFlightPermit, InferError> {
         // Its own instance for each: no request is refused.
         InFlightLimit::new(1).admit()
     }
@@ -97,12 +103,13 @@ impl InferenceService for Checksums {
         &self,
         name: &str,
         _: BTreeMap<String, Parameter>,
+        _: Caller,
         _: Credential,
     ) -> Result<(), RepositoryError> {
         Err(RepositoryError::UnknownModel(name.into()))
     }
 
-    async fn unload_model(&self, name: &str, _: Credential) -> Result<(), RepositoryError> {
+    async fn unload_model(&self, name: &str, _: Caller, _: Credential) -> Result<(), RepositoryError> {
         Err(RepositoryError::UnknownModel(name.into()))
     }
 }
@@ -115,8 +122,8 @@ async fn serve(stop: &CancellationToken) -> (String, String) {
     let (service, limits) = (Arc::new(Checksums), Limits::default());
     let (grpc_router, rest_router) = (GrpcServer::new(Arc::clone(&service), limits), rest_router(service, limits));
     let (stop_grpc, stop_rest) = (stop.clone(), stop.clone());
-    tokio::spawn(async move { serve_grpc(grpc_router, grpc, limits, stop_grpc.cancelled()).await });
-    tokio::spawn(async move { serve_rest(rest_router, rest, limits, stop_rest.cancelled()).await });
+    tokio::spawn(async move { serve_grpc(grpc_router, grpc, None, limits, stop_grpc.cancelled()).await });
+    tokio::spawn(async move { serve_rest(rest_router, rest, None, limits, stop_rest.cancelled()).await });
     addrs
 }
 

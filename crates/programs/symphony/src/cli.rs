@@ -3,6 +3,7 @@
 mod access;
 mod certs;
 mod health;
+mod keys;
 mod look;
 mod members;
 mod model;
@@ -19,6 +20,7 @@ pub(crate) use access::{
 };
 pub(crate) use certs::{CertsCommand, CertsIssueArgs};
 pub(crate) use health::HealthArgs;
+pub(crate) use keys::KeysCommand;
 pub(crate) use look::{ExplainArgs, GetArgs, What};
 pub(crate) use members::{
     DrainArgs, DutyArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id,
@@ -61,6 +63,9 @@ pub(crate) enum Command {
     /// Make the certificates by which processes and people know each other.
     #[command(subcommand)]
     Certs(CertsCommand),
+    /// Make keys by which clients of the public ports are known.
+    #[command(subcommand)]
+    Keys(KeysCommand),
     /// Load, unload or generate models.
     #[command(subcommand)]
     Model(ModelCommand),

@@ -56,6 +56,7 @@ fn main() -> ExitCode {
             Command::Provision(args) => provision::run(&args).await,
             Command::Health(args) => tools::health::run(&args).await,
             Command::Certs(command) => tools::certs::run(command),
+            Command::Keys(command) => tools::keys::run(command),
             Command::Model(command) => tools::model::run(command).await,
             Command::Get(args) => tools::get::run(&args).await,
             Command::Top(args) => top::run(&args).await,

@@ -184,6 +184,7 @@ mod tests {
                 model: ModelId::new(1),
                 subcluster: SubclusterId::new(1),
                 items: 1,
+                weight: symphony_types::RequestValue::ONE,
                 payload: Payload::Here(Bytes::from_static(input.as_bytes())),
                 shared: None,
                 read: false,

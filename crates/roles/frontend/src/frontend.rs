@@ -18,6 +18,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::quota_sharing::share_quotas;
+use crate::access::tenants::Tenants;
 use crate::accounts::ledger::{Ledger, LedgerCounts};
 use crate::accounts::metrics;
 use crate::accounts::rates::Rates;
@@ -76,6 +78,8 @@ pub(crate) struct Inner {
     pub(crate) plan: Option<PlanReceiver>,
     pub(crate) rates: Rates,
     pub(crate) repository: RepositoryDesk,
+    /// Who may call; none where everybody may.
+    pub(crate) tenants: Option<Arc<Tenants>>,
     /// This process is about to end.
     pub(crate) draining: AtomicBool,
     pub(crate) forgotten: watch::Receiver<Option<FrontendId>>,
@@ -93,10 +97,11 @@ pub(crate) struct ClusterSlot {
 impl Frontend {
     /// Registers with the cluster and serves backends on `data`. The public surface is mounted by the caller
     /// ([`oip`](crate::oip)): this value is its [`InferenceService`](crate::oip::InferenceService). With a repository
-    /// it lists and loads its models.
+    /// it lists and loads its models. With tenants it serves them alone.
     ///
     /// # Errors
     /// If the cluster does not answer or refuses, or shared memory is required and this system has none.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of the process that the caller has made")]
     pub async fn start(
         config: &FrontendConfig,
         boot: BootId,
@@ -104,14 +109,17 @@ impl Frontend {
         net: Net,
         control: &ControlClient,
         repository: Option<RepositoryAccess>,
+        tenants: Option<Arc<Tenants>>,
         registry: &Registry,
     ) -> Result<Self, StartError> {
         let (control, data_addr) = (control.clone(), config.data.to_string());
         let access = ClusterAccess { name: String::new(), data, data_addr, net, control };
-        let (frontend, identity) = Self::new(config, boot, &[access.name.as_str()], None, repository, registry)?;
+        let callers = Callers { repository, tenants };
+        let (frontend, identity) = Self::new(config, boot, &[access.name.as_str()], None, callers, registry)?;
         let slot = &frontend.inner.slots[0];
         let joined = Cluster::join(access, identity, slot.requests.clone()).await;
         let cluster = joined.map_err(|(source, _)| StartError::Register { name: config.name.clone(), source })?;
+        frontend.inner.share_quotas(&cluster);
         let _ = slot.cluster.set(cluster);
         Ok(frontend)
     }
@@ -126,11 +134,13 @@ impl Frontend {
         boot: BootId,
         clusters: Vec<ClusterAccess>,
         federation: &FederationClient,
+        tenants: Option<Arc<Tenants>>,
         registry: &Registry,
     ) -> Result<Self, StartError> {
         let names: Vec<_> = clusters.iter().map(|access| access.name.as_str()).collect();
         let plan = federation.watch(&format!("frontend {}", config.name));
-        let (frontend, identity) = Self::new(config, boot, &names, Some(plan.clone()), None, registry)?;
+        let callers = Callers { repository: None, tenants };
+        let (frontend, identity) = Self::new(config, boot, &names, Some(plan.clone()), callers, registry)?;
         let news = identity.news.subscribe();
         for (index, access) in clusters.into_iter().enumerate() {
             tokio::spawn(join(Arc::clone(&frontend.inner), index, access, identity.clone()));
@@ -145,7 +155,7 @@ impl Frontend {
         boot: BootId,
         clusters: &[&str],
         plan: Option<PlanReceiver>,
-        repository: Option<RepositoryAccess>,
+        Callers { repository, tenants }: Callers,
         registry: &Registry,
     ) -> Result<(Self, FrontendIdentity), SharingError> {
         let (ledger, ended) = (Arc::<Ledger>::default(), CancellationToken::new());
@@ -173,6 +183,7 @@ impl Frontend {
             plan,
             rates: Rates::begin(Instant::now()),
             repository: RepositoryDesk::new(repository, registry),
+            tenants,
             draining: AtomicBool::new(false),
             forgotten: forgotten.subscribe(),
             ended: ended.clone(),
@@ -285,7 +296,20 @@ fn share_inputs(config: &FrontendConfig, ended: &CancellationToken) -> Result<Op
     }
 }
 
+/// What callers may ask for beside models, and who they are.
+struct Callers {
+    repository: Option<RepositoryAccess>,
+    tenants: Option<Arc<Tenants>>,
+}
+
 impl Inner {
+    /// Follows this frontend's share of the quotas, as the control group of `cluster` divides them.
+    pub(crate) fn share_quotas(&self, cluster: &Arc<Cluster>) {
+        if let Some(tenants) = &self.tenants {
+            tokio::spawn(share_quotas(Arc::clone(tenants), Arc::clone(cluster), self.ended.clone()));
+        }
+    }
+
     /// The clusters that have taken this frontend in, with their slots.
     pub(crate) fn clusters(&self) -> impl Iterator<Item = (usize, &Arc<Cluster>)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.cluster.get()?)))

@@ -1,5 +1,6 @@
 //! The frontend: accepts requests, keeps their inputs, and gives each exactly one answer.
 
+mod access;
 mod accounts;
 mod clusters;
 mod data_server;
@@ -12,6 +13,7 @@ mod records;
 mod repository;
 mod requests;
 
+pub use access::tenants::Tenants;
 pub use accounts::ledger::LedgerCounts;
 pub use clusters::cluster::ClusterAccess;
 pub use frontend::{Frontend, StartError};

@@ -200,8 +200,49 @@ pub const PICTURES_DECODED: MetricName = MetricName {
     labels: &[],
 };
 
+/// Items by tenant.
+pub const TENANT_ITEMS: MetricName = MetricName {
+    name: "symphony_frontend_tenant_items_total",
+    help: "Items of requests that were let in, by tenant",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["tenant"],
+};
+
+/// GPU time by tenant.
+pub const TENANT_GPU: MetricName = MetricName {
+    name: "symphony_frontend_tenant_gpu_seconds_total",
+    help: "GPU time that the requests which were let in take by the profiles of their models, by tenant",
+    kind: Kind::Counter,
+    unit: Unit::Seconds,
+    labels: &["tenant"],
+};
+
+/// Shares of quotas.
+pub const TENANT_SHARE: MetricName = MetricName {
+    name: "symphony_frontend_tenant_quota_share_ratio",
+    help: "The part of a tenant's quota (items, gpu_seconds) that this frontend may give",
+    kind: Kind::Gauge,
+    unit: Unit::Ratio,
+    labels: &["tenant", "quota"],
+};
+
+/// Who was turned away.
+pub const CALLERS_REFUSED: MetricName = MetricName {
+    name: "symphony_frontend_callers_refused_total",
+    help: "Calls that were refused for what their caller is: no key, an unknown one, no right, or a quota that is used up; tenant is empty \
+           if nobody knows it",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["tenant", "reason"],
+};
+
 /// All of them.
-pub const ALL: [MetricName; 22] = [
+pub const ALL: [MetricName; 26] = [
+    TENANT_ITEMS,
+    TENANT_GPU,
+    TENANT_SHARE,
+    CALLERS_REFUSED,
     REQUESTS,
     REFUSED,
     REPOSITORY_CALLS,

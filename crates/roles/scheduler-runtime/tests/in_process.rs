@@ -45,7 +45,7 @@ impl Scene {
         let sequences = self.next..self.next + count;
         self.next += count;
         let budget = self.slo.get();
-        let header = |sequence| RequestHeader { sequence, model, items: 1, budget, attempt: 1 };
+        let header = |sequence| RequestHeader { sequence, model, items: 1, budget, attempt: 1, weight: 1000 };
         let thread = model as usize % self.scheduler.model_threads();
         let now = self.scheduler.clock().now();
         self.scheduler.submit(thread, now, sequences.clone().map(header).collect()).unwrap();
@@ -171,6 +171,7 @@ fn a_closed_link_is_not_tried_again_and_again() {
             items: 1,
             budget: Nanos::from_millis(60_000).get(),
             attempt: 1,
+            weight: 1000,
         };
         let counter =
             |scheduler: &InProcess, name| scheduler.counters().iter().find(|(counter, _)| *counter == name).unwrap().1;

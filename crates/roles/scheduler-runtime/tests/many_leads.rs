@@ -52,7 +52,14 @@ impl Lead {
         if self.next <= now {
             self.next += EVERY;
             self.sequence += 1;
-            let header = RequestHeader { sequence: self.sequence, model: 0, items: 1, budget: SLO.get(), attempt: 1 };
+            let header = RequestHeader {
+                sequence: self.sequence,
+                model: 0,
+                items: 1,
+                budget: SLO.get(),
+                attempt: 1,
+                weight: 1000,
+            };
             self.scheduler.submit(0, now, vec![header]).unwrap();
         }
         while let Some(plan) = self.orders.plan() {

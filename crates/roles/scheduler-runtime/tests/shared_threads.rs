@@ -42,7 +42,8 @@ impl Lead {
         let sequences = self.sent..self.sent + FRAME;
         self.sent += FRAME;
         self.waiting.extend(sequences.clone());
-        let header = |sequence| RequestHeader { sequence, model: 0, items: 1, budget: SLO.get(), attempt: 1 };
+        let header =
+            |sequence| RequestHeader { sequence, model: 0, items: 1, budget: SLO.get(), attempt: 1, weight: 1000 };
         let now = self.scheduler.clock().now();
         self.scheduler.submit(0, now, sequences.map(header).collect()).unwrap();
     }

@@ -69,6 +69,7 @@ impl Load {
                 items: 1 + u32::from(sequence.is_multiple_of(16)),
                 budget: Nanos::from_millis(25).get(),
                 attempt: 1,
+                weight: 1000,
             };
             let requests = (self.sequence..self.sequence + TOGETHER).map(header).collect();
             self.sequence += TOGETHER;

@@ -103,7 +103,7 @@ fn unanswered(table: &Table, subcluster: SubclusterId) -> Vec<RequestHeader> {
 
 fn header(sequence: u64, attempt: u32) -> RequestHeader {
     let budget = u64::try_from(DEADLINE.as_nanos()).unwrap_or(u64::MAX);
-    RequestHeader { sequence, model: 0, items: 1, budget, attempt }
+    RequestHeader { sequence, model: 0, items: 1, budget, attempt, weight: 1000 }
 }
 
 async fn ask(cluster: Cluster, boot: BootId, views: watch::Receiver<Arc<View>>, table: Table, links: Links) {

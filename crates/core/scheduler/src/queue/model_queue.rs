@@ -211,7 +211,7 @@ impl ModelQueue {
                 let counted = request.items.min(self.batch_max);
                 self.request_items.record(counted);
                 self.items_arrived += u64::from(counted);
-                let due = self.shedding.as_mut().and_then(|shedding| shedding.arrived(now, counted));
+                let due = self.shedding.as_mut().and_then(|shedding| shedding.arrived(now, counted, request.weight));
                 let lasts = self.overload_lasts();
                 if let Some(shed) = due.filter(|_| !lasts) {
                     // Before it is counted: the rate covers admitted requests only.

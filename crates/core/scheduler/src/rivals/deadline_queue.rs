@@ -109,7 +109,10 @@ mod tests {
         for (sequence, &(must_end_by, items)) in (0..).zip(of) {
             let must_end_by = Time::from_nanos(must_end_by);
             let id = RequestId { sequence, ..RequestId::default() };
-            queue.insert(Waiting { request: Request { id, deadline: must_end_by, items }, must_end_by });
+            queue.insert(Waiting {
+                request: Request { id, deadline: must_end_by, items, weight: symphony_types::RequestValue::ONE },
+                must_end_by,
+            });
         }
         queue
     }

@@ -5,7 +5,7 @@ use symphony_scheduler::{
     Delays, EarlyStart, GpuCounts, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Overrun,
     Policy, PoolSignal, Pressure, Request,
 };
-use symphony_types::{DropReason, GpuId, LatencyProfile, Nanos, Time};
+use symphony_types::{DropReason, GpuId, LatencyProfile, Nanos, RequestValue, Time};
 
 use crate::{CLASS, Host, SLO_MS, WHY, ms, request, wanted_start};
 
@@ -164,6 +164,41 @@ fn in_a_lasting_overload_the_first_in_line_gives_way() {
     // quarters.
     assert!(briefly.queue.target_batch() < 5);
     assert_eq!(lasting.queue.target_batch(), 5);
+}
+
+#[test]
+fn in_a_lasting_overload_the_first_of_the_same_weight_gives_way() {
+    let weights = [1.0, 4.0].map(|number| RequestValue::from_number(number).unwrap());
+    let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
+    let (mut arrived, mut shed, mut waited) = ([0_u64; 2], [0_u64; 2], 0);
+    for number in 0..1_600_u64 {
+        let at_us = number * 2_500;
+        let now = Time::from_nanos(at_us * 1000);
+        if at_us % 50_000 == 0 {
+            host.step(now, ModelInput::Pool(Pressure::from_share(0.5).into()));
+        }
+        // In turn: the worst order for a sum over both.
+        let which = (number % 2) as usize;
+        let lasts = at_us > 2_000_000;
+        arrived[which] += u64::from(lasts);
+        let deadline = now + Nanos::from_millis(SLO_MS);
+        let request = Request { weight: weights[which], ..request(at_us, deadline) };
+        for action in host.step(now, ModelInput::Arrive(request)) {
+            if let ModelAction::Drop { request: lost, reason: DropReason::Shed, cause } = action {
+                assert_eq!(lost.weight, request.weight, "who is worth more loses nothing for who is worth less");
+                assert_eq!(cause.shed.unwrap().value, lost.weight, "of a model of value one");
+                shed[usize::from(lost.weight == weights[1])] += u64::from(lasts);
+                waited += u64::from(lasts && lost.id != request.id);
+            }
+        }
+        if host.queue.len() >= 3 {
+            host.step(now, ModelInput::Grant { gpu: GpuId::new(3), class: CLASS, free_at: now, why: WHY });
+        }
+    }
+    let share = |at: usize| shed[at] as f64 / arrived[at] as f64;
+    // Drops for other reasons count, and are few here.
+    assert!((share(0) - 0.5).abs() < 0.05 && (share(1) - 0.125).abs() < 0.02, "{shed:?} of {arrived:?}");
+    assert!(waited > 0, "those that have waited longest");
 }
 
 #[test]

@@ -28,7 +28,12 @@ const WHY: GrantWhy =
     GrantWhy { matched: Matched::AtItsStart, choice: GpuChoice::LowestId, others_idle: 2, rivals: 0, next_rival: None };
 
 fn request(sequence: u64, deadline: Time) -> Request {
-    Request { id: RequestId { sequence, ..RequestId::default() }, deadline, items: 1 }
+    Request {
+        id: RequestId { sequence, ..RequestId::default() },
+        deadline,
+        items: 1,
+        weight: symphony_types::RequestValue::ONE,
+    }
 }
 
 struct Host {

@@ -30,7 +30,12 @@ fn cluster(slos_ms: &[u64], batch_max: u32, delays: Delays) -> Cluster {
 }
 
 fn request(sequence: u64, deadline: Time) -> Request {
-    Request { id: RequestId { sequence, ..RequestId::default() }, deadline, items: 1 }
+    Request {
+        id: RequestId { sequence, ..RequestId::default() },
+        deadline,
+        items: 1,
+        weight: symphony_types::RequestValue::ONE,
+    }
 }
 
 /// One step at a time; a plan is shown with the sequence numbers of its requests.

@@ -112,7 +112,12 @@ impl<P: ClusterPolicy> World<P> {
             Op::Arrive { model, items, budget } => {
                 self.arrived += 1;
                 let id = RequestId { sequence: self.arrived, ..RequestId::default() };
-                let request = Request { id, deadline: self.now + Nanos::new(budget), items };
+                let request = Request {
+                    id,
+                    deadline: self.now + Nanos::new(budget),
+                    items,
+                    weight: symphony_types::RequestValue::ONE,
+                };
                 self.waiting.insert(id, (model, request));
                 self.step(ClusterInput::Arrive { model, request });
             }

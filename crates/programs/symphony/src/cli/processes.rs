@@ -19,6 +19,9 @@ pub(crate) struct NodeArgs {
     /// Plaintext, on loopback only: short for --set security.insecure_dev=true.
     #[arg(long)]
     pub(crate) insecure_dev: bool,
+    /// Public ports beyond loopback serve everybody: short for --set security.insecure_public=true.
+    #[arg(long)]
+    pub(crate) insecure_public: bool,
     /// Print the whole configuration as it would be used, and exit.
     #[arg(long)]
     pub(crate) dump_config: bool,

@@ -121,7 +121,8 @@ impl LocalCluster {
         if let Some(frontend) = own_frontend(layout) {
             let security = pki.security(Role::Frontend, &frontend.name);
             let mut frontend = frontend.clone();
-            pki.authorize(&mut frontend.repository)?;
+            let tenants = frontend.tenants.is_some();
+            pki.authorize(&mut frontend.repository, tenants)?;
             let config = NodeConfig { frontend: Some(frontend.clone()), ..base(layout, security) };
             cluster.others.push(Process::start_node("frontend", &frontend.name, &config, dir, Tie::EndsWithParent)?);
         }
@@ -236,6 +237,7 @@ impl LocalCluster {
 }
 
 fn base(layout: &Layout, security: SecurityConfig) -> NodeConfig {
+    let security = SecurityConfig { insecure_public: layout.security.insecure_public, ..security };
     NodeConfig {
         cluster: layout.cluster.clone(),
         scheduler: None,

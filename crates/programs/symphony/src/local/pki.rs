@@ -69,17 +69,19 @@ impl<'a> Pki<'a> {
     pub(crate) fn security(&self, role: Role, name: &str) -> SecurityConfig {
         match self.dir.map(|dir| CredentialFiles::in_dir(dir, role, name)) {
             Some(CredentialFiles { ca, cert, key }) => {
-                SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), insecure_dev: false }
+                SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), ..SecurityConfig::default() }
             }
             None => SecurityConfig { insecure_dev: true, ..SecurityConfig::default() },
         }
     }
 
-    /// Lets a frontend load models with the operator's rights for clients that present a token, which is generated if
-    /// missing.
-    pub(crate) fn authorize(&self, repository: &mut RepositoryConfig) -> anyhow::Result<()> {
-        let Some(token_file) = &repository.token_file else { return Ok(()) };
-        if !token_file.exists() {
+    /// Lets a frontend load models with the operator's rights for tenants that may, or for clients that present a token,
+    /// which is generated if missing.
+    pub(crate) fn authorize(&self, repository: &mut RepositoryConfig, tenants: bool) -> anyhow::Result<()> {
+        if repository.dir.is_none() || (repository.token_file.is_none() && !tenants) {
+            return Ok(());
+        }
+        if let Some(token_file) = repository.token_file.as_ref().filter(|file| !file.exists()) {
             let token = format!("{}\n", symphony_transport::fresh_operation_id());
             write_private(token_file, &token).with_context(|| format!("cannot write {}", token_file.display()))?;
         }

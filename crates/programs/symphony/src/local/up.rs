@@ -239,7 +239,10 @@ pub(super) fn layout(args: &UpArgs) -> anyhow::Result<Layout> {
         let repository = std::path::absolute(repository)?;
         backend.model_dir.clone_from(&repository);
         frontend.repository.dir = Some(repository);
-        frontend.repository.token_file.get_or_insert_with(|| dir.join(REPOSITORY_TOKEN));
+        // Tenants with that right need no token.
+        if frontend.tenants.is_none() {
+            frontend.repository.token_file.get_or_insert_with(|| dir.join(REPOSITORY_TOKEN));
+        }
     }
     // One section describes all replicas: the settings that must differ are derived from the replica's id or position.
     let schedulers = cluster

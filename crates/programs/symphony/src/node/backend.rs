@@ -7,7 +7,7 @@ use anyhow::bail;
 use symphony_backend::{Backend, StartError};
 use symphony_config::{NodeConfig, Role};
 use symphony_executor::RuntimeError;
-use symphony_telemetry::{Registry, Surface};
+use symphony_telemetry::Registry;
 use symphony_transport::ControlClient;
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +46,7 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     let (ready, told) = (Arc::clone(&backend), backend.view());
     // Once only: a model that comes later is no reason to stop a roll-out, and is not ready by itself.
     let is_started = AtomicBool::new(false);
-    let surface = Surface::new(registry)
+    let surface = super::surface(registry, &config, &own.metrics)
         .with_readiness(move || {
             if is_started.load(Ordering::Relaxed) {
                 return Ok(());

@@ -8,7 +8,7 @@ use symphony_config::{
 use symphony_consensus::{Engine, GroupConfig};
 use symphony_federation::{BalanceMode, BalanceSettings, ClusterAccess, Federation, FederationConfig, TriggerSettings};
 use symphony_net::Net;
-use symphony_telemetry::{Registry, Surface};
+use symphony_telemetry::Registry;
 use symphony_transport::ControlClient;
 use symphony_types::Nanos;
 use tokio_util::sync::CancellationToken;
@@ -45,10 +45,11 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let federation = Federation::start(plane, control).await?;
     federation.register_metrics(&registry);
     let (leadership, mut ends) = (federation.leadership(), federation.leadership());
-    let surface = Surface::new(registry).with_readiness(move || match leadership.borrow().leader {
-        Some(_) => Ok(()),
-        None => Err("no leader of the federation is known".into()),
-    });
+    let surface =
+        super::surface(registry, &config, &own.metrics).with_readiness(move || match leadership.borrow().leader {
+            Some(_) => Ok(()),
+            None => Err("no leader of the federation is known".into()),
+        });
     let stop = CancellationToken::new();
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
     let ended = tokio::select! {

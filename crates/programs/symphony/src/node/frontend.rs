@@ -1,11 +1,12 @@
 //! `symphony frontend`: the public surface.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_config::{FederationConfig, FrontendConfig, NodeConfig, Role};
-use symphony_frontend::oip::{GrpcServer, InferenceService, Limits, rest_router, serve_grpc, serve_rest};
-use symphony_frontend::{ClusterAccess, Frontend, RepositoryAccess, read_token};
-use symphony_net::Carriers;
+use symphony_frontend::oip::{GrpcServer, InferenceService, Limits, rest_router, serve_grpc, serve_rest, with_cors};
+use symphony_frontend::{ClusterAccess, Frontend, RepositoryAccess, Tenants, read_token};
+use symphony_net::{Carriers, PublicTls};
 use symphony_protocol::federation::FederationView;
 use symphony_repository::Repository;
 use symphony_telemetry::{Registry, Surface, Traces};
@@ -29,6 +30,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let metrics = bind("frontend.metrics", &own.metrics).await?;
     let registry = Registry::new("frontend");
     let carriers = frames::carriers(&config.frames, &registry)?;
+    let (tls, tenants) = door(&config, own, &registry)?;
     let frontend = match &config.federation {
         None => {
             let data = bind("frontend.data", &own.data).await?;
@@ -36,9 +38,9 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
             let net = net.carried(carriers.clone());
             let control = ControlClient::new(&net, &control_addrs(&config))?;
             let repository = repository(&config, own)?;
-            Frontend::start(own, fresh_boot(), data, net, &control, repository, &registry).await?
+            Frontend::start(own, fresh_boot(), data, net, &control, repository, tenants.clone(), &registry).await?
         }
-        Some(federation) => federated(&config, own, federation, &carriers, &registry).await?,
+        Some(federation) => federated(&config, own, federation, &carriers, tenants.clone(), &registry).await?,
     };
     if let Some(collector) = config.telemetry.collector() {
         let traces = Traces::start(collector, config.telemetry.sample_ratio, "symphony-frontend", &own.name);
@@ -46,15 +48,16 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     }
 
     let limits = Limits::of(own);
-    let service = std::sync::Arc::new(frontend.clone());
+    let service = Arc::new(frontend.clone());
     let stop = CancellationToken::new();
-    let server = GrpcServer::new(std::sync::Arc::clone(&service), limits);
-    let serving_grpc = tokio::spawn(serve_grpc(server, grpc, limits, stop.clone().cancelled_owned()));
-    let router = rest_router(service, limits);
-    let serving_rest = tokio::spawn(serve_rest(router, rest, limits, stop.clone().cancelled_owned()));
+    let server = GrpcServer::new(Arc::clone(&service), limits);
+    let serving_grpc = tokio::spawn(serve_grpc(server, grpc, tls.clone(), limits, stop.clone().cancelled_owned()));
+    let router = with_cors(rest_router(service, limits), &own.cors_origins);
+    let serving_rest = tokio::spawn(serve_rest(router, rest, tls.clone(), limits, stop.clone().cancelled_owned()));
 
     let (ready, shown, name) = (frontend.clone(), frontend.clone(), own.name.clone());
-    let surface = Surface::new(registry)
+    let mut surface = Surface::new(registry)
+        .with_tls(tls)
         .with_readiness(move || match ready.server().ready {
             true => Ok(()),
             false => Err("the cluster's view has not arrived, or the frontend drains".into()),
@@ -69,6 +72,9 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
             page["ledger"] = crate::tools::ledger::json(&counts, in_flight as u64);
             page
         });
+    if let Some(tenants) = &tenants {
+        surface = surface.with_guard(tenants.page_guard(own.metrics_need_key));
+    }
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
 
     let forgotten = tokio::select! {
@@ -94,14 +100,44 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     }
 }
 
+/// What stands before the public ports: TLS and tenants, each if it is configured.
+fn door(
+    config: &NodeConfig,
+    own: &FrontendConfig,
+    registry: &Registry,
+) -> anyhow::Result<(Option<Arc<PublicTls>>, Option<Arc<Tenants>>)> {
+    let tls = security::public_tls(&own.tls)?;
+    let tenants = Tenants::open(own, registry).map_err(bad_input)?;
+    let beyond_loopback = own.public_ports().iter().any(|(_, address)| !address.is_loopback());
+    match &tenants {
+        Some(tenants) => {
+            tokio::spawn(Arc::clone(tenants).keep_fresh());
+            if tls.is_none() && beyond_loopback {
+                tracing::warn!("frontend.tls is not set: keys travel readable, unless a proxy in front speaks TLS");
+            }
+        }
+        None if beyond_loopback && config.security.insecure_public => {
+            tracing::warn!("security.insecure_public: whoever reaches the public ports is served");
+        }
+        None => {}
+    }
+    Ok((tls, tenants))
+}
+
 /// Loads and unloads models for clients, if there is a repository.
 fn repository(config: &NodeConfig, own: &FrontendConfig) -> anyhow::Result<Option<RepositoryAccess>> {
     let Some(dir) = &own.repository.dir else { return Ok(None) };
     let access = RepositoryAccess::listing(Repository::open(dir).map_err(bad_input)?);
-    let Some(token_file) = &own.repository.token_file else { return Ok(Some(access)) };
-    let token = read_token(token_file).map_err(bad_input)?;
-    let net = security::net_as_operator(config, &own.repository)?;
-    Ok(Some(access.loading(ControlClient::new(&net, &control_addrs(config))?, &token)))
+    let control = || -> anyhow::Result<ControlClient> {
+        let net = security::net_as_operator(config, &own.repository)?;
+        Ok(ControlClient::new(&net, &control_addrs(config))?)
+    };
+    let by_tenants = own.tenants.is_some() && (own.repository.cert.is_some() || config.security.insecure_dev);
+    Ok(Some(match &own.repository.token_file {
+        Some(file) => access.loading(control()?, &read_token(file).map_err(bad_input)?),
+        None if by_tenants => access.loading_for_tenants(control()?),
+        None => access,
+    }))
 }
 
 /// Serves all clusters of a federation.
@@ -110,6 +146,7 @@ async fn federated(
     own: &FrontendConfig,
     federation: &FederationConfig,
     carriers: &Carriers,
+    tenants: Option<Arc<Tenants>>,
     registry: &Registry,
 ) -> anyhow::Result<Frontend> {
     let mut clusters = Vec::new();
@@ -125,7 +162,7 @@ async fn federated(
     let net = security::net(config, symphony_net::Role::Frontend, &own.name, registry)?;
     let replicas: Vec<_> = federation.replica.iter().map(|replica| replica.control.to_string()).collect();
     let client = FederationClient::new(&net, &replicas)?;
-    Ok(Frontend::start_federated(own, fresh_boot(), clusters, &client, registry)?)
+    Ok(Frontend::start_federated(own, fresh_boot(), clusters, &client, tenants, registry)?)
 }
 
 /// The plan that this frontend routes by, as the console shows it.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use symphony_config::{Address, LogFormat, NodeConfig, Role};
-use symphony_telemetry::{LogForm, LogOptions, init_logging};
+use symphony_telemetry::{LogForm, LogOptions, PageGuard, Registry, Surface, init_logging};
 use symphony_types::BootId;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -38,6 +38,9 @@ pub(crate) fn load(args: &NodeArgs, role: Role) -> anyhow::Result<NodeConfig> {
     let mut overrides = args.set.clone();
     if args.insecure_dev {
         overrides.push("security.insecure_dev=true".to_owned());
+    }
+    if args.insecure_public {
+        overrides.push("security.insecure_public=true".to_owned());
     }
     NodeConfig::load(role, args.config.as_deref(), std::env::vars(), &overrides).map_err(bad_input)
 }
@@ -73,6 +76,15 @@ async fn bind(key: &str, address: &Address) -> anyhow::Result<TcpListener> {
         }
         _ => anyhow::Error::new(error).context(format!("{key}: cannot listen on {address}")),
     })
+}
+
+/// The pages of a process that knows no keys: beyond loopback its status pages are for callers of its own host.
+fn surface(registry: Registry, config: &NodeConfig, metrics: &Address) -> Surface {
+    let surface = Surface::new(registry);
+    match metrics.is_loopback() || config.security.insecure_public {
+        true => surface,
+        false => surface.with_guard(PageGuard::this_host()),
+    }
 }
 
 /// A fresh boot id for this process. Never zero, which means "none" on the wire.

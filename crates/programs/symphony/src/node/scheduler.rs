@@ -20,7 +20,7 @@ use symphony_scheduler_runtime::{
     DecisionConfig, GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, Runtime,
     StragglerSettings, SubclusterLoad, Tapes, ThreadPolicy,
 };
-use symphony_telemetry::{Registry, Surface};
+use symphony_telemetry::Registry;
 use symphony_types::{BootId, Member, Nanos, NodeId};
 
 use super::control_runtime::ControlRuntime;
@@ -71,7 +71,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let (view, leadership) = (plane.view(), plane.leadership());
     let (applied, me) = (plane.view(), scheduler.id);
     let name = format!("{}", scheduler.id);
-    let surface = Surface::new(registry)
+    let surface = super::surface(registry, &config, &scheduler.metrics)
         .with_readiness(move || match leadership.borrow().leader {
             None => Err("no leader of the control group is known".into()),
             // Until then another one must not be stopped for an upgrade.

@@ -7,8 +7,8 @@ use std::time::UNIX_EPOCH;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
-use symphony_config::{FederatedClusterConfig, NodeConfig, RepositoryConfig};
-use symphony_net::{CredentialFiles, Credentials, Identity, Net, Role};
+use symphony_config::{FederatedClusterConfig, NodeConfig, RepositoryConfig, TlsConfig};
+use symphony_net::{CredentialFiles, Credentials, Identity, Net, PublicTls, PublicTlsFiles, Role};
 use symphony_telemetry::{Kind, MetricName, Registry, Unit};
 
 use crate::exit::bad_input;
@@ -69,6 +69,15 @@ pub(super) fn net_as_operator(config: &NodeConfig, repository: &RepositoryConfig
     }
     tokio::spawn(Arc::clone(&credentials).keep_fresh());
     Ok(Net::secured(credentials).routed(routes))
+}
+
+/// TLS at the public ports of a frontend, if it is configured; its certificate is renewed while the process runs.
+pub(super) fn public_tls(tls: &TlsConfig) -> anyhow::Result<Option<Arc<PublicTls>>> {
+    let Some((cert, key)) = tls.pair() else { return Ok(None) };
+    let files = PublicTlsFiles { cert: cert.clone(), key: key.clone(), client_ca: tls.client_ca.clone() };
+    let tls = Arc::new(PublicTls::load(files).map_err(|error| bad_input(format!("frontend.tls: {error}")))?);
+    tokio::spawn(Arc::clone(&tls).keep_fresh());
+    Ok(Some(tls))
 }
 
 /// Certificates that are renewed while the process runs.

@@ -76,7 +76,7 @@ impl Fleet {
             authority.issue(&identity, CERTIFICATE_DAYS)?;
         }
         let CredentialFiles { ca, cert, key } = files;
-        Ok(SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), insecure_dev: false })
+        Ok(SecurityConfig { ca: Some(ca), cert: Some(cert), key: Some(key), ..SecurityConfig::default() })
     }
 
     /// Whether a replica's process runs; logs it if it has ended by itself.

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 use serde_json::Value;
 use symphony_protocol::view::FrontendView;
+
+use super::public_access;
 
 /// The timeout of a frontend's answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -12,18 +15,42 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// The largest page in bytes: about 200 for each model and link.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
-/// The HTTP client for consoles.
-pub(crate) fn client() -> reqwest::Result<reqwest::Client> {
-    reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy().build()
+/// Reads consoles.
+#[derive(Clone, Debug)]
+pub(crate) struct PageClient {
+    http: reqwest::Client,
+    scheme: &'static str,
+}
+
+/// The client for consoles, with the key and the authority that the environment names.
+///
+/// # Errors
+/// If they cannot be used.
+pub(crate) fn client() -> anyhow::Result<PageClient> {
+    let access = public_access::from_env()?;
+    let mut builder = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy();
+    if let Some(pem) = &access.authority {
+        builder = builder.add_root_certificate(reqwest::Certificate::from_pem(pem)?);
+    }
+    if let Some(bearer) = access.bearer() {
+        builder = builder.default_headers([(AUTHORIZATION, HeaderValue::from_str(&bearer)?)].into_iter().collect());
+    }
+    Ok(PageClient { http: builder.build()?, scheme: access.scheme() })
 }
 
 /// The page `/api/view` of a frontend.
 ///
 /// # Errors
 /// If it does not answer in time, or with more than a page.
-pub(crate) async fn read(client: &reqwest::Client, frontend: &FrontendView) -> anyhow::Result<Value> {
-    let url = format!("http://{}/api/view", frontend.console_addr);
-    let (mut answer, mut page) = (client.get(url).send().await?.error_for_status()?, Vec::new());
+pub(crate) async fn read(client: &PageClient, frontend: &FrontendView) -> anyhow::Result<Value> {
+    let url = format!("{}://{}/api/view", client.scheme, frontend.console_addr);
+    let mut answer = client.http.get(url).send().await?;
+    ensure!(
+        !matches!(answer.status().as_u16(), 401 | 403),
+        "it wants the key of a tenant with the right `status`: name its file in SYMPHONY_KEY_FILE"
+    );
+    let mut page = Vec::new();
+    answer.error_for_status_ref()?;
     while let Some(part) = answer.chunk().await? {
         ensure!(page.len() + part.len() <= PAGE_BYTES_MAX, "its page has more than {PAGE_BYTES_MAX} bytes");
         page.extend_from_slice(&part);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use symphony_frontend::LedgerCounts;
 use symphony_protocol::view::{FrontendView, View};
 
-use super::frontend_page;
+use super::frontend_page::{self, PageClient};
 use super::get::Shown;
 
 /// A ledger in the format of the console and this tool.
@@ -59,7 +59,7 @@ fn row(name: &str, counts: &LedgerCounts, open: u64) -> Vec<String> {
     [name.to_owned()].into_iter().chain(numbers).chain([counts.lost(open).to_string(), duplicates]).collect()
 }
 
-async fn read(client: &reqwest::Client, frontend: &FrontendView) -> anyhow::Result<(LedgerCounts, u64)> {
+async fn read(client: &PageClient, frontend: &FrontendView) -> anyhow::Result<(LedgerCounts, u64)> {
     let page = frontend_page::read(client, frontend).await?;
     let ledger = &page["ledger"];
     let counts = serde_json::from_value(ledger["counts"].clone())?;

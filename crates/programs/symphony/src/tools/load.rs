@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::{ClusterArgs, LOAD_FRONTEND, Output};
 use crate::exit::bad_input;
 use crate::node::until_told_to_stop;
+use crate::tools::public_access;
 
 /// How long to look for a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -115,13 +116,14 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
             told.cancel();
         }
     });
+    let access = public_access::from_env()?;
     let report = match args.protocol {
         Protocol::Grpc => {
-            let target = GrpcTarget::connect(&address(8001), args.connections).await?;
+            let target = GrpcTarget::connect_as(&address(8001), args.connections, &access).await?;
             run_load(plan, Arc::new(target), stop).await
         }
         Protocol::Rest => {
-            let target = RestTarget::connect(&address(8000)).await?;
+            let target = RestTarget::connect_as(&address(8000), &access).await?;
             run_load(plan, Arc::new(target), stop).await
         }
         Protocol::Native => {

@@ -12,7 +12,7 @@ use symphony_transport::ControlClient;
 use symphony_types::{BootId, FrontendId};
 
 use crate::cli::ClusterArgs;
-use crate::tools::frontend_page;
+use crate::tools::frontend_page::{self, PageClient};
 
 /// The timeout for finding a replica that answers: a longer silence is shown on the screen.
 const LOOK_WITHIN: Duration = Duration::from_secs(2);
@@ -64,7 +64,7 @@ pub(super) struct ModelCounts {
 #[derive(Debug)]
 pub(super) struct Sampler {
     control: ControlClient,
-    http: reqwest::Client,
+    http: PageClient,
 }
 
 impl Sampler {

@@ -47,7 +47,7 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         "ReportDrained" => &[Role::Backend, Role::Frontend],
         "Watch" | "Get" => EVERYBODY,
         "RegisterBackend" | "ReportModel" => &[Role::Backend],
-        "RegisterFrontend" => &[Role::Frontend],
+        "RegisterFrontend" | "ShareQuotas" => &[Role::Frontend],
         "LoadModel" | "UnloadModel" => LOADERS,
         "SetDuty" | "ChangeReplicas" | "RemoveFrontend" | "ProposePlan" | "JudgePlan" => OPERATORS,
         // A replica forwards this call to the Raft leader.

@@ -1,11 +1,14 @@
 //! Translates requests of the control port into commands.
 
+use std::collections::BTreeMap;
+
 use symphony_cluster_state::{
     Action, BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, ModelSpec, Moved,
     NewReplica, PlanProposal, ReplicaState, WantedMove,
 };
 use symphony_protocol::control as pb;
-use symphony_types::{BackendId, BootId, Epoch, Member, ModelId, Nanos, NodeId, SubclusterId};
+use symphony_quotas::{Demand, TenantDemand};
+use symphony_types::{BackendId, BootId, Epoch, Member, ModelId, Nanos, NodeId, SubclusterId, is_name};
 use tonic::Status;
 
 pub(crate) fn register_backend(request: pb::RegisterBackendRequest) -> Command {
@@ -19,6 +22,25 @@ pub(crate) fn register_backend(request: pb::RegisterBackendRequest) -> Command {
         gpus: gpus.collect(),
         avoid: None,
     })
+}
+
+/// Tenants of which a frontend tells: as many as its file has at most.
+const TENANTS_MAX: usize = 1024;
+
+/// What a frontend says of tenants. Numbers that make no sense are the book's to judge.
+pub(crate) fn demands(tenants: Vec<pb::TenantDemand>) -> Result<BTreeMap<String, TenantDemand>, Status> {
+    if tenants.len() > TENANTS_MAX {
+        return Err(Status::invalid_argument(format!("{} tenants; expected at most {TENANTS_MAX}", tenants.len())));
+    }
+    let quota = |demand: pb::QuotaDemand| Demand { quota: demand.quota, offered: demand.offered, held: demand.held };
+    let read = |tenant: pb::TenantDemand| {
+        if !is_name(&tenant.name) {
+            return Err(Status::invalid_argument("the name of a tenant is none"));
+        }
+        let demand = TenantDemand { items: tenant.items.map(quota), gpu_seconds: tenant.gpu_seconds.map(quota) };
+        Ok((tenant.name, demand))
+    };
+    tenants.into_iter().map(read).collect()
 }
 
 pub(crate) fn backend_down(request: pb::ReportBackendDownRequest) -> Command {
@@ -120,6 +142,19 @@ fn cut(mut error: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn demands_are_of_so_many_tenants_with_names() {
+        let tenant = |name: &str| pb::TenantDemand {
+            name: name.into(),
+            items: Some(pb::QuotaDemand { quota: 9.0, offered: 7.0, held: 3.0 }),
+            gpu_seconds: None,
+        };
+        let read = demands(vec![tenant("a")]).unwrap();
+        assert_eq!(read["a"].items, Some(Demand { quota: 9.0, offered: 7.0, held: 3.0 }));
+        assert!(demands(vec![tenant("A b")]).is_err());
+        assert!(demands(vec![tenant("a"); TENANTS_MAX + 1]).unwrap_err().message().contains("expected at most 1024"));
+    }
 
     #[test]
     fn a_long_error_is_cut_between_characters() {

@@ -372,6 +372,29 @@ impl Control for ControlService {
         Ok(Response::new(pb::ReportLoadReply {}))
     }
 
+    async fn share_quotas(
+        &self,
+        request: Request<pb::ShareQuotasRequest>,
+    ) -> Result<Response<pb::ShareQuotasReply>, Status> {
+        let from = FrontendId::new(request.get_ref().frontend);
+        self.speaks_for(&request, Member::Frontend(from))?;
+        if let Some(leader) = self.proposer.leader_elsewhere()? {
+            // The frontend asks the next replica.
+            return Err(Status::unavailable(format!("{leader} leads the control group")));
+        }
+        let demands = convert::demands(request.into_inner().tenants)?;
+        let frontends = self.viewer.state.read().frontends().keys().copied().collect();
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let shares = reported.quotas.report(from, &frontends, &demands);
+        drop(reported);
+        let share = |(name, share): (String, symphony_quotas::TenantShare)| pb::TenantShare {
+            name,
+            items: share.items,
+            gpu_seconds: share.gpu_seconds,
+        };
+        Ok(Response::new(pb::ShareQuotasReply { tenants: shares.into_iter().map(share).collect() }))
+    }
+
     async fn explain(&self, request: Request<pb::ExplainRequest>) -> Result<Response<pb::ExplainReply>, Status> {
         Ok(Response::new(explain::answer(&self.memory, request.into_inner()).await?))
     }

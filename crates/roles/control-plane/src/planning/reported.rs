@@ -1,10 +1,11 @@
-//! Everything that the Raft leader derives from the leads' reports.
+//! Everything that the Raft leader derives from the reports of leads and frontends.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use symphony_cluster_state::ClusterState;
 use symphony_protocol::control as pb;
+use symphony_quotas::QuotaBook;
 use symphony_types::ModelId;
 
 use crate::config::WallClock;
@@ -23,6 +24,8 @@ pub(crate) struct Reported {
     pub(crate) scaling: Scaling,
     pub(crate) slow_gpus: SlowGpuEvents,
     pub(crate) last: LastLoads,
+    /// What tenants ask of frontends.
+    pub(crate) quotas: QuotaBook,
 }
 
 /// The measured input of an epoch.
@@ -50,6 +53,7 @@ impl Reported {
             scaling: Scaling::new(settings.scaling.clone()),
             slow_gpus: SlowGpuEvents::new(wall_clock),
             last: LastLoads::default(),
+            quotas: QuotaBook::default(),
         }
     }
 
@@ -80,6 +84,7 @@ impl Reported {
         self.scaling.clear();
         self.slow_gpus.clear();
         self.last.clear();
+        self.quotas.clear();
     }
 }
 

@@ -233,6 +233,20 @@ impl Cluster {
         }
     }
 
+    /// Tells the leader of the control group what tenants ask for here; it says what they may be given.
+    pub(crate) async fn share_quotas(
+        &self,
+        tenants: Vec<pb::TenantDemand>,
+        within: Duration,
+    ) -> Result<Vec<pb::TenantShare>, ControlError> {
+        let request = pb::ShareQuotasRequest { frontend: self.id.get(), tenants };
+        let call = |mut client: pb::control_client::ControlClient<_>| {
+            let request = request.clone();
+            async move { client.share_quotas(request).await }
+        };
+        Ok(self.control.call(within, call).await?.tenants)
+    }
+
     /// The way to the sub-cluster's leader, opened when it is first asked for.
     pub(crate) fn link(self: &Arc<Self>, subcluster: SubclusterId) -> LeaderHandle {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);

@@ -33,6 +33,7 @@ fn submit(cluster: &Arc<Cluster>, held: bool) -> (u64, oneshot::Receiver<Ending>
         model: MODEL,
         subcluster: SUBCLUSTER,
         items: 1,
+        weight: symphony_types::RequestValue::ONE,
         payload: Payload::Coming(Vec::new()),
         shared: None,
         deadline: std::time::Instant::now(),
@@ -55,7 +56,13 @@ async fn a_request_that_was_held_has_its_input_before_anybody_can_hear_of_it() {
     let (cluster, mut commands) = cluster();
     let (sequence, _ending) = submit(&cluster, true);
     let info = Arc::new(test_pictures::model(1, 0, 0));
-    let route = Route { model: MODEL, subcluster: SUBCLUSTER, info, profiles: Arc::from([]) };
+    let route = Route {
+        model: MODEL,
+        subcluster: SUBCLUSTER,
+        info,
+        profiles: Arc::from([]),
+        gpu_time_per_item: symphony_types::Nanos::ZERO,
+    };
     // As long as this is locked, whoever wants to tell a leader anything stands still.
     let links = cluster.links.lock().unwrap();
     let releases = Arc::clone(&cluster);

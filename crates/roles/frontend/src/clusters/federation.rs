@@ -28,6 +28,10 @@ pub(crate) async fn join(inner: Arc<Inner>, index: usize, mut access: ClusterAcc
         };
         match joined {
             Ok(cluster) => {
+                // One control group divides quotas: that of the first cluster.
+                if index == 0 {
+                    inner.share_quotas(&cluster);
+                }
                 let _ = slot.cluster.set(cluster);
                 identity.news.send_modify(|count| *count += 1);
                 return;

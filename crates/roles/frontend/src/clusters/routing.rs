@@ -16,6 +16,8 @@ pub(crate) struct Route {
     pub(crate) info: Arc<ModelInfo>,
     /// By GPU kind, as given: what leads have learnt since is not known here.
     pub(crate) profiles: Arc<[LatencyProfile]>,
+    /// What an item costs its tenant.
+    pub(crate) gpu_time_per_item: Nanos,
 }
 
 impl Route {
@@ -23,6 +25,25 @@ impl Route {
     pub(crate) fn alone(&self, items: u32) -> Option<Nanos> {
         self.profiles.iter().map(|profile| profile.latency(items)).min()
     }
+
+    /// The GPU time that so many items take in a batch of the size that the model is made for.
+    pub(crate) fn gpu_time(&self, items: u32) -> Nanos {
+        self.gpu_time_per_item.saturating_mul(items.into())
+    }
+}
+
+/// ℓ(b)/b of the largest batch that an SLO has room for twice, once to run and once to gather: on the kind of GPU where
+/// that is least. By the given profile: quotas must not move with what leads learn.
+fn gpu_time_per_item(profiles: &[LatencyProfile], slo: Nanos) -> Nanos {
+    let of = |profile: &LatencyProfile| {
+        let (mut low, mut high) = (1, profile.batch_max() + 1);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if profile.latency(middle).saturating_mul(2) <= slo { low = middle } else { high = middle }
+        }
+        Nanos::new(profile.latency(low).get() / u64::from(low))
+    };
+    profiles.iter().map(of).min().unwrap_or(Nanos::ZERO)
 }
 
 /// Routes by the names that models have in the cluster.
@@ -54,10 +75,13 @@ pub(crate) fn routes(view: &View) -> Routes {
                 batch_max,
                 platform: platform.to_owned(),
                 slo: spec.slo,
+                sheds: spec.policy.looks_at_values(),
                 state,
             };
-            let profiles = spec.profiles.values().map(|profile| profile.latency.clone()).collect();
-            let route = Route { model: id, subcluster: model.subcluster, info: Arc::new(info), profiles };
+            let profiles: Arc<[_]> = spec.profiles.values().map(|profile| profile.latency.clone()).collect();
+            let gpu_time_per_item = gpu_time_per_item(&profiles, spec.slo);
+            let (subcluster, info) = (model.subcluster, Arc::new(info));
+            let route = Route { model: id, subcluster, info, profiles, gpu_time_per_item };
             (spec.name.clone(), route)
         })
         .collect()
@@ -71,4 +95,21 @@ pub(crate) fn versions_of(routes: &Routes, name: &str) -> Vec<String> {
     let together = routes.range(stem.to_owned()..).take_while(|(loaded_as, _)| loaded_as.starts_with(stem));
     let versions = together.filter(|(_, route)| route.info.name == name && route.info.loaded_as != name);
     versions.map(|(loaded_as, _)| loaded_as.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_costs_what_it_takes_in_the_largest_batch_with_room_to_gather_on_the_cheapest_kind() {
+        // ℓ(b) = b + 5 ms, up to 64.
+        let slow = LatencyProfile::from_line(1.0, 5.0, 64).unwrap();
+        let fast = LatencyProfile::from_line(0.5, 5.0, 64).unwrap();
+        let of = |profiles: &[LatencyProfile], slo_ms| gpu_time_per_item(profiles, Nanos::from_millis(slo_ms));
+        assert_eq!(of(std::slice::from_ref(&slow), 30), Nanos::from_millis_f64(1.5), "batches of ten");
+        assert_eq!(of(std::slice::from_ref(&slow), 1), Nanos::from_millis(6), "no batch fits: one item");
+        assert_eq!(of(&[slow, fast], 30), Nanos::from_millis_f64(0.75), "twenty");
+        assert_eq!(of(&[], 30), Nanos::ZERO);
+    }
 }

@@ -341,5 +341,6 @@ fn header(announcement: &Announcement) -> RequestHeader {
         items: announcement.items,
         budget: u64::try_from(left.as_nanos()).unwrap_or(u64::MAX),
         attempt: announcement.attempt,
+        weight: announcement.weight.thousandths(),
     }
 }

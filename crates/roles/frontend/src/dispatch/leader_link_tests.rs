@@ -97,6 +97,7 @@ impl Scene {
             model: MODEL,
             subcluster: SUBCLUSTER,
             items: 1,
+            weight: symphony_types::RequestValue::ONE,
             payload: Payload::Here(Bytes::new()),
             shared: None,
             deadline: Instant::now() + Duration::from_secs(10),

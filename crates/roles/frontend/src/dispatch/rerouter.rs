@@ -150,6 +150,7 @@ mod tests {
                 model: MODEL,
                 subcluster: OLD,
                 items: 1,
+                weight: symphony_types::RequestValue::ONE,
                 payload: Payload::Here(Bytes::new()),
                 shared: None,
                 deadline: Instant::now() + budget,

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use symphony_config::Right;
 use symphony_types::VersionedName;
 
 use super::{Frontend, Inner};
 use crate::oip::{
-    Credential, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, ModelInfo,
-    ModelState, ModelStatistics, Parameter, RefusedCall, RepositoryError, ServerInfo, shorten,
+    AccessError, Caller, Credential, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest,
+    InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter, RefusedCall, RepositoryError, ServerInfo,
+    Shown, shorten,
 };
 use crate::repository::repository_desk::CallEnded;
 
@@ -55,7 +57,7 @@ impl InferenceService for Frontend {
         self.inner.statistics.of(of)
     }
 
-    async fn index(&self, credential: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
+    async fn index(&self, caller: &Caller, credential: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
         let known = |info: Arc<ModelInfo>| IndexEntry {
             name: info.name.clone(),
             version: Some(info.version),
@@ -68,12 +70,20 @@ impl InferenceService for Frontend {
             }
         }
         entries.sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
-        self.inner.repository.keep_reasons(&mut entries, credential);
+        self.inner.repository.keep_reasons(&mut entries, caller, credential);
         Ok(entries)
     }
 
-    fn admit(&self) -> Result<InFlightPermit, InferError> {
-        self.inner.in_flight_limit.admit()
+    fn authenticate(&self, shown: &Shown<'_>, rights: &'static [Right]) -> Result<Caller, AccessError> {
+        let Some(tenants) = &self.inner.tenants else { return Ok(Caller::anybody()) };
+        let caller = tenants.caller(shown)?;
+        tenants.check(&caller, rights)?;
+        Ok(caller)
+    }
+
+    fn admit(&self, caller: &Caller) -> Result<InFlightPermit, InferError> {
+        let place = caller.admit(self.inner.tenants.as_deref())?;
+        Ok(self.inner.in_flight_limit.admit()?.with(place))
     }
 
     fn refused(&self, call: &RefusedCall<'_>) {
@@ -88,6 +98,7 @@ impl InferenceService for Frontend {
         &self,
         model: &str,
         parameters: BTreeMap<String, Parameter>,
+        caller: Caller,
         credential: Credential,
     ) -> Result<(), RepositoryError> {
         if let Some(name) = parameters.keys().next() {
@@ -95,14 +106,14 @@ impl InferenceService for Frontend {
                 "parameter `{name}` is not taken: a model is loaded as its folder in the repository says"
             )));
         }
-        self.inner.told(self.inner.repository.load(model, &credential).await).await
+        self.inner.told(self.inner.repository.load(model, &caller, &credential).await).await
     }
 
-    async fn unload_model(&self, model: &str, credential: Credential) -> Result<(), RepositoryError> {
+    async fn unload_model(&self, model: &str, caller: Caller, credential: Credential) -> Result<(), RepositoryError> {
         if self.versions(model).is_empty() {
             return Err(RepositoryError::UnknownModel(format!("there is no model `{}`", shorten(model))));
         }
-        self.inner.told(self.inner.repository.unload(model, &credential).await).await
+        self.inner.told(self.inner.repository.unload(model, &caller, &credential).await).await
     }
 }
 

@@ -10,8 +10,8 @@ use super::inputs::{CheckedInputs, shorten};
 use super::outputs::{Output, Selection};
 use super::parameters::{CallHeaders, RequestParameters};
 use super::{
-    Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo, ModelState,
-    Receipt, RepositoryError, RequestContext, Timeliness,
+    Caller, Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo,
+    ModelState, Receipt, RepositoryError, RequestContext, Timeliness,
 };
 
 /// A request that has passed every check.
@@ -51,6 +51,8 @@ pub(crate) struct Answered<'m> {
     pub(crate) answer: InferAnswer,
     /// What `symphony explain` knows the request as.
     pub(crate) request: Option<RequestId>,
+    /// It is to say that it is the last one.
+    pub(crate) says_final: bool,
 }
 
 /// The model of that name and version that a client asks for; without a version the latest.
@@ -89,7 +91,9 @@ pub(crate) async fn run<'m, S: InferenceService>(
     arrived: Instant,
     headers: CallHeaders,
     receipt: &Receipt,
+    caller: &Caller,
 ) -> Result<Answered<'m>, InferError> {
+    call.parameters.check_for(model)?;
     let items = call.items();
     let request = InferRequest {
         model: Arc::clone(model),
@@ -98,23 +102,25 @@ pub(crate) async fn run<'m, S: InferenceService>(
         pictures: call.inputs.pictures.clone(),
         deadline: call.parameters.deadline(arrived, headers),
         receipt: receipt.clone(),
-        context: RequestContext { id: call.id.clone(), trace: headers.trace },
+        context: RequestContext { caller: caller.clone(), id: call.id.clone(), trace: headers.trace },
+        weight: call.parameters.weight(caller.weight()),
     };
     let answer = service.infer(request).await?;
     if answer.timeliness == Timeliness::Late && call.parameters.late_answer == LateAnswer::Refuse {
         return Err(InferError::Late);
     }
     let outputs = call.outputs.cut(model, items, &answer.payload)?;
-    Ok(Answered { outputs, answer, request: receipt.id() })
+    Ok(Answered { outputs, answer, request: receipt.id(), says_final: call.parameters.says_final })
 }
 
 /// The repository's index; with `only_ready`, of those that take requests now.
 pub(crate) async fn index<S: InferenceService>(
     service: &S,
     only_ready: bool,
+    caller: &Caller,
     credential: &Credential,
 ) -> Result<Vec<IndexEntry>, RepositoryError> {
-    let mut entries = service.index(credential).await?;
+    let mut entries = service.index(caller, credential).await?;
     let server_ready = service.server().ready;
     entries.retain(|entry| !only_ready || (server_ready && entry.state == ModelState::Ready));
     Ok(entries)

@@ -1,9 +1,13 @@
 //! Everything that can be answered instead of a result, and the one place that maps it to HTTP and gRPC.
 
+use std::time::Duration;
+
 use axum::http::StatusCode;
 use symphony_protocol::view::NoGpu;
 use symphony_types::{DropReason, FailReason, Nanos};
 use tonic::Code;
+
+use super::limits::RETRY_AFTER;
 
 /// Why a request has no answer. The labels are part of the public surface: clients and alerts match on them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,9 +69,29 @@ pub enum InferError {
     /// Nobody is there who would run it.
     #[error("the model is not ready: {0}; try again later")]
     NoGpu(NoGpu),
-    /// The quota of the model or the tenant is used up.
-    #[error("the quota is used up; try again later")]
-    QuotaExceeded,
+    /// A quota of the tenant is used up.
+    #[error(
+        "tenant `{tenant}` has used up its quota of {per_second} {} a second over all frontends; try again in {} ms",
+        .kind.words(), .wait.as_millis_f64().ceil()
+    )]
+    QuotaExceeded {
+        /// The tenant.
+        tenant: String,
+        /// Which quota.
+        kind: QuotaKind,
+        /// The quota.
+        per_second: String,
+        /// When something may be let in again.
+        wait: Nanos,
+    },
+    /// The tenant has as many requests in flight as it may.
+    #[error("tenant `{tenant}` has {in_flight_max} requests in flight, the most it may have here; try again later")]
+    TenantBusy {
+        /// The tenant.
+        tenant: String,
+        /// The limit.
+        in_flight_max: usize,
+    },
     /// The scheduler gave the request up.
     #[error("the request was dropped: {}", explain_drop(*.0))]
     Dropped(DropReason),
@@ -85,6 +109,24 @@ pub enum InferError {
     /// The request was withdrawn.
     #[error("the request was cancelled")]
     Cancelled,
+}
+
+/// What a quota limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaKind {
+    /// Items of requests.
+    Items,
+    /// The GPU time that they take by the model's profile.
+    GpuSeconds,
+}
+
+impl QuotaKind {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Items => "items",
+            Self::GpuSeconds => "seconds of GPU time",
+        }
+    }
 }
 
 /// Why a repository call was refused.
@@ -130,9 +172,34 @@ pub struct Face {
 pub enum Retry {
     /// It will fail again, or only its sender can tell.
     No,
-    /// Yes, after [`RETRY_AFTER`](super::limits::RETRY_AFTER), here or elsewhere.
+    /// Yes, after [`RETRY_AFTER`], here or elsewhere.
     Later,
+    /// Yes, once there is some of the quota again.
+    After(Nanos),
 }
+
+impl Retry {
+    /// How long the client is to wait, if the same request may succeed later.
+    #[must_use]
+    pub fn after(self) -> Option<Duration> {
+        match self {
+            Self::No => None,
+            Self::Later => Some(RETRY_AFTER),
+            Self::After(wait) => Some(Duration::from(wait).clamp(QUOTA_RETRY_MIN, QUOTA_RETRY_MAX)),
+        }
+    }
+
+    /// The same in whole seconds, as headers have it, and in milliseconds: no earlier.
+    #[must_use]
+    pub fn after_s_and_ms(self) -> Option<(u64, u64)> {
+        let nanos = self.after()?.as_nanos() as u64;
+        Some((nanos.div_ceil(1_000_000_000), nanos.div_ceil(1_000_000)))
+    }
+}
+
+/// What a client that has used up its quota is told to wait at least and at most: a share may change within seconds.
+const QUOTA_RETRY_MIN: Duration = Duration::from_millis(1);
+const QUOTA_RETRY_MAX: Duration = Duration::from_secs(60);
 
 // HTTP has no code of its own for a client that has gone; this one is what web servers write to their logs.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
@@ -165,7 +232,13 @@ impl InferError {
                 face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, DropReason::SloUnreachable.label())
             }
             Self::NoGpu(_) => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, FailReason::NoGpu.label()),
-            Self::QuotaExceeded => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "quota_exceeded"),
+            Self::QuotaExceeded { wait, .. } => {
+                let retry = Retry::After(*wait);
+                Face { retry, ..later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "quota") }
+            }
+            Self::TenantBusy { .. } => {
+                later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "too_many_requests")
+            }
             Self::Dropped(reason) => {
                 let label = reason.label();
                 match reason {
@@ -263,6 +336,22 @@ mod tests {
         assert_eq!(TOO_LITTLE_TIME.face().reason, "slo_unreachable");
     }
 
+    fn quota(wait: Nanos) -> InferError {
+        InferError::QuotaExceeded { tenant: "a".into(), kind: QuotaKind::Items, per_second: "20".into(), wait }
+    }
+
+    #[test]
+    fn who_has_used_up_a_quota_is_told_which_and_until_when() {
+        let used_up = quota(Nanos::from_micros(1_400_100));
+        assert_eq!(
+            used_up.to_string(),
+            "tenant `a` has used up its quota of 20 items a second over all frontends; try again in 1401 ms"
+        );
+        assert_eq!(used_up.face().retry.after_s_and_ms(), Some((2, 1401)), "no earlier");
+        assert_eq!(quota(Nanos::MAX).face().retry.after_s_and_ms(), Some((60, 60_000)));
+        assert_eq!(Retry::Later.after_s_and_ms(), Some((1, 1000)));
+    }
+
     #[test]
     fn every_end_of_a_request_has_the_status_that_the_documentation_promises() {
         let expected = [
@@ -276,7 +365,13 @@ mod tests {
             (InferError::Unsupported(String::new()), 501, Code::Unimplemented, Retry::No),
             (InferError::Busy { in_flight_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
             (TOO_LITTLE_TIME, 504, Code::DeadlineExceeded, Retry::No),
-            (InferError::QuotaExceeded, 429, Code::ResourceExhausted, Retry::Later),
+            (quota(Nanos::from_millis(7)), 429, Code::ResourceExhausted, Retry::After(Nanos::from_millis(7))),
+            (
+                InferError::TenantBusy { tenant: String::new(), in_flight_max: 1 },
+                429,
+                Code::ResourceExhausted,
+                Retry::Later,
+            ),
             (InferError::Dropped(DropReason::SloUnreachable), 504, Code::DeadlineExceeded, Retry::No),
             (InferError::Dropped(DropReason::ProtectBatch), 504, Code::DeadlineExceeded, Retry::No),
             (InferError::Dropped(DropReason::QueueExpired), 504, Code::DeadlineExceeded, Retry::No),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::InferError;
+use crate::access::tenant::TenantPlace;
 
 /// Admits so many requests at a time and refuses the others: waiting belongs into the schedulers' queues, where
 /// deadlines are known.
@@ -22,6 +23,7 @@ pub struct InFlightLimit {
 #[derive(Debug)]
 pub struct InFlightPermit {
     _permit: OwnedSemaphorePermit,
+    _tenant: Option<TenantPlace>,
 }
 
 impl InFlightLimit {
@@ -40,8 +42,16 @@ impl InFlightLimit {
     pub fn admit(&self) -> Result<InFlightPermit, InferError> {
         let permit = Arc::clone(&self.permits).try_acquire_owned();
         permit
-            .map(|permit| InFlightPermit { _permit: permit })
+            .map(|permit| InFlightPermit { _permit: permit, _tenant: None })
             .map_err(|_| InferError::Busy { in_flight_max: self.requests_max })
+    }
+}
+
+impl InFlightPermit {
+    /// Keeps the tenant's place, too.
+    #[must_use]
+    pub(crate) fn with(self, tenant: Option<TenantPlace>) -> Self {
+        Self { _tenant: tenant, ..self }
     }
 }
 

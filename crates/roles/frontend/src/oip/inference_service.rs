@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use symphony_config::Right;
 use symphony_protocol::view::NoGpu;
 use symphony_telemetry::TraceContext;
-use symphony_types::{Nanos, Signature, Transforms};
+use symphony_types::{Nanos, RequestValue, Signature, Transforms};
 
-use super::{Credential, InFlightPermit, InferError, Receipt, RepositoryError};
+use super::{AccessError, Caller, Credential, InFlightPermit, InferError, Receipt, RepositoryError, Shown};
 
 /// Answers what the protocol asks. One implementation serves gRPC and REST alike.
 ///
@@ -31,11 +32,17 @@ pub trait InferenceService: Send + Sync + 'static {
     /// Counters of one version, of all versions of a model, or of all models; empty if there is no such model.
     fn statistics(&self, of: Option<(&str, Option<u64>)>) -> Vec<ModelStatistics>;
 
-    /// Admits one request, before it is read; it is in flight until the permit is dropped.
+    /// Who calls, if it shows what one of these rights takes; asked before anything else of the call is read.
     ///
     /// # Errors
-    /// If as many requests as may are in flight.
-    fn admit(&self) -> Result<InFlightPermit, InferError>;
+    /// If it is not known, or may not.
+    fn authenticate(&self, shown: &Shown<'_>, rights: &'static [Right]) -> Result<Caller, AccessError>;
+
+    /// Admits one request of the caller, before it is read; it is in flight until the permit is dropped.
+    ///
+    /// # Errors
+    /// If as many requests as may are in flight, or the caller has used up a quota.
+    fn admit(&self, caller: &Caller) -> Result<InFlightPermit, InferError>;
 
     /// Takes notice of a call that was refused before it was given to [`infer`](Self::infer).
     fn refused(&self, call: &RefusedCall<'_>);
@@ -48,13 +55,18 @@ pub trait InferenceService: Send + Sync + 'static {
 
     /// What could be asked for: the models that are known, and those of a repository that are not loaded. Why one
     /// cannot be served is for callers who may load.
-    fn index(&self, credential: &Credential) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
+    fn index(
+        &self,
+        caller: &Caller,
+        credential: &Credential,
+    ) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
 
     /// Has a model loaded, if the caller may; answers once the versions that the repository serves are ready.
     fn load_model(
         &self,
         model: &str,
         parameters: BTreeMap<String, Parameter>,
+        caller: Caller,
         credential: Credential,
     ) -> impl Future<Output = Result<(), RepositoryError>> + Send;
 
@@ -62,6 +74,7 @@ pub trait InferenceService: Send + Sync + 'static {
     fn unload_model(
         &self,
         model: &str,
+        caller: Caller,
         credential: Credential,
     ) -> impl Future<Output = Result<(), RepositoryError>> + Send;
 }
@@ -98,6 +111,8 @@ pub struct ModelInfo {
     pub platform: String,
     /// Latency objective.
     pub slo: Nanos,
+    /// Under overload it gives up requests by what they are worth.
+    pub sheds: bool,
     /// Ready, or why not.
     pub state: ModelState,
 }
@@ -190,13 +205,17 @@ pub struct InferRequest {
     pub deadline: RequestedDeadline,
     /// Where to say under which name it was accepted.
     pub receipt: Receipt,
-    /// What its client calls it.
+    /// Who asks, and what it calls the request.
     pub context: RequestContext,
+    /// What it is worth when some must be shed: the caller's weight, less by the parameter `priority`.
+    pub weight: RequestValue,
 }
 
-/// What a client said of its request beside the request itself, for logs and traces.
+/// Who asks, and what it says of its request beside the request itself, for logs and traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestContext {
+    /// Who asks.
+    pub caller: Caller,
     /// Its own id of the request; empty if it gave none.
     pub id: String,
     /// The trace that the request belongs to.

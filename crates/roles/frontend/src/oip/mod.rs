@@ -24,8 +24,11 @@
 //! **Versions.** A request names one, or gets the latest that is ready. Each version is a model by itself to the rest
 //! of the system, [`ModelInfo::loaded_as`].
 //!
-//! **Repository.** Whoever may ask models may see which there are; loading and unloading, and why a model cannot be
-//! served, is for those who show a [`Credential`].
+//! **Callers.** Every call but for health is made by a [`Caller`], found by the key or the certificate that it shows
+//! before its body is read. Where there are no tenants, everybody is served.
+//!
+//! **Repository.** Loading and unloading, and why a model cannot be served, is for tenants with that right; where there
+//! are no tenants, for those who show the [`Credential`] of the repository.
 //!
 //! **Pictures and classes.** An input that the model declares as an image may be given as BYTES, one encoded picture
 //! for each item; here only their headers are read. An output asked for with `classification` comes as BYTES,
@@ -37,6 +40,7 @@
 
 mod byte_strings;
 mod call;
+mod caller;
 mod classes;
 mod credential;
 mod error;
@@ -53,9 +57,12 @@ mod rest;
 mod serve;
 mod typed_data;
 
+pub(crate) use crate::access::tenant::TenantPlace;
 pub use call::CheckedCall;
+pub(crate) use caller::ANY_RIGHT;
+pub use caller::{AccessError, Caller, Shown};
 pub use credential::Credential;
-pub use error::{Face, InferError, RepositoryError, Retry};
+pub use error::{Face, InferError, QuotaKind, RepositoryError, Retry};
 pub use grpc::{GrpcServer, check_grpc_infer};
 pub use in_flight::{InFlightLimit, InFlightPermit};
 pub use inference_service::{
@@ -66,7 +73,7 @@ pub(crate) use inputs::shorten;
 pub use limits::Limits;
 pub use parameters::{LateAnswer, SLO_HEADER, parse_grpc_timeout, parse_slo_ms};
 pub use receipt::Receipt;
-pub use rest::{check_rest_infer, rest_router};
+pub use rest::{check_rest_infer, rest_router, with_cors};
 pub use serve::{serve_grpc, serve_rest};
 
 /// Extensions of the protocol that are served here, as server metadata names them.

@@ -5,10 +5,10 @@ use std::time::Instant;
 use symphony_protocol::parameters::{ACCEPT_LATE, CLASSIFICATION, EXCEED_SLO, TIMEOUT};
 pub(crate) use symphony_protocol::parameters::{BATCH, EXECUTION, LATE, REQUEST_ID, REQUEST_ID_HEADER};
 use symphony_telemetry::{TRACEPARENT, TraceContext};
-use symphony_types::Nanos;
+use symphony_types::{Nanos, RequestValue};
 
 use super::inputs::{invalid, shorten};
-use super::{InferError, Parameter, RequestedDeadline};
+use super::{InferError, ModelInfo, Parameter, RequestedDeadline};
 
 /// Header and metadata that state an SLO in milliseconds.
 pub const SLO_HEADER: &str = "x-slo-ms";
@@ -22,15 +22,45 @@ const CLASSES_MAX: u32 = 1024;
 
 const BINARY_DATA_OUTPUT: &str = "binary_data_output";
 const SEQUENCE_ID: &str = "sequence_id";
+const SEQUENCE_START: &str = "sequence_start";
+const SEQUENCE_END: &str = "sequence_end";
+const PRIORITY: &str = "priority";
+/// Asks that each answer says whether it is the last one of its request, as Triton's clients of streams do.
+const FINAL_RESPONSE_WANTED: &str = "triton_enable_empty_final_response";
+/// Says that an answer is the last one of its request.
+pub(crate) const FINAL_RESPONSE: &str = "triton_final_response";
+/// Lowest priority: its requests are worth a thousandth of those of the highest.
+const PRIORITY_MAX: u32 = 1000;
 /// Parameter of a tensor: bytes of its data behind the JSON.
 pub(crate) const BINARY_DATA_SIZE: &str = "binary_data_size";
 /// Parameter of a requested output: its data shall come behind the JSON.
 pub(crate) const BINARY_DATA: &str = "binary_data";
 const SHARED_MEMORY_REGION: &str = "shared_memory_region";
 
-/// Parameters of a request. What is not named here is for others and is ignored.
+/// What a request may say beside its tensors.
+const OF_REQUESTS: &[&str] = &[
+    TIMEOUT,
+    EXCEED_SLO,
+    ACCEPT_LATE,
+    BINARY_DATA_OUTPUT,
+    PRIORITY,
+    FINAL_RESPONSE_WANTED,
+    SEQUENCE_ID,
+    SEQUENCE_START,
+    SEQUENCE_END,
+];
+/// What it may say of an input, and of a requested output. Over gRPC the binary data is where the protocol has it, but
+/// clients that speak both say so all the same.
+const OF_INPUTS: &[&str] = &[BINARY_DATA_SIZE];
+const OF_OUTPUTS: &[&str] = &[BINARY_DATA, CLASSIFICATION];
+
+/// Parameters of a request. Any other is refused: nobody shall believe that it does something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestParameters {
+    /// 1 is the highest; 0 is not stated, which is the same.
+    priority: u32,
+    /// The answer says that it is the last one.
+    pub(crate) says_final: bool,
     timeout: Option<Nanos>,
     exceed_slo: bool,
     pub(crate) late_answer: LateAnswer,
@@ -51,6 +81,7 @@ pub enum LateAnswer {
 impl RequestParameters {
     pub(crate) fn parse<'a>(parameters: impl Iterator<Item = (&'a str, Parameter)>) -> Result<Self, InferError> {
         let mut parsed = Self::default();
+        let mut unknown = Vec::new();
         for (name, value) in parameters {
             match name {
                 TIMEOUT => parsed.timeout = timeout(&value)?,
@@ -60,10 +91,37 @@ impl RequestParameters {
                 }
                 BINARY_DATA_OUTPUT => parsed.binary_output = boolean(name, &value)?,
                 SEQUENCE_ID => refuse_sequence(&value)?,
-                _ => {}
+                SEQUENCE_START | SEQUENCE_END if boolean(name, &value)? => return Err(no_sequences()),
+                SEQUENCE_START | SEQUENCE_END => {}
+                PRIORITY => parsed.priority = priority(&value)?,
+                FINAL_RESPONSE_WANTED => parsed.says_final = boolean(name, &value)?,
+                _ => unknown.push(name),
             }
         }
+        refuse_unknown("the request has", unknown, OF_REQUESTS)?;
         Ok(parsed)
+    }
+
+    /// Whether the model heeds what the request says.
+    ///
+    /// # Errors
+    /// If not.
+    pub(crate) fn check_for(&self, model: &ModelInfo) -> Result<(), InferError> {
+        if self.priority == 0 || model.sheds {
+            return Ok(());
+        }
+        let words = "gives up requests by their deadlines alone (policy `auto` sheds by priority)";
+        Err(invalid(format!(
+            "parameter {PRIORITY} means nothing to model `{}`, which {words}; leave it out",
+            model.name
+        )))
+    }
+
+    /// What the request is worth, of what its caller's are.
+    pub(crate) fn weight(&self, caller: RequestValue) -> RequestValue {
+        // Only less: whoever could ask for more would.
+        let thousandths = caller.thousandths() / self.priority.max(1);
+        RequestValue::from_thousandths(thousandths).unwrap_or(RequestValue::MIN)
     }
 
     /// The client's words about time, together with those in headers.
@@ -168,12 +226,46 @@ fn boolean(name: &str, value: &Parameter) -> Result<bool, InferError> {
     }
 }
 
+// 0 stands for "not stated" in Triton's protocol.
+fn priority(value: &Parameter) -> Result<u32, InferError> {
+    let number = match *value {
+        Parameter::Int(number) => u32::try_from(number).ok(),
+        _ => None,
+    };
+    number.filter(|&number| number <= PRIORITY_MAX).ok_or_else(|| {
+        let given = show(value);
+        invalid(format!("parameter {PRIORITY} is {given}; expected 1, the highest, to {PRIORITY_MAX}, or 0 for none"))
+    })
+}
+
+/// Refuses the parameters `unknown`, if there are any.
+fn refuse_unknown(whose: &str, mut unknown: Vec<&str>, known: &[&str]) -> Result<(), InferError> {
+    /// Names that are told; a request may have thousands.
+    const NAMED_MAX: usize = 8;
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    // Maps of clients have no order.
+    unknown.sort_unstable();
+    let more = unknown.len().saturating_sub(NAMED_MAX);
+    let mut names: Vec<_> = unknown.iter().take(NAMED_MAX).map(|name| format!("`{}`", shorten(name))).collect();
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
+    let (names, known) = (names.join(", "), known.join(", "));
+    Err(invalid(format!("{whose} parameters that mean nothing here: {names}; expected none but {known}")))
+}
+
 fn refuse_sequence(value: &Parameter) -> Result<(), InferError> {
     match value {
         Parameter::Int(0) | Parameter::Uint(0) => Ok(()),
         Parameter::Text(text) if text.is_empty() => Ok(()),
-        _ => Err(InferError::Unsupported("sequences are not supported: leave the parameter sequence_id away".into())),
+        _ => Err(no_sequences()),
     }
+}
+
+fn no_sequences() -> InferError {
+    InferError::Unsupported("sequences are not supported: leave the parameter sequence_id away".into())
 }
 
 /// Bytes behind the JSON that belong to this input, if it has any there.
@@ -181,7 +273,7 @@ pub(crate) fn binary_data_size<'a>(
     input: &str,
     parameters: impl Iterator<Item = (&'a str, Parameter)>,
 ) -> Result<Option<usize>, InferError> {
-    let mut size = None;
+    let (mut size, mut unknown) = (None, Vec::new());
     for (name, value) in parameters {
         match name {
             BINARY_DATA_SIZE => {
@@ -196,8 +288,11 @@ pub(crate) fn binary_data_size<'a>(
                 size = Some(bytes.ok_or_else(|| invalid(expected()))?);
             }
             SHARED_MEMORY_REGION => return Err(no_shared_memory()),
-            _ => {}
+            _ => unknown.push(name),
         }
+    }
+    if !unknown.is_empty() {
+        refuse_unknown(&format!("input `{}` has", shorten(input)), unknown, OF_INPUTS)?;
     }
     Ok(size)
 }
@@ -213,15 +308,16 @@ pub(crate) struct OutputParameters {
 
 impl OutputParameters {
     pub(crate) fn parse<'a>(parameters: impl Iterator<Item = (&'a str, Parameter)>) -> Result<Self, InferError> {
-        let mut parsed = Self::default();
+        let (mut parsed, mut unknown) = (Self::default(), Vec::new());
         for (name, value) in parameters {
             match name {
                 BINARY_DATA => parsed.binary = Some(boolean(name, &value)?),
                 SHARED_MEMORY_REGION => return Err(no_shared_memory()),
                 CLASSIFICATION => parsed.classes = classes(&value)?,
-                _ => {}
+                _ => unknown.push(name),
             }
         }
+        refuse_unknown("a requested output has", unknown, OF_OUTPUTS)?;
         Ok(parsed)
     }
 }
@@ -240,9 +336,20 @@ fn classes(value: &Parameter) -> Result<Option<u32>, InferError> {
     number.map(|classes| (classes > 0).then_some(classes)).ok_or_else(refused)
 }
 
-/// No tensor may name a region of shared memory.
-pub(crate) fn refuse_shared_memory<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<(), InferError> {
-    if names.any(|name| name == SHARED_MEMORY_REGION) { Err(no_shared_memory()) } else { Ok(()) }
+/// What an input over gRPC may say: nothing that matters there.
+pub(crate) fn check_grpc_input<'a>(input: &str, names: impl Iterator<Item = &'a str>) -> Result<(), InferError> {
+    let mut unknown = Vec::new();
+    for name in names {
+        match name {
+            SHARED_MEMORY_REGION => return Err(no_shared_memory()),
+            BINARY_DATA_SIZE => {}
+            _ => unknown.push(name),
+        }
+    }
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    refuse_unknown(&format!("input `{}` has", shorten(input)), unknown, OF_INPUTS)
 }
 
 /// Whole microseconds, for parameters of an answer.
@@ -302,6 +409,42 @@ mod tests {
         let deadline = parsed.deadline(Instant::now(), headers);
         assert_eq!(deadline.shortest(), Some(Nanos::from_millis(20)));
         assert!(deadline.exceed_slo);
+    }
+
+    #[test]
+    fn priorities_make_requests_worth_less_and_never_more() {
+        let weight = |value: i64, of: f64| {
+            let parsed = RequestParameters::parse([("priority", Parameter::Int(value))].into_iter()).unwrap();
+            parsed.weight(RequestValue::from_number(of).unwrap()).number()
+        };
+        assert_eq!([0, 1, 2, 4, 1000].map(|priority| weight(priority, 4.0)), [4.0, 4.0, 2.0, 1.0, 0.004]);
+        assert_eq!(weight(1000, 0.01), 0.001, "the least there is");
+        for value in [Parameter::Int(-1), Parameter::Int(1001), Parameter::Text("1".into()), Parameter::Uint(u64::MAX)]
+        {
+            let refused = RequestParameters::parse([("priority", value)].into_iter()).unwrap_err().to_string();
+            assert!(refused.contains("expected 1, the highest, to 1000"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_means_nothing_here_is_refused_by_name() {
+        let on = || Parameter::Bool(true);
+        let request = RequestParameters::parse([("b", on()), ("timeout", Parameter::Int(1)), ("a", on())].into_iter());
+        let refused = request.unwrap_err().to_string();
+        assert!(refused.contains("mean nothing here: `a`, `b`; expected none but timeout, "), "{refused}");
+        let many: Vec<_> = (0..5000).map(|number| number.to_string()).collect();
+        let refused = RequestParameters::parse(many.iter().map(|name| (name.as_str(), on()))).unwrap_err().to_string();
+        assert!(refused.contains("4992 more") && refused.len() < 1000, "{refused}");
+        let refused = OutputParameters::parse([("colour", on())].into_iter()).unwrap_err().to_string();
+        assert!(refused.contains("a requested output has parameters that mean nothing here: `colour`"), "{refused}");
+        for refused in [
+            binary_data_size("x", [("colour", on())].into_iter()).unwrap_err(),
+            check_grpc_input("x", ["colour", "binary_data_size"].into_iter()).unwrap_err(),
+        ] {
+            assert!(refused.to_string().contains("input `x` has parameters that mean nothing here: `colour`"));
+        }
+        let sequence = [("sequence_start", Parameter::Bool(false)), ("sequence_end", Parameter::Bool(true))];
+        assert!(matches!(RequestParameters::parse(sequence.into_iter()), Err(InferError::Unsupported(_))));
     }
 
     proptest! {

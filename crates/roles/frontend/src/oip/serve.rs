@@ -2,13 +2,16 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use symphony_net::{CallerLimits, FirstWords, PublicConnection, PublicListener, PublicPort};
+use symphony_net::{
+    CallerLimits, CertificateNames, FirstWords, PublicConnection, PublicListener, PublicPort, PublicTls,
+};
 use tokio::net::TcpListener;
 
 use super::limits::{HEADER_BYTES_MAX, HEADER_READ_MAX, STREAMS_PER_CONNECTION_MAX};
@@ -30,6 +33,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 pub async fn serve_grpc<S: InferenceService>(
     server: GrpcServer<S>,
     listener: TcpListener,
+    tls: Option<Arc<PublicTls>>,
     limits: Limits,
     stop: impl Future<Output = ()> + Send,
 ) {
@@ -43,10 +47,11 @@ pub async fn serve_grpc<S: InferenceService>(
         .keep_alive_timeout(KEEPALIVE_TIMEOUT);
     let connections = GracefulShutdown::new();
     let serve = |connection: PublicConnection| {
-        connections.watch(http.serve_connection(TokioIo::new(connection), server.clone()))
+        let server = Named { names: connection.certificate_names(), inner: server.clone() };
+        connections.watch(http.serve_connection(TokioIo::new(connection), server))
     };
     // A client that vanished is found by pings: a channel may be idle.
-    accept(public("frontend.grpc", listener, limits, FirstWords::Preface), stop, serve).await;
+    accept(public("frontend.grpc", listener, limits, FirstWords::Preface).secured(tls), stop, serve).await;
     connections.shutdown().await;
 }
 
@@ -54,6 +59,7 @@ pub async fn serve_grpc<S: InferenceService>(
 pub async fn serve_rest(
     router: axum::Router,
     listener: TcpListener,
+    tls: Option<Arc<PublicTls>>,
     limits: Limits,
     stop: impl Future<Output = ()> + Send,
 ) {
@@ -62,10 +68,33 @@ pub async fn serve_rest(
     let connections = GracefulShutdown::new();
     let serve = |connection: PublicConnection| {
         let service = TowerToHyperService::new(router.clone());
+        let service = Named { names: connection.certificate_names(), inner: service };
         connections.watch(http.serve_connection(TokioIo::new(connection), service))
     };
-    accept(public("frontend.rest", listener, limits, FirstWords::Head), stop, serve).await;
+    accept(public("frontend.rest", listener, limits, FirstWords::Head).secured(tls), stop, serve).await;
     connections.shutdown().await;
+}
+
+/// Tells a service what certificate its caller has shown.
+struct Named<S> {
+    names: CertificateNames,
+    inner: S,
+}
+
+impl<S, B> hyper::service::Service<hyper::Request<B>> for Named<S>
+where
+    S: hyper::service::Service<hyper::Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn call(&self, mut request: hyper::Request<B>) -> S::Future {
+        if !self.names.get().is_empty() {
+            request.extensions_mut().insert(self.names.clone());
+        }
+        self.inner.call(request)
+    }
 }
 
 fn public(name: &'static str, listener: TcpListener, limits: Limits, first_words: FirstWords) -> PublicListener {

@@ -41,6 +41,7 @@ pub(crate) fn model(width: u32, before: usize, after: usize) -> ModelInfo {
         batch_max: 8,
         platform: String::new(),
         slo: SLO,
+        sheds: true,
         state: ModelState::Ready,
     }
 }

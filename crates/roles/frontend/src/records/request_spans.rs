@@ -71,6 +71,7 @@ fn attributes(record: &RequestRecord<'_>) -> Vec<(&'static str, String)> {
     };
     some("symphony.reason", record.reason);
     some("symphony.client_id", &record.context.id);
+    some("symphony.tenant", record.context.caller.name());
     some("symphony.request", &record.request.map(|id| id.to_string()).unwrap_or_default());
     some("symphony.cluster", &record.cluster);
     some("symphony.subcluster", &record.subcluster);

@@ -6,7 +6,7 @@ use symphony_protocol::data::BatchRun;
 use symphony_types::{BackendId, BootId, FrontendId, GpuId, Nanos, RequestId, Token};
 
 use super::*;
-use crate::oip::RequestContext;
+use crate::oip::{Caller, RequestContext};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -63,7 +63,7 @@ impl Write for Lines {
 fn a_request_is_a_line_that_says_who_what_where_and_how_long() {
     let (sender, lines) = mpsc::channel();
     let log = AccessLog::start(Lines(sender, Vec::new()), &Registry::new("test"));
-    let context = RequestContext { id: "order-\"17\"\n".to_owned(), trace: None };
+    let context = RequestContext { caller: Caller::anybody(), id: "order-\"17\"\n".to_owned(), trace: None };
     let record = answered(&context, Instant::now());
     log.write(&record);
     log.write(&RequestRecord {
@@ -101,8 +101,10 @@ fn a_request_is_a_line_that_says_who_what_where_and_how_long() {
 
 #[test]
 fn the_steps_of_a_request_follow_each_other_and_its_batch_is_linked() {
-    let (context, arrived) =
-        (RequestContext { id: "mine".to_owned(), trace: None }, Instant::now() + Duration::from_secs(1));
+    let (context, arrived) = (
+        RequestContext { caller: Caller::anybody(), id: "mine".to_owned(), trace: None },
+        Instant::now() + Duration::from_secs(1),
+    );
     let record = answered(&context, arrived);
     let span = record.span.unwrap();
     let spans = request_spans::of(&record, span);

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tonic::Code;
 
 use crate::names;
-use crate::oip::{Credential, IndexEntry, ModelState, RepositoryError};
+use crate::oip::{Caller, Credential, IndexEntry, ModelState, RepositoryError};
 use crate::repository::repository_listing::Listing;
 
 /// Loads and unloads under way at a time.
@@ -37,8 +37,16 @@ pub const TOKEN_BYTES_MIN: usize = 16;
 #[derive(Debug)]
 pub struct RepositoryAccess {
     repository: Repository,
-    /// With the right to load and unload models, and the hash of the token that clients show; none if nobody may.
-    loader: Option<(ControlClient, blake3::Hash)>,
+    /// None if nobody may load.
+    loader: Option<Loader>,
+}
+
+/// Who loads models for callers, as an operator.
+#[derive(Clone, Debug)]
+struct Loader {
+    control: ControlClient,
+    /// The hash of the token that callers show; none where tenants have the right.
+    token: Option<blake3::Hash>,
 }
 
 impl RepositoryAccess {
@@ -52,7 +60,13 @@ impl RepositoryAccess {
     /// The token is as long as [`TOKEN_BYTES_MIN`]: callers check.
     #[must_use]
     pub fn loading(self, control: ControlClient, token: &str) -> Self {
-        Self { loader: Some((control, blake3::hash(token.as_bytes()))), ..self }
+        Self { loader: Some(Loader { control, token: Some(blake3::hash(token.as_bytes())) }), ..self }
+    }
+
+    /// The same for tenants with the right to load.
+    #[must_use]
+    pub fn loading_for_tenants(self, control: ControlClient) -> Self {
+        Self { loader: Some(Loader { control, token: None }), ..self }
     }
 }
 
@@ -107,8 +121,8 @@ impl RepositoryDesk {
 
     /// Why models cannot be served names folders and quotes files, which may be links to others: it is for those who
     /// may load.
-    pub(crate) fn keep_reasons(&self, entries: &mut [IndexEntry], credential: &Credential) {
-        if self.knows(credential) {
+    pub(crate) fn keep_reasons(&self, entries: &mut [IndexEntry], caller: &Caller, credential: &Credential) {
+        if self.knows(caller, credential) {
             return;
         }
         for entry in entries {
@@ -118,18 +132,20 @@ impl RepositoryDesk {
         }
     }
 
-    /// Whether the credential is the one of those who may load.
-    fn knows(&self, credential: &Credential) -> bool {
-        let loader = self.access.as_ref().and_then(|access| access.loader.as_ref());
+    /// Whether the caller has the right to load, or shows the token of those who may.
+    fn knows(&self, caller: &Caller, credential: &Credential) -> bool {
+        if caller.may_load() {
+            return true;
+        }
+        let token = self.access.as_ref().and_then(|access| access.loader.as_ref()?.token);
         // Hashes are compared in constant time.
-        loader
-            .is_some_and(|(_, token)| credential.token().is_some_and(|shown| blake3::hash(shown.as_bytes()) == *token))
+        token.zip(credential.token()).is_some_and(|(token, shown)| blake3::hash(shown.as_bytes()) == token)
     }
 
     /// Has the cluster serve the model as its folder says.
-    pub(crate) async fn load(&self, model: &str, credential: &Credential) -> CallEnded {
+    pub(crate) async fn load(&self, model: &str, caller: &Caller, credential: &Credential) -> CallEnded {
         let (name, reads) = (model.to_owned(), Arc::clone(&self.reads));
-        let loaded = self.do_as_operator(model, credential, move |repository, control| async move {
+        let loaded = self.do_as_operator(model, (caller, credential), move |repository, control| async move {
             let read = read_within(READ_WITHIN, reads, move || repository.model(&name)).await;
             let model = match read.and_then(|model| model.map_err(unusable)) {
                 Ok(model) => model,
@@ -144,9 +160,9 @@ impl RepositoryDesk {
     }
 
     /// Has the cluster serve no version of the model, in the same way.
-    pub(crate) async fn unload(&self, model: &str, credential: &Credential) -> CallEnded {
+    pub(crate) async fn unload(&self, model: &str, caller: &Caller, credential: &Credential) -> CallEnded {
         let name = model.to_owned();
-        let unloaded = self.do_as_operator(model, credential, |_, control| async move {
+        let unloaded = self.do_as_operator(model, (caller, credential), |_, control| async move {
             CallEnded::of(apply(&control, Rollout::away(&name), LOAD_WITHIN).await)
         });
         self.count("unload", unloaded.await)
@@ -157,13 +173,13 @@ impl RepositoryDesk {
     async fn do_as_operator<F>(
         &self,
         model: &str,
-        credential: &Credential,
+        shown: (&Caller, &Credential),
         task: impl FnOnce(Repository, ControlClient) -> F,
     ) -> CallEnded
     where
         F: Future<Output = CallEnded> + Send + 'static,
     {
-        let (access, control, place) = match self.admit(model, credential) {
+        let (access, control, place) = match self.admit(model, shown) {
             Ok(admitted) => admitted,
             Err(error) => return CallEnded::before_it_was_asked(error),
         };
@@ -180,18 +196,18 @@ impl RepositoryDesk {
     fn admit(
         &self,
         model: &str,
-        credential: &Credential,
+        (caller, credential): (&Caller, &Credential),
     ) -> Result<(&RepositoryAccess, &ControlClient, UnderWay), RepositoryError> {
         let advice = "use `symphony model load` and `symphony model unload`";
         let Some(access) = &self.access else {
             return Err(RepositoryError::Unsupported(format!("this frontend has no model repository; {advice}")));
         };
-        let Some((control, _)) = &access.loader else {
+        let Some(Loader { control, .. }) = &access.loader else {
             return Err(RepositoryError::Unsupported(format!(
-                "this frontend lists its repository only (frontend.repository.token_file is not set); {advice}"
+                "this frontend lists its repository only (nobody may load: see frontend.repository); {advice}"
             )));
         };
-        if !self.knows(credential) {
+        if !self.knows(caller, credential) {
             return Err(RepositoryError::Unauthenticated);
         }
         Ok((access, control, UnderWay::begin(&self.under_way, model)?))
@@ -354,10 +370,10 @@ mod tests {
         let desk = desk(dir.path(), true);
         for credential in [Credential::default(), showing(""), showing("0123456789abcdeF"), showing(&TOKEN[1..])] {
             let refused = || CallEnded::before_it_was_asked(RepositoryError::Unauthenticated);
-            assert_eq!(desk.load("m", &credential).await, refused());
-            assert_eq!(desk.unload("m", &credential).await, refused());
+            assert_eq!(desk.load("m", &Caller::anybody(), &credential).await, refused());
+            assert_eq!(desk.unload("m", &Caller::anybody(), &credential).await, refused());
         }
-        let known = desk.load("m", &showing(TOKEN)).await.result;
+        let known = desk.load("m", &Caller::anybody(), &showing(TOKEN)).await.result;
         assert!(matches!(known, Err(RepositoryError::UnknownModel(_))), "{known:?}");
         assert!(desk.under_way.lock().unwrap().is_empty());
         let refused = CallLabels { call: "load", outcome: "refused" };
@@ -369,7 +385,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let no_repository = RepositoryDesk::new(None, &Registry::new("frontend"));
         for desk in [desk(dir.path(), false), no_repository] {
-            let refused = desk.load("m", &showing(TOKEN)).await.result.unwrap_err();
+            let refused = desk.load("m", &Caller::anybody(), &showing(TOKEN)).await.result.unwrap_err();
             assert!(matches!(refused, RepositoryError::Unsupported(_)), "{refused:?}");
             assert!(refused.to_string().contains("symphony model load"));
         }
@@ -419,7 +435,7 @@ mod tests {
         let desk = desk(dir.path(), true);
         let shown_to = async |credential| {
             let mut entries = desk.listed().await.to_vec();
-            desk.keep_reasons(&mut entries, &credential);
+            desk.keep_reasons(&mut entries, &Caller::anybody(), &credential);
             assert!(entries.iter().all(|entry| (entry.version, entry.state.label()) == (None, "UNAVAILABLE")));
             entries.iter().map(|entry| (entry.name.clone(), entry.state.reason().to_owned())).collect::<Vec<_>>()
         };
@@ -440,7 +456,7 @@ mod tests {
         drop(dir);
         let shown_to = async |credential| {
             let mut entries = desk.listed().await.to_vec();
-            desk.keep_reasons(&mut entries, &credential);
+            desk.keep_reasons(&mut entries, &Caller::anybody(), &credential);
             assert_eq!((entries.len(), entries[0].name.as_str()), (1, FOLDER_LINE));
             entries.remove(0).state
         };

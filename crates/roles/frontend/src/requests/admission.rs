@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use symphony_types::{FailReason, Nanos, SLO_MAX};
+use symphony_types::{FailReason, Nanos, RequestValue, SLO_MAX};
 
 use super::cluster_selection::{Target, unready};
 use super::pending_input::Input;
@@ -35,6 +35,8 @@ pub(super) struct AcceptedRequest {
     pub(super) items: u32,
     pub(super) arrived: Instant,
     pub(super) deadline: Instant,
+    /// What it is worth when some must be shed.
+    pub(super) weight: RequestValue,
     pub(super) receipt: Receipt,
     pub(super) context: RequestContext,
     /// When it had been taken in.
@@ -46,7 +48,7 @@ pub(super) struct AcceptedRequest {
 impl Inner {
     /// Takes a request in and begins to decode its pictures, or says why it is refused, which is counted.
     pub(super) fn admit(&self, request: InferRequest) -> Result<Admission, InferError> {
-        let InferRequest { model, items, payload, pictures, deadline: requested, receipt, context } = request;
+        let InferRequest { model, items, payload, pictures, deadline: requested, receipt, context, weight } = request;
         let (name, arrived) = (&model.loaded_as, requested.arrived);
         let refused = |error: InferError| {
             self.refused_call(&RefusedCall { model: Some(&model), context: &context, arrived, error: &error });
@@ -58,11 +60,19 @@ impl Inner {
         let target = self
             .select_cluster(name, Some(&model), &[])
             .ok_or_else(|| refused(InferError::UnknownModel(format!("model `{name}` is not loaded any more"))))?;
-        let admitted = time_allowed(&requested, items, &target)
-            .and_then(|allowed| Ok((allowed, self.begin_input(&model, payload, pictures)?)));
+        let admitted = time_allowed(&requested, items, &target).and_then(|allowed| {
+            context.caller.charge(self.tenants.as_deref(), items, target.route.gpu_time(items))?;
+            Ok((allowed, self.begin_input(&model, payload, pictures)?))
+        });
         // Demand is what more GPUs could serve: those planned for anything else would be given to requests that are
-        // refused again.
-        if !matches!(admitted, Err(InferError::InvalidRequest(_) | InferError::TooLittleTime { .. })) {
+        // refused again, and what is beyond a quota is not to be served.
+        let is_demand = |error: &InferError| {
+            !matches!(
+                error,
+                InferError::InvalidRequest(_) | InferError::TooLittleTime { .. } | InferError::QuotaExceeded { .. }
+            )
+        };
+        if admitted.as_ref().err().is_none_or(is_demand) {
             self.rates.arrived(name);
         }
         let (allowed, input) = admitted.map_err(refused)?;
@@ -72,7 +82,7 @@ impl Inner {
             receipt.traced(span.context);
         }
         let admitted = Instant::now();
-        let request = AcceptedRequest { model, items, arrived, deadline, receipt, context, admitted, span };
+        let request = AcceptedRequest { model, items, arrived, deadline, weight, receipt, context, admitted, span };
         Ok(Admission { request, target, input })
     }
 

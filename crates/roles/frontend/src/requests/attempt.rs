@@ -73,6 +73,7 @@ impl<'a> Attempt<'a> {
             model: target.route.model,
             subcluster: target.route.subcluster,
             items: request.items,
+            weight: request.weight,
             payload: input.payload(),
             deadline: request.deadline,
             held,

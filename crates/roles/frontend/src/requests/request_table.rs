@@ -9,7 +9,7 @@ use bytes::Bytes;
 use symphony_protocol::data::BatchRun;
 use symphony_protocol::dispatch::EndReason;
 use symphony_transport::{PlacedInput, SharedInputs};
-use symphony_types::{BackendId, FailReason, Invariant, ModelId, SubclusterId, Token};
+use symphony_types::{BackendId, FailReason, Invariant, ModelId, RequestValue, SubclusterId, Token};
 use tokio::sync::oneshot;
 
 /// Parts of the table that are locked apart: enough that a few worker threads rarely meet.
@@ -43,6 +43,7 @@ pub(crate) struct OpenRequest {
     pub(crate) model: ModelId,
     pub(crate) subcluster: SubclusterId,
     pub(crate) items: u32,
+    pub(crate) weight: RequestValue,
     pub(crate) payload: Payload,
     /// The input once more, where backends of this host read it; gone with this.
     pub(crate) shared: Option<PlacedInput>,
@@ -80,6 +81,7 @@ pub(crate) struct Announcement {
     pub(crate) sequence: u64,
     pub(crate) model: ModelId,
     pub(crate) items: u32,
+    pub(crate) weight: RequestValue,
     pub(crate) deadline: Instant,
     pub(crate) attempt: u32,
 }
@@ -311,8 +313,8 @@ impl OpenRequest {
     fn announce(&mut self, sequence: u64, token: Token) -> Announcement {
         self.announced = token;
         self.attempt += 1;
-        let Self { model, items, deadline, attempt, .. } = *self;
-        Announcement { sequence, model, items, deadline, attempt }
+        let Self { model, items, weight, deadline, attempt, .. } = *self;
+        Announcement { sequence, model, items, weight, deadline, attempt }
     }
 }
 
@@ -328,6 +330,7 @@ mod tests {
             model: ModelId::new(1),
             subcluster: SubclusterId::new(subcluster),
             items: 1,
+            weight: symphony_types::RequestValue::ONE,
             payload: Payload::Here(Bytes::from_static(b"input")),
             shared: None,
             deadline,

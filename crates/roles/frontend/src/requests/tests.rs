@@ -100,6 +100,7 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         plan: Some(plan),
         rates: Rates::begin(Instant::now()),
         repository: RepositoryDesk::new(None, &Registry::new("frontend")),
+        tenants: None,
         draining: AtomicBool::new(false),
         forgotten: identity.forgotten.subscribe(),
         ended: identity.ended,
@@ -117,15 +118,9 @@ async fn infer_as(frontend: &Arc<Inner>, receipt: Receipt) -> InferError {
 /// A request for `m`, whose input is pictures of one grey pixel each.
 fn request(receipt: Receipt, pictures: Option<Pictures>) -> InferRequest {
     let deadline = RequestedDeadline::unstated(Instant::now());
-    InferRequest {
-        model: Arc::new(model(1, 0, 0)),
-        items: 1,
-        payload: Bytes::new(),
-        pictures,
-        deadline,
-        receipt,
-        context: RequestContext::default(),
-    }
+    let (context, weight) = (RequestContext::default(), RequestValue::ONE);
+    let (model, payload) = (Arc::new(model(1, 0, 0)), Bytes::new());
+    InferRequest { model, items: 1, payload, pictures, deadline, receipt, context, weight }
 }
 
 /// A request with a picture that may take a minute.

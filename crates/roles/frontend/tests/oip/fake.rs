@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use symphony_config::Right;
 use symphony_frontend::oip::{
-    Credential, GrpcServer, InFlightLimit, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest,
-    InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, RefusedCall, RepositoryError,
-    ServerInfo, Span, Timeliness, rest_router, serve_grpc, serve_rest,
+    AccessError, Caller, Credential, GrpcServer, InFlightLimit, InFlightPermit, IndexEntry, InferAnswer, InferError,
+    InferRequest, InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, QuotaKind, RefusedCall,
+    RepositoryError, ServerInfo, Shown, Span, Timeliness, rest_router, serve_grpc, serve_rest,
 };
 use symphony_types::{
     BootId, Colour, DataType, DropReason, FailReason, Filter, Finite, Fit, FrontendId, ImageInput, Layout, Nanos,
@@ -33,7 +34,13 @@ pub(crate) const BATCH_MAX: u32 = 8;
 pub(crate) fn refusals() -> Vec<(String, InferError)> {
     let drops = DropReason::ALL.iter().map(|&reason| (reason.label(), InferError::Dropped(reason)));
     let failures = FailReason::ALL.iter().map(|&reason| (reason.label(), InferError::Failed(reason)));
-    let quota = [("quota_exceeded", InferError::QuotaExceeded), ("cancelled", InferError::Cancelled)];
+    let used_up = InferError::QuotaExceeded {
+        tenant: "search".into(),
+        kind: QuotaKind::Items,
+        per_second: "20".into(),
+        wait: Nanos::from_millis(1400),
+    };
+    let quota = [("quota", used_up), ("cancelled", InferError::Cancelled)];
     drops.chain(failures).chain(quota).map(|(label, error)| (format!("refuse-{label}"), error)).collect()
 }
 
@@ -54,6 +61,7 @@ fn model(name: &str, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Arc<M
         batch_max: BATCH_MAX,
         platform: "fake".to_owned(),
         slo: Nanos::from_millis(50),
+        sheds: true,
         state: ModelState::Ready,
     })
 }
@@ -187,7 +195,7 @@ impl InferenceService for FakeService {
         self.models.iter().filter(|model| model.name == name).map(|model| model.version).collect()
     }
 
-    async fn index(&self, _: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
+    async fn index(&self, _: &Caller, _: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
         let entry = |model: &Arc<ModelInfo>| IndexEntry {
             name: model.name.clone(),
             version: Some(model.version),
@@ -216,7 +224,20 @@ impl InferenceService for FakeService {
         self.models.iter().filter(wanted).map(counters).collect()
     }
 
-    fn admit(&self) -> Result<InFlightPermit, InferError> {
+    fn authenticate(&self, shown: &Shown<'_>, rights: &'static [Right]) -> Result<Caller, AccessError> {
+        // Keys that name a right have it and no other; whoever shows anything else is served.
+        let has = |label: &str| Right::ALL.iter().any(|right| right.label() == label);
+        match Credential::of(shown.headers).token() {
+            Some("unknown") => Err(AccessError::UnknownKey),
+            Some("none") => Err(AccessError::NoKey),
+            Some(label) if has(label) && rights.iter().all(|right| right.label() != label) => {
+                Err(AccessError::NoRight(rights))
+            }
+            _ => Ok(Caller::anybody()),
+        }
+    }
+
+    fn admit(&self, _: &Caller) -> Result<InFlightPermit, InferError> {
         self.in_flight.admit()
     }
 
@@ -271,15 +292,16 @@ impl InferenceService for FakeService {
         &self,
         model: &str,
         parameters: BTreeMap<String, Parameter>,
+        caller: Caller,
         credential: Credential,
     ) -> Result<(), RepositoryError> {
         match parameters.get("config") {
             Some(_) => Err(RepositoryError::InvalidRequest("parameter config is not taken".to_owned())),
-            None => self.unload_model(model, credential).await,
+            None => self.unload_model(model, caller, credential).await,
         }
     }
 
-    async fn unload_model(&self, model: &str, credential: Credential) -> Result<(), RepositoryError> {
+    async fn unload_model(&self, model: &str, _: Caller, credential: Credential) -> Result<(), RepositoryError> {
         if credential.token().is_some_and(|token| token != TOKEN) {
             return Err(RepositoryError::Unauthenticated);
         }
@@ -322,9 +344,9 @@ impl Running {
         let (grpc, rest) = (grpc_listener.local_addr().unwrap(), rest_listener.local_addr().unwrap());
 
         let server = GrpcServer::new(Arc::clone(&service), limits);
-        let over_grpc = tokio::spawn(serve_grpc(server, grpc_listener, limits, stop.clone().cancelled_owned()));
+        let over_grpc = tokio::spawn(serve_grpc(server, grpc_listener, None, limits, stop.clone().cancelled_owned()));
         let router = rest_router(Arc::clone(&service), limits);
-        let over_rest = tokio::spawn(serve_rest(router, rest_listener, limits, stop.clone().cancelled_owned()));
+        let over_rest = tokio::spawn(serve_rest(router, rest_listener, None, limits, stop.clone().cancelled_owned()));
         Self { service, grpc, rest, stop, servers: vec![over_grpc, over_rest] }
     }
 

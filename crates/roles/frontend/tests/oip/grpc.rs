@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use hyper_util::rt::TokioExecutor;
-use symphony_frontend::oip::{Limits, Retry};
+use symphony_frontend::oip::Limits;
 use symphony_protocol::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use symphony_protocol::inference::infer_parameter::ParameterChoice;
 use symphony_protocol::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
@@ -23,9 +23,9 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::fake::{Running, every_type, refusals};
 
-type Client = GrpcInferenceServiceClient<Channel>;
+pub(crate) type Client = GrpcInferenceServiceClient<Channel>;
 
-async fn connect(running: &Running) -> Client {
+pub(crate) async fn connect(running: &Running) -> Client {
     Client::connect(format!("http://{}", running.grpc)).await.unwrap()
 }
 
@@ -43,7 +43,7 @@ fn input(name: &str, datatype: &str, shape: &[i64]) -> InferInputTensor {
 }
 
 /// One item for a model with input `x`.
-fn raw(model: &str) -> ModelInferRequest {
+pub(crate) fn raw(model: &str) -> ModelInferRequest {
     ModelInferRequest {
         model_name: model.to_owned(),
         id: "forty-two".to_owned(),
@@ -135,7 +135,7 @@ async fn every_end_of_a_request_has_its_code_reason_and_advice() {
         assert_eq!((status.code(), reason(&status)), (face.grpc, face.reason), "{model}");
         assert_eq!(status.message(), error.to_string());
         let pushback = status.metadata().get("grpc-retry-pushback-ms");
-        assert_eq!(pushback.is_some(), face.retry == Retry::Later, "{model}");
+        assert_eq!(pushback.is_some(), face.retry.after().is_some(), "{model}");
     }
     let status = client.model_infer(raw("late")).await.unwrap_err();
     assert_eq!((status.code(), reason(&status)), (Code::DeadlineExceeded, "late"));

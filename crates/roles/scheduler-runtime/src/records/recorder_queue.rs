@@ -112,7 +112,12 @@ mod tests {
     use super::*;
 
     fn request(sequence: u64) -> Request {
-        Request { id: RequestId { sequence, ..RequestId::default() }, deadline: Time::ZERO, items: 1 }
+        Request {
+            id: RequestId { sequence, ..RequestId::default() },
+            deadline: Time::ZERO,
+            items: 1,
+            weight: symphony_types::RequestValue::ONE,
+        }
     }
 
     fn record(requests: u32) -> BatchRecord {

@@ -34,7 +34,7 @@ impl Frontend {
 }
 
 pub(crate) fn header(sequence: u64, model: u32) -> RequestHeader {
-    RequestHeader { sequence, model, items: 1, budget: Nanos::from_millis(10_000).get(), attempt: 1 }
+    RequestHeader { sequence, model, items: 1, budget: Nanos::from_millis(10_000).get(), attempt: 1, weight: 1000 }
 }
 
 pub(crate) fn id(sequence: u64) -> RequestId {

@@ -5,9 +5,14 @@ use symphony_types::{DropReason, GpuClass, GpuClasses, Time};
 use super::ModelQueue;
 use crate::DropRule;
 use crate::actions::{ModelAction, ModelActions, Request};
+use crate::pool::shedding::weight_class;
 use crate::queue::class_window::ClassWindow;
 use crate::queue::queued::Queued;
 use crate::why::{DropCause, ShedCause};
+
+/// How far from the front one of the same weight is looked for: further behind, it has not waited much longer than the
+/// request that comes.
+const ALIKE_WITHIN: usize = 64;
 
 impl ModelQueue {
     /// Updates the window of each class to the present, and gives up the requests that are useful to none. `granted`:
@@ -121,8 +126,8 @@ impl ModelQueue {
         }
     }
 
-    /// If `request` or the first in the queue is due to be shed, gives up the first one instead of `request`, and
-    /// returns `request` if it stays. In a lasting overload requests are shed all the time. The request that has waited
+    /// If `request` or the first of its weight in the queue is due to be shed, gives up the first one instead of
+    /// `request`, and returns `request` if it stays. In a lasting overload requests are shed all the time. The request that has waited
     /// longest leaves the least time for a batch, so batches are formed of the newest requests.
     pub(super) fn shed_oldest(
         &mut self,
@@ -133,10 +138,14 @@ impl ModelQueue {
     ) -> Option<Request> {
         let Some(shed) = due else { return Some(request) };
         let arrived = Queued::new(request, now, &self.config.delays);
-        let first = self.queue.front().copied().filter(|first| first.must_end_by <= arrived.must_end_by);
-        if first.is_some() {
-            self.remove_at(0);
-        }
+        let class = weight_class(request.weight);
+        let front = self.queue.iter().take(ALIKE_WITHIN);
+        let index = front.enumerate().find(|(_, queued)| weight_class(queued.request.weight) == class);
+        let first = index.map(|(index, &first)| (index, first)).filter(|(_, q)| q.must_end_by <= arrived.must_end_by);
+        let first = first.map(|(index, first)| {
+            self.remove_at(index);
+            first
+        });
         self.shed(now, first.unwrap_or(arrived), shed, out);
         first.is_some().then_some(request)
     }
@@ -159,7 +168,7 @@ impl ModelQueue {
         let could_serve = self.could_serve(&queued);
         let (waited, items) = (now.since(queued.arrived), queued.request.items.min(self.batch_max));
         if let Some(shedding) = self.shedding.as_mut().filter(|_| could_serve != GpuClasses::NONE) {
-            shedding.dropped(items, waited, could_serve);
+            shedding.dropped(items, queued.request.weight, waited, could_serve);
         }
     }
 

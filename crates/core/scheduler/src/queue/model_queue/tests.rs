@@ -116,7 +116,12 @@ impl Both {
         self.arrived += 1;
         let frontend = FrontendId::new((self.arrived % 3) as u32);
         let id = RequestId { frontend, boot: BootId::new(1), sequence: self.arrived };
-        Request { id, deadline: self.now + Nanos::from_micros(budget_us), items: 1 }
+        Request {
+            id,
+            deadline: self.now + Nanos::from_micros(budget_us),
+            items: 1,
+            weight: symphony_types::RequestValue::ONE,
+        }
     }
 
     fn recent(&self, before: u64) -> RequestId {

@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 use super::status;
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::CallHeaders;
-use crate::oip::{InFlightPermit, InferError, InferenceService, Receipt, RefusedCall, RequestContext};
+use crate::oip::{Caller, InFlightPermit, InferError, InferenceService, Receipt, RefusedCall, RequestContext};
 
 const INFER_PATH: &str = "/inference.GRPCInferenceService/ModelInfer";
 const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
@@ -27,6 +27,7 @@ const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 pub(crate) struct Arrival {
     pub(crate) at: Instant,
     pub(crate) headers: CallHeaders,
+    pub(crate) caller: Caller,
     /// Of the one request of a call; each request of a stream has its own.
     pub(crate) receipt: Receipt,
     message: Arc<AtomicBool>,
@@ -86,12 +87,14 @@ where
             return Box::pin(async move { Ok(name_too_large(answer.await?, bytes_max)) });
         }
         let at = Instant::now();
-        let admitted =
-            CallHeaders::parse(request.headers()).and_then(|headers| Ok((headers, Arc::new(self.service.admit()?))));
+        // Put there by the door, which stands before this.
+        let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
+        let admitted = CallHeaders::parse(request.headers())
+            .and_then(|headers| Ok((headers, Arc::new(self.service.admit(&caller)?))));
         let (headers, permit) = match admitted {
             Ok(admitted) => admitted,
             Err(refused) => {
-                notice(&*self.service, at, &refused);
+                notice(&*self.service, caller, at, &refused);
                 return Box::pin(std::future::ready(Ok(status::of_infer(&refused).into_http())));
             }
         };
@@ -100,7 +103,14 @@ where
         let due = deadline.and_then(|deadline| at.checked_add(Duration::from_nanos(deadline.get())));
         let message = Arc::new(AtomicBool::new(false));
         let receipt = Receipt::default();
-        let arrival = Arrival { at, headers, receipt: receipt.clone(), message: Arc::clone(&message), _permit: permit };
+        let arrival = Arrival {
+            at,
+            headers,
+            caller: caller.clone(),
+            receipt: receipt.clone(),
+            message: Arc::clone(&message),
+            _permit: permit,
+        };
         request.extensions_mut().insert(arrival);
         let service = Arc::clone(&self.service);
         let mut answer = self.inner.call(request);
@@ -109,7 +119,7 @@ where
                 Ok(answer) => answer,
                 Err(_) if message.load(Ordering::Relaxed) => answer.await,
                 Err(_) => {
-                    notice(&*service, at, &InferError::BodyTimeout);
+                    notice(&*service, caller, at, &InferError::BodyTimeout);
                     Ok(status::of_infer(&InferError::BodyTimeout).into_http())
                 }
             }
@@ -127,8 +137,9 @@ where
 }
 
 /// Tells the service of a call that was refused before its message had been read.
-fn notice<S: InferenceService>(service: &S, arrived: Instant, error: &InferError) {
-    service.refused(&RefusedCall { model: None, context: &RequestContext::default(), arrived, error });
+fn notice<S: InferenceService>(service: &S, caller: Caller, arrived: Instant, error: &InferError) {
+    let context = RequestContext { caller, ..RequestContext::default() };
+    service.refused(&RefusedCall { model: None, context: &context, arrived, error });
 }
 
 // The codec refuses a large message with OUT_OF_RANGE before anything of ours runs, and nothing of ours uses that code.

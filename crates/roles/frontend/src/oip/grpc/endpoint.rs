@@ -20,7 +20,9 @@ use super::{infer_messages, messages, status};
 use crate::oip::call::{self, find_model};
 use crate::oip::limits::STREAM_PIPELINE_MAX;
 use crate::oip::parameters::CallHeaders;
-use crate::oip::{Credential, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall, RequestContext};
+use crate::oip::{
+    Caller, Credential, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall, RequestContext,
+};
 
 /// Answers the methods out of an [`InferenceService`].
 #[derive(Debug)]
@@ -35,12 +37,18 @@ impl<S> Endpoint<S> {
     }
 }
 
-/// When a call arrived and what its headers say about time. Its message has been read by now.
-fn arrival(extensions: &Extensions) -> (Instant, CallHeaders, Receipt) {
+/// When a call arrived, what its headers say about time, and who calls. Its message has been read by now.
+fn arrival(extensions: &Extensions) -> (Instant, CallHeaders, Caller, Receipt) {
     let arrival = extensions.get::<Arrival>();
     arrival.inspect(|arrival| arrival.message_read());
-    let known = |arrival: &Arrival| (arrival.at, arrival.headers, arrival.receipt.clone());
-    arrival.map_or_else(|| (Instant::now(), CallHeaders::default(), Receipt::default()), known)
+    let known = |arrival: &Arrival| (arrival.at, arrival.headers, arrival.caller.clone(), arrival.receipt.clone());
+    let unknown = || (Instant::now(), CallHeaders::default(), Caller::default(), Receipt::default());
+    arrival.map_or_else(unknown, known)
+}
+
+/// Who calls, of a call that is not admitted.
+fn caller(extensions: &Extensions) -> Caller {
+    extensions.get::<Caller>().cloned().unwrap_or_default()
 }
 
 /// One call from its message to its answer.
@@ -51,9 +59,10 @@ async fn answer<S: InferenceService>(
     headers: CallHeaders,
     message: ModelInferRequest,
     receipt: &Receipt,
+    caller: &Caller,
 ) -> Result<ModelInferResponse, InferError> {
     let refused = |model: Option<&ModelInfo>, error: InferError| {
-        let context = RequestContext { id: message.id.clone(), trace: headers.trace };
+        let context = RequestContext { caller: caller.clone(), id: message.id.clone(), trace: headers.trace };
         service.refused(&RefusedCall { model, context: &context, arrived, error: &error });
         error
     };
@@ -62,7 +71,7 @@ async fn answer<S: InferenceService>(
     let call = infer_messages::check_grpc_infer(&model, &message, &limits);
     let call = call.map_err(|error| refused(Some(&model), error))?;
     drop(message);
-    let answered = call::run(service, &model, &call, arrived, headers, receipt).await?;
+    let answered = call::run(service, &model, &call, arrived, headers, receipt, caller).await?;
     Ok(infer_messages::respond(&model, call.id, answered))
 }
 
@@ -103,8 +112,8 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {
         // The extensions hold the permit: they live as long as the call.
         let (_, extensions, message) = request.into_parts();
-        let (arrived, headers, receipt) = arrival(&extensions);
-        let answer = answer(&*self.service, self.limits, arrived, headers, message, &receipt).await;
+        let (arrived, headers, caller, receipt) = arrival(&extensions);
+        let answer = answer(&*self.service, self.limits, arrived, headers, message, &receipt, &caller).await;
         let mut response = answer.map(Response::new).map_err(|error| status::of_named(&error, &receipt))?;
         status::name(response.metadata_mut(), &receipt);
         Ok(response)
@@ -118,21 +127,23 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<Self::ModelStreamInferStream>, Status> {
         let (_, extensions, stream) = request.into_parts();
         // The gRPC deadline of a stream is the stream's, not that of each request in it.
-        let headers = CallHeaders { grpc: None, ..arrival(&extensions).1 };
+        let (_, headers, caller, _) = arrival(&extensions);
+        let headers = CallHeaders { grpc: None, ..headers };
         let (service, limits) = (Arc::clone(&self.service), self.limits);
         let answers = stream
             .map(move |message| {
-                let service = Arc::clone(&service);
+                let (service, caller) = (Arc::clone(&service), caller.clone());
                 async move {
                     let message = message?;
                     let id = message.id.clone();
                     let receipt = Receipt::default();
                     let arrived = Instant::now();
-                    let answer = match service.admit() {
+                    let answer = match service.admit(&caller) {
                         // In flight until it is answered.
-                        Ok(_permit) => answer(&*service, limits, arrived, headers, message, &receipt).await,
+                        Ok(_permit) => answer(&*service, limits, arrived, headers, message, &receipt, &caller).await,
                         Err(error) => {
-                            let context = RequestContext { id: message.id, trace: headers.trace };
+                            let context =
+                                RequestContext { caller: caller.clone(), id: message.id, trace: headers.trace };
                             service.refused(&RefusedCall { model: None, context: &context, arrived, error: &error });
                             Err(error)
                         }
@@ -188,8 +199,8 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<RepositoryIndexResponse>, Status> {
         let (metadata, extensions, request) = request.into_parts();
         arrival(&extensions);
-        let credential = Credential::of(&metadata.into_headers());
-        let entries = call::index(&*self.service, request.ready, &credential).await;
+        let (caller, credential) = (caller(&extensions), Credential::of(&metadata.into_headers()));
+        let entries = call::index(&*self.service, request.ready, &caller, &credential).await;
         let entries = entries.map_err(|error| status::of_repository(&error))?;
         Ok(Response::new(RepositoryIndexResponse { models: entries.iter().map(messages::index).collect() }))
     }
@@ -201,10 +212,10 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         let (metadata, extensions, request) = request.into_parts();
         // It has arrived: loading takes longer than the body of a call may.
         arrival(&extensions);
-        let credential = Credential::of(&metadata.into_headers());
+        let (caller, credential) = (caller(&extensions), Credential::of(&metadata.into_headers()));
         let RepositoryModelLoadRequest { model_name, parameters, .. } = request;
         let parameters = messages::repository_parameters(parameters).map_err(|error| status::of_repository(&error))?;
-        let loaded = self.service.load_model(&model_name, parameters, credential).await;
+        let loaded = self.service.load_model(&model_name, parameters, caller, credential).await;
         loaded.map(|()| Response::new(RepositoryModelLoadResponse {})).map_err(|error| status::of_repository(&error))
     }
 
@@ -214,8 +225,8 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
         let (metadata, extensions, request) = request.into_parts();
         arrival(&extensions);
-        let credential = Credential::of(&metadata.into_headers());
-        let unloaded = self.service.unload_model(&request.model_name, credential).await;
+        let (caller, credential) = (caller(&extensions), Credential::of(&metadata.into_headers()));
+        let unloaded = self.service.unload_model(&request.model_name, caller, credential).await;
         unloaded
             .map(|()| Response::new(RepositoryModelUnloadResponse {}))
             .map_err(|error| status::of_repository(&error))

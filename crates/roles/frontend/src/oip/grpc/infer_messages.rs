@@ -9,10 +9,9 @@ use symphony_types::{DataType, RequestId};
 
 use crate::oip::call::{Answered, CheckedCall};
 use crate::oip::inputs::{self, GivenData, GivenInput, invalid};
-use crate::oip::limits::RETRY_AFTER;
 use crate::oip::outputs::{Content, Encoding, Form, Selection};
 use crate::oip::parameters::{self, OutputParameters, RequestParameters};
-use crate::oip::{InferError, Limits, ModelInfo, Parameter, Receipt, Retry, Timeliness, typed_data};
+use crate::oip::{InferError, Limits, ModelInfo, Parameter, Receipt, Timeliness, typed_data};
 
 /// Checks a gRPC request against its model. Pure, and panics on nothing that a client can send.
 ///
@@ -35,7 +34,7 @@ pub fn check_grpc_infer(
     let nothing = InferTensorContents::default();
     let mut given = Vec::with_capacity(request.inputs.len());
     for (index, input) in request.inputs.iter().enumerate() {
-        parameters::refuse_shared_memory(input.parameters.keys().map(String::as_str))?;
+        parameters::check_grpc_input(&input.name, input.parameters.keys().map(String::as_str))?;
         if raw && input.contents.is_some() {
             let name = inputs::shorten(&input.name);
             return Err(invalid(format!("input `{name}` has contents beside raw_input_contents; expected only one")));
@@ -81,7 +80,7 @@ pub(crate) fn read(parameters: &HashMap<String, InferParameter>) -> impl Iterato
 }
 
 pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> ModelInferResponse {
-    let Answered { outputs, answer, request } = answered;
+    let Answered { outputs, answer, request, says_final } = answered;
     // The lists have none for FP16, and a message is either raw or it is not.
     let is_half = |content: &Content| matches!(content, Content::Elements(DataType::Fp16, _));
     let raw = outputs.iter().any(|output| output.encoding == Encoding::Raw || is_half(&output.content));
@@ -120,6 +119,9 @@ pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> 
     if let Some(request) = request {
         say(parameters::REQUEST_ID, ParameterChoice::StringParam(request.to_string()));
     }
+    if says_final {
+        say(parameters::FINAL_RESPONSE, ParameterChoice::BoolParam(true));
+    }
     if answer.timeliness == Timeliness::Late {
         say(parameters::LATE, ParameterChoice::BoolParam(true));
     }
@@ -131,8 +133,8 @@ pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> 
 pub(crate) fn no_answer(id: String, error: &InferError, receipt: &Receipt) -> ModelInferResponse {
     let face = error.face();
     let reason = Some((parameters::REASON, ParameterChoice::StringParam(face.reason.to_owned())));
-    let retry = (face.retry == Retry::Later)
-        .then(|| (parameters::RETRY_AFTER, ParameterChoice::Int64Param(RETRY_AFTER.as_millis() as i64)));
+    let retry = face.retry.after_s_and_ms();
+    let retry = retry.map(|(_, ms)| (parameters::RETRY_AFTER, ParameterChoice::Int64Param(ms as i64)));
     let name = |request: RequestId| (parameters::REQUEST_ID, ParameterChoice::StringParam(request.to_string()));
     let said = reason.into_iter().chain(retry).chain(receipt.id().map(name));
     let said = said.map(|(name, value)| (name.to_owned(), InferParameter { parameter_choice: Some(value) }));

@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
+use symphony_config::Right;
+use symphony_net::CertificateNames;
 use symphony_protocol::inference::grpc_inference_service_server::{GrpcInferenceServiceServer, SERVICE_NAME};
 use tonic::Status;
 use tonic::body::Body;
@@ -14,19 +16,21 @@ use tonic_health::pb::health_server::HealthServer;
 use super::admitted::Admitted;
 use super::endpoint::Endpoint;
 use super::health::Health;
-use super::status::of_infer;
-use crate::oip::{InferError, InferenceService, Limits, shorten};
+use super::status::{of_access, of_infer};
+use crate::oip::{ANY_RIGHT, InferError, InferenceService, Limits, Shown, shorten};
 
 /// The gRPC side of the public surface, ready to be served with [`serve_grpc`](crate::oip::serve_grpc). Cheap to clone.
 #[derive(Debug)]
 pub struct GrpcServer<S: InferenceService> {
     inference: Admitted<GrpcInferenceServiceServer<Endpoint<S>>, S>,
     health: HealthServer<Health<S>>,
+    service: Arc<S>,
 }
 
 impl<S: InferenceService> Clone for GrpcServer<S> {
     fn clone(&self) -> Self {
-        Self { inference: self.inference.clone(), health: self.health.clone() }
+        let service = Arc::clone(&self.service);
+        Self { inference: self.inference.clone(), health: self.health.clone(), service }
     }
 }
 
@@ -37,8 +41,32 @@ impl<S: InferenceService> GrpcServer<S> {
         let inference = GrpcInferenceServiceServer::new(endpoint).max_decoding_message_size(limits.request_bytes_max);
         Self {
             inference: Admitted::new(inference, Arc::clone(&service), limits.request_bytes_max),
-            health: HealthServer::new(Health::new(service)),
+            health: HealthServer::new(Health::new(Arc::clone(&service))),
+            service,
         }
+    }
+
+    /// Finds out who calls, if the call is not open to all.
+    fn authenticate(&self, request: &mut http::Request<Incoming>) -> Result<(), Status> {
+        let Some(rights) = rights_for(request.uri().path()) else { return Ok(()) };
+        let names = request.extensions().get::<CertificateNames>();
+        let shown = Shown { headers: request.headers(), certificate: names.map_or(&[][..], CertificateNames::get) };
+        let caller = self.service.authenticate(&shown, rights).map_err(|refused| of_access(&refused))?;
+        request.extensions_mut().insert(caller);
+        Ok(())
+    }
+}
+
+/// The rights of which one is needed for a call of the inference service; none for what balancers and clients ask
+/// before they ask anything else.
+fn rights_for(path: &str) -> Option<&'static [Right]> {
+    match path.rsplit('/').next().unwrap_or_default() {
+        "ServerLive" | "ServerReady" => None,
+        "ModelInfer" | "ModelStreamInfer" => Some(&[Right::Infer]),
+        "ModelStatistics" => Some(&[Right::Status]),
+        "RepositoryIndex" => Some(&[Right::Status, Right::Repository]),
+        "RepositoryModelLoad" | "RepositoryModelUnload" => Some(&[Right::Repository]),
+        _ => Some(ANY_RIGHT),
     }
 }
 
@@ -52,10 +80,13 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
     type Error = Infallible;
     type Future = BoxFuture<Self::Response, Infallible>;
 
-    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: http::Request<Incoming>) -> Self::Future {
         let called = request.uri().clone();
         let answering = match service_of(called.path()) {
-            Some(SERVICE_NAME) => self.inference.clone().call(request),
+            Some(SERVICE_NAME) => match self.authenticate(&mut request) {
+                Ok(()) => self.inference.clone().call(request),
+                Err(refused) => return Box::pin(std::future::ready(Ok(refused.into_http()))),
+            },
             Some(name) if name == <HealthServer<Health<S>> as NamedService>::NAME => self.health.clone().call(request),
             _ => return Box::pin(std::future::ready(Ok(not_served(called.path())))),
         };

@@ -5,9 +5,8 @@ use symphony_telemetry::TRACEPARENT;
 use tonic::Status;
 use tonic::metadata::{MetadataMap, MetadataValue};
 
-use crate::oip::limits::RETRY_AFTER;
 use crate::oip::parameters::REQUEST_ID_HEADER;
-use crate::oip::{Face, InferError, Receipt, RepositoryError, Retry};
+use crate::oip::{AccessError, Face, InferError, Receipt, RepositoryError};
 
 /// [`PUSHBACK_TRAILER`] for people and proxies, in seconds.
 const RETRY_AFTER_TRAILER: &str = "retry-after";
@@ -37,13 +36,17 @@ pub(crate) fn of_repository(error: &RepositoryError) -> Status {
     status(error.face(), error.to_string())
 }
 
+pub(crate) fn of_access(error: &AccessError) -> Status {
+    status(error.face(), error.to_string())
+}
+
 fn status(face: Face, message: String) -> Status {
     let mut status = Status::new(face.grpc, message);
     let trailers = status.metadata_mut();
     trailers.insert(REASON_TRAILER, MetadataValue::from_static(face.reason));
-    if face.retry == Retry::Later {
-        trailers.insert(PUSHBACK_TRAILER, MetadataValue::from(RETRY_AFTER.as_millis() as u64));
-        trailers.insert(RETRY_AFTER_TRAILER, MetadataValue::from(RETRY_AFTER.as_secs()));
+    if let Some((s, ms)) = face.retry.after_s_and_ms() {
+        trailers.insert(PUSHBACK_TRAILER, MetadataValue::from(ms));
+        trailers.insert(RETRY_AFTER_TRAILER, MetadataValue::from(s));
     }
     status
 }

@@ -18,7 +18,8 @@ use crate::oip::inputs::invalid;
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::CallHeaders;
 use crate::oip::{
-    CheckedCall, InFlightPermit, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall, RequestContext,
+    Caller, CheckedCall, InFlightPermit, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall,
+    RequestContext,
 };
 
 /// A body with more JSON than this is checked on a thread for such work: at some 100 MB/s it takes longer than 1 ms,
@@ -49,7 +50,9 @@ pub(crate) async fn infer<S: InferenceService>(
     request: Request,
 ) -> Response {
     let (receipt, arrived) = (Receipt::default(), Instant::now());
-    match take(&shared, arrived, request).await {
+    // Put there by the door, which stands before this.
+    let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
+    match take(&shared, arrived, &caller, request).await {
         Ok(taken) => {
             let answered = answer(&shared, &path, taken, &receipt).await;
             reply::named(answered.unwrap_or_else(|refused| reply::of_infer(&refused)), &receipt)
@@ -57,12 +60,8 @@ pub(crate) async fn infer<S: InferenceService>(
         // What is left of the body ends the connection; that must be said, or a client that keeps its connections
         // sends the next request into nothing.
         Err(error) => {
-            shared.service.refused(&RefusedCall {
-                model: None,
-                context: &RequestContext::default(),
-                arrived,
-                error: &error,
-            });
+            let context = RequestContext { caller, ..RequestContext::default() };
+            shared.service.refused(&RefusedCall { model: None, context: &context, arrived, error: &error });
             reply::closing(reply::of_infer(&error))
         }
     }
@@ -71,6 +70,7 @@ pub(crate) async fn infer<S: InferenceService>(
 /// A request that was read.
 struct Taken {
     arrived: Instant,
+    caller: Caller,
     permit: InFlightPermit,
     headers: Headers,
     body: Bytes,
@@ -79,12 +79,13 @@ struct Taken {
 async fn take<S: InferenceService>(
     shared: &Shared<S>,
     arrived: Instant,
+    caller: &Caller,
     request: Request,
 ) -> Result<Taken, InferError> {
-    let permit = shared.service.admit()?;
+    let permit = shared.service.admit(caller)?;
     let headers = Headers::parse(request.headers())?;
     let body = read_body(request, shared.limits.request_bytes_max).await?;
-    Ok(Taken { arrived, permit, headers, body })
+    Ok(Taken { arrived, caller: caller.clone(), permit, headers, body })
 }
 
 async fn answer<S: InferenceService>(
@@ -93,8 +94,8 @@ async fn answer<S: InferenceService>(
     taken: Taken,
     receipt: &Receipt,
 ) -> Result<Response, InferError> {
-    let Taken { arrived, permit, headers, body } = taken;
-    let context = RequestContext { id: String::new(), trace: headers.deadline.trace };
+    let Taken { arrived, caller, permit, headers, body } = taken;
+    let context = RequestContext { caller: caller.clone(), id: String::new(), trace: headers.deadline.trace };
     let refused = |model: Option<&ModelInfo>, error: InferError| {
         shared.service.refused(&RefusedCall { model, context: &context, arrived, error: &error });
         error
@@ -102,7 +103,7 @@ async fn answer<S: InferenceService>(
     let model = find_model(&*shared.service, &path.model, &path.version).map_err(|error| refused(None, error))?;
     let checked = check(&model, headers.json_bytes, body, shared.limits, permit).await;
     let (call, permit) = checked.map_err(|error| refused(Some(&model), error))?;
-    let answered = call::run(&*shared.service, &model, &call, arrived, headers.deadline, receipt).await?;
+    let answered = call::run(&*shared.service, &model, &call, arrived, headers.deadline, receipt, &caller).await?;
     let response = respond(&model, &call.id, answered);
     drop(permit);
     Ok(response)

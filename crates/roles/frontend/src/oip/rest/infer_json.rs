@@ -150,13 +150,16 @@ struct AnswerHead<'a> {
 }
 
 pub(crate) fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> Response {
-    let Answered { outputs, answer, request } = answered;
+    let Answered { outputs, answer, request, says_final } = answered;
     let mut said = BTreeMap::from([
         (parameters::BATCH, answer.batch.into()),
         (parameters::EXECUTION, parameters::whole_micros(answer.execution).into()),
     ]);
     if let Some(request) = request {
         said.insert(parameters::REQUEST_ID, request.to_string().into());
+    }
+    if says_final {
+        said.insert(parameters::FINAL_RESPONSE, true.into());
     }
     if answer.timeliness == Timeliness::Late {
         said.insert(parameters::LATE, true.into());

@@ -8,12 +8,16 @@ mod reply;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
-use axum::http::StatusCode;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderName, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
+use symphony_config::Right;
+use symphony_net::CertificateNames;
+use tower_http::cors::CorsLayer;
 
-use super::{InferenceService, Limits};
+use super::{ANY_RIGHT, InferenceService, Limits, Shown};
 
 pub use infer_json::check_rest_infer;
 
@@ -35,34 +39,90 @@ impl<S> Clone for Shared<S> {
 
 /// The REST side of the public surface, ready to be served with [`serve_rest`](super::serve_rest).
 pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits) -> Router {
-    let shared = Shared { service, limits };
+    // What balancers and clients ask before they ask anything else is open to all.
+    let open =
+        Router::new().route("/v2/health/live", get(pages::live::<S>)).route("/v2/health/ready", get(pages::ready::<S>));
     let infer = Router::new()
         .route("/v2/models/{model}/infer", post(infer_handler::infer::<S>))
         .route("/v2/models/{model}/versions/{version}/infer", post(infer_handler::infer::<S>))
         .layer(DefaultBodyLimit::max(limits.request_bytes_max));
-    let repository = Router::new()
-        .route("/v2/repository/index", post(pages::index::<S>))
-        .route("/v2/repository/models/{model}/load", post(pages::load::<S>))
-        .route("/v2/repository/models/{model}/unload", post(pages::unload::<S>))
-        .layer(DefaultBodyLimit::max(REPOSITORY_BYTES_MAX));
-    Router::new()
+    let about = Router::new()
         .route("/v2", get(pages::server::<S>))
-        .route("/v2/health/live", get(pages::live::<S>))
-        .route("/v2/health/ready", get(pages::ready::<S>))
-        .route("/v2/models/stats", get(pages::all_statistics::<S>))
         .route("/v2/models/{model}", get(pages::model::<S>))
         .route("/v2/models/{model}/versions/{version}", get(pages::model::<S>))
         .route("/v2/models/{model}/ready", get(pages::model_ready::<S>))
         .route("/v2/models/{model}/versions/{version}/ready", get(pages::model_ready::<S>))
         .route("/v2/models/{model}/config", get(pages::config::<S>))
-        .route("/v2/models/{model}/versions/{version}/config", get(pages::config::<S>))
+        .route("/v2/models/{model}/versions/{version}/config", get(pages::config::<S>));
+    let status = Router::new()
+        .route("/v2/models/stats", get(pages::all_statistics::<S>))
         .route("/v2/models/{model}/stats", get(pages::statistics::<S>))
-        .route("/v2/models/{model}/versions/{version}/stats", get(pages::statistics::<S>))
-        .merge(infer)
-        .merge(repository)
+        .route("/v2/models/{model}/versions/{version}/stats", get(pages::statistics::<S>));
+    let index = Router::new()
+        .route("/v2/repository/index", post(pages::index::<S>))
+        .layer(DefaultBodyLimit::max(REPOSITORY_BYTES_MAX));
+    let repository = Router::new()
+        .route("/v2/repository/models/{model}/load", post(pages::load::<S>))
+        .route("/v2/repository/models/{model}/unload", post(pages::unload::<S>))
+        .layer(DefaultBodyLimit::max(REPOSITORY_BYTES_MAX));
+    let behind = |routes: Router<Shared<S>>, rights: &'static [Right]| {
+        routes.route_layer(from_fn_with_state(Door { service: Arc::clone(&service), rights }, pass::<S>))
+    };
+    open.merge(behind(infer, &[Right::Infer]))
+        .merge(behind(about, ANY_RIGHT))
+        .merge(behind(status, &[Right::Status]))
+        .merge(behind(index, &[Right::Status, Right::Repository]))
+        .merge(behind(repository, &[Right::Repository]))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(shared)
+        .with_state(Shared { service: Arc::clone(&service), limits })
+}
+
+/// The same for pages of these origins, which browsers would not let read the answers.
+pub fn with_cors(router: Router, origins: &[String]) -> Router {
+    if origins.is_empty() {
+        return router;
+    }
+    let origins = origins.iter().filter_map(|origin| origin.parse().ok()).collect::<Vec<_>>();
+    let allowed = CorsLayer::new()
+        .allow_origin(origins)
+        .allow_methods([axum::http::Method::GET, axum::http::Method::POST])
+        .allow_headers(CORS_HEADERS.map(HeaderName::from_static))
+        .expose_headers(CORS_EXPOSED.map(HeaderName::from_static));
+    router.layer(allowed)
+}
+
+/// Headers that pages may send.
+const CORS_HEADERS: [&str; 5] =
+    ["authorization", "x-api-key", "content-type", "inference-header-content-length", "x-slo-ms"];
+/// Headers of answers that pages may read.
+const CORS_EXPOSED: [&str; 3] = ["symphony-request-id", "inference-header-content-length", "retry-after"];
+
+/// What stands before some of the routes.
+struct Door<S> {
+    service: Arc<S>,
+    /// One of them is needed.
+    rights: &'static [Right],
+}
+
+impl<S> Clone for Door<S> {
+    fn clone(&self) -> Self {
+        Self { service: Arc::clone(&self.service), rights: self.rights }
+    }
+}
+
+/// Finds out who calls before the body is read.
+async fn pass<S: InferenceService>(State(door): State<Door<S>>, mut request: Request, next: Next) -> Response {
+    let names = request.extensions().get::<CertificateNames>();
+    let shown = Shown { headers: request.headers(), certificate: names.map_or(&[][..], CertificateNames::get) };
+    match door.service.authenticate(&shown, door.rights) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        // The body is not read, which ends the connection.
+        Err(refused) => reply::closing(reply::of_access(&refused)),
+    }
 }
 
 async fn unknown_path() -> Response {

@@ -6,9 +6,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use symphony_telemetry::TRACEPARENT;
 
-use crate::oip::limits::RETRY_AFTER;
 use crate::oip::parameters::REQUEST_ID_HEADER;
-use crate::oip::{Face, InferError, Receipt, RepositoryError, Retry};
+use crate::oip::{AccessError, Face, InferError, Receipt, RepositoryError};
 
 #[derive(Serialize)]
 struct ErrorBody<'a> {
@@ -47,10 +46,17 @@ pub(crate) fn of_repository(refused: &RepositoryError) -> Response {
     of_face(refused.face(), &refused.to_string())
 }
 
+pub(crate) fn of_access(refused: &AccessError) -> Response {
+    of_face(refused.face(), &refused.to_string())
+}
+
 fn of_face(face: Face, message: &str) -> Response {
     let mut response = error(face.http, face.reason, message);
-    if face.retry == Retry::Later {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER.as_secs()));
+    if let Some((s, _)) = face.retry.after_s_and_ms() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(s));
+    }
+    if face.http == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
 }

@@ -71,7 +71,7 @@ impl Lead {
         let sequences = self.sequence..self.sequence + requests;
         self.sequence += requests;
         let budget = Nanos::from_millis(60_000).get();
-        let header = |sequence| RequestHeader { sequence, model: 0, items: 1, budget, attempt: 1 };
+        let header = |sequence| RequestHeader { sequence, model: 0, items: 1, budget, attempt: 1, weight: 1000 };
         self.scheduler.submit(0, now, sequences.map(header).collect()).unwrap();
     }
 

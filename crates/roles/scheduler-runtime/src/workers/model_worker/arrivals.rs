@@ -2,7 +2,7 @@
 
 use symphony_protocol::dispatch::{EndReason, RequestHeader};
 use symphony_scheduler::{ModelInput, Request};
-use symphony_types::{BootId, FailReason, FrontendId, ModelId, Nanos, RequestId, Time};
+use symphony_types::{BootId, FailReason, FrontendId, ModelId, Nanos, RequestId, RequestValue, Time};
 
 use super::ModelWorker;
 use crate::workers::counters::count;
@@ -82,7 +82,9 @@ impl ModelWorker {
     fn submit(&mut self, now: Time, peer: Peer, received: Time, header: RequestHeader, redriven: bool) {
         let Peer { frontend, boot, .. } = peer;
         let id = RequestId { frontend, boot, sequence: header.sequence };
-        let request = Request { id, deadline: received + Nanos::new(header.budget), items: header.items };
+        // None is what a frontend never sends.
+        let weight = RequestValue::from_thousandths(header.weight).unwrap_or_default();
+        let request = Request { id, deadline: received + Nanos::new(header.budget), items: header.items, weight };
         let model = ModelId::new(header.model);
         // A redriven frame also contains requests that were never announced, because there was no leader.
         if !redriven || header.attempt <= 1 {

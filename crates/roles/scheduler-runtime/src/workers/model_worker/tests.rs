@@ -98,7 +98,7 @@ impl Scene {
 
     fn announce(&self, peer: Peer, sequences: std::ops::Range<u64>, attempt: u32, redriven: bool) {
         let budget = Nanos::from_millis(60_000).get();
-        let header = |sequence| RequestHeader { sequence, model: 0, items: 1, budget, attempt };
+        let header = |sequence| RequestHeader { sequence, model: 0, items: 1, budget, attempt, weight: 1000 };
         let requests = sequences.map(header).collect();
         self.inbox.push(ModelMessage::Submit { peer, received: self.clock.now(), requests, redriven });
     }
@@ -336,7 +336,7 @@ fn what_is_given_up_where_no_gpu_serves_says_so_and_elsewhere_that_it_was_overlo
         }
         scene.inbox.push(ModelMessage::AllDrained(drained));
         let budget = Nanos::from_millis(500).get();
-        let requests = vec![RequestHeader { sequence: 7, model: 0, items: 1, budget, attempt: 1 }];
+        let requests = vec![RequestHeader { sequence: 7, model: 0, items: 1, budget, attempt: 1, weight: 1000 }];
         scene.inbox.push(ModelMessage::Submit { peer: PEER, received: begun, requests, redriven: false });
         turn(&mut scene, 2);
         turn(&mut scene, 600);

@@ -1,0 +1,214 @@
+//! The shares of frontends in the quotas of tenants.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use symphony_types::FrontendId;
+
+use crate::split::split;
+use crate::token_bucket::sound;
+
+/// What a frontend says of one quota of a tenant, per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Demand {
+    /// The whole quota, over all frontends.
+    pub quota: f64,
+    /// What its clients ask for.
+    pub offered: f64,
+    /// What it may give them now.
+    pub held: f64,
+}
+
+/// The same of both quotas of a tenant; none of one that the tenant does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TenantDemand {
+    /// Items.
+    pub items: Option<Demand>,
+    /// Seconds of GPU time.
+    pub gpu_seconds: Option<Demand>,
+}
+
+/// What a frontend may give from now on, per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TenantShare {
+    /// Items.
+    pub items: Option<f64>,
+    /// Seconds of GPU time.
+    pub gpu_seconds: Option<f64>,
+}
+
+/// One quota at one frontend.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    offered: f64,
+    given: f64,
+}
+
+/// Both, of one tenant.
+type Parts = [Part; 2];
+
+/// After so many reports a frontend is given its share although others have not reported: they may never do.
+const PATIENCE: u32 = 5;
+
+/// The last report of a frontend.
+#[derive(Clone, Debug, Default)]
+struct Reported {
+    /// How many there were, up to [`PATIENCE`].
+    count: u32,
+    tenants: BTreeMap<String, Parts>,
+}
+
+/// The last demands of the frontends of a cluster, and what each was given.
+///
+/// A frontend that has reported keeps its part as long as the cluster has it, since it keeps its share when it hears
+/// nothing. While others have not reported, as when the leader is new, it keeps what it holds; those that still have
+/// not then count for nothing: they know no tenants, or are gone.
+#[derive(Clone, Debug, Default)]
+pub struct QuotaBook {
+    frontends: BTreeMap<FrontendId, Reported>,
+}
+
+impl QuotaBook {
+    /// Takes the report of one of `frontends`, those that the cluster has, and says what it may give from now on.
+    ///
+    /// The sum of what was given out grows to the quota and no further: what this frontend is to have beyond what is
+    /// free, it gets once the others have reported, and have given theirs back.
+    pub fn report(
+        &mut self,
+        from: FrontendId,
+        frontends: &BTreeSet<FrontendId>,
+        demands: &BTreeMap<String, TenantDemand>,
+    ) -> BTreeMap<String, TenantShare> {
+        self.frontends.retain(|frontend, _| frontends.contains(frontend));
+        let count = self.frontends.get(&from).map_or(0, |reported| reported.count) + 1;
+        let mut others = frontends.iter().filter(|&&frontend| frontend != from);
+        let waits = count <= PATIENCE && others.any(|other| !self.frontends.contains_key(other));
+        let mut own = Reported { count: count.min(PATIENCE), tenants: BTreeMap::new() };
+        let mut shares = BTreeMap::new();
+        for (tenant, demand) in demands {
+            let mut parts = Parts::default();
+            let mut share_of = |at: usize, demand: Option<Demand>| {
+                let demand = demand?;
+                let given = match waits {
+                    true => sound(demand.held).min(sound(demand.quota)),
+                    false => self.share(from, frontends, tenant, at, demand),
+                };
+                parts[at] = Part { offered: sound(demand.offered), given };
+                Some(given)
+            };
+            let share = TenantShare { items: share_of(0, demand.items), gpu_seconds: share_of(1, demand.gpu_seconds) };
+            own.tenants.insert(tenant.clone(), parts);
+            shares.insert(tenant.clone(), share);
+        }
+        if frontends.contains(&from) {
+            self.frontends.insert(from, own);
+        }
+        shares
+    }
+
+    fn share(
+        &self,
+        from: FrontendId,
+        frontends: &BTreeSet<FrontendId>,
+        tenant: &str,
+        at: usize,
+        demand: Demand,
+    ) -> f64 {
+        let quota = sound(demand.quota);
+        let part_of = |frontend: &FrontendId| {
+            let parts = self.frontends.get(frontend).and_then(|reported| reported.tenants.get(tenant));
+            parts.map_or(Part::default(), |parts| parts[at])
+        };
+        let others: Vec<_> = frontends.iter().filter(|&&frontend| frontend != from).map(part_of).collect();
+        let mut offered: Vec<_> = others.iter().map(|part| part.offered).collect();
+        offered.push(sound(demand.offered));
+        let target = split(quota, &offered).pop().unwrap_or(0.0);
+        let free = quota - others.iter().map(|part| part.given).sum::<f64>();
+        target.min(free.max(0.0))
+    }
+
+    /// Forgets all: another replica leads the group.
+    pub fn clear(&mut self) {
+        self.frontends.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(count: u32) -> BTreeSet<FrontendId> {
+        (1..=count).map(FrontendId::new).collect()
+    }
+
+    /// A report of one frontend of `count`: its share of a quota of 90.
+    fn share(book: &mut QuotaBook, from: u32, count: u32, offered: f64, held: f64) -> f64 {
+        let demand = TenantDemand { items: Some(Demand { quota: 90.0, offered, held }), gpu_seconds: None };
+        let shares = book.report(FrontendId::new(from), &all(count), &BTreeMap::from([("t".to_owned(), demand)]));
+        assert_eq!(shares["t"].gpu_seconds, None);
+        shares["t"].items.unwrap()
+    }
+
+    #[test]
+    fn a_share_grows_once_the_others_have_given_theirs_back() {
+        let mut book = QuotaBook::default();
+        assert_eq!(share(&mut book, 1, 1, 500.0, 90.0), 90.0, "the only one has all");
+        assert_eq!(share(&mut book, 2, 2, 500.0, 45.0), 0.0, "nothing is free yet");
+        assert_eq!(share(&mut book, 1, 2, 500.0, 90.0), 45.0);
+        assert_eq!(share(&mut book, 2, 2, 500.0, 0.0), 45.0);
+        assert_eq!(share(&mut book, 1, 2, 10.0, 45.0), 10.0);
+        assert_eq!(share(&mut book, 2, 2, 500.0, 45.0), 80.0);
+        assert_eq!(share(&mut book, 2, 2, 500.0, 80.0), 80.0, "the other one is silent, and keeps its part");
+        // Its part is free once the cluster has forgotten it.
+        let gone: BTreeSet<_> = [FrontendId::new(2)].into();
+        let demand =
+            TenantDemand { items: Some(Demand { quota: 90.0, offered: 500.0, held: 80.0 }), gpu_seconds: None };
+        let shares = book.report(FrontendId::new(2), &gone, &BTreeMap::from([("t".to_owned(), demand)]));
+        assert_eq!(shares["t"].items, Some(90.0));
+    }
+
+    #[test]
+    fn what_is_held_is_kept_until_all_have_reported_or_some_never_do() {
+        let mut book = QuotaBook::default();
+        for _ in 0..PATIENCE {
+            assert_eq!(share(&mut book, 1, 2, 500.0, 80.0), 80.0);
+        }
+        assert_eq!(share(&mut book, 1, 2, 500.0, 80.0), 90.0, "the other one has no tenants, or is gone");
+        assert_eq!(share(&mut book, 2, 2, 500.0, 10.0), 0.0, "it is back");
+        let mut book = QuotaBook::default();
+        assert_eq!(share(&mut book, 1, 2, 500.0, 80.0), 80.0);
+        assert_eq!(share(&mut book, 2, 2, 500.0, 10.0), 10.0, "as much as is free");
+        assert_eq!(share(&mut book, 1, 2, 500.0, 80.0), 45.0);
+        assert_eq!(share(&mut book, 2, 2, 500.0, 10.0), 45.0);
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_than_the_quota_is_given_out_and_steady_demands_get_their_shares(
+            reports in prop::collection::vec((1_u32..5, 0.0_f64..200.0), 0..60),
+            steady in prop::collection::vec(0.0_f64..200.0, 4),
+        ) {
+            let mut book = QuotaBook::default();
+            let mut held = [22.5; 4];
+            for (at, held) in held.iter_mut().enumerate() {
+                *held = share(&mut book, at as u32 + 1, 4, 0.0, *held);
+            }
+            for (from, offered) in reports {
+                let at = from as usize - 1;
+                held[at] = share(&mut book, from, 4, offered, held[at]);
+                prop_assert!(held.iter().sum::<f64>() <= 90.0 + 1e-9, "{held:?}");
+            }
+            // All demands are known, large shares shrink, small ones grow.
+            for _ in 0..3 {
+                for (at, &offered) in steady.iter().enumerate() {
+                    held[at] = share(&mut book, at as u32 + 1, 4, offered, held[at]);
+                    prop_assert!(held.iter().sum::<f64>() <= 90.0 + 1e-9, "{held:?}");
+                }
+            }
+            for (held, expected) in held.iter().zip(split(90.0, &steady)) {
+                prop_assert!((held - expected).abs() < 1e-6, "{held} of {expected}");
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Follows this frontend's share of the tenants' quotas, which the leader of the control group divides.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use symphony_protocol::control as pb;
+use symphony_quotas::{Demand, TenantDemand, TenantShare};
+use tokio_util::sync::CancellationToken;
+
+use crate::access::tenants::Tenants;
+use crate::clusters::cluster::Cluster;
+
+/// How often demands are told: a share follows a load within three of these.
+const SHARED_EVERY: Duration = Duration::from_secs(1);
+/// How long the leader may take. Without an answer the last share stays.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Tells what the tenants are asked for, and takes the shares, until `ended`.
+pub(crate) async fn share_quotas(tenants: Arc<Tenants>, cluster: Arc<Cluster>, ended: CancellationToken) {
+    let mut view = cluster.view.clone();
+    let joined = async {
+        // The view in which this frontend is one of all.
+        let _ = view.wait_for(|view| view.frontends.contains_key(&cluster.id)).await;
+    };
+    tokio::select! {
+        () = ended.cancelled() => return,
+        () = joined => {}
+    }
+    let frontends = || u32::try_from(cluster.view.borrow().frontends.len()).unwrap_or(u32::MAX);
+    tenants.begin_with(frontends());
+    let mut ticks = tokio::time::interval(SHARED_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (mut last, mut heard) = (Instant::now(), true);
+    loop {
+        tokio::select! {
+            () = ended.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        tenants.frontends_are(frontends());
+        let seconds = last.elapsed().as_secs_f64().max(1e-3);
+        last = Instant::now();
+        let demands = tenants.demands(seconds);
+        if demands.is_empty() {
+            continue;
+        }
+        let answered = cluster.share_quotas(to_message(&demands), ANSWERED_WITHIN).await;
+        match answered {
+            Ok(shares) => {
+                tenants.take_shares(
+                    shares
+                        .into_iter()
+                        .map(|share| (share.name, TenantShare { items: share.items, gpu_seconds: share.gpu_seconds })),
+                );
+                heard = true;
+            }
+            // Once, not every second.
+            Err(error) if heard => {
+                tracing::warn!(%error, "no share of quotas was told; the last one stays");
+                heard = false;
+            }
+            Err(error) => tracing::debug!(%error, "no share of quotas was told"),
+        }
+    }
+}
+
+fn to_message(demands: &BTreeMap<String, TenantDemand>) -> Vec<pb::TenantDemand> {
+    let quota = |demand: Demand| pb::QuotaDemand { quota: demand.quota, offered: demand.offered, held: demand.held };
+    let tenant = |(name, demand): (&String, &TenantDemand)| pb::TenantDemand {
+        name: name.clone(),
+        items: demand.items.map(quota),
+        gpu_seconds: demand.gpu_seconds.map(quota),
+    };
+    demands.iter().map(tenant).collect()
+}

@@ -1,0 +1,416 @@
+//! The tenants of this frontend, as their file has them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use sha2::{Digest as _, Sha256};
+use symphony_config::{CONFIG_BYTES_MAX, FrontendConfig, Right, TenantsFile};
+use symphony_quotas::{TenantDemand, TenantShare};
+use symphony_telemetry::{PageCaller, PageGuard, PageRefusal, Registry};
+use symphony_types::{Nanos, Time};
+
+use crate::access::tenant::{Tenant, TenantCounts};
+use crate::names;
+use crate::oip::{AccessError, Caller, Credential, Shown};
+
+/// How often the file is looked at: a key that was taken out of it is good for no longer.
+const RELOAD_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TenantLabels {
+    tenant: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusedLabels {
+    /// Empty if it is not known who called.
+    tenant: String,
+    reason: &'static str,
+}
+
+/// When a file was last changed, and how long it is.
+type Stamp = Option<(SystemTime, u64)>;
+
+/// The tenants by what they show.
+#[derive(Debug, Default)]
+struct Book {
+    by_key: HashMap<[u8; 32], Arc<Tenant>>,
+    by_certificate: HashMap<String, Arc<Tenant>>,
+    by_name: BTreeMap<String, Arc<Tenant>>,
+}
+
+/// The tenants. A file that cannot be used changes nothing.
+pub struct Tenants {
+    path: PathBuf,
+    in_flight_max: usize,
+    began: Instant,
+    /// Frontends of the cluster, as far as known: a new quota is divided among so many.
+    frontends: AtomicU32,
+    book: RwLock<Arc<Book>>,
+    stamp: Mutex<Stamp>,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+struct Counts {
+    items: Family<TenantLabels, Counter>,
+    gpu_seconds: Family<TenantLabels, Counter<f64, std::sync::atomic::AtomicU64>>,
+    refused: Family<RefusedLabels, Counter>,
+}
+
+impl fmt::Debug for Tenants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenants").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Tenants {
+    /// Reads the file of this frontend, if it has one, and its metrics.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not what was expected.
+    pub fn open(config: &FrontendConfig, registry: &Registry) -> Result<Option<Arc<Self>>, String> {
+        let Some(path) = &config.tenants else { return Ok(None) };
+        let counts = Counts {
+            items: registry.register(&names::TENANT_ITEMS, Family::default()),
+            gpu_seconds: registry.register(&names::TENANT_GPU, Family::default()),
+            refused: registry.register(&names::CALLERS_REFUSED, Family::default()),
+        };
+        let tenants = Arc::new(Self {
+            path: path.clone(),
+            // No tenant alone takes all places.
+            in_flight_max: (config.requests_in_flight_max as usize).div_ceil(2),
+            began: Instant::now(),
+            frontends: AtomicU32::new(1),
+            book: RwLock::default(),
+            stamp: Mutex::default(),
+            counts,
+        });
+        tenants.reload()?;
+        registry.collect(Shares(Arc::clone(&tenants)));
+        Ok(Some(tenants))
+    }
+
+    /// The time on the clock of the quotas.
+    pub(crate) fn now(&self) -> Time {
+        Time::ZERO + Nanos::from(self.began.elapsed())
+    }
+
+    fn book(&self) -> Arc<Book> {
+        Arc::clone(&self.book.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the file again if it has changed; true if it had.
+    ///
+    /// # Errors
+    /// If it cannot be used: then the former one stays, and it is read again once it has changed again.
+    pub fn reload(&self) -> Result<bool, String> {
+        let metadata = std::fs::metadata(&self.path);
+        let newest = metadata.and_then(|metadata| Ok((metadata.modified()?, metadata.len()))).ok();
+        let before = std::mem::replace(&mut *self.stamp.lock().unwrap_or_else(PoisonError::into_inner), newest);
+        if newest.is_some() && before == newest {
+            return Ok(false);
+        }
+        if newest.is_none() && before.is_none() && !self.book().by_name.is_empty() {
+            // It has been said that the file is gone.
+            return Ok(false);
+        }
+        let wrong = |error: String| format!("frontend.tenants {}: {error}", self.path.display());
+        let text = read(&self.path).map_err(|error| wrong(error.to_string()))?;
+        let file = TenantsFile::parse(&text).map_err(|error| wrong(error.to_string()))?;
+        self.follow(file);
+        Ok(true)
+    }
+
+    fn follow(&self, file: TenantsFile) {
+        let (now, former, frontends) = (self.now(), self.book(), self.frontends.load(Ordering::Relaxed));
+        let mut book = Book::default();
+        for config in file.tenants {
+            let before = former.by_name.get(&config.name).map(|before| &**before);
+            let labels = TenantLabels { tenant: config.name.clone() };
+            let counts = || TenantCounts {
+                items: self.counts.items.get_or_create_owned(&labels),
+                gpu_seconds: self.counts.gpu_seconds.get_or_create_owned(&labels),
+            };
+            let tenant = Arc::new(Tenant::new(now, config, self.in_flight_max, frontends, before, counts));
+            for key in &tenant.config.keys {
+                book.by_key.insert(key.0, Arc::clone(&tenant));
+            }
+            for name in &tenant.config.certificates {
+                book.by_certificate.insert(name.clone(), Arc::clone(&tenant));
+            }
+            book.by_name.insert(tenant.config.name.clone(), tenant);
+        }
+        self.forget_series(&former, &book);
+        *self.book.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(book);
+    }
+
+    /// A tenant that is gone takes its series along, so that their number is that of the file.
+    fn forget_series(&self, former: &Book, book: &Book) {
+        for tenant in former.by_name.keys().filter(|tenant| !book.by_name.contains_key(*tenant)) {
+            let labels = TenantLabels { tenant: tenant.clone() };
+            self.counts.items.remove(&labels);
+            self.counts.gpu_seconds.remove(&labels);
+            for reason in AccessError::REASONS.into_iter().chain(["quota", "too_many_requests"]) {
+                self.counts.refused.remove(&RefusedLabels { tenant: tenant.clone(), reason });
+            }
+        }
+    }
+
+    /// Follows the file while it is polled.
+    pub async fn keep_fresh(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(RELOAD_EVERY).await;
+            match self.reload() {
+                Ok(true) => tracing::info!(tenants = self.book().by_name.len(), "the file of tenants was read again"),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(error, "the changed file of tenants cannot be used; what was read before stays")
+                }
+            }
+        }
+    }
+
+    /// Who calls, by what it shows.
+    ///
+    /// # Errors
+    /// If it shows nothing, or nothing that is known.
+    pub(crate) fn caller(&self, shown: &Shown<'_>) -> Result<Caller, AccessError> {
+        self.known(&Credential::of(shown.headers), shown.certificate)
+    }
+
+    fn known(&self, credential: &Credential, certificate: &[String]) -> Result<Caller, AccessError> {
+        let book = self.book();
+        let found = match credential.token() {
+            // Keys are as random as their hashes, so how long this takes tells nothing of either.
+            Some(key) => {
+                let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
+                book.by_key.get(&hash).ok_or(AccessError::UnknownKey)
+            }
+            None => {
+                let known = certificate.iter().find_map(|name| book.by_certificate.get(name));
+                known.ok_or(if certificate.is_empty() { AccessError::NoKey } else { AccessError::UnknownCertificate })
+            }
+        };
+        match found {
+            Ok(tenant) => Ok(Caller::tenant(Arc::clone(tenant))),
+            Err(error) => {
+                self.refused("", error.face().reason);
+                Err(error)
+            }
+        }
+    }
+
+    /// Counts a caller that was refused.
+    pub(crate) fn refused(&self, tenant: &str, reason: &'static str) {
+        self.counts.refused.get_or_create_owned(&RefusedLabels { tenant: tenant.to_owned(), reason }).inc();
+    }
+
+    /// Shows status pages to callers with that right, `/metrics` to all or to the same ones.
+    pub fn page_guard(self: &Arc<Self>, metrics: bool) -> PageGuard {
+        let tenants = Arc::clone(self);
+        PageGuard::new(metrics, move |page| tenants.may_see(page))
+    }
+
+    fn may_see(&self, page: &PageCaller<'_>) -> Result<(), PageRefusal> {
+        let certificate = page.connection.map_or(&[][..], |connection| connection.certificate.get());
+        // Browsers ask people for a name and a password: the key.
+        let caller = self.known(&Credential::of_page(page.headers), certificate);
+        caller.and_then(|caller| self.check(&caller, &[Right::Status])).map_err(|error| {
+            let face = error.face();
+            PageRefusal { status: face.http, reason: face.reason, words: error.to_string() }
+        })
+    }
+
+    /// Whether the caller has one of these rights.
+    ///
+    /// # Errors
+    /// If not, which is counted.
+    pub(crate) fn check(&self, caller: &Caller, rights: &'static [Right]) -> Result<(), AccessError> {
+        caller.may(rights).inspect_err(|error| self.refused(caller.name(), error.face().reason))
+    }
+
+    /// What the tenants with quotas were asked for in the last `seconds`.
+    pub(crate) fn demands(&self, seconds: f64) -> BTreeMap<String, TenantDemand> {
+        let book = self.book();
+        let demands = book.by_name.iter().filter_map(|(name, tenant)| Some((name.clone(), tenant.demand(seconds)?)));
+        demands.collect()
+    }
+
+    /// What this frontend may give from now on.
+    pub(crate) fn take_shares(&self, shares: impl IntoIterator<Item = (String, TenantShare)>) {
+        let (now, book) = (self.now(), self.book());
+        for (name, share) in shares {
+            if let Some(tenant) = book.by_name.get(&name) {
+                tenant.take_share(now, share);
+            }
+        }
+    }
+
+    /// The cluster has so many frontends. Until it is told more, this one gives an equal part of what it may give.
+    pub(crate) fn begin_with(&self, frontends: u32) {
+        self.frontends.store(frontends.max(1), Ordering::Relaxed);
+        let part = |quota: Option<f64>| quota.map(|quota| quota / f64::from(frontends.max(1)));
+        let equal = |tenant: &Tenant| TenantShare {
+            items: part(tenant.config.items_per_s),
+            gpu_seconds: part(tenant.config.gpu_seconds_per_s),
+        };
+        let book = self.book();
+        self.take_shares(book.by_name.iter().map(|(name, tenant)| (name.clone(), equal(tenant))));
+    }
+
+    pub(crate) fn frontends_are(&self, frontends: u32) {
+        self.frontends.store(frontends.max(1), Ordering::Relaxed);
+    }
+}
+
+/// Reads a file of at most as many bytes as a configuration has.
+fn read(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The parts of quotas that this frontend may give, read at each scrape.
+#[derive(Debug)]
+struct Shares(Arc<Tenants>);
+
+impl Collector for Shares {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let name = &names::TENANT_SHARE;
+        let mut family = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Gauge)?;
+        for (tenant, of) in &self.0.book().by_name {
+            for (quota, share) in ["items", "gpu_seconds"].into_iter().zip(of.shares()) {
+                if let Some(share) = share {
+                    let labels = [("tenant", tenant.as_str()), ("quota", quota)];
+                    ConstGauge::new(share).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderMap;
+    use symphony_config::KeyHash;
+
+    use super::*;
+
+    struct Scene {
+        _dir: tempfile::TempDir,
+        path: PathBuf,
+        registry: Registry,
+        tenants: Arc<Tenants>,
+    }
+
+    fn hash(key: &str) -> String {
+        KeyHash(Sha256::digest(key).into()).to_string()
+    }
+
+    fn file(tenants: &[(&str, &str, &str)]) -> String {
+        let line = |(name, key, more): &(&str, &str, &str)| {
+            format!("[[tenant]]\nname = \"{name}\"\nkeys = [\"{}\"]\n{more}\n", hash(key))
+        };
+        tenants.iter().map(line).collect()
+    }
+
+    impl Scene {
+        fn new(text: &str) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("tenants.toml");
+            std::fs::write(&path, text).unwrap();
+            let config = FrontendConfig { tenants: Some(path.clone()), ..FrontendConfig::default() };
+            let registry = Registry::new("frontend");
+            let tenants = Tenants::open(&config, &registry).unwrap().unwrap();
+            Self { _dir: dir, path, registry, tenants }
+        }
+
+        fn caller(&self, headers: &[(&'static str, &str)], certificate: &[&str]) -> Result<String, AccessError> {
+            let header = |&(name, value): &(&'static str, &str)| (name.try_into().unwrap(), value.try_into().unwrap());
+            let headers: HeaderMap = headers.iter().map(header).collect();
+            let certificate: Vec<_> = certificate.iter().map(|name| (*name).to_owned()).collect();
+            let shown = Shown { headers: &headers, certificate: &certificate };
+            self.tenants.caller(&shown).map(|caller| caller.name().to_owned())
+        }
+    }
+
+    #[test]
+    fn a_caller_is_known_by_its_key_or_its_certificate() {
+        let scene = Scene::new(&file(&[("a", "key-a", "certificates = [\"a.example\"]"), ("b", "key-b", "")]));
+        let known = |name: &str| Ok(name.to_owned());
+        assert_eq!(scene.caller(&[("authorization", "Bearer key-a")], &[]), known("a"));
+        assert_eq!(scene.caller(&[("x-api-key", "key-b")], &[]), known("b"));
+        assert_eq!(scene.caller(&[], &["somebody", "a.example"]), known("a"));
+        assert_eq!(scene.caller(&[("x-api-key", "key-b")], &["a.example"]), known("b"), "a key goes first");
+        assert_eq!(scene.caller(&[], &[]), Err(AccessError::NoKey));
+        assert_eq!(
+            scene.caller(&[("authorization", "Basic eDprZXktYQ==")], &[]),
+            Err(AccessError::NoKey),
+            "for pages only"
+        );
+        assert_eq!(scene.caller(&[("x-api-key", "key-c")], &["a.example"]), Err(AccessError::UnknownKey));
+        assert_eq!(scene.caller(&[], &["c.example"]), Err(AccessError::UnknownCertificate));
+        let text = scene.registry.encode();
+        let series = "symphony_frontend_callers_refused_total{tenant=\"\",reason=\"no_key\"} 2";
+        assert!(text.contains(series), "{text}");
+    }
+
+    #[test]
+    fn a_changed_file_counts_and_one_that_cannot_be_used_changes_nothing() {
+        let scene = Scene::new(&file(&[("a", "key-a", "items_per_s = 5"), ("b", "key-b", "")]));
+        assert_eq!(scene.tenants.reload(), Ok(false));
+        let knows = |key: &str| scene.caller(&[("x-api-key", key)], &[]).is_ok();
+        std::fs::write(&scene.path, "[[tenant]]\nname = 1").unwrap();
+        let refused = scene.tenants.reload().unwrap_err();
+        assert!(refused.contains("tenants.toml: line 2: invalid type"), "{refused}");
+        assert!(knows("key-a") && knows("key-b"));
+        assert_eq!(scene.tenants.reload(), Ok(false), "it is said once");
+        assert!(
+            scene
+                .registry
+                .encode()
+                .contains("symphony_frontend_tenant_quota_share_ratio{tenant=\"a\",quota=\"items\"} 1.0")
+        );
+        std::fs::write(&scene.path, file(&[("b", "key-b2", "")])).unwrap();
+        assert_eq!(scene.tenants.reload(), Ok(true));
+        assert!(!knows("key-a") && !knows("key-b") && knows("key-b2"));
+        let text = scene.registry.encode();
+        assert!(
+            !text.contains("tenant=\"a\"") && text.contains("symphony_frontend_tenant_items_total{tenant=\"b\"}"),
+            "{text}"
+        );
+        std::fs::remove_file(&scene.path).unwrap();
+        assert!(scene.tenants.reload().is_err() && scene.tenants.reload() == Ok(false) && knows("key-b2"));
+    }
+
+    #[test]
+    fn pages_are_for_those_with_the_right_and_browsers_are_asked_for_a_key() {
+        let scene = Scene::new(&file(&[("a", "key-a", ""), ("b", "key-b", "rights = [\"status\"]")]));
+        let asks = |headers: &[(&'static str, &str)]| {
+            let header = |&(name, value): &(&'static str, &str)| (name.try_into().unwrap(), value.try_into().unwrap());
+            let headers: HeaderMap = headers.iter().map(header).collect();
+            scene.tenants.may_see(&PageCaller { connection: None, headers: &headers }).map_err(|refused| refused.reason)
+        };
+        assert_eq!(asks(&[]), Err("no_key"));
+        assert_eq!(asks(&[("authorization", "Bearer key-a")]), Err("no_right"));
+        assert_eq!(asks(&[("authorization", "Bearer key-b")]), Ok(()));
+        // ann:key-b, :key-b, ann:key-c, and no base64.
+        assert_eq!(asks(&[("authorization", "Basic YW5uOmtleS1i")]), Ok(()));
+        assert_eq!(asks(&[("authorization", "Basic OmtleS1i")]), Ok(()));
+        assert_eq!(asks(&[("authorization", "Basic YW5uOmtleS1j")]), Err("unknown_key"));
+        assert_eq!(asks(&[("authorization", "Basic ###")]), Err("no_key"));
+    }
+}

@@ -1,0 +1,138 @@
+//! Who calls, and what it may.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, StatusCode};
+use symphony_config::Right;
+use symphony_types::{Nanos, RequestValue};
+use tonic::Code;
+
+use super::error::{Face, Retry};
+use super::{InferError, TenantPlace};
+use crate::access::tenant::Tenant;
+use crate::access::tenants::Tenants;
+
+/// Every right: what a caller of a page that is good for any of them needs.
+pub(crate) const ANY_RIGHT: &[Right] = &Right::ALL;
+
+/// What a caller shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// The headers of its call.
+    pub headers: &'a HeaderMap,
+    /// The names in its certificate; empty if it has shown none.
+    pub certificate: &'a [String],
+}
+
+/// Why a caller is turned away before it is heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    /// It shows nothing.
+    #[error("this server needs a key: send the header `authorization: Bearer KEY` or `x-api-key: KEY`")]
+    NoKey,
+    /// Nobody has this key.
+    #[error("the key is not known here")]
+    UnknownKey,
+    /// Nobody has this certificate.
+    #[error("no tenant has the name in this certificate, and no key was sent")]
+    UnknownCertificate,
+    /// It may not do this.
+    #[error("this takes the right {}, which the tenant does not have", words(.0))]
+    NoRight(&'static [Right]),
+}
+
+fn words(rights: &[Right]) -> String {
+    let words: Vec<_> = rights.iter().map(|right| format!("`{}`", right.label())).collect();
+    words.join(" or ")
+}
+
+impl AccessError {
+    /// All reasons.
+    pub(crate) const REASONS: [&str; 4] = ["no_key", "unknown_key", "unknown_certificate", "no_right"];
+
+    /// Status codes and reason.
+    #[must_use]
+    pub const fn face(&self) -> Face {
+        let [no_key, unknown_key, unknown_certificate, no_right] = Self::REASONS;
+        let (http, grpc, reason) = match self {
+            Self::NoKey => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, no_key),
+            Self::UnknownKey => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, unknown_key),
+            Self::UnknownCertificate => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, unknown_certificate),
+            Self::NoRight(_) => (StatusCode::FORBIDDEN, Code::PermissionDenied, no_right),
+        };
+        Face { http, grpc, reason, retry: Retry::No }
+    }
+}
+
+/// A caller that is known, or any caller where everybody is served.
+#[derive(Clone, Debug, Default)]
+pub struct Caller(Option<Arc<Tenant>>);
+
+impl PartialEq for Caller {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Caller {}
+
+impl Caller {
+    /// Any caller.
+    #[must_use]
+    pub const fn anybody() -> Self {
+        Self(None)
+    }
+
+    pub(crate) const fn tenant(tenant: Arc<Tenant>) -> Self {
+        Self(Some(tenant))
+    }
+
+    /// The tenant's name; empty where everybody is served.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.as_ref().map_or("", |tenant| &tenant.config.name)
+    }
+
+    /// Whether it has one of these rights. Where everybody is served everybody has them all but `repository`, for which
+    /// there is a token.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn may(&self, rights: &'static [Right]) -> Result<(), AccessError> {
+        match &self.0 {
+            Some(tenant) if !rights.iter().any(|&right| tenant.may(right)) => Err(AccessError::NoRight(rights)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it is a tenant with the right to load and unload models.
+    pub(crate) fn may_load(&self) -> bool {
+        self.0.as_ref().is_some_and(|tenant| tenant.may(Right::Repository))
+    }
+
+    /// What its requests are worth.
+    #[must_use]
+    pub fn weight(&self) -> RequestValue {
+        self.0.as_ref().map_or(RequestValue::ONE, |tenant| tenant.weight())
+    }
+
+    /// Gives one of its requests a place, before it is read.
+    ///
+    /// # Errors
+    /// If it has used up a quota or has as many requests in flight as it may, which is counted.
+    pub(crate) fn admit(&self, tenants: Option<&Tenants>) -> Result<Option<TenantPlace>, InferError> {
+        let (Some(tenant), Some(tenants)) = (&self.0, tenants) else { return Ok(None) };
+        let admitted = tenant.admit(tenants.now());
+        admitted.map(Some).inspect_err(|error| tenants.refused(self.name(), error.face().reason))
+    }
+
+    /// Takes from its quotas what a request costs.
+    ///
+    /// # Errors
+    /// If one is used up, which is counted.
+    pub(crate) fn charge(&self, tenants: Option<&Tenants>, items: u32, gpu_time: Nanos) -> Result<(), InferError> {
+        let (Some(tenant), Some(tenants)) = (&self.0, tenants) else { return Ok(()) };
+        let charged = tenant.charge(tenants.now(), items, gpu_time);
+        charged.inspect_err(|error| tenants.refused(self.name(), error.face().reason))
+    }
+}

@@ -1,0 +1,168 @@
+//! Who is let in, and what they are told who are not.
+
+use serde_json::{Value, json};
+use symphony_frontend::oip::Limits;
+use symphony_protocol::inference::infer_parameter::ParameterChoice;
+use symphony_protocol::inference::{
+    InferParameter, ModelReadyRequest, ModelStatisticsRequest, RepositoryIndexRequest, RepositoryModelLoadRequest,
+    ServerLiveRequest, ServerReadyRequest,
+};
+use tonic::{Code, Request, Status};
+
+use super::fake::Running;
+use super::grpc::{connect, raw};
+
+/// A call that shows a key, which is the right that it has.
+fn showing<T>(key: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("x-api-key", key.parse().unwrap());
+    request
+}
+
+fn reason(status: &Status) -> (Code, &str) {
+    let reason = status.metadata().get("symphony-reason").and_then(|reason| reason.to_str().ok());
+    (status.code(), reason.unwrap_or_default())
+}
+
+fn body() -> Value {
+    json!({ "inputs": [{ "name": "x", "datatype": "FP32", "shape": [1, 2, 2], "data": [1.0, 2.0, 3.0, 4.0] }] })
+}
+
+#[tokio::test]
+async fn rest_asks_for_a_key_before_the_body_and_says_what_is_missing() {
+    let running = Running::start().await;
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let ask = async |method: reqwest::Method, path: &str, key: &str| {
+        let request = http.request(method, running.url(path)).header("authorization", format!("Bearer {key}"));
+        let answer = request.json(&body()).send().await.unwrap();
+        let (status, challenge) = (answer.status().as_u16(), answer.headers().contains_key("www-authenticate"));
+        let body: Value = answer.json().await.unwrap_or_default();
+        (status, body["reason"].as_str().unwrap_or_default().to_owned(), challenge)
+    };
+    let (get, post) = (reqwest::Method::GET, reqwest::Method::POST);
+    let refused = |status, reason: &str, challenge| (status, reason.to_owned(), challenge);
+    let infer = "/v2/models/double/infer";
+    assert_eq!(ask(post.clone(), infer, "none").await, refused(401, "no_key", true));
+    assert_eq!(ask(post.clone(), infer, "unknown").await, refused(401, "unknown_key", true));
+    assert_eq!(ask(post.clone(), infer, "status").await, refused(403, "no_right", false));
+    assert_eq!(running.service.count(), 0, "nobody was heard");
+    assert_eq!(ask(post.clone(), infer, "infer").await.0, 200);
+    for (method, path, right, others) in [
+        (&get, "/v2/models/stats", "status", ["infer", "repository"]),
+        (&get, "/v2/models/double/stats", "status", ["infer", "repository"]),
+        (&get, "/v2/models/double/versions/1/stats", "status", ["infer", "repository"]),
+        (&post, "/v2/repository/index", "status", ["infer", "none"]),
+        (&post, "/v2/repository/index", "repository", ["infer", "none"]),
+        (&post, "/v2/models/double/versions/1/infer", "infer", ["status", "repository"]),
+    ] {
+        assert_eq!(ask(method.clone(), path, right).await.0, 200, "{path}");
+        for other in others {
+            assert!(matches!(ask(method.clone(), path, other).await.0, 401 | 403), "{path} for {other}");
+        }
+    }
+    // The service of these tests takes another token for loading: what counts is that the door lets in.
+    let load = "/v2/repository/models/double/load";
+    assert_eq!(ask(post.clone(), load, "infer").await, refused(403, "no_right", false));
+    assert_eq!(ask(post.clone(), load, "repository").await, refused(401, "unauthenticated", true));
+    for path in ["/v2", "/v2/models/double", "/v2/models/double/ready", "/v2/models/double/config"] {
+        for right in ["infer", "status", "repository"] {
+            assert_eq!(ask(get.clone(), path, right).await.0, 200, "{path}");
+        }
+        assert_eq!(ask(get.clone(), path, "none").await.0, 401, "{path}");
+    }
+    for path in ["/v2/health/live", "/v2/health/ready"] {
+        assert_eq!(ask(get.clone(), path, "none").await.0, 200, "{path} is for balancers");
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn grpc_does_the_same() {
+    let running = Running::start().await;
+    let mut client = connect(&running).await;
+    for (key, expected) in [
+        ("none", (Code::Unauthenticated, "no_key")),
+        ("unknown", (Code::Unauthenticated, "unknown_key")),
+        ("status", (Code::PermissionDenied, "no_right")),
+    ] {
+        let refused = client.model_infer(showing(key, raw("double"))).await.unwrap_err();
+        assert_eq!(reason(&refused), expected);
+        let messages = futures::stream::iter([raw("double")]);
+        let refused = client.model_stream_infer(showing(key, messages)).await.unwrap_err();
+        assert_eq!(reason(&refused), expected, "of a stream");
+    }
+    assert_eq!(running.service.count(), 0, "nobody was heard");
+    client.model_infer(showing("infer", raw("double"))).await.unwrap();
+    client.server_live(showing("none", ServerLiveRequest {})).await.unwrap();
+    client.server_ready(showing("none", ServerReadyRequest {})).await.unwrap();
+    let ready = || ModelReadyRequest { name: "double".into(), version: String::new() };
+    assert_eq!(client.model_ready(showing("none", ready())).await.unwrap_err().code(), Code::Unauthenticated);
+    client.model_ready(showing("repository", ready())).await.unwrap();
+    let statistics = || ModelStatisticsRequest { name: "double".into(), version: String::new() };
+    assert_eq!(
+        client.model_statistics(showing("infer", statistics())).await.unwrap_err().code(),
+        Code::PermissionDenied
+    );
+    client.model_statistics(showing("status", statistics())).await.unwrap();
+    let index = RepositoryIndexRequest::default;
+    assert_eq!(client.repository_index(showing("infer", index())).await.unwrap_err().code(), Code::PermissionDenied);
+    client.repository_index(showing("repository", index())).await.unwrap();
+    let load = RepositoryModelLoadRequest { model_name: "double".into(), ..Default::default() };
+    let refused = client.repository_model_load(showing("status", load)).await.unwrap_err();
+    assert_eq!(reason(&refused), (Code::PermissionDenied, "no_right"));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_said_beside_the_tensors_counts_or_is_refused_by_name() {
+    let running = Running::start().await;
+    let mut client = connect(&running).await;
+    let with = |name: &str, value: ParameterChoice| {
+        let mut request = raw("double");
+        request.parameters.insert(name.into(), InferParameter { parameter_choice: Some(value) });
+        request
+    };
+    let refused = client.model_infer(with("colour", ParameterChoice::BoolParam(true))).await.unwrap_err();
+    assert_eq!(reason(&refused), (Code::InvalidArgument, "invalid_request"));
+    assert!(refused.message().contains("`colour`"), "{refused}");
+    client.model_infer(with("priority", ParameterChoice::Uint64Param(4))).await.unwrap();
+    assert_eq!(running.service.last().weight.number(), 0.25);
+    let says_final = with("triton_enable_empty_final_response", ParameterChoice::BoolParam(true));
+    let answer = client.model_infer(says_final).await.unwrap().into_inner();
+    let said = answer.parameters["triton_final_response"].parameter_choice.clone();
+    assert_eq!(said, Some(ParameterChoice::BoolParam(true)));
+
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    for (parameters, expected) in [
+        (json!({ "colour": 1, "age": 2 }), "`age`, `colour`"),
+        (json!({ "priority": -1 }), "expected 1, the highest, to 1000"),
+    ] {
+        let mut body = body();
+        body["parameters"] = parameters;
+        let answer = http.post(running.url("/v2/models/double/infer")).json(&body).send().await.unwrap();
+        assert_eq!(answer.status(), 400);
+        let said: Value = answer.json().await.unwrap();
+        assert!(said["error"].as_str().unwrap().contains(expected), "{said}");
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn headers_beyond_the_limit_and_absurd_keys_are_refused_and_others_are_served() {
+    let running = Running::start_with(Limits::default()).await;
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let ask = async |key: &str| {
+        let post = http.post(running.url("/v2/models/double/infer")).header("x-api-key", key);
+        post.json(&body()).send().await.map(|answer| answer.status().as_u16())
+    };
+    // Beyond the buffer of a connection: it ends, or its answer is 431.
+    let huge = ask(&"k".repeat(1 << 20)).await;
+    assert!(huge.as_ref().map_or(true, |status| *status == 431), "{huge:?}");
+    assert_eq!(ask(&"k".repeat(8 << 10)).await.unwrap(), 200, "a long one is looked at like any other");
+    let mut client = connect(&running).await;
+    let huge = client.model_infer(showing(&"k".repeat(64 << 10), raw("double"))).await;
+    assert!(huge.is_err(), "{huge:?}");
+    assert_eq!(ask("infer").await.unwrap(), 200);
+    connect(&running).await.model_infer(showing("infer", raw("double"))).await.unwrap();
+    running.stop().await;
+}
