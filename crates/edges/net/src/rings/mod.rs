@@ -1,7 +1,7 @@
 //! Rings in shared memory: a faster path between two connected processes of one host.
 //!
 //! The process that accepted the connection offers the name of a socket, which exists on its host only, and a one-time
-//! secret. The memory is exchanged over this socket ([`handover`]), which then serves as the [bell](bell::Bell): a
+//! secret. The memory is exchanged over this socket (`hand_over`), which then serves as the [bell](bell::Bell): a
 //! byte wakes a sleeping peer, and its end shows that the peer is gone. Messages over the connection are the caller's
 //! business.
 
