@@ -7,6 +7,7 @@ use symphony_types::{BackendId, BootId, Duty, FrontendId, GpuId, Member, ModelId
 use crate::moves::MoveTrigger;
 use crate::plan::WantedMove;
 use crate::state::ReplicaState;
+use crate::traffic::Traffic;
 
 /// One change made by a command, in order. The `Display` of a notable effect is the sentence that `symphony get events`
 /// shows.
@@ -40,6 +41,8 @@ pub enum Effect {
     ModelLoaded { model: ModelId, name: String, subcluster: SubclusterId },
     /// A model was removed.
     ModelUnloaded { model: ModelId, name: String },
+    /// The requests for a model that name no version are split otherwise.
+    TrafficSet { model: String, traffic: Traffic },
     /// A backend reported the result of loading.
     ModelReported { model: ModelId, name: String, backend: BackendId, state: ReplicaState },
     /// The duty of a process changed.
@@ -112,6 +115,7 @@ impl Effect {
             | Self::NodeDown { .. }
             | Self::SubclusterCreated { .. }
             | Self::LeaderChanged { .. }
+            | Self::TrafficSet { .. }
             | Self::FrontendForgotten { .. }
             | Self::FrontendUp { .. }
             | Self::HandoverBegun { .. }
@@ -156,6 +160,7 @@ impl fmt::Display for Effect {
             Self::ModelLoaded { model, name, subcluster } => {
                 write!(f, "model {name} ({model}) to be served by {subcluster}")
             }
+            Self::TrafficSet { model, traffic } => write!(f, "traffic of model {model}: {traffic}"),
             Self::ModelUnloaded { model, name } => write!(f, "model {name} ({model}) unloaded"),
             Self::ModelReported { name, backend, state: ReplicaState::Ready, .. } => {
                 write!(f, "model {name} ready on {backend}")

@@ -19,6 +19,7 @@ use crate::plan::{LeftAlone, Moved, WantedMove};
 use crate::refusal::Refusal;
 use crate::reply::Outcome;
 use crate::state::{ClusterState, ReplicaState};
+use crate::traffic::{Shadow, Traffic};
 use symphony_replicated::{KindProfile, ModelSource, ModelSpec};
 
 /// Sub-clusters with models, as many as backends in each: this maximises the number of copies. The other sub-clusters
@@ -135,6 +136,11 @@ fn unload(id: usize, number: usize) -> Command {
     operate(id, Action::UnloadModel { name: name("model", number) })
 }
 
+fn traffic(number: usize) -> Command {
+    let traffic = Traffic { weights: [(1, 1)].into(), shadow: Some(Shadow { version: 1, percent: 100 }) };
+    operate(3 * MODELS_MAX + number, Action::SetTraffic { model: name("model", number), traffic })
+}
+
 fn failed(model: ModelId, backend: BackendId, boot: BootId) -> Command {
     let state = ReplicaState::Failed(words(ERROR_BYTES_MAX));
     Command::ReportModel { model, backend, boot, state, load_ns: 0 }
@@ -216,6 +222,7 @@ impl Filling {
     fn with_all() -> Self {
         let mut filling = Self::with_processes();
         (0..MODELS_MAX).for_each(|number| filling.done(&load(number)));
+        (1..=TRAFFIC_SPLITS_MAX).for_each(|number| filling.done(&traffic(number)));
         let mut by_home = vec![Vec::new(); SUBCLUSTERS_MAX + 1];
         for (&id, backend) in &filling.state.backends {
             by_home[backend.subcluster.get() as usize].push((id, backend.boot));

@@ -8,10 +8,11 @@ use symphony_types::{Invariant, Token};
 use crate::limits::{
     BACKENDS_MAX, EVENTS_MAX, FRONTENDS_MAX, GPUS_MAX, GPUS_PER_BACKEND_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX,
     MOVES_AT_ONCE_MAX, NAME_BYTES_MAX, NODES_MAX, NODES_REMOVED_MAX, OPERATION_WORDS_BYTES_MAX, OPERATIONS_KEPT,
-    PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLANS_KEPT, REPLICAS_MAX, SUBCLUSTERS_MAX,
+    PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLANS_KEPT, REPLICAS_MAX, SUBCLUSTERS_MAX, TRAFFIC_SPLITS_MAX,
 };
 use crate::plan::{Moved, PlanStatus};
 use crate::state::ClusterState;
+use crate::traffic::is_version;
 
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +45,7 @@ pub fn check(state: &ClusterState) -> Result<(), Violation> {
     models_fit(state)?;
     leaders_live(state)?;
     operations_are_past(state)?;
+    traffic_goes_to_versions(state)?;
     within_limits(state)
 }
 
@@ -238,6 +240,19 @@ fn leaders_live(state: &ClusterState) -> Result<(), Violation> {
     Ok(())
 }
 
+fn traffic_goes_to_versions(state: &ClusterState) -> Result<(), Violation> {
+    for (model, traffic) in &state.traffic {
+        let has = |version| state.models.values().any(|known| is_version(&known.spec.name, model, version));
+        if let Some(version) = traffic.versions().find(|&version| !has(version)) {
+            return broken(Invariant::C2, format!("traffic of {model} goes to version {version}, which is not loaded"));
+        }
+        if traffic.is_empty() {
+            return broken(Invariant::C2, format!("the traffic split of {model} says nothing"));
+        }
+    }
+    Ok(())
+}
+
 fn within_limits(state: &ClusterState) -> Result<(), Violation> {
     let gpus = |state: &ClusterState| state.backends.values().map(|b| b.gpus.len()).sum::<usize>();
     let most_words = state.operations.iter().map(|kept| kept.what.len()).max().unwrap_or(0);
@@ -255,6 +270,7 @@ fn within_limits(state: &ClusterState) -> Result<(), Violation> {
         ("replicas", state.models.values().map(|m| m.replicas.len()).sum(), REPLICAS_MAX),
         ("model bytes", state.models.values().map(|m| m.spec.weight_bytes()).sum(), MODEL_BYTES_TOTAL_MAX),
         ("events", state.events.len(), EVENTS_MAX),
+        ("traffic splits", state.traffic.len(), TRAFFIC_SPLITS_MAX),
         ("operations", state.operations.len(), OPERATIONS_KEPT),
         ("plans", state.plans.len(), PLANS_KEPT),
         ("moves of a plan", state.plans.iter().map(|plan| plan.moves.len()).max().unwrap_or(0), PLAN_MOVES_MAX),

@@ -28,6 +28,7 @@ mod refusal;
 mod reply;
 mod snapshot;
 mod state;
+mod traffic;
 mod validate;
 
 pub use apply::Applied;
@@ -51,3 +52,4 @@ pub use state::{
     Successor,
 };
 pub use symphony_replicated::{CodecError, Fnv1a, InvalidField, KeptOperation, KindProfile, ModelSource, ModelSpec};
+pub use traffic::{Shadow, Traffic};

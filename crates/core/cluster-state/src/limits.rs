@@ -8,6 +8,7 @@
 //! | backends, frontends | 4096 × 0.8 KiB + 4096 × 0.8 KiB | 6.4 |
 //! | operations | 1024 × (0.5 KiB of words + 128 B of actor + 0.5 KiB of refusal) | 1.2 |
 //! | plans | 8 × (1024 moves × (256 B of reason + 80 B) + 64 models × (256 B of reason + 16 B) + 1 KiB) | 2.8 |
+//! | traffic splits | 256 × (128 B of name + 4 × 24 B + 0.1 KiB) | 0.1 |
 //! | sub-clusters, nodes, events | 1024 × (64 × 8 B + 0.2 KiB) + 64 × 0.9 KiB + 4096 × 8 B + 64 × 1 KiB | 1 |
 //!
 //! `full_state_tests.rs` makes such a state: 59.6 MiB.
@@ -43,6 +44,15 @@ pub const REPLICAS_MAX: usize = 65_536;
 
 /// Bytes of an error reported by a backend; longer ones are truncated on receipt.
 pub const ERROR_BYTES_MAX: usize = 256;
+
+/// Models whose traffic is split at a time.
+pub const TRAFFIC_SPLITS_MAX: usize = 256;
+
+/// Versions in one split: more do not fit the words of an operation.
+pub const TRAFFIC_VERSIONS_MAX: usize = 4;
+
+/// The largest weight in a split.
+pub const TRAFFIC_WEIGHT_MAX: u32 = 1_000_000;
 
 /// Events remembered.
 pub const EVENTS_MAX: usize = 64;

@@ -80,6 +80,7 @@ impl ClusterState {
         let model = found.ok_or_else(|| Refusal::UnknownModelName { name: name.to_owned() })?;
         let moving = self.models.remove(&model).and_then(|model| model.moving);
         effects.push(Effect::ModelUnloaded { model, name: name.to_owned() });
+        self.forget_traffic_of(name);
         if let Some(moving) = moving {
             self.move_of_nothing(Moved::Model(model), moving.since, effects);
         }

@@ -43,6 +43,7 @@ impl ClusterState {
         match &operation.action {
             Action::LoadModel(spec) => self.load_model(spec, epoch, effects),
             Action::UnloadModel { name } => self.unload_model(name, epoch, effects),
+            Action::SetTraffic { model, traffic } => self.set_traffic(model, traffic, effects),
             Action::SetDuty { member, duty } => self.set_duty(*member, *duty, effects),
             Action::ChangeReplicas { remove: Some(node), .. } => {
                 self.remove_node(index, *node, operation.avoid, effects)

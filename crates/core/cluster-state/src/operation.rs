@@ -6,6 +6,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{Duty, FrontendId, Member, NodeId, OperationId};
 
 use crate::command::PlanProposal;
+use crate::traffic::Traffic;
 use symphony_replicated::ModelSpec;
 use symphony_replicated::operation_book;
 
@@ -35,6 +36,13 @@ pub enum Action {
     UnloadModel {
         /// Its name.
         name: String,
+    },
+    /// Split the requests for a model that name no version among its versions.
+    SetTraffic {
+        /// Its name, without a version.
+        model: String,
+        /// The split; an empty one gives all to the latest version.
+        traffic: Traffic,
     },
     /// Set the duty of a process.
     SetDuty {
@@ -90,6 +98,7 @@ impl Action {
         match self {
             Self::LoadModel(_) => "load_model",
             Self::UnloadModel { .. } => "unload_model",
+            Self::SetTraffic { .. } => "set_traffic",
             Self::SetDuty { .. } => "set_duty",
             Self::ChangeReplicas { .. } => "change_replicas",
             Self::ProposePlan(_) => "propose_plan",
@@ -105,6 +114,7 @@ impl fmt::Display for Action {
             Self::LoadModel(spec) if spec.subcluster.is_empty() => write!(f, "load model {}", spec.name),
             Self::LoadModel(spec) => write!(f, "load model {} on sub-cluster {}", spec.name, spec.subcluster),
             Self::UnloadModel { name } => write!(f, "unload model {name}"),
+            Self::SetTraffic { model, traffic } => write!(f, "split traffic of model {model}: {traffic}"),
             Self::SetDuty { member, duty } => write!(f, "make {member} {duty}"),
             Self::ChangeReplicas { add: Some(new), remove: Some(node) } => {
                 write!(f, "replace scheduler {node} with {new}")

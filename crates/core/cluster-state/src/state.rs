@@ -8,6 +8,7 @@ use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, ModelId,
 use crate::moves::{BackendMove, ModelMove};
 use crate::plan::Plan;
 use crate::reply::Outcome;
+use crate::traffic::Traffic;
 use symphony_replicated::ModelSpec;
 use symphony_replicated::operation_book::KeptOperation;
 
@@ -23,6 +24,8 @@ pub struct ClusterState {
     pub(crate) backends: BTreeMap<BackendId, Backend>,
     pub(crate) frontends: BTreeMap<FrontendId, Frontend>,
     pub(crate) models: BTreeMap<ModelId, Model>,
+    /// How requests that name no version are split, by model; of versions that are loaded.
+    pub(crate) traffic: BTreeMap<String, Traffic>,
     pub(crate) events: Vec<Event>,
     /// The last operations in log order: the answers to repetitions, and the record of operators' actions.
     pub(crate) operations: Vec<KeptOperation<Outcome>>,

@@ -77,6 +77,10 @@ fn operation(operation: &Operation) -> Result<(), InvalidField> {
     match &operation.action {
         Action::LoadModel(spec) => spec.validate(),
         Action::UnloadModel { name: model } => name("name", model),
+        Action::SetTraffic { model, traffic } => {
+            name("model", model)?;
+            traffic.validate()
+        }
         Action::SetDuty { .. } | Action::JudgePlan { .. } | Action::RemoveFrontend { .. } => Ok(()),
         Action::ProposePlan(proposal) => plan(proposal),
         Action::ChangeReplicas { add, remove } => {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use scene::{Scene, backend, backend_down, frontend, node, node_down, operation, report, spec, unload};
 use symphony_cluster_state::{
     Action, ClusterState, Command, LeftAlone, LogEntry, ModelSpec, Moved, NewReplica, Outcome, PlanProposal, Refusal,
-    ReplicaState, Reply, decode_outcome, encode_outcome,
+    ReplicaState, Reply, Shadow, Traffic, decode_outcome, encode_outcome,
 };
 use symphony_types::{
     BackendId, BootId, Colour, Duty, Epoch, Filter, Finite, Fit, FrontendId, ImageInput, Layout, Member, ModelId,
@@ -90,6 +90,13 @@ fn history() -> Vec<Command> {
         },
         node_down(4, 40),
         backend_down(2, 2),
+        asked(
+            10,
+            Action::SetTraffic {
+                model: "n".into(),
+                traffic: Traffic { weights: [(1, 9)].into(), shadow: Some(Shadow { version: 1, percent: 5 }) },
+            },
+        ),
         asked(3, Action::UnloadModel { name: "n".into() }),
         asked(4, duty(BACKEND, Duty::Draining)),
         Command::ReportDrained { member: BACKEND, boot: boot(1) },

@@ -10,7 +10,7 @@ use proptest::test_runner::TestRunner;
 use scene::{backend, backend_down, frontend, node, node_down, operation, report};
 use symphony_cluster_state::{
     Action, Applied, ClusterState, Command, LeadTransfer, ModelSpec, Moved, PlanProposal, Refusal, ReplicaState, Reply,
-    WantedMove, check, check_step, decode_outcome, encode_outcome,
+    Shadow, Traffic, WantedMove, check, check_step, decode_outcome, encode_outcome,
 };
 use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, Member, ModelId, NodeId, SubclusterId, Token};
 
@@ -48,6 +48,11 @@ fn any_command() -> impl Strategy<Value = Command> {
         1 => (id(), name(), kinds()).prop_map(|(id, n, k)| loaded(id, n, "", &k)),
         1 => (id(), name()).prop_map(|(id, n)| {
             Command::Operate(operation(id, Action::UnloadModel { name: n.into() }))
+        }),
+        1 => (id(), name(), 1_u64..3, 0_u32..3).prop_map(|(id, n, version, weight)| {
+            let shadow = (version == 2).then_some(Shadow { version: 1, percent: 5 });
+            let weights = (weight > 0).then_some((1, weight)).into_iter().collect();
+            Command::Operate(operation(id, Action::SetTraffic { model: n.into(), traffic: Traffic { weights, shadow } }))
         }),
         2 => (1_u32..8, 1_u32..4, boot(), state).prop_map(|(m, b, boot, state)| report(m, b, boot, state)),
         4 => any_move(),

@@ -14,6 +14,7 @@ mod model_spec;
 mod node;
 mod operation;
 mod subcluster;
+mod traffic;
 
 pub use advice::{AdviceView, DriftView, KindAdviceView, SlowGpuView};
 pub use backend::{BackendView, GpuView};
@@ -29,8 +30,10 @@ pub use model_spec::{KindProfile, ModelSource, ModelSpec};
 pub use node::NodeView;
 pub use operation::OperationView;
 pub use subcluster::{SubclusterView, SuccessorView};
+pub use symphony_cluster_state::{Shadow, Traffic};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use symphony_types::{BackendId, Epoch, FrontendId, ModelId, NodeId, SubclusterId, Token};
 
@@ -38,6 +41,10 @@ use crate::plan_view::PlanView;
 
 /// The largest view, of a cluster or a federation, as a message: what a replicated state may take.
 pub const VIEW_BYTES_MAX: usize = symphony_cluster_state::SNAPSHOT_BYTES_MAX;
+
+/// Within this time after the cluster agreed to something, all views that anybody routes by have it: an older view is
+/// that of a process which has lost the control group, and knows it.
+pub const VIEWS_FOLLOW_WITHIN: Duration = Duration::from_secs(2);
 
 /// The state of the cluster that all processes route by, as one replica has applied it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,6 +69,8 @@ pub struct View {
     pub frontends: BTreeMap<FrontendId, FrontendView>,
     /// Models.
     pub models: BTreeMap<ModelId, ModelView>,
+    /// How requests that name no version are split, by model; empty in cut views.
+    pub traffic: BTreeMap<String, Traffic>,
     /// What changed lately, newest last.
     pub events: Vec<EventView>,
     /// What operators asked for last, newest last; more of them in linearizable answers.

@@ -1,11 +1,12 @@
 //! Carries out a rollout on a cluster.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient as Grpc;
-use symphony_transport::{ControlClient, ControlError, ViewReceiver, fresh_operation_id};
+use symphony_protocol::view::{Traffic, View};
+use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
 
 use crate::rollout::{Next, Rollout};
 
@@ -34,29 +35,32 @@ pub enum ApplyError {
     Late(Duration),
 }
 
-/// Makes the cluster serve the versions of the rollout; returns when it does, or cannot. Nothing is rolled back: a
-/// repetition continues from there. Returns the log index from which on the versions are served, for callers that
-/// watch the cluster themselves.
+/// Makes the cluster serve the versions of the rollout; returns when it does, or cannot. Nothing is rolled back but a
+/// canary: a repetition continues from there. `told` is told of each command before it is given. Returns the log index
+/// from which on the versions are served, for callers that watch the cluster themselves.
 ///
 /// # Errors
-/// If the cluster refuses, a model cannot be loaded, or that takes longer than `within`.
-pub async fn apply(control: &ControlClient, rollout: Rollout, within: Duration) -> Result<u64, ApplyError> {
-    // The first read is linearizable: an older view might lack existing models.
-    let first = control.get(true, AGREE_WITHIN.min(within)).await?;
-    let view = control.watch("model repository");
-    let ended = tokio::time::timeout(within, follow(control, rollout, first.applied_index, view)).await;
-    ended.map_err(|_| ApplyError::Late(within))?
-}
-
-async fn follow(
+/// If the cluster refuses, a model cannot be loaded, the cluster has nothing new to say of it for `within`, or a canary
+/// answers badly.
+pub async fn apply(
     control: &ControlClient,
     mut rollout: Rollout,
-    mut from: u64,
-    mut view: ViewReceiver,
+    within: Duration,
+    mut told: impl FnMut(&Next) + Send,
 ) -> Result<u64, ApplyError> {
+    // The first read is linearizable: an older view might lack existing models.
+    let mut from = control.get(true, AGREE_WITHIN.min(within)).await?.applied_index;
+    let mut view = control.watch("model repository");
+    let mut waiting = None;
+    // A view that was asked for, with the load in it.
+    let mut asked: Option<Arc<View>> = None;
     loop {
-        let current = Arc::clone(&view.borrow_and_update());
-        let next = if current.applied_index < from { Next::Wait } else { rollout.next(&current) };
+        let current = asked.take().unwrap_or_else(|| Arc::clone(&view.borrow_and_update()));
+        let next = if current.applied_index < from { Next::Wait } else { rollout.next(&current, Instant::now()) };
+        if next != Next::Wait {
+            waiting = None;
+        }
+        told(&next);
         let operation_id = || fresh_operation_id().to_string();
         match next {
             Next::Load(spec) => {
@@ -66,6 +70,10 @@ async fn follow(
                     async move { client.load_model(request).await }
                 };
                 control.call(AGREE_WITHIN, call).await?;
+            }
+            Next::SetTraffic(model, traffic) => {
+                set_traffic(control, &model, &traffic, operation_id()).await?;
+                from = control.get(true, AGREE_WITHIN).await?.applied_index;
             }
             Next::Unload(name) => {
                 let request = pb::UnloadModelRequest { name, operation_id: operation_id() };
@@ -79,12 +87,36 @@ async fn follow(
                 from = control.get(true, AGREE_WITHIN).await?.applied_index;
             }
             Next::Wait => {
-                let changed = view.changed().await;
+                let since = *waiting.get_or_insert_with(Instant::now);
+                let left = within.saturating_sub(since.elapsed());
+                let changed = tokio::time::timeout(left, view.changed()).await.map_err(|_| ApplyError::Late(within))?;
                 let ended = || ApplyError::Failed { reason: "the cluster's view ended".into(), as_of: 0 };
                 changed.map_err(|_| ended())?;
+            }
+            Next::WaitFor(time) => {
+                tokio::time::sleep(time).await;
+                asked = Some(Arc::new(control.get(true, AGREE_WITHIN).await?));
             }
             Next::Done => return Ok(current.applied_index),
             Next::Failed(reason) => return Err(ApplyError::Failed { reason, as_of: current.applied_index }),
         }
     }
+}
+
+/// Has the cluster split the requests for a model that name no version.
+///
+/// # Errors
+/// If it does not answer, or refuses.
+pub async fn set_traffic(
+    control: &ControlClient,
+    model: &str,
+    traffic: &Traffic,
+    operation_id: String,
+) -> Result<(), ControlError> {
+    let request = pb::SetTrafficRequest { traffic: Some((&model.to_owned(), traffic).into()), operation_id };
+    let call = |mut client: Grpc<_>| {
+        let request = request.clone();
+        async move { client.set_traffic(request).await }
+    };
+    control.call(AGREE_WITHIN, call).await.map(drop)
 }

@@ -4,6 +4,7 @@
 //! cluster until it serves a model, and [`apply()`] makes them.
 
 mod apply;
+mod canary;
 mod error;
 mod labels;
 mod model_config;
@@ -14,7 +15,8 @@ mod text;
 mod transforms;
 mod version_policy;
 
-pub use apply::{ApplyError, LOAD_WITHIN, apply};
+pub use apply::{ApplyError, LOAD_WITHIN, apply, set_traffic};
+pub use canary::Canary;
 pub use error::RepositoryError;
 pub use labels::parse_labels;
 pub use model_config::{Device, Engine, ModelConfig, parameters};

@@ -1,17 +1,24 @@
 //! Decides, step by step from the cluster's view, how to make a cluster serve a model as its repository describes it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
-use symphony_protocol::view::{ModelSpec, ModelView, View};
+use symphony_protocol::view::{ModelSpec, ModelView, Traffic, VIEWS_FOLLOW_WITHIN, View};
 use symphony_types::VersionedName;
 
+use crate::canary::{Canary, Trial, TrialCounts, TrialStep};
 use crate::model_config::Device;
 use crate::repository::RepositoryModel;
+
+/// Upper bound for an SLO that is waited for: frontends hold no request longer.
+const SLO_COUNTED_MAX: Duration = Duration::from_hours(1);
 
 /// A cluster's path to the wanted versions of a model; no versions to unload it.
 ///
 /// New versions are loaded before old ones go, and the old ones stay if a new one cannot be loaded. Clients that name
-/// no version get the latest that is ready, so they see no gap.
+/// no version are served by the latest that is ready, or by the cluster's traffic split, so they see no gap; an old
+/// version goes when what was queued for it has its outcome. With a [`Canary`] the newest version first gets a part of
+/// the requests, and is taken back if it answers them badly.
 #[derive(Clone, Debug)]
 pub struct Rollout {
     name: String,
@@ -20,6 +27,11 @@ pub struct Rollout {
     /// Given in this rollout: a failure of theirs is no old one.
     loaded: BTreeSet<String>,
     unloaded: BTreeSet<String>,
+    trial: Option<Trial>,
+    /// Since when old versions get nothing that names no version.
+    left_since: Option<Instant>,
+    /// It has split the traffic, and leaves no split behind.
+    has_split: bool,
 }
 
 /// The next thing to do.
@@ -29,8 +41,12 @@ pub enum Next {
     Load(Box<ModelSpec>),
     /// Have the cluster unload the model of this name.
     Unload(String),
+    /// Have the cluster split the requests for the model that name no version.
+    SetTraffic(String, Traffic),
     /// Wait until the view changes.
     Wait,
+    /// Wait so long, and ask with a view that has the load in it.
+    WaitFor(Duration),
     /// The cluster is as it shall be.
     Done,
     /// The versions cannot be served, for this reason; the previous ones still are.
@@ -42,20 +58,73 @@ impl Rollout {
     #[must_use]
     pub fn to(model: &RepositoryModel) -> Self {
         let wanted = model.versions.values().map(|spec| (spec.name.clone(), spec.clone())).collect();
-        let (loaded, unloaded) = (BTreeSet::new(), BTreeSet::new());
-        Self { name: model.name.clone(), wanted, device: model.device, loaded, unloaded }
+        Self { device: model.device, ..Self::between(&model.name, wanted) }
     }
 
     /// A rollout to no version of the model, or that only removes the version that `name` spells out as
-    /// `NAME@VERSION`.
+    /// `NAME@VERSION`. What is queued for it fails.
     #[must_use]
     pub fn away(name: &str) -> Self {
-        let (loaded, unloaded) = (BTreeSet::new(), BTreeSet::new());
-        Self { name: name.to_owned(), wanted: BTreeMap::new(), device: Device::Any, loaded, unloaded }
+        Self::between(name, BTreeMap::new())
     }
 
-    /// Decides by the newest view. A load or unload is returned once: the caller gives it, or gives the rollout up.
-    pub fn next(&mut self, view: &View) -> Next {
+    fn between(name: &str, wanted: BTreeMap<String, ModelSpec>) -> Self {
+        Self {
+            name: name.to_owned(),
+            wanted,
+            device: Device::Any,
+            loaded: BTreeSet::new(),
+            unloaded: BTreeSet::new(),
+            trial: None,
+            left_since: None,
+            has_split: false,
+        }
+    }
+
+    /// The newest version is tried out before it gets all requests, if another one is served by then.
+    #[must_use]
+    pub fn with_canary(self, canary: Canary) -> Self {
+        Self { trial: Some(Trial::of(canary)), ..self }
+    }
+
+    /// Decides by the newest view. A load or unload is returned once: the caller gives it, or gives the rollout up. A
+    /// split is returned until the view has it.
+    pub fn next(&mut self, view: &View, now: Instant) -> Next {
+        if let Some(reason) = self.trial.as_ref().and_then(Trial::failure) {
+            return Next::Failed(reason.to_owned());
+        }
+        let newest = self.wanted.keys().map(|name| VersionedName::parse(name).version).max();
+        self.keep_traffic(view, newest)
+            .or_else(|| self.load_wanted(view))
+            .or_else(|| self.try_out(view, now, newest?))
+            .unwrap_or_else(|| self.let_go(view, now, newest))
+    }
+
+    /// Before the newest version is loaded for a trial: the others go on to get everything.
+    fn keep_traffic(&mut self, view: &View, newest: Option<u64>) -> Option<Next> {
+        let trial = self.trial.as_mut().filter(|trial| !trial.has_begun())?;
+        let mut serving: Vec<_> = versions(view, &self.name)
+            .filter(|(_, model)| model.is_ready(view))
+            .map(|(loaded_as, _)| VersionedName::parse(loaded_as).version)
+            .collect();
+        serving.retain(|version| Some(*version) != newest);
+        let Some(latest) = serving.into_iter().max() else {
+            // There is nothing to compare it with.
+            self.trial = None;
+            return None;
+        };
+        let now = view.traffic.get(&self.name);
+        let kept = Traffic { weights: [(latest, 1)].into(), shadow: None };
+        let kept = now.filter(|now| !now.weights.is_empty()).cloned().unwrap_or(kept);
+        if now != Some(&kept) {
+            return Some(self.split(kept));
+        }
+        trial.begin(kept);
+        None
+    }
+
+    /// Has the wanted versions loaded, and waits until they are ready.
+    fn load_wanted(&mut self, view: &View) -> Option<Next> {
         let (mut waits, mut failed) = (false, None);
         for (name, spec) in &self.wanted {
             let Some((_, model)) = view.model_named(name) else {
@@ -64,22 +133,22 @@ impl Rollout {
                     waits = true;
                     continue;
                 }
-                return match self.check_device(view, spec) {
+                return Some(match self.check_device(view, spec) {
                     Ok(()) => Next::Load(Box::new(spec.clone())),
                     Err(reason) => Next::Failed(reason),
-                };
+                });
             };
             if !is_same(&model.spec, spec) {
-                return Next::Failed(format!(
+                return Some(Next::Failed(format!(
                     "`{name}` is loaded with another specification; unload it first, or give the new one another version"
-                ));
+                )));
             }
             let reason = model.replicas.values().find_map(|replica| replica.state.clone().err());
             match reason {
                 _ if model.is_ready(view) => {}
                 // It failed before: files may have been put right since.
                 Some(_) if !self.loaded.contains(name) && self.unloaded.insert(name.clone()) => {
-                    return Next::Unload(name.clone());
+                    return Some(Next::Unload(name.clone()));
                 }
                 Some(reason) if self.loaded.contains(name) => {
                     failed = Some(format!("`{name}` was not loaded: {reason}"))
@@ -87,21 +156,53 @@ impl Rollout {
                 _ => waits = true,
             }
         }
-        if let Some(reason) = failed {
-            return Next::Failed(reason);
+        failed.map(Next::Failed).or(waits.then_some(Next::Wait))
+    }
+
+    /// Gives the newest version its part of the requests, step by step.
+    fn try_out(&mut self, view: &View, now: Instant, newest: u64) -> Option<Next> {
+        let loaded_as = VersionedName { name: &self.name, version: newest }.loaded_as();
+        let counts = versions(view, &loaded_as).next().map(|(loaded_as, _)| TrialCounts::of(view, loaded_as));
+        match self.trial.as_mut()?.step(now, view.traffic.get(&self.name), newest, counts.unwrap_or_default()) {
+            TrialStep::Split(traffic) => Some(self.split(traffic)),
+            TrialStep::Wait(wait) => Some(Next::WaitFor(wait)),
+            TrialStep::Over => None,
         }
-        if waits {
-            return Next::Wait;
-        }
-        let leftover = versions(view, &self.name).map(|(loaded_as, _)| loaded_as);
-        let leftover = leftover.filter(|name| !self.wanted.contains_key(*name) && !self.unloaded.contains(*name)).min();
-        match leftover.map(str::to_owned) {
-            Some(name) => {
-                self.unloaded.insert(name.clone());
-                Next::Unload(name)
+    }
+
+    /// Unloads the versions that are not wanted, once nothing is queued for them.
+    fn let_go(&mut self, view: &View, now: Instant, newest: Option<u64>) -> Next {
+        let left: BTreeMap<_, _> = versions(view, &self.name)
+            .filter(|(name, _)| !self.wanted.contains_key(*name) && !self.unloaded.contains(*name))
+            .collect();
+        let Some((&first, _)) = left.first_key_value() else {
+            let splits = self.has_split && view.traffic.contains_key(&self.name);
+            return if splits { self.split(Traffic::default()) } else { Next::Done };
+        };
+        if let Some(newest) = newest {
+            let all = Traffic { weights: [(newest, 1)].into(), shadow: None };
+            // Without a split the latest version gets everything.
+            let goes_by_itself = left.keys().all(|name| VersionedName::parse(name).version < newest);
+            if view.traffic.get(&self.name).map_or(!goes_by_itself, |traffic| *traffic != all) {
+                return self.split(all);
             }
-            None => Next::Done,
+            let since = *self.left_since.get_or_insert(now);
+            let served = left.values().filter(|model| model.is_ready(view)).map(|model| model.spec.slo);
+            if let Some(slo) = served.max() {
+                let wait = VIEWS_FOLLOW_WITHIN + Duration::from(slo).min(SLO_COUNTED_MAX);
+                let left = wait.saturating_sub(now.saturating_duration_since(since));
+                if !left.is_zero() {
+                    return Next::WaitFor(left);
+                }
+            }
         }
+        self.unloaded.insert(first.to_owned());
+        Next::Unload(first.to_owned())
+    }
+
+    fn split(&mut self, traffic: Traffic) -> Next {
+        self.has_split = true;
+        Next::SetTraffic(self.name.clone(), traffic)
     }
 
     /// Whether the sub-cluster that the model would come to has such devices.
@@ -148,7 +249,9 @@ fn is_same(loaded: &ModelSpec, wanted: &ModelSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::view::{BackendView, ModelSource, ReplicaView, SubclusterView};
+    use std::sync::LazyLock;
+
+    use symphony_protocol::view::{BackendView, LoadView, ModelLoadView, ModelSource, ReplicaView, SubclusterView};
     use symphony_types::{BackendId, BootId, ModelId, Nanos, RequestValue, Signature, SubclusterId};
 
     use super::*;
@@ -156,6 +259,12 @@ mod tests {
     const BOOT: BootId = BootId::new(1);
     const BACKEND: BackendId = BackendId::new(1);
     const HOME: SubclusterId = SubclusterId::new(1);
+
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+    fn at(seconds: u64) -> Instant {
+        *START + Duration::from_secs(seconds)
+    }
 
     fn spec(name: &str) -> ModelSpec {
         ModelSpec {
@@ -215,58 +324,129 @@ mod tests {
     #[test]
     fn a_new_version_is_ready_before_the_old_one_goes() {
         let mut rollout = Rollout::to(&model(&[2]));
-        assert_eq!(rollout.next(&view(&[("m@1", READY), ("other", READY)])), load("m@2"));
-        assert_eq!(rollout.next(&view(&[("m@1", READY)])), Next::Wait, "the view does not have it yet");
-        assert_eq!(rollout.next(&view(&[("m@1", READY), ("m@2", None)])), Next::Wait, "it loads");
+        assert_eq!(rollout.next(&view(&[("m@1", READY), ("other", READY)]), at(0)), load("m@2"));
+        assert_eq!(rollout.next(&view(&[("m@1", READY)]), at(0)), Next::Wait, "the view does not have it yet");
+        assert_eq!(rollout.next(&view(&[("m@1", READY), ("m@2", None)]), at(0)), Next::Wait, "it loads");
         let both = view(&[("m@1", READY), ("m@2", READY), ("other", READY), ("m2", READY)]);
-        assert_eq!(rollout.next(&both), Next::Unload("m@1".into()));
-        assert_eq!(rollout.next(&both), Next::Done, "the view is older than the unload");
+        let Next::WaitFor(left) = rollout.next(&both, at(0)) else {
+            panic!("what is queued for it has its outcome first")
+        };
+        assert_eq!(left, VIEWS_FOLLOW_WITHIN + Duration::from_millis(50), "its SLO, and the time that views take");
+        assert!(matches!(rollout.next(&both, at(2)), Next::WaitFor(_)));
+        assert_eq!(rollout.next(&both, at(3)), Next::Unload("m@1".into()));
+        assert_eq!(rollout.next(&both, at(3)), Next::Done, "the view is older than the unload");
     }
 
     #[test]
     fn a_version_that_fails_leaves_the_old_one_alone() {
         let mut rollout = Rollout::to(&model(&[2]));
-        assert_eq!(rollout.next(&view(&[("m@1", READY)])), load("m@2"));
-        let failed = rollout.next(&view(&[("m@1", READY), ("m@2", BROKEN)]));
+        assert_eq!(rollout.next(&view(&[("m@1", READY)]), at(0)), load("m@2"));
+        let failed = rollout.next(&view(&[("m@1", READY), ("m@2", BROKEN)]), at(0));
         assert_eq!(failed, Next::Failed("`m@2` was not loaded: no such file".into()));
+    }
+
+    fn all_to(version: u64) -> Traffic {
+        Traffic { weights: [(version, 1)].into(), shadow: None }
+    }
+
+    #[test]
+    fn a_roll_back_takes_the_requests_first_and_leaves_no_split_behind() {
+        let mut rollout = Rollout::to(&model(&[1]));
+        let mut now = view(&[("m@1", READY), ("m@2", READY)]);
+        assert_eq!(rollout.next(&now, at(0)), Next::SetTraffic("m".into(), all_to(1)), "the latest would get them");
+        assert_eq!(rollout.next(&now, at(9)), Next::SetTraffic("m".into(), all_to(1)), "the view does not have it yet");
+        now.traffic.insert("m".into(), all_to(1));
+        assert!(matches!(rollout.next(&now, at(10)), Next::WaitFor(_)), "it counts from here");
+        assert_eq!(rollout.next(&now, at(13)), Next::Unload("m@2".into()));
+        assert_eq!(rollout.next(&now, at(13)), Next::SetTraffic("m".into(), Traffic::default()));
+        now.traffic.clear();
+        assert_eq!(rollout.next(&now, at(13)), Next::Done);
+        now.traffic.insert("m".into(), Traffic { weights: [(1, 1), (2, 1)].into(), shadow: None });
+        assert_eq!(Rollout::to(&model(&[1, 2])).next(&now, at(0)), Next::Done, "a split that others made stays");
+    }
+
+    #[test]
+    fn nobody_waits_for_a_version_that_was_never_ready() {
+        let mut rollout = Rollout::to(&model(&[2]));
+        assert_eq!(rollout.next(&view(&[("m@1", BROKEN), ("m@2", READY)]), at(0)), Next::Unload("m@1".into()));
+    }
+
+    #[test]
+    fn a_canary_gets_nothing_until_it_is_ready_then_its_part_then_everything() {
+        let canary = Canary { percents: vec![10], step: Duration::from_secs(60), bad_max: 0.01 };
+        let mut rollout = Rollout::to(&model(&[2])).with_canary(canary.clone());
+        let mut now = view(&[("m@1", READY)]);
+        assert_eq!(rollout.next(&now, at(0)), Next::SetTraffic("m".into(), all_to(1)));
+        now.traffic.insert("m".into(), all_to(1));
+        assert_eq!(rollout.next(&now, at(0)), load("m@2"));
+        let mut both = view(&[("m@1", READY), ("m@2", READY)]);
+        both.traffic = now.traffic;
+        let part = Traffic { weights: [(1, 90_000), (2, 10_000)].into(), shadow: None };
+        assert_eq!(rollout.next(&both, at(5)), Next::SetTraffic("m".into(), part.clone()));
+        both.traffic.insert("m".into(), part);
+        assert!(matches!(rollout.next(&both, at(5)), Next::WaitFor(_)));
+        let counts = |dropped, executed| {
+            let counts = ModelLoadView { dropped, executed, ..ModelLoadView::default() };
+            Some(LoadView { models: [(ModelId::new(1), counts)].into(), ..LoadView::default() })
+        };
+        let (mut good, mut bad) = (both.clone(), both);
+        good.subclusters.values_mut().for_each(|home| home.load = counts(0, 500));
+        bad.subclusters.values_mut().for_each(|home| home.load = counts(250, 250));
+        let mut other = rollout.clone();
+        assert_eq!(other.next(&bad, at(6)), Next::SetTraffic("m".into(), all_to(1)), "it is taken back");
+        let Next::Failed(reason) = other.next(&bad, at(6)) else { panic!("it answers badly") };
+        assert!(reason.contains("250 of 500"), "{reason}");
+
+        assert_eq!(rollout.next(&good, at(65)), Next::SetTraffic("m".into(), all_to(2)));
+        good.traffic.insert("m".into(), all_to(2));
+        assert!(matches!(rollout.next(&good, at(65)), Next::WaitFor(_)));
+        assert_eq!(rollout.next(&good, at(70)), Next::Unload("m@1".into()));
+        assert_eq!(rollout.next(&good, at(70)), Next::SetTraffic("m".into(), Traffic::default()));
+
+        let mut first = Rollout::to(&model(&[1])).with_canary(canary);
+        assert_eq!(first.next(&view(&[]), at(0)), load("m@1"), "there is nothing to compare it with");
     }
 
     #[test]
     fn an_old_failure_is_tried_again_from_the_beginning() {
         let mut rollout = Rollout::to(&model(&[1, 2]));
         let before = view(&[("m@1", READY), ("m@2", BROKEN)]);
-        assert_eq!(rollout.next(&before), Next::Unload("m@2".into()));
-        assert_eq!(rollout.next(&before), Next::Wait, "the view is older than the unload");
-        assert_eq!(rollout.next(&view(&[("m@1", READY)])), load("m@2"));
-        assert_eq!(rollout.next(&view(&[("m@1", READY), ("m@2", READY)])), Next::Done);
+        assert_eq!(rollout.next(&before, at(0)), Next::Unload("m@2".into()));
+        assert_eq!(rollout.next(&before, at(0)), Next::Wait, "the view is older than the unload");
+        assert_eq!(rollout.next(&view(&[("m@1", READY)]), at(0)), load("m@2"));
+        assert_eq!(rollout.next(&view(&[("m@1", READY), ("m@2", READY)]), at(0)), Next::Done);
     }
 
     #[test]
     fn what_is_loaded_otherwise_is_not_replaced_and_a_model_without_versions_is() {
         let mut slower = view(&[("m@1", READY)]);
         slower.models.values_mut().for_each(|model| model.spec.slo = Nanos::from_millis(51));
-        let Next::Failed(reason) = Rollout::to(&model(&[1])).next(&slower) else { panic!("it is another one") };
+        let Next::Failed(reason) = Rollout::to(&model(&[1])).next(&slower, at(0)) else { panic!("it is another one") };
         assert!(reason.contains("another specification"), "{reason}");
         let mut rollout = Rollout::to(&model(&[1]));
-        assert_eq!(rollout.next(&view(&[("m", READY), ("m@1", READY)])), Next::Unload("m".into()));
+        let mut both = view(&[("m", READY), ("m@1", READY)]);
+        assert_eq!(rollout.next(&both, at(0)), Next::SetTraffic("m".into(), all_to(1)), "both are version 1");
+        both.traffic.insert("m".into(), all_to(1));
+        assert!(matches!(rollout.next(&both, at(0)), Next::WaitFor(_)));
+        assert_eq!(rollout.next(&both, at(3)), Next::Unload("m".into()));
     }
 
     #[test]
     fn a_model_goes_with_all_its_versions() {
         let mut rollout = Rollout::away("m");
         let all = view(&[("m@1", READY), ("m@2", BROKEN), ("mm@1", READY)]);
-        assert_eq!(rollout.next(&all), Next::Unload("m@1".into()));
-        assert_eq!(rollout.next(&all), Next::Unload("m@2".into()));
-        assert_eq!(rollout.next(&all), Next::Done);
+        assert_eq!(rollout.next(&all, at(0)), Next::Unload("m@1".into()));
+        assert_eq!(rollout.next(&all, at(0)), Next::Unload("m@2".into()));
+        assert_eq!(rollout.next(&all, at(0)), Next::Done);
     }
 
     #[test]
     fn a_version_goes_by_the_name_that_the_cluster_has_for_it_and_a_name_means_all() {
         let all = view(&[("m", READY), ("m@1", READY), ("m@2", READY), ("m@21", READY)]);
         let mut rollout = Rollout::away("m@2");
-        assert_eq!(rollout.next(&all), Next::Unload("m@2".into()));
-        assert_eq!(rollout.next(&all), Next::Done);
-        assert_eq!(Rollout::away("m@3").next(&all), Next::Done);
+        assert_eq!(rollout.next(&all, at(0)), Next::Unload("m@2".into()));
+        assert_eq!(rollout.next(&all, at(0)), Next::Done);
+        assert_eq!(Rollout::away("m@3").next(&all, at(0)), Next::Done);
         let names = |name: &'static str| versions(&all, name).map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(names("m"), ["m", "m@1", "m@2", "m@21"], "also the one without a version");
         assert_eq!((names("m@1"), names("m@3")), (vec!["m@1"], vec![]));
@@ -277,7 +457,7 @@ mod tests {
         let on = |device, executor: &str| {
             let mut view = view(&[]);
             view.backends.values_mut().for_each(|backend| backend.executor = executor.into());
-            Rollout::to(&RepositoryModel { device, ..model(&[1]) }).next(&view)
+            Rollout::to(&RepositoryModel { device, ..model(&[1]) }).next(&view, at(0))
         };
         let Next::Failed(reason) = on(Device::Gpu, "ort-cpu") else { panic!("there are no GPUs") };
         assert_eq!(

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use symphony_cluster_state::{Fnv1a, ModelSpec};
 use symphony_federation_state::{Command, FederationState, KindCapacity, Model, Move};
+use symphony_protocol::view::VIEWS_FOLLOW_WITHIN;
 use symphony_protocol::view::View;
 use symphony_types::OperationId;
 
 use crate::cluster_poller::Poll;
 use crate::copies::{Copy, copy_in};
 
-/// How long the old home still serves a moved model, in addition to the model's SLO. Frontends learn of the move
-/// within milliseconds; one that has not by then reads the cluster's own view.
-const SERVES_ON: Duration = Duration::from_secs(2);
+/// How long the old home still serves a moved model, in addition to the model's SLO.
+const SERVES_ON: Duration = VIEWS_FOLLOW_WITHIN;
 
 /// A missing copy may still come from a call in progress, of this leader or its predecessor: calls take at most two
 /// seconds, and committed changes show at once.

@@ -10,7 +10,7 @@ use futures::future::join_all;
 use symphony_config::FrontendConfig;
 use symphony_net::Net;
 use symphony_protocol::federation::FederationView;
-use symphony_protocol::view::View;
+use symphony_protocol::view::{Traffic, View};
 use symphony_telemetry::{Registry, Traces};
 use symphony_transport::{ControlClient, ControlError, FederationClient, PlanReceiver, SharedInputs, SharingError};
 use symphony_types::{BootId, FrontendId};
@@ -27,6 +27,7 @@ use crate::accounts::statistics::{Statistics, forget_unloaded};
 use crate::accounts::triton_names::TritonCollector;
 use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity, Requests};
 use crate::clusters::federation::{join, report_rates, take_back_from_lost_clusters};
+use crate::clusters::traffic::TrafficSplitter;
 use crate::oip::InFlightLimit;
 use crate::oip::limits::image_limits;
 use crate::pictures::decoders::Decoders;
@@ -78,6 +79,7 @@ pub(crate) struct Inner {
     pub(crate) plan: Option<PlanReceiver>,
     pub(crate) rates: Rates,
     pub(crate) repository: RepositoryDesk,
+    pub(crate) traffic: TrafficSplitter,
     /// Who may call; none where everybody may.
     pub(crate) tenants: Option<Arc<Tenants>>,
     /// This process is about to end.
@@ -183,6 +185,7 @@ impl Frontend {
             plan,
             rates: Rates::begin(Instant::now()),
             repository: RepositoryDesk::new(repository, registry),
+            traffic: TrafficSplitter::default(),
             tenants,
             draining: AtomicBool::new(false),
             forgotten: forgotten.subscribe(),
@@ -313,6 +316,11 @@ impl Inner {
     /// The clusters that have taken this frontend in, with their slots.
     pub(crate) fn clusters(&self) -> impl Iterator<Item = (usize, &Arc<Cluster>)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.cluster.get()?)))
+    }
+
+    /// How the requests for a model that name no version are split, if they are.
+    pub(crate) fn traffic_of(&self, model: &str) -> Option<Traffic> {
+        self.clusters().find_map(|(_, cluster)| cluster.view.borrow().traffic.get(model).cloned())
     }
 
     /// Forgets what was counted of models that no cluster has any more.

@@ -13,6 +13,7 @@ use crate::operation::{Action, Operation};
 use crate::plan::{LeftAlone, MoveProgress, Moved, Plan, PlanStatus, PlannedMove, WantedMove};
 use crate::reply::Reply;
 use crate::state::{ClusterState, Event, Model, Successor};
+use crate::traffic::Traffic;
 use symphony_replicated::operation_book::KeptOperation;
 use symphony_replicated::{KindProfile, ModelSource, ModelSpec};
 
@@ -152,6 +153,16 @@ fn c2_sees_what_belongs_to_two_or_to_none() {
     finds(Invariant::C2, |s| {
         let model = s.models[&ModelId::new(1)].clone();
         s.models.insert(ModelId::new(7), model);
+    });
+}
+
+#[test]
+fn c2_sees_traffic_that_goes_nowhere() {
+    let split = |weights: &[(u64, u32)]| Traffic { weights: weights.iter().copied().collect(), shadow: None };
+    finds(Invariant::C2, |s| drop(s.traffic.insert("nobody".into(), split(&[(1, 1)]))));
+    finds(Invariant::C2, |s| {
+        let name = model_one(s).spec.name.clone();
+        s.traffic.insert(name, split(&[]));
     });
 }
 

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use symphony_cluster_state::{
     Action, BackendRegistration, ClusterState, Command, Effect, FrontendRegistration, GpuOffer, KindProfile,
-    ModelSource, ModelSpec, Moved, NodeRegistration, Operation, Outcome, PlanProposal, ReplicaState, WantedMove,
+    ModelSource, ModelSpec, Moved, NodeRegistration, Operation, Outcome, PlanProposal, ReplicaState, Traffic,
+    WantedMove,
 };
 use symphony_types::{
     BackendId, BootId, DataType, Epoch, ModelId, NodeId, OperationId, RequestValue, Signature, SubclusterId, TensorSpec,
 };
 
 /// The labels of all commands; those of operators stand for their operations.
-pub const LABELS: [&str; 22] = [
+pub const LABELS: [&str; 23] = [
     "register_node",
     "node_down",
     "register_backend",
@@ -27,6 +28,7 @@ pub const LABELS: [&str; 22] = [
     "cede_lead",
     "load_model",
     "unload_model",
+    "set_traffic",
     "set_duty",
     "change_replicas",
     "propose_plan",
@@ -60,6 +62,7 @@ pub fn label(command: &Command) -> &'static str {
         Command::Operate(operation) => match operation.action {
             Action::LoadModel(_)
             | Action::UnloadModel { .. }
+            | Action::SetTraffic { .. }
             | Action::SetDuty { .. }
             | Action::ChangeReplicas { .. }
             | Action::ProposePlan(_)
@@ -133,6 +136,12 @@ pub fn load(name: &str, subcluster: &str, kinds: &[&str]) -> Command {
 
 pub fn unload(name: &str) -> Command {
     operate(Action::UnloadModel { name: name.into() })
+}
+
+/// A split of the traffic of a model, by weights.
+pub fn traffic(model: &str, weights: &[(u64, u32)]) -> Command {
+    let traffic = Traffic { weights: weights.iter().copied().collect(), shadow: None };
+    operate(Action::SetTraffic { model: model.into(), traffic })
 }
 
 pub fn model_move(model: u32, from: u32, to: u32) -> WantedMove {

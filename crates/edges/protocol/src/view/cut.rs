@@ -145,6 +145,7 @@ impl View {
             backends,
             frontends,
             models,
+            traffic,
             events,
             operations,
             group,
@@ -157,6 +158,7 @@ impl View {
             && *backends == other.backends
             && *frontends == other.frontends
             && *models == other.models
+            && *traffic == other.traffic
             && *events == other.events
             && *operations == other.operations
             && *group == other.group

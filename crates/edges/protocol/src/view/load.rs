@@ -28,6 +28,8 @@ pub struct ModelLoadView {
     pub dropped: u64,
     /// Requests whose batch ran.
     pub executed: u64,
+    /// Of these: which got no result.
+    pub failed: u64,
     /// Requests that waited for a batch when it was reported.
     pub queued: u64,
 }

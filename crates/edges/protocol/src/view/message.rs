@@ -239,8 +239,8 @@ impl From<&pb::SubclusterLoad> for LoadView {
     /// From a lead's report.
     fn from(load: &pb::SubclusterLoad) -> Self {
         let models = load.models.iter().map(|m| {
-            let pb::ModelLoad { model, arrived_items, dropped, executed, queued } = *m;
-            (ModelId::new(model), ModelLoadView { arrived_items, dropped, executed, queued })
+            let pb::ModelLoad { model, arrived_items, dropped, executed, failed, queued } = *m;
+            (ModelId::new(model), ModelLoadView { arrived_items, dropped, executed, failed, queued })
         });
         let gpus = load.gpus.iter().map(|g| {
             let counted = GpuLoadView { busy: Nanos::new(g.busy_ns), plans: g.plans };
@@ -258,8 +258,8 @@ impl From<&pb::SubclusterLoad> for LoadView {
 
 fn load_message(subcluster: SubclusterId, load: &LoadView) -> pb::SubclusterLoad {
     let models = load.models.iter().map(|(id, m)| {
-        let ModelLoadView { arrived_items, dropped, executed, queued } = *m;
-        pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, queued }
+        let ModelLoadView { arrived_items, dropped, executed, failed, queued } = *m;
+        pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, failed, queued }
     });
     let gpus = load.gpus.iter().map(|(id, g)| pb::GpuLoad {
         gpu: id.get(),
@@ -364,6 +364,7 @@ impl TryFrom<pb::ClusterView> for View {
             backends: backends.collect(),
             frontends: frontends.collect(),
             models,
+            traffic: view.traffic.into_iter().map(|traffic| (traffic.model.clone(), traffic.into())).collect(),
             events: view.events.into_iter().map(Into::into).collect(),
             operations: view.operations.into_iter().map(OperationView::try_from).collect::<Result<_, _>>()?,
             group: group.collect(),
@@ -480,6 +481,7 @@ impl From<&View> for pb::ClusterView {
             removed_nodes: view.removed_nodes.iter().map(|node| node.get()).collect(),
             plans: view.plans.iter().map(Into::into).collect(),
             log_entries: 0,
+            traffic: view.traffic.iter().map(Into::into).collect(),
         }
     }
 }

@@ -75,8 +75,11 @@ fn a_view_survives_the_wire() {
                 load: Some(LoadView {
                     token: Token::new(10),
                     age: Nanos::from_millis(300),
-                    models: [(ModelId::new(1), ModelLoadView { arrived_items: 9, dropped: 1, executed: 6, queued: 2 })]
-                        .into(),
+                    models: [(
+                        ModelId::new(1),
+                        ModelLoadView { arrived_items: 9, dropped: 1, executed: 6, failed: 2, queued: 2 },
+                    )]
+                    .into(),
                     gpus: [(GpuId::new(4), GpuLoadView { busy: Nanos::from_millis(80), plans: 3 })].into(),
                     demand: Some(Nanos::from_millis(60)),
                 }),
@@ -126,6 +129,11 @@ fn a_view_survives_the_wire() {
                 }),
                 replicas: [(BackendId::new(1), ReplicaView { boot, state: Err("no such file".into()) })].into(),
             },
+        )]
+        .into(),
+        traffic: [(
+            "digits".to_owned(),
+            Traffic { weights: [(1, 19), (2, 1)].into(), shadow: Some(Shadow { version: 3, percent: 5 }) },
         )]
         .into(),
         events: vec![EventView { index: 31, at_unix_ms: 1_700_000_000_001, what: "model digits loaded".into() }],

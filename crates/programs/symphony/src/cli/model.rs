@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use symphony_policy::ModelPolicy;
 use symphony_repository::LOAD_WITHIN;
+use symphony_types::parse_version;
 
 use super::{ClusterArgs, FederationArgs, OperationArgs};
 
@@ -14,6 +15,8 @@ pub(crate) enum ModelCommand {
     Load(Box<ModelLoadArgs>),
     /// Unload a model; what is queued for it fails, what runs is answered.
     Unload(ModelUnloadArgs),
+    /// Split the requests for a model that name no version among its versions; without arguments show the split.
+    Traffic(ModelTrafficArgs),
     /// Write an ONNX model with random weights, for load: mlp, resnet50, mobilenet or bert.
     Generate(ModelGenerateArgs),
 }
@@ -31,6 +34,17 @@ pub(crate) struct ModelLoadArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["onnx", "emulated", "profile", "alpha_ms", "beta_ms", "batch_max", "gpu_kind",
           "transforms", "slo_ms", "subcluster", "policy", "value", "federation", "to_cluster", "wanted_rps", "operation_id"])]
     pub(crate) repository: Option<PathBuf>,
+    /// With --repository: the newest version gets so many per cent of the requests that name no version, step by step,
+    /// before it gets all and old ones go; it is taken back if it answers badly.
+    #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', requires = "repository",
+          value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) canary: Vec<u32>,
+    /// Seconds that each step of --canary lasts.
+    #[arg(long, requires = "canary", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) canary_step_s: u64,
+    /// The part of its requests that a canary may give up or fail.
+    #[arg(long, requires = "canary", default_value_t = 0.02)]
+    pub(crate) canary_bad_max: f64,
     /// ONNX file, as the backends see it; needs --profile.
     #[arg(long, value_name = "FILE", conflicts_with = "emulated")]
     pub(crate) onnx: Option<PathBuf>,
@@ -101,6 +115,32 @@ pub(crate) struct ModelUnloadArgs {
     pub(crate) operation: OperationArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelTrafficArgs {
+    /// The model's name, without a version.
+    pub(crate) name: String,
+    /// Weights of versions, as 1=95 2=5. Versions that are not ready get nothing.
+    #[arg(value_name = "VERSION=WEIGHT", value_parser = weight)]
+    pub(crate) weights: Vec<(u64, u32)>,
+    /// A version that gets copies of so many per cent of the requests; nobody sees its answers, and it is the first to
+    /// be shed.
+    #[arg(long, value_name = "VERSION=PERCENT", value_parser = weight)]
+    pub(crate) shadow: Option<(u64, u32)>,
+    /// Back to the latest version, and no copies.
+    #[arg(long, conflicts_with_all = ["weights", "shadow"])]
+    pub(crate) clear: bool,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+fn weight(text: &str) -> Result<(u64, u32), String> {
+    let parts = text.split_once('=');
+    let weight = parts.and_then(|(version, number)| Some((parse_version(version)?, number.parse().ok()?)));
+    weight.ok_or_else(|| format!("`{text}`; expected VERSION=NUMBER, as 2=5"))
 }
 
 #[derive(Debug, Args)]

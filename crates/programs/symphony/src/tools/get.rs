@@ -99,6 +99,21 @@ fn failure(model: &ModelView) -> Option<String> {
     model.replicas.values().find_map(|replica| replica.state.clone().err())
 }
 
+/// What the version gets of the requests that name none, if they are split.
+fn gets(view: &View, model: &ModelView) -> Option<String> {
+    let VersionedName { name, version } = VersionedName::parse(&model.spec.name);
+    let traffic = view.traffic.get(name)?;
+    let total: u64 = traffic.weights.values().map(|&weight| u64::from(weight)).sum();
+    let part = traffic.weights.get(&version).map(|&weight| f64::from(weight) * 100.0 / total as f64);
+    let copies = traffic.shadow.filter(|shadow| shadow.version == version).map(|shadow| shadow.percent);
+    match (part, copies) {
+        (Some(part), None) => Some(format!("{part:.1} % of the requests without a version")),
+        (None, Some(copies)) => Some(format!("copies of {copies} % of the requests")),
+        (Some(part), Some(copies)) => Some(format!("{part:.1} % of the requests, and copies of {copies} %")),
+        (None, None) => (!traffic.weights.is_empty()).then(|| "no request without a version".to_owned()),
+    }
+}
+
 /// The target of a model's move, until it is served there.
 fn moves_to(view: &View, model: &ModelView) -> Option<String> {
     model.moving.filter(|moving| moving.switched.is_none()).map(|moving| subcluster_name(view, moving.to))
@@ -119,6 +134,10 @@ pub(crate) fn model_state(view: &View, id: ModelId, model: &ModelView) -> String
         None => state,
     };
     let off = drifts(view, id, model.subcluster);
+    let state = match gets(view, model) {
+        Some(part) => format!("{state}, gets {part}"),
+        None => state,
+    };
     let off = off.iter().map(|drift| format!("takes {:.2} times its profile on {}", drift.factor, drift.kind));
     std::iter::once(state).chain(off).collect::<Vec<_>>().join(", ")
 }

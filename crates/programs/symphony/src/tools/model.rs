@@ -6,14 +6,16 @@ use std::time::Duration;
 use symphony_executor::default_signature;
 use symphony_executor::profile::ProfileFile;
 use symphony_protocol::control as pb;
-use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec, Readiness};
-use symphony_repository::{ApplyError, Repository, Rollout, apply, read_transforms, versions};
+use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec, Readiness, Shadow, Traffic};
+use symphony_repository::{
+    ApplyError, Canary, Next, Repository, Rollout, apply, read_transforms, set_traffic, versions,
+};
 use symphony_transport::{ControlClient, ControlError};
 use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, SLO_MAX, Transforms};
 use symphony_zoo::Architecture;
 
 use super::operation::{asked, not_done};
-use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelUnloadArgs};
+use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelTrafficArgs, ModelUnloadArgs};
 use crate::exit::bad_input;
 
 /// The timeout of the cluster's confirmation.
@@ -23,6 +25,7 @@ pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
     match command {
         ModelCommand::Load(args) => load(&args).await,
         ModelCommand::Unload(args) => unload(&args).await,
+        ModelCommand::Traffic(args) => traffic(&args).await,
         ModelCommand::Generate(args) => generate(&args),
     }
 }
@@ -59,7 +62,21 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
         eprintln!("note: {note}");
     }
     let control = args.cluster.control()?;
-    let applied = apply(&control, Rollout::to(&model), Duration::from_secs(args.wait_s)).await;
+    let mut rollout = Rollout::to(&model);
+    if !args.canary.is_empty() {
+        let (step, bad_max) = (Duration::from_secs(args.canary_step_s), args.canary_bad_max);
+        if !(0.0..=1.0).contains(&bad_max) {
+            return Err(bad_input(format!("--canary-bad-max {bad_max}: expected a number from 0 to 1")));
+        }
+        rollout = rollout.with_canary(Canary { percents: args.canary.clone(), step, bad_max });
+    }
+    let applied = apply(&control, rollout, Duration::from_secs(args.wait_s), |next| match next {
+        Next::Load(spec) => eprintln!("{} is loaded", spec.name),
+        Next::Unload(name) => eprintln!("{name} is unloaded"),
+        Next::SetTraffic(name, traffic) => eprintln!("traffic of {name}: {traffic}"),
+        _ => {}
+    })
+    .await;
     applied.map_err(|error| match error {
         ApplyError::Failed { .. } | ApplyError::Control(ControlError::Refused(_)) => {
             bad_input(format!("model `{}` is not served as {} says: {error}", model.name, dir.display()))
@@ -219,6 +236,30 @@ async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
         control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
         println!("model {name} is unloaded");
     }
+    Ok(())
+}
+
+async fn traffic(args: &ModelTrafficArgs) -> anyhow::Result<()> {
+    let control = args.cluster.control()?;
+    let traffic = Traffic {
+        weights: args.weights.iter().copied().collect(),
+        shadow: args.shadow.map(|(version, percent)| Shadow { version, percent }),
+    };
+    if traffic.weights.len() < args.weights.len() {
+        return Err(bad_input("a version is named twice; expected one weight for each"));
+    }
+    if traffic.is_empty() && !args.clear {
+        let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
+        if versions(&view, &args.name).next().is_none() {
+            return Err(bad_input(format!("no model is named `{}`; see `symphony get models`", args.name)));
+        }
+        println!("{}", view.traffic.get(&args.name).cloned().unwrap_or_default());
+        return Ok(());
+    }
+    let operation = args.operation.id();
+    let set = set_traffic(&control, &args.name, &traffic, operation.to_string()).await;
+    set.map_err(|error| not_done(operation, error))?;
+    println!("traffic of {}: {traffic}", args.name);
     Ok(())
 }
 

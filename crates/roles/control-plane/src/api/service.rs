@@ -223,6 +223,16 @@ impl Control for ControlService {
         Ok(Response::new(pb::UnloadModelReply { epoch: epoch.get() }))
     }
 
+    async fn set_traffic(
+        &self,
+        request: Request<pb::SetTrafficRequest>,
+    ) -> Result<Response<pb::SetTrafficReply>, Status> {
+        let asked = request.get_ref().traffic.clone().unwrap_or_default();
+        let action = Action::SetTraffic { model: asked.model.clone(), traffic: asked.into() };
+        self.operate(&request, &request.get_ref().operation_id, action).await?;
+        Ok(Response::new(pb::SetTrafficReply {}))
+    }
+
     async fn report_model(
         &self,
         request: Request<pb::ReportModelRequest>,

@@ -55,6 +55,7 @@ pub(crate) fn view(
         backends: state.backends().iter().map(|(&id, b)| (id, backend(b))).collect(),
         frontends: frontends.collect(),
         models: models.collect(),
+        traffic: state.traffic().clone(),
         events: state.events().iter().map(event).collect(),
         operations: operations.collect(),
         group: BTreeMap::new(),

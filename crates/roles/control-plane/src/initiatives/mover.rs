@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use symphony_cluster_state::{ClusterState, Command, Moved};
+use symphony_protocol::view::VIEWS_FOLLOW_WITHIN;
 use symphony_types::NodeId;
 
 use crate::initiatives::initiative::Initiative;
 
-/// How long the old sub-cluster of a moved model still serves it, in addition to the model's SLO. By then requests
-/// from before the move have their outcomes, and every view that is not older than the contact with the control group
-/// names the new sub-cluster.
-const LEFT_AFTER: Duration = Duration::from_secs(2);
+/// How long the old sub-cluster of a moved model still serves it, in addition to the model's SLO: by then requests from
+/// before the move have their outcomes.
+const LEFT_AFTER: Duration = VIEWS_FOLLOW_WITHIN;
 
 /// Upper bound for the SLO in that sum; frontends hold no request longer.
 const SLO_COUNTED_MAX: Duration = Duration::from_hours(1);

@@ -4,3 +4,4 @@ pub(crate) mod cluster;
 pub(crate) mod cluster_order;
 pub(crate) mod federation;
 pub(crate) mod routing;
+pub(crate) mod traffic;

@@ -5,18 +5,40 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_config::Right;
-use symphony_types::VersionedName;
+use symphony_protocol::view::Shadow;
+use symphony_types::{RequestValue, VersionedName};
 
 use super::{Frontend, Inner};
 use crate::oip::{
     AccessError, Caller, Credential, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest,
-    InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter, RefusedCall, RepositoryError, ServerInfo,
-    Shown, shorten,
+    InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter, Receipt, RefusedCall, RepositoryError,
+    RequestContext, ServerInfo, Shown, shorten,
 };
 use crate::repository::repository_desk::CallEnded;
 
+/// What logs and traces call the client of a copy.
+const SHADOW: &str = "shadow";
+
 /// How long this frontend may be behind another watcher of its cluster.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
+
+impl Frontend {
+    /// A copy of the request for the version on trial, if it is to get one, and the place that it takes. It counts as a
+    /// request of nobody, and is the first to be shed.
+    fn shadow(&self, request: &InferRequest) -> Option<(InferRequest, InFlightPermit)> {
+        let name = &request.model.name;
+        let Shadow { version, percent } = self.inner.traffic_of(name)?.shadow?;
+        let info = self.model(name, Some(version)).filter(|info| info.state == ModelState::Ready)?;
+        let is_for_it = info.loaded_as != request.model.loaded_as && info.reads_and_answers_as(&request.model);
+        if !is_for_it || request.items > info.batch_max || !self.inner.traffic.is_copied(percent) {
+            return None;
+        }
+        let permit = self.inner.in_flight_limit.admit().ok()?;
+        let context = RequestContext { id: SHADOW.to_owned(), ..RequestContext::default() };
+        let (receipt, weight) = (Receipt::default(), RequestValue::MIN);
+        Some((InferRequest { model: info, receipt, context, weight, ..request.clone() }, permit))
+    }
+}
 
 impl InferenceService for Frontend {
     fn server(&self) -> ServerInfo {
@@ -90,7 +112,19 @@ impl InferenceService for Frontend {
         self.inner.refused_call(call);
     }
 
+    fn model_for_request(&self, name: &str) -> Option<Arc<ModelInfo>> {
+        let split = self.inner.traffic_of(name);
+        let ready = |version| self.model(name, Some(version)).filter(|info| info.state == ModelState::Ready);
+        let turn = split.and_then(|traffic| self.inner.traffic.next(&traffic, |version| ready(version).is_some()));
+        turn.and_then(ready).or_else(|| self.model(name, None))
+    }
+
     async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {
+        if let Some(copy) = self.shadow(&request) {
+            let inner = Arc::clone(&self.inner);
+            // Nobody waits for it.
+            tokio::spawn(async move { inner.infer(copy.0).await.map(|_| drop(copy.1)) });
+        }
         self.inner.infer(request).await
     }
 

@@ -81,6 +81,21 @@ pub(crate) fn find_model<S: InferenceService>(
     })
 }
 
+/// The model that is to answer a request: the version that it names, or else its headers; without one the latest, or
+/// whichever has its turn.
+pub(crate) fn model_to_ask<S: InferenceService>(
+    service: &S,
+    name: &str,
+    version: &str,
+    headers: CallHeaders,
+) -> Result<Arc<ModelInfo>, InferError> {
+    match (version, headers.version) {
+        ("", None) => service.model_for_request(name).map_or_else(|| find_model(service, name, ""), Ok),
+        ("", Some(version)) => find_model(service, name, &version.to_string()),
+        (version, _) => find_model(service, name, version),
+    }
+}
+
 /// Runs a checked call and cuts the wanted outputs out of its answer.
 ///
 /// Whether the model is ready is the service's to say: it may know better than the view that was checked against.

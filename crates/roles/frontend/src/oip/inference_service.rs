@@ -44,6 +44,12 @@ pub trait InferenceService: Send + Sync + 'static {
     /// If as many requests as may are in flight, or the caller has used up a quota.
     fn admit(&self, caller: &Caller) -> Result<InFlightPermit, InferError>;
 
+    /// The model that gets the next request which names no version: as [`model`](Self::model), unless the requests are
+    /// split among versions.
+    fn model_for_request(&self, name: &str) -> Option<Arc<ModelInfo>> {
+        self.model(name, None)
+    }
+
     /// Takes notice of a call that was refused before it was given to [`infer`](Self::infer).
     fn refused(&self, call: &RefusedCall<'_>);
 

@@ -5,10 +5,13 @@ use std::time::Instant;
 use symphony_protocol::parameters::{ACCEPT_LATE, CLASSIFICATION, EXCEED_SLO, TIMEOUT};
 pub(crate) use symphony_protocol::parameters::{BATCH, EXECUTION, LATE, REQUEST_ID, REQUEST_ID_HEADER};
 use symphony_telemetry::{TRACEPARENT, TraceContext};
-use symphony_types::{Nanos, RequestValue};
+use symphony_types::{Nanos, RequestValue, parse_version};
 
 use super::inputs::{invalid, shorten};
 use super::{InferError, ModelInfo, Parameter, RequestedDeadline};
+
+/// Header and metadata that name the version of the model where path or message do not.
+pub const VERSION_HEADER: &str = "x-model-version";
 
 /// Header and metadata that state an SLO in milliseconds.
 pub const SLO_HEADER: &str = "x-slo-ms";
@@ -141,6 +144,8 @@ impl RequestParameters {
 pub(crate) struct CallHeaders {
     pub(crate) grpc: Option<Nanos>,
     pub(crate) slo: Option<Nanos>,
+    /// The version that is meant where the call itself names none.
+    pub(crate) version: Option<u64>,
     pub(crate) trace: Option<TraceContext>,
 }
 
@@ -153,10 +158,16 @@ impl CallHeaders {
         Ok(Self {
             grpc: text("grpc-timeout")?.map(parse_grpc_timeout).transpose()?,
             slo: text(SLO_HEADER)?.map(parse_slo_ms).transpose()?,
+            version: text(VERSION_HEADER)?.map(parse_version_header).transpose()?,
             // One that is none is passed over: no request is refused for its trace.
             trace: headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok()),
         })
     }
+}
+
+fn parse_version_header(text: &str) -> Result<u64, InferError> {
+    let expected = || invalid(format!("{VERSION_HEADER} is `{}`; expected a number from 1", shorten(text)));
+    parse_version(text.trim()).ok_or_else(expected)
 }
 
 /// Reads `x-slo-ms`: a positive number of milliseconds, with or without a fraction.

@@ -154,7 +154,7 @@ impl RepositoryDesk {
             for note in &model.notes {
                 tracing::info!(model = model.name, "{note}");
             }
-            CallEnded::of(apply(&control, Rollout::to(&model), LOAD_WITHIN).await)
+            CallEnded::of(apply(&control, Rollout::to(&model), LOAD_WITHIN, |_| {}).await)
         });
         self.count("load", loaded.await)
     }
@@ -163,7 +163,7 @@ impl RepositoryDesk {
     pub(crate) async fn unload(&self, model: &str, caller: &Caller, credential: &Credential) -> CallEnded {
         let name = model.to_owned();
         let unloaded = self.do_as_operator(model, (caller, credential), |_, control| async move {
-            CallEnded::of(apply(&control, Rollout::away(&name), LOAD_WITHIN).await)
+            CallEnded::of(apply(&control, Rollout::away(&name), LOAD_WITHIN, |_| {}).await)
         });
         self.count("unload", unloaded.await)
     }

@@ -14,6 +14,7 @@ use symphony_types::{
 use crate::accounts::rates::Rates;
 use crate::accounts::statistics::Statistics;
 use crate::clusters::cluster::{Cluster, FrontendIdentity, Requests};
+use crate::clusters::traffic::TrafficSplitter;
 use crate::frontend::{ClusterSlot, Inner};
 use crate::oip::InFlightLimit;
 use crate::oip::limits::image_limits;
@@ -100,6 +101,7 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         plan: Some(plan),
         rates: Rates::begin(Instant::now()),
         repository: RepositoryDesk::new(None, &Registry::new("frontend")),
+        traffic: TrafficSplitter::default(),
         tenants: None,
         draining: AtomicBool::new(false),
         forgotten: identity.forgotten.subscribe(),

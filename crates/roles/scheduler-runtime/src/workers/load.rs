@@ -14,6 +14,7 @@ pub(crate) struct ModelCounts {
     pub(crate) arrived_items: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) executed: AtomicU64,
+    pub(crate) failed: AtomicU64,
     /// A gauge: how many requests wait now.
     pub(crate) queued: AtomicU64,
     /// Items of its batches.
@@ -28,6 +29,7 @@ impl Default for ModelCounts {
             arrived_items: AtomicU64::default(),
             dropped: AtomicU64::default(),
             executed: AtomicU64::default(),
+            failed: AtomicU64::default(),
             queued: AtomicU64::default(),
             batch_items: ValueHistogram::new(&BATCH_ITEMS),
             window_used: ValueHistogram::new(&SHARES),
@@ -72,6 +74,8 @@ pub struct ModelLoad {
     pub dropped: u64,
     /// Requests whose batch ran.
     pub executed: u64,
+    /// Of these: requests that got no result.
+    pub failed: u64,
     /// Requests that wait for a batch now.
     pub queued: u64,
 }
@@ -111,6 +115,7 @@ impl Loads {
             arrived_items: counts.arrived_items.load(Ordering::Relaxed),
             dropped: counts.dropped.load(Ordering::Relaxed),
             executed: counts.executed.load(Ordering::Relaxed),
+            failed: counts.failed.load(Ordering::Relaxed),
             queued: counts.queued.load(Ordering::Relaxed),
         };
         models.iter().map(|(&id, counts)| (id, read(counts))).collect()

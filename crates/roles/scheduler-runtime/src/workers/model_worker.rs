@@ -217,6 +217,7 @@ impl ModelWorker {
                 if let Some(&slot) = self.by_id.get(&sent.model) {
                     if let Some(model) = &self.slots[slot] {
                         count(&model.counts.executed, sent.requests.len() as u64);
+                        count(&model.counts.failed, failed.len() as u64);
                     }
                     self.step(now, slot, ModelInput::Done { start_late, latency, predicted: sent.predicted });
                 }

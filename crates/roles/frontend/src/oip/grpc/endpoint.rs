@@ -17,7 +17,7 @@ use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::admitted::Arrival;
 use super::{infer_messages, messages, status};
-use crate::oip::call::{self, find_model};
+use crate::oip::call::{self, find_model, model_to_ask};
 use crate::oip::limits::STREAM_PIPELINE_MAX;
 use crate::oip::parameters::CallHeaders;
 use crate::oip::{
@@ -66,7 +66,7 @@ async fn answer<S: InferenceService>(
         service.refused(&RefusedCall { model, context: &context, arrived, error: &error });
         error
     };
-    let model = find_model(service, &message.model_name, &message.model_version);
+    let model = model_to_ask(service, &message.model_name, &message.model_version, headers);
     let model = model.map_err(|error| refused(None, error))?;
     let call = infer_messages::check_grpc_infer(&model, &message, &limits);
     let call = call.map_err(|error| refused(Some(&model), error))?;

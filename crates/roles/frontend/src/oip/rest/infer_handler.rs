@@ -13,7 +13,7 @@ use symphony_types::FailReason;
 
 use super::infer_json::{JSON_LENGTH, check_rest_infer, respond};
 use super::{Shared, reply};
-use crate::oip::call::{self, find_model};
+use crate::oip::call::{self, model_to_ask};
 use crate::oip::inputs::invalid;
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::CallHeaders;
@@ -100,7 +100,8 @@ async fn answer<S: InferenceService>(
         shared.service.refused(&RefusedCall { model, context: &context, arrived, error: &error });
         error
     };
-    let model = find_model(&*shared.service, &path.model, &path.version).map_err(|error| refused(None, error))?;
+    let model = model_to_ask(&*shared.service, &path.model, &path.version, headers.deadline);
+    let model = model.map_err(|error| refused(None, error))?;
     let checked = check(&model, headers.json_bytes, body, shared.limits, permit).await;
     let (call, permit) = checked.map_err(|error| refused(Some(&model), error))?;
     let answered = call::run(&*shared.service, &model, &call, arrived, headers.deadline, receipt, &caller).await?;
