@@ -10,4 +10,5 @@ mod pictures;
 mod policies;
 mod repository;
 mod repository_pictures;
+mod rollout;
 mod tritonclient;

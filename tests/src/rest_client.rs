@@ -71,7 +71,21 @@ impl RestClient {
     /// # Errors
     /// If there is no answer.
     pub async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> Result<Reply> {
+        self.post_with(path, &[], body).await
+    }
+
+    /// POST with headers.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub async fn post_with(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<reqwest::Body>,
+    ) -> Result<Reply> {
         let request = self.http.post(format!("{}{path}", self.base)).header("content-type", "application/json");
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         reply(request.body(body).send().await?).await
     }
 

@@ -7,7 +7,7 @@ use symphony_protocol::view::{
     AdviceView, BackendView, DriftView, FrontendView, GpuView, KindAdviceView, ModelView, Readiness, SlowGpuView,
     SubclusterView, View,
 };
-use symphony_types::{GpuId, ModelId, SubclusterId};
+use symphony_types::{GpuId, ModelId, SubclusterId, VersionedName};
 
 use super::operation::asked;
 use super::{events, ledger, plan, table};

@@ -177,7 +177,8 @@ fn plan(args: &LoadArgs, view: &View) -> anyhow::Result<LoadPlan> {
         let (name, rate) =
             text.split_once('=').ok_or_else(|| bad_input(format!("--model {text}: expected NAME=RPS")))?;
         let rate_rps = rate.parse().map_err(|_| bad_input(format!("--model {text}: `{rate}` is no number")))?;
-        // Of a model with versions the latest, under its own name: with frames there is nobody who would look for it.
+        // Inputs are made for the latest version. The frontends choose for each request, as for any client's; with frames
+        // there is nobody who would.
         let latest = || versions(view, name).max_by_key(|(name, _)| VersionedName::parse(name).version);
         let exact = view.model_named(name).map(|(_, model)| model);
         let model = exact.or_else(|| latest().map(|(_, model)| model)).ok_or_else(|| {
@@ -193,7 +194,7 @@ fn plan(args: &LoadArgs, view: &View) -> anyhow::Result<LoadPlan> {
             ModelSource::Onnx(_) => Arc::new(RandomInputs::new(&model.spec.signature, args.items, seed)),
         };
         models.push(ModelLoad {
-            model: model.spec.name.as_str().into(),
+            model: if args.protocol == Protocol::Native { model.spec.name.as_str() } else { name }.into(),
             rate_rps,
             arrival: args.arrival,
             slo: model.spec.slo.into(),
@@ -242,12 +243,14 @@ mod tests {
         let names = ["m@2", "m@10", "m@9", "other"];
         let models = names.iter().zip(1..).map(|(name, id)| (ModelId::new(id), loaded(name))).collect();
         let view = View { models, ..View::default() };
-        let planned = |model: &str| {
-            let cli = Cli::try_parse_from(["symphony", "load", "--model", model]).unwrap();
+        let by = |protocol: &str, model: &str| {
+            let cli = Cli::try_parse_from(["symphony", "load", "--model", model, "--protocol", protocol]).unwrap();
             let Command::Load(args) = cli.command else { panic!("another command was read") };
             plan(&args, &view).map(|plan| plan.models[0].model.to_string())
         };
+        let planned = |model: &str| by("native", model);
         assert_eq!(planned("m=5").unwrap(), "m@10");
+        assert_eq!(by("grpc", "m=5").unwrap(), "m", "it follows a roll-out");
         assert_eq!(planned("m@2=5").unwrap(), "m@2");
         assert_eq!(planned("other=5").unwrap(), "other");
         assert!(planned("m@3=5").unwrap_err().to_string().contains("loaded are: m@2, m@10, m@9, other"));
