@@ -39,6 +39,8 @@ pub enum Effect {
     FrontendUp { frontend: FrontendId, name: String, boot: BootId },
     /// A model was added to a sub-cluster.
     ModelLoaded { model: ModelId, name: String, subcluster: SubclusterId },
+    /// A model is served otherwise; its specification says how.
+    ModelChanged { model: ModelId, name: String, how: String },
     /// A model was removed.
     ModelUnloaded { model: ModelId, name: String },
     /// The requests for a model that name no version are split otherwise.
@@ -116,6 +118,7 @@ impl Effect {
             | Self::SubclusterCreated { .. }
             | Self::LeaderChanged { .. }
             | Self::TrafficSet { .. }
+            | Self::ModelChanged { .. }
             | Self::FrontendForgotten { .. }
             | Self::FrontendUp { .. }
             | Self::HandoverBegun { .. }
@@ -160,6 +163,7 @@ impl fmt::Display for Effect {
             Self::ModelLoaded { model, name, subcluster } => {
                 write!(f, "model {name} ({model}) to be served by {subcluster}")
             }
+            Self::ModelChanged { model, name, how } => write!(f, "model {name} ({model}) changed: {how}"),
             Self::TrafficSet { model, traffic } => write!(f, "traffic of model {model}: {traffic}"),
             Self::ModelUnloaded { model, name } => write!(f, "model {name} ({model}) unloaded"),
             Self::ModelReported { name, backend, state: ReplicaState::Ready, .. } => {

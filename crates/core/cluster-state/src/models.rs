@@ -6,6 +6,7 @@ use symphony_types::{BackendId, BootId, Epoch, ModelId, SubclusterId};
 
 use crate::effect::Effect;
 use crate::limits::{MODEL_BYTES_TOTAL_MAX, MODELS_MAX, REPLICAS_MAX};
+use crate::operation::Changes;
 use crate::plan::Moved;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
@@ -73,6 +74,21 @@ impl ClusterState {
         effects.push(Effect::ModelLoaded { model, name: spec.name.clone(), subcluster });
         self.models.insert(model, Model { spec, subcluster, moving: None, epoch, replicas: BTreeMap::new() });
         Ok(Reply::Model { model, epoch })
+    }
+
+    pub(crate) fn change_model(&mut self, name: &str, changes: Changes, effects: &mut Vec<Effect>) -> Outcome {
+        let unknown = || Refusal::UnknownModelName { name: name.to_owned() };
+        let (id, model) = self.models.iter_mut().find(|(_, model)| model.spec.name == name).ok_or_else(unknown)?;
+        let mut spec = model.spec.clone();
+        spec.slo_ns = changes.slo_ns.unwrap_or(spec.slo_ns);
+        spec.policy = changes.policy.unwrap_or(spec.policy);
+        spec.value = changes.value.unwrap_or(spec.value);
+        if spec != model.spec {
+            spec.validate_new()?;
+            model.spec = spec;
+            effects.push(Effect::ModelChanged { model: *id, name: name.to_owned(), how: changes.to_string() });
+        }
+        Ok(Reply::Done)
     }
 
     pub(crate) fn unload_model(&mut self, name: &str, epoch: Epoch, effects: &mut Vec<Effect>) -> Outcome {

@@ -3,7 +3,7 @@
 use symphony_types::Epoch;
 
 use crate::effect::Effect;
-use crate::operation::{Action, Operation};
+use crate::operation::{Action, Changes, Operation};
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::ClusterState;
@@ -43,6 +43,9 @@ impl ClusterState {
         match &operation.action {
             Action::LoadModel(spec) => self.load_model(spec, epoch, effects),
             Action::UnloadModel { name } => self.unload_model(name, epoch, effects),
+            Action::ChangeModel { name, slo_ns, policy, value } => {
+                self.change_model(name, Changes { slo_ns: *slo_ns, policy: *policy, value: *value }, effects)
+            }
             Action::SetTraffic { model, traffic } => self.set_traffic(model, traffic, effects),
             Action::SetDuty { member, duty } => self.set_duty(*member, *duty, effects),
             Action::ChangeReplicas { remove: Some(node), .. } => {

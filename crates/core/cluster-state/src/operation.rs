@@ -3,7 +3,8 @@
 use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{Duty, FrontendId, Member, NodeId, OperationId};
+use symphony_policy::ModelPolicy;
+use symphony_types::{Duty, FrontendId, Member, Nanos, NodeId, OperationId, RequestValue};
 
 use crate::command::PlanProposal;
 use crate::traffic::Traffic;
@@ -36,6 +37,17 @@ pub enum Action {
     UnloadModel {
         /// Its name.
         name: String,
+    },
+    /// Serve a loaded model otherwise; what is not given stays.
+    ChangeModel {
+        /// Its name.
+        name: String,
+        /// Its latency objective.
+        slo_ns: Option<u64>,
+        /// Its policy.
+        policy: Option<ModelPolicy>,
+        /// The value of its requests.
+        value: Option<RequestValue>,
     },
     /// Split the requests for a model that name no version among its versions.
     SetTraffic {
@@ -98,6 +110,7 @@ impl Action {
         match self {
             Self::LoadModel(_) => "load_model",
             Self::UnloadModel { .. } => "unload_model",
+            Self::ChangeModel { .. } => "change_model",
             Self::SetTraffic { .. } => "set_traffic",
             Self::SetDuty { .. } => "set_duty",
             Self::ChangeReplicas { .. } => "change_replicas",
@@ -114,6 +127,9 @@ impl fmt::Display for Action {
             Self::LoadModel(spec) if spec.subcluster.is_empty() => write!(f, "load model {}", spec.name),
             Self::LoadModel(spec) => write!(f, "load model {} on sub-cluster {}", spec.name, spec.subcluster),
             Self::UnloadModel { name } => write!(f, "unload model {name}"),
+            Self::ChangeModel { name, slo_ns, policy, value } => {
+                write!(f, "change model {name}: {}", Changes { slo_ns: *slo_ns, policy: *policy, value: *value })
+            }
             Self::SetTraffic { model, traffic } => write!(f, "split traffic of model {model}: {traffic}"),
             Self::SetDuty { member, duty } => write!(f, "make {member} {duty}"),
             Self::ChangeReplicas { add: Some(new), remove: Some(node) } => {
@@ -132,6 +148,25 @@ impl fmt::Display for Action {
             Self::JudgePlan { plan, approve: false } => write!(f, "refuse plan {plan}"),
             Self::RemoveFrontend { frontend } => write!(f, "remove frontend {frontend}"),
         }
+    }
+}
+
+/// What of a model changes, for display.
+pub(crate) struct Changes {
+    pub(crate) slo_ns: Option<u64>,
+    pub(crate) policy: Option<ModelPolicy>,
+    pub(crate) value: Option<RequestValue>,
+}
+
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = [
+            self.slo_ns.map(|slo| format!("SLO {} ms", Nanos::new(slo).as_millis_f64())),
+            self.policy.map(|policy| format!("policy {policy}")),
+            self.value.map(|value| format!("value {value}")),
+        ];
+        let words: Vec<_> = words.into_iter().flatten().collect();
+        f.write_str(if words.is_empty() { "nothing".to_owned() } else { words.join(", ") }.as_str())
     }
 }
 

@@ -77,6 +77,7 @@ fn operation(operation: &Operation) -> Result<(), InvalidField> {
     match &operation.action {
         Action::LoadModel(spec) => spec.validate(),
         Action::UnloadModel { name: model } => name("name", model),
+        Action::ChangeModel { name: model, .. } => name("name", model),
         Action::SetTraffic { model, traffic } => {
             name("model", model)?;
             traffic.validate()

@@ -280,3 +280,30 @@ fn there_is_room_for_so_many_and_no_more() {
     assert_eq!(scene.state.events().len(), EVENTS_MAX, "the oldest events make room");
     assert_eq!(scene.state.events().last().unwrap().index, scene.index);
 }
+
+#[test]
+fn a_model_is_changed_in_place() {
+    let mut scene = Scene::with_three_nodes();
+    scene.done(&backend("a", 5, "s", &["cpu"]));
+    scene.done(&load("m", "", &["cpu"]));
+    let change = |name: &str, slo_ns, policy: Option<&str>, value: Option<f64>| {
+        operate(Action::ChangeModel {
+            name: name.into(),
+            slo_ns,
+            policy: policy.map(|policy| policy.parse().unwrap()),
+            value: value.and_then(RequestValue::from_number),
+        })
+    };
+    let (before, epoch) = (scene.state.models()[&ModelId::new(1)].clone(), scene.state.epoch());
+    let effects = scene.done(&change("m", Some(80_000_000), Some("eager"), None));
+    assert_eq!(effects[0].to_string(), "model m (m1) changed: SLO 80 ms, policy eager");
+    let after = &scene.state.models()[&ModelId::new(1)];
+    let spec = ModelSpec { slo_ns: 80_000_000, policy: "eager".parse().unwrap(), ..before.spec.clone() };
+    assert_eq!((&after.spec, &after.replicas, after.epoch), (&spec, &before.replicas, before.epoch));
+    assert_eq!(scene.state.epoch(), epoch, "it stays where it is");
+    assert_eq!(scene.done(&change("m", Some(80_000_000), None, None)), [], "it is so already");
+    assert_eq!(scene.refused(&change("n", Some(1), None, None)), Refusal::UnknownModelName { name: "n".into() });
+    for slo_ns in [0, u64::MAX] {
+        assert!(matches!(scene.refused(&change("m", Some(slo_ns), None, None)), Refusal::Invalid { .. }), "{slo_ns}");
+    }
+}

@@ -91,6 +91,15 @@ fn history() -> Vec<Command> {
         node_down(4, 40),
         backend_down(2, 2),
         asked(
+            11,
+            Action::ChangeModel {
+                name: "n".into(),
+                slo_ns: Some(80_000_000),
+                policy: Some("eager".parse().unwrap()),
+                value: symphony_types::RequestValue::from_number(2.0),
+            },
+        ),
+        asked(
             10,
             Action::SetTraffic {
                 model: "n".into(),

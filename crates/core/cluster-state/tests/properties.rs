@@ -49,6 +49,10 @@ fn any_command() -> impl Strategy<Value = Command> {
         1 => (id(), name()).prop_map(|(id, n)| {
             Command::Operate(operation(id, Action::UnloadModel { name: n.into() }))
         }),
+        1 => (id(), name(), 1_u64..9).prop_map(|(id, n, slo_ms)| {
+            let (slo_ns, value) = (Some(slo_ms * 1_000_000), symphony_types::RequestValue::from_number(slo_ms as f64));
+            Command::Operate(operation(id, Action::ChangeModel { name: n.into(), slo_ns, policy: None, value }))
+        }),
         1 => (id(), name(), 1_u64..3, 0_u32..3).prop_map(|(id, n, version, weight)| {
             let shadow = (version == 2).then_some(Shadow { version: 1, percent: 5 });
             let weights = (weight > 0).then_some((1, weight)).into_iter().collect();

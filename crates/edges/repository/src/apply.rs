@@ -71,6 +71,17 @@ pub async fn apply(
                 };
                 control.call(AGREE_WITHIN, call).await?;
             }
+            Next::Change(spec) => {
+                let request = pb::ChangeModelRequest {
+                    name: spec.name.clone(),
+                    slo_ns: Some(spec.slo.get()),
+                    policy: Some(spec.policy.to_string()),
+                    value_thousandths: Some(spec.value.thousandths()),
+                    operation_id: operation_id(),
+                };
+                change_model(control, request).await?;
+                from = control.get(true, AGREE_WITHIN).await?.applied_index;
+            }
             Next::SetTraffic(model, traffic) => {
                 set_traffic(control, &model, &traffic, operation_id()).await?;
                 from = control.get(true, AGREE_WITHIN).await?.applied_index;
@@ -101,6 +112,18 @@ pub async fn apply(
             Next::Failed(reason) => return Err(ApplyError::Failed { reason, as_of: current.applied_index }),
         }
     }
+}
+
+/// Has the cluster serve a model otherwise.
+///
+/// # Errors
+/// If it does not answer, or refuses.
+pub async fn change_model(control: &ControlClient, request: pb::ChangeModelRequest) -> Result<(), ControlError> {
+    let call = |mut client: Grpc<_>| {
+        let request = request.clone();
+        async move { client.change_model(request).await }
+    };
+    control.call(AGREE_WITHIN, call).await.map(drop)
 }
 
 /// Has the cluster split the requests for a model that name no version.

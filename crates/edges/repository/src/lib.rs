@@ -15,7 +15,7 @@ mod text;
 mod transforms;
 mod version_policy;
 
-pub use apply::{ApplyError, LOAD_WITHIN, apply, set_traffic};
+pub use apply::{ApplyError, LOAD_WITHIN, apply, change_model, set_traffic};
 pub use canary::Canary;
 pub use error::RepositoryError;
 pub use labels::parse_labels;

@@ -39,6 +39,8 @@ pub struct Rollout {
 pub enum Next {
     /// Have the cluster load this.
     Load(Box<ModelSpec>),
+    /// Have the cluster serve the model of this name otherwise: with this SLO, policy and value.
+    Change(Box<ModelSpec>),
     /// Have the cluster unload the model of this name.
     Unload(String),
     /// Have the cluster split the requests for the model that name no version.
@@ -139,6 +141,11 @@ impl Rollout {
                 });
             };
             if !is_same(&model.spec, spec) {
+                let as_wanted =
+                    ModelSpec { slo: spec.slo, policy: spec.policy, value: spec.value, ..model.spec.clone() };
+                if is_same(&as_wanted, spec) {
+                    return Some(Next::Change(Box::new(as_wanted)));
+                }
                 return Some(Next::Failed(format!(
                     "`{name}` is loaded with another specification; unload it first, or give the new one another version"
                 )));
@@ -421,6 +428,11 @@ mod tests {
     fn what_is_loaded_otherwise_is_not_replaced_and_a_model_without_versions_is() {
         let mut slower = view(&[("m@1", READY)]);
         slower.models.values_mut().for_each(|model| model.spec.slo = Nanos::from_millis(51));
+        let Next::Change(spec) = Rollout::to(&model(&[1])).next(&slower, at(0)) else {
+            panic!("its SLO changes in place")
+        };
+        assert_eq!((spec.name.as_str(), spec.slo), ("m@1", Nanos::from_millis(50)));
+        slower.models.values_mut().for_each(|model| model.spec.source = ModelSource::Onnx("other".into()));
         let Next::Failed(reason) = Rollout::to(&model(&[1])).next(&slower, at(0)) else { panic!("it is another one") };
         assert!(reason.contains("another specification"), "{reason}");
         let mut rollout = Rollout::to(&model(&[1]));

@@ -25,7 +25,9 @@ pub(crate) use look::{ExplainArgs, GetArgs, What};
 pub(crate) use members::{
     DrainArgs, DutyArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id,
 };
-pub(crate) use model::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelTrafficArgs, ModelUnloadArgs};
+pub(crate) use model::{
+    ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs,
+};
 pub(crate) use plan::{PartitionArgs, PlanCommand, PlanJudgeArgs, PlanMoveArgs, PlanNowArgs, PlanShowArgs, Solver};
 pub(crate) use processes::{BackendArgs, DemoArgs, NodeArgs, ProvisionArgs, UpArgs};
 pub(crate) use profile::{

@@ -13,7 +13,7 @@ use symphony_types::{
 };
 
 /// The labels of all commands; those of operators stand for their operations.
-pub const LABELS: [&str; 23] = [
+pub const LABELS: [&str; 24] = [
     "register_node",
     "node_down",
     "register_backend",
@@ -29,6 +29,7 @@ pub const LABELS: [&str; 23] = [
     "load_model",
     "unload_model",
     "set_traffic",
+    "change_model",
     "set_duty",
     "change_replicas",
     "propose_plan",
@@ -63,6 +64,7 @@ pub fn label(command: &Command) -> &'static str {
             Action::LoadModel(_)
             | Action::UnloadModel { .. }
             | Action::SetTraffic { .. }
+            | Action::ChangeModel { .. }
             | Action::SetDuty { .. }
             | Action::ChangeReplicas { .. }
             | Action::ProposePlan(_)

@@ -173,6 +173,12 @@ impl ModelQueue {
         self.config.delays.data
     }
 
+    /// The profiles that it plans by.
+    #[must_use]
+    pub const fn profiles(&self) -> &ClassProfiles {
+        &self.config.profiles
+    }
+
     /// The account since the last call.
     pub fn take_account(&mut self) -> Account {
         let mut account = self.shedding.as_mut().map(Shedding::take_account).unwrap_or_default();

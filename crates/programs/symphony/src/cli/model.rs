@@ -15,6 +15,8 @@ pub(crate) enum ModelCommand {
     Load(Box<ModelLoadArgs>),
     /// Unload a model; what is queued for it fails, what runs is answered.
     Unload(ModelUnloadArgs),
+    /// Change the SLO, policy or value of a loaded model; what waits for it waits on.
+    Set(ModelSetArgs),
     /// Split the requests for a model that name no version among its versions; without arguments show the split.
     Traffic(ModelTrafficArgs),
     /// Write an ONNX model with random weights, for load: mlp, resnet50, mobilenet or bert.
@@ -111,6 +113,26 @@ pub(crate) struct ModelUnloadArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) federation: FederationArgs,
+    #[command(flatten)]
+    pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "change", required = true, multiple = true, args = ["slo_ms", "policy", "value"])]
+pub(crate) struct ModelSetArgs {
+    /// The model's name; NAME@VERSION for a version.
+    pub(crate) name: String,
+    /// Latency objective from arrival to answer, in milliseconds, an hour at most.
+    #[arg(long)]
+    pub(crate) slo_ms: Option<f64>,
+    /// Scheduling policy, as for `symphony model load`.
+    #[arg(long)]
+    pub(crate) policy: Option<ModelPolicy>,
+    /// What a request is worth against those of other models; 0.001 to 1000.
+    #[arg(long)]
+    pub(crate) value: Option<f64>,
     #[command(flatten)]
     pub(crate) operation: OperationArgs,
     #[command(flatten)]

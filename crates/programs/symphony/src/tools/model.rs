@@ -8,14 +8,14 @@ use symphony_executor::profile::ProfileFile;
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec, Readiness, Shadow, Traffic};
 use symphony_repository::{
-    ApplyError, Canary, Next, Repository, Rollout, apply, read_transforms, set_traffic, versions,
+    ApplyError, Canary, Next, Repository, Rollout, apply, change_model, read_transforms, set_traffic, versions,
 };
 use symphony_transport::{ControlClient, ControlError};
 use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, SLO_MAX, Transforms};
 use symphony_zoo::Architecture;
 
 use super::operation::{asked, not_done};
-use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelTrafficArgs, ModelUnloadArgs};
+use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs};
 use crate::exit::bad_input;
 
 /// The timeout of the cluster's confirmation.
@@ -25,6 +25,7 @@ pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
     match command {
         ModelCommand::Load(args) => load(&args).await,
         ModelCommand::Unload(args) => unload(&args).await,
+        ModelCommand::Set(args) => set(&args).await,
         ModelCommand::Traffic(args) => traffic(&args).await,
         ModelCommand::Generate(args) => generate(&args),
     }
@@ -72,6 +73,7 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
     }
     let applied = apply(&control, rollout, Duration::from_secs(args.wait_s), |next| match next {
         Next::Load(spec) => eprintln!("{} is loaded", spec.name),
+        Next::Change(spec) => eprintln!("{} is changed", spec.name),
         Next::Unload(name) => eprintln!("{name} is unloaded"),
         Next::SetTraffic(name, traffic) => eprintln!("traffic of {name}: {traffic}"),
         _ => {}
@@ -142,14 +144,7 @@ pub(crate) async fn load_and_wait(
 
 fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
     let slo_ms = args.slo_ms.unwrap_or_default();
-    let slo = Nanos::from_millis_f64(slo_ms);
-    if slo == Nanos::ZERO {
-        return Err(bad_input(format!("--slo-ms {slo_ms}: expected a positive number of milliseconds")));
-    }
-    if slo > SLO_MAX {
-        let most = SLO_MAX.as_millis_f64();
-        return Err(bad_input(format!("--slo-ms {slo_ms}: expected at most {most} ms")));
-    }
+    let slo = slo(slo_ms)?;
     let source = match &args.onnx {
         Some(path) => ModelSource::Onnx(absolute(path)?),
         None if args.emulated || args.alpha_ms.is_some() => ModelSource::Emulated,
@@ -175,10 +170,7 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
         )));
     }
     let subcluster = args.subcluster.clone();
-    let Some(value) = RequestValue::from_number(args.value) else {
-        let (got, min, max) = (args.value, RequestValue::MIN, RequestValue::MAX);
-        return Err(bad_input(format!("--value {got}: expected a number from {min} to {max}")));
-    };
+    let value = request_value(args.value)?;
     if value != RequestValue::ONE && !args.policy.looks_at_values() && args.federation.federation.is_none() {
         let (value, policy) = (args.value, &args.policy);
         return Err(bad_input(format!(
@@ -237,6 +229,40 @@ async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
         println!("model {name} is unloaded");
     }
     Ok(())
+}
+
+async fn set(args: &ModelSetArgs) -> anyhow::Result<()> {
+    let operation = args.operation.id();
+    let request = pb::ChangeModelRequest {
+        name: args.name.clone(),
+        slo_ns: args.slo_ms.map(slo).transpose()?.map(Nanos::get),
+        policy: args.policy.map(|policy| policy.to_string()),
+        value_thousandths: args.value.map(request_value).transpose()?.map(RequestValue::thousandths),
+        operation_id: operation.to_string(),
+    };
+    let changed = change_model(&args.cluster.control()?, request).await;
+    changed.map_err(|error| not_done(operation, error))?;
+    println!("model {} is changed", args.name);
+    Ok(())
+}
+
+fn slo(slo_ms: f64) -> anyhow::Result<Nanos> {
+    let slo = Nanos::from_millis_f64(slo_ms);
+    if slo == Nanos::ZERO {
+        return Err(bad_input(format!("--slo-ms {slo_ms}: expected a positive number of milliseconds")));
+    }
+    if slo > SLO_MAX {
+        let most = SLO_MAX.as_millis_f64();
+        return Err(bad_input(format!("--slo-ms {slo_ms}: expected at most {most} ms")));
+    }
+    Ok(slo)
+}
+
+fn request_value(number: f64) -> anyhow::Result<RequestValue> {
+    RequestValue::from_number(number).ok_or_else(|| {
+        let (min, max) = (RequestValue::MIN, RequestValue::MAX);
+        bad_input(format!("--value {number}: expected a number from {min} to {max}"))
+    })
 }
 
 async fn traffic(args: &ModelTrafficArgs) -> anyhow::Result<()> {

@@ -48,7 +48,7 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         "Watch" | "Get" => EVERYBODY,
         "RegisterBackend" | "ReportModel" => &[Role::Backend],
         "RegisterFrontend" | "ShareQuotas" => &[Role::Frontend],
-        "LoadModel" | "UnloadModel" | "SetTraffic" => LOADERS,
+        "LoadModel" | "UnloadModel" | "ChangeModel" | "SetTraffic" => LOADERS,
         "SetDuty" | "ChangeReplicas" | "RemoveFrontend" | "ProposePlan" | "JudgePlan" => OPERATORS,
         // A replica forwards this call to the Raft leader.
         "PlanEpoch" => &[Role::Operator, Role::Scheduler],

@@ -6,9 +6,10 @@ use symphony_cluster_state::{
     Action, BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, ModelSpec, Moved,
     NewReplica, PlanProposal, ReplicaState, WantedMove,
 };
+use symphony_policy::ModelPolicy;
 use symphony_protocol::control as pb;
 use symphony_quotas::{Demand, TenantDemand};
-use symphony_types::{BackendId, BootId, Epoch, Member, ModelId, Nanos, NodeId, SubclusterId, is_name};
+use symphony_types::{BackendId, BootId, Epoch, Member, ModelId, Nanos, NodeId, RequestValue, SubclusterId, is_name};
 use tonic::Status;
 
 pub(crate) fn register_backend(request: pb::RegisterBackendRequest) -> Command {
@@ -66,6 +67,20 @@ pub(crate) fn set_duty(request: &pb::SetDutyRequest) -> Result<Action, Status> {
         Status::invalid_argument(format!("duty: {}; expected serving, cordoned or draining", request.duty))
     })?;
     Ok(Action::SetDuty { member: member(request.member)?, duty: duty.into() })
+}
+
+pub(crate) fn change_model(request: &pb::ChangeModelRequest) -> Result<Action, Status> {
+    let policy = request
+        .policy
+        .as_deref()
+        .map(|text| text.parse::<ModelPolicy>().map_err(|error| Status::invalid_argument(format!("policy: {error}"))));
+    let value = request.value_thousandths.map(|got| {
+        let (min, max) = (RequestValue::MIN.thousandths(), RequestValue::MAX.thousandths());
+        let expected = || Status::invalid_argument(format!("value_thousandths: {got}; expected {min} to {max}"));
+        RequestValue::from_thousandths(got).ok_or_else(expected)
+    });
+    let (name, slo_ns) = (request.name.clone(), request.slo_ns);
+    Ok(Action::ChangeModel { name, slo_ns, policy: policy.transpose()?, value: value.transpose()? })
 }
 
 pub(crate) fn load_model(spec: Option<pb::ModelSpec>) -> Result<ModelSpec, Status> {

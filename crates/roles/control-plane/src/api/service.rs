@@ -223,6 +223,15 @@ impl Control for ControlService {
         Ok(Response::new(pb::UnloadModelReply { epoch: epoch.get() }))
     }
 
+    async fn change_model(
+        &self,
+        request: Request<pb::ChangeModelRequest>,
+    ) -> Result<Response<pb::ChangeModelReply>, Status> {
+        let action = convert::change_model(request.get_ref())?;
+        self.operate(&request, &request.get_ref().operation_id, action).await?;
+        Ok(Response::new(pb::ChangeModelReply {}))
+    }
+
     async fn set_traffic(
         &self,
         request: Request<pb::SetTrafficRequest>,

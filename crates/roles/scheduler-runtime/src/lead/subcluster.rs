@@ -172,10 +172,24 @@ impl LinkedBackend {
     }
 }
 
-/// A model's input delays.
+/// What may change of a model while it is served.
+#[derive(Clone, Copy, PartialEq)]
+struct ServedAs {
+    slo: Nanos,
+    policy: Policy,
+}
+
+impl ServedAs {
+    fn of(model: &ModelView) -> Self {
+        let slo = model.spec.slo;
+        Self { slo, policy: Policy::of(&model.spec.policy, slo, model.spec.value) }
+    }
+}
+
+/// A model's input delays, and how it is served.
 struct Inputs {
     item_bytes: u64,
-    slo: Nanos,
+    how: ServedAs,
     /// The delay that the model was last told.
     sent: DataDelay,
 }
@@ -390,7 +404,7 @@ impl Lead {
     fn send_data_delays(&mut self) {
         *self.workers.payload_delay.lock().unwrap_or_else(PoisonError::into_inner) = self.data_delays.longest();
         for (&model, inputs) in &mut self.inputs {
-            let data = self.data_delays.of(inputs.item_bytes, inputs.slo);
+            let data = self.data_delays.of(inputs.item_bytes, inputs.how.slo);
             if std::mem::replace(&mut inputs.sent, data) != data {
                 self.workers.of_model(model.get()).push(ModelMessage::DataDelay { model, data });
             }
@@ -454,6 +468,11 @@ impl Lead {
             self.learner().remove_model(model);
             self.workers.send_to_all(|| ModelMessage::Remove { model });
         }
+        let served = self.inputs.iter().filter_map(|(&id, inputs)| Some((id, inputs.how, view.models.get(&id)?)));
+        let changed: Vec<_> = served.filter(|(_, how, model)| *how != ServedAs::of(model)).collect();
+        for (id, _, model) in changed {
+            self.change(id, model);
+        }
         let holders: Vec<_> = self.backends.iter().map(|(&id, backend)| backend.holder(view, id)).collect();
         let served = self.models.keys().copied().collect();
         let waiting: Vec<_> = view
@@ -472,7 +491,33 @@ impl Lead {
             tracing::warn!(model = %model.spec.name, "no profile for every GPU kind of the sub-cluster; not served");
             return;
         };
-        // The ordinal tells the rank worker which model worker serves the model.
+        for class in GpuClass::all() {
+            if let Some(profile) = profiles.get(class) {
+                self.learner().add_model(id, class, profile.clone());
+            }
+        }
+        let Some((ordinal, config)) = self.place(id, model, profiles) else { return };
+        let counts = self.workers.loads.of_model(id);
+        self.workers.of_model(id.get()).push(ModelMessage::Add { model: id, ordinal, config, counts });
+        tracing::info!(model = %model.spec.name, policy = %model.spec.policy, subcluster = %self.id, "serves");
+    }
+
+    /// The SLO, policy or value of a served model is another one.
+    fn change(&mut self, id: ModelId, model: &ModelView) {
+        let Some(profiles) = self.profiles(model) else { return };
+        let Some((ordinal, config)) = self.place(id, model, profiles) else { return };
+        self.workers.of_model(id.get()).push(ModelMessage::Change { model: id, ordinal, config });
+        let (slo_ms, policy) = (model.spec.slo.as_millis_f64(), &model.spec.policy);
+        tracing::info!(model = %model.spec.name, slo_ms, %policy, subcluster = %self.id, "serves it otherwise");
+    }
+
+    /// A free ordinal, which tells the rank worker which model worker serves the model, and how its queue is made.
+    fn place(
+        &mut self,
+        id: ModelId,
+        model: &ModelView,
+        profiles: ClassProfiles,
+    ) -> Option<(u32, Box<ModelQueueConfig>)> {
         let workers = self.workers.models.len() as u32;
         let taken: BTreeSet<_> = self.models.values().copied().collect();
         // A free ordinal is reused as late as possible: offers and grants of its former model may still be under way.
@@ -481,31 +526,23 @@ impl Lead {
             (0..places).map(|k| self.models_ever.wrapping_add(k) % places * workers + id.get() % workers);
         let Some(ordinal) = ordinals.find(|ordinal| !taken.contains(ordinal)) else {
             tracing::error!(model = %model.spec.name, limit = SUBCLUSTER_MODELS_MAX, "too many models; not served");
-            return;
+            return None;
         };
-        let policy = Policy::of(&model.spec.policy, model.spec.slo, model.spec.value);
-        for class in GpuClass::all() {
-            if let Some(profile) = profiles.get(class) {
-                self.learner().add_model(id, class, profile.clone());
-            }
-        }
+        let how = ServedAs::of(model);
         let item_bytes = model.spec.signature.inputs.iter().map(|input| input.item_bytes() as u64).sum();
-        let data = self.data_delays.of(item_bytes, model.spec.slo);
-        self.inputs.insert(id, Inputs { item_bytes, slo: model.spec.slo, sent: data });
+        let data = self.data_delays.of(item_bytes, how.slo);
+        self.inputs.insert(id, Inputs { item_bytes, how, sent: data });
         let config = ModelQueueConfig {
             profiles,
-            slo: model.spec.slo,
-            policy,
+            slo: how.slo,
+            policy: how.policy,
             delays: Delays { data, ..self.config.delays },
             requests_max: MODEL_REQUESTS_MAX,
         };
         self.models.insert(id, ordinal);
         self.workers.ordinals.write().unwrap_or_else(PoisonError::into_inner).insert(ordinal, id);
         self.models_ever = self.models_ever.wrapping_add(1);
-        let config = Box::new(config);
-        let counts = self.workers.loads.of_model(id);
-        self.workers.of_model(id.get()).push(ModelMessage::Add { model: id, ordinal, config, counts });
-        tracing::info!(model = %model.spec.name, policy = %model.spec.policy, subcluster = %self.id, "serves");
+        Some((ordinal, Box::new(config)))
     }
 
     fn learner(&self) -> MutexGuard<'_, Learner> {

@@ -152,6 +152,7 @@ impl ModelWorker {
             ModelMessage::Add { model, ordinal, config, counts } => {
                 self.add_model(now, (model, ordinal), *config, counts);
             }
+            ModelMessage::Change { model, ordinal, config } => self.change_model(now, (model, ordinal), *config),
             ModelMessage::Profile { model, class, profile } => self.set_profile(model, class, *profile),
             ModelMessage::DataDelay { model, data } => self.set_data_delay(now, model, data),
             ModelMessage::Classes { classes } => self.set_classes(now, classes),

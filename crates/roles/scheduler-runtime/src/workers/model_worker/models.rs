@@ -78,9 +78,28 @@ impl ModelWorker {
         }
     }
 
+    /// A queue for the model as it is now takes the place of the one before, with its requests and its profiles, which
+    /// may have been corrected since. The ordinal is a new one, so that no offer of the former queue is granted.
+    pub(super) fn change_model(&mut self, now: Time, (id, ordinal): (ModelId, u32), config: ModelQueueConfig) {
+        let Some(slot) = self.take_model(id) else { return };
+        let profiles = slot.queue.profiles().clone();
+        self.add_model(now, (id, ordinal), ModelQueueConfig { profiles, ..config }, slot.counts);
+        for request in slot.queue.into_requests() {
+            self.enqueue_returned(now, id, request);
+        }
+    }
+
     pub(super) fn remove_model(&mut self, id: ModelId) {
-        let Some(index) = self.by_id.remove(&id) else { return };
-        let Some(slot) = self.slots[index].take() else { return };
+        let Some(slot) = self.take_model(id) else { return };
+        for request in slot.queue.into_requests() {
+            self.end(request.id, EndReason::Failed(FailReason::ModelNotReady));
+        }
+    }
+
+    /// The rank worker hears no more of the model under this ordinal.
+    fn take_model(&mut self, id: ModelId) -> Option<ModelSlot> {
+        let index = self.by_id.remove(&id)?;
+        let slot = self.slots[index].take()?;
         self.tape.gone(index);
         self.by_ordinal.remove(&slot.ordinal);
         self.wakes.set(index, MinTree::EMPTY);
@@ -90,8 +109,6 @@ impl ModelWorker {
         }
         self.wake_rank = true;
         self.send_to_rank(RankMessage::Forget { ordinal: slot.ordinal });
-        for request in slot.queue.into_requests() {
-            self.end(request.id, EndReason::Failed(FailReason::ModelNotReady));
-        }
+        Some(slot)
     }
 }
