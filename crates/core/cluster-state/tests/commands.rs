@@ -8,7 +8,9 @@ use symphony_cluster_state::{
     ReplicaState, Reply,
 };
 use symphony_policy::{ModelPolicy, ModelPolicyName, SloShare, TriggerChoice};
-use symphony_types::{BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NodeId, SLO_MAX, SubclusterId, Token};
+use symphony_types::{
+    BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NodeId, RequestValue, SLO_MAX, SubclusterId, Token,
+};
 
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 
