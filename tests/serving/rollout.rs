@@ -46,7 +46,7 @@ fn roll_out(cluster: &TestCluster, more: &[&str]) -> ProgramOutput {
 
 /// What answers a request that names no version, and one whose header names this one.
 fn version_of(cluster: &TestCluster, header: Option<&str>) -> Result<String, u16> {
-    let input = serde_json::json!({ "name": "INPUT0", "datatype": "FP32", "shape": [1, 16], "data": [[1.0; 16]] });
+    let input = serde_json::json!({ "name": "INPUT0", "datatype": "FP32", "shape": [1, 16], "data": vec![1.0; 16] });
     let body = serde_json::json!({ "inputs": [input], "parameters": { "symphony_accept_late": true } }).to_string();
     let headers: Vec<_> = header.map(|version| ("x-model-version", version)).into_iter().collect();
     let path = "/v2/models/m/infer";

@@ -11,7 +11,7 @@ use super::inputs::{invalid, shorten};
 use super::{InferError, ModelInfo, Parameter, RequestedDeadline};
 
 /// Header and metadata that name the version of the model where path or message do not.
-pub const VERSION_HEADER: &str = "x-model-version";
+pub(super) const VERSION_HEADER: &str = "x-model-version";
 
 /// Header and metadata that state an SLO in milliseconds.
 pub const SLO_HEADER: &str = "x-slo-ms";
@@ -415,8 +415,12 @@ mod tests {
     fn the_shortest_word_counts() {
         let parameters = [("timeout", Parameter::Int(30_000)), ("symphony_exceed_slo", Parameter::Bool(true))];
         let parsed = RequestParameters::parse(parameters.into_iter()).unwrap();
-        let headers =
-            CallHeaders { grpc: Some(Nanos::from_millis(20)), slo: Some(Nanos::from_millis(25)), trace: None };
+        let headers = CallHeaders {
+            grpc: Some(Nanos::from_millis(20)),
+            slo: Some(Nanos::from_millis(25)),
+            version: None,
+            trace: None,
+        };
         let deadline = parsed.deadline(Instant::now(), headers);
         assert_eq!(deadline.shortest(), Some(Nanos::from_millis(20)));
         assert!(deadline.exceed_slo);
