@@ -38,8 +38,8 @@ impl<S> Clone for Shared<S> {
     }
 }
 
-/// The REST side of the public surface, ready to be served with [`serve_rest`](super::serve_rest). Browsers let pages of
-/// `cors_origins` call it, and their calls are served; those of other pages are not.
+/// The REST side of the public surface, ready to be served with [`serve_rest`](super::serve_rest). Browsers let pages
+/// of `cors_origins` call it, and their calls are served; those of other pages are not.
 pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits, cors_origins: &[String]) -> Router {
     let origins: Arc<[String]> = cors_origins.into();
     // What balancers and clients ask before they ask anything else is open to all.
