@@ -81,6 +81,7 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
         let (path, signature) = (std::path::Path::new("seed"), fuzz_entries::digits_signature());
         assert!(!symphony_repository::parse_transforms(path, &transforms, &signature).unwrap().is_empty());
     }
+    assert!(seeds("tenants").iter().all(|file| symphony_config::TenantsFile::parse(&text(file)).is_ok()));
     assert!(seeds("policy").iter().all(|policy| text(policy).parse::<symphony_policy::PolicySpec>().is_ok()));
     assert!(seeds("batch_sizes").iter().all(|sizes| symphony_executor::BatchSizes::parse(&text(sizes)).is_ok()));
     for profile in seeds("profile").iter().map(text) {

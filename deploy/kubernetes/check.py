@@ -7,7 +7,7 @@ Every overlay is rendered by `kubectl kustomize` (or kustomize). Its objects mus
 kinds of KEDA and cert-manager are not there and are counted). Then each pod's environment is put together as Kubernetes would, and the
 program says whether it takes the configuration (`--dump-config`): ports, probes, services and network policies must be those that it
 would listen on, and the certificates of its name must be mounted: those that certificates.sh makes when it is run, or that cert-manager's
-objects ask for. Images must be named by the overlay, with a tag. Exit status: 0 well, 1 not, 2 something is missing.
+objects ask for. Frontends must know whom they serve. Images must be named by the overlay, with a tag. Exit status: 0 well, 1 not, 2 something is missing.
 """
 import base64, json, os, pathlib, re, shutil, subprocess, sys, tempfile, tomllib
 
@@ -244,6 +244,20 @@ class Overlay:
         if len(budgets) != 1:
             self.say(pod, f"{len(budgets)} disruption budgets; expected one")
 
+    def door(self, of, pod, config):
+        """Keys say who calls, from a secret that is mounted as a folder, so that a change is followed; only `trial` is open to all."""
+        tenants, is_open = config["frontend"].get("tenants"), config["security"].get("insecure_public", False)
+        if not tenants or is_open:
+            if self.name != "trial" or tenants:
+                self.say(pod, f"frontend.tenants is {tenants or 'not set'}, security.insecure_public {is_open}: who may call is not said")
+            return
+        spec = of["spec"]["template"]["spec"]
+        mounts = {m["mountPath"]: m for m in spec["containers"][0]["volumeMounts"]}
+        mount = mounts.get(str(pathlib.PurePath(tenants).parent), {})
+        secrets = [v["name"] for v in spec["volumes"] if "secret" in v]
+        if mount.get("name") not in secrets or "subPath" in mount:
+            self.say(pod, f"frontend.tenants is {tenants}, whose folder is no secret that is mounted")
+
     def gpus(self, of, pod, config):
         """As many GPUs as the configuration has are asked of the device plug-in."""
         limits = of["spec"]["template"]["spec"]["containers"][0]["resources"].get("limits", {})
@@ -306,6 +320,8 @@ class Overlay:
                     self.ports(of, pod, role, config)
                     if role == "backend":
                         self.gpus(of, pod, config)
+                    if role == "frontend":
+                        self.door(of, pod, config)
         self.images()
         self.operator()
         self.scaled()

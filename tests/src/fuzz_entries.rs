@@ -13,7 +13,7 @@ mod tapes;
 
 pub use cluster::{command, log_entry, snapshot, view};
 pub use federation::{federation_answer, federation_command, federation_messages, federation_snapshot};
-pub use files::{batch_sizes, config, digits_signature, model_config, policy, profile, scenario, transforms};
+pub use files::{batch_sizes, config, digits_signature, model_config, policy, profile, scenario, tenants, transforms};
 pub use frames::{frames, rdma, ring};
 pub use replicas::{beats, raft_message, raft_snapshot};
 pub use requests::{grpc_answer, grpc_infer, picture, rest_infer};
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 26] = [
+pub const ALL: [Entry; 27] = [
     Entry { name: "picture", run: picture, seeds: requests::picture_seeds },
     Entry { name: "frames", run: frames, seeds: frames::frame_seeds },
     Entry { name: "command", run: command, seeds: cluster::command_seeds },
@@ -67,6 +67,7 @@ pub const ALL: [Entry; 26] = [
     Entry { name: "raft_message", run: raft_message, seeds: replicas::raft_message_seeds },
     Entry { name: "raft_snapshot", run: raft_snapshot, seeds: replicas::raft_snapshot_seeds },
     Entry { name: "beats", run: beats, seeds: replicas::beats_seeds },
+    Entry { name: "tenants", run: tenants, seeds: files::tenants_seeds },
 ];
 
 fn with_envelope_checksum(bytes: &[u8]) -> Vec<u8> {

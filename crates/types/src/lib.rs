@@ -25,7 +25,7 @@ pub use id::{
     BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NoRequestId, NodeId, RequestId, SubclusterId, Token,
 };
 pub use invariant::Invariant;
-pub use name::{NAME_BYTES_MAX, is_name, looks_like_an_id};
+pub use name::{NAME_BYTES_MAX, TENANTS_MAX, is_name, looks_like_an_id};
 pub use operation_id::{NoOperationId, OperationId};
 pub use outcome::{DropReason, FailReason, Outcome};
 pub use payload_delay::{PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay};

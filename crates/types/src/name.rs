@@ -3,6 +3,9 @@
 /// The longest name in bytes: the limit of a DNS label, since most deployments use names as such.
 pub const NAME_BYTES_MAX: usize = 63;
 
+/// Tenants of a cluster: each has series in metrics, and a part of every report about quotas.
+pub const TENANTS_MAX: usize = 1024;
+
 /// Whether a name is valid: 1 to [`NAME_BYTES_MAX`] characters of `a–z 0–9 -`, starting with a letter or digit.
 #[must_use]
 pub fn is_name(name: &str) -> bool {

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use symphony_config::{NodeConfig, Role};
+use symphony_config::{KeyHash, NodeConfig, Role, TenantsFile};
 use symphony_executor::profile::ProfileFile;
 use symphony_executor::{BatchSizes, digits};
 use symphony_policy::{ModelPolicy, PolicySpec};
 use symphony_repository::{ModelConfig, parse_labels, parse_transforms};
 use symphony_types::{
-    DataType, LABEL_BYTES_MAX, LABELS_BYTES_MAX, LatencyProfile, Nanos, PROFILE_BATCH_MAX, Signature, TensorSpec,
+    DataType, LABEL_BYTES_MAX, LABELS_BYTES_MAX, LatencyProfile, Nanos, PROFILE_BATCH_MAX, Signature, TENANTS_MAX,
+    TensorSpec, is_name,
 };
 use symphony_workload::Scenario;
 
@@ -62,6 +63,32 @@ pub fn config(bytes: &[u8]) {
             assert_eq!(again.ok(), Some(config), "what --dump-config prints is read again");
         }
     }
+}
+
+/// The file of tenants.
+pub fn tenants(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match TenantsFile::parse(&text) {
+        Ok(file) => {
+            assert!((1..=TENANTS_MAX).contains(&file.tenants.len()));
+            for tenant in &file.tenants {
+                assert!(is_name(&tenant.name) && tenant.weight().number() > 0.0, "{tenant:?}");
+                assert!(tenant.keys.iter().all(|key| key.to_string().parse::<KeyHash>() == Ok(*key)), "{tenant:?}");
+            }
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+pub(super) fn tenants_seeds() -> Vec<Vec<u8>> {
+    let [hash, other] = ["0123456789abcdef", "FEDCBA9876543210"].map(|digits| format!("sha256:{}", digits.repeat(4)));
+    let all = format!(
+        "# Teams.\n[[tenant]]\nname = \"search\"\nkeys = [\"{hash}\", \"{other}\"]\ncertificates = [\"search.example\"]\n\
+         items_per_s = 2000\ngpu_seconds_per_s = 1.5\nweight = 4\nrequests_in_flight_max = 4096\n\
+         rights = [\"infer\", \"status\", \"repository\"]\n[[tenant]]\nname = \"b-2\"\ncertificates = [\"é\"]\n"
+    );
+    let least = format!("tenant = [{{ name = 'a', keys = ['{hash}'], weight = 1e-3 }}]");
+    [all, least].map(String::into_bytes).into()
 }
 
 /// A profile file.

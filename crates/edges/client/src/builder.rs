@@ -1,6 +1,7 @@
 //! The builder of a client, and its limits.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -59,6 +60,8 @@ pub struct ClientBuilder {
     pub(crate) watched: bool,
     /// PEM.
     pub(crate) authority: Option<Vec<u8>>,
+    shows_key: bool,
+    insecure_key: bool,
     metadata: Vec<(String, Secret)>,
 }
 
@@ -99,6 +102,8 @@ impl Default for ClientBuilder {
             wait_for_frontend: limits::WAIT_FOR_FRONTEND,
             watched: true,
             authority: None,
+            shows_key: false,
+            insecure_key: false,
             metadata: Vec::new(),
         }
     }
@@ -163,9 +168,17 @@ impl ClientBuilder {
         self
     }
 
-    /// Shows the key of a tenant with every call. It is not logged.
-    pub fn key(self, key: &str) -> Self {
+    /// Shows the key of a tenant with every call. It is not logged. Frontends beyond loopback are then at `https://…`
+    /// unless [`insecure_key`](Self::insecure_key) says otherwise.
+    pub fn key(mut self, key: &str) -> Self {
+        self.shows_key = true;
         self.metadata("authorization", format!("Bearer {key}"))
+    }
+
+    /// Sends the key in plaintext, too: whoever taps the network reads it.
+    pub const fn insecure_key(mut self) -> Self {
+        self.insecure_key = true;
+        self
     }
 
     /// Adds this metadata entry to every call, for proxies in front of the frontends: `authorization`, a tenant. It is
@@ -178,7 +191,8 @@ impl ClientBuilder {
     /// The client. It connects in the background: see [`Client::connected`].
     ///
     /// # Errors
-    /// If there is no frontend, an address is none, a number is out of its range, or this is no tokio runtime.
+    /// If there is no frontend, an address is none, a number is out of its range, a key would travel readable, or this
+    /// is no tokio runtime.
     pub fn build(self) -> Result<Client, BuildError> {
         self.check()?;
         if tokio::runtime::Handle::try_current().is_err() {
@@ -201,7 +215,16 @@ impl ClientBuilder {
         range("frontends", self.frontends.len(), 1, limits::FRONTENDS_MAX)?;
         range("connections", self.connections, 1, limits::CONNECTIONS_MAX)?;
         range("in_flight_max", self.in_flight_max, 1, tokio::sync::Semaphore::MAX_PERMITS)?;
-        range("metadata", self.metadata.len(), 0, limits::METADATA_MAX)
+        range("metadata", self.metadata.len(), 0, limits::METADATA_MAX)?;
+        let readable = |address: &&String| !address.starts_with("https://") && !is_loopback(address);
+        match self.frontends.iter().find(readable).filter(|_| self.shows_key && !self.insecure_key) {
+            None => Ok(()),
+            Some(address) => Err(BuildError {
+                key: "frontend",
+                value: address.clone(),
+                expected: "https://host:port, since a key is shown, or insecure_key() if the network is trusted".into(),
+            }),
+        }
     }
 
     fn checked_metadata(&self) -> Result<Metadata, BuildError> {
@@ -221,6 +244,14 @@ impl ClientBuilder {
         };
         self.metadata.iter().map(entry).collect()
     }
+}
+
+/// Whether an address, without TLS, is of this host. Names are not resolved.
+fn is_loopback(address: &str) -> bool {
+    let place = address.strip_prefix("http://").unwrap_or(address);
+    let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
+    let number = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host == "localhost" || number.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 #[cfg(test)]
@@ -250,6 +281,21 @@ mod tests {
             assert!(!said.contains("secret"), "{said}");
         }
         assert!(!format!("{:?}", one().metadata("authorization", "secret")).contains("secret"));
+    }
+
+    #[tokio::test]
+    async fn a_key_does_not_travel_readable_by_mistake() {
+        let at = |address: &str| ClientBuilder::default().frontend(address);
+        for near in ["127.0.0.1:9", "http://127.0.0.1:9", "[::1]:9", "localhost:9"] {
+            assert!(at(near).key("secret").build().is_ok(), "{near}");
+        }
+        for far in ["10.0.0.1:9", "http://a.example:9", "127.0.0.1.a.example:9"] {
+            let said = at(far).key("secret").build().unwrap_err().to_string();
+            assert!(said.contains("expected https://host:port") && !said.contains("secret"), "{said}");
+            assert!(at(far).build().is_ok(), "{far}: nothing is shown");
+            assert!(at(far).key("secret").insecure_key().build().is_ok(), "{far}");
+        }
+        assert!(at("127.0.0.1:9").frontend("10.0.0.1:9").key("secret").build().is_err(), "one of several");
     }
 
     #[test]

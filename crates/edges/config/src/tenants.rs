@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use symphony_types::{RequestValue, is_name};
+use symphony_types::{RequestValue, TENANTS_MAX, is_name};
 
-/// Tenants of a file: each has series in metrics, and a part of every report about quotas.
-const TENANTS_MAX: usize = 1024;
 /// Keys of one tenant: the one in use, the next one, and some for its programs.
 const KEYS_MAX: usize = 64;
 /// Bytes of a name in a certificate: the longest DNS name.

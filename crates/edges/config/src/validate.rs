@@ -369,7 +369,8 @@ impl Check {
             self.say("frontend.cors_origins", format!("{got} origins; expected at most {max}"));
         }
         for (index, origin) in origins.iter().enumerate().filter(|(_, origin)| !is_origin(origin)) {
-            let expected = "expected scheme://host or scheme://host:port, such as https://console.example";
+            let expected = "expected scheme://host or scheme://host:port as browsers write it, in lower case and without the \
+                            scheme's own port: https://console.example";
             self.say(format!("frontend.cors_origins.{index}"), format!("`{origin}` is no origin; {expected}"));
         }
         // Plaintext between processes has a rule of its own, `reach`, which allows loopback only.
@@ -732,10 +733,68 @@ impl Check {
     }
 }
 
-/// Whether a text is the origin of a page, as browsers write it.
+/// Whether a text is the origin of a page, as browsers write it: another spelling would never be that of a page.
 fn is_origin(text: &str) -> bool {
-    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let host =
-        |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]".contains(&b));
-    rest.is_some_and(host)
+    let Some((scheme, place)) = text.split_once("://") else { return false };
+    let own_port: u16 = match scheme {
+        "https" => 443,
+        "http" => 80,
+        _ => return false,
+    };
+    let (host, port) = match place.rsplit_once(':') {
+        // Not a colon of an IPv6 address.
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (place, None),
+    };
+    let is_port =
+        |text: &str| text.parse().is_ok_and(|port: u16| port != 0 && port != own_port && port.to_string() == text);
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(host) => host.parse().is_ok_and(|address: std::net::Ipv6Addr| address.to_string() == host),
+        None => {
+            let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-_".contains(&b);
+            !host.is_empty() && host.bytes().all(allowed)
+        }
+    };
+    is_host && port.is_none_or(is_port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_spelled_as_browsers_spell_it() {
+        for origin in [
+            "https://a.example",
+            "http://a.example:8080",
+            "http://localhost:8080",
+            "https://10.0.0.1:8443",
+            "https://[::1]",
+            "http://[fe80::1]:8080",
+        ] {
+            assert!(is_origin(origin), "{origin}");
+        }
+        for other in [
+            "a.example",
+            "ftp://a.example",
+            "https://",
+            "https://A.Example",
+            "HTTPS://a.example",
+            "https://a.example/",
+            "https://a.example:443",
+            "http://a.example:80",
+            "https://a.example:",
+            "https://a.example:08443",
+            "https://a.example:65536",
+            "https://a:b:c[",
+            "https://[::1",
+            "https://[0:0:0:0:0:0:0:1]",
+            "https://::1",
+            "https://ann@a.example",
+            "null",
+            "*",
+        ] {
+            assert!(!is_origin(other), "{other}");
+        }
+    }
 }

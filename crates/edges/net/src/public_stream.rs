@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::server::TlsStream;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -36,10 +37,38 @@ pub(crate) struct PublicStream {
 
 enum Bytes {
     Plain(TcpStream),
-    Handshake(Box<tokio_rustls::Accept<TcpStream>>),
+    Handshake(Box<Handshake>),
     Secured(Box<TlsStream<TcpStream>>),
     /// The handshake failed.
     Ended,
+}
+
+struct Handshake {
+    accept: tokio_rustls::Accept<TcpStream>,
+    turns: Arc<Semaphore>,
+    /// Waits for one of the turns, in the order of coming.
+    waits: Option<Waits>,
+}
+
+type Waits = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
+
+impl Handshake {
+    /// Works on it for as long as there are bytes of the caller. The deadline of a connection's first words runs
+    /// meanwhile, and so bounds how long it waits for its turn.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<TlsStream<TcpStream>>> {
+        let _turn = match &mut self.waits {
+            None => match Arc::clone(&self.turns).try_acquire_owned() {
+                Ok(turn) => turn,
+                Err(_) => {
+                    let waits = self.waits.insert(Box::pin(Arc::clone(&self.turns).acquire_owned()));
+                    ready!(waits.as_mut().poll(context)).map_err(|_| ended())?
+                }
+            },
+            Some(waits) => ready!(waits.as_mut().poll(context)).map_err(|_| ended())?,
+        };
+        self.waits = None;
+        Pin::new(&mut self.accept).poll(context)
+    }
 }
 
 impl fmt::Debug for PublicStream {
@@ -54,8 +83,9 @@ impl PublicStream {
     }
 
     pub(crate) fn secured(stream: TcpStream, tls: &PublicTls, words: FirstWords) -> Self {
-        let handshake = Box::new(tls.acceptor(words).accept(stream));
-        Self { bytes: Bytes::Handshake(handshake), names: CertificateNames::default() }
+        let accept = tls.acceptor(words).accept(stream);
+        let handshake = Handshake { accept, turns: Arc::clone(tls.turns()), waits: None };
+        Self { bytes: Bytes::Handshake(Box::new(handshake)), names: CertificateNames::default() }
     }
 
     pub(crate) fn certificate_names(&self) -> CertificateNames {
@@ -64,7 +94,7 @@ impl PublicStream {
 
     fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Bytes::Handshake(handshake) = &mut self.bytes else { return Poll::Ready(Ok(())) };
-        match ready!(Pin::new(handshake).poll(context)) {
+        match ready!(handshake.poll(context)) {
             Ok(stream) => {
                 let certificate = stream.get_ref().1.peer_certificates().and_then(|all| all.first());
                 if let Some(certificate) = certificate {
@@ -270,6 +300,25 @@ mod tests {
         assert!(connection.read_to_end(&mut read).await.is_err());
         assert_eq!(connection.write(b"x").await.unwrap_err().kind(), io::ErrorKind::NotConnected);
         assert!(read.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_handshake_waits_for_its_turn_and_gives_it_back() {
+        let scene = Scene::new(FirstWords::Head).await;
+        let turns = scene.tls.turns();
+        let count = turns.available_permits();
+        let taken = turns.acquire_many(u32::try_from(count).unwrap()).await.unwrap();
+        let (_silent, mut silent) = scene.connect().await;
+        let mut talk = std::pin::pin!(scene.talk(scene.client(&rustls::version::TLS13, None)));
+        let early = tokio::time::timeout(std::time::Duration::from_millis(200), &mut talk).await;
+        assert!(early.is_err(), "{early:?}: there is no turn");
+        drop(taken);
+        let mut nothing = [0; 1];
+        tokio::select! {
+            read = silent.read(&mut nothing) => panic!("{read:?} of a caller that is silent"),
+            heard = talk => assert_eq!(heard.unwrap().0, "hello", "who is silent keeps no turn"),
+        }
+        assert_eq!(turns.available_permits(), count);
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,6 +8,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use crate::authority::read;
@@ -17,6 +18,10 @@ use crate::public_port::FirstWords;
 
 /// HTTP/1.1 by its name in a TLS handshake.
 const HTTP_1: &[u8] = b"http/1.1";
+
+/// Of so many threads one works on handshakes of strangers at a time, each of which takes an operation with the private
+/// key: the others serve requests meanwhile, however often somebody connects anew.
+const THREADS_PER_HANDSHAKE: usize = 2;
 
 /// The files of the public ports' certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +56,7 @@ struct Loaded {
 pub struct PublicTls {
     files: PublicTlsFiles,
     loaded: RwLock<(Stamps, Loaded)>,
+    turns: Arc<Semaphore>,
 }
 
 impl PublicTls {
@@ -61,7 +67,9 @@ impl PublicTls {
     pub fn load(files: PublicTlsFiles) -> Result<Self, CredentialError> {
         let stamps = files.stamps();
         let loaded = load(&files)?;
-        Ok(Self { files, loaded: RwLock::new((stamps, loaded)) })
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let turns = Arc::new(Semaphore::new(threads.div_ceil(THREADS_PER_HANDSHAKE)));
+        Ok(Self { files, loaded: RwLock::new((stamps, loaded)), turns })
     }
 
     /// Loads changed files; true if there were any. Of unusable ones nothing is used.
@@ -89,6 +97,12 @@ impl PublicTls {
                 Err(error) => tracing::warn!(%error, "a renewed certificate cannot be used; the former one stays"),
             }
         }
+    }
+
+    /// A handshake holds one while it is worked on, and none while it waits for its caller: who stays silent keeps
+    /// nobody from a turn. The ports share them.
+    pub(crate) const fn turns(&self) -> &Arc<Semaphore> {
+        &self.turns
     }
 
     pub(crate) fn acceptor(&self, words: FirstWords) -> TlsAcceptor {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use symphony_config::Address;
+
 /// What it shows, and whom it believes. By default nothing, over plaintext.
 #[derive(Clone, Default)]
 pub struct Access {
@@ -9,6 +11,8 @@ pub struct Access {
     pub key: Option<String>,
     /// The authority of the frontend's certificate, PEM: then it is talked to over TLS.
     pub authority: Option<Vec<u8>>,
+    /// The key may be sent readable beyond loopback.
+    pub insecure_key: bool,
 }
 
 /// A key is not for logs.
@@ -25,9 +29,45 @@ impl Access {
         if self.authority.is_some() { "https" } else { "http" }
     }
 
+    /// Refuses to send a key readable over a network, where `addr` may be whoever registered as a frontend.
+    ///
+    /// # Errors
+    /// If that would happen, with what to do instead.
+    pub fn check(&self, addr: &str) -> Result<(), String> {
+        let is_loopback = || addr.parse().is_ok_and(|addr: Address| addr.is_loopback());
+        if self.key.is_none() || self.authority.is_some() || self.insecure_key || is_loopback() {
+            return Ok(());
+        }
+        Err("a key is not sent in plaintext beyond loopback: name the authority of the frontends' certificates in \
+             SYMPHONY_PUBLIC_CA, or set SYMPHONY_INSECURE_KEY=1 if the network is trusted"
+            .into())
+    }
+
     /// The header in which the key is shown.
     #[must_use]
     pub fn bearer(&self) -> Option<String> {
         self.key.as_ref().map(|key| format!("Bearer {key}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_goes_beyond_loopback_over_tls_only_unless_that_is_wanted() {
+        let open = Access::default();
+        let keyed = Access { key: Some("key".into()), ..Access::default() };
+        let secured = Access { authority: Some(Vec::new()), ..keyed.clone() };
+        let wanted = Access { insecure_key: true, ..keyed.clone() };
+        for near in ["127.0.0.1:8002", "[::1]:8002", "localhost:8002"] {
+            assert_eq!(keyed.check(near), Ok(()), "{near}");
+        }
+        for far in ["10.0.0.1:8002", "frontend:8002", "127.0.0.1:8002@evil.example:80", "127.0.0.1.evil.example:80"] {
+            assert!(keyed.check(far).unwrap_err().contains("SYMPHONY_PUBLIC_CA"), "{far}");
+            for other in [&open, &secured, &wanted] {
+                assert_eq!(other.check(far), Ok(()), "{far}");
+            }
+        }
     }
 }

@@ -34,6 +34,7 @@ impl GrpcTarget {
     /// As [`connect`](Self::connect), or if the key or the authority is none.
     pub async fn connect_as(addr: &str, connections: usize, access: &Access) -> Result<Self, ConnectError> {
         let fail = |reason: String| ConnectError { addr: addr.to_owned(), reason };
+        access.check(addr).map_err(fail)?;
         let mut builder = Client::builder();
         if let Some(bearer) = access.bearer() {
             builder = builder.metadata("authorization", bearer);

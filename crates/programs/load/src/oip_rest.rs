@@ -39,6 +39,7 @@ impl RestTarget {
             let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             ConnectError { addr: addr.to_owned(), reason }
         };
+        access.check(addr).map_err(|reason| ConnectError { addr: addr.to_owned(), reason })?;
         let mut builder = reqwest::Client::builder().connect_timeout(CONNECT_MAX).tcp_nodelay(true).no_proxy();
         if let Some(pem) = &access.authority {
             builder = builder.add_root_certificate(reqwest::Certificate::from_pem(pem).map_err(fail)?);

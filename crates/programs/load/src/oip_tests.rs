@@ -120,7 +120,7 @@ async fn serve(stop: &CancellationToken) -> (String, String) {
         (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
     let addrs = (grpc.local_addr().unwrap().to_string(), rest.local_addr().unwrap().to_string());
     let (service, limits) = (Arc::new(Checksums), Limits::default());
-    let (grpc_router, rest_router) = (GrpcServer::new(Arc::clone(&service), limits), rest_router(service, limits));
+    let (grpc_router, rest_router) = (GrpcServer::new(Arc::clone(&service), limits), rest_router(service, limits, &[]));
     let (stop_grpc, stop_rest) = (stop.clone(), stop.clone());
     tokio::spawn(async move { serve_grpc(grpc_router, grpc, None, limits, stop_grpc.cancelled()).await });
     tokio::spawn(async move { serve_rest(rest_router, rest, None, limits, stop_rest.cancelled()).await });

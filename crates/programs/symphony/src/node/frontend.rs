@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_config::{FederationConfig, FrontendConfig, NodeConfig, Role};
-use symphony_frontend::oip::{GrpcServer, InferenceService, Limits, rest_router, serve_grpc, serve_rest, with_cors};
+use symphony_frontend::oip::{GrpcServer, InferenceService, Limits, rest_router, serve_grpc, serve_rest};
 use symphony_frontend::{ClusterAccess, Frontend, RepositoryAccess, Tenants, read_token};
 use symphony_net::{Carriers, PublicTls};
 use symphony_protocol::federation::FederationView;
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let server = GrpcServer::new(Arc::clone(&service), limits);
     let serving_grpc = tokio::spawn(serve_grpc(server, grpc, tls.clone(), limits, stop.clone().cancelled_owned()));
-    let router = with_cors(rest_router(service, limits), &own.cors_origins);
+    let router = rest_router(service, limits, &own.cors_origins);
     let serving_rest = tokio::spawn(serve_rest(router, rest, tls.clone(), limits, stop.clone().cancelled_owned()));
 
     let (ready, shown, name) = (frontend.clone(), frontend.clone(), own.name.clone());

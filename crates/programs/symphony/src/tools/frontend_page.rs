@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use serde_json::Value;
+use symphony_load::Access;
 use symphony_protocol::view::FrontendView;
 
 use super::public_access;
@@ -19,7 +20,7 @@ const PAGE_BYTES_MAX: usize = 16 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct PageClient {
     http: reqwest::Client,
-    scheme: &'static str,
+    access: Access,
 }
 
 /// The client for consoles, with the key and the authority that the environment names.
@@ -35,15 +36,17 @@ pub(crate) fn client() -> anyhow::Result<PageClient> {
     if let Some(bearer) = access.bearer() {
         builder = builder.default_headers([(AUTHORIZATION, HeaderValue::from_str(&bearer)?)].into_iter().collect());
     }
-    Ok(PageClient { http: builder.build()?, scheme: access.scheme() })
+    Ok(PageClient { http: builder.build()?, access })
 }
 
 /// The page `/api/view` of a frontend.
 ///
 /// # Errors
-/// If it does not answer in time, or with more than a page.
+/// If it does not answer in time, or with more than a page, or the key would go to it readable.
 pub(crate) async fn read(client: &PageClient, frontend: &FrontendView) -> anyhow::Result<Value> {
-    let url = format!("{}://{}/api/view", client.scheme, frontend.console_addr);
+    // Whoever registered as a frontend chose the address.
+    client.access.check(&frontend.console_addr).map_err(anyhow::Error::msg)?;
+    let url = format!("{}://{}/api/view", client.access.scheme(), frontend.console_addr);
     let mut answer = client.http.get(url).send().await?;
     ensure!(
         !matches!(answer.status().as_u16(), 401 | 403),

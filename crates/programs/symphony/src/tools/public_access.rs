@@ -10,6 +10,8 @@ use crate::exit::bad_input;
 const KEY_FILE: &str = "SYMPHONY_KEY_FILE";
 /// A file with the authority of the frontends' public certificates, PEM.
 const PUBLIC_CA: &str = "SYMPHONY_PUBLIC_CA";
+/// Whether the key may be sent in plaintext beyond loopback.
+const INSECURE_KEY: &str = "SYMPHONY_INSECURE_KEY";
 
 /// What the environment says; nothing, over plaintext, if it says nothing.
 ///
@@ -28,5 +30,6 @@ pub(crate) fn from_env() -> anyhow::Result<Access> {
             .map(|key| key.trim().to_owned())
             .map_err(|_| bad_input(format!("{KEY_FILE}: the key is no text")))
     };
-    Ok(Access { key: read(KEY_FILE)?.map(text).transpose()?, authority: read(PUBLIC_CA)? })
+    let insecure_key = std::env::var(INSECURE_KEY).is_ok_and(|value| matches!(value.as_str(), "1" | "true"));
+    Ok(Access { key: read(KEY_FILE)?.map(text).transpose()?, authority: read(PUBLIC_CA)?, insecure_key })
 }

@@ -9,7 +9,9 @@ use symphony_cluster_state::{
 use symphony_policy::ModelPolicy;
 use symphony_protocol::control as pb;
 use symphony_quotas::{Demand, TenantDemand};
-use symphony_types::{BackendId, BootId, Epoch, Member, ModelId, Nanos, NodeId, RequestValue, SubclusterId, is_name};
+use symphony_types::{
+    BackendId, BootId, Epoch, Member, ModelId, Nanos, NodeId, RequestValue, SubclusterId, TENANTS_MAX, is_name,
+};
 use tonic::Status;
 
 pub(crate) fn register_backend(request: pb::RegisterBackendRequest) -> Command {
@@ -24,9 +26,6 @@ pub(crate) fn register_backend(request: pb::RegisterBackendRequest) -> Command {
         avoid: None,
     })
 }
-
-/// Tenants of which a frontend tells: as many as its file has at most.
-const TENANTS_MAX: usize = 1024;
 
 /// What a frontend says of tenants. Numbers that make no sense are the book's to judge.
 pub(crate) fn demands(tenants: Vec<pb::TenantDemand>) -> Result<BTreeMap<String, TenantDemand>, Status> {

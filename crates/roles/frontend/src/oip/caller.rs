@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
 use symphony_config::Right;
 use symphony_types::{Nanos, RequestValue};
 use tonic::Code;
 
 use super::error::{Face, Retry};
-use super::{InferError, TenantPlace};
+use super::{Credential, InferError, TenantPlace};
 use crate::access::tenant::Tenant;
 use crate::access::tenants::Tenants;
 
@@ -22,6 +23,30 @@ pub struct Shown<'a> {
     pub headers: &'a HeaderMap,
     /// The names in its certificate; empty if it has shown none.
     pub certificate: &'a [String],
+}
+
+impl Shown<'_> {
+    /// Refuses what a browser sends for a page of another origin, but for these `origins`. A browser shows a
+    /// certificate by itself, whichever page asks, and reaches the loopback of its own host; a key it sends only for
+    /// pages that CORS lets send it.
+    ///
+    /// # Errors
+    /// If the page is foreign, and no key is shown.
+    pub(crate) fn check_origin(&self, origins: &[String]) -> Result<(), AccessError> {
+        let Some(origin) = self.headers.get(ORIGIN) else { return Ok(()) };
+        if Credential::of(self.headers).token().is_some() {
+            return Ok(());
+        }
+        let origin = origin.to_str().unwrap_or_default();
+        let host = self.headers.get(HOST).and_then(|host| host.to_str().ok());
+        // A page that came in plaintext may be anybody's; without a certificate it is not told apart from one behind a
+        // proxy that speaks TLS.
+        let own = origin.split_once("://").is_some_and(|(scheme, from)| {
+            host.is_some_and(|host| host.eq_ignore_ascii_case(from))
+                && (self.certificate.is_empty() || scheme == "https")
+        });
+        if own || origins.iter().any(|known| known == origin) { Ok(()) } else { Err(AccessError::ForeignOrigin) }
+    }
 }
 
 /// Why a caller is turned away before it is heard.
@@ -39,6 +64,11 @@ pub enum AccessError {
     /// It may not do this.
     #[error("this takes the right {}, which the tenant does not have", words(.0))]
     NoRight(&'static [Right]),
+    /// A page of another origin calls through a browser.
+    #[error(
+        "a page of another origin calls, and shows no key: send one, or add the page's origin to frontend.cors_origins"
+    )]
+    ForeignOrigin,
 }
 
 fn words(rights: &[Right]) -> String {
@@ -47,7 +77,7 @@ fn words(rights: &[Right]) -> String {
 }
 
 impl AccessError {
-    /// All reasons.
+    /// The reasons that are counted.
     pub(crate) const REASONS: [&str; 4] = ["no_key", "unknown_key", "unknown_certificate", "no_right"];
 
     /// Status codes and reason.
@@ -59,6 +89,7 @@ impl AccessError {
             Self::UnknownKey => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, unknown_key),
             Self::UnknownCertificate => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, unknown_certificate),
             Self::NoRight(_) => (StatusCode::FORBIDDEN, Code::PermissionDenied, no_right),
+            Self::ForeignOrigin => (StatusCode::FORBIDDEN, Code::PermissionDenied, "foreign_origin"),
         };
         Face { http, grpc, reason, retry: Retry::No }
     }
@@ -134,5 +165,43 @@ impl Caller {
         let (Some(tenant), Some(tenants)) = (&self.0, tenants) else { return Ok(()) };
         let charged = tenant.charge(tenants.now(), items, gpu_time);
         charged.inspect_err(|error| tenants.refused(self.name(), error.face().reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    #[test]
+    fn a_foreign_page_gets_nothing_unless_it_is_named_or_shows_a_key() {
+        let checked = |headers: &[(&'static str, &'static str)], certificate: &[String]| {
+            let header = |&(name, value): &(&'static str, &'static str)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
+            };
+            let headers: HeaderMap = headers.iter().map(header).collect();
+            let shown = Shown { headers: &headers, certificate };
+            shown.check_origin(&["https://console.example".to_owned()])
+        };
+        let (nobody, ann): (&[String], _) = (&[], ["ann".to_owned()]);
+        let host = ("host", "a.example:8000");
+        assert_eq!(checked(&[host], &ann), Ok(()), "no browser, or a page's own GET");
+        for known in ["https://console.example", "https://a.example:8000", "https://A.example:8000"] {
+            assert_eq!(checked(&[host, ("origin", known)], &ann), Ok(()), "{known}");
+        }
+        for foreign in ["https://evil.example", "https://a.example", "https://console.example:1", "null", ""] {
+            for certificate in [nobody, &ann[..]] {
+                let origin = ("origin", foreign);
+                assert_eq!(checked(&[host, origin], certificate), Err(AccessError::ForeignOrigin), "{foreign}");
+                assert_eq!(checked(&[host, origin, ("x-api-key", "key")], certificate), Ok(()), "{foreign}");
+                let typed = ("authorization", "Basic YW5uOmtleQ==");
+                assert!(checked(&[host, origin, typed], certificate).is_err(), "a browser sends it by itself");
+            }
+        }
+        let plain = ("origin", "http://a.example:8000");
+        assert_eq!(checked(&[host, plain], nobody), Ok(()));
+        assert_eq!(checked(&[host, plain], &ann), Err(AccessError::ForeignOrigin), "over TLS its own pages are https");
+        assert!(checked(&[("origin", "https://a.example:8000")], nobody).is_err(), "no host");
     }
 }

@@ -6,14 +6,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 /// The scheme of the header.
-const SCHEME: &str = "Bearer ";
+const SCHEME: &str = "bearer";
 /// The scheme by which browsers send what people type.
-const PAGE_SCHEME: &str = "Basic ";
+const PAGE_SCHEME: &str = "basic";
 /// The header for clients that can set no other.
 const KEY_HEADER: &str = "x-api-key";
 
-/// The token of a call's header `authorization: Bearer TOKEN` or `x-api-key: TOKEN`, metadata of the same names over
-/// gRPC; none if it has neither.
+/// The token of a call's header `x-api-key: TOKEN` or `authorization: Bearer TOKEN`, metadata of the same names over
+/// gRPC; none if it has neither, or an empty one. The former goes first: the latter may be of a proxy on the way.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credential(Option<String>);
 
@@ -21,18 +21,18 @@ impl Credential {
     /// From the headers of a call.
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let bearer = text(AUTHORIZATION.as_str()).and_then(|value| value.strip_prefix(SCHEME));
-        Self(bearer.or_else(|| text(KEY_HEADER)).map(|token| token.trim().to_owned()))
+        let key = headers.get(KEY_HEADER).and_then(|value| value.to_str().ok());
+        let key = key.map(str::trim).filter(|key| !key.is_empty());
+        Self(key.or_else(|| authorization(headers, SCHEME)).map(str::to_owned))
     }
 
     /// The same, or the password of `authorization: Basic`. Pages only read: what a browser sends by itself, wherever a
     /// call comes from, must not ask models or load them.
     pub(crate) fn of_page(headers: &HeaderMap) -> Self {
         let basic = || {
-            let value = headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix(PAGE_SCHEME)?;
-            let text = String::from_utf8(STANDARD.decode(value.trim()).ok()?).ok()?;
-            Some(text.split_once(':')?.1.to_owned())
+            let text = String::from_utf8(STANDARD.decode(authorization(headers, PAGE_SCHEME)?).ok()?).ok()?;
+            let (_, password) = text.split_once(':')?;
+            (!password.is_empty()).then(|| password.to_owned())
         };
         Self(Self::of(headers).0.or_else(basic))
     }
@@ -42,6 +42,13 @@ impl Credential {
     pub fn token(&self) -> Option<&str> {
         self.0.as_deref()
     }
+}
+
+/// What the header `authorization` has after this scheme, whose case means nothing (RFC 9110); none if that is empty.
+fn authorization<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a str> {
+    let (named, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    let rest = rest.trim();
+    (named.eq_ignore_ascii_case(scheme) && !rest.is_empty()).then_some(rest)
 }
 
 /// A token is not for logs.
@@ -63,11 +70,34 @@ mod tests {
             let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static(value))]);
             Credential::of(&headers)
         };
-        assert_eq!(of("Bearer secret").token(), Some("secret"));
-        assert_eq!((of("Basic secret").token(), of("secret").token()), (None, None));
+        for value in ["Bearer secret", "bearer secret", "BEARER  secret "] {
+            assert_eq!(of(value).token(), Some("secret"), "{value}");
+        }
+        for value in ["Basic secret", "secret", "Bearer", "Bearer ", "Bearersecret", ""] {
+            assert_eq!(of(value).token(), None, "{value}");
+        }
         let headers = HeaderMap::from_iter([("x-api-key".parse().unwrap(), HeaderValue::from_static("secret"))]);
         assert_eq!(Credential::of(&headers).token(), Some("secret"));
         assert_eq!(Credential::of(&HeaderMap::new()).token(), None);
+        let both = |key: &'static str| {
+            let key = ("x-api-key".parse().unwrap(), HeaderValue::from_static(key));
+            let headers = HeaderMap::from_iter([key, (AUTHORIZATION, HeaderValue::from_static("Bearer of-a-proxy"))]);
+            Credential::of(&headers).token().map(str::to_owned)
+        };
+        assert_eq!(both("secret").as_deref(), Some("secret"));
+        assert_eq!(both(" ").as_deref(), Some("of-a-proxy"), "an empty one is none");
         assert!(!format!("{:?}", of("Bearer secret")).contains("secret"));
+    }
+
+    #[test]
+    fn a_page_also_takes_the_password_of_a_browser_unless_it_is_empty() {
+        let of = |text: &str| {
+            let value = HeaderValue::try_from(format!("basic {}", STANDARD.encode(text))).unwrap();
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
+            assert_eq!(Credential::of(&headers).token(), None, "for pages only");
+            Credential::of_page(&headers).token().map(str::to_owned)
+        };
+        assert_eq!(of("ann:secret").as_deref(), Some("secret"));
+        assert_eq!((of("ann:"), of("ann")), (None, None));
     }
 }

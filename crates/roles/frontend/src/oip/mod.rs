@@ -73,7 +73,7 @@ pub(crate) use inputs::shorten;
 pub use limits::Limits;
 pub use parameters::{LateAnswer, SLO_HEADER, parse_grpc_timeout, parse_slo_ms};
 pub use receipt::Receipt;
-pub use rest::{check_rest_infer, rest_router, with_cors};
+pub use rest::{check_rest_infer, rest_router};
 pub use serve::{serve_grpc, serve_rest};
 
 /// Extensions of the protocol that are served here, as server metadata names them.

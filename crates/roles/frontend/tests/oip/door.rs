@@ -158,11 +158,69 @@ async fn headers_beyond_the_limit_and_absurd_keys_are_refused_and_others_are_ser
     // Beyond the buffer of a connection: it ends, or its answer is 431.
     let huge = ask(&"k".repeat(1 << 20)).await;
     assert!(huge.as_ref().map_or(true, |status| *status == 431), "{huge:?}");
-    assert_eq!(ask(&"k".repeat(8 << 10)).await.unwrap(), 200, "a long one is looked at like any other");
+    let absurd = ["k".repeat(8 << 10), "infer infer".into(), "'; --".into(), "infer,".repeat(99)];
+    for key in &absurd {
+        assert_eq!(ask(key).await.unwrap(), 401, "{key}");
+    }
     let mut client = connect(&running).await;
+    let refused = client.model_infer(showing(&absurd[0], raw("double"))).await.unwrap_err();
+    assert_eq!(reason(&refused), (Code::Unauthenticated, "unknown_key"));
     let huge = client.model_infer(showing(&"k".repeat(64 << 10), raw("double"))).await;
     assert!(huge.is_err(), "{huge:?}");
+    assert_eq!(running.service.count(), 0, "nobody was heard");
     assert_eq!(ask("infer").await.unwrap(), 200);
     connect(&running).await.model_infer(showing("infer", raw("double"))).await.unwrap();
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_page_of_another_origin_is_served_if_it_is_named_or_shows_a_key() {
+    let (named, foreign) = ("https://console.example", "https://evil.example");
+    let running = Running::start_for_pages(&[named.to_owned()]).await;
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    // What a page of that origin gets, and whose pages may read it.
+    let ask = async |path: &str, origin: &str, key: Option<&str>| {
+        let post = http.post(running.url(path)).header("origin", origin).json(&body());
+        let post = key.into_iter().fold(post, |post, key| post.header("x-api-key", key));
+        let answer = post.send().await.unwrap();
+        let readers = answer.headers().get("access-control-allow-origin");
+        let readers = readers.map(|readers| readers.to_str().unwrap().to_owned()).unwrap_or_default();
+        let status = answer.status().as_u16();
+        let said: Value = answer.json().await.unwrap();
+        (status, said["reason"].as_str().unwrap_or_default().to_owned(), readers)
+    };
+    let (infer, own) = ("/v2/models/double/infer", running.url(""));
+    for path in [infer, "/v2/repository/models/double/unload"] {
+        for origin in [foreign, "null"] {
+            assert_eq!(ask(path, origin, None).await, (403, "foreign_origin".into(), String::new()), "{path}");
+        }
+        assert_eq!(ask(path, &own, None).await, (200, String::new(), String::new()), "{path}");
+        assert_eq!(ask(path, named, None).await, (200, String::new(), named.into()), "{path}");
+    }
+    assert_eq!(running.service.count(), 2, "of the page's own origin and the named one");
+    assert_eq!(ask(infer, foreign, Some("infer")).await, (200, String::new(), String::new()), "it is no browser's");
+
+    let preflight = async |origin: &str| {
+        let asked = http.request(reqwest::Method::OPTIONS, running.url(infer)).header("origin", origin);
+        let asked = asked.header("access-control-request-method", "POST");
+        let answer = asked.header("access-control-request-headers", "x-api-key,traceparent").send().await.unwrap();
+        let text =
+            |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
+        ["access-control-allow-origin", "access-control-allow-headers", "access-control-allow-methods"].map(text)
+    };
+    let [origin, headers, methods] = preflight(named).await;
+    assert_eq!((origin.as_str(), methods.contains("POST")), (named, true), "{methods}");
+    for header in ["authorization", "x-api-key", "content-type", "traceparent", "x-slo-ms"] {
+        assert!(headers.split(',').any(|allowed| allowed.trim() == header), "{header}: {headers}");
+    }
+    assert_eq!(preflight(foreign).await[0], "", "a browser asks no further");
+    let shown = http.get(running.url("/v2")).header("origin", named).send().await.unwrap();
+    let exposed = shown.headers()["access-control-expose-headers"].to_str().unwrap();
+    assert!(exposed.contains("traceparent") && exposed.contains("symphony-request-id"), "{exposed}");
+
+    let mut call = Request::new(raw("double"));
+    call.metadata_mut().insert("origin", foreign.parse().unwrap());
+    let refused = connect(&running).await.model_infer(call).await.unwrap_err();
+    assert_eq!(reason(&refused), (Code::PermissionDenied, "foreign_origin"), "a browser can speak HTTP/2, too");
     running.stop().await;
 }

@@ -225,11 +225,11 @@ impl InferenceService for FakeService {
     }
 
     fn authenticate(&self, shown: &Shown<'_>, rights: &'static [Right]) -> Result<Caller, AccessError> {
-        // Keys that name a right have it and no other; whoever shows anything else is served.
+        // Keys that name a right have it and no other; whoever shows nothing or the token is served.
         let has = |label: &str| Right::ALL.iter().any(|right| right.label() == label);
         match Credential::of(shown.headers).token() {
-            Some("unknown") => Err(AccessError::UnknownKey),
             Some("none") => Err(AccessError::NoKey),
+            Some(key) if key != TOKEN && !has(key) => Err(AccessError::UnknownKey),
             Some(label) if has(label) && rights.iter().all(|right| right.label() != label) => {
                 Err(AccessError::NoRight(rights))
             }
@@ -335,8 +335,17 @@ impl Running {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), Limits::default(), in_flight_max).await
     }
 
+    /// For pages of these origins.
+    pub(crate) async fn start_for_pages(origins: &[String]) -> Self {
+        Self::start_all(SocketAddr::from(([127, 0, 0, 1], 0)), Limits::default(), IN_FLIGHT_MAX, origins).await
+    }
+
     /// With gRPC at that address.
     pub(crate) async fn start_at(grpc: SocketAddr, limits: Limits, in_flight_max: usize) -> Self {
+        Self::start_all(grpc, limits, in_flight_max, &[]).await
+    }
+
+    async fn start_all(grpc: SocketAddr, limits: Limits, in_flight_max: usize, origins: &[String]) -> Self {
         let service = Arc::new(FakeService::new(InFlightLimit::new(in_flight_max)));
         let stop = CancellationToken::new();
         let grpc_listener = TcpListener::bind(grpc).await.unwrap();
@@ -345,7 +354,7 @@ impl Running {
 
         let server = GrpcServer::new(Arc::clone(&service), limits);
         let over_grpc = tokio::spawn(serve_grpc(server, grpc_listener, None, limits, stop.clone().cancelled_owned()));
-        let router = rest_router(Arc::clone(&service), limits);
+        let router = rest_router(Arc::clone(&service), limits, origins);
         let over_rest = tokio::spawn(serve_rest(router, rest_listener, None, limits, stop.clone().cancelled_owned()));
         Self { service, grpc, rest, stop, servers: vec![over_grpc, over_rest] }
     }

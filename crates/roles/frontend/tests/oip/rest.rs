@@ -5,6 +5,7 @@ use std::time::Duration;
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use symphony_frontend::oip::Limits;
+use symphony_frontend::oip::limits::BODY_READ_MAX;
 use symphony_types::Nanos;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -261,6 +262,21 @@ async fn a_request_over_the_limit_is_refused_whether_or_not_it_says_its_length()
     // A small text that stands for many bytes: 8 items of FP64 in `every-type` are not the limit, 1000 bytes are.
     let just_fits = post(&running, "/v2/models/double/infer", &two_items()).await;
     assert_eq!(just_fits.status(), 200);
+}
+
+/// Paused time advances when all tasks wait.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stops_arriving_is_given_up_in_time() {
+    let running = Running::start().await;
+    let mut stream = TcpStream::connect(running.rest).await.unwrap();
+    let head = "POST /v2/models/double/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{";
+    let began = tokio::time::Instant::now();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("body_timeout"), "{answer}");
+    assert!(began.elapsed() >= BODY_READ_MAX);
+    assert_eq!(running.service.count(), 0);
 }
 
 #[tokio::test]

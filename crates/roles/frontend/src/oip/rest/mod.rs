@@ -15,6 +15,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use symphony_config::Right;
 use symphony_net::CertificateNames;
+use symphony_telemetry::TRACEPARENT;
 use tower_http::cors::CorsLayer;
 
 use super::{ANY_RIGHT, InferenceService, Limits, Shown};
@@ -37,8 +38,10 @@ impl<S> Clone for Shared<S> {
     }
 }
 
-/// The REST side of the public surface, ready to be served with [`serve_rest`](super::serve_rest).
-pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits) -> Router {
+/// The REST side of the public surface, ready to be served with [`serve_rest`](super::serve_rest). Browsers let pages
+/// of `cors_origins` call it, and their calls are served; those of other pages are not.
+pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits, cors_origins: &[String]) -> Router {
+    let origins: Arc<[String]> = cors_origins.into();
     // What balancers and clients ask before they ask anything else is open to all.
     let open =
         Router::new().route("/v2/health/live", get(pages::live::<S>)).route("/v2/health/ready", get(pages::ready::<S>));
@@ -66,20 +69,23 @@ pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits) -> Rout
         .route("/v2/repository/models/{model}/unload", post(pages::unload::<S>))
         .layer(DefaultBodyLimit::max(REPOSITORY_BYTES_MAX));
     let behind = |routes: Router<Shared<S>>, rights: &'static [Right]| {
-        routes.route_layer(from_fn_with_state(Door { service: Arc::clone(&service), rights }, pass::<S>))
+        let door = Door { service: Arc::clone(&service), rights, origins: Arc::clone(&origins) };
+        routes.route_layer(from_fn_with_state(door, pass::<S>))
     };
-    open.merge(behind(infer, &[Right::Infer]))
+    let router = open
+        .merge(behind(infer, &[Right::Infer]))
         .merge(behind(about, ANY_RIGHT))
         .merge(behind(status, &[Right::Status]))
         .merge(behind(index, &[Right::Status, Right::Repository]))
         .merge(behind(repository, &[Right::Repository]))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(Shared { service: Arc::clone(&service), limits })
+        .with_state(Shared { service: Arc::clone(&service), limits });
+    with_cors(router, &origins)
 }
 
 /// The same for pages of these origins, which browsers would not let read the answers.
-pub fn with_cors(router: Router, origins: &[String]) -> Router {
+fn with_cors(router: Router, origins: &[String]) -> Router {
     if origins.is_empty() {
         return router;
     }
@@ -93,21 +99,23 @@ pub fn with_cors(router: Router, origins: &[String]) -> Router {
 }
 
 /// Headers that pages may send.
-const CORS_HEADERS: [&str; 5] =
-    ["authorization", "x-api-key", "content-type", "inference-header-content-length", "x-slo-ms"];
+const CORS_HEADERS: [&str; 6] =
+    ["authorization", "x-api-key", "content-type", "inference-header-content-length", "x-slo-ms", TRACEPARENT];
 /// Headers of answers that pages may read.
-const CORS_EXPOSED: [&str; 3] = ["symphony-request-id", "inference-header-content-length", "retry-after"];
+const CORS_EXPOSED: [&str; 4] = ["symphony-request-id", "inference-header-content-length", "retry-after", TRACEPARENT];
 
 /// What stands before some of the routes.
 struct Door<S> {
     service: Arc<S>,
     /// One of them is needed.
     rights: &'static [Right],
+    /// Their pages may call.
+    origins: Arc<[String]>,
 }
 
 impl<S> Clone for Door<S> {
     fn clone(&self) -> Self {
-        Self { service: Arc::clone(&self.service), rights: self.rights }
+        Self { service: Arc::clone(&self.service), rights: self.rights, origins: Arc::clone(&self.origins) }
     }
 }
 
@@ -115,7 +123,8 @@ impl<S> Clone for Door<S> {
 async fn pass<S: InferenceService>(State(door): State<Door<S>>, mut request: Request, next: Next) -> Response {
     let names = request.extensions().get::<CertificateNames>();
     let shown = Shown { headers: request.headers(), certificate: names.map_or(&[][..], CertificateNames::get) };
-    match door.service.authenticate(&shown, door.rights) {
+    let known = shown.check_origin(&door.origins).and_then(|()| door.service.authenticate(&shown, door.rights));
+    match known {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
