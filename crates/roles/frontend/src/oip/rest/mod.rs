@@ -18,6 +18,7 @@ use symphony_net::CertificateNames;
 use symphony_telemetry::TRACEPARENT;
 use tower_http::cors::CorsLayer;
 
+use super::parameters::{SLO_HEADER, VERSION_HEADER};
 use super::{ANY_RIGHT, InferenceService, Limits, Shown};
 
 pub use infer_json::check_rest_infer;
@@ -99,8 +100,15 @@ fn with_cors(router: Router, origins: &[String]) -> Router {
 }
 
 /// Headers that pages may send.
-const CORS_HEADERS: [&str; 6] =
-    ["authorization", "x-api-key", "content-type", "inference-header-content-length", "x-slo-ms", TRACEPARENT];
+const CORS_HEADERS: [&str; 7] = [
+    "authorization",
+    "x-api-key",
+    "content-type",
+    "inference-header-content-length",
+    SLO_HEADER,
+    VERSION_HEADER,
+    TRACEPARENT,
+];
 /// Headers of answers that pages may read.
 const CORS_EXPOSED: [&str; 4] = ["symphony-request-id", "inference-header-content-length", "retry-after", TRACEPARENT];
 
