@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -57,6 +57,8 @@ pub struct Tenants {
     began: Instant,
     /// Frontends of the cluster, as far as known: a new quota is divided among so many.
     frontends: AtomicU32,
+    /// Whether quotas have been divided by that.
+    begun: AtomicBool,
     book: RwLock<Arc<Book>>,
     stamp: Mutex<Stamp>,
     counts: Counts,
@@ -93,6 +95,7 @@ impl Tenants {
             in_flight_max: (config.requests_in_flight_max as usize).div_ceil(2),
             began: Instant::now(),
             frontends: AtomicU32::new(1),
+            begun: AtomicBool::new(false),
             book: RwLock::default(),
             stamp: Mutex::default(),
             counts,
@@ -258,8 +261,12 @@ impl Tenants {
         }
     }
 
-    /// The cluster has so many frontends. Until it is told more, this one gives an equal part of what it may give.
+    /// The cluster has so many frontends. Until it is told more, this one gives an equal part of what it may give. Of
+    /// several clusters the first one counts: a share may have been told by then.
     pub(crate) fn begin_with(&self, frontends: u32) {
+        if self.begun.swap(true, Ordering::Relaxed) {
+            return;
+        }
         self.frontends.store(frontends.max(1), Ordering::Relaxed);
         let part = |quota: Option<f64>| quota.map(|quota| quota / f64::from(frontends.max(1)));
         let equal = |tenant: &Tenant| TenantShare {
