@@ -23,7 +23,7 @@ use symphony_types::{Nanos, Time};
 
 use crate::access::tenant::{Tenant, TenantCounts};
 use crate::names;
-use crate::oip::{AccessError, Caller, Credential, Shown};
+use crate::oip::{AccessError, Caller, Credential, KnownBy, Shown};
 
 /// How often the file is looked at: a key that was taken out of it is good for no longer.
 const RELOAD_EVERY: Duration = Duration::from_secs(1);
@@ -53,6 +53,16 @@ struct Book {
     by_key: HashMap<[u8; 32], Arc<Tenant>>,
     by_certificate: HashMap<String, Arc<Tenant>>,
     by_name: BTreeMap<String, Arc<Tenant>>,
+}
+
+impl Book {
+    fn find(&self, by: KnownBy) -> Option<Caller> {
+        let tenant = match &by {
+            KnownBy::Key(hash) => self.by_key.get(hash),
+            KnownBy::Certificate(name) => self.by_certificate.get(&**name),
+        };
+        Some(Caller::tenant(Arc::clone(tenant?), by))
+    }
 }
 
 /// The tenants. A file that cannot be used changes nothing.
@@ -223,21 +233,31 @@ impl Tenants {
         let found = match credential.token() {
             // Keys are as random as their hashes, so how long this takes tells nothing of either.
             Some(key) => {
-                let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
-                book.by_key.get(&hash).ok_or(AccessError::UnknownKey)
+                let by = KnownBy::Key(Sha256::digest(key.as_bytes()).into());
+                book.find(by).ok_or(AccessError::UnknownKey)
             }
             None => {
-                let known = certificate.iter().find_map(|name| book.by_certificate.get(name));
+                let known = certificate.iter().find_map(|name| book.find(KnownBy::Certificate(name.as_str().into())));
                 known.ok_or(if certificate.is_empty() { AccessError::NoKey } else { AccessError::UnknownCertificate })
             }
         };
-        match found {
-            Ok(tenant) => Ok(Caller::tenant(Arc::clone(tenant))),
-            Err(error) => {
-                self.refused("", error.face().reason);
-                Err(error)
-            }
-        }
+        found.inspect_err(|error| self.refused("", error.face().reason))
+    }
+
+    /// The caller as the file has it by now, if what it showed is still good for one of these rights.
+    ///
+    /// # Errors
+    /// If not, which is counted.
+    pub(crate) fn still_known(&self, caller: &Caller, rights: &'static [Right]) -> Result<Caller, AccessError> {
+        let Some(by) = caller.known_by() else { return Ok(caller.clone()) };
+        let unknown = match by {
+            KnownBy::Key(_) => AccessError::UnknownKey,
+            KnownBy::Certificate(_) => AccessError::UnknownCertificate,
+        };
+        let found = self.book().find(by.clone()).ok_or(unknown);
+        let now = found.inspect_err(|error| self.refused("", error.face().reason))?;
+        self.check(&now, rights)?;
+        Ok(now)
     }
 
     /// Counts a caller that was refused.
@@ -336,7 +356,7 @@ impl Collector for Shares {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderMap;
+    use axum::http::{HeaderMap, HeaderValue};
     use symphony_config::KeyHash;
 
     use super::*;
@@ -426,6 +446,34 @@ mod tests {
         );
         std::fs::remove_file(&scene.path).unwrap();
         assert!(scene.tenants.reload().is_err() && scene.tenants.reload().is_err() && knows("key-b2"));
+    }
+
+    #[test]
+    fn who_was_known_once_is_so_as_long_as_the_file_says() {
+        let text = |key: &str, more: &str| {
+            let lines = format!("certificates = [\"a.example\"]\n{more}");
+            file(&[("a", key, lines.as_str())])
+        };
+        let scene = Scene::new(&text("key-a", ""));
+        let headers = HeaderMap::from_iter([("x-api-key".parse().unwrap(), HeaderValue::from_static("key-a"))]);
+        let by_key = scene.tenants.caller(&Shown { headers: &headers, certificate: &[] }).unwrap();
+        let certificate = ["a.example".to_owned()];
+        let no_headers = HeaderMap::new();
+        let shown = Shown { headers: &no_headers, certificate: &certificate };
+        let by_certificate = scene.tenants.caller(&shown).unwrap();
+        let still = |caller| scene.tenants.still_known(caller, &[Right::Infer]).map(|now| now.weight().number());
+        assert_eq!((still(&by_key), still(&by_certificate)), (Ok(1.0), Ok(1.0)));
+        std::fs::write(&scene.path, text("key-b", "weight = 4")).unwrap();
+        scene.tenants.reload().unwrap();
+        assert_eq!((still(&by_key), still(&by_certificate)), (Err(AccessError::UnknownKey), Ok(4.0)));
+        std::fs::write(&scene.path, text("key-a", "rights = [\"status\"]")).unwrap();
+        scene.tenants.reload().unwrap();
+        let no_right = Err(AccessError::NoRight(&[Right::Infer]));
+        assert_eq!((still(&by_key), still(&by_certificate)), (no_right, no_right));
+        std::fs::write(&scene.path, file(&[("b", "key-b", "")])).unwrap();
+        scene.tenants.reload().unwrap();
+        assert_eq!(still(&by_certificate), Err(AccessError::UnknownCertificate));
+        assert!(scene.tenants.still_known(&Caller::anybody(), &[Right::Infer]).is_ok(), "where everybody is served");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Who is let in, and what they are told who are not.
 
+use futures::SinkExt as _;
 use serde_json::{Value, json};
 use symphony_frontend::oip::Limits;
 use symphony_protocol::inference::infer_parameter::ParameterChoice;
@@ -113,6 +114,26 @@ async fn grpc_does_the_same() {
     let load = RepositoryModelLoadRequest { model_name: "double".into(), ..Default::default() };
     let refused = client.repository_model_load(showing("status", load)).await.unwrap_err();
     assert_eq!(reason(&refused), (Code::PermissionDenied, "no_right"));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_does_not_outlive_the_key_that_opened_it() {
+    let running = Running::start().await;
+    let mut client = connect(&running).await;
+    let (mut ask, requests) = futures::channel::mpsc::channel(1);
+    ask.send(raw("double")).await.unwrap();
+    let mut answers = client.model_stream_infer(showing("infer", requests)).await.unwrap().into_inner();
+    let answer = answers.message().await.unwrap().unwrap();
+    assert_eq!(answer.error_message, "");
+    running.service.revoke();
+    ask.send(raw("double")).await.unwrap();
+    let answer = answers.message().await.unwrap().unwrap();
+    assert_eq!(answer.error_message, "the key is not known here");
+    let reason = answer.infer_response.unwrap().parameters["symphony_reason"].parameter_choice.clone();
+    assert_eq!(reason, Some(ParameterChoice::StringParam("unknown_key".into())));
+    assert_eq!(running.service.count(), 1, "the second one was not heard");
+    drop((ask, answers));
     running.stop().await;
 }
 

@@ -145,9 +145,14 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                     let id = message.id.clone();
                     let receipt = Receipt::default();
                     let arrived = Instant::now();
-                    let answer = match service.admit(&caller) {
+                    // A stream outlives changes of the file of tenants: its caller is looked up again.
+                    let admitted = service.still_known(&caller).map_err(InferError::from);
+                    let admitted = admitted.and_then(|caller| Ok((service.admit(&caller)?, caller)));
+                    let answer = match admitted {
                         // In flight until it is answered.
-                        Ok(_permit) => answer(&*service, limits, arrived, headers, message, &receipt, &caller).await,
+                        Ok((_permit, caller)) => {
+                            answer(&*service, limits, arrived, headers, message, &receipt, &caller).await
+                        }
                         Err(error) => {
                             let context =
                                 RequestContext { caller: caller.clone(), id: message.id, trace: headers.trace };
