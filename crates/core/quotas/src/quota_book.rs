@@ -40,7 +40,8 @@ pub struct TenantShare {
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     offered: f64,
-    given: f64,
+    /// What may be given there: what it was told, or what it held before, if that is more. The answer may be lost.
+    reserved: f64,
 }
 
 /// Both, of one tenant.
@@ -59,16 +60,16 @@ struct Reported {
 
 /// The last demands of the frontends of a cluster, and what each was given.
 ///
-/// A frontend that has reported keeps its part as long as the cluster has it, since it keeps its share when it hears
-/// nothing. While others have not reported, as when the leader is new, it keeps what it holds; those that still have
-/// not then count for nothing: they know no tenants, or are gone.
+/// A frontend that has reported keeps its part as long as it counts, since it keeps its share when it hears nothing, and
+/// has given back only what it says that it no longer holds. While others have not reported, as when the leader is new,
+/// it keeps what it holds; those that still have not then count for nothing: they know no tenants, or are gone.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaBook {
     frontends: BTreeMap<FrontendId, Reported>,
 }
 
 impl QuotaBook {
-    /// Takes the report of one of `frontends`, those that the cluster has, and says what it may give from now on.
+    /// Takes the report of one of `frontends`, all that may give anything, and says what it may give from now on.
     ///
     /// The sum of what was given out grows to the quota and no further: what this frontend is to have beyond what is
     /// free, it gets once the others have reported, and have given theirs back.
@@ -88,11 +89,9 @@ impl QuotaBook {
             let mut parts = Parts::default();
             let mut share_of = |at: usize, demand: Option<Demand>| {
                 let demand = demand?;
-                let given = match waits {
-                    true => sound(demand.held).min(sound(demand.quota)),
-                    false => self.share(from, frontends, tenant, at, demand),
-                };
-                parts[at] = Part { offered: sound(demand.offered), given };
+                let held = sound(demand.held).min(sound(demand.quota));
+                let given = if waits { held } else { self.share(from, frontends, tenant, at, demand) };
+                parts[at] = Part { offered: sound(demand.offered), reserved: given.max(held) };
                 Some(given)
             };
             let share = TenantShare { items: share_of(0, demand.items), gpu_seconds: share_of(1, demand.gpu_seconds) };
@@ -122,7 +121,7 @@ impl QuotaBook {
         let mut offered: Vec<_> = others.iter().map(|part| part.offered).collect();
         offered.push(sound(demand.offered));
         let target = split(quota, &offered).pop().unwrap_or(0.0);
-        let free = quota - others.iter().map(|part| part.given).sum::<f64>();
+        let free = quota - others.iter().map(|part| part.reserved).sum::<f64>();
         target.min(free.max(0.0))
     }
 
@@ -156,8 +155,12 @@ mod tests {
         assert_eq!(share(&mut book, 1, 1, 500.0, 90.0), 90.0, "the only one has all");
         assert_eq!(share(&mut book, 2, 2, 500.0, 45.0), 0.0, "nothing is free yet");
         assert_eq!(share(&mut book, 1, 2, 500.0, 90.0), 45.0);
+        assert_eq!(share(&mut book, 2, 2, 500.0, 0.0), 0.0, "the other one may not have heard it");
+        assert_eq!(share(&mut book, 1, 2, 500.0, 45.0), 45.0);
         assert_eq!(share(&mut book, 2, 2, 500.0, 0.0), 45.0);
         assert_eq!(share(&mut book, 1, 2, 10.0, 45.0), 10.0);
+        assert_eq!(share(&mut book, 2, 2, 500.0, 45.0), 45.0);
+        assert_eq!(share(&mut book, 1, 2, 10.0, 10.0), 10.0);
         assert_eq!(share(&mut book, 2, 2, 500.0, 45.0), 80.0);
         assert_eq!(share(&mut book, 2, 2, 500.0, 80.0), 80.0, "the other one is silent, and keeps its part");
         // Its part is free once the cluster has forgotten it.
@@ -166,6 +169,19 @@ mod tests {
             TenantDemand { items: Some(Demand { quota: 90.0, offered: 500.0, held: 80.0 }), gpu_seconds: None };
         let shares = book.report(FrontendId::new(2), &gone, &BTreeMap::from([("t".to_owned(), demand)]));
         assert_eq!(shares["t"].items, Some(90.0));
+    }
+
+    #[test]
+    fn what_a_lost_answer_took_back_is_not_given_to_another() {
+        let mut book = QuotaBook::default();
+        assert_eq!(share(&mut book, 1, 2, 80.0, 80.0), 80.0);
+        assert_eq!(share(&mut book, 2, 2, 500.0, 10.0), 10.0);
+        for _ in 0..3 {
+            assert_eq!(share(&mut book, 1, 2, 10.0, 80.0), 10.0, "each of these answers is lost");
+            assert_eq!(share(&mut book, 2, 2, 500.0, 10.0), 10.0);
+        }
+        share(&mut book, 1, 2, 10.0, 10.0);
+        assert_eq!(share(&mut book, 2, 2, 500.0, 10.0), 80.0);
     }
 
     #[test]
@@ -180,13 +196,14 @@ mod tests {
         assert_eq!(share(&mut book, 1, 2, 500.0, 80.0), 80.0);
         assert_eq!(share(&mut book, 2, 2, 500.0, 10.0), 10.0, "as much as is free");
         assert_eq!(share(&mut book, 1, 2, 500.0, 80.0), 45.0);
+        assert_eq!(share(&mut book, 1, 2, 500.0, 45.0), 45.0);
         assert_eq!(share(&mut book, 2, 2, 500.0, 10.0), 45.0);
     }
 
     proptest! {
         #[test]
         fn no_more_than_the_quota_is_given_out_and_steady_demands_get_their_shares(
-            reports in prop::collection::vec((1_u32..5, 0.0_f64..200.0), 0..60),
+            reports in prop::collection::vec((1_u32..5, 0.0_f64..200.0, any::<bool>()), 0..60),
             steady in prop::collection::vec(0.0_f64..200.0, 4),
         ) {
             let mut book = QuotaBook::default();
@@ -194,13 +211,16 @@ mod tests {
             for (at, held) in held.iter_mut().enumerate() {
                 *held = share(&mut book, at as u32 + 1, 4, 0.0, *held);
             }
-            for (from, offered) in reports {
+            for (from, offered, heard) in reports {
                 let at = from as usize - 1;
-                held[at] = share(&mut book, from, 4, offered, held[at]);
+                let given = share(&mut book, from, 4, offered, held[at]);
+                if heard {
+                    held[at] = given;
+                }
                 prop_assert!(held.iter().sum::<f64>() <= 90.0 + 1e-9, "{held:?}");
             }
-            // All demands are known, large shares shrink, small ones grow.
-            for _ in 0..3 {
+            // All demands are known, large shares shrink, that is heard of, small ones grow.
+            for _ in 0..4 {
                 for (at, &offered) in steady.iter().enumerate() {
                     held[at] = share(&mut book, at as u32 + 1, 4, offered, held[at]);
                     prop_assert!(held.iter().sum::<f64>() <= 90.0 + 1e-9, "{held:?}");

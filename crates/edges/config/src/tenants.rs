@@ -8,6 +8,8 @@ use symphony_types::{RequestValue, TENANTS_MAX, is_name};
 
 /// Keys of one tenant: the one in use, the next one, and some for its programs.
 const KEYS_MAX: usize = 64;
+/// Characters of what is no name that are shown.
+const NAME_SHOWN: usize = 9;
 /// Bytes of a name in a certificate: the longest DNS name.
 const CERTIFICATE_NAME_BYTES_MAX: usize = 255;
 /// The largest quota: items, or seconds of GPU time, in a second.
@@ -212,7 +214,7 @@ impl TenantsFile {
         let parsed: Raw = toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
             let place = line.map_or_else(String::new, |line| format!("line {line}: "));
-            TenantsError::Syntax(format!("{place}{}", error.message()))
+            TenantsError::Syntax(format!("{place}{}", without_values(error.message())))
         })?;
         let tenants = parsed.tenant;
         if tenants.is_empty() || tenants.len() > TENANTS_MAX {
@@ -240,10 +242,38 @@ impl TenantsFile {
     }
 }
 
+/// What the file may have; the parser's words may quote these.
+const KEYS: [&str; 9] = [
+    "tenant",
+    "name",
+    "keys",
+    "certificates",
+    "items_per_s",
+    "gpu_seconds_per_s",
+    "weight",
+    "requests_in_flight_max",
+    "rights",
+];
+
+/// The parser's words without what they quote from the file: wherever a value is wrong, it may be a key. What was
+/// expected follows in words of ours.
+fn without_values(words: &str) -> String {
+    const QUOTES: [char; 2] = ['"', '`'];
+    let (said, expected) = words.split_at(words.rfind(", expected ").unwrap_or(words.len()));
+    let (Some(begin), Some(end)) = (said.find(QUOTES), said.rfind(QUOTES)) else { return words.to_owned() };
+    if said.get(begin + 1..end).is_some_and(|quoted| KEYS.contains(&quoted)) {
+        return words.to_owned();
+    }
+    format!("{}…{expected}", &said[..begin])
+}
+
 fn check(tenant: &TenantConfig) -> Result<(), TenantsError> {
-    let say = |words| Err(TenantsError::Tenant { tenant: tenant.name.chars().take(64).collect(), words });
+    let say = |words| Err(TenantsError::Tenant { tenant: tenant.name.clone(), words });
     if !is_name(&tenant.name) {
         let max = symphony_types::NAME_BYTES_MAX;
+        // Enough to find it, and of a key nothing but how all begin.
+        let tenant = tenant.name.chars().take(NAME_SHOWN).collect();
+        let say = |words| Err(TenantsError::Tenant { tenant, words });
         return say(format!("is no name; expected 1 to {max} of a–z, 0–9 and -, no leading -"));
     }
     if tenant.keys.is_empty() && tenant.certificates.is_empty() {
@@ -320,9 +350,9 @@ mod tests {
             (with("gpu_seconds_per_s = -1"), "gpu_seconds_per_s is -1"),
             (with("weight = 1001"), "weight is 1001; expected 0.001 to 1000"),
             (with("rights = []"), "rights are empty"),
-            (with("rights = [\"all\"]"), "line 4: unknown variant `all`"),
+            (with("rights = [\"all\"]"), "line 4: unknown variant …, expected one of `infer`"),
             (with("requests_in_flight_max = 0"), "requests_in_flight_max is 0"),
-            (with("colour = 1"), "line 4: unknown field `colour`"),
+            (with("colour = 1"), "line 4: unknown field …, expected one of `name`"),
             (with("certificates = [\"\"]"), "a certificate's name has 1 to 255 bytes"),
             (twice, "is that of tenant `a`, too"),
             (format!("{0}{0}", with("")), "tenant `a`: is there twice"),
@@ -337,6 +367,24 @@ mod tests {
                 refused.contains("is no hash of a key; expected sha256:") && !refused.contains(secret),
                 "{refused}"
             );
+        }
+        // Not where a hash was expected, either.
+        let secret = "symphony_Zm9yZ290dGVuIHRvIGhhc2g";
+        let with = |line: &str| format!("[[tenant]]\nname = \"a\"\n{line}\n");
+        for (text, expected) in [
+            (with(&format!("keys = \"{secret}\"")), "line 3: invalid type: string …, expected a sequence"),
+            (with(&format!("keys = '`{secret}\"'")), "line 3: invalid type: string …, expected a sequence"),
+            (with(&format!("rights = [\"{secret}\"]")), "line 3: unknown variant …, expected one of `infer`"),
+            (with(&format!("rights = [\"`{secret}\"]")), "line 3: unknown variant …, expected one of `infer`"),
+            (with(&format!("weight = \"{secret}\"")), "line 3: invalid type: string …, expected f64"),
+            (with(&format!("{secret} = 1")), "line 3: unknown field …, expected one of `name`"),
+            (with(&format!("keys = [{secret}]")), "line "),
+            (with(&format!("keys = {secret}")), "line "),
+            (with(&format!("keys = [\"{secret}")), "line "),
+            (format!("[[tenant]]\nname = \"{secret}\""), "tenant `symphony_`: is no name"),
+        ] {
+            let refused = TenantsFile::parse(&text).unwrap_err().to_string();
+            assert!(refused.contains(expected) && !refused.contains(&secret[10..]), "{text}: {refused}");
         }
         let long = " ".repeat(crate::CONFIG_BYTES_MAX as usize + 1);
         assert_eq!(TenantsFile::parse(&long), Err(TenantsError::TooLong(long.len())));

@@ -1,8 +1,10 @@
 //! A process's own certificate and key, and the authorities that it trusts.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
@@ -50,15 +52,41 @@ impl CredentialFiles {
         [&self.ca, &self.cert, &self.key]
     }
 
-    /// Modification times of the files.
-    fn stamps(&self) -> [Option<SystemTime>; 3] {
-        self.all().map(stamp)
+    fn stamps(&self) -> [Option<FileStamp>; 3] {
+        self.all().map(FileStamp::at)
     }
 }
 
-/// When a file was last changed, if it is there.
-pub(crate) fn stamp(path: &Path) -> Option<SystemTime> {
-    std::fs::metadata(path).and_then(|meta| meta.modified()).ok()
+/// Tells a file from what was there before under its name. Neither its time nor its length does: `cp -p` keeps the one,
+/// and keys and their hashes are all of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStamp {
+    device: u64,
+    inode: u64,
+    length: u64,
+    /// Seconds and nanoseconds of the last change of its content.
+    modified: (i64, i64),
+    /// The same of any change, its rights included.
+    changed: (i64, i64),
+}
+
+impl FileStamp {
+    /// Of a file that was looked at.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// Of the file at this path, if there is one.
+    pub(crate) fn at(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).ok().map(|metadata| Self::of(&metadata))
+    }
 }
 
 /// The loaded certificates.
@@ -74,7 +102,7 @@ pub(crate) struct Loaded {
 pub struct Credentials {
     files: CredentialFiles,
     loaded: RwLock<Arc<Loaded>>,
-    stamps: RwLock<[Option<SystemTime>; 3]>,
+    stamps: RwLock<[Option<FileStamp>; 3]>,
 }
 
 impl Credentials {

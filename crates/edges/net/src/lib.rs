@@ -33,7 +33,7 @@ pub use callers::{CallerLimits, CallerPlace, Callers, Refusal};
 pub use carriers::{Carrier, CarrierWish, Carriers, LinkPlace, LinkRow};
 pub use certificate::CertificateFacts;
 pub use connection::{Connection, Line, PeerInfo, ReadHalf, WriteHalf};
-pub use credentials::{CredentialFiles, Credentials, RELOAD_EVERY};
+pub use credentials::{CredentialFiles, Credentials, FileStamp, RELOAD_EVERY};
 pub use dial_turns::{DIALS_AT_ONCE, DialTurn, DialTurns};
 pub use error::CredentialError;
 pub use fabric::{Fabric, FabricEnd, FabricReader, FabricStreams, FabricWriter, RDMA_NOT_BUILT, rdma_fabric};

@@ -191,6 +191,12 @@ impl PublicConnection {
         Err(io::Error::new(io::ErrorKind::TimedOut, "the caller said nothing for too long"))
     }
 
+    /// The same as it is written to: a server that speaks first waits for the end of the handshake there, and reads
+    /// nothing before. Later on only reading counts.
+    fn check_first_words(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        if matches!(self.watch, Watch::First(..)) { self.check(context) } else { Ok(()) }
+    }
+
     fn heard(&mut self, bytes: &[u8]) {
         match &mut self.watch {
             Watch::First(_, progress) => {
@@ -223,10 +229,12 @@ impl AsyncRead for PublicConnection {
 
 impl AsyncWrite for PublicConnection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check_first_words(context)?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check_first_words(context)?;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
@@ -239,6 +247,7 @@ impl AsyncWrite for PublicConnection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check_first_words(context)?;
         Pin::new(&mut self.stream).poll_write_vectored(context, slices)
     }
 

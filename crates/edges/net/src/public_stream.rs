@@ -329,6 +329,16 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
+    /// As HTTP/2 does with its settings.
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_begin_a_handshake_with_a_server_that_writes_first_is_ended_in_time() {
+        let scene = Scene::new(FirstWords::Preface).await;
+        let ((_one, mut whole), (_other, mut in_slices)) = (scene.connect().await, scene.connect().await);
+        assert_eq!(whole.write_all(b"settings").await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let error = in_slices.write_vectored(&[io::IoSlice::new(b"settings")]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
     #[tokio::test]
     async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
         let scene = Scene::new(FirstWords::Head).await;
@@ -350,6 +360,12 @@ mod tests {
         std::fs::write(scene.dir.path().join("operator-server.key"), key).unwrap();
         assert!(scene.tls.reload().unwrap());
         scene.talk(scene.client(&rustls::version::TLS13, None)).await.unwrap();
-        std::fs::write(&path, before).unwrap();
+        // One of the same time, as `cp -p` makes it, which is not the key's.
+        let time = std::fs::metadata(&path).unwrap().modified().unwrap();
+        let beside = scene.dir.path().join("beside.pem");
+        std::fs::write(&beside, before).unwrap();
+        std::fs::File::options().write(true).open(&beside).unwrap().set_modified(time).unwrap();
+        std::fs::rename(&beside, &path).unwrap();
+        assert!(scene.tls.reload().is_err());
     }
 }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::SystemTime;
 
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -12,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use crate::authority::read;
-use crate::credentials::{HTTP_2, RELOAD_EVERY, certificates, stamp};
+use crate::credentials::{FileStamp, HTTP_2, RELOAD_EVERY, certificates};
 use crate::error::CredentialError;
 use crate::public_port::FirstWords;
 
@@ -34,11 +33,12 @@ pub struct PublicTlsFiles {
     pub client_ca: Option<PathBuf>,
 }
 
-type Stamps = [Option<SystemTime>; 3];
+type Stamps = [Option<FileStamp>; 3];
 
 impl PublicTlsFiles {
     fn stamps(&self) -> Stamps {
-        [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()].map(|path| path.and_then(|path| stamp(path)))
+        [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()]
+            .map(|path| path.and_then(|path| FileStamp::at(path)))
     }
 }
 

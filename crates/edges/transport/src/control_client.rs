@@ -129,7 +129,21 @@ impl ControlClient {
         R: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         let call = |channel| call(Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX));
-        call_in_turn(|| self.replicas(), within, call).await
+        call_in_turn(|| self.replicas(), within, within, call).await
+    }
+
+    /// The same, beginning with the replica at this control address, if it is known. None has more than half of the
+    /// time, so that one that hangs leaves some for the others.
+    ///
+    /// # Errors
+    /// As [`ControlClient::call`].
+    pub async fn call_first<T, F, R>(&self, first: Option<&str>, within: Duration, call: F) -> Result<T, ControlError>
+    where
+        F: Fn(Grpc<Channel>) -> R,
+        R: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let call = |channel| call(Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX));
+        call_in_turn(|| beginning_with(first, self.replicas()), within, within / 2, call).await
     }
 
     /// Fetches the cluster's view once.
@@ -178,10 +192,18 @@ impl ControlClient {
     }
 }
 
-/// Calls replicas in turn, by the list at the beginning of each round, until one answers, for at most `within`.
+/// The others stay in their order.
+fn beginning_with<T>(first: Option<&str>, mut replicas: Vec<(String, T)>) -> Vec<(String, T)> {
+    replicas.sort_by_key(|(addr, _)| Some(addr.as_str()) != first);
+    replicas
+}
+
+/// Calls replicas in turn, by the list at the beginning of each round, until one answers, for at most `within`,
+/// each for at most `each`.
 pub(crate) async fn call_in_turn<T, F, R>(
     replicas: impl Fn() -> Vec<(String, Channel)>,
     within: Duration,
+    each: Duration,
     call: F,
 ) -> Result<T, ControlError>
 where
@@ -189,13 +211,14 @@ where
     R: Future<Output = Result<tonic::Response<T>, Status>>,
 {
     let give_up = Instant::now() + within;
+    let each = CONTROL_CALL_TIMEOUT.min(each);
     loop {
         for (addr, channel) in replicas() {
-            let last = match tokio::time::timeout(CONTROL_CALL_TIMEOUT.min(within), call(channel)).await {
+            let last = match tokio::time::timeout(each, call(channel)).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(status)) if may_pass(status.code()) => format!("{addr}: {}", status.message()),
                 Ok(Err(status)) => return Err(ControlError::Refused(status)),
-                Err(_) => format!("{addr}: no answer within {} s", CONTROL_CALL_TIMEOUT.as_secs()),
+                Err(_) => format!("{addr}: no answer within {} s", each.as_secs_f64()),
             };
             if Instant::now() >= give_up {
                 let addrs: Vec<_> = replicas().into_iter().map(|(addr, _)| addr).collect();
@@ -324,6 +347,31 @@ impl Watching {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_one_that_is_named_is_called_first() {
+        let replicas = || ["a", "b", "c"].map(|addr| (addr.to_owned(), ())).to_vec();
+        let order = |first| beginning_with(first, replicas()).into_iter().map(|(addr, ())| addr).collect::<String>();
+        assert_eq!([None, Some("b"), Some("d")].map(order), ["abc", "bac", "abc"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_hangs_leaves_time_for_the_next_one() {
+        let channel = || Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let calls = AtomicUsize::new(0);
+        let call = |_: Channel| {
+            let hangs = calls.fetch_add(1, Ordering::Relaxed) == 0;
+            async move {
+                if hangs {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Status>(tonic::Response::new(7))
+            }
+        };
+        let within = Duration::from_secs(1);
+        let replicas = || vec![("a".to_owned(), channel()), ("b".to_owned(), channel())];
+        assert_eq!(call_in_turn(replicas, within, within / 2, call).await.ok(), Some(7));
+    }
 
     #[test]
     fn watchers_come_back_at_different_times() {

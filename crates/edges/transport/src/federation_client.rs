@@ -50,7 +50,7 @@ impl FederationClient {
         R: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         let call = |channel| call(Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX));
-        call_in_turn(|| self.replicas.to_vec(), within, call).await
+        call_in_turn(|| self.replicas.to_vec(), within, within, call).await
     }
 
     /// Fetches the federation's view once.

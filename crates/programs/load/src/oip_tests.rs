@@ -70,6 +70,10 @@ impl InferenceService for Checksums {
         Ok(Caller::anybody())
     }
 
+    fn still_known(&self, caller: &Caller) -> Result<Caller, AccessError> {
+        Ok(caller.clone())
+    }
+
     fn admit(&self, _: &Caller) -> Result<InFlightPermit, InferError> {
         // Its own instance for each: no request is refused.
         InFlightLimit::new(1).admit()

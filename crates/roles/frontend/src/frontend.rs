@@ -121,7 +121,7 @@ impl Frontend {
         let slot = &frontend.inner.slots[0];
         let joined = Cluster::join(access, identity, slot.requests.clone()).await;
         let cluster = joined.map_err(|(source, _)| StartError::Register { name: config.name.clone(), source })?;
-        frontend.inner.share_quotas(&cluster);
+        frontend.inner.share_quotas(&cluster, true);
         let _ = slot.cluster.set(cluster);
         Ok(frontend)
     }
@@ -306,10 +306,11 @@ struct Callers {
 }
 
 impl Inner {
-    /// Follows this frontend's share of the quotas, as the control group of `cluster` divides them.
-    pub(crate) fn share_quotas(&self, cluster: &Arc<Cluster>) {
+    /// Follows this frontend's share of the quotas; the control group of `cluster` divides them, or says at least how
+    /// many frontends there are.
+    pub(crate) fn share_quotas(&self, cluster: &Arc<Cluster>, divides: bool) {
         if let Some(tenants) = &self.tenants {
-            tokio::spawn(share_quotas(Arc::clone(tenants), Arc::clone(cluster), self.ended.clone()));
+            tokio::spawn(share_quotas(Arc::clone(tenants), Arc::clone(cluster), divides, self.ended.clone()));
         }
     }
 

@@ -227,6 +227,15 @@ pub const TENANT_SHARE: MetricName = MetricName {
     labels: &["tenant", "quota"],
 };
 
+/// Whether callers are known by the newest keys.
+pub const TENANTS_FILE_OK: MetricName = MetricName {
+    name: "symphony_frontend_tenants_file_ok",
+    help: "1 if the file of tenants is in use as it is now, 0 if it cannot be used and what was read before stays",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &[],
+};
+
 /// Who was turned away.
 pub const CALLERS_REFUSED: MetricName = MetricName {
     name: "symphony_frontend_callers_refused_total",
@@ -238,10 +247,11 @@ pub const CALLERS_REFUSED: MetricName = MetricName {
 };
 
 /// All of them.
-pub const ALL: [MetricName; 26] = [
+pub const ALL: [MetricName; 27] = [
     TENANT_ITEMS,
     TENANT_GPU,
     TENANT_SHARE,
+    TENANTS_FILE_OK,
     CALLERS_REFUSED,
     REQUESTS,
     REFUSED,

@@ -402,10 +402,9 @@ impl Control for ControlService {
             return Err(Status::unavailable(format!("{leader} leads the control group")));
         }
         let demands = convert::demands(request.into_inner().tenants)?;
-        let frontends = self.viewer.state.read().frontends().keys().copied().collect();
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        let shares = reported.quotas.report(from, &frontends, &demands);
-        drop(reported);
+        let frontends = self.signs.that_give(Instant::now(), &self.viewer.state.read());
+        let quotas = Arc::clone(&self.reported.lock().unwrap_or_else(PoisonError::into_inner).quotas);
+        let shares = quotas.lock().unwrap_or_else(PoisonError::into_inner).report(from, &frontends, &demands);
         let share = |(name, share): (String, symphony_quotas::TenantShare)| pb::TenantShare {
             name,
             items: share.items,

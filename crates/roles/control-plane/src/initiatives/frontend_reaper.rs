@@ -1,6 +1,6 @@
 //! Tracks live frontends by their watches of this replica, and forgets long-silent ones to make room for others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,9 @@ use crate::initiatives::initiative::Initiative;
 /// is established.
 const CROWD: usize = FRONTENDS_MAX / 4 * 3;
 
-/// How long a frontend must have been silent to be forgotten. Longer than any restart of a host: a frontend that
-/// returns after it was forgotten has to start anew, and the requests that it held fail.
+/// How long a frontend must have been silent to be forgotten, and for others to have its share of quotas. Longer than
+/// any restart of a host: a frontend that returns after it was forgotten has to start anew, and the requests that it
+/// held fail.
 const SILENT_LONG: Duration = Duration::from_secs(600);
 
 type Life = (FrontendId, BootId);
@@ -53,6 +54,16 @@ impl FrontendPresence {
     /// control group, or does not know the boot yet.
     pub(crate) fn silent(&self, now: Instant, life: Life) -> Option<Duration> {
         self.book().silent(now, life)
+    }
+
+    /// The frontends that may give parts of quotas: names stay known for long after their processes have ended.
+    pub(crate) fn that_give(&self, now: Instant, state: &ClusterState) -> BTreeSet<FrontendId> {
+        let book = self.book();
+        let gives = state.frontends().iter().filter(|&(&id, known)| {
+            let left = known.standing.leaving && known.standing.drained;
+            !left && book.silent(now, (id, known.boot)).is_none_or(|silent| silent < SILENT_LONG)
+        });
+        gives.map(|(&id, _)| id).collect()
     }
 }
 
@@ -120,6 +131,7 @@ impl Initiative for FrontendReaper {
 #[cfg(test)]
 mod tests {
     use symphony_cluster_state::FrontendRegistration;
+    use symphony_types::Member;
 
     use super::*;
 
@@ -162,6 +174,29 @@ mod tests {
             let Command::ForgetFrontend { frontend, boot } = command else { panic!("{command:?}") };
             Some((frontend, boot))
         }
+    }
+
+    #[test]
+    fn who_has_left_or_is_silent_for_long_gives_no_part_of_quotas() {
+        let mut scene = Scene::new(usize::MAX);
+        let lives: Vec<_> = (1..=3).map(|name| scene.registers(name, 7)).collect();
+        let that_give = |scene: &Scene, after| {
+            let all = scene.signs.that_give(scene.start + after, &scene.state);
+            all.into_iter().map(FrontendId::get).collect::<Vec<_>>()
+        };
+        let late = SILENT_LONG * 2;
+        assert_eq!(that_give(&scene, late), [1, 2, 3], "this replica does not know yet who is silent");
+        let _watches = (scene.signs.begin(scene.start, lives[0]), scene.signs.begin(scene.start, lives[1]));
+        assert_eq!(scene.step(Duration::ZERO, Some(ME)), None);
+        assert_eq!(that_give(&scene, SILENT_LONG - Duration::from_secs(1)), [1, 2, 3]);
+        assert_eq!(that_give(&scene, late), [1, 2]);
+        let (member, boot) = (Member::Frontend(lives[1].0), lives[1].1);
+        scene.apply(&Command::Leave { member, boot });
+        assert_eq!(that_give(&scene, late), [1, 2], "it may still answer");
+        scene.apply(&Command::ReportDrained { member, boot });
+        assert_eq!(that_give(&scene, late), [1]);
+        scene.registers(2, 8);
+        assert_eq!(that_give(&scene, late), [1, 2], "it is back");
     }
 
     #[test]

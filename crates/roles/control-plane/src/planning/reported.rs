@@ -1,6 +1,7 @@
 //! Everything that the Raft leader derives from the reports of leads and frontends.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use symphony_cluster_state::ClusterState;
@@ -24,8 +25,8 @@ pub(crate) struct Reported {
     pub(crate) scaling: Scaling,
     pub(crate) slow_gpus: SlowGpuEvents,
     pub(crate) last: LastLoads,
-    /// What tenants ask of frontends.
-    pub(crate) quotas: QuotaBook,
+    /// What tenants ask of frontends, under a lock of its own: many tenants take long, and loads must not wait.
+    pub(crate) quotas: Arc<Mutex<QuotaBook>>,
 }
 
 /// The measured input of an epoch.
@@ -53,7 +54,7 @@ impl Reported {
             scaling: Scaling::new(settings.scaling.clone()),
             slow_gpus: SlowGpuEvents::new(wall_clock),
             last: LastLoads::default(),
-            quotas: QuotaBook::default(),
+            quotas: Arc::default(),
         }
     }
 
@@ -84,7 +85,7 @@ impl Reported {
         self.scaling.clear();
         self.slow_gpus.clear();
         self.last.clear();
-        self.quotas.clear();
+        self.quotas.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

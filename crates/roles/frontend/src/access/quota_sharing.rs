@@ -16,8 +16,14 @@ const SHARED_EVERY: Duration = Duration::from_secs(1);
 /// How long the leader may take. Without an answer the last share stays.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Tells what the tenants are asked for, and takes the shares, until `ended`.
-pub(crate) async fn share_quotas(tenants: Arc<Tenants>, cluster: Arc<Cluster>, ended: CancellationToken) {
+/// Begins with an equal part, by whichever cluster shows first how many share; where the control group of this one
+/// divides the quotas, tells what the tenants are asked for, and takes the shares, until `ended`.
+pub(crate) async fn share_quotas(
+    tenants: Arc<Tenants>,
+    cluster: Arc<Cluster>,
+    divides: bool,
+    ended: CancellationToken,
+) {
     let mut view = cluster.view.clone();
     let joined = async {
         // The view in which this frontend is one of all.
@@ -27,9 +33,18 @@ pub(crate) async fn share_quotas(tenants: Arc<Tenants>, cluster: Arc<Cluster>, e
         () = ended.cancelled() => return,
         () = joined => {}
     }
-    let frontends = || u32::try_from(cluster.view.borrow().frontends.len()).unwrap_or(u32::MAX);
+    // Names stay known for long after their processes have left.
+    let frontends = || {
+        let count = cluster.view.borrow().frontends.values().filter(|frontend| !frontend.has_left()).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    };
     tenants.begin_with(frontends());
-    let mut ticks = tokio::time::interval(SHARED_EVERY);
+    if !divides {
+        return;
+    }
+    // What was asked for until now is no second's demand.
+    tenants.demands(f64::INFINITY);
+    let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + SHARED_EVERY, SHARED_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut last, mut heard) = (Instant::now(), true);
     loop {

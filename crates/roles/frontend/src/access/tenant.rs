@@ -12,6 +12,14 @@ use crate::oip::{InferError, QuotaKind};
 
 /// Weight of the newest request in the mean cost of a request.
 const COST_WEIGHT: f64 = 0.05;
+/// What a request is taken for as long as none was read: an item, and this part of a second's GPU time. Without any
+/// demand there would be no share, and without a share no request is ever read.
+const UNREAD_ITEMS: f64 = 1.0;
+const UNREAD_GPU_PART: f64 = 1e-3;
+/// The longest wait that a client is told: shares change within seconds.
+const WAIT_MAX: Nanos = Nanos::from_millis(60_000);
+/// The wait where there is no share at all: it follows the demand within so long.
+const WAIT_WITHOUT_SHARE: Nanos = Nanos::from_millis(4000);
 /// Weight of the newest second in what is asked for: shares shall follow loads, and not every burst.
 const OFFERED_WEIGHT: f64 = 0.5;
 
@@ -56,7 +64,7 @@ struct Quota {
     asked: f64,
     /// Asked for in a second, as of the last report.
     offered: f64,
-    /// The mean cost of a request.
+    /// The mean cost of a request; zero before the first one.
     cost: f64,
 }
 
@@ -83,8 +91,14 @@ impl Quota {
         self.cost += if self.cost > 0.0 { COST_WEIGHT * (cost - self.cost) } else { cost };
     }
 
+    /// A request was refused before it was read. What it would have cost is asked for all the same.
+    fn asks_unread(&mut self, guess: f64) {
+        self.asked += if self.cost > 0.0 { self.cost } else { guess };
+    }
+
     fn demand(&mut self, seconds: f64) -> Demand {
-        let newest = std::mem::take(&mut self.asked) / seconds;
+        // What is beyond the whole changes no share, and would be remembered for long after a flood.
+        let newest = (std::mem::take(&mut self.asked) / seconds).min(self.whole);
         self.offered += OFFERED_WEIGHT * (newest - self.offered);
         Demand { quota: self.whole, offered: self.offered, held: self.bucket.per_second() }
     }
@@ -145,6 +159,8 @@ impl Tenant {
             QuotaKind::GpuSeconds => self.config.gpu_seconds_per_s,
         };
         let per_second = per_second.unwrap_or_default().to_string();
+        // A bucket that nothing fills says for ever.
+        let wait = if wait == Nanos::MAX { WAIT_WITHOUT_SHARE } else { wait.min(WAIT_MAX) };
         InferError::QuotaExceeded { tenant: self.config.name.clone(), kind, per_second, wait }
     }
 
@@ -156,10 +172,13 @@ impl Tenant {
         if self.has_quota() {
             let looked = self.quotas(|quotas| {
                 let looked = look(quotas, now);
+                // It is not read, so that it costs little.
                 if looked.is_err() {
-                    // It is not read, so that it costs little. What it would have cost is asked for all the same.
-                    for quota in [&mut quotas.items, &mut quotas.gpu_seconds].into_iter().flatten() {
-                        quota.asked += quota.cost;
+                    if let Some(items) = &mut quotas.items {
+                        items.asks_unread(UNREAD_ITEMS);
+                    }
+                    if let Some(gpu_seconds) = &mut quotas.gpu_seconds {
+                        gpu_seconds.asks_unread(UNREAD_GPU_PART * gpu_seconds.whole);
                     }
                 }
                 looked
@@ -282,6 +301,30 @@ mod tests {
         tenant.take_share(millis(1000), TenantShare { items: Some(99.0), gpu_seconds: Some(0.2) });
         assert_eq!(tenant.shares(), [Some(1.0), Some(1.0)], "no more than the quota");
         assert!(tenant.charge(millis(2000), 1, Nanos::ZERO).is_ok());
+    }
+
+    #[test]
+    fn who_is_asked_without_a_share_says_so_to_get_one() {
+        let tenant = tenant("items_per_s = 20\ngpu_seconds_per_s = 0.2", None);
+        tenant.take_share(Time::ZERO, TenantShare { items: Some(0.0), gpu_seconds: Some(0.0) });
+        let wait = |refused: InferError| match refused {
+            InferError::QuotaExceeded { wait, .. } => wait,
+            other => panic!("{other}"),
+        };
+        for _ in 0..10 {
+            assert_eq!(wait(tenant.admit(Time::ZERO).unwrap_err()), WAIT_WITHOUT_SHARE);
+        }
+        let demand = tenant.demand(1.0).unwrap();
+        let (items, gpu_seconds) = (demand.items.unwrap(), demand.gpu_seconds.unwrap());
+        assert_eq!((items.offered, items.held), (5.0, 0.0));
+        assert!((gpu_seconds.offered - 1e-3).abs() < 1e-12, "{gpu_seconds:?}");
+        for _ in 0..1000 {
+            assert!(tenant.admit(Time::ZERO).is_err());
+        }
+        assert_eq!(tenant.demand(1.0).unwrap().items.unwrap().offered, 12.5, "a flood asks for the whole");
+        tenant.take_share(Time::ZERO, TenantShare { items: Some(1e-9), gpu_seconds: Some(0.2) });
+        assert_eq!(tenant.charge(millis(1), 1, Nanos::ZERO), Ok(()));
+        assert_eq!(wait(tenant.admit(millis(1)).unwrap_err()), WAIT_MAX, "a second takes a lifetime");
     }
 
     #[test]

@@ -4,25 +4,26 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use sha2::{Digest as _, Sha256};
 use symphony_config::{CONFIG_BYTES_MAX, FrontendConfig, Right, TenantsFile};
+use symphony_net::FileStamp;
 use symphony_quotas::{TenantDemand, TenantShare};
 use symphony_telemetry::{PageCaller, PageGuard, PageRefusal, Registry};
 use symphony_types::{Nanos, Time};
 
 use crate::access::tenant::{Tenant, TenantCounts};
 use crate::names;
-use crate::oip::{AccessError, Caller, Credential, Shown};
+use crate::oip::{AccessError, Caller, Credential, KnownBy, Shown};
 
 /// How often the file is looked at: a key that was taken out of it is good for no longer.
 const RELOAD_EVERY: Duration = Duration::from_secs(1);
@@ -39,8 +40,12 @@ struct RefusedLabels {
     reason: &'static str,
 }
 
-/// When a file was last changed, and how long it is.
-type Stamp = Option<(SystemTime, u64)>;
+/// The file that was read last, and whether it could be used.
+#[derive(Debug, Default)]
+struct LastRead {
+    stamp: Option<FileStamp>,
+    usable: bool,
+}
 
 /// The tenants by what they show.
 #[derive(Debug, Default)]
@@ -50,6 +55,16 @@ struct Book {
     by_name: BTreeMap<String, Arc<Tenant>>,
 }
 
+impl Book {
+    fn find(&self, by: KnownBy) -> Option<Caller> {
+        let tenant = match &by {
+            KnownBy::Key(hash) => self.by_key.get(hash),
+            KnownBy::Certificate(name) => self.by_certificate.get(&**name),
+        };
+        Some(Caller::tenant(Arc::clone(tenant?), by))
+    }
+}
+
 /// The tenants. A file that cannot be used changes nothing.
 pub struct Tenants {
     path: PathBuf,
@@ -57,8 +72,10 @@ pub struct Tenants {
     began: Instant,
     /// Frontends of the cluster, as far as known: a new quota is divided among so many.
     frontends: AtomicU32,
+    /// Whether quotas have been divided by that.
+    begun: AtomicBool,
     book: RwLock<Arc<Book>>,
-    stamp: Mutex<Stamp>,
+    last_read: Mutex<LastRead>,
     counts: Counts,
 }
 
@@ -67,6 +84,8 @@ struct Counts {
     items: Family<TenantLabels, Counter>,
     gpu_seconds: Family<TenantLabels, Counter<f64, std::sync::atomic::AtomicU64>>,
     refused: Family<RefusedLabels, Counter>,
+    /// 1 if the file, as it is now, is what callers are known by, or else 0.
+    file_ok: Gauge,
 }
 
 impl fmt::Debug for Tenants {
@@ -86,6 +105,7 @@ impl Tenants {
             items: registry.register(&names::TENANT_ITEMS, Family::default()),
             gpu_seconds: registry.register(&names::TENANT_GPU, Family::default()),
             refused: registry.register(&names::CALLERS_REFUSED, Family::default()),
+            file_ok: registry.register(&names::TENANTS_FILE_OK, Gauge::default()),
         };
         let tenants = Arc::new(Self {
             path: path.clone(),
@@ -93,8 +113,9 @@ impl Tenants {
             in_flight_max: (config.requests_in_flight_max as usize).div_ceil(2),
             began: Instant::now(),
             frontends: AtomicU32::new(1),
+            begun: AtomicBool::new(false),
             book: RwLock::default(),
-            stamp: Mutex::default(),
+            last_read: Mutex::default(),
             counts,
         });
         tenants.reload()?;
@@ -111,25 +132,33 @@ impl Tenants {
         Arc::clone(&self.book.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the file again if it has changed; true if it had.
+    /// Reads the file again if it has changed; true if it had. It may block.
     ///
     /// # Errors
-    /// If it cannot be used: then the former one stays, and it is read again once it has changed again.
+    /// If it cannot be used: then the former one stays. What was read and makes no sense is read again once it has
+    /// changed; what could not be read, each time.
     pub fn reload(&self) -> Result<bool, String> {
-        let metadata = std::fs::metadata(&self.path);
-        let newest = metadata.and_then(|metadata| Ok((metadata.modified()?, metadata.len()))).ok();
-        let before = std::mem::replace(&mut *self.stamp.lock().unwrap_or_else(PoisonError::into_inner), newest);
-        if newest.is_some() && before == newest {
+        let mut last = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
+        let reloaded =
+            self.reload_after(&mut last).map_err(|error| format!("frontend.tenants {}: {error}", self.path.display()));
+        self.counts.file_ok.set(i64::from(reloaded.is_ok() && last.usable));
+        reloaded
+    }
+
+    fn reload_after(&self, last: &mut LastRead) -> Result<bool, String> {
+        let metadata = std::fs::metadata(&self.path).map_err(|error| error.to_string())?;
+        if !metadata.is_file() {
+            // A pipe would be waited for.
+            return Err("is no file; expected one with [[tenant]]".to_owned());
+        }
+        let stamp = FileStamp::of(&metadata);
+        if last.stamp == Some(stamp) {
             return Ok(false);
         }
-        if newest.is_none() && before.is_none() && !self.book().by_name.is_empty() {
-            // It has been said that the file is gone.
-            return Ok(false);
-        }
-        let wrong = |error: String| format!("frontend.tenants {}: {error}", self.path.display());
-        let text = read(&self.path).map_err(|error| wrong(error.to_string()))?;
-        let file = TenantsFile::parse(&text).map_err(|error| wrong(error.to_string()))?;
-        self.follow(file);
+        let text = read(&self.path).map_err(|error| error.to_string())?;
+        let file = TenantsFile::parse(&text);
+        *last = LastRead { stamp: Some(stamp), usable: file.is_ok() };
+        self.follow(file.map_err(|error| error.to_string())?);
         Ok(true)
     }
 
@@ -170,15 +199,24 @@ impl Tenants {
 
     /// Follows the file while it is polled.
     pub async fn keep_fresh(self: Arc<Self>) {
+        let mut said = None;
         loop {
             tokio::time::sleep(RELOAD_EVERY).await;
-            match self.reload() {
-                Ok(true) => tracing::info!(tenants = self.book().by_name.len(), "the file of tenants was read again"),
-                Ok(false) => {}
-                Err(error) => {
-                    tracing::warn!(error, "the changed file of tenants cannot be used; what was read before stays")
+            let tenants = Arc::clone(&self);
+            let reloaded = tokio::task::spawn_blocking(move || tenants.reload()).await;
+            let failed = match reloaded.unwrap_or_else(|error| Err(error.to_string())) {
+                Ok(true) => {
+                    tracing::info!(tenants = self.book().by_name.len(), "the file of tenants was read again");
+                    None
                 }
+                Ok(false) => None,
+                Err(error) => Some(error),
+            };
+            // Once, not every second.
+            if let Some(error) = failed.as_ref().filter(|_| failed != said) {
+                tracing::warn!(error, "the changed file of tenants cannot be used; what was read before stays");
             }
+            said = failed;
         }
     }
 
@@ -195,21 +233,31 @@ impl Tenants {
         let found = match credential.token() {
             // Keys are as random as their hashes, so how long this takes tells nothing of either.
             Some(key) => {
-                let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
-                book.by_key.get(&hash).ok_or(AccessError::UnknownKey)
+                let by = KnownBy::Key(Sha256::digest(key.as_bytes()).into());
+                book.find(by).ok_or(AccessError::UnknownKey)
             }
             None => {
-                let known = certificate.iter().find_map(|name| book.by_certificate.get(name));
+                let known = certificate.iter().find_map(|name| book.find(KnownBy::Certificate(name.as_str().into())));
                 known.ok_or(if certificate.is_empty() { AccessError::NoKey } else { AccessError::UnknownCertificate })
             }
         };
-        match found {
-            Ok(tenant) => Ok(Caller::tenant(Arc::clone(tenant))),
-            Err(error) => {
-                self.refused("", error.face().reason);
-                Err(error)
-            }
-        }
+        found.inspect_err(|error| self.refused("", error.face().reason))
+    }
+
+    /// The caller as the file has it by now, if what it showed is still good for one of these rights.
+    ///
+    /// # Errors
+    /// If not, which is counted.
+    pub(crate) fn still_known(&self, caller: &Caller, rights: &'static [Right]) -> Result<Caller, AccessError> {
+        let Some(by) = caller.known_by() else { return Ok(caller.clone()) };
+        let unknown = match by {
+            KnownBy::Key(_) => AccessError::UnknownKey,
+            KnownBy::Certificate(_) => AccessError::UnknownCertificate,
+        };
+        let found = self.book().find(by.clone()).ok_or(unknown);
+        let now = found.inspect_err(|error| self.refused("", error.face().reason))?;
+        self.check(&now, rights)?;
+        Ok(now)
     }
 
     /// Counts a caller that was refused.
@@ -258,8 +306,12 @@ impl Tenants {
         }
     }
 
-    /// The cluster has so many frontends. Until it is told more, this one gives an equal part of what it may give.
+    /// The cluster has so many frontends. Until it is told more, this one gives an equal part of what it may give. Of
+    /// several clusters the first one counts: a share may have been told by then.
     pub(crate) fn begin_with(&self, frontends: u32) {
+        if self.begun.swap(true, Ordering::Relaxed) {
+            return;
+        }
         self.frontends.store(frontends.max(1), Ordering::Relaxed);
         let part = |quota: Option<f64>| quota.map(|quota| quota / f64::from(frontends.max(1)));
         let equal = |tenant: &Tenant| TenantShare {
@@ -304,7 +356,7 @@ impl Collector for Shares {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderMap;
+    use axum::http::{HeaderMap, HeaderValue};
     use symphony_config::KeyHash;
 
     use super::*;
@@ -393,7 +445,85 @@ mod tests {
             "{text}"
         );
         std::fs::remove_file(&scene.path).unwrap();
-        assert!(scene.tenants.reload().is_err() && scene.tenants.reload() == Ok(false) && knows("key-b2"));
+        assert!(scene.tenants.reload().is_err() && scene.tenants.reload().is_err() && knows("key-b2"));
+    }
+
+    #[test]
+    fn who_was_known_once_is_so_as_long_as_the_file_says() {
+        let text = |key: &str, more: &str| {
+            let lines = format!("certificates = [\"a.example\"]\n{more}");
+            file(&[("a", key, lines.as_str())])
+        };
+        let scene = Scene::new(&text("key-a", ""));
+        let headers = HeaderMap::from_iter([("x-api-key".parse().unwrap(), HeaderValue::from_static("key-a"))]);
+        let by_key = scene.tenants.caller(&Shown { headers: &headers, certificate: &[] }).unwrap();
+        let certificate = ["a.example".to_owned()];
+        let no_headers = HeaderMap::new();
+        let shown = Shown { headers: &no_headers, certificate: &certificate };
+        let by_certificate = scene.tenants.caller(&shown).unwrap();
+        let still = |caller| scene.tenants.still_known(caller, &[Right::Infer]).map(|now| now.weight().number());
+        assert_eq!((still(&by_key), still(&by_certificate)), (Ok(1.0), Ok(1.0)));
+        std::fs::write(&scene.path, text("key-b", "weight = 4")).unwrap();
+        scene.tenants.reload().unwrap();
+        assert_eq!((still(&by_key), still(&by_certificate)), (Err(AccessError::UnknownKey), Ok(4.0)));
+        std::fs::write(&scene.path, text("key-a", "rights = [\"status\"]")).unwrap();
+        scene.tenants.reload().unwrap();
+        let no_right = Err(AccessError::NoRight(&[Right::Infer]));
+        assert_eq!((still(&by_key), still(&by_certificate)), (no_right, no_right));
+        std::fs::write(&scene.path, file(&[("b", "key-b", "")])).unwrap();
+        scene.tenants.reload().unwrap();
+        assert_eq!(still(&by_certificate), Err(AccessError::UnknownCertificate));
+        assert!(scene.tenants.still_known(&Caller::anybody(), &[Right::Infer]).is_ok(), "where everybody is served");
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_read_is_read_once_it_can_be_and_its_time_and_length_are_no_proof() {
+        let scene = Scene::new(&file(&[("a", "key-a", "")]));
+        let (knows, is_ok) = (
+            |key: &str| scene.caller(&[("x-api-key", key)], &[]).is_ok(),
+            |ok: u8| scene.registry.encode().contains(&format!("symphony_frontend_tenants_file_ok {ok}\n")),
+        );
+        assert!(is_ok(1));
+        let (away, beside) = (scene.path.with_extension("away"), scene.path.with_extension("new"));
+        // In its place something that cannot be read for now; then the same file again.
+        std::fs::rename(&scene.path, &away).unwrap();
+        std::fs::create_dir(&scene.path).unwrap();
+        for _ in 0..2 {
+            let refused = scene.tenants.reload().unwrap_err();
+            assert!(refused.contains("is no file") && is_ok(0) && knows("key-a"), "{refused}");
+        }
+        std::fs::remove_dir(&scene.path).unwrap();
+        std::fs::rename(&away, &scene.path).unwrap();
+        assert!(scene.tenants.reload().is_ok() && is_ok(1));
+        // Another key of the same length at the same time.
+        let time = std::fs::metadata(&scene.path).unwrap().modified().unwrap();
+        std::fs::write(&beside, file(&[("a", "key-b", "")])).unwrap();
+        std::fs::File::options().write(true).open(&beside).unwrap().set_modified(time).unwrap();
+        std::fs::rename(&beside, &scene.path).unwrap();
+        assert_eq!(scene.tenants.reload(), Ok(true));
+        assert!(!knows("key-a") && knows("key-b"));
+        // What makes no sense is said once, and stays wrong.
+        std::fs::write(&scene.path, "[[tenant]]").unwrap();
+        assert!(scene.tenants.reload().is_err() && scene.tenants.reload() == Ok(false) && is_ok(0));
+    }
+
+    #[test]
+    fn a_file_that_is_seen_before_it_may_be_read_is_read_later() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let scene = Scene::new(&file(&[("a", "key-a", "")]));
+        let beside = scene.path.with_extension("new");
+        std::fs::write(&beside, file(&[("a", "key-b", "")])).unwrap();
+        let rights = |mode| std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(mode)).unwrap();
+        rights(0o000);
+        if std::fs::File::open(&beside).is_ok() {
+            // The superuser may read everything.
+            return;
+        }
+        std::fs::rename(&beside, &scene.path).unwrap();
+        assert!(scene.tenants.reload().is_err());
+        std::fs::set_permissions(&scene.path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(scene.tenants.reload(), Ok(true));
+        assert!(scene.caller(&[("x-api-key", "key-b")], &[]).is_ok());
     }
 
     #[test]

@@ -28,10 +28,9 @@ pub(crate) async fn join(inner: Arc<Inner>, index: usize, mut access: ClusterAcc
         };
         match joined {
             Ok(cluster) => {
-                // One control group divides quotas: that of the first cluster.
-                if index == 0 {
-                    inner.share_quotas(&cluster);
-                }
+                // One control group divides quotas: that of the first cluster. While it is away, the frontends of
+                // another one share them equally.
+                inner.share_quotas(&cluster, index == 0);
                 let _ = slot.cluster.set(cluster);
                 identity.news.send_modify(|count| *count += 1);
                 return;

@@ -103,6 +103,13 @@ impl InferenceService for Frontend {
         Ok(caller)
     }
 
+    fn still_known(&self, caller: &Caller) -> Result<Caller, AccessError> {
+        match &self.inner.tenants {
+            Some(tenants) => tenants.still_known(caller, &[Right::Infer]),
+            None => Ok(caller.clone()),
+        }
+    }
+
     fn admit(&self, caller: &Caller) -> Result<InFlightPermit, InferError> {
         let place = caller.admit(self.inner.tenants.as_deref())?;
         Ok(self.inner.in_flight_limit.admit()?.with(place))

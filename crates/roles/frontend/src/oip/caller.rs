@@ -95,9 +95,25 @@ impl AccessError {
     }
 }
 
+/// By what a caller is known.
+#[derive(Clone, Debug)]
+pub(crate) enum KnownBy {
+    /// The hash of its key.
+    Key([u8; 32]),
+    /// A name in its certificate.
+    Certificate(Arc<str>),
+}
+
+/// A tenant, as the file had it when the call came, and by what it was found there.
+#[derive(Clone, Debug)]
+struct Known {
+    tenant: Arc<Tenant>,
+    by: KnownBy,
+}
+
 /// A caller that is known, or any caller where everybody is served.
 #[derive(Clone, Debug, Default)]
-pub struct Caller(Option<Arc<Tenant>>);
+pub struct Caller(Option<Known>);
 
 impl PartialEq for Caller {
     fn eq(&self, other: &Self) -> bool {
@@ -114,14 +130,19 @@ impl Caller {
         Self(None)
     }
 
-    pub(crate) const fn tenant(tenant: Arc<Tenant>) -> Self {
-        Self(Some(tenant))
+    pub(crate) const fn tenant(tenant: Arc<Tenant>, by: KnownBy) -> Self {
+        Self(Some(Known { tenant, by }))
+    }
+
+    /// By what it is known; none where everybody is served.
+    pub(crate) fn known_by(&self) -> Option<&KnownBy> {
+        self.0.as_ref().map(|known| &known.by)
     }
 
     /// The tenant's name; empty where everybody is served.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.0.as_ref().map_or("", |tenant| &tenant.config.name)
+        self.0.as_ref().map_or("", |known| &known.tenant.config.name)
     }
 
     /// Whether it has one of these rights. Where everybody is served everybody has them all but `repository`, for which
@@ -131,20 +152,20 @@ impl Caller {
     /// If not.
     pub fn may(&self, rights: &'static [Right]) -> Result<(), AccessError> {
         match &self.0 {
-            Some(tenant) if !rights.iter().any(|&right| tenant.may(right)) => Err(AccessError::NoRight(rights)),
+            Some(known) if !rights.iter().any(|&right| known.tenant.may(right)) => Err(AccessError::NoRight(rights)),
             _ => Ok(()),
         }
     }
 
     /// Whether it is a tenant with the right to load and unload models.
     pub(crate) fn may_load(&self) -> bool {
-        self.0.as_ref().is_some_and(|tenant| tenant.may(Right::Repository))
+        self.0.as_ref().is_some_and(|known| known.tenant.may(Right::Repository))
     }
 
     /// What its requests are worth.
     #[must_use]
     pub fn weight(&self) -> RequestValue {
-        self.0.as_ref().map_or(RequestValue::ONE, |tenant| tenant.weight())
+        self.0.as_ref().map_or(RequestValue::ONE, |known| known.tenant.weight())
     }
 
     /// Gives one of its requests a place, before it is read.
@@ -152,7 +173,7 @@ impl Caller {
     /// # Errors
     /// If it has used up a quota or has as many requests in flight as it may, which is counted.
     pub(crate) fn admit(&self, tenants: Option<&Tenants>) -> Result<Option<TenantPlace>, InferError> {
-        let (Some(tenant), Some(tenants)) = (&self.0, tenants) else { return Ok(None) };
+        let (Some(Known { tenant, .. }), Some(tenants)) = (&self.0, tenants) else { return Ok(None) };
         let admitted = tenant.admit(tenants.now());
         admitted.map(Some).inspect_err(|error| tenants.refused(self.name(), error.face().reason))
     }
@@ -162,7 +183,7 @@ impl Caller {
     /// # Errors
     /// If one is used up, which is counted.
     pub(crate) fn charge(&self, tenants: Option<&Tenants>, items: u32, gpu_time: Nanos) -> Result<(), InferError> {
-        let (Some(tenant), Some(tenants)) = (&self.0, tenants) else { return Ok(()) };
+        let (Some(Known { tenant, .. }), Some(tenants)) = (&self.0, tenants) else { return Ok(()) };
         let charged = tenant.charge(tenants.now(), items, gpu_time);
         charged.inspect_err(|error| tenants.refused(self.name(), error.face().reason))
     }

@@ -7,6 +7,7 @@ use symphony_protocol::view::NoGpu;
 use symphony_types::{DropReason, FailReason, Nanos};
 use tonic::Code;
 
+use super::AccessError;
 use super::limits::RETRY_AFTER;
 
 /// Why a request has no answer. The labels are part of the public surface: clients and alerts match on them.
@@ -69,6 +70,9 @@ pub enum InferError {
     /// Nobody is there who would run it.
     #[error("the model is not ready: {0}; try again later")]
     NoGpu(NoGpu),
+    /// The caller of a stream is known no longer, or may no longer ask models.
+    #[error(transparent)]
+    Access(#[from] AccessError),
     /// A quota of the tenant is used up.
     #[error(
         "tenant `{tenant}` has used up its quota of {per_second} {} a second over all frontends; try again in {} ms",
@@ -232,6 +236,7 @@ impl InferError {
                 face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, DropReason::SloUnreachable.label())
             }
             Self::NoGpu(_) => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, FailReason::NoGpu.label()),
+            Self::Access(refused) => refused.face(),
             Self::QuotaExceeded { wait, .. } => {
                 let retry = Retry::After(*wait);
                 Face { retry, ..later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "quota") }

@@ -38,6 +38,12 @@ pub trait InferenceService: Send + Sync + 'static {
     /// If it is not known, or may not.
     fn authenticate(&self, shown: &Shown<'_>, rights: &'static [Right]) -> Result<Caller, AccessError>;
 
+    /// A caller that was known when its stream began, as it is known by now; asked for each request of the stream.
+    ///
+    /// # Errors
+    /// If it is known no longer, or may not ask models.
+    fn still_known(&self, caller: &Caller) -> Result<Caller, AccessError>;
+
     /// Admits one request of the caller, before it is read; it is in flight until the permit is dropped.
     ///
     /// # Errors

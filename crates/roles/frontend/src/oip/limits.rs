@@ -11,6 +11,10 @@ pub const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
 pub const STREAM_PIPELINE_MAX: usize = 16;
 /// Most bytes of a request's headers: as much as gRPC clients send by default.
 pub const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// Most bytes of a gRPC message without tensors, such as one that asks for a model's metadata, or has it loaded.
+pub const PLAIN_MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// The same of calls that everybody may make, keys or not: they name a service at most.
+pub const OPEN_MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// A client must send the head of a request within this time of the one before; also closes idle REST connections. For
 /// the first one [`FIRST_WORDS_WITHIN`](symphony_net::FIRST_WORDS_WITHIN) is shorter.
 pub const HEADER_READ_MAX: Duration = Duration::from_secs(75);

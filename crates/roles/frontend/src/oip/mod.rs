@@ -59,7 +59,7 @@ mod typed_data;
 
 pub(crate) use crate::access::tenant::TenantPlace;
 pub use call::CheckedCall;
-pub(crate) use caller::ANY_RIGHT;
+pub(crate) use caller::{ANY_RIGHT, KnownBy};
 pub use caller::{AccessError, Caller, Shown};
 pub use credential::Credential;
 pub use error::{Face, InferError, QuotaKind, RepositoryError, Retry};

@@ -1,5 +1,6 @@
 //! Who is let in, and what they are told who are not.
 
+use futures::SinkExt as _;
 use serde_json::{Value, json};
 use symphony_frontend::oip::Limits;
 use symphony_protocol::inference::infer_parameter::ParameterChoice;
@@ -7,7 +8,10 @@ use symphony_protocol::inference::{
     InferParameter, ModelReadyRequest, ModelStatisticsRequest, RepositoryIndexRequest, RepositoryModelLoadRequest,
     ServerLiveRequest, ServerReadyRequest,
 };
+use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 use super::fake::Running;
 use super::grpc::{connect, raw};
@@ -110,6 +114,48 @@ async fn grpc_does_the_same() {
     let load = RepositoryModelLoadRequest { model_name: "double".into(), ..Default::default() };
     let refused = client.repository_model_load(showing("status", load)).await.unwrap_err();
     assert_eq!(reason(&refused), (Code::PermissionDenied, "no_right"));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_does_not_outlive_the_key_that_opened_it() {
+    let running = Running::start().await;
+    let mut client = connect(&running).await;
+    let (mut ask, requests) = futures::channel::mpsc::channel(1);
+    ask.send(raw("double")).await.unwrap();
+    let mut answers = client.model_stream_infer(showing("infer", requests)).await.unwrap().into_inner();
+    let answer = answers.message().await.unwrap().unwrap();
+    assert_eq!(answer.error_message, "");
+    running.service.revoke();
+    ask.send(raw("double")).await.unwrap();
+    let answer = answers.message().await.unwrap().unwrap();
+    assert_eq!(answer.error_message, "the key is not known here");
+    let reason = answer.infer_response.unwrap().parameters["symphony_reason"].parameter_choice.clone();
+    assert_eq!(reason, Some(ParameterChoice::StringParam("unknown_key".into())));
+    assert_eq!(running.service.count(), 1, "the second one was not heard");
+    drop((ask, answers));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn calls_without_tensors_are_small() {
+    let running = Running::start().await;
+    let mut client = connect(&running).await;
+    let ready = |bytes| ModelReadyRequest { name: "m".repeat(bytes), version: String::new() };
+    assert!(!client.model_ready(showing("infer", ready(60 << 10))).await.unwrap().into_inner().ready);
+    let refused = client.model_ready(showing("infer", ready(65 << 10))).await.unwrap_err();
+    assert_eq!(reason(&refused), (Code::ResourceExhausted, "request_too_large"));
+    assert!(refused.message().contains("65536 bytes"), "{refused}");
+    let mut large = raw("double");
+    large.id = "i".repeat(65 << 10);
+    client.model_infer(showing("infer", large)).await.unwrap();
+
+    let channel = Channel::from_shared(format!("http://{}", running.grpc)).unwrap().connect().await.unwrap();
+    let mut health = HealthClient::new(channel);
+    let check = |bytes| HealthCheckRequest { service: "s".repeat(bytes) };
+    assert_eq!(health.check(check(3 << 10)).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(health.check(check(5 << 10)).await.unwrap_err().code(), Code::OutOfRange);
+    drop((client, health));
     running.stop().await;
 }
 

@@ -99,6 +99,8 @@ fn pictures() -> Arc<ModelInfo> {
 /// Doubles, passes through, refuses, answers late, or never answers: by the name of the model.
 pub(crate) struct FakeService {
     ready: AtomicBool,
+    /// No key is good any more.
+    revoked: AtomicBool,
     in_flight: InFlightLimit,
     models: Vec<Arc<ModelInfo>>,
     seen: Mutex<Vec<InferRequest>>,
@@ -127,6 +129,7 @@ impl FakeService {
         let (stuck, _) = watch::channel(0);
         Self {
             ready: AtomicBool::new(true),
+            revoked: AtomicBool::new(false),
             in_flight,
             models,
             seen: Mutex::new(Vec::new()),
@@ -138,6 +141,11 @@ impl FakeService {
     /// From now on the server is alive but does not want requests.
     pub(crate) fn drain(&self) {
         self.ready.store(false, Ordering::SeqCst);
+    }
+
+    /// From now on no key is good any more, for streams that are open.
+    pub(crate) fn revoke(&self) {
+        self.revoked.store(true, Ordering::SeqCst);
     }
 
     /// The request that came last.
@@ -235,6 +243,10 @@ impl InferenceService for FakeService {
             }
             _ => Ok(Caller::anybody()),
         }
+    }
+
+    fn still_known(&self, caller: &Caller) -> Result<Caller, AccessError> {
+        if self.revoked.load(Ordering::SeqCst) { Err(AccessError::UnknownKey) } else { Ok(caller.clone()) }
     }
 
     fn admit(&self, _: &Caller) -> Result<InFlightPermit, InferError> {

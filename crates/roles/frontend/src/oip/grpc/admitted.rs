@@ -30,18 +30,25 @@ pub(crate) struct Arrival {
     pub(crate) caller: Caller,
     /// Of the one request of a call; each request of a stream has its own.
     pub(crate) receipt: Receipt,
-    message: Arc<AtomicBool>,
     _permit: Arc<InFlightPermit>,
 }
 
-impl Arrival {
-    /// The message has been read: what takes long from here on is no longer the client's doing.
-    pub(crate) fn message_read(&self) {
-        self.message.store(true, Ordering::Relaxed);
+/// Travels with every call: whether its message has been read. What takes long from then on is no longer the client's
+/// doing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MessageRead(Arc<AtomicBool>);
+
+impl MessageRead {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Admits inference calls before their message is read; lets all others pass.
+/// Admits inference calls before their message is read; of all others it waits for the message for so long only.
 #[derive(Debug)]
 pub(crate) struct Admitted<I, S> {
     inner: I,
@@ -82,9 +89,14 @@ where
 
     fn call(&mut self, mut request: http::Request<B>) -> Self::Future {
         let bytes_max = self.request_bytes_max;
+        let read = MessageRead::default();
+        request.extensions_mut().insert(read.clone());
         if !matches!(request.uri().path(), INFER_PATH | STREAM_PATH) {
             let answer = self.inner.call(request);
-            return Box::pin(async move { Ok(name_too_large(answer.await?, bytes_max)) });
+            return Box::pin(async move {
+                let answer = in_time(answer, &read, || {}).await?;
+                Ok(name_too_large(answer, bytes_max))
+            });
         }
         let at = Instant::now();
         // Put there by the door, which stands before this.
@@ -101,29 +113,13 @@ where
         // The deadline of a stream is kept by its client, which resets it. One beyond what the clock can say is none.
         let deadline = headers.grpc.filter(|_| request.uri().path() == INFER_PATH);
         let due = deadline.and_then(|deadline| at.checked_add(Duration::from_nanos(deadline.get())));
-        let message = Arc::new(AtomicBool::new(false));
         let receipt = Receipt::default();
-        let arrival = Arrival {
-            at,
-            headers,
-            caller: caller.clone(),
-            receipt: receipt.clone(),
-            message: Arc::clone(&message),
-            _permit: permit,
-        };
+        let arrival = Arrival { at, headers, caller: caller.clone(), receipt: receipt.clone(), _permit: permit };
         request.extensions_mut().insert(arrival);
         let service = Arc::clone(&self.service);
-        let mut answer = self.inner.call(request);
-        let call = async move {
-            match tokio::time::timeout(BODY_READ_MAX, &mut answer).await {
-                Ok(answer) => answer,
-                Err(_) if message.load(Ordering::Relaxed) => answer.await,
-                Err(_) => {
-                    notice(&*service, caller, at, &InferError::BodyTimeout);
-                    Ok(status::of_infer(&InferError::BodyTimeout).into_http())
-                }
-            }
-        };
+        let answer = self.inner.call(request);
+        let call =
+            async move { in_time(answer, &read, || notice(&*service, caller, at, &InferError::BodyTimeout)).await };
         Box::pin(async move {
             let answer = match due {
                 Some(due) => tokio::time::timeout_at(due.into(), call)
@@ -133,6 +129,22 @@ where
             };
             Ok(name_too_large(answer?, bytes_max))
         })
+    }
+}
+
+/// The answer to a call whose message comes within [`BODY_READ_MAX`]; another one, and word of it, if it does not.
+async fn in_time(
+    mut answer: impl Future<Output = Result<http::Response<Body>, Infallible>> + Unpin,
+    read: &MessageRead,
+    notice: impl FnOnce(),
+) -> Result<http::Response<Body>, Infallible> {
+    match tokio::time::timeout(BODY_READ_MAX, &mut answer).await {
+        Ok(answer) => answer,
+        Err(_) if read.get() => answer.await,
+        Err(_) => {
+            notice();
+            Ok(status::of_infer(&InferError::BodyTimeout).into_http())
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use symphony_protocol::inference::{
 };
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
-use super::admitted::Arrival;
+use super::admitted::{Arrival, MessageRead};
 use super::{infer_messages, messages, status};
 use crate::oip::call::{self, find_model, model_to_ask};
 use crate::oip::limits::STREAM_PIPELINE_MAX;
@@ -39,11 +39,18 @@ impl<S> Endpoint<S> {
 
 /// When a call arrived, what its headers say about time, and who calls. Its message has been read by now.
 fn arrival(extensions: &Extensions) -> (Instant, CallHeaders, Caller, Receipt) {
+    read(extensions);
     let arrival = extensions.get::<Arrival>();
-    arrival.inspect(|arrival| arrival.message_read());
     let known = |arrival: &Arrival| (arrival.at, arrival.headers, arrival.caller.clone(), arrival.receipt.clone());
     let unknown = || (Instant::now(), CallHeaders::default(), Caller::default(), Receipt::default());
     arrival.map_or_else(unknown, known)
+}
+
+/// The message of a call has been read.
+fn read(extensions: &Extensions) {
+    if let Some(read) = extensions.get::<MessageRead>() {
+        read.set();
+    }
 }
 
 /// Who calls, of a call that is not admitted.
@@ -138,9 +145,14 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                     let id = message.id.clone();
                     let receipt = Receipt::default();
                     let arrived = Instant::now();
-                    let answer = match service.admit(&caller) {
+                    // A stream outlives changes of the file of tenants: its caller is looked up again.
+                    let admitted = service.still_known(&caller).map_err(InferError::from);
+                    let admitted = admitted.and_then(|caller| Ok((service.admit(&caller)?, caller)));
+                    let answer = match admitted {
                         // In flight until it is answered.
-                        Ok(_permit) => answer(&*service, limits, arrived, headers, message, &receipt, &caller).await,
+                        Ok((_permit, caller)) => {
+                            answer(&*service, limits, arrived, headers, message, &receipt, &caller).await
+                        }
                         Err(error) => {
                             let context =
                                 RequestContext { caller: caller.clone(), id: message.id, trace: headers.trace };
@@ -198,7 +210,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         request: Request<RepositoryIndexRequest>,
     ) -> Result<Response<RepositoryIndexResponse>, Status> {
         let (metadata, extensions, request) = request.into_parts();
-        arrival(&extensions);
+        read(&extensions);
         let (caller, credential) = (caller(&extensions), Credential::of(&metadata.into_headers()));
         let entries = call::index(&*self.service, request.ready, &caller, &credential).await;
         let entries = entries.map_err(|error| status::of_repository(&error))?;
@@ -210,8 +222,8 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         request: Request<RepositoryModelLoadRequest>,
     ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
         let (metadata, extensions, request) = request.into_parts();
-        // It has arrived: loading takes longer than the body of a call may.
-        arrival(&extensions);
+        // Loading takes longer than the body of a call may.
+        read(&extensions);
         let (caller, credential) = (caller(&extensions), Credential::of(&metadata.into_headers()));
         let RepositoryModelLoadRequest { model_name, parameters, .. } = request;
         let parameters = messages::repository_parameters(parameters).map_err(|error| status::of_repository(&error))?;
@@ -224,7 +236,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         request: Request<RepositoryModelUnloadRequest>,
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
         let (metadata, extensions, request) = request.into_parts();
-        arrival(&extensions);
+        read(&extensions);
         let (caller, credential) = (caller(&extensions), Credential::of(&metadata.into_headers()));
         let unloaded = self.service.unload_model(&request.model_name, caller, credential).await;
         unloaded

@@ -17,12 +17,21 @@ use super::admitted::Admitted;
 use super::endpoint::Endpoint;
 use super::health::Health;
 use super::status::{of_access, of_infer};
+use crate::oip::limits::{BODY_READ_MAX, OPEN_MESSAGE_BYTES_MAX, PLAIN_MESSAGE_BYTES_MAX};
 use crate::oip::{ANY_RIGHT, InferError, InferenceService, Limits, Shown, shorten};
+
+/// The inference service, for messages of so many bytes.
+type Inference<S> = Admitted<GrpcInferenceServiceServer<Endpoint<S>>, S>;
 
 /// The gRPC side of the public surface, ready to be served with [`serve_grpc`](crate::oip::serve_grpc). Cheap to clone.
 #[derive(Debug)]
 pub struct GrpcServer<S: InferenceService> {
-    inference: Admitted<GrpcInferenceServiceServer<Endpoint<S>>, S>,
+    /// The calls that bring tensors.
+    inference: Inference<S>,
+    /// The calls that everybody may make.
+    open: Inference<S>,
+    /// All other ones.
+    plain: Inference<S>,
     health: HealthServer<Health<S>>,
     service: Arc<S>,
 }
@@ -30,7 +39,13 @@ pub struct GrpcServer<S: InferenceService> {
 impl<S: InferenceService> Clone for GrpcServer<S> {
     fn clone(&self) -> Self {
         let service = Arc::clone(&self.service);
-        Self { inference: self.inference.clone(), health: self.health.clone(), service }
+        Self {
+            inference: self.inference.clone(),
+            open: self.open.clone(),
+            plain: self.plain.clone(),
+            health: self.health.clone(),
+            service,
+        }
     }
 }
 
@@ -38,12 +53,29 @@ impl<S: InferenceService> GrpcServer<S> {
     /// Answers out of `service`.
     pub fn new(service: Arc<S>, limits: Limits) -> Self {
         let endpoint = Endpoint::new(Arc::clone(&service), limits);
-        let inference = GrpcInferenceServiceServer::new(endpoint).max_decoding_message_size(limits.request_bytes_max);
+        let inference = GrpcInferenceServiceServer::new(endpoint);
+        let of_bytes = |bytes_max: usize| {
+            let inference = inference.clone().max_decoding_message_size(bytes_max);
+            Admitted::new(inference, Arc::clone(&service), bytes_max)
+        };
+        let health = HealthServer::new(Health::new(Arc::clone(&service)));
         Self {
-            inference: Admitted::new(inference, Arc::clone(&service), limits.request_bytes_max),
-            health: HealthServer::new(Health::new(Arc::clone(&service))),
+            inference: of_bytes(limits.request_bytes_max),
+            open: of_bytes(OPEN_MESSAGE_BYTES_MAX),
+            plain: of_bytes(PLAIN_MESSAGE_BYTES_MAX.min(limits.request_bytes_max)),
+            health: health.max_decoding_message_size(OPEN_MESSAGE_BYTES_MAX),
             service,
         }
+    }
+
+    /// Where a call of the inference service is answered: memory is given to messages before they are understood.
+    fn inference_for(&self, path: &str) -> Inference<S> {
+        let inference = match method_of(path) {
+            "ModelInfer" | "ModelStreamInfer" => &self.inference,
+            "ServerLive" | "ServerReady" => &self.open,
+            _ => &self.plain,
+        };
+        inference.clone()
     }
 
     /// Finds out who calls, if the call is not open to all.
@@ -62,7 +94,7 @@ impl<S: InferenceService> GrpcServer<S> {
 /// The rights of which one is needed for a call of the inference service; none for what balancers and clients ask
 /// before they ask anything else.
 fn rights_for(path: &str) -> Option<&'static [Right]> {
-    match path.rsplit('/').next().unwrap_or_default() {
+    match method_of(path) {
         "ServerLive" | "ServerReady" => None,
         "ModelInfer" | "ModelStreamInfer" => Some(&[Right::Infer]),
         "ModelStatistics" => Some(&[Right::Status]),
@@ -70,6 +102,11 @@ fn rights_for(path: &str) -> Option<&'static [Right]> {
         "RepositoryModelLoad" | "RepositoryModelUnload" => Some(&[Right::Repository]),
         _ => Some(ANY_RIGHT),
     }
+}
+
+/// The method that a path names.
+fn method_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 /// The service that a path names: what stands between its first slash and its last one.
@@ -84,12 +121,16 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
 
     fn call(&self, mut request: http::Request<Incoming>) -> Self::Future {
         let called = request.uri().clone();
-        let answering = match service_of(called.path()) {
+        let answering: BoxFuture<Self::Response, Infallible> = match service_of(called.path()) {
             Some(SERVICE_NAME) => match self.authenticate(&mut request) {
-                Ok(()) => self.inference.clone().call(request),
+                Ok(()) => self.inference_for(called.path()).call(request),
                 Err(refused) => return Box::pin(std::future::ready(Ok(refused.into_http()))),
             },
-            Some(name) if name == <HealthServer<Health<S>> as NamedService>::NAME => self.health.clone().call(request),
+            Some(name) if name == <HealthServer<Health<S>> as NamedService>::NAME => {
+                let answering = tokio::time::timeout(BODY_READ_MAX, self.health.clone().call(request));
+                // Its answers begin as soon as the message is there.
+                Box::pin(async move { answering.await.unwrap_or_else(|_| Ok(not_read_in_time())) })
+            }
             _ => return Box::pin(std::future::ready(Ok(not_served(called.path())))),
         };
         Box::pin(async move {
@@ -97,6 +138,10 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
             Ok(if is_unknown_call(&answer) { not_served(called.path()) } else { answer })
         })
     }
+}
+
+fn not_read_in_time() -> http::Response<Body> {
+    of_infer(&InferError::BodyTimeout).into_http()
 }
 
 /// Whether a service has no such call, which is all that its generated code says.
