@@ -91,8 +91,8 @@ impl Inner {
         let RefusedCall { model, context, arrived, error } = *call;
         let (model, reason) = (model.map_or("", |model| model.loaded_as.as_str()), error.face().reason);
         match model {
-            "" => self.statistics.refused_unread(reason),
-            model => self.statistics.refused(model, reason),
+            "" => self.statistics.refused_unread(error),
+            model => self.statistics.refused(model, error),
         }
         if self.records.are_on() {
             let ended = Instant::now();
