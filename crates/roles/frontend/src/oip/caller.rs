@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{Extensions, HeaderMap, StatusCode};
 use symphony_config::Right;
 use symphony_types::{Nanos, RequestValue};
 use tonic::Code;
@@ -39,6 +39,9 @@ pub enum AccessError {
     /// It may not do this.
     #[error("this takes the right {}, which the tenant does not have", words(.0))]
     NoRight(&'static [Right]),
+    /// The call came past the door: nobody knows who makes it, and so it has no rights and no quotas.
+    #[error("this server has not found out who calls, which is its own fault")]
+    PastTheDoor,
 }
 
 fn words(rights: &[Right]) -> String {
@@ -47,7 +50,7 @@ fn words(rights: &[Right]) -> String {
 }
 
 impl AccessError {
-    /// All reasons.
+    /// All reasons that a door has.
     pub(crate) const REASONS: [&str; 4] = ["no_key", "unknown_key", "unknown_certificate", "no_right"];
 
     /// Status codes and reason.
@@ -59,13 +62,14 @@ impl AccessError {
             Self::UnknownKey => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, unknown_key),
             Self::UnknownCertificate => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, unknown_certificate),
             Self::NoRight(_) => (StatusCode::FORBIDDEN, Code::PermissionDenied, no_right),
+            Self::PastTheDoor => (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "internal"),
         };
         Face { http, grpc, reason, retry: Retry::No }
     }
 }
 
 /// A caller that is known, or any caller where everybody is served.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Caller(Option<Arc<Tenant>>);
 
 impl PartialEq for Caller {
@@ -85,6 +89,14 @@ impl Caller {
 
     pub(crate) const fn tenant(tenant: Arc<Tenant>) -> Self {
         Self(Some(tenant))
+    }
+
+    /// Who calls, as the door has written it into a request.
+    ///
+    /// # Errors
+    /// If no door did: such a call is not taken for anybody's.
+    pub(crate) fn of(extensions: &Extensions) -> Result<Self, AccessError> {
+        extensions.get::<Self>().cloned().ok_or(AccessError::PastTheDoor)
     }
 
     /// The tenant's name; empty where everybody is served.
@@ -134,5 +146,19 @@ impl Caller {
         let (Some(tenant), Some(tenants)) = (&self.0, tenants) else { return Ok(()) };
         let charged = tenant.charge(tenants.now(), items, gpu_time);
         charged.inspect_err(|error| tenants.refused(self.name(), error.face().reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_came_past_the_door_is_nobodys() {
+        let mut extensions = Extensions::new();
+        let refused = Caller::of(&extensions).unwrap_err();
+        assert_eq!((refused.face().http.as_u16(), refused.face().grpc), (500, Code::Internal));
+        extensions.insert(Caller::anybody());
+        assert_eq!(Caller::of(&extensions), Ok(Caller::anybody()));
     }
 }

@@ -11,7 +11,7 @@ use symphony_protocol::view::NoGpu;
 use symphony_telemetry::TraceContext;
 use symphony_types::{Nanos, RequestValue, Signature, Transforms};
 
-use super::{AccessError, Caller, Credential, InFlightPermit, InferError, Receipt, RepositoryError, Shown};
+use super::{AccessError, Caller, Credential, InFlightPermit, InferError, Receipt, RepositoryError, Shown, shorten};
 
 /// Answers what the protocol asks. One implementation serves gRPC and REST alike.
 ///
@@ -212,14 +212,22 @@ pub struct InferRequest {
 }
 
 /// Who asks, and what it says of its request beside the request itself, for logs and traces.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestContext {
     /// Who asks.
     pub caller: Caller,
-    /// Its own id of the request; empty if it gave none.
+    /// Its own id of the request, as far as it is shown; empty if it gave none.
     pub id: String,
     /// The trace that the request belongs to.
     pub trace: Option<TraceContext>,
+}
+
+impl RequestContext {
+    /// Of a request that its client calls `id`.
+    #[must_use]
+    pub fn of(caller: Caller, id: &str, trace: Option<TraceContext>) -> Self {
+        Self { caller, id: shorten(id), trace }
+    }
 }
 
 /// A call for inference that never became a request: too many are in flight, or it does not fit the protocol or the

@@ -153,10 +153,14 @@ impl CallHeaders {
         Ok(Self {
             grpc: text("grpc-timeout")?.map(parse_grpc_timeout).transpose()?,
             slo: text(SLO_HEADER)?.map(parse_slo_ms).transpose()?,
-            // One that is none is passed over: no request is refused for its trace.
-            trace: headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok()),
+            trace: trace_of(headers),
         })
     }
+}
+
+/// The trace that a call belongs to. One that is none is passed over: no request is refused for its trace.
+pub(crate) fn trace_of(headers: &axum::http::HeaderMap) -> Option<TraceContext> {
+    headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok())
 }
 
 /// Reads `x-slo-ms`: a positive number of milliseconds, with or without a fraction.

@@ -10,7 +10,6 @@ use symphony_telemetry::Registry;
 
 use super::request_record::RequestRecord;
 use crate::names;
-use crate::oip::shorten;
 
 /// Lines that wait for whoever reads them, about 4 MB. Requests are not held up: a line more is lost, and counted.
 const LINES_WAITING_MAX: usize = 16 << 10;
@@ -59,7 +58,7 @@ impl AccessLog {
         let line = Line {
             at_unix_ms: record.ended_at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
             request: record.request.map(|id| id.to_string()),
-            client_id: &shorten(&record.context.id),
+            client_id: &record.context.id,
             tenant: record.context.caller.name(),
             model: record.model,
             items: record.items,

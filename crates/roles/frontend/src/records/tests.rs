@@ -63,7 +63,7 @@ impl Write for Lines {
 fn a_request_is_a_line_that_says_who_what_where_and_how_long() {
     let (sender, lines) = mpsc::channel();
     let log = AccessLog::start(Lines(sender, Vec::new()), &Registry::new("test"));
-    let context = RequestContext { caller: Caller::anybody(), id: "order-\"17\"\n".to_owned(), trace: None };
+    let context = RequestContext::of(Caller::anybody(), "order-\"17\"\n", None);
     let record = answered(&context, Instant::now());
     log.write(&record);
     log.write(&RequestRecord {
@@ -101,10 +101,8 @@ fn a_request_is_a_line_that_says_who_what_where_and_how_long() {
 
 #[test]
 fn the_steps_of_a_request_follow_each_other_and_its_batch_is_linked() {
-    let (context, arrived) = (
-        RequestContext { caller: Caller::anybody(), id: "mine".to_owned(), trace: None },
-        Instant::now() + Duration::from_secs(1),
-    );
+    let (context, arrived) =
+        (RequestContext::of(Caller::anybody(), "mine", None), Instant::now() + Duration::from_secs(1));
     let record = answered(&context, arrived);
     let span = record.span.unwrap();
     let spans = request_spans::of(&record, span);
@@ -130,7 +128,7 @@ fn the_steps_of_a_request_follow_each_other_and_its_batch_is_linked() {
 
 #[test]
 fn what_was_dropped_waited_until_then_and_says_why() {
-    let (context, arrived) = (RequestContext::default(), Instant::now() + Duration::from_secs(1));
+    let (context, arrived) = (RequestContext::of(Caller::anybody(), "", None), Instant::now() + Duration::from_secs(1));
     let record = RequestRecord { outcome: "dropped", reason: "shed", ran: None, ..answered(&context, arrived) };
     let spans = request_spans::of(&record, record.span.unwrap());
     let names: Vec<_> = spans.iter().map(|span| span.name).collect();

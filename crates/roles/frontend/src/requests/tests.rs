@@ -18,7 +18,7 @@ use crate::frontend::{ClusterSlot, Inner};
 use crate::oip::InFlightLimit;
 use crate::oip::limits::image_limits;
 use crate::oip::{
-    InferAnswer, InferError, InferRequest, ModelState, Pictures, Receipt, RepositoryError, RequestContext,
+    Caller, InferAnswer, InferError, InferRequest, ModelState, Pictures, Receipt, RepositoryError, RequestContext,
     RequestedDeadline,
 };
 use crate::pictures::decoders::Decoders;
@@ -118,7 +118,7 @@ async fn infer_as(frontend: &Arc<Inner>, receipt: Receipt) -> InferError {
 /// A request for `m`, whose input is pictures of one grey pixel each.
 fn request(receipt: Receipt, pictures: Option<Pictures>) -> InferRequest {
     let deadline = RequestedDeadline::unstated(Instant::now());
-    let (context, weight) = (RequestContext::default(), RequestValue::ONE);
+    let (context, weight) = (RequestContext::of(Caller::anybody(), "", None), RequestValue::ONE);
     let (model, payload) = (Arc::new(model(1, 0, 0)), Bytes::new());
     InferRequest { model, items: 1, payload, pictures, deadline, receipt, context, weight }
 }
