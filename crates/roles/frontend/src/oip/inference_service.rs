@@ -50,7 +50,8 @@ pub trait InferenceService: Send + Sync + 'static {
     /// Runs one request that was admitted to its outcome, which always comes: by the deadline and the grace that
     /// follows it.
     ///
-    /// Dropping the future means that the client has gone; the request is then cancelled.
+    /// Dropping the future means that the client has gone, or that its deadline has passed: the request is then
+    /// cancelled, or has failed.
     fn infer(&self, request: InferRequest) -> impl Future<Output = Result<InferAnswer, InferError>> + Send;
 
     /// What could be asked for: the models that are known, and those of a repository that are not loaded. Why one
