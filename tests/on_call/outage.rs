@@ -78,7 +78,7 @@ fn an_outage_is_seen_in_the_series_that_alerts_go_by() {
 
         phase("its only backend is killed");
         cluster.kill("backend-pool").unwrap();
-        let refused = "symphony_frontend_requests_refused_total{model=\"resnet\",reason=\"no_gpu\"}";
+        let refused = "symphony_frontend_requests_refused_total{model=\"resnet\",reason=\"no_gpu\",fault=\"server\"}";
         let seen = wait_until("refusals and readiness", SEEN_WITHIN, || {
             let scraped = cluster.metrics_of("frontend")?;
             let ready = value(&scraped, "symphony_frontend_model_ready{model=\"resnet\",reason=\"no_gpu\"}");

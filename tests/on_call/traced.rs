@@ -136,7 +136,8 @@ fn a_trace_goes_on_through_the_frontend_and_a_line_is_logged() {
             Ok(())
         })
         .unwrap();
-        let refusal = "symphony_frontend_requests_refused_total{model=\"resnet\",reason=\"invalid_request\"} 1";
-        cluster.wait_for_metric("frontend", refusal).unwrap();
+        let labels = "model=\"resnet\",reason=\"invalid_request\",fault=\"client\"";
+        let refusal = format!("symphony_frontend_requests_refused_total{{{labels}}} 1");
+        cluster.wait_for_metric("frontend", &refusal).unwrap();
     });
 }

@@ -82,7 +82,7 @@ pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
         outcome: ResultBytes::Answer(3),
         batch: 2,
         execution: 9,
-        run: BatchRun::default(),
+        run: BatchRun { gpu, token, plan: 6, planned_us: 40, inputs_us: 30, started_us: 20, ended_us: 10 },
     };
     let endpoint = RdmaEndpoint { queue_pair: 17, first_packet: 1 << 23, mtu: 5, lid: 0, gid: [1; 16] };
     let rdma = RdmaOffer { endpoint, key: RdmaKey(7), address: 1 << 40, bytes: 1 << 20, entries: 64 };

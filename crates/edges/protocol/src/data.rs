@@ -11,9 +11,10 @@
 #![allow(missing_docs, reason = "the derive writes archived twins of the enums without documentation")]
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, BootId, FailReason, GpuId, Token};
+use symphony_types::{BackendId, BootId, FailReason, GpuId, PROFILE_BATCH_MAX, Token};
 
 use crate::Message;
+use crate::frame::{FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
 /// Backend → frontend.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -66,6 +67,12 @@ pub struct RequestResult {
     /// Which batch that was, and when.
     pub run: BatchRun,
 }
+
+// The results of the largest batch go beside the largest payload.
+const _: () = assert!(
+    PROFILE_BATCH_MAX as usize * size_of::<ArchivedRequestResult>() < FRAME_BYTES_MAX - PAYLOAD_BYTES_MAX,
+    "the results of a batch do not fit beside the largest payload"
+);
 
 /// A batch at its backend. Times are microseconds before the result was sent, since clocks of hosts differ.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]

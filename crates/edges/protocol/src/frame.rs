@@ -26,7 +26,7 @@ pub const FRAME_BYTES_MAX: usize = 64 << 20;
 pub const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX - (1 << 20);
 
 /// Version of all frames; raised whenever a message changes.
-const FRAME_VERSION: u16 = 11;
+const FRAME_VERSION: u16 = 12;
 
 /// A message of one link and direction.
 pub trait Message:

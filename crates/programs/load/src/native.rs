@@ -77,7 +77,7 @@ impl Target for NativeTarget {
         deadline.exceed_slo = request.timeout.is_some();
         let outputs = model.signature.outputs.clone();
         let (items, payload, receipt) = (request.items, payload(&request), Receipt::default());
-        let (context, weight) = (RequestContext::default(), RequestValue::ONE);
+        let (context, weight) = (RequestContext::of(Caller::anybody(), "", None), RequestValue::ONE);
         let infer = InferRequest { model, items, payload, pictures: None, deadline, receipt, context, weight };
         // In flight until it is answered.
         let _permit = match self.frontend.admit(&Caller::anybody()) {

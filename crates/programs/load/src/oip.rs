@@ -7,7 +7,7 @@ use symphony_types::DropReason;
 use crate::target::End;
 
 /// Reasons, besides the scheduler's own, with which a server sheds load on purpose.
-const SHEDDING: [&str; 3] = ["deadline_passed", "too_many_requests", "quota"];
+const SHEDDING: [&str; 4] = ["deadline_passed", "too_many_requests", "quota", "tenant_busy"];
 
 /// The end that a machine-readable reason stands for; without a reason, the status decides.
 pub(super) fn end_of(reason: Option<&str>, status: impl FnOnce() -> String) -> End {
@@ -37,7 +37,9 @@ mod tests {
             assert_eq!(end(Some(reason.label())), End::Failed(reason.label().into()));
         }
         assert_eq!(end(Some("late")), End::Late);
-        assert_eq!(end(Some("quota")), End::Dropped("quota".into()));
+        for reason in ["quota", "tenant_busy"] {
+            assert_eq!(end(Some(reason)), End::Dropped(reason.into()));
+        }
         assert_eq!(end(None), End::Failed("http_500".into()));
     }
 }

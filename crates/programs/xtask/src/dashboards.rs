@@ -55,8 +55,6 @@ struct Panel {
     title: String,
     #[serde(default)]
     help: String,
-    #[serde(default = "timeseries")]
-    kind: String,
     unit: String,
     max: Option<f64>,
     lines: Vec<Line>,
@@ -67,10 +65,6 @@ struct Panel {
 struct Line {
     expr: String,
     legend: String,
-}
-
-fn timeseries() -> String {
-    "timeseries".to_owned()
 }
 
 /// Files that are not what the description says.
@@ -147,7 +141,7 @@ fn panel_model(panel: &Panel, id: usize, at: &Value, datasource: &Value) -> Valu
         defaults["max"] = json!(max);
     }
     json!({
-        "id": id, "type": panel.kind, "title": panel.title, "description": panel.help, "gridPos": at,
+        "id": id, "type": "timeseries", "title": panel.title, "description": panel.help, "gridPos": at,
         "datasource": datasource, "targets": targets.collect::<Vec<_>>(),
         "fieldConfig": { "defaults": defaults, "overrides": [] },
         "options": { "tooltip": { "mode": "multi", "sort": "desc" } },

@@ -210,16 +210,16 @@ impl Collector for GpuCollector {
         let view = Arc::clone(&self.view.borrow());
         let subcluster =
             view.backends.get(&self.identity.backend).map_or(self.identity.subcluster, |own| own.subcluster);
-        let named = view.subclusters.get(&subcluster).map(|subcluster| subcluster.name.clone());
-        let subcluster = named.unwrap_or_else(|| subcluster.to_string());
         let mut family = encoder.encode_descriptor(GPU_BUSY.bare(), GPU_BUSY.help, None, MetricType::Counter)?;
+        // Before the first view, and once it was removed: under another name it would be a second series.
+        let Some(subcluster) = view.subclusters.get(&subcluster) else { return Ok(()) };
         for ((gpu, kind), busy) in self.identity.gpus.iter().zip(&self.kinds).zip(&self.counts.gpu_busy_ns) {
             let (gpu, seconds) = (gpu.to_string(), busy.load(Ordering::Relaxed) as f64 / 1e9);
             let labels = [
                 ("backend", self.backend.as_str()),
                 ("gpu", gpu.as_str()),
                 ("gpu_kind", kind.as_str()),
-                ("subcluster", subcluster.as_str()),
+                ("subcluster", subcluster.name.as_str()),
             ];
             ConstCounter::new(seconds).encode(family.encode_family(&labels)?)?;
         }

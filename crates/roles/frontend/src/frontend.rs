@@ -266,8 +266,9 @@ impl Frontend {
         }
     }
 
-    /// Sends the traces that are left; takes seconds if the collector does not answer.
-    pub fn finish_traces(&self) {
+    /// Writes the lines of the access log and sends the traces that are left; takes seconds if the collector does not
+    /// answer. What comes later is lost.
+    pub fn finish_records(&self) {
         self.inner.records.finish();
     }
 

@@ -14,10 +14,11 @@ pub const REQUESTS: MetricName = MetricName {
 /// Requests that never came so far.
 pub const REFUSED: MetricName = MetricName {
     name: "symphony_frontend_requests_refused_total",
-    help: "Requests that were refused before they were accepted; model is empty if they were not read so far",
+    help: "Requests that were refused before they were accepted, and by whose fault (client, server); model is empty if they were not \
+           read so far",
     kind: Kind::Counter,
     unit: Unit::Count,
-    labels: &["model", "reason"],
+    labels: &["model", "reason", "fault"],
 };
 
 /// Calls of the repository extension.

@@ -201,7 +201,9 @@ pub fn register_metrics(registry: &Registry, runtime: &Arc<Runtime>) {
 
 impl Collector for LeadCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let status = self.0.status();
+        // One that was removed is led for a moment more; under another name it would be a second series.
+        let mut status = self.0.status();
+        status.retain(|lead| !lead.name.is_empty());
         for (index, name) in COUNTERS.iter().enumerate() {
             let mut descriptor = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Counter)?;
             for lead in &status {

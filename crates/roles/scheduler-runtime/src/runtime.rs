@@ -52,7 +52,7 @@ pub struct Runtime {
 pub struct LeadStatus {
     /// The sub-cluster.
     pub subcluster: SubclusterId,
-    /// Its name; its id once it is no longer in the view.
+    /// Its name; empty once it is no longer in the view.
     pub name: String,
     /// The token under which it is led.
     pub token: Token,
@@ -145,7 +145,7 @@ impl Runtime {
             let learner = lead.workers.learner.lock().unwrap_or_else(PoisonError::into_inner);
             LeadStatus {
                 subcluster,
-                name: name.unwrap_or_else(|| subcluster.to_string()),
+                name: name.unwrap_or_default(),
                 token: lead.token,
                 models: lead.workers.loads.batches().into_iter().filter_map(named).collect(),
                 thread: lead.workers.thread().to_owned(),
@@ -429,6 +429,23 @@ mod tests {
             assert!(runtime.status().is_empty());
             drop((view, contact));
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_lead_without_a_name_has_no_series_under_another_one() {
+        let Scene { runtime, view, contact: _contact, reported: _reported } = leads_two().await;
+        let (runtime, registry) = (Arc::new(runtime), symphony_telemetry::Registry::new("scheduler"));
+        crate::metrics::register_metrics(&registry, &runtime);
+        let names = || {
+            let text = registry.encode();
+            let infos = text.lines().filter_map(|line| line.strip_prefix("symphony_dispatch_lead_info{subcluster=\""));
+            infos.map(|rest| rest.split('"').next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(), [""; 0]);
+        let mut next = View::clone(&view.borrow());
+        next.subclusters.get_mut(&ILL).unwrap().name = "pool".into();
+        view.send_replace(Arc::new(next));
+        assert_eq!(names(), ["pool"]);
     }
 
     /// The watchdog covers current leads. A lead that was handed over is not among them, but still decides for

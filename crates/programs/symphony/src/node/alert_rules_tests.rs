@@ -6,8 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use symphony_frontend::oip::Fault;
 use symphony_telemetry::{Kind, MetricName};
 use symphony_testkit::promtool;
+use symphony_types::{DropReason, FailReason, Outcome};
 
 use super::{frames, security};
 
@@ -125,7 +127,34 @@ fn is_series_of(word: &str, metric: &MetricName) -> bool {
 #[test]
 fn every_metric_and_label_in_the_alert_rules_exists() {
     assert_eq!(problems(RULES, &every_name()), Vec::<String>::new());
-    assert!(RULES.matches("- alert:").count() >= 18);
+    assert!(RULES.matches("- alert:").count() >= 22);
+}
+
+/// The values that the expressions of a text compare a label with, each alternative by itself.
+fn values_of<'a>(text: &'a str, label: &str) -> Vec<&'a str> {
+    let quoted = |rest: &'a str| {
+        let value = ["=~\"", "!~\"", "!=\"", "=\""].into_iter().find_map(|sign| rest.strip_prefix(sign))?;
+        value.split_once('"').map(|(value, _)| value)
+    };
+    text.split(label).skip(1).filter_map(quoted).flat_map(|value| value.split('|')).collect()
+}
+
+#[test]
+fn the_alert_rules_ask_for_faults_and_outcomes_that_there_are() {
+    let rules = without_comments(RULES);
+    let faults = values_of(&rules, "fault");
+    assert!(!faults.is_empty());
+    for fault in faults {
+        assert!(Fault::ALL.iter().any(|known| known.label() == fault), "no fault {fault}");
+    }
+    let (dropped, failed) = (Outcome::Dropped(DropReason::Shed), Outcome::Failed(FailReason::NoGpu));
+    let outcomes = [Outcome::InTime, Outcome::Late, dropped, failed, Outcome::Cancelled].map(Outcome::label);
+    for outcome in values_of(&rules, "outcome") {
+        assert!(outcomes.contains(&outcome), "no outcome {outcome}");
+    }
+    // Rules that list reasons go wrong when one is renamed or added: whose fault it is, is said where it is made.
+    assert_eq!(values_of(&rules, "reason"), [""; 0]);
+    assert_eq!(values_of("x{reason!~\"a|b\", reason=\"c\"}", "reason"), ["a", "b", "c"]);
 }
 
 #[test]

@@ -19,6 +19,8 @@ use crate::exit::bad_input;
 
 /// The extra time for the last answers to reach their clients.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
+/// The time that lines of the access log and traces have after them.
+const RECORDED_WITHIN: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let Some(config) = begin(args, Role::Frontend)? else { return Ok(()) };
@@ -83,13 +85,14 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     };
     frontend.leave(DRAIN_WITHIN).await;
     frontend.stop();
-    let traced = frontend.clone();
-    let traces_sent = tokio::task::spawn_blocking(move || traced.finish_traces());
     stop.cancel();
     let _ = tokio::time::timeout(ANSWERED_WITHIN, async {
-        let _ = tokio::join!(serving_grpc, serving_rest, serving, traces_sent);
+        let _ = tokio::join!(serving_grpc, serving_rest, serving);
     })
     .await;
+    // After the last answers, which are written down, too.
+    let records = tokio::task::spawn_blocking(move || frontend.finish_records());
+    let _ = tokio::time::timeout(RECORDED_WITHIN, records).await;
     match forgotten {
         None => Ok(()),
         Some(id) => Err(anyhow::anyhow!(

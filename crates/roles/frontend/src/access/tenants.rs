@@ -191,7 +191,7 @@ impl Tenants {
             let labels = TenantLabels { tenant: tenant.clone() };
             self.counts.items.remove(&labels);
             self.counts.gpu_seconds.remove(&labels);
-            for reason in AccessError::REASONS.into_iter().chain(["quota", "too_many_requests"]) {
+            for reason in AccessError::REASONS.into_iter().chain(["quota", "tenant_busy"]) {
                 self.counts.refused.remove(&RefusedLabels { tenant: tenant.clone(), reason });
             }
         }

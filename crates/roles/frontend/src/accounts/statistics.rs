@@ -14,7 +14,7 @@ use symphony_types::{DropReason, FailReason, Nanos, Outcome, VersionedName};
 
 use crate::frontend::Inner;
 use crate::names;
-use crate::oip::{ModelStatistics, Span};
+use crate::oip::{InferError, ModelStatistics, Span};
 
 /// How long the counts of a model are shown after it was unloaded: so that the last of them are scraped, and a model
 /// that is loaded again soon goes on counting.
@@ -35,6 +35,7 @@ struct EndLabels {
 struct RefusalLabels {
     model: String,
     reason: &'static str,
+    fault: &'static str,
 }
 
 /// Labels of a model.
@@ -52,8 +53,8 @@ struct ModelCounts {
     by_batch: BTreeMap<u32, (f64, Span)>,
     /// Requests by the labels of their outcome and its reason.
     ended: BTreeMap<(&'static str, &'static str), Counter>,
-    /// Requests that were not accepted, by reason.
-    refused: BTreeMap<&'static str, Counter>,
+    /// Requests that were not accepted, by reason and whose doing it is.
+    refused: BTreeMap<(&'static str, &'static str), Counter>,
     durations: Histogram,
     /// The same once more by bucket, which can be read.
     by_duration: [u64; REQUEST_SECONDS.len() + 1],
@@ -142,26 +143,28 @@ impl Statistics {
     }
 
     /// Counts a request that was refused before it was accepted.
-    pub(crate) fn refused(&self, model: &str, reason: &'static str) {
+    pub(crate) fn refused(&self, model: &str, error: &InferError) {
+        let (reason, fault) = (error.face().reason, error.fault().label());
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         if !models.contains_key(model) {
             models.insert(model.to_owned(), self.counts_of(model));
         }
         let Some(counts) = models.get_mut(model) else { return };
-        let counter = || self.refused.get_or_create_owned(&RefusalLabels { model: model.to_owned(), reason });
-        counts.refused.entry(reason).or_insert_with(counter).inc();
+        let counter = || self.refused.get_or_create_owned(&RefusalLabels { model: model.to_owned(), reason, fault });
+        counts.refused.entry((reason, fault)).or_insert_with(counter).inc();
     }
 
     /// Counts a call that was refused before it was known which model it is for, or that it is one.
-    pub(crate) fn refused_unread(&self, reason: &'static str) {
-        self.refused.get_or_create(&RefusalLabels { model: String::new(), reason }).inc();
+    pub(crate) fn refused_unread(&self, error: &InferError) {
+        let (reason, fault) = (error.face().reason, error.fault().label());
+        self.refused.get_or_create(&RefusalLabels { model: String::new(), reason, fault }).inc();
     }
 
     #[cfg(test)]
     pub(crate) fn refusals(&self, model: &str) -> BTreeMap<&'static str, u64> {
         let models = self.models.lock().unwrap();
         models.get(model).map_or_else(BTreeMap::new, |counts| {
-            counts.refused.iter().map(|(&reason, counter)| (reason, counter.get())).collect()
+            counts.refused.iter().map(|(&(reason, _), counter)| (reason, counter.get())).collect()
         })
     }
 
@@ -195,8 +198,8 @@ impl Statistics {
             for &(outcome, reason) in counts.ended.keys() {
                 self.ended.remove(&EndLabels { model: model.clone(), outcome, reason });
             }
-            for &reason in counts.refused.keys() {
-                self.refused.remove(&RefusalLabels { model: model.clone(), reason });
+            for &(reason, fault) in counts.refused.keys() {
+                self.refused.remove(&RefusalLabels { model: model.clone(), reason, fault });
             }
             let labels = ModelLabels { model: model.clone() };
             self.durations.remove(&labels);
@@ -274,6 +277,8 @@ pub(crate) async fn forget_unloaded(frontend: Weak<Inner>) {
 mod tests {
     use super::*;
 
+    const BUSY: InferError = InferError::Busy { in_flight_max: 1 };
+
     fn ran() -> Observed {
         let ran = Some((1, Nanos::from_millis(1)));
         Observed { outcome: Outcome::InTime, items: 1, elapsed: Duration::from_millis(2), ran }
@@ -286,7 +291,7 @@ mod tests {
         let bare = registry.encode().lines().count();
         for version in 1..=50 {
             statistics.observe(&format!("m@{version}"), ran());
-            statistics.refused(&format!("m@{version}"), "too_many_requests");
+            statistics.refused(&format!("m@{version}"), &BUSY);
         }
         let series = || registry.encode().lines().filter(|line| line.contains("model=\"m@")).count();
         let all = series();
@@ -303,7 +308,7 @@ mod tests {
         assert_eq!((registry.encode().lines().count(), statistics.of(None).len()), (bare, 0));
 
         statistics.observe("m@1", ran());
-        statistics.refused("m@1", "too_many_requests");
+        statistics.refused("m@1", &BUSY);
         assert_eq!(series(), all / 50, "it counts from the start");
     }
     #[test]

@@ -34,7 +34,7 @@ impl Frontend {
             return None;
         }
         let permit = self.inner.in_flight_limit.admit().ok()?;
-        let context = RequestContext { id: SHADOW.to_owned(), ..RequestContext::default() };
+        let context = RequestContext::of(Caller::anybody(), SHADOW, None);
         let (receipt, weight) = (Receipt::default(), RequestValue::MIN);
         Some((InferRequest { model: info, receipt, context, weight, ..request.clone() }, permit))
     }

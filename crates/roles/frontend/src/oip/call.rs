@@ -108,7 +108,6 @@ pub(crate) async fn run<'m, S: InferenceService>(
     receipt: &Receipt,
     caller: &Caller,
 ) -> Result<Answered<'m>, InferError> {
-    call.parameters.check_for(model)?;
     let items = call.items();
     let request = InferRequest {
         model: Arc::clone(model),
@@ -117,7 +116,7 @@ pub(crate) async fn run<'m, S: InferenceService>(
         pictures: call.inputs.pictures.clone(),
         deadline: call.parameters.deadline(arrived, headers),
         receipt: receipt.clone(),
-        context: RequestContext { caller: caller.clone(), id: call.id.clone(), trace: headers.trace },
+        context: RequestContext::of(caller.clone(), &call.id, headers.trace),
         weight: call.parameters.weight(caller.weight()),
     };
     let answer = service.infer(request).await?;

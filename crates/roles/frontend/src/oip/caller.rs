@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::header::{HOST, ORIGIN};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{Extensions, HeaderMap, StatusCode};
 use symphony_config::Right;
 use symphony_types::{Nanos, RequestValue};
 use tonic::Code;
@@ -69,6 +69,9 @@ pub enum AccessError {
         "a page of another origin calls, and shows no key: send one, or add the page's origin to frontend.cors_origins"
     )]
     ForeignOrigin,
+    /// The call came past the door: nobody knows who makes it, and so it has no rights and no quotas.
+    #[error("this server has not found out who calls, which is its own fault")]
+    PastTheDoor,
 }
 
 fn words(rights: &[Right]) -> String {
@@ -77,7 +80,7 @@ fn words(rights: &[Right]) -> String {
 }
 
 impl AccessError {
-    /// The reasons that are counted.
+    /// The reasons of a door that are counted.
     pub(crate) const REASONS: [&str; 4] = ["no_key", "unknown_key", "unknown_certificate", "no_right"];
 
     /// Status codes and reason.
@@ -90,6 +93,7 @@ impl AccessError {
             Self::UnknownCertificate => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, unknown_certificate),
             Self::NoRight(_) => (StatusCode::FORBIDDEN, Code::PermissionDenied, no_right),
             Self::ForeignOrigin => (StatusCode::FORBIDDEN, Code::PermissionDenied, "foreign_origin"),
+            Self::PastTheDoor => (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "internal"),
         };
         Face { http, grpc, reason, retry: Retry::No }
     }
@@ -112,7 +116,7 @@ struct Known {
 }
 
 /// A caller that is known, or any caller where everybody is served.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Caller(Option<Known>);
 
 impl PartialEq for Caller {
@@ -137,6 +141,14 @@ impl Caller {
     /// By what it is known; none where everybody is served.
     pub(crate) fn known_by(&self) -> Option<&KnownBy> {
         self.0.as_ref().map(|known| &known.by)
+    }
+
+    /// Who calls, as the door has written it into a request.
+    ///
+    /// # Errors
+    /// If no door did: such a call is not taken for anybody's.
+    pub(crate) fn of(extensions: &Extensions) -> Result<Self, AccessError> {
+        extensions.get::<Self>().cloned().ok_or(AccessError::PastTheDoor)
     }
 
     /// The tenant's name; empty where everybody is served.
@@ -224,5 +236,14 @@ mod tests {
         assert_eq!(checked(&[host, plain], nobody), Ok(()));
         assert_eq!(checked(&[host, plain], &ann), Err(AccessError::ForeignOrigin), "over TLS its own pages are https");
         assert!(checked(&[("origin", "https://a.example:8000")], nobody).is_err(), "no host");
+    }
+
+    #[test]
+    fn a_call_that_came_past_the_door_is_nobodys() {
+        let mut extensions = Extensions::new();
+        let refused = Caller::of(&extensions).unwrap_err();
+        assert_eq!((refused.face().http.as_u16(), refused.face().grpc), (500, Code::Internal));
+        extensions.insert(Caller::anybody());
+        assert_eq!(Caller::of(&extensions), Ok(Caller::anybody()));
     }
 }

@@ -171,6 +171,29 @@ pub struct Face {
     pub retry: Retry,
 }
 
+/// Whose doing it is that a request is refused: alerts go by the server's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The request is not what it should be, or beyond what its sender may ask for.
+    Client,
+    /// The request could have been served, and was not.
+    Server,
+}
+
+impl Fault {
+    /// All there are.
+    pub const ALL: [Self; 2] = [Self::Client, Self::Server];
+
+    /// How metrics call it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        }
+    }
+}
+
 /// Whether the same request may succeed later without a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
@@ -241,9 +264,7 @@ impl InferError {
                 let retry = Retry::After(*wait);
                 Face { retry, ..later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "quota") }
             }
-            Self::TenantBusy { .. } => {
-                later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "too_many_requests")
-            }
+            Self::TenantBusy { .. } => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "tenant_busy"),
             Self::Dropped(reason) => {
                 let label = reason.label();
                 match reason {
@@ -279,6 +300,31 @@ impl InferError {
                 let http = StatusCode::from_u16(CLIENT_CLOSED_REQUEST).unwrap_or(StatusCode::BAD_REQUEST);
                 face(http, Code::Cancelled, "cancelled")
             }
+        }
+    }
+
+    /// Whose doing it is.
+    #[must_use]
+    pub const fn fault(&self) -> Fault {
+        match self {
+            Self::UnknownModel(_)
+            | Self::InvalidRequest(_)
+            | Self::BadPicture(_)
+            | Self::TooLarge { .. }
+            | Self::BodyTimeout
+            | Self::Unsupported(_)
+            | Self::TooLittleTime { .. }
+            | Self::QuotaExceeded { .. }
+            | Self::TenantBusy { .. }
+            | Self::Cancelled => Fault::Client,
+            Self::DecodersBusy { .. }
+            | Self::DecodedFull { .. }
+            | Self::Busy { .. }
+            | Self::NoGpu(_)
+            | Self::Dropped(_)
+            | Self::Failed(_)
+            | Self::Late
+            | Self::DeadlinePassed => Fault::Server,
         }
     }
 }
@@ -401,6 +447,14 @@ mod tests {
             let face = error.face();
             assert_eq!((face.http.as_u16(), face.grpc, face.retry), (http, grpc, retry), "{error:?}");
         }
+    }
+
+    #[test]
+    fn a_tenant_beyond_what_it_may_is_told_apart_from_a_full_server_and_wakes_nobody() {
+        let tenant = InferError::TenantBusy { tenant: "a".into(), in_flight_max: 1 };
+        let full = InferError::Busy { in_flight_max: 1 };
+        let seen = [&tenant, &quota(Nanos::ZERO), &full].map(|error| (error.face().reason, error.fault().label()));
+        assert_eq!(seen, [("tenant_busy", "client"), ("quota", "client"), ("too_many_requests", "server")]);
     }
 
     #[test]

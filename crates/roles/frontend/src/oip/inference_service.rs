@@ -11,7 +11,7 @@ use symphony_protocol::view::NoGpu;
 use symphony_telemetry::TraceContext;
 use symphony_types::{Nanos, RequestValue, Signature, Transforms};
 
-use super::{AccessError, Caller, Credential, InFlightPermit, InferError, Receipt, RepositoryError, Shown};
+use super::{AccessError, Caller, Credential, InFlightPermit, InferError, Receipt, RepositoryError, Shown, shorten};
 
 /// Answers what the protocol asks. One implementation serves gRPC and REST alike.
 ///
@@ -62,7 +62,8 @@ pub trait InferenceService: Send + Sync + 'static {
     /// Runs one request that was admitted to its outcome, which always comes: by the deadline and the grace that
     /// follows it.
     ///
-    /// Dropping the future means that the client has gone; the request is then cancelled.
+    /// Dropping the future means that the client has gone, or that its deadline has passed: the request is then
+    /// cancelled, or has failed.
     fn infer(&self, request: InferRequest) -> impl Future<Output = Result<InferAnswer, InferError>> + Send;
 
     /// What could be asked for: the models that are known, and those of a repository that are not loaded. Why one
@@ -224,14 +225,22 @@ pub struct InferRequest {
 }
 
 /// Who asks, and what it says of its request beside the request itself, for logs and traces.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestContext {
     /// Who asks.
     pub caller: Caller,
-    /// Its own id of the request; empty if it gave none.
+    /// Its own id of the request, as far as it is shown; empty if it gave none.
     pub id: String,
     /// The trace that the request belongs to.
     pub trace: Option<TraceContext>,
+}
+
+impl RequestContext {
+    /// Of a request that its client calls `id`.
+    #[must_use]
+    pub fn of(caller: Caller, id: &str, trace: Option<TraceContext>) -> Self {
+        Self { caller, id: shorten(id), trace }
+    }
 }
 
 /// A call for inference that never became a request: too many are in flight, or it does not fit the protocol or the

@@ -62,7 +62,7 @@ pub use call::CheckedCall;
 pub(crate) use caller::{ANY_RIGHT, KnownBy};
 pub use caller::{AccessError, Caller, Shown};
 pub use credential::Credential;
-pub use error::{Face, InferError, QuotaKind, RepositoryError, Retry};
+pub use error::{Face, Fault, InferError, QuotaKind, RepositoryError, Retry};
 pub use grpc::{GrpcServer, check_grpc_infer};
 pub use in_flight::{InFlightLimit, InFlightPermit};
 pub use inference_service::{

@@ -159,8 +159,7 @@ impl CallHeaders {
             grpc: text("grpc-timeout")?.map(parse_grpc_timeout).transpose()?,
             slo: text(SLO_HEADER)?.map(parse_slo_ms).transpose()?,
             version: text(VERSION_HEADER)?.map(parse_version_header).transpose()?,
-            // One that is none is passed over: no request is refused for its trace.
-            trace: headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok()),
+            trace: trace_of(headers),
         })
     }
 }
@@ -168,6 +167,11 @@ impl CallHeaders {
 fn parse_version_header(text: &str) -> Result<u64, InferError> {
     let expected = || invalid(format!("{VERSION_HEADER} is `{}`; expected a number from 1", shorten(text)));
     parse_version(text.trim()).ok_or_else(expected)
+}
+
+/// The trace that a call belongs to. One that is none is passed over: no request is refused for its trace.
+pub(crate) fn trace_of(headers: &axum::http::HeaderMap) -> Option<TraceContext> {
+    headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok())
 }
 
 /// Reads `x-slo-ms`: a positive number of milliseconds, with or without a fraction.

@@ -6,13 +6,22 @@ mod batch_spans;
 mod request_record;
 mod request_spans;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
+use symphony_quotas::TokenBucket;
 use symphony_telemetry::{Registry, TraceContext, Traces};
+use symphony_types::{Nanos, Time};
 
 use access_log::AccessLog;
 use batch_spans::BatchSpans;
 pub(crate) use request_record::{Ran, RequestRecord};
+
+/// How long the last lines of the access log may take.
+const LINES_WRITTEN_WITHIN: Duration = Duration::from_millis(500);
+/// Requests that are traced in a second because their clients say so, in the mean: each has eight spans or so, and
+/// whoever may ask for an answer may ask for a trace.
+const GIVEN_PER_SECOND_MAX: f64 = 100.0;
 
 /// Where requests are written down.
 #[derive(Debug, Default)]
@@ -25,6 +34,17 @@ pub(crate) struct Records {
 struct Traced {
     traces: Arc<Traces>,
     batches: BatchSpans,
+    /// What clients may still ask for.
+    given: Mutex<TokenBucket>,
+    began: Instant,
+}
+
+impl Traced {
+    /// Whether one more request may be traced because its client says so.
+    fn takes_one_more(&self) -> bool {
+        let now = Time::ZERO + Nanos::from(self.began.elapsed());
+        self.given.lock().unwrap_or_else(PoisonError::into_inner).take(now, 1.0).is_ok()
+    }
 }
 
 impl Records {
@@ -36,17 +56,22 @@ impl Records {
 
     /// Traces requests from now on. Only the first one counts.
     pub(crate) fn trace_by(&self, traces: Arc<Traces>) {
-        let _ = self.traces.set(Traced { traces, batches: BatchSpans::default() });
+        let given = Mutex::new(TokenBucket::full(Time::ZERO, GIVEN_PER_SECOND_MAX));
+        let _ = self.traces.set(Traced { traces, batches: BatchSpans::default(), given, began: Instant::now() });
     }
 
-    /// Whether anything is written down at all.
-    pub(crate) fn are_on(&self) -> bool {
-        self.access.is_some() || self.traces.get().is_some()
+    /// Whether anything is written down of a request that has this span, or none.
+    pub(crate) const fn wants(&self, span: Option<RequestSpan>) -> bool {
+        self.access.is_some() || span.is_some()
     }
 
     /// The span of a request whose client sent `given`, with the client's span; none if it is not traced.
     pub(crate) fn span(&self, given: Option<TraceContext>) -> Option<RequestSpan> {
-        let context = self.traces.get()?.traces.context(given)?;
+        let traced = self.traces.get()?;
+        if given.is_some_and(|given| given.sampled) && !traced.takes_one_more() {
+            return None;
+        }
+        let context = traced.traces.context(given)?;
         let own = Traces::span_of(context.trace).span;
         Some(RequestSpan {
             context: TraceContext { span: own, ..context },
@@ -59,14 +84,17 @@ impl Records {
         if let Some(access) = &self.access {
             access.write(record);
         }
-        if let (Some(Traced { traces, batches }), Some(span)) = (self.traces.get(), record.span) {
+        if let (Some(Traced { traces, batches, .. }), Some(span)) = (self.traces.get(), record.span) {
             traces.send(request_spans::of(record, span));
             traces.send(record.ran.as_ref().and_then(|ran| batches.of(record, ran)));
         }
     }
 
-    /// Sends what is left.
+    /// Writes and sends what is left. What comes later is lost.
     pub(crate) fn finish(&self) {
+        if let Some(access) = &self.access {
+            access.finish(LINES_WRITTEN_WITHIN);
+        }
         if let Some(Traced { traces, .. }) = self.traces.get() {
             traces.finish();
         }

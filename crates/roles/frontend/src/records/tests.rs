@@ -1,8 +1,9 @@
 use std::io::Write;
 use std::sync::mpsc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use symphony_protocol::data::BatchRun;
+use symphony_telemetry::SpanIds;
 use symphony_types::{BackendId, BootId, FrontendId, GpuId, Nanos, RequestId, Token};
 
 use super::*;
@@ -63,7 +64,7 @@ impl Write for Lines {
 fn a_request_is_a_line_that_says_who_what_where_and_how_long() {
     let (sender, lines) = mpsc::channel();
     let log = AccessLog::start(Lines(sender, Vec::new()), &Registry::new("test"));
-    let context = RequestContext { caller: Caller::anybody(), id: "order-\"17\"\n".to_owned(), trace: None };
+    let context = RequestContext::of(Caller::anybody(), "order-\"17\"\n", None);
     let record = answered(&context, Instant::now());
     log.write(&record);
     log.write(&RequestRecord {
@@ -101,10 +102,8 @@ fn a_request_is_a_line_that_says_who_what_where_and_how_long() {
 
 #[test]
 fn the_steps_of_a_request_follow_each_other_and_its_batch_is_linked() {
-    let (context, arrived) = (
-        RequestContext { caller: Caller::anybody(), id: "mine".to_owned(), trace: None },
-        Instant::now() + Duration::from_secs(1),
-    );
+    let (context, arrived) =
+        (RequestContext::of(Caller::anybody(), "mine", None), Instant::now() + Duration::from_secs(1));
     let record = answered(&context, arrived);
     let span = record.span.unwrap();
     let spans = request_spans::of(&record, span);
@@ -126,14 +125,58 @@ fn the_steps_of_a_request_follow_each_other_and_its_batch_is_linked() {
     assert!(batches.of(&record, record.ran.as_ref().unwrap()).is_none(), "once is enough");
     let other = Ran { run: BatchRun { plan: 4, ..record.ran.unwrap().run }, ..record.ran.unwrap() };
     assert_ne!(batches.of(&record, &other).unwrap().ids, batch.ids);
+    // Frontends of two releases find them alike.
+    let ids = SpanIds { trace: 0x70bd_2996_149d_b80d_983d_89a1_ec70_a0ce, span: 0xfa74_b07d_94bf_4821 };
+    assert_eq!(batch.ids, ids);
 }
 
 #[test]
 fn what_was_dropped_waited_until_then_and_says_why() {
-    let (context, arrived) = (RequestContext::default(), Instant::now() + Duration::from_secs(1));
+    let (context, arrived) = (RequestContext::of(Caller::anybody(), "", None), Instant::now() + Duration::from_secs(1));
     let record = RequestRecord { outcome: "dropped", reason: "shed", ran: None, ..answered(&context, arrived) };
     let spans = request_spans::of(&record, record.span.unwrap());
     let names: Vec<_> = spans.iter().map(|span| span.name).collect();
     assert_eq!((names, spans[0].error.as_deref()), (vec!["infer", "decode", "queue"], Some("shed")));
     assert_eq!(spans[2].end, spans[0].end);
+}
+
+/// A pipe that is full.
+struct Full(mpsc::Receiver<()>);
+impl Write for Full {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        self.0.recv().map_err(std::io::Error::other)?;
+        Ok(0)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn the_last_lines_are_written_and_nobody_waits_long_for_a_reader_that_has_stopped() {
+    let context = RequestContext::of(Caller::anybody(), "", None);
+    let record = answered(&context, Instant::now());
+    let (sender, lines) = mpsc::channel();
+    let log = AccessLog::start(Lines(sender, Vec::new()), &Registry::new("test"));
+    (0..100).for_each(|_| log.write(&record));
+    log.finish(Duration::from_secs(60));
+    assert_eq!(lines.try_iter().count(), 100);
+
+    let (reader, full) = mpsc::channel();
+    let log = AccessLog::start(Full(full), &Registry::new("test"));
+    log.write(&record);
+    log.finish(MS);
+    drop(reader);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_have_so_many_requests_traced_and_what_is_not_traced_is_not_written_down() {
+    let records = Records::default();
+    records.trace_by(Arc::new(Traces::start("http://127.0.0.1:1", 0.0, "symphony-test", "t").unwrap()));
+    assert!(!records.wants(records.span(None)), "nobody asked for it");
+    let (given, began) = (TraceContext { trace: 7, span: 8, sampled: true }, Instant::now());
+    assert!(records.wants(records.span(Some(given))));
+    let traced = (0..100_000).filter(|_| records.span(Some(given)).is_some()).count();
+    let may = GIVEN_PER_SECOND_MAX * (1.0 + began.elapsed().as_secs_f64()) + 1.0;
+    assert!(traced > 10 && traced as f64 <= may, "{traced} of {may}");
 }

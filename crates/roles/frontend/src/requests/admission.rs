@@ -61,8 +61,10 @@ impl Inner {
             .select_cluster(name, Some(&model), &[])
             .ok_or_else(|| refused(InferError::UnknownModel(format!("model `{name}` is not loaded any more"))))?;
         let admitted = time_allowed(&requested, items, &target).and_then(|allowed| {
+            // Dropping what was begun undoes it, which nothing does for a charge.
+            let input = self.begin_input(&model, payload, pictures)?;
             context.caller.charge(self.tenants.as_deref(), items, target.route.gpu_time(items))?;
-            Ok((allowed, self.begin_input(&model, payload, pictures)?))
+            Ok((allowed, input))
         });
         // Demand is what more GPUs could serve: those planned for anything else would be given to requests that are
         // refused again, and what is beyond a quota is not to be served.
@@ -91,10 +93,11 @@ impl Inner {
         let RefusedCall { model, context, arrived, error } = *call;
         let (model, reason) = (model.map_or("", |model| model.loaded_as.as_str()), error.face().reason);
         match model {
-            "" => self.statistics.refused_unread(reason),
-            model => self.statistics.refused(model, reason),
+            "" => self.statistics.refused_unread(error),
+            model => self.statistics.refused(model, error),
         }
-        if self.records.are_on() {
+        let span = self.records.span(context.trace);
+        if self.records.wants(span) {
             let ended = Instant::now();
             self.records.ended(&RequestRecord {
                 request: None,
@@ -111,7 +114,7 @@ impl Inner {
                 subcluster: String::new(),
                 ran: None,
                 backend: String::new(),
-                span: self.records.span(context.trace),
+                span,
             });
         }
     }

@@ -16,7 +16,8 @@ use crate::frontend::Inner;
 use crate::oip::{InferAnswer, InferError, Timeliness};
 use crate::records::{Ran, RequestRecord};
 
-/// An accepted request: gets its outcome from [`RequestGuard::end`], or is cancelled when this is dropped.
+/// An accepted request: gets its outcome from [`RequestGuard::end`], or when this is dropped: its client
+/// has gone, or was told that its deadline has passed.
 pub(super) struct RequestGuard<'a> {
     pub(super) inner: &'a Arc<Inner>,
     pub(super) request: &'a AcceptedRequest,
@@ -81,7 +82,7 @@ impl<'a> RequestGuard<'a> {
         let (ended, run) = (Instant::now(), ran.map(|ran| (ran.batch, ran.execution)));
         let elapsed = ended.saturating_duration_since(*arrived);
         self.inner.statistics.observe(&model.loaded_as, Observed { outcome, items: *items, elapsed, ran: run });
-        if self.inner.records.are_on() {
+        if self.inner.records.wants(self.request.span) {
             self.record(outcome, ended, ran);
         }
     }
@@ -131,7 +132,12 @@ impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         if !self.ended {
             self.withdraw();
-            self.settle(Outcome::Cancelled, None);
+            // Over gRPC a call is dropped at its client's deadline: nobody wished it gone, and there was no answer.
+            let outcome = match Instant::now() >= self.request.deadline {
+                true => Outcome::Failed(FailReason::NoAnswer),
+                false => Outcome::Cancelled,
+            };
+            self.settle(outcome, None);
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
 use symphony_protocol::federation::{FederatedClusterView, FederatedModelView};
 use symphony_protocol::view::{
     BackendView, FrontendView, ModelSource, ModelSpec, ModelView, NoGpu, ReplicaView, SubclusterView,
@@ -11,6 +13,7 @@ use symphony_types::{
     BackendId, BootId, DropReason, Duty, FailReason, Filter, FrontendId, ModelId, Nanos, RequestValue, SubclusterId,
 };
 
+use crate::access::tenants::Tenants;
 use crate::accounts::rates::Rates;
 use crate::accounts::statistics::Statistics;
 use crate::clusters::cluster::{Cluster, FrontendIdentity, Requests};
@@ -19,19 +22,21 @@ use crate::frontend::{ClusterSlot, Inner};
 use crate::oip::InFlightLimit;
 use crate::oip::limits::image_limits;
 use crate::oip::{
-    InferAnswer, InferError, InferRequest, ModelState, Pictures, Receipt, RepositoryError, RequestContext,
-    RequestedDeadline,
+    Caller, InferAnswer, InferError, InferRequest, ModelState, Pictures, Receipt, RepositoryError, RequestContext,
+    RequestedDeadline, Shown,
 };
 use crate::pictures::decoders::Decoders;
 use crate::pictures::test_pictures::{SLO, cut_off, model, picture, pictures};
 use crate::records::Records;
 use crate::repository::repository_desk::CallEnded;
 use crate::repository::repository_desk::RepositoryDesk;
+use crate::requests::admission::Admission;
+use crate::requests::request_guard::RequestGuard;
 use crate::requests::request_table::Ending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use symphony_config::ImagesConfig;
+use symphony_config::{FrontendConfig, ImagesConfig, KeyHash};
 use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::View;
 use symphony_telemetry::Registry;
@@ -120,7 +125,7 @@ async fn infer_as(frontend: &Arc<Inner>, receipt: Receipt) -> InferError {
 /// A request for `m`, whose input is pictures of one grey pixel each.
 fn request(receipt: Receipt, pictures: Option<Pictures>) -> InferRequest {
     let deadline = RequestedDeadline::unstated(Instant::now());
-    let (context, weight) = (RequestContext::default(), RequestValue::ONE);
+    let (context, weight) = (RequestContext::of(Caller::anybody(), "", None), RequestValue::ONE);
     let (model, payload) = (Arc::new(model(1, 0, 0)), Bytes::new());
     InferRequest { model, items: 1, payload, pictures, deadline, receipt, context, weight }
 }
@@ -167,6 +172,47 @@ async fn what_a_frontend_that_ends_refuses_is_counted() {
     assert_eq!(infer(&frontend).await, InferError::Failed(FailReason::Draining));
     // Its clients go elsewhere, and are demand there.
     assert_eq!(counted(&frontend), (0, [("draining", 1)].into()));
+}
+
+#[tokio::test]
+async fn who_goes_when_the_deadline_has_passed_had_no_answer_and_who_goes_before_wanted_none() {
+    let frontend = frontend(vec![view(true, Duty::Serving)], FederationView::default());
+    let Admission { request: mut accepted, .. } = frontend.admit(request(Receipt::default(), None)).unwrap();
+    accepted.deadline = Instant::now() + Duration::from_secs(3600);
+    drop(RequestGuard::accept(&frontend, &accepted));
+    let counts = frontend.ledger.counts();
+    assert_eq!((counts.cancelled, counts.failed), (1, 0));
+    // gRPC drops a call at its client's deadline.
+    accepted.deadline = Instant::now();
+    drop(RequestGuard::accept(&frontend, &accepted));
+    let counts = frontend.ledger.counts();
+    assert_eq!((counts.cancelled, counts.failed, counts.lost(0)), (1, 1, 0));
+}
+
+#[tokio::test]
+async fn a_quota_is_not_charged_for_what_is_refused_for_another_reason() {
+    let (dir, registry) = (tempfile::tempdir().unwrap(), Registry::new("frontend"));
+    let (path, key) = (dir.path().join("tenants.toml"), KeyHash(Sha256::digest("key").into()));
+    std::fs::write(&path, format!("[[tenant]]\nname = \"a\"\nkeys = [\"{key}\"]\nitems_per_s = 5\n")).unwrap();
+    let config = FrontendConfig { tenants: Some(path), ..FrontendConfig::default() };
+    let tenants = Tenants::open(&config, &registry).unwrap().unwrap();
+    let headers: HeaderMap =
+        [(HeaderName::from_static("x-api-key"), HeaderValue::from_static("key"))].into_iter().collect();
+    let caller = tenants.caller(&Shown { headers: &headers, certificate: &[] }).unwrap();
+    let mut frontend = frontend(vec![view(true, Duty::Serving)], FederationView::default());
+    Arc::get_mut(&mut frontend).unwrap().tenants = Some(tenants);
+
+    let crowd = pictures(vec![picture(&[42]); 4], 0);
+    let _busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
+    let _all = asks(&frontend, patient(Receipt::default(), crowd));
+    while frontend.in_flight() < 1 {
+        tokio::task::yield_now().await;
+    }
+    let mut refused = patient(Receipt::default(), of_42());
+    refused.context.caller = caller;
+    assert!(matches!(frontend.infer(refused).await, Err(InferError::DecodersBusy { .. })));
+    let text = registry.encode();
+    assert!(text.contains("symphony_frontend_tenant_items_total{tenant=\"a\"} 0\n"), "{text}");
 }
 
 /// One picture, of value 42.

@@ -194,6 +194,27 @@ async fn what_is_said_beside_the_tensors_counts_or_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn a_priority_that_a_model_does_not_heed_is_refused_and_noticed() {
+    let running = Running::start().await;
+    let mut client = connect(&running).await;
+    let mut request = raw("by-deadline");
+    client.model_infer(request.clone()).await.unwrap();
+    let priority = InferParameter { parameter_choice: Some(ParameterChoice::Uint64Param(4)) };
+    request.parameters.insert("priority".into(), priority);
+    let refused = client.model_infer(request).await.unwrap_err();
+    assert_eq!(reason(&refused), (Code::InvalidArgument, "invalid_request"));
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let mut body = body();
+    body["parameters"] = json!({ "priority": 4 });
+    let answer = http.post(running.url("/v2/models/by-deadline/infer")).json(&body).send().await.unwrap();
+    assert_eq!(answer.status(), 400);
+    assert_eq!(running.service.count(), 1, "the service is not asked");
+    let noticed = running.service.refused.lock().unwrap().clone();
+    assert_eq!(noticed, vec![("by-deadline".to_owned(), "invalid_request"); 2]);
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn headers_beyond_the_limit_and_absurd_keys_are_refused_and_others_are_served() {
     let running = Running::start_with(Limits::default()).await;
     let http = reqwest::Client::builder().no_proxy().build().unwrap();

@@ -12,6 +12,7 @@ use symphony_frontend::oip::{
     InferRequest, InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, QuotaKind, RefusedCall,
     RepositoryError, ServerInfo, Shown, Span, Timeliness, rest_router, serve_grpc, serve_rest,
 };
+use symphony_telemetry::TraceContext;
 use symphony_types::{
     BootId, Colour, DataType, DropReason, FailReason, Filter, Finite, Fit, FrontendId, ImageInput, Layout, Nanos,
     RequestId, Signature, TensorSpec, Transforms,
@@ -106,6 +107,8 @@ pub(crate) struct FakeService {
     seen: Mutex<Vec<InferRequest>>,
     /// Calls that were refused before they were given to it: the model, if it was known, and the reason.
     pub(crate) refused: Mutex<Vec<(String, &'static str)>>,
+    /// The traces of these calls.
+    pub(crate) refused_traces: Mutex<Vec<Option<TraceContext>>>,
     /// Requests that the model `stuck` holds.
     stuck: watch::Sender<usize>,
 }
@@ -125,6 +128,9 @@ impl FakeService {
         loading.state = ModelState::Loading;
         models.push(Arc::new(loading));
         models.push(pictures());
+        let mut by_deadline = ModelInfo::clone(&double());
+        (by_deadline.name, by_deadline.sheds) = ("by-deadline".to_owned(), false);
+        models.push(Arc::new(by_deadline));
         models.sort_by(|left, right| left.name.cmp(&right.name));
         let (stuck, _) = watch::channel(0);
         Self {
@@ -134,6 +140,7 @@ impl FakeService {
             models,
             seen: Mutex::new(Vec::new()),
             refused: Mutex::default(),
+            refused_traces: Mutex::default(),
             stuck,
         }
     }
@@ -256,6 +263,7 @@ impl InferenceService for FakeService {
     fn refused(&self, call: &RefusedCall<'_>) {
         let model = call.model.map(|model| model.name.clone()).unwrap_or_default();
         self.refused.lock().unwrap().push((model, call.error.face().reason));
+        self.refused_traces.lock().unwrap().push(call.context.trace);
     }
 
     async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {

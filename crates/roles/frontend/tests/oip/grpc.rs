@@ -209,6 +209,7 @@ async fn a_message_over_the_limit_is_refused_before_it_is_held() {
     let request = ModelInferRequest { raw_input_contents: vec![vec![0; 2000].into()], ..raw("double") };
     let status = client.model_infer(request).await.unwrap_err();
     assert_eq!((status.code(), reason(&status)), (Code::ResourceExhausted, "request_too_large"), "{status}");
+    assert_eq!(*running.service.refused.lock().unwrap(), [(String::new(), "request_too_large")], "it is counted");
 }
 
 #[tokio::test]
@@ -366,4 +367,12 @@ async fn what_a_client_calls_its_request_reaches_the_service_and_a_refused_call_
     client.model_infer(ModelInferRequest { inputs: vec![], ..raw("double") }).await.unwrap_err();
     let refused = std::mem::take(&mut *running.service.refused.lock().unwrap());
     assert_eq!(refused, [(String::new(), "unknown_model"), ("double".to_owned(), "invalid_request")]);
+
+    // What is refused before it is read belongs to its client's trace, too.
+    let mut hasty = Request::new(raw("double"));
+    hasty.metadata_mut().insert("traceparent", parent.parse().unwrap());
+    hasty.metadata_mut().insert("x-slo-ms", "soon".parse().unwrap());
+    client.model_infer(hasty).await.unwrap_err();
+    let traces = running.service.refused_traces.lock().unwrap().clone();
+    assert_eq!(traces.last().unwrap().unwrap().to_string(), parent);
 }

@@ -462,4 +462,9 @@ async fn what_a_client_calls_its_request_reaches_the_service_and_a_refused_call_
     assert_eq!(encoded.status().as_u16(), 501);
     let known = |model: &str, reason| (model.to_owned(), reason);
     assert_eq!(refused(), [known("", "unknown_model"), known("double", "invalid_request"), known("", "unsupported")]);
+
+    let encoded = Client::new().post(&url).header("content-encoding", "gzip").header("traceparent", parent).body("x");
+    assert_eq!(encoded.send().await.unwrap().status().as_u16(), 501);
+    let traces = running.service.refused_traces.lock().unwrap().clone();
+    assert_eq!(traces.last().unwrap().unwrap().to_string(), parent, "although it was not read");
 }

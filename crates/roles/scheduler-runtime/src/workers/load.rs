@@ -122,13 +122,17 @@ impl Loads {
     }
 
     pub(crate) fn batches(&self) -> Vec<(ModelId, ModelBatches)> {
-        let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
+        // Decision threads wait for this lock when a model comes or goes: what they count is read outside.
+        let models: Vec<_> = {
+            let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
+            models.iter().map(|(&id, counts)| (id, Arc::clone(counts))).collect()
+        };
         let read = |counts: &ModelCounts| ModelBatches {
             queued: counts.queued.load(Ordering::Relaxed),
             batch_items: counts.batch_items.read(),
             window_used: counts.window_used.read(),
         };
-        models.iter().map(|(&id, counts)| (id, read(counts))).collect()
+        models.into_iter().map(|(id, counts)| (id, read(&counts))).collect()
     }
 
     pub(crate) fn gpus(&self) -> BTreeMap<GpuId, GpuLoad> {

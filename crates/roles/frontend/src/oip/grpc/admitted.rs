@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 
 use super::status;
 use crate::oip::limits::BODY_READ_MAX;
-use crate::oip::parameters::CallHeaders;
+use crate::oip::parameters::{CallHeaders, trace_of};
 use crate::oip::{Caller, InFlightPermit, InferError, InferenceService, Receipt, RefusedCall, RequestContext};
 
 const INFER_PATH: &str = "/inference.GRPCInferenceService/ModelInfer";
@@ -95,31 +95,35 @@ where
             let answer = self.inner.call(request);
             return Box::pin(async move {
                 let answer = in_time(answer, &read, || {}).await?;
-                Ok(name_too_large(answer, bytes_max))
+                Ok(if is_too_large(&answer) { too_large(bytes_max) } else { answer })
             });
         }
         let at = Instant::now();
-        // Put there by the door, which stands before this.
-        let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
+        let caller = match Caller::of(request.extensions()) {
+            Ok(caller) => caller,
+            Err(refused) => return answered(status::of_access(&refused)),
+        };
+        let context = RequestContext::of(caller.clone(), "", trace_of(request.headers()));
         let admitted = CallHeaders::parse(request.headers())
             .and_then(|headers| Ok((headers, Arc::new(self.service.admit(&caller)?))));
         let (headers, permit) = match admitted {
             Ok(admitted) => admitted,
             Err(refused) => {
-                notice(&*self.service, caller, at, &refused);
-                return Box::pin(std::future::ready(Ok(status::of_infer(&refused).into_http())));
+                notice(&*self.service, &context, at, &refused);
+                return answered(status::of_infer(&refused));
             }
         };
         // The deadline of a stream is kept by its client, which resets it. One beyond what the clock can say is none.
         let deadline = headers.grpc.filter(|_| request.uri().path() == INFER_PATH);
         let due = deadline.and_then(|deadline| at.checked_add(Duration::from_nanos(deadline.get())));
         let receipt = Receipt::default();
-        let arrival = Arrival { at, headers, caller: caller.clone(), receipt: receipt.clone(), _permit: permit };
+        let arrival = Arrival { at, headers, caller, receipt: receipt.clone(), _permit: permit };
         request.extensions_mut().insert(arrival);
         let service = Arc::clone(&self.service);
         let answer = self.inner.call(request);
+        let (noticing, of_call) = (Arc::clone(&service), context.clone());
         let call =
-            async move { in_time(answer, &read, || notice(&*service, caller, at, &InferError::BodyTimeout)).await };
+            async move { in_time(answer, &read, || notice(&*noticing, &of_call, at, &InferError::BodyTimeout)).await };
         Box::pin(async move {
             let answer = match due {
                 Some(due) => tokio::time::timeout_at(due.into(), call)
@@ -127,7 +131,12 @@ where
                     .unwrap_or_else(|_| Ok(status::of_named(&InferError::DeadlinePassed, &receipt).into_http())),
                 None => call.await,
             };
-            Ok(name_too_large(answer?, bytes_max))
+            let answer = answer?;
+            if !is_too_large(&answer) {
+                return Ok(answer);
+            }
+            notice(&*service, &context, at, &InferError::TooLarge { bytes_max });
+            Ok(too_large(bytes_max))
         })
     }
 }
@@ -148,18 +157,21 @@ async fn in_time(
     }
 }
 
+/// The answer to a call that is not passed on.
+fn answered(refused: Status) -> BoxFuture<http::Response<Body>, Infallible> {
+    Box::pin(std::future::ready(Ok(refused.into_http())))
+}
+
 /// Tells the service of a call that was refused before its message had been read.
-fn notice<S: InferenceService>(service: &S, caller: Caller, arrived: Instant, error: &InferError) {
-    let context = RequestContext { caller, ..RequestContext::default() };
-    service.refused(&RefusedCall { model: None, context: &context, arrived, error });
+fn notice<S: InferenceService>(service: &S, context: &RequestContext, arrived: Instant, error: &InferError) {
+    service.refused(&RefusedCall { model: None, context, arrived, error });
 }
 
 // The codec refuses a large message with OUT_OF_RANGE before anything of ours runs, and nothing of ours uses that code.
-fn name_too_large(answer: http::Response<Body>, bytes_max: usize) -> http::Response<Body> {
-    match Status::from_header_map(answer.headers()) {
-        Some(refused) if refused.code() == Code::OutOfRange => {
-            status::of_infer(&InferError::TooLarge { bytes_max }).into_http()
-        }
-        _ => answer,
-    }
+fn is_too_large(answer: &http::Response<Body>) -> bool {
+    Status::from_header_map(answer.headers()).is_some_and(|refused| refused.code() == Code::OutOfRange)
+}
+
+fn too_large(bytes_max: usize) -> http::Response<Body> {
+    status::of_infer(&InferError::TooLarge { bytes_max }).into_http()
 }

@@ -21,7 +21,8 @@ use crate::oip::call::{self, find_model, model_to_ask};
 use crate::oip::limits::STREAM_PIPELINE_MAX;
 use crate::oip::parameters::CallHeaders;
 use crate::oip::{
-    Caller, Credential, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall, RequestContext,
+    AccessError, Caller, Credential, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall,
+    RequestContext,
 };
 
 /// Answers the methods out of an [`InferenceService`].
@@ -38,12 +39,10 @@ impl<S> Endpoint<S> {
 }
 
 /// When a call arrived, what its headers say about time, and who calls. Its message has been read by now.
-fn arrival(extensions: &Extensions) -> (Instant, CallHeaders, Caller, Receipt) {
+fn arrival(extensions: &Extensions) -> Result<(Instant, CallHeaders, Caller, Receipt), Status> {
     read(extensions);
-    let arrival = extensions.get::<Arrival>();
-    let known = |arrival: &Arrival| (arrival.at, arrival.headers, arrival.caller.clone(), arrival.receipt.clone());
-    let unknown = || (Instant::now(), CallHeaders::default(), Caller::default(), Receipt::default());
-    arrival.map_or_else(unknown, known)
+    let arrival = extensions.get::<Arrival>().ok_or_else(|| status::of_access(&AccessError::PastTheDoor))?;
+    Ok((arrival.at, arrival.headers, arrival.caller.clone(), arrival.receipt.clone()))
 }
 
 /// The message of a call has been read.
@@ -54,8 +53,8 @@ fn read(extensions: &Extensions) {
 }
 
 /// Who calls, of a call that is not admitted.
-fn caller(extensions: &Extensions) -> Caller {
-    extensions.get::<Caller>().cloned().unwrap_or_default()
+fn caller(extensions: &Extensions) -> Result<Caller, Status> {
+    Caller::of(extensions).map_err(|refused| status::of_access(&refused))
 }
 
 /// One call from its message to its answer.
@@ -69,7 +68,7 @@ async fn answer<S: InferenceService>(
     caller: &Caller,
 ) -> Result<ModelInferResponse, InferError> {
     let refused = |model: Option<&ModelInfo>, error: InferError| {
-        let context = RequestContext { caller: caller.clone(), id: message.id.clone(), trace: headers.trace };
+        let context = RequestContext::of(caller.clone(), &message.id, headers.trace);
         service.refused(&RefusedCall { model, context: &context, arrived, error: &error });
         error
     };
@@ -119,7 +118,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {
         // The extensions hold the permit: they live as long as the call.
         let (_, extensions, message) = request.into_parts();
-        let (arrived, headers, caller, receipt) = arrival(&extensions);
+        let (arrived, headers, caller, receipt) = arrival(&extensions)?;
         let answer = answer(&*self.service, self.limits, arrived, headers, message, &receipt, &caller).await;
         let mut response = answer.map(Response::new).map_err(|error| status::of_named(&error, &receipt))?;
         status::name(response.metadata_mut(), &receipt);
@@ -134,7 +133,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<Self::ModelStreamInferStream>, Status> {
         let (_, extensions, stream) = request.into_parts();
         // The gRPC deadline of a stream is the stream's, not that of each request in it.
-        let (_, headers, caller, _) = arrival(&extensions);
+        let (_, headers, caller, _) = arrival(&extensions)?;
         let headers = CallHeaders { grpc: None, ..headers };
         let (service, limits) = (Arc::clone(&self.service), self.limits);
         let answers = stream
@@ -154,8 +153,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                             answer(&*service, limits, arrived, headers, message, &receipt, &caller).await
                         }
                         Err(error) => {
-                            let context =
-                                RequestContext { caller: caller.clone(), id: message.id, trace: headers.trace };
+                            let context = RequestContext::of(caller.clone(), &message.id, headers.trace);
                             service.refused(&RefusedCall { model: None, context: &context, arrived, error: &error });
                             Err(error)
                         }
@@ -211,7 +209,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<RepositoryIndexResponse>, Status> {
         let (metadata, extensions, request) = request.into_parts();
         read(&extensions);
-        let (caller, credential) = (caller(&extensions), Credential::of(&metadata.into_headers()));
+        let (caller, credential) = (caller(&extensions)?, Credential::of(&metadata.into_headers()));
         let entries = call::index(&*self.service, request.ready, &caller, &credential).await;
         let entries = entries.map_err(|error| status::of_repository(&error))?;
         Ok(Response::new(RepositoryIndexResponse { models: entries.iter().map(messages::index).collect() }))
@@ -224,7 +222,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         let (metadata, extensions, request) = request.into_parts();
         // Loading takes longer than the body of a call may.
         read(&extensions);
-        let (caller, credential) = (caller(&extensions), Credential::of(&metadata.into_headers()));
+        let (caller, credential) = (caller(&extensions)?, Credential::of(&metadata.into_headers()));
         let RepositoryModelLoadRequest { model_name, parameters, .. } = request;
         let parameters = messages::repository_parameters(parameters).map_err(|error| status::of_repository(&error))?;
         let loaded = self.service.load_model(&model_name, parameters, caller, credential).await;
@@ -237,7 +235,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
         let (metadata, extensions, request) = request.into_parts();
         read(&extensions);
-        let (caller, credential) = (caller(&extensions), Credential::of(&metadata.into_headers()));
+        let (caller, credential) = (caller(&extensions)?, Credential::of(&metadata.into_headers()));
         let unloaded = self.service.unload_model(&request.model_name, caller, credential).await;
         unloaded
             .map(|()| Response::new(RepositoryModelUnloadResponse {}))

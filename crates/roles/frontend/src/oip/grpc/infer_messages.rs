@@ -55,12 +55,10 @@ pub fn check_grpc_infer(
         true => Selection::all(model, encoding),
         false => Selection::of(model, wanted.into_iter())?,
     };
-    Ok(CheckedCall {
-        id: request.id.clone(),
-        inputs: inputs::check(model, &given, limits)?,
-        outputs,
-        parameters: RequestParameters::parse(read(&request.parameters))?,
-    })
+    let inputs = inputs::check(model, &given, limits)?;
+    let parameters = RequestParameters::parse(read(&request.parameters))?;
+    parameters.check_for(model)?;
+    Ok(CheckedCall { id: request.id.clone(), inputs, outputs, parameters })
 }
 
 /// Parameters in our words; those without a value are left out.

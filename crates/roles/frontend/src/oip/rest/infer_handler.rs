@@ -16,7 +16,7 @@ use super::{Shared, reply};
 use crate::oip::call::{self, model_to_ask};
 use crate::oip::inputs::invalid;
 use crate::oip::limits::BODY_READ_MAX;
-use crate::oip::parameters::CallHeaders;
+use crate::oip::parameters::{CallHeaders, trace_of};
 use crate::oip::{
     Caller, CheckedCall, InFlightPermit, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall,
     RequestContext,
@@ -50,8 +50,11 @@ pub(crate) async fn infer<S: InferenceService>(
     request: Request,
 ) -> Response {
     let (receipt, arrived) = (Receipt::default(), Instant::now());
-    // Put there by the door, which stands before this.
-    let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
+    let caller = match Caller::of(request.extensions()) {
+        Ok(caller) => caller,
+        Err(refused) => return reply::closing(reply::of_access(&refused)),
+    };
+    let trace = trace_of(request.headers());
     match take(&shared, arrived, &caller, request).await {
         Ok(taken) => {
             let answered = answer(&shared, &path, taken, &receipt).await;
@@ -60,7 +63,7 @@ pub(crate) async fn infer<S: InferenceService>(
         // What is left of the body ends the connection; that must be said, or a client that keeps its connections
         // sends the next request into nothing.
         Err(error) => {
-            let context = RequestContext { caller, ..RequestContext::default() };
+            let context = RequestContext::of(caller, "", trace);
             shared.service.refused(&RefusedCall { model: None, context: &context, arrived, error: &error });
             reply::closing(reply::of_infer(&error))
         }
@@ -95,7 +98,7 @@ async fn answer<S: InferenceService>(
     receipt: &Receipt,
 ) -> Result<Response, InferError> {
     let Taken { arrived, caller, permit, headers, body } = taken;
-    let context = RequestContext { caller: caller.clone(), id: String::new(), trace: headers.deadline.trace };
+    let context = RequestContext::of(caller.clone(), "", headers.deadline.trace);
     let refused = |model: Option<&ModelInfo>, error: InferError| {
         shared.service.refused(&RefusedCall { model, context: &context, arrived, error: &error });
         error

@@ -103,6 +103,7 @@ pub fn check_rest_infer(
     }
 
     let parameters = RequestParameters::parse(read(request.parameters.as_ref()))?;
+    parameters.check_for(model)?;
     let encoding_of = |binary: bool| if binary { Encoding::Raw } else { Encoding::Typed };
     let unless_said = parameters.binary_output;
     let outputs = match request.outputs.as_deref() {

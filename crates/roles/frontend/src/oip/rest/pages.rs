@@ -15,7 +15,7 @@ use super::{REPOSITORY_BYTES_MAX, Shared, reply};
 use crate::oip::call::{self, find_model, is_ready};
 use crate::oip::inputs::{invalid, spec_dims};
 use crate::oip::{
-    Caller, Credential, EXTENSIONS, IMAGE_PARAMETER, IndexEntry, InferError, InferenceService, ModelInfo,
+    AccessError, Caller, Credential, EXTENSIONS, IMAGE_PARAMETER, IndexEntry, InferError, InferenceService, ModelInfo,
     ModelStatistics, Parameter, RepositoryError, SLO_PARAMETER, Span,
 };
 
@@ -176,14 +176,16 @@ async fn optional_body<T: Default + for<'de> Deserialize<'de>>(request: Request)
 }
 
 /// Who calls, as the door has found out, and what it shows.
-fn caller(request: &Request) -> (Caller, Credential) {
-    let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
-    (caller, Credential::of(request.headers()))
+fn caller(request: &Request) -> Result<(Caller, Credential), AccessError> {
+    Ok((Caller::of(request.extensions())?, Credential::of(request.headers())))
 }
 
 /// `POST /v2/repository/index`.
 pub(crate) async fn index<S: InferenceService>(State(shared): Shape<S>, request: Request) -> Response {
-    let (caller, credential) = caller(&request);
+    let (caller, credential) = match caller(&request) {
+        Ok(known) => known,
+        Err(refused) => return reply::of_access(&refused),
+    };
     let only_ready = match optional_body::<IndexBody>(request).await {
         Ok(body) => body.ready,
         Err(refused) => return reply::of_infer(&refused),
@@ -201,7 +203,10 @@ pub(crate) async fn index<S: InferenceService>(State(shared): Shape<S>, request:
 
 /// `POST /v2/repository/models/{model}/load`.
 pub(crate) async fn load<S: InferenceService>(State(shared): Shape<S>, path: ModelPath, request: Request) -> Response {
-    let (caller, credential) = caller(&request);
+    let (caller, credential) = match caller(&request) {
+        Ok(known) => known,
+        Err(refused) => return reply::of_access(&refused),
+    };
     match optional_body::<LoadBody>(request).await {
         Ok(body) => done(shared.service.load_model(&path.model, body.parameters, caller, credential).await),
         Err(refused) => reply::of_infer(&refused),
@@ -214,7 +219,10 @@ pub(crate) async fn unload<S: InferenceService>(
     path: ModelPath,
     request: Request,
 ) -> Response {
-    let (caller, credential) = caller(&request);
+    let (caller, credential) = match caller(&request) {
+        Ok(known) => known,
+        Err(refused) => return reply::of_access(&refused),
+    };
     // Its only parameter, `unload_dependents`, says nothing here: no model depends on another.
     match optional_body::<LoadBody>(request).await {
         Ok(_) => done(shared.service.unload_model(&path.model, caller, credential).await),
