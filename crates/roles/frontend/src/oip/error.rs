@@ -317,6 +317,8 @@ impl InferError {
             | Self::QuotaExceeded { .. }
             | Self::TenantBusy { .. }
             | Self::Cancelled => Fault::Client,
+            Self::Access(AccessError::PastTheDoor) => Fault::Server,
+            Self::Access(_) => Fault::Client,
             Self::DecodersBusy { .. }
             | Self::DecodedFull { .. }
             | Self::Busy { .. }
