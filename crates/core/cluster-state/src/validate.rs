@@ -77,7 +77,7 @@ fn operation(operation: &Operation) -> Result<(), InvalidField> {
     match &operation.action {
         Action::LoadModel(spec) => spec.validate(),
         Action::UnloadModel { name: model } => name("name", model),
-        Action::SetDuty { .. } | Action::JudgePlan { .. } | Action::RemoveFrontend { .. } => Ok(()),
+        Action::SetDuty { .. } | Action::ReviewPlan { .. } | Action::RemoveFrontend { .. } => Ok(()),
         Action::ProposePlan(proposal) => plan(proposal),
         Action::ChangeReplicas { add, remove } => {
             let (new, gone) = (add.as_ref().map(|new| new.node), *remove);

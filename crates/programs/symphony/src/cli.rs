@@ -26,7 +26,7 @@ pub(crate) use members::{
     DrainArgs, DutyArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id,
 };
 pub(crate) use model::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelUnloadArgs};
-pub(crate) use plan::{PartitionArgs, PlanCommand, PlanJudgeArgs, PlanMoveArgs, PlanNowArgs, PlanShowArgs, Solver};
+pub(crate) use plan::{PartitionArgs, PlanCommand, PlanMoveArgs, PlanNowArgs, PlanReviewArgs, PlanShowArgs, Solver};
 pub(crate) use processes::{BackendArgs, DemoArgs, NodeArgs, ProvisionArgs, UpArgs};
 pub(crate) use profile::{
     LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand, ProfileCompareArgs, ProfileGemmArgs, ProfiledDevice,

@@ -30,7 +30,7 @@ pub const LABELS: [&str; 22] = [
     "set_duty",
     "change_replicas",
     "propose_plan",
-    "judge_plan",
+    "review_plan",
     "finish_move",
     "cancel_move",
     "remove_frontend",
@@ -63,7 +63,7 @@ pub fn label(command: &Command) -> &'static str {
             | Action::SetDuty { .. }
             | Action::ChangeReplicas { .. }
             | Action::ProposePlan(_)
-            | Action::JudgePlan { .. }
+            | Action::ReviewPlan { .. }
             | Action::RemoveFrontend { .. } => command.label(),
         },
     };
