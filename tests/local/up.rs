@@ -113,7 +113,7 @@ fn up(workspace: &Workspace, text: &str, hangups: &str) -> (Child, String) {
     let dir = workspace.file("files").display().to_string();
     let program = symphony().unwrap().display().to_string();
     let args = [hangups, &program, "up", "--config", "up.toml", "--dir", &dir];
-    let mut up = ChildSpec::new("up", "env".into(), args, workspace.path()).spawn().unwrap();
+    let mut up = ChildSpec::new("up", "env", args, workspace.path()).spawn().unwrap();
     let out = workspace.file("up.out");
     let told = || {
         let said = std::fs::read_to_string(&out)?;

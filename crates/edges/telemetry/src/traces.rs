@@ -167,7 +167,7 @@ impl Traces {
         links.links.extend(link.map(|ids| Link::with_context(context(ids))));
         SpanData {
             span_context: context(ids),
-            parent_span_id: parent.map_or(SpanId::INVALID, |parent| SpanId::from(parent)),
+            parent_span_id: parent.map_or(SpanId::INVALID, SpanId::from),
             parent_span_is_remote: serves && parent.is_some(),
             span_kind: if serves { SpanKind::Server } else { SpanKind::Internal },
             name: name.into(),

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use symphony_config::{Address, FrontendConfig, NodeConfig, Role};
 use symphony_frontend::Frontend;
 use symphony_frontend::oip::{
-    Caller, InferError, InferRequest, InferenceService, Receipt, RequestedDeadline, Timeliness,
+    Caller, InferError, InferRequest, InferenceService, Receipt, RequestContext, RequestedDeadline, Timeliness,
 };
 use symphony_net::Net;
 use symphony_telemetry::Registry;

@@ -17,6 +17,7 @@ use crate::unresponsive_frontends::{FrontendBoot, UnresponsiveFrontends};
 const INPUTS_LATE_MAX: Duration = Duration::from_millis(100);
 
 /// The next order.
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are plans")]
 pub(crate) enum QueuedOrder {
     Load(ModelId, Box<dyn ModelExecutor>),
     Unload(ModelId, Arc<UnloadGuard>),

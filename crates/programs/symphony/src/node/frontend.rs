@@ -100,12 +100,10 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     }
 }
 
-/// What stands before the public ports: TLS and tenants, each if it is configured.
-fn door(
-    config: &NodeConfig,
-    own: &FrontendConfig,
-    registry: &Registry,
-) -> anyhow::Result<(Option<Arc<PublicTls>>, Option<Arc<Tenants>>)> {
+/// What stands before the public ports, each if it is configured.
+type Door = (Option<Arc<PublicTls>>, Option<Arc<Tenants>>);
+
+fn door(config: &NodeConfig, own: &FrontendConfig, registry: &Registry) -> anyhow::Result<Door> {
     let tls = security::public_tls(&own.tls)?;
     let tenants = Tenants::open(own, registry).map_err(bad_input)?;
     let beyond_loopback = own.public_ports().iter().any(|(_, address)| !address.is_loopback());

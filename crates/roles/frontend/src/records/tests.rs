@@ -75,7 +75,7 @@ fn a_request_is_a_line_that_says_who_what_where_and_how_long() {
         backend: String::new(),
         ..record
     });
-    let mut next = || -> serde_json::Value {
+    let next = || -> serde_json::Value {
         let line = lines.recv_timeout(Duration::from_secs(60)).unwrap();
         serde_json::from_str(&line).unwrap()
     };
