@@ -21,7 +21,8 @@ const DOWN_WINDOW: Nanos = Nanos::from_millis(60_000);
 const DOWN_AFTER_UP: Nanos = Nanos::from_millis(60_000);
 /// What was released still drains: for so long only losses prove that it was too much.
 const UP_AFTER_DOWN: Nanos = Nanos::from_millis(10_000);
-/// A share of the GPUs. A sub-cluster doubles at most: more is asked for once these GPUs serve and the load is measured on them.
+/// A share of the GPUs. A sub-cluster doubles at most: more is asked for once these GPUs serve and the load is measured
+/// on them.
 const UP_STEP_MAX: f64 = 1.0;
 /// A share of the GPUs: small steps show a mistake before it is expensive.
 const DOWN_STEP_MAX: f64 = 0.1;
