@@ -10,6 +10,8 @@ mod model;
 mod plan;
 mod processes;
 mod profile;
+#[cfg(test)]
+mod reference_page;
 mod simulate;
 mod top;
 
