@@ -14,12 +14,9 @@
 //! `full_state_tests.rs` makes such a state: 59.6 MiB.
 
 pub use symphony_replicated::{
-    ADDRESS_BYTES_MAX, COMMAND_BYTES_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, NAME_BYTES_MAX, OPERATIONS_KEPT,
-    PATH_BYTES_MAX, PROFILE_KINDS_MAX, SNAPSHOT_BYTES_MAX, TENSORS_MAX,
+    ADDRESS_BYTES_MAX, COMMAND_BYTES_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, NAME_BYTES_MAX, NODES_MAX,
+    OPERATIONS_KEPT, PATH_BYTES_MAX, PROFILE_KINDS_MAX, SNAPSHOT_BYTES_MAX, TENSORS_MAX,
 };
-
-/// Scheduler replicas.
-pub const NODES_MAX: usize = 64;
 
 /// Removed replicas whose ids are remembered: more than a cluster loses in its lifetime.
 pub const NODES_REMOVED_MAX: usize = 4096;

@@ -53,7 +53,7 @@ impl ClusterState {
             }
             Action::ChangeReplicas { remove: None, .. } => Ok(Reply::Done),
             Action::ProposePlan(proposal) => self.propose_plan(index, proposal, effects),
-            Action::JudgePlan { plan, approve } => self.judge_plan(*plan, *approve, effects),
+            Action::ReviewPlan { plan, approve } => self.review_plan(*plan, *approve, effects),
             Action::RemoveFrontend { frontend } => self.remove_frontend(*frontend, effects),
         }
     }

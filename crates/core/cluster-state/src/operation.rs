@@ -74,7 +74,7 @@ pub enum Action {
     /// Propose a plan.
     ProposePlan(PlanProposal),
     /// Approve or refuse a waiting plan.
-    JudgePlan {
+    ReviewPlan {
         /// Its number.
         plan: u64,
         /// Whether it is approved.
@@ -115,7 +115,7 @@ impl Action {
             Self::SetDuty { .. } => "set_duty",
             Self::ChangeReplicas { .. } => "change_replicas",
             Self::ProposePlan(_) => "propose_plan",
-            Self::JudgePlan { .. } => "judge_plan",
+            Self::ReviewPlan { .. } => "review_plan",
             Self::RemoveFrontend { .. } => "remove_frontend",
         }
     }
@@ -144,8 +144,8 @@ impl fmt::Display for Action {
                 write!(f, "{how} a plan of {} moves: {}", moves.len(), first.join(", "))?;
                 if moves.len() > first.len() { f.write_str(", …") } else { Ok(()) }
             }
-            Self::JudgePlan { plan, approve: true } => write!(f, "approve plan {plan}"),
-            Self::JudgePlan { plan, approve: false } => write!(f, "refuse plan {plan}"),
+            Self::ReviewPlan { plan, approve: true } => write!(f, "approve plan {plan}"),
+            Self::ReviewPlan { plan, approve: false } => write!(f, "refuse plan {plan}"),
             Self::RemoveFrontend { frontend } => write!(f, "remove frontend {frontend}"),
         }
     }

@@ -142,7 +142,7 @@ impl ClusterState {
         Ok(Reply::Plan { plan: index })
     }
 
-    pub(crate) fn judge_plan(&mut self, id: u64, approve: bool, effects: &mut Vec<Effect>) -> Outcome {
+    pub(crate) fn review_plan(&mut self, id: u64, approve: bool, effects: &mut Vec<Effect>) -> Outcome {
         let waits = |plan: &Plan| plan.id == id && plan.status == PlanStatus::Proposed;
         let place = self.plans.iter().position(waits);
         let place = place.ok_or(Refusal::NoSuchPlan { plan: id })?;

@@ -82,7 +82,7 @@ fn operation(operation: &Operation) -> Result<(), InvalidField> {
             name("model", model)?;
             traffic.validate()
         }
-        Action::SetDuty { .. } | Action::JudgePlan { .. } | Action::RemoveFrontend { .. } => Ok(()),
+        Action::SetDuty { .. } | Action::ReviewPlan { .. } | Action::RemoveFrontend { .. } => Ok(()),
         Action::ProposePlan(proposal) => plan(proposal),
         Action::ChangeReplicas { add, remove } => {
             let (new, gone) = (add.as_ref().map(|new| new.node), *remove);

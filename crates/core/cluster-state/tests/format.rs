@@ -114,7 +114,7 @@ fn history() -> Vec<Command> {
         asked(6, Action::UnloadModel { name: "nobody".into() }),
         asked(7, Action::ProposePlan(proposal(false))),
         Command::ProposePlan(proposal(true)),
-        asked(8, Action::JudgePlan { plan: 7, approve: true }),
+        asked(8, Action::ReviewPlan { plan: 7, approve: true }),
         Command::FinishMove { model: ModelId::new(1), since: 7 },
         Command::CancelMove { what: Moved::Backend(BackendId::new(2)), since: 7, reason: "late".into() },
         frontend("g", 4),

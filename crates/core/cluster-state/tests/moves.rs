@@ -241,7 +241,7 @@ fn a_plan_that_is_only_proposed_takes_nothing_from_one_that_runs() {
     scene.done(&proposal);
     let second = scene.index;
     assert_eq!(scene.state.plans()[0].moves[0].progress, MoveProgress::Waiting);
-    let effects = scene.done(&operate(Action::JudgePlan { plan: second, approve: true }));
+    let effects = scene.done(&operate(Action::ReviewPlan { plan: second, approve: true }));
     assert!(matches!(scene.state.plans()[0].moves[0].progress, MoveProgress::GivenUp(_)));
     assert!(effects.iter().any(|e| matches!(e, Effect::MoveGivenUp { .. })), "{effects:?}");
 }
@@ -400,11 +400,11 @@ fn a_plan_is_for_its_epoch_and_the_younger_one_counts() {
     assert_eq!(progress(&scene), [MoveProgress::Waiting]);
     scene.done(&proposal);
     assert_eq!(scene.state.plans()[0].status, PlanStatus::Dropped, "superseded");
-    let judge = |plan, approve| operate(Action::JudgePlan { plan, approve });
-    let gone = scene.apply(&judge(first, true)).0;
+    let review = |plan, approve| operate(Action::ReviewPlan { plan, approve });
+    let gone = scene.apply(&review(first, true)).0;
     assert_eq!(gone, Err(Refusal::NoSuchPlan { plan: first }));
     let second = first + 1;
-    scene.done(&judge(second, true));
+    scene.done(&review(second, true));
     assert_eq!(progress(&scene), [MoveProgress::UnderWay(scene.index)]);
 }
 

@@ -96,7 +96,7 @@ fn any_step_of_a_plan() -> impl Strategy<Value = Command> {
         2 => (1_u32..5, index()).prop_map(|(model, since)| Command::FinishMove { model: ModelId::new(model), since }),
         1 => (what(), index()).prop_map(|(what, since)| Command::CancelMove { what, since, reason: "late".into() }),
         1 => (1_u64..12, index(), any::<bool>()).prop_map(|(id, plan, approve)| {
-            Command::Operate(operation(id, Action::JudgePlan { plan, approve }))
+            Command::Operate(operation(id, Action::ReviewPlan { plan, approve }))
         }),
     ]
 }

@@ -20,9 +20,9 @@ const QUANTILE: f64 = 0.9;
 const SAMPLES_MIN: usize = 20;
 /// A model that is not asked for an hour is measured anew.
 const STALE_AFTER: Nanos = Nanos::from_millis(3_600_000);
-/// Every publication changes plans everywhere, and measured lateness covers less.
+/// A share of the latency in force. Every publication changes plans everywhere, and measured lateness covers less.
 const CHANGE_MIN: f64 = 0.05;
-/// What is published is seen in the measurements before it is corrected again.
+/// The least pause: what is published is seen in the measurements before it is corrected again.
 const PUBLISH_EVERY: Nanos = Nanos::from_millis(30_000);
 /// A tenth is worth a line for people.
 const DRIFT_MIN: f64 = 0.1;

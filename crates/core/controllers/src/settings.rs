@@ -21,9 +21,10 @@ const DOWN_WINDOW: Nanos = Nanos::from_millis(60_000);
 const DOWN_AFTER_UP: Nanos = Nanos::from_millis(60_000);
 /// What was released still drains: for so long only losses prove that it was too much.
 const UP_AFTER_DOWN: Nanos = Nanos::from_millis(10_000);
-/// A sub-cluster doubles at most: more is asked for once these GPUs serve and the load is measured on them.
+/// A share of the GPUs. A sub-cluster doubles at most: more is asked for once these GPUs serve and the load is measured
+/// on them.
 const UP_STEP_MAX: f64 = 1.0;
-/// Small steps show a mistake before it is expensive.
+/// A share of the GPUs: small steps show a mistake before it is expensive.
 const DOWN_STEP_MAX: f64 = 0.1;
 /// The effect of one release is measured before the next.
 const DOWN_PERIOD: Nanos = Nanos::from_millis(10_000);

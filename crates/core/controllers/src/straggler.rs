@@ -24,12 +24,13 @@ const PEER_RAN_WITHIN: Nanos = Nanos::from_millis(60_000);
 /// The number of times that the pause doubles at most.
 const DOUBLINGS_MAX: u32 = 20;
 
-/// GPUs of one kind differ by less, by clocks and temperature; one that is slower makes batches late.
+/// A ratio to its peers' times. GPUs of one kind differ by less, by clocks and temperature; one that is slower makes
+/// batches late.
 const SLOW_FACTOR: f64 = 1.2;
 /// As the sum of logarithms above half of the slowdown: a GPU that is 1.5 times slower is found in 11 batches; a sound
 /// GPU with noise of 5 % is mistaken for it once in e²⁰⁰ batches, with 20 % once in e¹³.
 const EVIDENCE: f64 = 3.0;
-/// So that the others hold the load, and most peers are sound.
+/// A share of the GPUs of a kind: the others hold the load, and most peers are sound.
 const SHARE_MAX: f64 = 0.25;
 /// A passing cause, such as another program, is often over by then.
 const PAUSE: Nanos = Nanos::from_millis(30_000);

@@ -6,11 +6,11 @@ use symphony_types::{ModelId, Nanos, Time};
 
 /// A few minutes, as the Symphony paper suggests.
 const PERIOD: Nanos = Nanos::from_millis(300_000);
-/// Moves of one epoch end, and are measured, before the next begins.
+/// From the end of one epoch: its moves end, and are measured, before the next begins.
 const DISTANCE_MIN: Nanos = Nanos::from_millis(60_000);
-/// Less is noise of the measured rates: a new plan would hardly differ.
+/// A share of the rates. Less is noise of the measured ones: a new plan would hardly differ.
 const RATE_CHANGE_MIN: f64 = 0.2;
-/// A burst is over sooner.
+/// How long a change lasts that is no burst: these are over sooner.
 const CHANGE_HOLDS: Nanos = Nanos::from_millis(10_000);
 
 /// Settings of the trigger.

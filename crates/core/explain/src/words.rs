@@ -87,28 +87,7 @@ fn tell_batch(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     if let Some(waited) = batch.head_waited_ms {
         line(f, "waited", format_args!("{waited:.3} ms, its most urgent request"))?;
     }
-    let (window, planned) = (&batch.window, &batch.planned);
-    let latest = At(window.latest_ms);
-    match (window.frontrun_ms, batch.target) {
-        (Some(frontrun), _) => {
-            let guard = match window.guard_ms {
-                Some(guard) if guard > 0.0 => format!("; due {guard:.3} ms before it, its guard"),
-                _ => String::new(),
-            };
-            line(
-                f,
-                "window",
-                format_args!(
-                    "from {} (frontrun: no further arrival could join{guard}) to {latest} (latest)",
-                    At(frontrun)
-                ),
-            )?;
-        }
-        (None, Some(_)) => {
-            line(f, "window", format_args!("until {latest} (latest); the batch was full, nothing could join"))?;
-        }
-        (None, None) => line(f, "window", format_args!("until {latest} (latest)"))?,
-    }
+    tell_window(f, batch)?;
     tell_why(f, batch)?;
     if let Some(rivals) = &batch.rivals {
         tell_rivals(f, rivals)?;
@@ -116,6 +95,7 @@ fn tell_batch(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     if let Some(inputs) = batch.inputs {
         line(f, "inputs", format_args!("given {:.3} ms to come, as {}", inputs.within_ms, inputs.by))?;
     }
+    let planned = &batch.planned;
     line(
         f,
         "predicted",
@@ -127,7 +107,34 @@ fn tell_batch(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
             At(planned.must_end_by_ms)
         ),
     )?;
-    let Some(actual) = &batch.actual else { return Ok(()) };
+    tell_actual(f, batch)
+}
+
+fn tell_window(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
+    let window = &batch.window;
+    let latest = At(window.latest_ms);
+    match (window.frontrun_ms, batch.target) {
+        (Some(frontrun), _) => {
+            let guard = match window.guard_ms {
+                Some(guard) if guard > 0.0 => format!("; due {guard:.3} ms before it, its guard"),
+                _ => String::new(),
+            };
+            let from = At(frontrun);
+            line(
+                f,
+                "window",
+                format_args!("from {from} (frontrun: no further arrival could join{guard}) to {latest} (latest)"),
+            )
+        }
+        (None, Some(_)) => {
+            line(f, "window", format_args!("until {latest} (latest); the batch was full, nothing could join"))
+        }
+        (None, None) => line(f, "window", format_args!("until {latest} (latest)")),
+    }
+}
+
+fn tell_actual(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
+    let (planned, Some(actual)) = (&batch.planned, &batch.actual) else { return Ok(()) };
     let longer = actual.execution_ms - planned.execution_ms;
     let than = if longer < 0.0 { "less" } else { "more" };
     line(

@@ -18,7 +18,7 @@ pub use symphony_replicated::{
 pub const CLUSTERS_MAX: usize = 64;
 
 /// Control addresses of one cluster: as many as a cluster may have scheduler replicas.
-pub const CONTROLS_MAX: usize = 64;
+pub const CONTROLS_MAX: usize = symphony_replicated::NODES_MAX;
 
 /// GPU kinds of one cluster.
 pub const KINDS_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! Limits of every replicated state.
+//! Limits of every replicated state, and of the Raft group that carries it.
 
 /// GPU kinds that one model has profiles for: 16 full profiles are 512 KiB and fit a command.
 pub const PROFILE_KINDS_MAX: usize = 16;
@@ -19,10 +19,14 @@ pub const PATH_BYTES_MAX: usize = 1024;
 /// others have been logged. Clients give up within two minutes, in which operators give far fewer commands.
 pub const OPERATIONS_KEPT: usize = 1024;
 
-/// Bytes of an encoded command; the control group's own limit is the same.
+/// Members of a group, voters and learners. More replicas make agreement slower, not safer.
+pub const NODES_MAX: usize = 64;
+
+/// Bytes of an encoded command. The largest is a plan of some thousand models at about 100 bytes each; etcd's limit is
+/// 1.5 MiB.
 pub const COMMAND_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of a snapshot, as the control group allows.
+/// Bytes of a state in a snapshot.
 pub const SNAPSHOT_BYTES_MAX: usize = 64 << 20;
 
 /// Loaded models.

@@ -445,6 +445,11 @@ impl Check {
         self.range("backend.intra_op_threads", threads, 1, limits::INTRA_OP_THREADS_MAX.into());
         self.range("backend.journal_mb_max", backend.journal_mb_max, 1, limits::JOURNAL_MB_MAX);
         self.payloads("backend.payloads", &backend.payloads);
+        self.backend_gpus(backend);
+        self.backend_device(backend);
+    }
+
+    fn backend_gpus(&mut self, backend: &BackendConfig) {
         if backend.gpus.is_empty() {
             self.say("backend.gpus", "no GPU is given; add { kind = \"cpu\", count = 1, memory_mb = 1024 } or such");
         }
@@ -477,6 +482,10 @@ impl Check {
         if count > limits::GPUS_MAX.into() && backend.gpus.len() > 1 {
             self.say("backend.gpus", format!("{count} GPUs; one backend has at most {}", limits::GPUS_MAX));
         }
+    }
+
+    /// What does not go with the device or the executor.
+    fn backend_device(&mut self, backend: &BackendConfig) {
         if backend.device_required && backend.device == DeviceKind::Auto {
             self.say(
                 "backend.device_required",

@@ -8,7 +8,7 @@ use symphony_types::NodeId;
 
 use crate::environment::Environment;
 use crate::fault::OnDiskError;
-use crate::limits::{ADDRESS_BYTES_MAX, CLUSTER_NAME_BYTES_MAX, MEMBERS_MAX};
+use crate::limits::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX, NODES_MAX};
 use crate::timing::Timing;
 
 /// Which storage engine holds the log.
@@ -101,11 +101,11 @@ impl GroupConfig {
     /// Names the field, its value and what was expected.
     pub fn validate(&self) -> Result<(), String> {
         let name = self.cluster.len();
-        if name == 0 || name > CLUSTER_NAME_BYTES_MAX {
-            return Err(format!("cluster has a name of {name} bytes, expected 1 to {CLUSTER_NAME_BYTES_MAX}"));
+        if name == 0 || name > NAME_BYTES_MAX {
+            return Err(format!("cluster has a name of {name} bytes, expected 1 to {NAME_BYTES_MAX}"));
         }
-        if self.voters.len() > MEMBERS_MAX {
-            return Err(format!("voters has {} members, expected at most {MEMBERS_MAX}", self.voters.len()));
+        if self.voters.len() > NODES_MAX {
+            return Err(format!("voters has {} members, expected at most {NODES_MAX}", self.voters.len()));
         }
         for (node, address) in &self.voters {
             validate_address(address).map_err(|reason| format!("voters: address of {node} {reason}"))?;

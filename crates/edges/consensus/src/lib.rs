@@ -37,7 +37,7 @@ pub use error::{MembershipError, ProposeError, ReadError, StartError};
 pub use fault::OnDiskError;
 pub use group::{ControlGroup, Members, Proposed};
 pub use leadership::Leadership;
-pub use limits::{ADDRESS_BYTES_MAX, CLUSTER_NAME_BYTES_MAX, COMMAND_BYTES_MAX, MEMBERS_MAX, SNAPSHOT_STATE_BYTES_MAX};
+pub use limits::{COMMAND_BYTES_MAX, SNAPSHOT_BYTES_MAX};
 pub use log::simulated::SimulatedDisk;
 pub use round_trip::RoundTrip;
 pub use state_machine::StateMachine;

@@ -1,19 +1,16 @@
-//! Every bound of this crate, with the arithmetic between them.
+//! Every bound of this crate, with the arithmetic between them; those of commands, states, names and addresses are the
+//! replicated state's.
 
 use std::time::Duration;
+
+pub(crate) use symphony_replicated::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX, NODES_MAX};
+pub use symphony_replicated::{COMMAND_BYTES_MAX, SNAPSHOT_BYTES_MAX};
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// Largest command, in bytes. The control plane's largest is a plan of some thousand models at about 100 bytes each;
-/// etcd's limit is 1.5 MiB.
-pub const COMMAND_BYTES_MAX: usize = MIB;
-
-/// Largest state in a snapshot, bytes.
-pub const SNAPSHOT_STATE_BYTES_MAX: usize = 64 * MIB;
-
 /// Largest snapshot image: the state, and room for header, membership and padding.
-pub(crate) const SNAPSHOT_IMAGE_BYTES_MAX: usize = SNAPSHOT_STATE_BYTES_MAX + MIB;
+pub(crate) const SNAPSHOT_IMAGE_BYTES_MAX: usize = SNAPSHOT_BYTES_MAX + MIB;
 
 /// Entries read for one replication request stop after this many bytes, but at least one entry is read.
 pub(crate) const READ_BYTES_MAX: usize = MIB;
@@ -54,15 +51,6 @@ pub(crate) const REMOVE_STEP_ENTRIES: u64 = 512;
 
 /// Snapshots kept on disk: the newest, and the one before in case the newest turns out damaged.
 pub(crate) const SNAPSHOTS_KEPT: usize = 2;
-
-/// Longest cluster name, bytes.
-pub const CLUSTER_NAME_BYTES_MAX: usize = 128;
-
-/// Longest member address, bytes: a DNS name (253) and a port.
-pub const ADDRESS_BYTES_MAX: usize = 260;
-
-/// Most members of a group, voters and learners. More replicas make agreement slower, not safer.
-pub const MEMBERS_MAX: usize = 64;
 
 /// Disk space reserved and freed when the disk is full, so that a node can still open its log. Bytes.
 pub(crate) const BALLAST_BYTES: usize = 8 * MIB;

@@ -13,7 +13,7 @@ pub trait StateMachine: Send + 'static {
     /// must not go on without it, and ends.
     fn apply(&mut self, index: u64, command: &[u8]) -> Result<Vec<u8>, String>;
 
-    /// The whole state as bytes, at most [`SNAPSHOT_STATE_BYTES_MAX`](crate::SNAPSHOT_STATE_BYTES_MAX).
+    /// The whole state as bytes, at most [`SNAPSHOT_BYTES_MAX`](crate::SNAPSHOT_BYTES_MAX).
     fn snapshot(&self) -> Vec<u8>;
 
     /// Replaces the state by the result of a [`snapshot`](Self::snapshot), from this or another replica.

@@ -10,6 +10,8 @@ mod model;
 mod plan;
 mod processes;
 mod profile;
+#[cfg(test)]
+mod reference_page;
 mod simulate;
 mod top;
 
@@ -28,7 +30,7 @@ pub(crate) use members::{
 pub(crate) use model::{
     ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs,
 };
-pub(crate) use plan::{PartitionArgs, PlanCommand, PlanJudgeArgs, PlanMoveArgs, PlanNowArgs, PlanShowArgs, Solver};
+pub(crate) use plan::{PartitionArgs, PlanCommand, PlanMoveArgs, PlanNowArgs, PlanReviewArgs, PlanShowArgs, Solver};
 pub(crate) use processes::{BackendArgs, DemoArgs, NodeArgs, ProvisionArgs, UpArgs};
 pub(crate) use profile::{
     LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand, ProfileCompareArgs, ProfileGemmArgs, ProfiledDevice,

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use crate::layers::{Layer, layer};
+use crate::marked::between;
 use crate::metadata::{Metadata, Package};
 use crate::rust_code::{lines_with, without_text};
 use crate::sources::rust_files;
@@ -48,14 +49,6 @@ fn page(metadata: &Metadata, root: &Path) -> Result<(String, String)> {
     let with_crates = between(&page, "crates", &crates_table(metadata)).context("no place for crates")?;
     let expected = between(&with_crates, "unsafe", &unsafe_files(metadata)?).context("no place for unsafe code")?;
     Ok((page, expected))
-}
-
-/// The page with new text between `<!-- NAME: … -->` and `<!-- end of NAME -->`.
-fn between(page: &str, name: &str, text: &str) -> Option<String> {
-    let begin = page.find(&format!("<!-- {name}:"))?;
-    let begin = begin + page[begin..].find("-->\n")? + "-->\n".len();
-    let end = begin + page[begin..].find(&format!("<!-- end of {name} -->"))?;
-    Some(format!("{}{text}{}", &page[..begin], &page[end..]))
 }
 
 fn crates(metadata: &Metadata) -> impl Iterator<Item = &Package> {
@@ -122,13 +115,5 @@ mod tests {
             | edges | [net](../../crates/edges/net/README.md) | connections |\n\
             | testing | [crash](../../crates/testing/crash/README.md) |  |\n\n";
         assert_eq!(crates_table(&metadata), expected);
-    }
-
-    #[test]
-    fn only_what_is_between_the_marks_is_written() {
-        let page = "a\n<!-- crates: by program -->\nstale\n<!-- end of crates -->\nb\n";
-        let fresh = "a\n<!-- crates: by program -->\nfresh\n<!-- end of crates -->\nb\n";
-        assert_eq!(between(page, "crates", "fresh\n").unwrap(), fresh);
-        assert_eq!(between("no marks", "crates", "fresh\n"), None);
     }
 }

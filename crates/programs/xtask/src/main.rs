@@ -3,12 +3,14 @@
 
 mod advisories;
 mod comments;
+mod configuration_keys;
 mod crate_table;
 mod dashboards;
 mod figures;
 mod layers;
 mod licences;
 mod links;
+mod marked;
 mod metadata;
 mod old_words;
 mod policy;
@@ -88,6 +90,8 @@ pub(crate) enum What {
     Links,
     /// architecture.md lists the present crates and unsafe code.
     CrateTable,
+    /// configuration.md lists the present keys with their defaults.
+    ConfigurationKeys,
     /// performance.md shows the present figures.
     Figures,
     /// The dashboards are what their description says.
@@ -115,6 +119,7 @@ impl What {
             Self::Readmes,
             Self::Links,
             Self::CrateTable,
+            Self::ConfigurationKeys,
             Self::Figures,
             Self::Dashboards,
             Self::UnusedDependencies,
@@ -135,6 +140,7 @@ impl What {
             Self::Readmes => readmes::problems(metadata)?,
             Self::Links => links::problems(root())?,
             Self::CrateTable => crate_table::problems(metadata, root())?,
+            Self::ConfigurationKeys => configuration_keys::problems(root())?,
             Self::Figures => figures::problems(root())?,
             Self::Dashboards => dashboards::problems(root())?,
             Self::UnusedDependencies => unused_dependencies::problems(metadata)?,

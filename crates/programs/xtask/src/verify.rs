@@ -170,6 +170,7 @@ pub(crate) fn fix() -> Result<bool> {
     };
     let format = Step { name: "format", args: &["fmt", "--all"], env: &[] };
     crate::crate_table::write(&Metadata::of_workspace()?, crate::root())?;
+    crate::configuration_keys::write(crate::root())?;
     Ok(lints.run()? && format.run()?)
 }
 

@@ -133,22 +133,7 @@ impl Backend {
     ) -> Result<Self, StartError> {
         let ended = CancellationToken::new();
         let engine = match config.executor {
-            ExecutorKind::Emulated => {
-                let count: u32 = config.gpus.iter().map(|gpu| gpu.count).sum();
-                let load_bytes_per_s = NonZeroU64::new(config.emulated_load_mb_per_s.saturating_mul(1 << 20));
-                // A seed from the name: backends differ, and a backend that restarts draws the same numbers again.
-                let seed = crc32c::crc32c(config.name.as_bytes()).into();
-                let gpu = |gpu| {
-                    let noise = Arc::new(Noise::lognormal(config.noise, seed, gpu));
-                    EmulatedGpu { pace: Arc::default(), noise, load_bytes_per_s }
-                };
-                let gpus: Arc<[EmulatedGpu]> = (0..count).map(gpu).collect();
-                if let Some(path) = &config.pace_file {
-                    let paces = gpus.iter().map(|gpu| Arc::clone(&gpu.pace)).collect();
-                    tokio::spawn(pace_file::watch(path.clone(), paces, ended.clone()));
-                }
-                Engine::Emulated(gpus)
-            }
+            ExecutorKind::Emulated => emulated_engine(config, &ended),
             ExecutorKind::OrtCpu => onnx_engine(config)?,
             ExecutorKind::CudaGemm => Engine::CudaGemm(open_gpus(config).map_err(StartError::Gemm)?),
         };
@@ -158,11 +143,7 @@ impl Backend {
         if config.payloads.must_use_rdma() {
             can_use_rdma(&config.payloads)?;
         }
-        let journal = config.journal_file.as_ref().map(|path| {
-            Journal::open(path, config.journal_mb_max << 20)
-                .map_err(|source| StartError::Journal { path: path.display().to_string(), source })
-        });
-        let journal = journal.transpose()?;
+        let journal = open_journal(config)?;
         let request = registration(config, engine.label(), boot);
         let in_use = ExecutorInUse::new(config, &engine);
         let identity = register(&control, &request, REGISTER_WITHIN)
@@ -313,6 +294,32 @@ impl Drop for Backend {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+fn open_journal(config: &BackendConfig) -> Result<Option<Journal>, StartError> {
+    let journal = config.journal_file.as_ref().map(|path| {
+        Journal::open(path, config.journal_mb_max << 20)
+            .map_err(|source| StartError::Journal { path: path.display().to_string(), source })
+    });
+    journal.transpose()
+}
+
+/// Emulated GPUs; follows the file with their pace, if there is one, until `ended`.
+fn emulated_engine(config: &BackendConfig, ended: &CancellationToken) -> Engine {
+    let count: u32 = config.gpus.iter().map(|gpu| gpu.count).sum();
+    let load_bytes_per_s = NonZeroU64::new(config.emulated_load_mb_per_s.saturating_mul(1 << 20));
+    // A seed from the name: backends differ, and a backend that restarts draws the same numbers again.
+    let seed = crc32c::crc32c(config.name.as_bytes()).into();
+    let gpu = |gpu| {
+        let noise = Arc::new(Noise::lognormal(config.noise, seed, gpu));
+        EmulatedGpu { pace: Arc::default(), noise, load_bytes_per_s }
+    };
+    let gpus: Arc<[EmulatedGpu]> = (0..count).map(gpu).collect();
+    if let Some(path) = &config.pace_file {
+        let paces = gpus.iter().map(|gpu| Arc::clone(&gpu.pace)).collect();
+        tokio::spawn(pace_file::watch(path.clone(), paces, ended.clone()));
+    }
+    Engine::Emulated(gpus)
 }
 
 /// ONNX Runtime, on GPUs if they are wanted and available. Otherwise it logs the fallback, or fails if GPUs are

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use symphony_cluster_state::{Command, LeadReport, NodeRegistration};
 use symphony_consensus::{ControlGroup, Environment, GroupConfig, Leadership};
-use symphony_protocol::view::View;
+use symphony_protocol::view::{SortedView, View};
 use symphony_types::NodeId;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -30,11 +30,11 @@ use crate::group::propose::{Accepted, Proposer};
 use crate::group::state_machine::{ClusterStateMachine, SharedState};
 use crate::group::{disk, founding, lead_reports, registrar};
 use crate::initiatives::frontend_reaper::{FrontendPresence, FrontendReaper};
-use crate::initiatives::initiative;
+use crate::initiatives::initiative::{self, Initiative};
 use crate::initiatives::lead_balancer::LeadBalancer;
 use crate::initiatives::mover::Mover;
 use crate::metrics::Metrics;
-use crate::planning::{LoadReports, Planner, Reported, ScalerService, ScalingCollector, Solver, Unreported};
+use crate::planning::{Ask, LoadReports, Planner, Reported, ScalerService, ScalingCollector, Solver, Unreported};
 use crate::vital::Vital;
 
 /// How long a stop waits for calls in progress.
@@ -100,189 +100,65 @@ impl ControlPlane {
         let metrics = Metrics::default();
         let (state, checkpoints) = (SharedState::default(), Checkpoints::default());
         let (state_machine, applied) = ClusterStateMachine::new(state.clone(), checkpoints.clone(), metrics.clone());
-        let group = ControlGroup::start(group_config(&config), state_machine).await?;
-        // Before any message can arrive: what is on the disk now is from an earlier boot.
-        let has_past = group.has_past();
-        group.set_open(false);
-        // Entries whose commit the disk itself shows are applied by now.
-        let logged = state.read().nodes().get(&config.node).map(|node| node.boot);
-        let known = disk::number(&config.data_dir, has_past, config.boot.get()).and_then(|disk| {
-            Ok((disk, Arc::new(BootHistory::begin(&config.data_dir, has_past, config.boot, logged)?)))
-        });
-        let (disk, boot_history) = match known {
-            Ok(known) => known,
-            Err(source) => {
-                group.shutdown().await;
-                return Err(StartError::Io { what: "what the disk says of this replica", source });
-            }
-        };
+        let opened = open_group(&config, state_machine, &state).await?;
 
-        let leadership = group.leadership();
-        let cluster: Arc<str> = config.cluster.as_str().into();
-        let receiver = HeartbeatReceiver {
-            leadership: leadership.clone(),
-            lease: config.timing.group.election_max,
-            group: Some(group.clone()),
-            checkpoints: checkpoints.clone(),
-            applied: applied.clone(),
-            progress: Arc::default(),
-            not_applying: metrics.replicas_not_applying.clone(),
-        };
-        let reported = Arc::new(Mutex::new(Reported::new(&config.epochs, config.wall_clock)));
-        let signs = FrontendPresence::default();
+        let receiver = heartbeat_receiver(&config, &opened.group, &checkpoints, &applied, &metrics);
         let viewer = Viewer {
-            signs: signs.clone(),
-            reported: Arc::clone(&reported),
-            cluster: cluster.clone(),
+            signs: FrontendPresence::default(),
+            reported: Arc::new(Mutex::new(Reported::new(&config.epochs, config.wall_clock))),
+            cluster: config.cluster.as_str().into(),
             node: config.node,
             state: state.clone(),
-            leadership: leadership.clone(),
-            group: group.clone(),
+            leadership: opened.group.leadership(),
+            group: opened.group.clone(),
             progress: Arc::clone(&receiver.progress),
         };
-        let first = Arc::new(viewer.view());
-        let (sorted_sender, sorted) = watch::channel(Arc::new(Arc::clone(&first).into()));
-        let (view_sender, views) = watch::channel(first);
-        let published = publish::Published { views: view_sender, sorted: sorted_sender };
-        let (stands, contact_state) = watch::channel(ContactState { in_contact: true, heard: false, member: true });
-        let context =
-            DetectorContext { receiver, checkpoints, leadership, views: views.clone(), applied: applied.clone() };
+        let (published, views, sorted) = publish::channels(viewer.view());
+        let (contact, contact_state) = watch::channel(ContactState { in_contact: true, heard: false, member: true });
+        let context = DetectorContext {
+            receiver,
+            checkpoints,
+            leadership: opened.group.leadership(),
+            views: views.clone(),
+            applied: applied.clone(),
+        };
         let stop = CancellationToken::new();
         let (fatal, ends) = watch::channel(None);
         let vital = Vital::new(fatal.clone(), stop.clone());
-        let parts = Proposer::new(&config, group.clone()).and_then(|proposer| {
-            Ok((proposer, FailureDetection::start(&config, listeners.beat, context, stands, &metrics, &vital)?))
+        let detected = Proposer::new(&config, opened.group.clone()).and_then(|proposer| {
+            Ok((proposer, FailureDetection::start(&config, listeners.beat, context, contact, &metrics, &vital)?))
         });
-        let (proposer, (detection, declared)) = match parts {
-            Ok(parts) => parts,
+        let (proposer, (detection, declared)) = match detected {
+            Ok(detected) => detected,
             Err(error) => {
-                group.shutdown().await;
+                opened.group.shutdown().await;
                 return Err(error);
             }
         };
 
+        let parts = Parts { config, state, proposer, views, contact_state, metrics, fatal, stop, vital };
+        let group = opened.group.clone();
         let memory = Memory::default();
+        let load_reports = LoadReports {
+            unsaid: Unreported::default(),
+            proposer: parts.proposer.clone(),
+            state: parts.state.clone(),
+            reported: Arc::clone(&viewer.reported),
+        };
         let (asks, asked) = mpsc::channel(EPOCHS_ASKED_MAX);
-        let (proposer_of_reports, state_of_reports) = (proposer.clone(), state.clone());
-        let planner = Planner {
-            settings: config.epochs.clone(),
-            state: state.clone(),
-            proposer: proposer.clone(),
-            reported: Arc::clone(&reported),
-            metrics: metrics.clone(),
-            asks: asked,
-            solver: Solver::default(),
-        };
-        let operations = Operations::new(config.boot, config.wall_clock);
-        let service = ControlService {
-            cluster,
-            proposer: proposer.clone(),
-            membership: Membership::new(config.node, proposer.clone(), state.clone(), operations.clone()),
-            operations,
-            viewer: viewer.clone(),
-            views: views.clone(),
-            sorted,
-            memory: memory.clone(),
-            reported: Arc::clone(&reported),
-            epochs: asks,
-            load_bytes_per_s: config.epochs.load_bytes_per_s,
-            request_delays: config.request_delays,
-            signs: signs.clone(),
-            metrics: metrics.clone(),
-            stop: stop.clone(),
-        };
-        let scaler = ScalerService {
-            proposer: proposer.clone(),
-            state: state.clone(),
-            reported: Arc::clone(&reported),
-            stop: stop.clone(),
-        };
-        let serving = server::serve(
-            listeners.control,
-            config.net.clone(),
-            group.service({
-                let state = state.clone();
-                move |node| state.read().removed_nodes().contains(&node)
-            }),
-            (service, scaler),
-            state.clone(),
-            stop.clone(),
-        );
-        let registration = registration(&config, disk);
-        let on_threads = matches!(config.environment, Environment::Machine);
-        let life = registrar::Life {
-            config: config.clone(),
-            boot_history: Arc::clone(&boot_history),
-            on_threads,
-            was_taken_in: false,
-        };
-        let founding = {
-            let (config, proposer, fatal, stop) = (config.clone(), proposer.clone(), fatal.clone(), stop.clone());
-            let (group, boot_history) = (group.clone(), Arc::clone(&boot_history));
-            async move {
-                let begin = async {
-                    if has_past {
-                        founding::rejoin(&config, &proposer, &boot_history).await?;
-                    } else {
-                        founding::found(&config, &proposer).await?;
-                    }
-                    group.forgotten().await;
-                    Err(Fatal::forgotten(&config))
-                };
-                let ended: Option<Result<(), Fatal>> = stop.run_until_cancelled(begin).await;
-                if let Some(Err(error)) = ended {
-                    fatal.send_replace(Some(error));
-                }
-                // The only part that ends with its task.
-                stop.cancelled().await;
-            }
-        };
-        let (lead_balancer, mover, frontend_reaper) =
-            (LeadBalancer::default(), Mover::default(), FrontendReaper::new(signs));
-        let lead_balancer =
-            initiative::run(lead_balancer, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
-        let mover = initiative::run(mover, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
-        let frontend_reaper =
-            initiative::run(frontend_reaper, config.node, state.clone(), proposer.clone(), views.clone(), stop.clone());
-        let left_out =
-            membership::left_out(config.node, proposer.clone(), contact_state.clone(), fatal.clone(), stop.clone());
-        let serving = async {
-            if let Err(error) = serving.await {
-                tracing::error!(%error, "the control port failed");
-            }
-        };
-        let publisher = publish::run(viewer, applied, published, metrics.clone(), fatal.clone(), stop.clone());
-        let declarer = on_threads::propose_declared(declared, proposer.clone(), metrics.clone());
-        let registrar = {
-            let heard = registrar::Heard { views: views.clone(), contact_state: contact_state.clone() };
-            registrar::run(registration, life, proposer.clone(), heard, metrics.clone(), fatal, stop.clone())
-        };
         let (lead_reports, reported_leads) = mpsc::unbounded_channel();
-        let lead_reporter = lead_reports::run(
-            (config.node, config.boot),
-            reported_leads,
-            proposer.clone(),
-            detection.silence_switch(),
-            stop.clone(),
-        );
-        let mut tasks = vec![
-            vital.spawn("lead reporter", lead_reporter),
-            vital.spawn("founder", founding),
-            vital.spawn("lead balancer", lead_balancer),
-            vital.spawn("mover", mover),
-            vital.spawn("frontend reaper", frontend_reaper),
-            vital.spawn("planner", planner.run(stop.clone())),
-            vital.spawn("search for its own place", left_out),
-            vital.spawn("control port", serving),
-            vital.spawn("publisher", publisher),
-            vital.spawn("declarer", declarer),
-            vital.spawn("registrar", registrar),
-        ];
-        if let Some(peers) = detection.to_resolve() {
-            tasks.push(vital.spawn("resolver", peers.keep_resolved(config.net.clone(), stop.clone())));
-        }
-        tracing::info!(cluster = config.cluster, node = %config.node, %control_addr, "control plane started");
+        let mut tasks = parts.spawn_reporters(reported_leads, declared, &detection);
+        tasks.extend(parts.spawn_initiatives(viewer.signs.clone()));
+        tasks.push(parts.spawn_planner(asked, Arc::clone(&viewer.reported)));
+        tasks.extend(parts.spawn_membership(opened));
+        let (service, scaler) = parts.services(&viewer, sorted, memory.clone(), asks);
+        tasks.push(parts.spawn_control_port(listeners.control, &group, service, scaler));
+        let publisher =
+            publish::run(viewer, applied, published, parts.metrics.clone(), parts.fatal.clone(), parts.stop.clone());
+        tasks.push(parts.vital.spawn("publisher", publisher));
+        let Parts { config, state, proposer, views, contact_state, metrics, stop, .. } = parts;
         let node = config.node;
+        tracing::info!(cluster = config.cluster, %node, %control_addr, "control plane started");
         Ok(Self {
             node,
             group,
@@ -292,12 +168,7 @@ impl ControlPlane {
             contact_state,
             ends,
             memory,
-            load_reports: LoadReports {
-                unsaid: Unreported::default(),
-                proposer: proposer_of_reports,
-                state: state_of_reports,
-                reported,
-            },
+            load_reports,
             lead_reports,
             metrics,
             control_addr,
@@ -417,6 +288,230 @@ impl ControlPlane {
             }
         }
     }
+}
+
+/// The control group as this replica's disk has it, and what that disk says of earlier boots.
+struct OpenedGroup {
+    group: ControlGroup,
+    /// Whether an earlier boot has left data.
+    has_past: bool,
+    /// The number of the disk.
+    disk: u64,
+    boot_history: Arc<BootHistory>,
+}
+
+/// Opens the control group, and keeps it closed to the others until this replica has asked what they know of it.
+async fn open_group(
+    config: &ControlPlaneConfig,
+    state_machine: ClusterStateMachine,
+    state: &SharedState,
+) -> Result<OpenedGroup, StartError> {
+    let group = ControlGroup::start(group_config(config), state_machine).await?;
+    // Before any message can arrive: what is on the disk now is from an earlier boot.
+    let has_past = group.has_past();
+    group.set_open(false);
+    // Entries whose commit the disk itself shows are applied by now.
+    let logged = state.read().nodes().get(&config.node).map(|node| node.boot);
+    let known = disk::number(&config.data_dir, has_past, config.boot.get())
+        .and_then(|disk| Ok((disk, BootHistory::begin(&config.data_dir, has_past, config.boot, logged)?)));
+    match known {
+        Ok((disk, boot_history)) => Ok(OpenedGroup { group, has_past, disk, boot_history: Arc::new(boot_history) }),
+        Err(source) => {
+            group.shutdown().await;
+            Err(StartError::Io { what: "what the disk says of this replica", source })
+        }
+    }
+}
+
+fn heartbeat_receiver(
+    config: &ControlPlaneConfig,
+    group: &ControlGroup,
+    checkpoints: &Checkpoints,
+    applied: &watch::Receiver<u64>,
+    metrics: &Metrics,
+) -> HeartbeatReceiver {
+    HeartbeatReceiver {
+        leadership: group.leadership(),
+        lease: config.timing.group.election_max,
+        group: Some(group.clone()),
+        checkpoints: checkpoints.clone(),
+        applied: applied.clone(),
+        progress: Arc::default(),
+        not_applying: metrics.replicas_not_applying.clone(),
+    }
+}
+
+/// What the parts of a control plane share; starts those that are tasks.
+struct Parts {
+    config: ControlPlaneConfig,
+    state: SharedState,
+    proposer: Proposer,
+    views: watch::Receiver<Arc<View>>,
+    contact_state: watch::Receiver<ContactState>,
+    metrics: Metrics,
+    fatal: watch::Sender<Option<Fatal>>,
+    stop: CancellationToken,
+    vital: Vital,
+}
+
+impl Parts {
+    /// Proposes what this replica has found out: the state of its leads, and failures that it declares as Raft leader.
+    fn spawn_reporters(
+        &self,
+        leads: mpsc::UnboundedReceiver<LeadReport>,
+        declared: mpsc::Receiver<Command>,
+        detection: &FailureDetection,
+    ) -> Vec<JoinHandle<()>> {
+        let (me, silence) = ((self.config.node, self.config.boot), detection.silence_switch());
+        let lead_reporter = lead_reports::run(me, leads, self.proposer.clone(), silence, self.stop.clone());
+        let declarer = on_threads::propose_declared(declared, self.proposer.clone(), self.metrics.clone());
+        let mut tasks = vec![self.vital.spawn("lead reporter", lead_reporter), self.vital.spawn("declarer", declarer)];
+        if let Some(peers) = detection.to_resolve() {
+            let resolver = peers.keep_resolved(self.config.net.clone(), self.stop.clone());
+            tasks.push(self.vital.spawn("resolver", resolver));
+        }
+        tasks
+    }
+
+    /// What this replica proposes of its own accord while it leads the control group.
+    fn spawn_initiatives(&self, signs: FrontendPresence) -> [JoinHandle<()>; 3] {
+        [
+            self.spawn_initiative("lead balancer", LeadBalancer::default()),
+            self.spawn_initiative("mover", Mover::default()),
+            self.spawn_initiative("frontend reaper", FrontendReaper::new(signs)),
+        ]
+    }
+
+    fn spawn_initiative(&self, part: &'static str, initiative: impl Initiative) -> JoinHandle<()> {
+        let (state, proposer, views) = (self.state.clone(), self.proposer.clone(), self.views.clone());
+        self.vital.spawn(part, initiative::run(initiative, self.config.node, state, proposer, views, self.stop.clone()))
+    }
+
+    fn spawn_planner(&self, asks: mpsc::Receiver<Ask>, reported: Arc<Mutex<Reported>>) -> JoinHandle<()> {
+        let planner = Planner {
+            settings: self.config.epochs.clone(),
+            state: self.state.clone(),
+            proposer: self.proposer.clone(),
+            reported,
+            metrics: self.metrics.clone(),
+            asks,
+            solver: Solver::default(),
+        };
+        self.vital.spawn("planner", planner.run(self.stop.clone()))
+    }
+
+    /// Makes this replica a member of the cluster, and keeps it one.
+    fn spawn_membership(&self, opened: OpenedGroup) -> [JoinHandle<()>; 3] {
+        let life = registrar::Life {
+            config: self.config.clone(),
+            boot_history: Arc::clone(&opened.boot_history),
+            on_threads: matches!(self.config.environment, Environment::Machine),
+            was_taken_in: false,
+        };
+        let heard = registrar::Heard { views: self.views.clone(), contact_state: self.contact_state.clone() };
+        let registrar = registrar::run(
+            registration(&self.config, opened.disk),
+            life,
+            self.proposer.clone(),
+            heard,
+            self.metrics.clone(),
+            self.fatal.clone(),
+            self.stop.clone(),
+        );
+        let left_out = membership::left_out(
+            self.config.node,
+            self.proposer.clone(),
+            self.contact_state.clone(),
+            self.fatal.clone(),
+            self.stop.clone(),
+        );
+        let founder =
+            join_group(opened, self.config.clone(), self.proposer.clone(), self.fatal.clone(), self.stop.clone());
+        [
+            self.vital.spawn("founder", founder),
+            self.vital.spawn("registrar", registrar),
+            self.vital.spawn("search for its own place", left_out),
+        ]
+    }
+
+    /// What answers on the control port, besides Raft.
+    fn services(
+        &self,
+        viewer: &Viewer,
+        sorted: watch::Receiver<Arc<SortedView>>,
+        memory: Memory,
+        epochs: mpsc::Sender<Ask>,
+    ) -> (ControlService, ScalerService) {
+        let Self { config, state, proposer, .. } = self;
+        let operations = Operations::new(config.boot, config.wall_clock);
+        let service = ControlService {
+            cluster: Arc::clone(&viewer.cluster),
+            proposer: proposer.clone(),
+            membership: Membership::new(config.node, proposer.clone(), state.clone(), operations.clone()),
+            operations,
+            viewer: viewer.clone(),
+            views: self.views.clone(),
+            sorted,
+            memory,
+            reported: Arc::clone(&viewer.reported),
+            epochs,
+            load_bytes_per_s: config.epochs.load_bytes_per_s,
+            request_delays: config.request_delays,
+            signs: viewer.signs.clone(),
+            metrics: self.metrics.clone(),
+            stop: self.stop.clone(),
+        };
+        let scaler = ScalerService {
+            proposer: proposer.clone(),
+            state: state.clone(),
+            reported: Arc::clone(&viewer.reported),
+            stop: self.stop.clone(),
+        };
+        (service, scaler)
+    }
+
+    fn spawn_control_port(
+        &self,
+        listener: symphony_net::sockets::Listener,
+        group: &ControlGroup,
+        service: ControlService,
+        scaler: ScalerService,
+    ) -> JoinHandle<()> {
+        let state = self.state.clone();
+        let raft = group.service(move |node| state.read().removed_nodes().contains(&node));
+        let (net, state) = (self.config.net.clone(), self.state.clone());
+        let serving = server::serve(listener, net, raft, (service, scaler), state, self.stop.clone());
+        self.vital.spawn("control port", async {
+            if let Err(error) = serving.await {
+                tracing::error!(%error, "the control port failed");
+            }
+        })
+    }
+}
+
+/// Founds the control group or takes this replica's place in it, and waits for the stop.
+async fn join_group(
+    opened: OpenedGroup,
+    config: ControlPlaneConfig,
+    proposer: Proposer,
+    fatal: watch::Sender<Option<Fatal>>,
+    stop: CancellationToken,
+) {
+    let begin = async {
+        if opened.has_past {
+            founding::rejoin(&config, &proposer, &opened.boot_history).await?;
+        } else {
+            founding::found(&config, &proposer).await?;
+        }
+        opened.group.forgotten().await;
+        Err(Fatal::forgotten(&config))
+    };
+    let ended: Option<Result<(), Fatal>> = stop.run_until_cancelled(begin).await;
+    if let Some(Err(error)) = ended {
+        fatal.send_replace(Some(error));
+    }
+    // The only part that ends with its task.
+    stop.cancelled().await;
 }
 
 fn group_config(config: &ControlPlaneConfig) -> GroupConfig {

@@ -22,7 +22,7 @@ pub struct FederationConfig {
     pub wall_clock: fn() -> u64,
 }
 
-/// So that no single poll that fails makes a cluster lost.
+/// Polls within the time after which a cluster counts as lost: no single one that fails makes it so.
 const LOOKS_PER_LOSS: u32 = 10;
 /// However long clusters may be silent, what is known of them is not older.
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);

@@ -33,7 +33,7 @@ pub const LABELS: [&str; 24] = [
     "set_duty",
     "change_replicas",
     "propose_plan",
-    "judge_plan",
+    "review_plan",
     "finish_move",
     "cancel_move",
     "remove_frontend",
@@ -68,7 +68,7 @@ pub fn label(command: &Command) -> &'static str {
             | Action::SetDuty { .. }
             | Action::ChangeReplicas { .. }
             | Action::ProposePlan(_)
-            | Action::JudgePlan { .. }
+            | Action::ReviewPlan { .. }
             | Action::RemoveFrontend { .. } => command.label(),
         },
     };

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
 
-use crate::limits::{ADDRESS_BYTES_MAX, MEMBERS_MAX, SNAPSHOT_IMAGE_BYTES_MAX, SNAPSHOT_STATE_BYTES_MAX};
+use crate::limits::{ADDRESS_BYTES_MAX, NODES_MAX, SNAPSHOT_BYTES_MAX, SNAPSHOT_IMAGE_BYTES_MAX};
 use crate::record::{Members, Position};
 
 const MAGIC: [u8; 8] = *b"SYMPHSNP";
@@ -87,7 +87,7 @@ fn at_most(what: &'static str, got: usize, max: usize) -> Result<(), ImageError>
 
 /// Encodes a snapshot of `cluster`.
 pub(crate) fn encode(image: Image, cluster: &str) -> Result<Bytes, ImageError> {
-    at_most("length of the state", image.state.len(), SNAPSHOT_STATE_BYTES_MAX)?;
+    at_most("length of the state", image.state.len(), SNAPSHOT_BYTES_MAX)?;
     let body = Body {
         cluster: cluster.to_owned(),
         at: image.at.map(Into::into),
@@ -138,8 +138,8 @@ pub(crate) fn decode(bytes: &[u8], cluster: &str) -> Result<Image, ImageError> {
     if body.cluster != cluster {
         return Err(ImageError::Foreign { found: body.cluster, expected: cluster.to_owned() });
     }
-    at_most("length of the state", body.state.len(), SNAPSHOT_STATE_BYTES_MAX)?;
-    at_most("number of members", body.addresses.len(), MEMBERS_MAX)?;
+    at_most("length of the state", body.state.len(), SNAPSHOT_BYTES_MAX)?;
+    at_most("number of members", body.addresses.len(), NODES_MAX)?;
     for (_, address) in &body.addresses {
         at_most("length of a member's address", address.len(), ADDRESS_BYTES_MAX)?;
     }

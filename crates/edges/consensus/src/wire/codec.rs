@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::pb;
-use crate::limits::{ADDRESS_BYTES_MAX, COMMAND_BYTES_MAX, MEMBERS_MAX};
+use crate::limits::{ADDRESS_BYTES_MAX, COMMAND_BYTES_MAX, NODES_MAX};
 use crate::record::{Ballot, Body, Members, Position, Record};
 
 /// Why a message is refused.
@@ -80,7 +80,7 @@ impl TryFrom<pb::RaftMembership> for Members {
         /// A joint membership has the old voters and the new.
         const CONFIGS_MAX: usize = 2;
         at_most("number of voter sets", wire.configs.len(), CONFIGS_MAX)?;
-        at_most("number of members", wire.members.len(), MEMBERS_MAX)?;
+        at_most("number of members", wire.members.len(), NODES_MAX)?;
         let mut addresses = BTreeMap::new();
         for member in wire.members {
             at_most("length of a member's address", member.address.len(), ADDRESS_BYTES_MAX)?;

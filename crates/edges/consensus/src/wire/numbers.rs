@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::acknowledged::Acknowledged;
-use crate::limits::MEMBERS_MAX;
+use crate::limits::NODES_MAX;
 use crate::round_trip::RoundTrip;
 use crate::timing::Timing;
 
@@ -57,7 +57,7 @@ impl Received {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         if senders.get(&from).is_none_or(|(known, _)| *known < term) {
             senders.insert(from, (term, RoundTrip::new(self.patience)));
-            if senders.len() > MEMBERS_MAX {
+            if senders.len() > NODES_MAX {
                 forget_the_oldest(&mut senders, from);
             }
         }
@@ -140,10 +140,10 @@ mod tests {
         assert!(received.is_recent(late, (LEADER, 6), 0));
         received.answered(late, (LEADER, 6), 0);
         assert!(received.is_recent(late + Duration::from_secs(9), (LEADER, 6), 0));
-        for stranger in 10..10 + 2 * MEMBERS_MAX as u64 {
+        for stranger in 10..10 + 2 * NODES_MAX as u64 {
             assert!(received.is_recent(late, (stranger, 1), 0));
         }
-        assert!(received.senders.lock().unwrap().len() <= MEMBERS_MAX, "bounded");
+        assert!(received.senders.lock().unwrap().len() <= NODES_MAX, "bounded");
     }
 
     /// Over the years a group has more replicas than it ever has at a time.
@@ -156,15 +156,15 @@ mod tests {
             received.answered(start, leader, 1);
             received.is_recent(late, leader, 0)
         };
-        let leaders = 1..=3 * MEMBERS_MAX as u64;
+        let leaders = 1..=3 * NODES_MAX as u64;
         for (replica, term) in leaders.clone().zip(leaders.clone()) {
             assert!(!believed((replica, term)), "{replica} hears nobody in term {term}");
         }
-        assert!(received.senders.lock().unwrap().len() <= MEMBERS_MAX, "bounded");
+        assert!(received.senders.lock().unwrap().len() <= NODES_MAX, "bounded");
         let latest = *leaders.end();
         assert!(received.is_recent(late, (1, 1), 0), "of a term long over: the core refuses it");
         assert!(!received.is_recent(late, (latest, latest), 0), "who leads now is not forgotten for it");
-        let oldest_known = latest + 1 - MEMBERS_MAX as u64;
+        let oldest_known = latest + 1 - NODES_MAX as u64;
         assert!(!received.is_recent(late, (oldest_known, oldest_known), 0), "nor anybody else");
     }
 }

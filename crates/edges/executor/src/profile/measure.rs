@@ -211,21 +211,8 @@ pub fn measure<E: ModelExecutor, L>(
         }));
     }
     let sizes = sizes_up_to(batch_max);
-    let rounds_max = options.runs_max.max(options.runs_min);
-    let of = rounds_max.saturating_mul(sizes.len() as u32);
-    let mut samples = vec![Vec::new(); sizes.len()];
-    let (begin, mut done) = (Instant::now(), 0);
-    for round in 0..rounds_max {
-        if round >= options.runs_min && begin.elapsed() >= options.budget {
-            break;
-        }
-        for (&batch, samples) in sizes.iter().zip(&mut samples) {
-            samples.push(bench.run(&mut executor, batch).map_err(failed(batch))?);
-            done += 1;
-            progress(Progress { batch, done, of });
-        }
-    }
-
+    let samples = run_in_turns(&mut bench, &mut executor, &sizes, options, progress)
+        .map_err(|(batch, source)| failed(batch)(source))?;
     let dependence = find_dependence(&mut executor, &sizes).map_err(|(batch, source)| failed(batch)(source))?;
     let batches: Vec<_> = sizes.iter().zip(samples).map(|(&batch, samples)| summarise(batch, samples)).collect();
     let mut points: Vec<_> =
@@ -241,6 +228,34 @@ pub fn measure<E: ModelExecutor, L>(
         limit,
         dependence,
     })
+}
+
+/// Runs all sizes in turns until there are enough runs or the budget is spent.
+///
+/// # Errors
+/// The batch that failed, and why.
+fn run_in_turns(
+    bench: &mut Bench,
+    executor: &mut impl ModelExecutor,
+    sizes: &[u32],
+    options: &MeasureOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Vec<Vec<Sample>>, (u32, ExecuteError)> {
+    let rounds_max = options.runs_max.max(options.runs_min);
+    let of = rounds_max.saturating_mul(sizes.len() as u32);
+    let mut samples = vec![Vec::new(); sizes.len()];
+    let (begin, mut done) = (Instant::now(), 0);
+    for round in 0..rounds_max {
+        if round >= options.runs_min && begin.elapsed() >= options.budget {
+            break;
+        }
+        for (&batch, samples) in sizes.iter().zip(&mut samples) {
+            samples.push(bench.run(executor, batch).map_err(|source| (batch, source))?);
+            done += 1;
+            progress(Progress { batch, done, of });
+        }
+    }
+    Ok(samples)
 }
 
 impl MeasuredBatch {

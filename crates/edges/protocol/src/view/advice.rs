@@ -4,6 +4,8 @@ use std::fmt;
 
 use symphony_types::{GpuId, ModelId};
 
+use crate::control as pb;
+
 /// How many GPUs a sub-cluster should have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdviceView {
@@ -74,4 +76,60 @@ pub struct DriftView {
     pub kind: String,
     /// Median ratio of measured to profiled latency.
     pub factor: f64,
+}
+
+impl From<pb::ScaleAdvice> for AdviceView {
+    fn from(advice: pb::ScaleAdvice) -> Self {
+        let kinds = advice.kinds.into_iter().map(|kind| KindAdviceView {
+            kind: kind.gpu_kind,
+            target: kind.target,
+            release: kind.release.into_iter().map(GpuId::new).collect(),
+        });
+        let slow = advice.slow.into_iter().map(|slow| SlowGpuView {
+            gpu: GpuId::new(slow.gpu),
+            slowdown: slow.slowdown,
+            failed: slow.failed,
+            quarantined_ms: (!slow.lost).then_some(slow.quarantined_ms),
+        });
+        let drifts = advice.drifts.into_iter().map(|drift| DriftView {
+            model: ModelId::new(drift.model),
+            kind: drift.gpu_kind,
+            factor: drift.factor,
+        });
+        let pb::ScaleAdvice { reason, bad_rate, idle_fraction, busy_gpus, demand_gpus, .. } = advice;
+        let (kinds, slow, drifts) = (kinds.collect(), slow.collect(), drifts.collect());
+        Self { reason, bad_rate, idle_fraction, busy_gpus, demand_gpus, kinds, slow, drifts }
+    }
+}
+
+impl From<&AdviceView> for pb::ScaleAdvice {
+    fn from(advice: &AdviceView) -> Self {
+        let kinds = advice.kinds.iter().map(|kind| pb::KindAdvice {
+            gpu_kind: kind.kind.clone(),
+            target: kind.target,
+            release: kind.release.iter().map(|gpu| gpu.get()).collect(),
+        });
+        let slow = advice.slow.iter().map(|slow| pb::SlowGpu {
+            gpu: slow.gpu.get(),
+            slowdown: slow.slowdown,
+            quarantined_ms: slow.quarantined_ms.unwrap_or_default(),
+            failed: slow.failed,
+            lost: slow.quarantined_ms.is_none(),
+        });
+        let drifts = advice.drifts.iter().map(|drift| pb::Drift {
+            model: drift.model.get(),
+            gpu_kind: drift.kind.clone(),
+            factor: drift.factor,
+        });
+        Self {
+            reason: advice.reason.clone(),
+            bad_rate: advice.bad_rate,
+            idle_fraction: advice.idle_fraction,
+            busy_gpus: advice.busy_gpus,
+            demand_gpus: advice.demand_gpus,
+            kinds: kinds.collect(),
+            slow: slow.collect(),
+            drifts: drifts.collect(),
+        }
+    }
 }

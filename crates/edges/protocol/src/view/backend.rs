@@ -1,8 +1,9 @@
 //! A backend and its GPUs.
 
-use symphony_types::{BootId, Duty, GpuId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Duty, GpuId, SubclusterId, Token};
 
 use super::ModelView;
+use crate::control as pb;
 use crate::plan_view::BackendMoveView;
 
 /// A backend.
@@ -49,5 +50,56 @@ impl BackendView {
     pub fn is_to_hold(&self, model: &ModelView) -> bool {
         let there = self.moving.filter(|moving| moving.preloads).map(|moving| moving.to);
         [Some(self.subcluster), there].into_iter().flatten().any(|home| model.is_held_by(home))
+    }
+}
+
+impl From<pb::Backend> for (BackendId, BackendView) {
+    fn from(backend: pb::Backend) -> Self {
+        let duty = backend.duty().into();
+        let view = BackendView {
+            name: backend.name,
+            boot: BootId::new(backend.boot_id),
+            up: backend.up,
+            exec_addr: backend.exec_addr,
+            subcluster: SubclusterId::new(backend.subcluster),
+            executor: backend.executor,
+            gpus: backend.gpus.into_iter().map(GpuView::from).collect(),
+            duty,
+            drained: backend.drained,
+            moving: backend.moving.map(BackendMoveView::from),
+        };
+        (BackendId::new(backend.id), view)
+    }
+}
+
+impl From<(&BackendId, &BackendView)> for pb::Backend {
+    fn from((id, backend): (&BackendId, &BackendView)) -> Self {
+        Self {
+            id: id.get(),
+            name: backend.name.clone(),
+            boot_id: backend.boot.get(),
+            up: backend.up,
+            exec_addr: backend.exec_addr.clone(),
+            subcluster: backend.subcluster.get(),
+            executor: backend.executor.clone(),
+            gpus: backend.gpus.iter().map(Into::into).collect(),
+            duty: pb::Duty::from(backend.duty).into(),
+            drained: backend.drained,
+            moving: backend.moving.map(Into::into),
+        }
+    }
+}
+
+impl From<pb::Gpu> for GpuView {
+    fn from(gpu: pb::Gpu) -> Self {
+        let pb::Gpu { id, kind, memory_bytes, binding } = gpu;
+        Self { id: GpuId::new(id), kind, memory_bytes, binding: Token::new(binding) }
+    }
+}
+
+impl From<&GpuView> for pb::Gpu {
+    fn from(gpu: &GpuView) -> Self {
+        let GpuView { id, kind, memory_bytes, binding } = gpu;
+        Self { id: id.get(), kind: kind.clone(), memory_bytes: *memory_bytes, binding: binding.get() }
     }
 }

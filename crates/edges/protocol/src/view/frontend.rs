@@ -1,6 +1,8 @@
 //! A frontend.
 
-use symphony_types::{BootId, Duty, Nanos};
+use symphony_types::{BootId, Duty, FrontendId, Nanos};
+
+use crate::control as pb;
 
 /// A frontend.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,5 +31,30 @@ impl FrontendView {
     #[must_use]
     pub const fn has_left(&self) -> bool {
         self.leaving && self.drained
+    }
+}
+
+impl From<pb::Frontend> for (FrontendId, FrontendView) {
+    fn from(frontend: pb::Frontend) -> Self {
+        let duty = frontend.duty().into();
+        let pb::Frontend { id, name, boot_id, data_addr, console_addr, drained, silent_ns, leaving, .. } = frontend;
+        let (boot, silent) = (BootId::new(boot_id), silent_ns.map(Nanos::new));
+        (FrontendId::new(id), FrontendView { name, boot, data_addr, console_addr, duty, drained, leaving, silent })
+    }
+}
+
+impl From<(&FrontendId, &FrontendView)> for pb::Frontend {
+    fn from((id, frontend): (&FrontendId, &FrontendView)) -> Self {
+        Self {
+            id: id.get(),
+            name: frontend.name.clone(),
+            boot_id: frontend.boot.get(),
+            data_addr: frontend.data_addr.clone(),
+            console_addr: frontend.console_addr.clone(),
+            duty: pb::Duty::from(frontend.duty).into(),
+            drained: frontend.drained,
+            silent_ns: frontend.silent.map(Nanos::get),
+            leaving: frontend.leaving,
+        }
     }
 }

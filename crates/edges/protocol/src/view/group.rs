@@ -1,5 +1,9 @@
 //! The control group: leader, voters, and how far each replica has applied the log.
 
+use symphony_types::NodeId;
+
+use crate::control as pb;
+
 /// A replica in the control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupMemberView {
@@ -33,5 +37,29 @@ impl GroupRole {
             Self::Voter => "voter",
             Self::Learner => "learner",
         }
+    }
+}
+
+impl From<pb::GroupMember> for (NodeId, GroupMemberView) {
+    fn from(member: pb::GroupMember) -> Self {
+        let role = match member.role() {
+            pb::GroupRole::Leader => GroupRole::Leader,
+            pb::GroupRole::Voter => GroupRole::Voter,
+            pb::GroupRole::Learner | pb::GroupRole::Unspecified => GroupRole::Learner,
+        };
+        let pb::GroupMember { node, control_addr, applied_index, lag, .. } = member;
+        (NodeId::new(node), GroupMemberView { control_addr, role, applied_index, lag })
+    }
+}
+
+impl From<(&NodeId, &GroupMemberView)> for pb::GroupMember {
+    fn from((id, member): (&NodeId, &GroupMemberView)) -> Self {
+        let role = match member.role {
+            GroupRole::Leader => pb::GroupRole::Leader,
+            GroupRole::Voter => pb::GroupRole::Voter,
+            GroupRole::Learner => pb::GroupRole::Learner,
+        };
+        let GroupMemberView { applied_index, lag, .. } = *member;
+        Self { node: id.get(), control_addr: member.control_addr.clone(), role: role.into(), applied_index, lag }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use symphony_types::{GpuId, ModelId, Nanos, Token};
+use symphony_types::{GpuId, ModelId, Nanos, SubclusterId, Token};
+
+use crate::control as pb;
 
 /// The load of a lead since it began, by its last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,4 +43,49 @@ pub struct GpuLoadView {
     pub busy: Nanos,
     /// Batches.
     pub plans: u64,
+}
+
+impl From<&pb::SubclusterLoad> for LoadView {
+    /// From a lead's report.
+    fn from(load: &pb::SubclusterLoad) -> Self {
+        let models = load.models.iter().map(|m| {
+            let pb::ModelLoad { model, arrived_items, dropped, executed, failed, queued } = *m;
+            (ModelId::new(model), ModelLoadView { arrived_items, dropped, executed, failed, queued })
+        });
+        let gpus = load.gpus.iter().map(|g| {
+            let counted = GpuLoadView { busy: Nanos::new(g.busy_ns), plans: g.plans };
+            (GpuId::new(g.gpu), counted)
+        });
+        Self {
+            token: Token::new(load.token),
+            age: Nanos::ZERO,
+            models: models.collect(),
+            gpus: gpus.collect(),
+            demand: load.demand_ns.map(Nanos::new),
+        }
+    }
+}
+
+impl LoadView {
+    /// As a lead reports it.
+    pub(super) fn message(&self, subcluster: SubclusterId) -> pb::SubclusterLoad {
+        let models = self.models.iter().map(|(id, m)| {
+            let ModelLoadView { arrived_items, dropped, executed, failed, queued } = *m;
+            pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, failed, queued }
+        });
+        let gpus = self.gpus.iter().map(|(id, g)| pb::GpuLoad {
+            gpu: id.get(),
+            busy_ns: g.busy.get(),
+            plans: g.plans,
+            ..pb::GpuLoad::default()
+        });
+        pb::SubclusterLoad {
+            subcluster: subcluster.get(),
+            token: self.token.get(),
+            models: models.collect(),
+            gpus: gpus.collect(),
+            demand_ns: self.demand.map(Nanos::get),
+            ..pb::SubclusterLoad::default()
+        }
+    }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use symphony_types::{BackendId, BootId, SubclusterId};
+use symphony_types::{BackendId, BootId, ModelId, SubclusterId};
 
-use super::{ModelSpec, View};
+use super::{ModelSpec, View, ViewError};
+use crate::control as pb;
 use crate::plan_view::ModelMoveView;
 
 /// A model.
@@ -116,5 +117,43 @@ impl ModelView {
     #[must_use]
     pub fn is_held_by(&self, subcluster: SubclusterId) -> bool {
         self.is_served_by(subcluster) || self.moving.is_some_and(|moving| moving.to == subcluster)
+    }
+}
+
+impl TryFrom<pb::Model> for (ModelId, ModelView) {
+    type Error = ViewError;
+    fn try_from(model: pb::Model) -> Result<Self, ViewError> {
+        let spec = model.spec.ok_or(ViewError::Missing { what: format!("model {}", model.id), field: "spec" })?;
+        let replicas = model.replicas.into_iter().map(|replica| {
+            let failed = replica.state() != pb::ModelState::Ready;
+            let state = if failed { Err(replica.error) } else { Ok(()) };
+            (BackendId::new(replica.backend), ReplicaView { boot: BootId::new(replica.boot_id), state })
+        });
+        let view = ModelView {
+            spec: spec.try_into()?,
+            subcluster: SubclusterId::new(model.subcluster),
+            moving: model.moving.map(ModelMoveView::from),
+            replicas: replicas.collect(),
+        };
+        Ok((ModelId::new(model.id), view))
+    }
+}
+
+impl From<(&ModelId, &ModelView)> for pb::Model {
+    fn from((id, model): (&ModelId, &ModelView)) -> Self {
+        let replicas = model.replicas.iter().map(|(backend, replica)| {
+            let (state, error) = match &replica.state {
+                Ok(()) => (pb::ModelState::Ready, String::new()),
+                Err(error) => (pb::ModelState::Failed, error.clone()),
+            };
+            pb::ModelReplica { backend: backend.get(), boot_id: replica.boot.get(), state: state.into(), error }
+        });
+        Self {
+            id: id.get(),
+            spec: Some((&model.spec).into()),
+            subcluster: model.subcluster.get(),
+            replicas: replicas.collect(),
+            moving: model.moving.map(Into::into),
+        }
     }
 }

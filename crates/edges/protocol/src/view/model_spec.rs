@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use symphony_policy::ModelPolicy;
-use symphony_types::{LatencyProfile, Nanos, RequestValue, Signature, Transforms};
+use symphony_types::{LatencyProfile, Nanos, RequestValue, Signature, TensorSpec, Transforms};
+
+use super::ViewError;
+use crate::control as pb;
 
 /// A model as an operator asks for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,4 +49,114 @@ pub struct KindProfile {
     pub static_memory_bytes: u64,
     /// Further memory while its largest batch runs, in bytes.
     pub dynamic_memory_bytes: u64,
+}
+
+impl TryFrom<pb::ModelSpec> for ModelSpec {
+    type Error = ViewError;
+    fn try_from(spec: pb::ModelSpec) -> Result<Self, ViewError> {
+        let missing = |field| ViewError::Missing { what: format!("model `{}`", spec.name), field };
+        let source = match &spec.source {
+            Some(pb::model_spec::Source::OnnxPath(path)) => ModelSource::Onnx(path.clone()),
+            Some(pb::model_spec::Source::Emulated(_)) => ModelSource::Emulated,
+            None => return Err(missing("source")),
+        };
+        let mut profiles = BTreeMap::new();
+        for profile in &spec.profiles {
+            let table: Vec<_> = profile.latency_ns.iter().map(|&ns| Nanos::new(ns)).collect();
+            let latency = LatencyProfile::from_table(&table).map_err(|source| ViewError::Profile {
+                model: spec.name.clone(),
+                kind: profile.gpu_kind.clone(),
+                source,
+            })?;
+            let kind = KindProfile {
+                latency,
+                static_memory_bytes: profile.static_memory_bytes,
+                dynamic_memory_bytes: profile.dynamic_memory_bytes,
+            };
+            profiles.insert(profile.gpu_kind.clone(), kind);
+        }
+        let signature =
+            Signature { inputs: tensors(spec.inputs, &spec.name)?, outputs: tensors(spec.outputs, &spec.name)? };
+        let value = match spec.value_thousandths {
+            0 => RequestValue::ONE,
+            got => {
+                RequestValue::from_thousandths(got).ok_or_else(|| ViewError::Value { model: spec.name.clone(), got })?
+            }
+        };
+        let policy = match spec.policy.as_str() {
+            "" => ModelPolicy::default(),
+            text => {
+                let refuse = |source| ViewError::Policy { model: spec.name.clone(), source };
+                text.parse().map_err(refuse)?
+            }
+        };
+        let transforms = crate::transforms::from_pb(spec.transforms, &spec.name)?;
+        Ok(Self {
+            name: spec.name,
+            subcluster: spec.subcluster,
+            slo: Nanos::new(spec.slo_ns),
+            source,
+            signature,
+            transforms,
+            profiles,
+            policy,
+            value,
+        })
+    }
+}
+
+impl From<&ModelSpec> for pb::ModelSpec {
+    fn from(spec: &ModelSpec) -> Self {
+        let source = match &spec.source {
+            ModelSource::Onnx(path) => pb::model_spec::Source::OnnxPath(path.clone()),
+            ModelSource::Emulated => pb::model_spec::Source::Emulated(true),
+        };
+        let profiles = spec
+            .profiles
+            .iter()
+            .map(|(kind, profile)| pb::Profile {
+                gpu_kind: kind.clone(),
+                latency_ns: profile.latency.table().iter().map(|l| l.get()).collect(),
+                static_memory_bytes: profile.static_memory_bytes,
+                dynamic_memory_bytes: profile.dynamic_memory_bytes,
+            })
+            .collect();
+        Self {
+            name: spec.name.clone(),
+            subcluster: spec.subcluster.clone(),
+            slo_ns: spec.slo.get(),
+            source: Some(source),
+            inputs: tensors_to_pb(&spec.signature.inputs),
+            outputs: tensors_to_pb(&spec.signature.outputs),
+            profiles,
+            policy: spec.policy.to_string(),
+            value_thousandths: spec.value.thousandths(),
+            transforms: crate::transforms::to_pb(&spec.transforms),
+        }
+    }
+}
+
+fn tensors(specs: Vec<pb::TensorSpec>, model: &str) -> Result<Vec<TensorSpec>, ViewError> {
+    specs
+        .into_iter()
+        .map(|spec| {
+            let data_type = spec.data_type.parse().map_err(|source| ViewError::Tensor {
+                model: model.to_owned(),
+                tensor: spec.name.clone(),
+                source,
+            })?;
+            Ok(TensorSpec { name: spec.name, data_type, item_shape: spec.item_shape })
+        })
+        .collect()
+}
+
+pub(crate) fn tensors_to_pb(specs: &[TensorSpec]) -> Vec<pb::TensorSpec> {
+    specs
+        .iter()
+        .map(|spec| pb::TensorSpec {
+            name: spec.name.clone(),
+            data_type: spec.data_type.name().to_owned(),
+            item_shape: spec.item_shape.clone(),
+        })
+        .collect()
 }

@@ -1,8 +1,9 @@
 //! A sub-cluster in a view: its leader, and the possible next ones.
 
-use symphony_types::{BootId, NodeId, Token};
+use symphony_types::{BootId, Nanos, NodeId, SubclusterId, Token};
 
 use super::{AdviceView, LoadView};
+use crate::control as pb;
 
 /// A sub-cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,4 +33,45 @@ pub struct SuccessorView {
     pub boot: BootId,
     /// Log index at which the hand-over began.
     pub since: u64,
+}
+
+impl From<pb::Subcluster> for (SubclusterId, SubclusterView) {
+    fn from(subcluster: pb::Subcluster) -> Self {
+        let pb::Subcluster { id, name, leader, leader_boot_id, token, standbys, .. } = subcluster;
+        let age = Nanos::new(subcluster.load_age_ns);
+        let view = SubclusterView {
+            name,
+            leader: (leader != 0).then(|| (NodeId::new(leader), BootId::new(leader_boot_id))),
+            token: Token::new(token),
+            standbys: standbys.into_iter().map(NodeId::new).collect(),
+            successor: (subcluster.successor != 0).then(|| SuccessorView {
+                node: NodeId::new(subcluster.successor),
+                boot: BootId::new(subcluster.successor_boot_id),
+                since: subcluster.handover_since,
+            }),
+            advice: subcluster.advice.map(AdviceView::from),
+            load: subcluster.load.map(|load| LoadView { age, ..LoadView::from(&load) }),
+        };
+        (SubclusterId::new(id), view)
+    }
+}
+
+impl From<(&SubclusterId, &SubclusterView)> for pb::Subcluster {
+    fn from((id, subcluster): (&SubclusterId, &SubclusterView)) -> Self {
+        let SubclusterView { leader, successor, load, .. } = subcluster;
+        Self {
+            id: id.get(),
+            name: subcluster.name.clone(),
+            leader: leader.map_or(0, |(node, _)| node.get()),
+            leader_boot_id: leader.map_or(0, |(_, boot)| boot.get()),
+            token: subcluster.token.get(),
+            standbys: subcluster.standbys.iter().map(|node| node.get()).collect(),
+            successor: successor.map_or(0, |next| next.node.get()),
+            successor_boot_id: successor.map_or(0, |next| next.boot.get()),
+            handover_since: successor.map_or(0, |next| next.since),
+            advice: subcluster.advice.as_ref().map(Into::into),
+            load: load.as_ref().map(|load| load.message(*id)),
+            load_age_ns: load.as_ref().map_or(0, |load| load.age.get()),
+        }
+    }
 }

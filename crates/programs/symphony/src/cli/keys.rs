@@ -4,8 +4,8 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Make a key for a tenant: print it, and the line for the file of tenants (frontend.tenants). The key is shown this
-    /// once; the file has its hash.
+    /// Make a key for a tenant: print it, and the line for the file of tenants (frontend.tenants). The key is shown
+    /// this once; the file has its hash.
     Make {
         /// The tenant's name: 1 to 63 of a–z, 0–9 and -.
         #[arg(long, value_name = "NAME")]

@@ -19,9 +19,9 @@ pub(crate) enum PlanCommand {
     /// Show what a plan changes: the models and GPUs of each sub-cluster before and after.
     Diff(PlanShowArgs),
     /// Let a plan run that waits for approval.
-    Approve(PlanJudgeArgs),
+    Approve(PlanReviewArgs),
     /// Drop a plan that waits for approval.
-    Refuse(PlanJudgeArgs),
+    Refuse(PlanReviewArgs),
 }
 
 #[derive(Debug, Args)]
@@ -82,7 +82,7 @@ pub(crate) struct PlanShowArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct PlanJudgeArgs {
+pub(crate) struct PlanReviewArgs {
     /// The plan's number, see `symphony get epochs`.
     #[arg(value_name = "PLAN")]
     pub(crate) plan: u64,

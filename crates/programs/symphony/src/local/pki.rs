@@ -75,8 +75,8 @@ impl<'a> Pki<'a> {
         }
     }
 
-    /// Lets a frontend load models with the operator's rights for tenants that may, or for clients that present a token,
-    /// which is generated if missing.
+    /// Lets a frontend load models with the operator's rights for tenants that may, or for clients that present a
+    /// token, which is generated if missing.
     pub(crate) fn authorize(&self, repository: &mut RepositoryConfig, tenants: bool) -> anyhow::Result<()> {
         if repository.dir.is_none() || (repository.token_file.is_none() && !tenants) {
             return Ok(());

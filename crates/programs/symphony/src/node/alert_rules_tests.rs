@@ -1,5 +1,5 @@
-//! The alert rules in deploy/prometheus and the dashboards in deploy/grafana name metrics and labels that there are, each
-//! alert fires when its fault is made, and docs/reference/metrics.md names every metric.
+//! The alert rules in deploy/prometheus and the dashboards in deploy/grafana name metrics and labels that there are,
+//! each alert fires when its fault is made, and docs/reference/metrics.md names every metric.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -96,6 +96,14 @@ pub(crate) struct Published {
     pub(crate) sorted: watch::Sender<Arc<SortedView>>,
 }
 
+/// The published views and their receivers, which have the `first` one.
+pub(crate) fn channels(first: View) -> (Published, watch::Receiver<Arc<View>>, watch::Receiver<Arc<SortedView>>) {
+    let first = Arc::new(first);
+    let (sorted_sender, sorted) = watch::channel(Arc::new(Arc::clone(&first).into()));
+    let (view_sender, views) = watch::channel(first);
+    (Published { views: view_sender, sorted: sorted_sender }, views, sorted)
+}
+
 impl Published {
     fn publish(&self, view: View) {
         let view = Arc::new(view);

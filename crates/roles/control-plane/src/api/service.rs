@@ -330,10 +330,13 @@ impl Control for ControlService {
         Ok(Response::new(pb::ProposePlanReply { plan }))
     }
 
-    async fn judge_plan(&self, request: Request<pb::JudgePlanRequest>) -> Result<Response<pb::JudgePlanReply>, Status> {
-        let pb::JudgePlanRequest { plan, approve, .. } = *request.get_ref();
-        self.operate(&request, &request.get_ref().operation_id, Action::JudgePlan { plan, approve }).await?;
-        Ok(Response::new(pb::JudgePlanReply {}))
+    async fn review_plan(
+        &self,
+        request: Request<pb::ReviewPlanRequest>,
+    ) -> Result<Response<pb::ReviewPlanReply>, Status> {
+        let pb::ReviewPlanRequest { plan, approve, .. } = *request.get_ref();
+        self.operate(&request, &request.get_ref().operation_id, Action::ReviewPlan { plan, approve }).await?;
+        Ok(Response::new(pb::ReviewPlanReply {}))
     }
 
     async fn plan_epoch(&self, request: Request<pb::PlanEpochRequest>) -> Result<Response<pb::PlanEpochReply>, Status> {

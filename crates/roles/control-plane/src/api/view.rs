@@ -174,7 +174,7 @@ fn dropped(state: &ClusterState, plan: &state::Plan) -> String {
     if plan.status != state::PlanStatus::Dropped {
         return String::new();
     }
-    let (refusal, operations) = (Action::JudgePlan { plan: plan.id, approve: false }.to_string(), state.operations());
+    let (refusal, operations) = (Action::ReviewPlan { plan: plan.id, approve: false }.to_string(), state.operations());
     if let Some(refused) = operations.iter().rev().find(|kept| kept.what == refusal && kept.outcome.is_ok()) {
         return format!("refused by {}", refused.actor);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_cluster_state::{Action, Command, NewReplica, Operation, Refusal};
-use symphony_consensus::{MembershipError, ProposeError};
+use symphony_consensus::{Members, MembershipError, ProposeError};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_types::{Duty, Member, NodeId};
@@ -76,35 +76,13 @@ impl Membership {
         }
         let before = group.members();
         let new = add.as_ref().filter(|new| !before.voters.contains(&new.node));
-        if let Some(NewReplica { node, .. }) = new {
-            let state = self.state.read();
-            if state.removed_nodes().contains(node) {
-                return Err(CallError::from(Refusal::NodeRemoved { node: *node }).into());
-            }
-            if state.nodes().contains_key(node) && !before.addresses.contains_key(node) {
-                return Err(refused(format!(
-                    "{node} is the id of another replica; give the new one an id that nobody had"
-                )));
-            }
-        }
-        if let Some(NewReplica { node, control_addr }) = add.as_ref().filter(|_| new.is_none())
-            && let Some(known) = before.addresses.get(node).filter(|known| *known != control_addr)
-        {
-            return Err(refused(format!(
-                "{node} votes at {known}; to move it to {control_addr}, replace it by one with an id that nobody had"
-            )));
+        if let Some(add) = add {
+            self.check_added(add, &before)?;
         }
         let mut voters = before.voters.clone();
         voters.extend(add.as_ref().map(|new| new.node));
         if let Some(node) = *remove {
-            let known = {
-                let state = self.state.read();
-                // A removal that was interrupted between its two steps is visible in the state only.
-                state.nodes().contains_key(&node) || state.removed_nodes().contains(&node)
-            };
-            if !known && !before.addresses.contains_key(&node) {
-                return Err(CallError::from(Refusal::UnknownNode { node }).into());
-            }
+            self.check_removed(node, &before)?;
             voters.remove(&node);
             if voters.is_empty() {
                 return Err(refused(format!("{node} is the only replica that votes; add another one first")));
@@ -113,21 +91,8 @@ impl Membership {
                 return Err(self.give_leadership_away(&voters).await);
             }
         }
-        if let Some(NewReplica { node, control_addr: addr }) = new {
-            tracing::info!(%node, addr, "a replica comes: it catches up first");
-            if before.addresses.get(node).is_some_and(|known| known != addr) {
-                // A learner that never answered, perhaps at a wrong address: the group would keep the first address it
-                // was told.
-                group.remove_learners([*node].into()).await?;
-            }
-            match timeout(CATCH_UP_WITHIN, group.add_learner(*node, addr.clone())).await {
-                Ok(caught_up) => caught_up?,
-                Err(_) => {
-                    return Err(refused(format!(
-                        "{node} has not caught up within {CATCH_UP_WITHIN:?}; is it running at {addr}, with scheduler.join = true? It follows and does not vote yet"
-                    )));
-                }
-            }
+        if let Some(new) = new {
+            self.catch_up(new, &before).await?;
         }
         self.are_able(&voters, new.map(|new| new.node))?;
         let former = match *remove {
@@ -143,6 +108,60 @@ impl Membership {
         self.proposer.propose_here(&Command::Operate(operation.clone())).await?;
         tracing::info!(?voters, "the control group has changed");
         Ok(voters)
+    }
+
+    /// Refuses a new replica under another one's id, and a voter at another address.
+    fn check_added(&self, NewReplica { node, control_addr }: &NewReplica, before: &Members) -> Result<(), Attempt> {
+        let known = before.addresses.get(node);
+        if before.voters.contains(node) {
+            return match known.filter(|known| *known != control_addr) {
+                Some(known) => Err(refused(format!(
+                    "{node} votes at {known}; to move it to {control_addr}, replace it by one with an id that nobody had"
+                ))),
+                None => Ok(()),
+            };
+        }
+        let state = self.state.read();
+        if state.removed_nodes().contains(node) {
+            return Err(CallError::from(Refusal::NodeRemoved { node: *node }).into());
+        }
+        if state.nodes().contains_key(node) && known.is_none() {
+            return Err(refused(format!(
+                "{node} is the id of another replica; give the new one an id that nobody had"
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_removed(&self, node: NodeId, before: &Members) -> Result<(), Attempt> {
+        let state = self.state.read();
+        // A removal that was interrupted between its two steps is visible in the state only.
+        let known = state.nodes().contains_key(&node) || state.removed_nodes().contains(&node);
+        if !known && !before.addresses.contains_key(&node) {
+            return Err(CallError::from(Refusal::UnknownNode { node }).into());
+        }
+        Ok(())
+    }
+
+    /// Adds the replica as a learner, and waits until it has the log.
+    async fn catch_up(
+        &self,
+        NewReplica { node, control_addr: addr }: &NewReplica,
+        before: &Members,
+    ) -> Result<(), Attempt> {
+        tracing::info!(%node, addr, "a replica comes: it catches up first");
+        let group = self.proposer.group();
+        if before.addresses.get(node).is_some_and(|known| known != addr) {
+            // A learner that never answered, perhaps at a wrong address: the group would keep the first address it
+            // was told.
+            group.remove_learners([*node].into()).await?;
+        }
+        match timeout(CATCH_UP_WITHIN, group.add_learner(*node, addr.clone())).await {
+            Ok(caught_up) => Ok(caught_up?),
+            Err(_) => Err(refused(format!(
+                "{node} has not caught up within {CATCH_UP_WITHIN:?}; is it running at {addr}, with scheduler.join = true? It follows and does not vote yet"
+            ))),
+        }
     }
 
     /// Refuses a set of voters without a live majority: after the change nothing could be committed, not even its

@@ -69,28 +69,6 @@ pub(crate) fn pose(state: &ClusterState, measured: &Measured, settings: &EpochSe
         Unit { part, works: works(b), gpus: gpus.collect() }
     };
     let units: Vec<Unit> = at_home.iter().map(unit).collect();
-    let posed_models = models.iter().map(|&(&id, model)| {
-        let need = |kind: &&str| {
-            let profile = model.spec.profiles.get(*kind)?;
-            let table: Vec<_> = profile.latency_ns.iter().map(|&ns| Nanos::new(ns)).collect();
-            let given = LatencyProfile::from_table(&table).ok()?;
-            Some(KindNeed {
-                profile: measured.profiles.measured(id, kind, given),
-                static_memory_bytes: profile.static_memory_bytes,
-                dynamic_memory_bytes: profile.dynamic_memory_bytes,
-            })
-        };
-        let needs: Vec<_> = kinds.iter().map(need).collect();
-        let bytes = needs.iter().flatten().map(|need| need.static_memory_bytes).max().unwrap_or(0);
-        Model {
-            name: model.spec.name.clone(),
-            rate_rps: measured.rates.get(&id).copied().unwrap_or(0.0),
-            slo: model.spec.slo(),
-            needs,
-            move_cost: bytes.max(MOVE_BYTES_LEAST) as f64,
-            pin: None,
-        }
-    });
     let memory_of = |kind: usize| {
         let gpus = units.iter().flat_map(|unit| &unit.gpus).filter(|gpu| gpu.kind == kind);
         gpus.map(|gpu| gpu.memory_bytes).max().unwrap_or(NO_LIMIT_BYTES)
@@ -102,7 +80,7 @@ pub(crate) fn pose(state: &ClusterState, measured: &Measured, settings: &EpochSe
     let kind = |(at, kind): (usize, &&str)| GpuKind { name: (*kind).to_owned(), memory_bytes: memory_of(at) };
     let problem = Problem {
         kinds: kinds.iter().enumerate().map(kind).collect(),
-        models: posed_models.collect(),
+        models: models.iter().map(|&(&id, model)| pose_model(id, model, &kinds, measured)).collect(),
         parts: parts.iter().map(part).collect(),
         gpus: Vec::new(),
         memory_weight: 1.0,
@@ -121,6 +99,30 @@ pub(crate) fn pose(state: &ClusterState, measured: &Measured, settings: &EpochSe
         backends: at_home.iter().map(|&(id, _, _)| id).collect(),
         parts,
     })
+}
+
+/// The model with its measured rate, and what it needs on each kind of GPU that it has a profile for.
+fn pose_model(id: ModelId, model: &symphony_cluster_state::Model, kinds: &[&str], measured: &Measured) -> Model {
+    let need = |kind: &&str| {
+        let profile = model.spec.profiles.get(*kind)?;
+        let table: Vec<_> = profile.latency_ns.iter().map(|&ns| Nanos::new(ns)).collect();
+        let given = LatencyProfile::from_table(&table).ok()?;
+        Some(KindNeed {
+            profile: measured.profiles.measured(id, kind, given),
+            static_memory_bytes: profile.static_memory_bytes,
+            dynamic_memory_bytes: profile.dynamic_memory_bytes,
+        })
+    };
+    let needs: Vec<_> = kinds.iter().map(need).collect();
+    let bytes = needs.iter().flatten().map(|need| need.static_memory_bytes).max().unwrap_or(0);
+    Model {
+        name: model.spec.name.clone(),
+        rate_rps: measured.rates.get(&id).copied().unwrap_or(0.0),
+        slo: model.spec.slo(),
+        needs,
+        move_cost: bytes.max(MOVE_BYTES_LEAST) as f64,
+        pin: None,
+    }
 }
 
 impl Posed {

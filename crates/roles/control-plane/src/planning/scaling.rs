@@ -39,18 +39,36 @@ pub(crate) struct GpuUse {
     pub(crate) demand: Option<f64>,
 }
 
-/// One sub-cluster's autoscaler and its last inputs.
+/// What a lead has counted since it began.
 #[derive(Debug)]
-struct Scaled {
-    scaler: Autoscaler,
-    kinds: Vec<String>,
+struct LeadCounts {
     token: Token,
-    reported: Instant,
     good: u64,
     bad: u64,
     busy_ns: BTreeMap<GpuId, u64>,
     /// None from a release that does not measure it.
     demand_ns: Option<u64>,
+}
+
+impl LeadCounts {
+    fn of(load: &pb::SubclusterLoad) -> Self {
+        Self {
+            token: Token::new(load.token),
+            good: load.models.iter().map(|model| model.executed).sum(),
+            bad: load.models.iter().map(|model| model.dropped).sum(),
+            busy_ns: load.gpus.iter().map(|gpu| (GpuId::new(gpu.gpu), gpu.busy_ns)).collect(),
+            demand_ns: load.demand_ns,
+        }
+    }
+}
+
+/// One sub-cluster's autoscaler and its last inputs.
+#[derive(Debug)]
+struct Scaled {
+    scaler: Autoscaler,
+    kinds: Vec<String>,
+    reported: Instant,
+    counts: LeadCounts,
     gpu_use: GpuUse,
     advice: Option<Advice>,
     /// When the autoscaler last released GPUs. It says so once, and again after a pause; in between the advice stands.
@@ -86,7 +104,7 @@ impl Scaling {
     }
 
     fn take_one(&mut self, now: Instant, state: &ClusterState, load: &pb::SubclusterLoad, mut serving: ByKind<'_>) {
-        let (id, token) = (SubclusterId::new(load.subcluster), Token::new(load.token));
+        let id = SubclusterId::new(load.subcluster);
         let slow: Vec<_> = load.gpus.iter().filter(|gpu| gpu.slowdown > 0.0).cloned().collect();
         let kinds: Vec<String> = serving.keys().map(|kind| (*kind).to_owned()).collect();
         // Quarantined GPUs are no capacity, and do not count as idle either.
@@ -95,88 +113,35 @@ impl Scaling {
             gpus.retain(|gpu| !slow.iter().any(|slow| slow.gpu == gpu.get()));
             (before - gpus.len()) as u32
         });
-        let out: Vec<_> = out.collect();
+        let (out, drifts): (Vec<_>, _) = (out.collect(), load.drifts.clone());
         if kinds.is_empty() {
             self.subclusters.remove(&id);
             return;
         }
-        let good: u64 = load.models.iter().map(|model| model.executed).sum();
-        let bad: u64 = load.models.iter().map(|model| model.dropped).sum();
-        let busy_ns: BTreeMap<_, _> = load.gpus.iter().map(|gpu| (GpuId::new(gpu.gpu), gpu.busy_ns)).collect();
-        let demand_ns = load.demand_ns;
-        let settings = || self.settings.of_kinds(kinds.iter().map(|kind| capacity(state, id, kind)));
-        let known = self.subclusters.get(&id).is_some_and(|scaled| scaled.kinds == kinds);
-        if !known {
-            let scaler = match Autoscaler::new(settings()) {
+        let (reported, counts) = (now, LeadCounts::of(load));
+        let known = self.subclusters.get_mut(&id).filter(|scaled| scaled.kinds == kinds);
+        let Some(scaled) = known else {
+            let settings = self.settings.of_kinds(kinds.iter().map(|kind| capacity(state, id, kind)));
+            let scaler = match Autoscaler::new(settings) {
                 Ok(scaler) => scaler,
                 Err(error) => return tracing::warn!(subcluster = %id, %error, "not scaled"),
             };
             let asked = vec![None; kinds.len()];
-            let (gpu_use, advice, released, drifts) = (GpuUse::default(), None, None, load.drifts.clone());
-            let reported = now;
-            let fresh = Scaled {
-                scaler,
-                kinds,
-                token,
-                reported,
-                good,
-                bad,
-                busy_ns,
-                demand_ns,
-                gpu_use,
-                advice,
-                released,
-                asked,
-                out,
-                slow,
-                drifts,
-            };
+            let (gpu_use, advice, released) = (GpuUse::default(), None, None);
+            let fresh = Scaled { scaler, kinds, reported, counts, gpu_use, advice, released, asked, out, slow, drifts };
             self.subclusters.insert(id, fresh);
             return;
-        }
-        let Some(scaled) = self.subclusters.get_mut(&id) else { return };
-        if token < scaled.token {
+        };
+        if counts.token < scaled.counts.token {
             return;
         }
-        let same = token == scaled.token;
-        let span = now.saturating_duration_since(scaled.reported);
-        if same && !span.is_zero() {
-            let length = Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
-            let order_stands = self.settings.order_stands;
-            // Early batches keep more GPUs busy than are needed. The need is the demand, shared equally by the GPUs.
-            let there = serving.values().map(Vec::len).sum::<usize>().max(1) as u64;
-            let demand = demand_ns.zip(scaled.demand_ns).map(|(now, before)| now.saturating_sub(before));
-            let spent = |gpu: &GpuId| {
-                let (now, before) = (busy_ns.get(gpu).copied(), scaled.busy_ns.get(gpu).copied());
-                now.unwrap_or(0).saturating_sub(before.unwrap_or(now.unwrap_or(0))).min(length.get())
-            };
-            let kinds = serving.values().zip(&scaled.asked).map(|(gpus, asked)| KindWindow {
-                serving: gpus.clone(),
-                ordered: ordered(now, order_stands, *asked, gpus.len()),
-                gpu_time: length.saturating_mul(gpus.len() as u64),
-                busy_time: match demand {
-                    Some(demand) => Nanos::new((demand / there).saturating_mul(gpus.len() as u64)),
-                    None => Nanos::new(gpus.iter().map(spent).sum()),
-                },
-            });
-            let window = Window {
-                length,
-                good: good.saturating_sub(scaled.good),
-                bad: bad.saturating_sub(scaled.bad),
-                kinds: kinds.collect(),
-            };
+        if counts.token == scaled.counts.token && now > scaled.reported {
             let since = now.saturating_duration_since(self.began).as_nanos();
             let time = Time::from_nanos(u64::try_from(since).unwrap_or(u64::MAX));
-            let next = scaled.scaler.observe(time, &window);
-            let gpus = |time_ns: u64| time_ns as f64 / length.get() as f64;
-            let busy = gpus(serving.values().flatten().map(spent).sum());
-            scaled.gpu_use = GpuUse { busy, demand: demand.map(gpus) };
-            scaled.record_order(now, &next, &serving);
-            scaled.hold_advice(now, next, &serving);
+            scaled.observe(now, time, &counts, &serving, self.settings.order_stands);
         }
-        (scaled.out, scaled.slow, scaled.drifts) = (out, slow, load.drifts.clone());
-        (scaled.token, scaled.reported, scaled.good, scaled.bad) = (token, now, good, bad);
-        (scaled.busy_ns, scaled.demand_ns) = (busy_ns, demand_ns);
+        (scaled.out, scaled.slow, scaled.drifts) = (out, slow, drifts);
+        (scaled.reported, scaled.counts) = (reported, counts);
     }
 
     /// The current advice; none before a lead's second report.
@@ -215,6 +180,41 @@ fn ordered(now: Instant, order_stands: Duration, asked: Option<(u32, Instant)>, 
 }
 
 impl Scaled {
+    /// Shows the autoscaler what was counted since the last report, of the same lead.
+    fn observe(&mut self, now: Instant, time: Time, counts: &LeadCounts, serving: &ByKind<'_>, order_stands: Duration) {
+        let span = now.saturating_duration_since(self.reported);
+        let length = Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        // Early batches keep more GPUs busy than are needed. The need is the demand, shared equally by the GPUs.
+        let there = serving.values().map(Vec::len).sum::<usize>().max(1) as u64;
+        let before = &self.counts;
+        let demand = counts.demand_ns.zip(before.demand_ns).map(|(now, before)| now.saturating_sub(before));
+        let spent = |gpu: &GpuId| {
+            let (now, before) = (counts.busy_ns.get(gpu).copied(), before.busy_ns.get(gpu).copied());
+            now.unwrap_or(0).saturating_sub(before.unwrap_or(now.unwrap_or(0))).min(length.get())
+        };
+        let kinds = serving.values().zip(&self.asked).map(|(gpus, asked)| KindWindow {
+            serving: gpus.clone(),
+            ordered: ordered(now, order_stands, *asked, gpus.len()),
+            gpu_time: length.saturating_mul(gpus.len() as u64),
+            busy_time: match demand {
+                Some(demand) => Nanos::new((demand / there).saturating_mul(gpus.len() as u64)),
+                None => Nanos::new(gpus.iter().map(spent).sum()),
+            },
+        });
+        let window = Window {
+            length,
+            good: counts.good.saturating_sub(before.good),
+            bad: counts.bad.saturating_sub(before.bad),
+            kinds: kinds.collect(),
+        };
+        let gpus = |time_ns: u64| time_ns as f64 / length.get() as f64;
+        let busy = gpus(serving.values().flatten().map(spent).sum());
+        self.gpu_use = GpuUse { busy, demand: demand.map(gpus) };
+        let next = self.scaler.observe(time, &window);
+        self.record_order(now, &next, serving);
+        self.hold_advice(now, next, serving);
+    }
+
     /// Remembers what was asked for, so that it is neither taken back nor asked for again while it arrives.
     fn record_order(&mut self, now: Instant, next: &Advice, serving: &ByKind<'_>) {
         for ((asked, kind), gpus) in self.asked.iter_mut().zip(&next.kinds).zip(serving.values()) {

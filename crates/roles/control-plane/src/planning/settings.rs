@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::planning::scaling_settings::ScalingSettings;
 
-/// Rates of half a minute: a burst hardly moves them, and a plan is not of the past.
+/// The time that rates are averaged over: a burst hardly moves them, and a plan is not of the past.
 const RATE_OVER: Duration = Duration::from_secs(30);
 /// A tenth of what one decision thread was measured to do (docs/internals/performance.md).
 const SUBCLUSTER_RATE_MAX_RPS: f64 = 1e6;
-/// A guess, of a disk or network of a gigabyte per second, until a load is measured.
+/// One GiB per second, as a guess of a disk or network, until a load is measured.
 const LOAD_BYTES_PER_S: u64 = 1 << 30;
-/// Short beside the least distance of two epochs.
+/// A sixtieth of the least distance of two epochs: a search delays none.
 const SOLVE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the loop does with a better plan.

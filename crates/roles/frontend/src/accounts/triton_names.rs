@@ -20,7 +20,8 @@ const fn micros(span: &Span) -> u64 {
     span.total.get() / 1000
 }
 
-/// Inputs are fetched while another batch runs and outputs go out after it, so both compute steps beside inference are 0.
+/// Inputs are fetched while another batch runs and outputs go out after it, so both compute steps beside inference are
+/// 0.
 const ALL: [Shown; 9] = [
     ("nv_inference_request_success", "Requests answered", |of| of.success.count),
     ("nv_inference_request_failure", "Requests that ended otherwise", |of| of.fail.count),

@@ -1,5 +1,5 @@
-//! Under which name a request was accepted and in which trace it is, for whoever answers it: with a result, an error, or
-//! because time is up.
+//! Under which name a request was accepted and in which trace it is, for whoever answers it: with a result, an error,
+//! or because time is up.
 
 use std::sync::{Arc, OnceLock};
 

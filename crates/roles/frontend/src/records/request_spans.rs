@@ -5,8 +5,8 @@
 //!         decode ├ queue ├ transfer ├ window ├ execution ─ link ▶ batch ├ reply
 //! ```
 //!
-//! Times at the backend are counted back from when the result came, as if it had taken no time: `reply` is that much too
-//! long, and what is before it too late.
+//! Times at the backend are counted back from when the result came, as if it had taken no time: `reply` is that much
+//! too long, and what is before it too late.
 
 use std::time::Instant;
 

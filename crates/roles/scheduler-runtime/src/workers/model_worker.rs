@@ -17,7 +17,7 @@ use symphony_controllers::Run;
 use symphony_explain::BatchEnd;
 use symphony_protocol::execute::Execute;
 use symphony_scheduler::{MinTree, ModelActions, ModelInput, PlanCheck, Request};
-use symphony_types::{FrontendId, GpuClass, GpuClasses, ModelId, Nanos, RequestId, Time};
+use symphony_types::{FailReason, FrontendId, GpuClass, GpuClasses, ModelId, Nanos, RequestId, Time};
 
 use crate::records::recorder_queue::RecorderQueue;
 use crate::records::tape_recorder::TapeRecorder;
@@ -28,7 +28,7 @@ use crate::workers::counters::count;
 use crate::workers::id_map::IdMap;
 use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
 use crate::workers::offer_board::OfferBoard;
-use crate::workers::sent_plans::{Ran, SentPlans};
+use crate::workers::sent_plans::{Ran, SentPlan, SentPlans};
 use crate::workers::worker_metrics::WorkerMetrics;
 use arrivals::{CancelFrame, FrameInProgress, RequestFrame};
 use frontends::FrontendPeer;
@@ -158,27 +158,8 @@ impl ModelWorker {
             ModelMessage::Classes { classes } => self.set_classes(now, classes),
             ModelMessage::AllDrained(all) => self.all_drained = all,
             ModelMessage::Remove { model } => self.remove_model(model),
-            ModelMessage::Route { gpu, route } => {
-                let slot = gpu as usize;
-                if slot >= self.routes.len() {
-                    self.routes.resize(slot + 1, None);
-                }
-                self.routes[slot] = Some(route);
-            }
-            ModelMessage::Unroute { gpu, seal } => {
-                if let Some(route) = self.routes.get_mut(gpu as usize) {
-                    route.take_if(|route| route.seal == seal);
-                }
-                while let Some(plan) = self.sent.take_oldest(gpu, seal) {
-                    self.record_end(&plan, BatchEnd::Lost);
-                    self.requeue(now, plan);
-                }
-                self.held_by_backend.retain(|_, by| *by != seal);
-                for (model, request) in self.redriven_awaited.remove(&seal).unwrap_or_default() {
-                    count(&self.metrics.counters.requeued_requests, 1);
-                    self.enqueue_returned(now, model, request);
-                }
-            }
+            ModelMessage::Route { gpu, route } => self.set_route(gpu, route),
+            ModelMessage::Unroute { gpu, seal } => self.unroute(now, gpu, seal),
             ModelMessage::Frontend { peer, sender } => self.link(now, peer, sender),
             ModelMessage::FrontendGone { peer } => {
                 if self.is_linked(peer) {
@@ -206,23 +187,9 @@ impl ModelWorker {
             }
             ModelMessage::Pool(word) => self.apply_signal(now, word),
             ModelMessage::Done { plan, start_late, latency, failed } => {
-                let Some(sent) = self.sent.take(plan) else { return };
-                let ran = sent.ran(&failed);
-                self.record_end(&sent, BatchEnd::Done { start_late, latency });
-                self.report_run(plan.gpu, &sent, ran, latency);
-                // The latency of a batch that did not run as planned says nothing about the plan.
-                let latency = if ran == Ran::Whole { latency } else { sent.predicted };
-                if ran == Ran::Whole {
-                    self.metrics.execution_errors.record(sent.predicted, latency);
+                if let Some(sent) = self.sent.take(plan) {
+                    self.batch_done(now, plan.gpu, sent, (start_late, latency), &failed);
                 }
-                if let Some(&slot) = self.by_id.get(&sent.model) {
-                    if let Some(model) = &self.slots[slot] {
-                        count(&model.counts.executed, sent.requests.len() as u64);
-                        count(&model.counts.failed, failed.len() as u64);
-                    }
-                    self.step(now, slot, ModelInput::Done { start_late, latency, predicted: sent.predicted });
-                }
-                self.sent.recycle(sent);
             }
             ModelMessage::Refused { plan } => {
                 if let Some(plan) = self.sent.take(plan) {
@@ -243,6 +210,56 @@ impl ModelWorker {
             // remembered.
             ModelMessage::Panic => std::panic::resume_unwind(Box::new("planted")),
         }
+    }
+
+    fn set_route(&mut self, gpu: u32, route: GpuRoute) {
+        let slot = gpu as usize;
+        if slot >= self.routes.len() {
+            self.routes.resize(slot + 1, None);
+        }
+        self.routes[slot] = Some(route);
+    }
+
+    /// The GPU is lost under this seal: what was sent to it, or was awaited from it, is queued again.
+    fn unroute(&mut self, now: Time, gpu: u32, seal: Seal) {
+        if let Some(route) = self.routes.get_mut(gpu as usize) {
+            route.take_if(|route| route.seal == seal);
+        }
+        while let Some(plan) = self.sent.take_oldest(gpu, seal) {
+            self.record_end(&plan, BatchEnd::Lost);
+            self.requeue(now, plan);
+        }
+        self.held_by_backend.retain(|_, by| *by != seal);
+        for (model, request) in self.redriven_awaited.remove(&seal).unwrap_or_default() {
+            count(&self.metrics.counters.requeued_requests, 1);
+            self.enqueue_returned(now, model, request);
+        }
+    }
+
+    fn batch_done(
+        &mut self,
+        now: Time,
+        gpu: u32,
+        sent: SentPlan,
+        (start_late, latency): (Nanos, Nanos),
+        failed: &[(RequestId, FailReason)],
+    ) {
+        let ran = sent.ran(failed);
+        self.record_end(&sent, BatchEnd::Done { start_late, latency });
+        self.report_run(gpu, &sent, ran, latency);
+        // The latency of a batch that did not run as planned says nothing about the plan.
+        let latency = if ran == Ran::Whole { latency } else { sent.predicted };
+        if ran == Ran::Whole {
+            self.metrics.execution_errors.record(sent.predicted, latency);
+        }
+        if let Some(&slot) = self.by_id.get(&sent.model) {
+            if let Some(model) = &self.slots[slot] {
+                count(&model.counts.executed, sent.requests.len() as u64);
+                count(&model.counts.failed, failed.len() as u64);
+            }
+            self.step(now, slot, ModelInput::Done { start_late, latency, predicted: sent.predicted });
+        }
+        self.sent.recycle(sent);
     }
 }
 

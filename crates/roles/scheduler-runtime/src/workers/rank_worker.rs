@@ -156,36 +156,8 @@ impl RankWorker {
 
     fn receive(&mut self, now: Time, message: RankMessage) {
         match message {
-            RankMessage::Release { ordinal, plan, free_at, used } => {
-                // A grant from before the GPU was lost: the model no longer has it.
-                let Some(plans) = self.under_seal(plan.gpu, plan.seal).filter(|plans| plans.granted) else { return };
-                plans.granted = false;
-                plans.next += u64::from(used);
-                plans.free_at = free_at;
-                if used {
-                    plans.busy_until = plans.busy_until.max(free_at);
-                }
-                let (gpu, free_at, report_due) = (GpuId::new(plan.gpu), plans.usable_at(), plans.report_due());
-                self.step(now, RankInput::Release { model: ordinal, gpu, free_at, report_due });
-                self.report_retired(plan.gpu);
-            }
-            RankMessage::Sealed { gpu, class, seal, free_at } => {
-                let slot = gpu as usize;
-                if slot >= self.gpus.len() {
-                    self.gpus.resize(slot + 1, GpuPlans::default());
-                }
-                if self.gpus[slot].seal.is_some_and(|newer| newer > seal) {
-                    return;
-                }
-                let (seal, busy_until) = (Some(seal), free_at);
-                let (granted, retired, quarantined) = (false, false, self.gpus[slot].quarantined);
-                self.gpus[slot] =
-                    GpuPlans { seal, next: 1, ended: 0, granted, retired, quarantined, free_at, busy_until };
-                let free_at = self.gpus[slot].usable_at();
-                self.retiring.remove(&gpu);
-                self.step(now, RankInput::Remove(GpuId::new(gpu)));
-                self.step(now, RankInput::Add { gpu: GpuId::new(gpu), class, free_at });
-            }
+            RankMessage::Release { ordinal, plan, free_at, used } => self.release(now, ordinal, plan, free_at, used),
+            RankMessage::Sealed { gpu, class, seal, free_at } => self.add_sealed(now, gpu, class, seal, free_at),
             RankMessage::Lost { gpu, seal } => {
                 if let Some(plans) = self.under_seal(gpu, seal) {
                     plans.seal = None;
@@ -197,20 +169,7 @@ impl RankWorker {
             RankMessage::Account(account) => self.account(now, *account),
             RankMessage::Consolidate => self.consolidate = true,
             RankMessage::Forget { ordinal } => self.step(now, RankInput::Forget(ordinal)),
-            RankMessage::Retire { gpu, seal, round, done } => {
-                let Some(plans) = self.under_seal(gpu, seal) else { return };
-                plans.retired = true;
-                let granted = plans.granted;
-                self.retiring.insert(gpu, (round, done));
-                if !granted {
-                    // The plan, if any, went to its backend before the answer to its grant came here.
-                    self.step(
-                        now,
-                        RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::NEVER, report_due: false },
-                    );
-                    self.report_retired(gpu);
-                }
-            }
+            RankMessage::Retire { gpu, seal, round, done } => self.retire(now, gpu, seal, (round, done)),
             RankMessage::Resume { gpu, seal } => {
                 let Some(plans) = self.under_seal(gpu, seal) else { return };
                 plans.retired = false;
@@ -221,11 +180,7 @@ impl RankWorker {
                 }
             }
             RankMessage::Quarantine { gpu, out } => {
-                let slot = gpu as usize;
-                if slot >= self.gpus.len() {
-                    self.gpus.resize(slot + 1, GpuPlans::default());
-                }
-                let plans = &mut self.gpus[slot];
+                let plans = self.plans_of(gpu);
                 plans.quarantined = out;
                 // A granted GPU is answered for when it returns, an unsealed one when it is sealed.
                 if plans.seal.is_some() && !plans.granted {
@@ -238,6 +193,15 @@ impl RankWorker {
 }
 
 impl RankWorker {
+    /// What is known of a GPU, which may be new.
+    fn plans_of(&mut self, gpu: u32) -> &mut GpuPlans {
+        let slot = gpu as usize;
+        if slot >= self.gpus.len() {
+            self.gpus.resize(slot + 1, GpuPlans::default());
+        }
+        &mut self.gpus[slot]
+    }
+
     fn under_seal(&mut self, gpu: u32, seal: Seal) -> Option<&mut GpuPlans> {
         self.gpus.get_mut(gpu as usize).filter(|plans| plans.seal == Some(seal))
     }
@@ -254,6 +218,48 @@ impl RankWorker {
         for (inbox, told) in self.models.iter().zip(&mut self.to_wake) {
             inbox.push_silently(ModelMessage::Pool(signal));
             *told = true;
+        }
+    }
+
+    /// The answer to a grant: the model has used it, or not.
+    fn release(&mut self, now: Time, ordinal: u32, plan: PlanId, free_at: Time, used: bool) {
+        // A grant from before the GPU was lost: the model no longer has it.
+        let Some(plans) = self.under_seal(plan.gpu, plan.seal).filter(|plans| plans.granted) else { return };
+        plans.granted = false;
+        plans.next += u64::from(used);
+        plans.free_at = free_at;
+        if used {
+            plans.busy_until = plans.busy_until.max(free_at);
+        }
+        let (gpu, free_at, report_due) = (GpuId::new(plan.gpu), plans.usable_at(), plans.report_due());
+        self.step(now, RankInput::Release { model: ordinal, gpu, free_at, report_due });
+        self.report_retired(plan.gpu);
+    }
+
+    fn add_sealed(&mut self, now: Time, gpu: u32, class: GpuClass, seal: Seal, free_at: Time) {
+        let plans = self.plans_of(gpu);
+        if plans.seal.is_some_and(|newer| newer > seal) {
+            return;
+        }
+        let (seal, busy_until, quarantined) = (Some(seal), free_at, plans.quarantined);
+        let (granted, retired) = (false, false);
+        *plans = GpuPlans { seal, next: 1, ended: 0, granted, retired, quarantined, free_at, busy_until };
+        let free_at = plans.usable_at();
+        self.retiring.remove(&gpu);
+        self.step(now, RankInput::Remove(GpuId::new(gpu)));
+        self.step(now, RankInput::Add { gpu: GpuId::new(gpu), class, free_at });
+    }
+
+    /// No more grants of the GPU; once its last one has been answered, the round is done.
+    fn retire(&mut self, now: Time, gpu: u32, seal: Seal, round: (u64, UnboundedSender<u64>)) {
+        let Some(plans) = self.under_seal(gpu, seal) else { return };
+        plans.retired = true;
+        let granted = plans.granted;
+        self.retiring.insert(gpu, round);
+        if !granted {
+            // The plan, if any, went to its backend before the answer to its grant came here.
+            self.step(now, RankInput::BusyUntil { gpu: GpuId::new(gpu), free_at: Time::NEVER, report_due: false });
+            self.report_retired(gpu);
         }
     }
 

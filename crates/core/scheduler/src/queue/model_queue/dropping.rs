@@ -127,8 +127,8 @@ impl ModelQueue {
     }
 
     /// If `request` or the first of its weight in the queue is due to be shed, gives up the first one instead of
-    /// `request`, and returns `request` if it stays. In a lasting overload requests are shed all the time. The request that has waited
-    /// longest leaves the least time for a batch, so batches are formed of the newest requests.
+    /// `request`, and returns `request` if it stays. In a lasting overload requests are shed all the time. The request
+    /// that has waited longest leaves the least time for a batch, so batches are formed of the newest requests.
     pub(super) fn shed_oldest(
         &mut self,
         now: Time,

@@ -10,7 +10,7 @@ use symphony_transport::{ControlClient, ControlError};
 use symphony_types::SubclusterId;
 
 use super::show;
-use crate::cli::{FEDERATION_OF_UP, FederationArgs, PlanJudgeArgs, PlanMoveArgs, PlanNowArgs};
+use crate::cli::{FEDERATION_OF_UP, FederationArgs, PlanMoveArgs, PlanNowArgs, PlanReviewArgs};
 use crate::exit::bad_input;
 use crate::tools::federation;
 use crate::tools::get::subcluster_name;
@@ -63,11 +63,11 @@ pub(super) async fn move_to(args: &PlanMoveArgs) -> anyhow::Result<()> {
     follow(&control, (plan, wanted), Duration::from_secs(args.wait_s)).await
 }
 
-pub(super) async fn judge(args: &PlanJudgeArgs, approve: bool) -> anyhow::Result<()> {
+pub(super) async fn review(args: &PlanReviewArgs, approve: bool) -> anyhow::Result<()> {
     let (control, operation, plan) = (args.cluster.control()?, args.operation.id(), args.plan);
     let call = |mut client: pb::control_client::ControlClient<_>| {
-        let request = pb::JudgePlanRequest { plan, approve, operation_id: operation.to_string() };
-        async move { client.judge_plan(request).await }
+        let request = pb::ReviewPlanRequest { plan, approve, operation_id: operation.to_string() };
+        async move { client.review_plan(request).await }
     };
     control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
     println!("plan {plan} {}", if approve { "runs" } else { "is dropped" });
