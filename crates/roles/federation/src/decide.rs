@@ -52,6 +52,8 @@ pub(crate) enum ModelCommand {
 pub(crate) struct Seen<'a> {
     /// The configured clusters with their control addresses.
     pub(crate) configured: &'a BTreeMap<String, Vec<String>>,
+    /// The replicas that hold entries of its log.
+    pub(crate) holders: &'a BTreeSet<u64>,
     pub(crate) polls: &'a BTreeMap<String, Poll>,
     pub(crate) unreachable: Duration,
     /// How long this leader has led.
@@ -71,6 +73,8 @@ impl Seen<'_> {
 /// All steps that can be taken now.
 pub(crate) fn steps(state: &FederationState, seen: &Seen<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
+    let new = seen.holders.difference(state.replicas());
+    steps.extend(new.map(|&replica| Step::Propose(Command::SeeReplica { replica })));
     for (name, control) in seen.configured {
         steps.extend(standing(state, seen, name, control).map(Step::Propose));
     }
@@ -222,8 +226,23 @@ mod tests {
     fn all(scene: &Scene, age: Duration) -> Vec<Step> {
         let configured = scene.polls.keys().map(|name| (name.clone(), vec![format!("{name}:7001")])).collect();
         let (polls, unreachable) = (&scene.polls, LATE);
-        let seen = Seen { configured: &configured, polls, unreachable, leads: age, age: &|_, _| age };
+        let holders = &scene.holders;
+        let seen = Seen { configured: &configured, holders, polls, unreachable, leads: age, age: &|_, _| age };
         steps(&scene.state, &seen)
+    }
+
+    #[test]
+    fn who_holds_the_log_is_written_down_once() {
+        let mut scene = Scene::new(&["a"]);
+        scene.holders = [1, 3].into();
+        let seen = [1, 3].map(|replica| Command::SeeReplica { replica });
+        assert_eq!(all(&scene, LATE), seen.clone().map(Step::Propose));
+        for command in &seen {
+            scene.done(command);
+        }
+        assert_eq!(all(&scene, LATE), []);
+        scene.holders.clear();
+        assert_eq!(all(&scene, LATE), [], "who is away is not forgotten");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use symphony_federation_state::{Cause, Command, FederationState, HomeMove, MOVES
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_transport::ControlError;
-use symphony_types::Time;
+use symphony_types::{NodeId, Time};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -234,7 +234,9 @@ impl Reconciler {
             let polls = self.context.polls();
             let unreachable = self.context.unreachable;
             let leads = now.saturating_duration_since(self.leads_since);
-            steps(&state, &Seen { configured: &self.configured, polls: &polls, unreachable, leads, age: &age })
+            let holders = self.context.group.holders().into_iter().map(NodeId::get).collect();
+            let (configured, holders, polls) = (&self.configured, &holders, &polls);
+            steps(&state, &Seen { configured, holders, polls, unreachable, leads, age: &age })
         };
         for step in steps {
             match step {

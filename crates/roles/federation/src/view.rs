@@ -44,6 +44,8 @@ pub(crate) fn view(
             .collect(),
         operations,
         plans: rates.map(|_| state.plans().iter().map(plan).collect()).unwrap_or_default(),
+        log_entries: 0,
+        replicas: Vec::new(),
     }
 }
 
