@@ -183,6 +183,7 @@ pub(super) fn federation_messages_seeds() -> Vec<Vec<u8>> {
         slo_ns: 50_000_000,
         value_thousandths: 1000,
         wanted_rps: 2.5,
+        no_gpu: vec![pb::FederatedNoGpu { cluster: "east".into(), why: pb::NoGpu::AllDown.into() }],
         ..Default::default()
     };
     let planned = pb::FederatedPlannedMove {

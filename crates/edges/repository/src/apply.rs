@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient as Grpc;
+use symphony_protocol::view::NoGpu;
 use symphony_transport::{ControlClient, ControlError, ViewReceiver, fresh_operation_id};
 
 use crate::rollout::{Next, Rollout};
@@ -30,22 +31,41 @@ pub enum ApplyError {
         as_of: u64,
     },
     /// There is no report on the result yet.
-    #[error("it is not done after {} s: no backend of the sub-cluster has reported; see `symphony get models`", .0.as_secs())]
-    Late(Duration),
+    #[error("it is not done after {} s: {}; see `symphony get models`", .within.as_secs(), waits(.no_gpu.as_ref()))]
+    Late {
+        /// The time given.
+        within: Duration,
+        /// The version that no GPU takes, and why.
+        no_gpu: Option<(String, NoGpu)>,
+    },
+}
+
+fn waits(no_gpu: Option<&(String, NoGpu)>) -> String {
+    match no_gpu {
+        Some((name, why)) => format!("`{name}` waits: {why}"),
+        None => "no backend of the sub-cluster has reported".to_owned(),
+    }
 }
 
 /// Makes the cluster serve the versions of the rollout; returns when it does, or cannot. Nothing is rolled back: a
 /// repetition continues from there. Returns the log index from which on the versions are served, for callers that
-/// watch the cluster themselves.
+/// watch the cluster themselves. `tell` hears of a version that no GPU takes, and why, whenever that changes.
 ///
 /// # Errors
 /// If the cluster refuses, a model cannot be loaded, or that takes longer than `within`.
-pub async fn apply(control: &ControlClient, rollout: Rollout, within: Duration) -> Result<u64, ApplyError> {
+pub async fn apply(
+    control: &ControlClient,
+    rollout: Rollout,
+    within: Duration,
+    tell: impl FnMut(&str, NoGpu),
+) -> Result<u64, ApplyError> {
     // The first read is linearizable: an older view might lack existing models.
     let first = control.get(true, AGREE_WITHIN.min(within)).await?;
     let view = control.watch("model repository");
-    let ended = tokio::time::timeout(within, follow(control, rollout, first.applied_index, view)).await;
-    ended.map_err(|_| ApplyError::Late(within))?
+    let mut no_gpu = None;
+    let following = follow(control, rollout, first.applied_index, view, (&mut no_gpu, tell));
+    let ended = tokio::time::timeout(within, following).await;
+    ended.unwrap_or(Err(ApplyError::Late { within, no_gpu }))
 }
 
 async fn follow(
@@ -53,10 +73,11 @@ async fn follow(
     mut rollout: Rollout,
     mut from: u64,
     mut view: ViewReceiver,
+    (no_gpu, mut tell): (&mut Option<(String, NoGpu)>, impl FnMut(&str, NoGpu)),
 ) -> Result<u64, ApplyError> {
     loop {
         let current = Arc::clone(&view.borrow_and_update());
-        let next = if current.applied_index < from { Next::Wait } else { rollout.next(&current) };
+        let next = if current.applied_index < from { Next::Wait(None) } else { rollout.next(&current) };
         let operation_id = || fresh_operation_id().to_string();
         match next {
             Next::Load(spec) => {
@@ -78,7 +99,11 @@ async fn follow(
                 // see the model.
                 from = control.get(true, AGREE_WITHIN).await?.applied_index;
             }
-            Next::Wait => {
+            Next::Wait(waits) => {
+                if let Some((name, why)) = waits.as_ref().filter(|_| *no_gpu != waits) {
+                    tell(name, *why);
+                }
+                *no_gpu = waits;
                 let changed = view.changed().await;
                 let ended = || ApplyError::Failed { reason: "the cluster's view ended".into(), as_of: 0 };
                 changed.map_err(|_| ended())?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use symphony_protocol::view::{ModelSpec, ModelView, View};
+use symphony_protocol::view::{ModelSpec, ModelView, NoGpu, Readiness, View};
 use symphony_types::VersionedName;
 
 use crate::model_config::Device;
@@ -29,8 +29,8 @@ pub enum Next {
     Load(Box<ModelSpec>),
     /// Have the cluster unload the model of this name.
     Unload(String),
-    /// Wait until the view changes.
-    Wait,
+    /// Wait until the view changes. If no GPU takes a version, its name, and why.
+    Wait(Option<(String, NoGpu)>),
     /// The cluster is as it shall be.
     Done,
     /// The versions cannot be served, for this reason; the previous ones still are.
@@ -56,7 +56,7 @@ impl Rollout {
 
     /// Decides by the newest view. A load or unload is returned once: the caller gives it, or gives the rollout up.
     pub fn next(&mut self, view: &View) -> Next {
-        let (mut waits, mut failed) = (false, None);
+        let (mut waits, mut no_gpu, mut failed) = (false, None, None);
         for (name, spec) in &self.wanted {
             let Some((_, model)) = view.model_named(name) else {
                 // Given already: the view is older than that.
@@ -74,24 +74,24 @@ impl Rollout {
                     "`{name}` is loaded with another specification; unload it first, or give the new one another version"
                 ));
             }
-            let reason = model.replicas.values().find_map(|replica| replica.state.clone().err());
-            match reason {
-                _ if model.is_ready(view) => {}
+            match model.readiness(view) {
+                Readiness::Ready => {}
                 // It failed before: files may have been put right since.
-                Some(_) if !self.loaded.contains(name) && self.unloaded.insert(name.clone()) => {
+                Readiness::Failed(_) if !self.loaded.contains(name) && self.unloaded.insert(name.clone()) => {
                     return Next::Unload(name.clone());
                 }
-                Some(reason) if self.loaded.contains(name) => {
-                    failed = Some(format!("`{name}` was not loaded: {reason}"))
+                Readiness::Failed(reason) if self.loaded.contains(name) => {
+                    failed = Some(format!("`{name}` was not loaded: {reason}"));
                 }
-                _ => waits = true,
+                Readiness::NoGpu(why) => no_gpu = no_gpu.or_else(|| Some((name.clone(), why))),
+                Readiness::Failed(_) | Readiness::Loading => waits = true,
             }
         }
         if let Some(reason) = failed {
             return Next::Failed(reason);
         }
-        if waits {
-            return Next::Wait;
+        if waits || no_gpu.is_some() {
+            return Next::Wait(no_gpu);
         }
         let leftover = versions(view, &self.name).map(|(loaded_as, _)| loaded_as);
         let leftover = leftover.filter(|name| !self.wanted.contains_key(*name) && !self.unloaded.contains(*name)).min();
@@ -216,8 +216,8 @@ mod tests {
     fn a_new_version_is_ready_before_the_old_one_goes() {
         let mut rollout = Rollout::to(&model(&[2]));
         assert_eq!(rollout.next(&view(&[("m@1", READY), ("other", READY)])), load("m@2"));
-        assert_eq!(rollout.next(&view(&[("m@1", READY)])), Next::Wait, "the view does not have it yet");
-        assert_eq!(rollout.next(&view(&[("m@1", READY), ("m@2", None)])), Next::Wait, "it loads");
+        assert_eq!(rollout.next(&view(&[("m@1", READY)])), Next::Wait(None), "the view does not have it yet");
+        assert_eq!(rollout.next(&view(&[("m@1", READY), ("m@2", None)])), Next::Wait(None), "it loads");
         let both = view(&[("m@1", READY), ("m@2", READY), ("other", READY), ("m2", READY)]);
         assert_eq!(rollout.next(&both), Next::Unload("m@1".into()));
         assert_eq!(rollout.next(&both), Next::Done, "the view is older than the unload");
@@ -232,11 +232,25 @@ mod tests {
     }
 
     #[test]
+    fn where_no_gpu_takes_a_version_the_old_one_stays_and_what_a_backend_that_is_gone_said_does_not_count() {
+        let mut rollout = Rollout::to(&model(&[1, 2]));
+        let mut gone = view(&[("m@1", READY), ("m@2", BROKEN)]);
+        gone.backends.values_mut().for_each(|backend| backend.up = false);
+        assert_eq!(rollout.next(&gone), Next::Wait(Some(("m@1".into(), NoGpu::AllDown))));
+        gone.backends.clear();
+        assert_eq!(rollout.next(&gone), Next::Wait(Some(("m@1".into(), NoGpu::NoBackend))));
+        let mut drained = view(&[("m@1", READY), ("m@2", None)]);
+        drained.backends.values_mut().for_each(|backend| backend.duty = symphony_types::Duty::Draining);
+        assert_eq!(rollout.next(&drained), Next::Wait(Some(("m@1".into(), NoGpu::AllDraining))));
+        assert_eq!(rollout.next(&view(&[("m@1", READY), ("m@2", READY)])), Next::Done);
+    }
+
+    #[test]
     fn an_old_failure_is_tried_again_from_the_beginning() {
         let mut rollout = Rollout::to(&model(&[1, 2]));
         let before = view(&[("m@1", READY), ("m@2", BROKEN)]);
         assert_eq!(rollout.next(&before), Next::Unload("m@2".into()));
-        assert_eq!(rollout.next(&before), Next::Wait, "the view is older than the unload");
+        assert_eq!(rollout.next(&before), Next::Wait(None), "the view is older than the unload");
         assert_eq!(rollout.next(&view(&[("m@1", READY)])), load("m@2"));
         assert_eq!(rollout.next(&view(&[("m@1", READY), ("m@2", READY)])), Next::Done);
     }

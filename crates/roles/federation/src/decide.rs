@@ -144,15 +144,21 @@ fn on_its_way(state: &FederationState, seen: &Seen<'_>, model: &Model, moving: &
         Some(Step::Propose(Command::GiveUp { model: name.clone(), since, reason }))
     };
     let age = (seen.age)(name, since);
+    let viewed = seen.view(state, &moving.to);
+    let copy = viewed.map(|(view, ago)| (copy_in(view, &model.spec), view, ago));
     if age >= LOADS_WITHIN {
-        return give_up(format!("{} has not loaded it within {} s", moving.to, LOADS_WITHIN.as_secs()));
+        let why = match &copy {
+            Some((Copy::NoGpu(why), ..)) => format!(": {why}"),
+            _ => String::new(),
+        };
+        return give_up(format!("{} has not loaded it within {} s{why}", moving.to, LOADS_WITHIN.as_secs()));
     }
-    let (view, ago) = seen.view(state, &moving.to)?;
-    match copy_in(view, &model.spec) {
+    let (copy, view, ago) = copy?;
+    match copy {
         // Seen before the move began: possibly an earlier copy that is gone by now.
         Copy::Ready(_) | Copy::Failed(_) if ago > age => None,
         Copy::Ready(_) => Some(Step::Propose(Command::Loaded { model: name.clone(), since })),
-        Copy::Loading => None,
+        Copy::Loading | Copy::NoGpu(_) => None,
         Copy::Failed(reason) => give_up(format!("{} cannot load it: {reason}", moving.to)),
         Copy::Foreign => give_up(format!("{} has another model of that name", moving.to)),
         Copy::None if view.subclusters.values().all(|s| s.name != moving.subcluster) => {
@@ -191,7 +197,7 @@ fn leftover(state: &FederationState, seen: &Seen<'_>, model: &Model, cluster: &s
             let command = Command::CopyGone { model: name.clone(), cluster: cluster.to_owned(), since };
             calls_had_ended(age, ago).then_some(Step::Propose(command))
         }
-        Copy::Ready(_) | Copy::Loading | Copy::Failed(_) if age >= serves_on => {
+        Copy::Ready(_) | Copy::Loading | Copy::Failed(_) | Copy::NoGpu(_) if age >= serves_on => {
             let what = ModelCommand::Unload { model: name.clone(), since };
             Some(Step::Ask(ClusterCall { cluster: cluster.to_owned(), id: derived(model, since, "unload"), what }))
         }
@@ -280,6 +286,14 @@ mod tests {
         scene.copy("m", "b", None);
         assert_eq!(all(&scene, LATE), [], "it loads");
         assert!(matches!(&all(&scene, LOADS_WITHIN)[..], [Step::Propose(Command::GiveUp { .. })]));
+        scene.backends_up("b", false);
+        assert_eq!(all(&scene, Duration::ZERO).len(), 1, "only that b has no GPUs is told");
+        let late = all(&scene, LOADS_WITHIN);
+        let why = "within 600 s: no GPU takes it: all its backends are down";
+        let says_so =
+            |step: &Step| matches!(step, Step::Propose(Command::GiveUp { reason, .. }) if reason.ends_with(why));
+        assert!(late.iter().any(says_so), "{late:?}");
+        scene.backends_up("b", true);
         scene.copy("m", "b", Some(Ok(())));
         scene.silent("b", LATE / 2);
         assert_eq!(all(&scene, LATE / 4), [], "that was before the move");

@@ -226,6 +226,11 @@ impl Scene {
         self.put(cluster, spec, Some(Ok(())));
     }
 
+    /// All backends of the cluster are up, or down.
+    pub(crate) fn backends_up(&mut self, cluster: &str, up: bool) {
+        self.change(cluster, |view| view.backends.values_mut().for_each(|backend| backend.up = up));
+    }
+
     /// The cluster's GPUs have this much memory.
     pub(crate) fn shrink(&mut self, cluster: &str, memory_bytes: u64) {
         self.change(cluster, |view| {

@@ -210,8 +210,8 @@ impl Federation for FederationService {
             return Ok(Response::new(pb::FederationView { log_entries, replicas, ..view }));
         }
         let state = self.read().await?;
-        let rates = self.context.rates.all(Instant::now());
-        Ok(Response::new(view(&state, &self.answering(), Some(&rates))))
+        let observed = self.context.observed(&state);
+        Ok(Response::new(view(&state, &self.answering(), Some(&observed))))
     }
 
     async fn load(&self, request: Request<pb::FederationLoadRequest>) -> Result<Response<pb::FederationReply>, Status> {

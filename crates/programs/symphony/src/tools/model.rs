@@ -6,7 +6,7 @@ use std::time::Duration;
 use symphony_executor::default_signature;
 use symphony_executor::profile::ProfileFile;
 use symphony_protocol::control as pb;
-use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec, Readiness};
+use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec, NoGpu, Readiness};
 use symphony_repository::{ApplyError, Repository, Rollout, apply, read_transforms, versions};
 use symphony_transport::{ControlClient, ControlError};
 use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, SLO_MAX, Transforms};
@@ -59,7 +59,7 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
         eprintln!("note: {note}");
     }
     let control = args.cluster.control()?;
-    let applied = apply(&control, Rollout::to(&model), Duration::from_secs(args.wait_s)).await;
+    let applied = apply(&control, Rollout::to(&model), Duration::from_secs(args.wait_s), tell_no_gpu).await;
     applied.map_err(|error| match error {
         ApplyError::Failed { .. } | ApplyError::Control(ControlError::Refused(_)) => {
             bad_input(format!("model `{}` is not served as {} says: {error}", model.name, dir.display()))
@@ -70,6 +70,10 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
         println!("model {} is ready", spec.name);
     }
     Ok(())
+}
+
+fn tell_no_gpu(name: &str, why: NoGpu) {
+    eprintln!("model {name} waits: {why}");
 }
 
 /// Adds a model to the cluster and waits for the confirmation.
@@ -95,7 +99,7 @@ pub(crate) async fn load_and_wait(
 ) -> anyhow::Result<()> {
     ask(control, spec, operation).await?;
     let mut view = control.watch(&format!("model load {}", spec.name));
-    let mut is_told = false;
+    let mut no_gpu = None;
     let ready = async {
         loop {
             let current = std::sync::Arc::clone(&view.borrow_and_update());
@@ -107,18 +111,22 @@ pub(crate) async fn load_and_wait(
                         spec.name, spec.name
                     )));
                 }
-                Some(Readiness::NoGpu(why)) if !std::mem::replace(&mut is_told, true) => {
-                    eprintln!("model {} waits: {why}", spec.name);
+                Some(Readiness::NoGpu(why)) => {
+                    if no_gpu.replace(why) != Some(why) {
+                        tell_no_gpu(&spec.name, why);
+                    }
                 }
-                Some(Readiness::NoGpu(_) | Readiness::Loading) | None => {}
+                Some(Readiness::Loading) | None => no_gpu = None,
             }
             view.changed().await?;
         }
     };
     tokio::time::timeout(wait, ready).await.map_err(|_| {
+        let why = no_gpu.map_or("no backend of its sub-cluster has reported", NoGpu::words);
         anyhow::anyhow!(
-            "model `{}` is not ready after {} s: no backend of its sub-cluster has reported; see `symphony get members`",
-            spec.name, wait.as_secs()
+            "model `{}` is not ready after {} s: {why}; see `symphony get members`",
+            spec.name,
+            wait.as_secs()
         )
     })?
 }
