@@ -3,4 +3,5 @@
 mod loss;
 mod moves;
 mod top_level;
+mod wiped;
 mod words;

@@ -214,6 +214,45 @@ impl TestFederation {
         names.iter().try_for_each(|name| self.restart(name))
     }
 
+    /// Waits until a process that runs has logged these words.
+    ///
+    /// # Errors
+    /// If there is none of that name, or that takes too long.
+    pub fn wait_for_log(&self, name: &str, words: &str) -> Result<()> {
+        let child = self.children.get(name).with_context(|| format!("no process {name} runs"))?;
+        wait_until(&format!("`{words}` in the log of {name}"), READY_WITHIN, || {
+            ensure!(child.log()?.contains(words), "its log ends:\n{}", child.log_tail());
+            Ok(())
+        })
+    }
+
+    /// Waits until a process ends by itself; returns its exit code and the end of its log.
+    ///
+    /// # Errors
+    /// If there is none of that name, or it does not end in time.
+    pub fn ends_by_itself(&mut self, name: &str) -> Result<(Option<i32>, String)> {
+        let mut child = self.children.remove(name).with_context(|| format!("no process {name} runs"))?;
+        let status = child.wait(READY_WITHIN)?;
+        self.not_running.insert(name.to_owned(), child.spec().clone());
+        Ok((status.code(), child.log_tail()))
+    }
+
+    /// The folder of a replica with what must survive it.
+    #[must_use]
+    pub fn data_dir(&self, name: &str) -> PathBuf {
+        self.workspace.file(&node_files::data_dir(name))
+    }
+
+    /// Where a replica of the top-level group listens.
+    ///
+    /// # Panics
+    /// If there is none of that name.
+    #[must_use]
+    pub fn replica_address(&self, name: &str) -> String {
+        let replica = self.replicas.iter().find(|replica| name == format!("federation-{}", replica.id.get()));
+        replica.unwrap_or_else(|| panic!("no replica {name}")).control.to_string()
+    }
+
     /// Where the federation's replicas are, as `--federation` takes it.
     #[must_use]
     pub fn addresses(&self) -> String {

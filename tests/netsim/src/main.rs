@@ -22,6 +22,7 @@ mod soak;
 mod stale_leader;
 mod story;
 mod trace;
+mod wiped_founders;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -26,6 +26,8 @@ pub(crate) enum Plant {
     ForgottenUnnoticed,
     /// No replica asks whether others know a later boot of it.
     LivesUnasked,
+    /// Replicas with an empty disk found a group whatever the others say.
+    FoundsUnasked,
 }
 
 impl Plant {
@@ -46,6 +48,7 @@ impl Plant {
             Self::TicksStayOff => plant(Bug::TicksStayOff),
             Self::ForgottenUnnoticed => plant(Bug::ForgottenUnnoticed),
             Self::LivesUnasked => plant(Bug::LivesUnasked),
+            Self::FoundsUnasked => plant(Bug::FoundsUnasked),
         }
     }
 }

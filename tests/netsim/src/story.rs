@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::plant::Plants;
 use crate::simulation::Simulation;
-use crate::{cut_founding, deaf_leader, dripping_leader, rolled_back, stale_leader};
+use crate::{cut_founding, deaf_leader, dripping_leader, rolled_back, stale_leader, wiped_founders};
 
 /// A story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -24,6 +24,8 @@ pub(crate) enum Story {
     RolledBack,
     /// A replica comes back so, with a copy from its last boot.
     RolledBackLife,
+    /// Two of three replicas lose their disks while all are down.
+    WipedFounders,
 }
 
 /// Runs a seed and reports the result.
@@ -39,6 +41,7 @@ pub(crate) fn run(story: Story, seed: u64, plants: Plants) -> ExitCode {
         Story::RolledBackLife => {
             (rolled_back::tell(&mut simulation, seed, rolled_back::Copy::OfTheLife), "rolled-back-life")
         }
+        Story::WipedFounders => (wiped_founders::tell(&mut simulation, seed), "wiped-founders"),
     };
     match told {
         Ok(told) => {

@@ -82,6 +82,12 @@ fn a_replica_over_an_older_copy_that_neither_asks_nor_is_told() {
     found(&[&["story", "rolled-back", "--seed", "1"], &both[..]].concat(), "C6: ");
 }
 
+/// In the code that a cluster's control group and a federation's top group share.
+#[test]
+fn empty_disks_that_found_a_group_unasked() {
+    found(&["story", "wiped-founders", "--seed", "1", "--plant", "founds-unasked"], "C6: ");
+}
+
 /// Over a copy from between two boots either sign is enough by itself.
 #[test]
 fn a_replica_over_an_older_copy_ends_when_it_asks_or_is_told() {

@@ -52,6 +52,12 @@ fn a_replica_over_a_copy_of_its_life_is_told_by_the_leader() {
     told_by_seeds("rolled-back-life");
 }
 
+/// Two disks are lost while all replicas are down: no empty group beside the state of the third.
+#[test]
+fn two_wiped_replicas_found_nothing_beside_the_third() {
+    told_by_seeds("wiped-founders");
+}
+
 fn told_by_seeds(story: &str) {
     for seed in 1..=5 {
         let output = netsim(&["story", story, "--seed", &seed.to_string()]);

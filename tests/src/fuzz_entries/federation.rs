@@ -134,6 +134,7 @@ pub(super) fn commands() -> Vec<Command> {
         operate(2, Action::Move { moves: vec![wanted(Some("east"), "west")], cause: Cause::Operator }),
         Command::Loaded { model: model.clone(), since: 12 },
         operate(3, Action::UnloadModel { name: model }),
+        Command::SeeReplica { replica: 1 },
     ]
 }
 
@@ -182,6 +183,7 @@ pub(super) fn federation_messages_seeds() -> Vec<Vec<u8>> {
         slo_ns: 50_000_000,
         value_thousandths: 1000,
         wanted_rps: 2.5,
+        no_gpu: vec![pb::FederatedNoGpu { cluster: "east".into(), why: pb::NoGpu::AllDown.into() }],
         ..Default::default()
     };
     let planned = pb::FederatedPlannedMove {
@@ -207,6 +209,8 @@ pub(super) fn federation_messages_seeds() -> Vec<Vec<u8>> {
         }],
         operations: Vec::new(),
         plans: vec![pb::FederatedPlan { id: 12, cause: "operator".into(), moves: vec![planned] }],
+        log_entries: 14,
+        replicas: vec![1, 2],
     };
     let load = pb::FederationLoadRequest {
         spec: Some((&spec()).into()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::command::{Cause, Command, LogEntry};
-use crate::limits::{CLUSTERS_MAX, EVENTS_MAX};
+use crate::limits::{CLUSTERS_MAX, EVENTS_MAX, REPLICAS_MAX};
 use crate::moves::call_off;
 use crate::refusal::{Outcome, Refusal, Reply};
 use crate::state::{Cluster, Event, FederationState, KindCapacity, Progress};
@@ -52,6 +52,7 @@ impl FederationState {
             Command::Loaded { model, since } => self.loaded(index, model, *since),
             Command::GiveUp { model, since, reason } => self.give_up(index, model, *since, reason),
             Command::CopyGone { model, cluster, since } => self.copy_gone(index, model, cluster, *since),
+            Command::SeeReplica { replica } => self.see_replica(*replica),
             Command::Operate(operation) => return self.operate(index, operation),
         }?;
         Ok(self.reply())
@@ -90,6 +91,14 @@ impl FederationState {
         self.clusters.insert(name.to_owned(), cluster);
         self.plan += 1;
         self.note(index, format!("cluster {name} belongs to the federation"));
+        Ok(())
+    }
+
+    fn see_replica(&mut self, replica: u64) -> Result<(), Refusal> {
+        if self.replicas.len() >= REPLICAS_MAX && !self.replicas.contains(&replica) {
+            return Err(Refusal::Limit { what: "replicas".into(), max: REPLICAS_MAX as u64 });
+        }
+        self.replicas.insert(replica);
         Ok(())
     }
 

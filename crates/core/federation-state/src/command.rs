@@ -81,6 +81,11 @@ pub enum Command {
     },
     /// An operator's command.
     Operate(Operation),
+    /// A replica of the group holds an entry of its log. If it ever returns with an empty disk, it has forgotten.
+    SeeReplica {
+        /// The replica.
+        replica: u64,
+    },
 }
 
 /// A move of a model.
@@ -229,6 +234,7 @@ impl Command {
             Self::Loaded { .. } => "loaded",
             Self::GiveUp { .. } => "give_up",
             Self::CopyGone { .. } => "copy_gone",
+            Self::SeeReplica { .. } => "see_replica",
             Self::Operate(Operation { action, .. }) => match action {
                 Action::LoadModel { .. } => "load_model",
                 Action::UnloadModel { .. } => "unload_model",

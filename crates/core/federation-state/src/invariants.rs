@@ -4,7 +4,7 @@ use symphony_types::Invariant;
 
 use crate::limits::{
     CLUSTERS_MAX, EVENTS_MAX, LEFTOVERS_TOTAL_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, MOVES_AT_ONCE_MAX,
-    MOVES_PER_COMMAND_MAX, OPERATIONS_KEPT, PLANS_KEPT,
+    MOVES_PER_COMMAND_MAX, OPERATIONS_KEPT, PLANS_KEPT, REPLICAS_MAX,
 };
 use crate::state::{FederationState, Model, Plan, Progress};
 
@@ -27,7 +27,7 @@ fn broken(invariant: Invariant, what: String) -> Result<(), Violation> {
 /// # Errors
 /// The first [`Violation`].
 pub fn check(state: &FederationState) -> Result<(), Violation> {
-    let FederationState { applied_index, plan, clusters, models, operations, events, plans } = state;
+    let FederationState { applied_index, plan, clusters, models, operations, events, plans, replicas } = state;
     let leftovers: usize = models.values().map(|model| model.leftovers.len()).sum();
     let counts = [
         ("clusters", clusters.len(), CLUSTERS_MAX),
@@ -38,6 +38,7 @@ pub fn check(state: &FederationState) -> Result<(), Violation> {
         ("operations", operations.len(), OPERATIONS_KEPT),
         ("events", events.len(), EVENTS_MAX),
         ("plans", plans.len(), PLANS_KEPT),
+        ("replicas", replicas.len(), REPLICAS_MAX),
         ("moves of a plan", plans.iter().map(|plan| plan.moves.len()).max().unwrap_or(0), MOVES_PER_COMMAND_MAX),
     ];
     if let Some((what, got, max)) = counts.into_iter().find(|(_, got, max)| got > max) {
@@ -115,6 +116,9 @@ pub fn check_step(before: &FederationState, after: &FederationState) -> Result<(
     if after.plan < before.plan {
         return broken(Invariant::F2, format!("plan {} after plan {}", after.plan, before.plan));
     }
+    if let Some(replica) = before.replicas.difference(&after.replicas).next() {
+        return broken(Invariant::C1, format!("that replica {replica} took part is forgotten"));
+    }
     for (name, old) in &before.models {
         let new = after.models.get(name).filter(|new| new.loaded_at == old.loaded_at);
         let routed = |model: &Model| model.home.as_ref().map(|home| home.cluster.clone());
@@ -177,6 +181,7 @@ mod tests {
             clusters: clusters.into(),
             models: [("m".to_owned(), model)].into(),
             plans: [plan()].into(),
+            replicas: [1].into(),
             ..FederationState::default()
         }
     }
@@ -241,6 +246,8 @@ mod tests {
             state.clusters.insert("c".into(), cluster());
             m.leftovers.insert("c".into(), 10);
         });
+        finds(Invariant::C1, |state, _| state.replicas = [2].into());
+        finds(Invariant::S5, |state, _| state.replicas.extend(1..=REPLICAS_MAX as u64 + 1));
         finds(Invariant::S5, |state, _| {
             let events =
                 (0..=EVENTS_MAX as u64).map(|index| crate::state::Event { index, at_unix_ms: 0, what: String::new() });

@@ -17,6 +17,9 @@ pub use symphony_replicated::{
 /// Clusters of a federation.
 pub const CLUSTERS_MAX: usize = 64;
 
+/// Replicas of the group, which are never forgotten: as many as a group may have members.
+pub const REPLICAS_MAX: usize = 64;
+
 /// Control addresses of one cluster: as many as a cluster may have scheduler replicas.
 pub const CONTROLS_MAX: usize = symphony_replicated::NODES_MAX;
 

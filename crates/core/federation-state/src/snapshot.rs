@@ -11,7 +11,7 @@ use crate::state::FederationState;
 pub(crate) const MAGIC: &str = "SYFS";
 
 /// Incremented whenever the format of a command, a reply or the state changes.
-pub(crate) const VERSION: u16 = 4;
+pub(crate) const VERSION: u16 = 5;
 
 /// Why bytes are not a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

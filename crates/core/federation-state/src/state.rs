@@ -1,6 +1,6 @@
 //! The state of a federation.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_replicated::{KeptOperation, ModelSpec};
@@ -19,6 +19,7 @@ pub struct FederationState {
     pub(crate) operations: Vec<KeptOperation<Outcome>>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) plans: VecDeque<Plan>,
+    pub(crate) replicas: BTreeSet<u64>,
 }
 
 /// A cluster, by its name.
@@ -179,6 +180,12 @@ impl FederationState {
     #[must_use]
     pub const fn plans(&self) -> &VecDeque<Plan> {
         &self.plans
+    }
+
+    /// Replicas of the group that have held an entry of its log.
+    #[must_use]
+    pub const fn replicas(&self) -> &BTreeSet<u64> {
+        &self.replicas
     }
 
     /// Moves under way.

@@ -46,6 +46,7 @@ fn history() -> Vec<Command> {
     let third = begin(&scene, "n", "b", Cause::Loss);
     add(&mut scene, third);
     add(&mut scene, unload(5, "nobody"));
+    add(&mut scene, Command::SeeReplica { replica: 2 });
     commands
 }
 
@@ -139,6 +140,7 @@ fn every_command_and_every_part_of_the_state_is_there() {
         "loaded",
         "give_up",
         "copy_gone",
+        "see_replica",
         "load_model",
         "unload_model",
         "move",
@@ -149,6 +151,7 @@ fn every_command_and_every_part_of_the_state_is_there() {
     assert!(state.clusters().values().any(|cluster| !cluster.reachable));
     assert!(state.models().values().any(|model| model.home.is_some() && !model.leftovers.is_empty()));
     assert!(state.models().values().any(|model| !model.unplaced.is_empty()));
+    assert_eq!(state.replicas().len(), 1);
     assert!(state.moves_under_way() == 1 && !state.events().is_empty());
     assert!(state.operations().iter().any(|kept| kept.outcome.is_err()));
     let progress: Vec<_> = state.plans().iter().flat_map(|plan| &plan.moves).map(|planned| &planned.progress).collect();

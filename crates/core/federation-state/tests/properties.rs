@@ -25,6 +25,7 @@ enum Next {
     HomeGone(usize),
     Unplaced(usize),
     Operator(usize, usize),
+    Replica(u64),
 }
 
 fn next() -> impl Strategy<Value = Next> {
@@ -42,6 +43,7 @@ fn next() -> impl Strategy<Value = Next> {
         1 => model.clone().prop_map(Next::HomeGone),
         1 => model.clone().prop_map(Next::Unplaced),
         1 => (model, cluster).prop_map(|(m, c)| Next::Operator(m, c)),
+        1 => (0..5_u64).prop_map(Next::Replica),
     ]
 }
 
@@ -81,6 +83,7 @@ fn command(scene: &Scene, next: &Next, id: u128) -> Command {
             let moves = vec![scene.wanted(MODELS[model], CLUSTERS[cluster])];
             operate(id, Action::Move { moves, cause: Cause::Operator })
         }
+        Next::Replica(replica) => Command::SeeReplica { replica },
     }
 }
 

@@ -126,8 +126,8 @@ impl ControlGroup {
 
     /// Writes the first membership if this node is among the voters and its log is empty. All voters write the same
     /// entry at the same position, so it does not matter which are first. Called by [`start`](Self::start) with the
-    /// configured voters. A caller that must first make sure that no group exists configures none, and calls this
-    /// later.
+    /// configured voters. A caller that must first make sure that no group exists configures none, and has a
+    /// [`Newcomer`](crate::founding::Newcomer) call this later.
     ///
     /// # Errors
     /// The node has stopped.
@@ -254,6 +254,16 @@ impl ControlGroup {
             voters: membership.voter_ids().map(NodeId::new).collect(),
             addresses: membership.nodes().map(|(id, node)| (NodeId::new(*id), node.addr.clone())).collect(),
         }
+    }
+
+    /// The members that hold entries of this leader's log, itself included; none if this node does not lead.
+    #[must_use]
+    pub fn holders(&self) -> BTreeSet<NodeId> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let Some(replication) = &metrics.replication else { return BTreeSet::new() };
+        let holders = replication.iter().filter(|(_, held)| held.is_some()).map(|(&node, _)| node);
+        holders.chain([self.me.node]).map(NodeId::new).collect()
     }
 
     /// The service for the other replicas; mount it on the node's control port. It asks `removed` at each message:

@@ -8,6 +8,7 @@ mod disk;
 mod environment;
 mod error;
 mod fault;
+pub mod founding;
 mod group;
 mod leadership;
 mod limits;

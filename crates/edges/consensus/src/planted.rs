@@ -1,7 +1,7 @@
 //! Bugs that a simulation plants in this crate to check that it finds them. Global for the process; several at once if
 //! a failure needs several.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use futures::{Stream, StreamExt as _, stream};
 use openraft::EntryPayload;
@@ -31,10 +31,12 @@ pub enum Bug {
     ForgottenUnnoticed,
     /// Replicas are not asked whether they know a later boot of this one.
     LivesUnasked,
+    /// A replica with an empty disk founds its group whatever the others say.
+    FoundsUnasked,
 }
 
 /// A bit for each.
-static PLANTED: AtomicU8 = AtomicU8::new(0);
+static PLANTED: AtomicU16 = AtomicU16::new(0);
 
 /// Plants a bug, beside those that were planted before.
 pub fn plant(bug: Bug) {

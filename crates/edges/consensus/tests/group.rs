@@ -223,6 +223,15 @@ async fn a_group_survives_its_leader() {
     assert_ne!(second, first);
     assert!(cluster.propose("two").await.index > proposed.index);
     cluster.all_have("two").await;
+    until("the leader knows who holds its log, and nobody else does", || async {
+        let (leader, living) = (cluster.leader().await, cluster.running.keys().copied().collect::<BTreeSet<_>>());
+        let said = |(id, replica): (&NodeId, &Replica)| match *id == leader {
+            true => replica.group.holders() == living,
+            false => replica.group.holders().is_empty(),
+        };
+        cluster.running.iter().all(said).then_some(())
+    })
+    .await;
 
     // Phase 6: the dead one restarts from its disk and catches up, in the same order as the others.
     cluster.restart(first).await;

@@ -7,7 +7,7 @@ use symphony_types::{Nanos, RequestValue};
 
 use crate::control as pb;
 use crate::plan_view::MoveProgressView;
-use crate::view::{EventView, OperationView, ViewError};
+use crate::view::{EventView, NoGpu, OperationView, ViewError};
 
 /// Clusters and the homes of models, as one replica of the top-level group has applied them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -105,10 +105,31 @@ pub struct FederatedModelView {
     pub wanted_rps: f64,
     /// Requests per second that its clients ask for; known to the leader only.
     pub measured_rps: f64,
+    /// Of its home and the cluster where it is going, those in which no GPU takes it, and why; known to the leader only.
+    pub no_gpu: BTreeMap<String, NoGpu>,
 }
 
 fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
+}
+
+fn no_gpu_view(model: &str, no_gpu: &pb::FederatedNoGpu) -> Result<NoGpu, ViewError> {
+    match no_gpu.why() {
+        pb::NoGpu::NoBackend => Ok(NoGpu::NoBackend),
+        pb::NoGpu::AllDown => Ok(NoGpu::AllDown),
+        pb::NoGpu::AllDraining => Ok(NoGpu::AllDraining),
+        pb::NoGpu::Unspecified => Err(ViewError::Missing { what: format!("model {model}"), field: "no_gpu.why" }),
+    }
+}
+
+impl From<NoGpu> for pb::NoGpu {
+    fn from(why: NoGpu) -> Self {
+        match why {
+            NoGpu::NoBackend => Self::NoBackend,
+            NoGpu::AllDown => Self::AllDown,
+            NoGpu::AllDraining => Self::AllDraining,
+        }
+    }
 }
 
 impl TryFrom<pb::FederatedPlan> for FederatedPlanView {
@@ -134,6 +155,9 @@ impl TryFrom<pb::FederationView> for FederationView {
             (cluster.name, FederatedClusterView { control, reachable, since, kinds: kinds.collect() })
         });
         let models = view.models.into_iter().map(|model| {
+            let no_gpu =
+                model.no_gpu.iter().map(|no_gpu| Ok((no_gpu.cluster.clone(), no_gpu_view(&model.name, no_gpu)?)));
+            let no_gpu = no_gpu.collect::<Result<_, ViewError>>()?;
             let typed = FederatedModelView {
                 home: some(model.home),
                 moves_to: some(model.moves_to),
@@ -145,8 +169,9 @@ impl TryFrom<pb::FederationView> for FederationView {
                 value: RequestValue::from_thousandths(model.value_thousandths).unwrap_or(RequestValue::ONE),
                 wanted_rps: model.wanted_rps,
                 measured_rps: model.measured_rps,
+                no_gpu,
             };
-            (model.name, typed)
+            Ok((model.name, typed))
         });
         Ok(Self {
             federation: view.federation,
@@ -155,10 +180,32 @@ impl TryFrom<pb::FederationView> for FederationView {
             replica: view.replica,
             leader: (view.leader != 0).then_some(view.leader),
             clusters: clusters.collect(),
-            models: models.collect(),
+            models: models.collect::<Result<_, ViewError>>()?,
             events: view.events.into_iter().map(Into::into).collect(),
             operations: view.operations.into_iter().map(OperationView::try_from).collect::<Result<_, _>>()?,
             plans: view.plans.into_iter().map(FederatedPlanView::try_from).collect::<Result<_, _>>()?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_no_gpu_takes_a_model_travels_and_a_reason_without_meaning_is_refused() {
+        let view = |why: &[i32]| {
+            let no_gpu = |(at, &why): (usize, &i32)| pb::FederatedNoGpu { cluster: at.to_string(), why };
+            let no_gpu = why.iter().enumerate().map(no_gpu).collect();
+            let model = pb::FederatedModel { name: "m".into(), no_gpu, ..Default::default() };
+            FederationView::try_from(pb::FederationView { models: vec![model], ..Default::default() })
+        };
+        let all = [NoGpu::NoBackend, NoGpu::AllDown, NoGpu::AllDraining];
+        let read = view(&all.map(|why| pb::NoGpu::from(why).into())).unwrap();
+        assert!(read.models["m"].no_gpu.values().eq(&all), "{read:?}");
+        for unknown in [0, 99] {
+            let error = view(&[unknown]).unwrap_err().to_string();
+            assert_eq!(error, "model m has no no_gpu.why");
+        }
     }
 }

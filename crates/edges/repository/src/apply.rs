@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient as Grpc;
-use symphony_protocol::view::{Traffic, View};
+use symphony_protocol::view::{NoGpu, Traffic, View};
 use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
 
 use crate::rollout::{Next, Rollout};
@@ -31,12 +31,24 @@ pub enum ApplyError {
         as_of: u64,
     },
     /// There is no report on the result yet.
-    #[error("it is not done after {} s: no backend of the sub-cluster has reported; see `symphony get models`", .0.as_secs())]
-    Late(Duration),
+    #[error("it is not done after {} s: {}; see `symphony get models`", .within.as_secs(), waits(.no_gpu.as_ref()))]
+    Late {
+        /// The time given.
+        within: Duration,
+        /// The version that no GPU takes, and why.
+        no_gpu: Option<(String, NoGpu)>,
+    },
+}
+
+fn waits(no_gpu: Option<&(String, NoGpu)>) -> String {
+    match no_gpu {
+        Some((name, why)) => format!("`{name}` waits: {why}"),
+        None => "no backend of the sub-cluster has reported".to_owned(),
+    }
 }
 
 /// Makes the cluster serve the versions of the rollout; returns when it does, or cannot. Nothing is rolled back but a
-/// canary: a repetition continues from there. `told` is told of each command before it is given. Returns the log index
+/// canary: a repetition continues from there. `told` is told what is next, once, before it is done. Returns the log index
 /// from which on the versions are served, for callers that watch the cluster themselves.
 ///
 /// # Errors
@@ -51,16 +63,20 @@ pub async fn apply(
     // The first read is linearizable: an older view might lack existing models.
     let mut from = control.get(true, AGREE_WITHIN.min(within)).await?.applied_index;
     let mut view = control.watch("model repository");
-    let mut waiting = None;
+    let (mut waiting, mut last) = (None, None);
     // A view that was asked for, with the load in it.
     let mut asked: Option<Arc<View>> = None;
     loop {
         let current = asked.take().unwrap_or_else(|| Arc::clone(&view.borrow_and_update()));
-        let next = if current.applied_index < from { Next::Wait } else { rollout.next(&current, Instant::now()) };
-        if next != Next::Wait {
+        let is_old = current.applied_index < from;
+        let next = if is_old { Next::Wait(None) } else { rollout.next(&current, Instant::now()) };
+        if last.as_ref() != Some(&next) {
+            told(&next);
+            last = Some(next.clone());
+        }
+        if !matches!(next, Next::Wait(_)) {
             waiting = None;
         }
-        told(&next);
         let operation_id = || fresh_operation_id().to_string();
         match next {
             Next::Load(spec) => {
@@ -97,10 +113,11 @@ pub async fn apply(
                 // see the model.
                 from = control.get(true, AGREE_WITHIN).await?.applied_index;
             }
-            Next::Wait => {
+            Next::Wait(no_gpu) => {
                 let since = *waiting.get_or_insert_with(Instant::now);
                 let left = within.saturating_sub(since.elapsed());
-                let changed = tokio::time::timeout(left, view.changed()).await.map_err(|_| ApplyError::Late(within))?;
+                let changed = tokio::time::timeout(left, view.changed()).await;
+                let changed = changed.map_err(|_| ApplyError::Late { within, no_gpu })?;
                 let ended = || ApplyError::Failed { reason: "the cluster's view ended".into(), as_of: 0 };
                 changed.map_err(|_| ended())?;
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use symphony_protocol::view::{ModelSpec, ModelView, Traffic, VIEWS_FOLLOW_WITHIN, View};
+use symphony_protocol::view::{ModelSpec, ModelView, NoGpu, Readiness, Traffic, VIEWS_FOLLOW_WITHIN, View};
 use symphony_types::VersionedName;
 
 use crate::canary::{Canary, Trial, TrialCounts, TrialStep};
@@ -45,8 +45,8 @@ pub enum Next {
     Unload(String),
     /// Have the cluster split the requests for the model that name no version.
     SetTraffic(String, Traffic),
-    /// Wait until the view changes.
-    Wait,
+    /// Wait until the view changes. If no GPU takes a version, its name, and why.
+    Wait(Option<(String, NoGpu)>),
     /// Wait so long, and ask with a view that has the load in it.
     WaitFor(Duration),
     /// The cluster is as it shall be.
@@ -127,7 +127,7 @@ impl Rollout {
 
     /// Has the wanted versions loaded, and waits until they are ready.
     fn load_wanted(&mut self, view: &View) -> Option<Next> {
-        let (mut waits, mut failed) = (false, None);
+        let (mut waits, mut no_gpu, mut failed) = (false, None, None);
         for (name, spec) in &self.wanted {
             let Some((_, model)) = view.model_named(name) else {
                 // Given already: the view is older than that.
@@ -150,20 +150,21 @@ impl Rollout {
                     "`{name}` is loaded with another specification; unload it first, or give the new one another version"
                 )));
             }
-            let reason = model.replicas.values().find_map(|replica| replica.state.clone().err());
-            match reason {
-                _ if model.is_ready(view) => {}
+            match model.readiness(view) {
+                Readiness::Ready => {}
                 // It failed before: files may have been put right since.
-                Some(_) if !self.loaded.contains(name) && self.unloaded.insert(name.clone()) => {
+                Readiness::Failed(_) if !self.loaded.contains(name) && self.unloaded.insert(name.clone()) => {
                     return Some(Next::Unload(name.clone()));
                 }
-                Some(reason) if self.loaded.contains(name) => {
-                    failed = Some(format!("`{name}` was not loaded: {reason}"))
+                Readiness::Failed(reason) if self.loaded.contains(name) => {
+                    failed = Some(format!("`{name}` was not loaded: {reason}"));
                 }
-                _ => waits = true,
+                Readiness::NoGpu(why) => no_gpu = no_gpu.or_else(|| Some((name.clone(), why))),
+                Readiness::Failed(_) | Readiness::Loading => waits = true,
             }
         }
-        failed.map(Next::Failed).or(waits.then_some(Next::Wait))
+        waits |= no_gpu.is_some();
+        failed.map(Next::Failed).or_else(|| waits.then_some(Next::Wait(no_gpu)))
     }
 
     /// Gives the newest version its part of the requests, step by step.
@@ -332,8 +333,8 @@ mod tests {
     fn a_new_version_is_ready_before_the_old_one_goes() {
         let mut rollout = Rollout::to(&model(&[2]));
         assert_eq!(rollout.next(&view(&[("m@1", READY), ("other", READY)]), at(0)), load("m@2"));
-        assert_eq!(rollout.next(&view(&[("m@1", READY)]), at(0)), Next::Wait, "the view does not have it yet");
-        assert_eq!(rollout.next(&view(&[("m@1", READY), ("m@2", None)]), at(0)), Next::Wait, "it loads");
+        assert_eq!(rollout.next(&view(&[("m@1", READY)]), at(0)), Next::Wait(None), "the view does not have it yet");
+        assert_eq!(rollout.next(&view(&[("m@1", READY), ("m@2", None)]), at(0)), Next::Wait(None), "it loads");
         let both = view(&[("m@1", READY), ("m@2", READY), ("other", READY), ("m2", READY)]);
         let Next::WaitFor(left) = rollout.next(&both, at(0)) else {
             panic!("what is queued for it has its outcome first")
@@ -415,11 +416,25 @@ mod tests {
     }
 
     #[test]
+    fn where_no_gpu_takes_a_version_the_old_one_stays_and_what_a_backend_that_is_gone_said_does_not_count() {
+        let mut rollout = Rollout::to(&model(&[1, 2]));
+        let mut gone = view(&[("m@1", READY), ("m@2", BROKEN)]);
+        gone.backends.values_mut().for_each(|backend| backend.up = false);
+        assert_eq!(rollout.next(&gone, at(0)), Next::Wait(Some(("m@1".into(), NoGpu::AllDown))));
+        gone.backends.clear();
+        assert_eq!(rollout.next(&gone, at(0)), Next::Wait(Some(("m@1".into(), NoGpu::NoBackend))));
+        let mut drained = view(&[("m@1", READY), ("m@2", None)]);
+        drained.backends.values_mut().for_each(|backend| backend.duty = symphony_types::Duty::Draining);
+        assert_eq!(rollout.next(&drained, at(0)), Next::Wait(Some(("m@1".into(), NoGpu::AllDraining))));
+        assert_eq!(rollout.next(&view(&[("m@1", READY), ("m@2", READY)]), at(0)), Next::Done);
+    }
+
+    #[test]
     fn an_old_failure_is_tried_again_from_the_beginning() {
         let mut rollout = Rollout::to(&model(&[1, 2]));
         let before = view(&[("m@1", READY), ("m@2", BROKEN)]);
         assert_eq!(rollout.next(&before, at(0)), Next::Unload("m@2".into()));
-        assert_eq!(rollout.next(&before, at(0)), Next::Wait, "the view is older than the unload");
+        assert_eq!(rollout.next(&before, at(0)), Next::Wait(None), "the view is older than the unload");
         assert_eq!(rollout.next(&view(&[("m@1", READY)]), at(0)), load("m@2"));
         assert_eq!(rollout.next(&view(&[("m@1", READY), ("m@2", READY)]), at(0)), Next::Done);
     }

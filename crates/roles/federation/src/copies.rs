@@ -1,7 +1,7 @@
 //! The state of a model's copy in a cluster.
 
 use symphony_cluster_state::ModelSpec;
-use symphony_protocol::view::View;
+use symphony_protocol::view::{NoGpu, Readiness, View};
 use symphony_types::SubclusterId;
 
 /// A cluster's copy of a model.
@@ -11,6 +11,8 @@ pub(crate) enum Copy {
     None,
     /// Its backends are loading it.
     Loading,
+    /// No GPU can load or run it.
+    NoGpu(NoGpu),
     /// It is served in that sub-cluster.
     Ready(SubclusterId),
     /// No backend could load it.
@@ -27,9 +29,10 @@ pub(crate) fn copy_in(view: &View, spec: &ModelSpec) -> Copy {
     if there != *spec {
         return Copy::Foreign;
     }
-    if model.is_ready(view) {
-        return Copy::Ready(model.subcluster);
+    match model.readiness(view) {
+        Readiness::Ready => Copy::Ready(model.subcluster),
+        Readiness::Failed(reason) => Copy::Failed(reason),
+        Readiness::NoGpu(why) => Copy::NoGpu(why),
+        Readiness::Loading => Copy::Loading,
     }
-    let failed = model.replicas.values().find_map(|replica| replica.state.clone().err());
-    failed.map_or(Copy::Loading, Copy::Failed)
 }

@@ -52,6 +52,8 @@ pub(crate) enum ModelCommand {
 pub(crate) struct Seen<'a> {
     /// The configured clusters with their control addresses.
     pub(crate) configured: &'a BTreeMap<String, Vec<String>>,
+    /// The replicas that hold entries of its log.
+    pub(crate) holders: &'a BTreeSet<u64>,
     pub(crate) polls: &'a BTreeMap<String, Poll>,
     pub(crate) unreachable: Duration,
     /// How long this leader has led.
@@ -71,6 +73,8 @@ impl Seen<'_> {
 /// All steps that can be taken now.
 pub(crate) fn steps(state: &FederationState, seen: &Seen<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
+    let new = seen.holders.difference(state.replicas());
+    steps.extend(new.map(|&replica| Step::Propose(Command::SeeReplica { replica })));
     for (name, control) in seen.configured {
         steps.extend(standing(state, seen, name, control).map(Step::Propose));
     }
@@ -140,15 +144,21 @@ fn on_its_way(state: &FederationState, seen: &Seen<'_>, model: &Model, moving: &
         Some(Step::Propose(Command::GiveUp { model: name.clone(), since, reason }))
     };
     let age = (seen.age)(name, since);
+    let viewed = seen.view(state, &moving.to);
+    let copy = viewed.map(|(view, ago)| (copy_in(view, &model.spec), view, ago));
     if age >= LOADS_WITHIN {
-        return give_up(format!("{} has not loaded it within {} s", moving.to, LOADS_WITHIN.as_secs()));
+        let why = match &copy {
+            Some((Copy::NoGpu(why), ..)) => format!(": {why}"),
+            _ => String::new(),
+        };
+        return give_up(format!("{} has not loaded it within {} s{why}", moving.to, LOADS_WITHIN.as_secs()));
     }
-    let (view, ago) = seen.view(state, &moving.to)?;
-    match copy_in(view, &model.spec) {
+    let (copy, view, ago) = copy?;
+    match copy {
         // Seen before the move began: possibly an earlier copy that is gone by now.
         Copy::Ready(_) | Copy::Failed(_) if ago > age => None,
         Copy::Ready(_) => Some(Step::Propose(Command::Loaded { model: name.clone(), since })),
-        Copy::Loading => None,
+        Copy::Loading | Copy::NoGpu(_) => None,
         Copy::Failed(reason) => give_up(format!("{} cannot load it: {reason}", moving.to)),
         Copy::Foreign => give_up(format!("{} has another model of that name", moving.to)),
         Copy::None if view.subclusters.values().all(|s| s.name != moving.subcluster) => {
@@ -187,7 +197,7 @@ fn leftover(state: &FederationState, seen: &Seen<'_>, model: &Model, cluster: &s
             let command = Command::CopyGone { model: name.clone(), cluster: cluster.to_owned(), since };
             calls_had_ended(age, ago).then_some(Step::Propose(command))
         }
-        Copy::Ready(_) | Copy::Loading | Copy::Failed(_) if age >= serves_on => {
+        Copy::Ready(_) | Copy::Loading | Copy::Failed(_) | Copy::NoGpu(_) if age >= serves_on => {
             let what = ModelCommand::Unload { model: name.clone(), since };
             Some(Step::Ask(ClusterCall { cluster: cluster.to_owned(), id: derived(model, since, "unload"), what }))
         }
@@ -222,8 +232,23 @@ mod tests {
     fn all(scene: &Scene, age: Duration) -> Vec<Step> {
         let configured = scene.polls.keys().map(|name| (name.clone(), vec![format!("{name}:7001")])).collect();
         let (polls, unreachable) = (&scene.polls, LATE);
-        let seen = Seen { configured: &configured, polls, unreachable, leads: age, age: &|_, _| age };
+        let holders = &scene.holders;
+        let seen = Seen { configured: &configured, holders, polls, unreachable, leads: age, age: &|_, _| age };
         steps(&scene.state, &seen)
+    }
+
+    #[test]
+    fn who_holds_the_log_is_written_down_once() {
+        let mut scene = Scene::new(&["a"]);
+        scene.holders = [1, 3].into();
+        let seen = [1, 3].map(|replica| Command::SeeReplica { replica });
+        assert_eq!(all(&scene, LATE), seen.clone().map(Step::Propose));
+        for command in &seen {
+            scene.done(command);
+        }
+        assert_eq!(all(&scene, LATE), []);
+        scene.holders.clear();
+        assert_eq!(all(&scene, LATE), [], "who is away is not forgotten");
     }
 
     #[test]
@@ -261,6 +286,14 @@ mod tests {
         scene.copy("m", "b", None);
         assert_eq!(all(&scene, LATE), [], "it loads");
         assert!(matches!(&all(&scene, LOADS_WITHIN)[..], [Step::Propose(Command::GiveUp { .. })]));
+        scene.backends_up("b", false);
+        assert_eq!(all(&scene, Duration::ZERO).len(), 1, "only that b has no GPUs is told");
+        let late = all(&scene, LOADS_WITHIN);
+        let why = "within 600 s: no GPU takes it: all its backends are down";
+        let says_so =
+            |step: &Step| matches!(step, Step::Propose(Command::GiveUp { reason, .. }) if reason.ends_with(why));
+        assert!(late.iter().any(says_so), "{late:?}");
+        scene.backends_up("b", true);
         scene.copy("m", "b", Some(Ok(())));
         scene.silent("b", LATE / 2);
         assert_eq!(all(&scene, LATE / 4), [], "that was before the move");

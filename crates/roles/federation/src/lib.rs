@@ -5,6 +5,7 @@ mod config;
 mod copies;
 mod decide;
 mod error;
+mod founding;
 mod frontends;
 mod metrics;
 mod places;

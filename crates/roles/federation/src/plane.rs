@@ -1,9 +1,10 @@
 //! One replica: starts its parts, and stops them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use symphony_consensus::{ControlGroup, Leadership};
+use symphony_consensus::{ControlGroup, GroupConfig, Leadership};
 use symphony_federation_state::FederationState;
 use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::control::federation_server::FederationServer;
@@ -17,6 +18,7 @@ use tonic::transport::Server;
 
 use crate::config::FederationConfig;
 use crate::error::StartError;
+use crate::founding;
 use crate::metrics::Metrics;
 use crate::reconciler::{self, LeaderContext};
 use crate::service::FederationService;
@@ -39,11 +41,15 @@ const REQUEST_BYTES_MAX: usize = 2 * symphony_federation_state::COMMAND_BYTES_MA
 /// How long a stop waits for calls in progress.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 
+/// The last words of a replica that has less than it acknowledged.
+const FORGOTTEN: &str = "this replica of the federation runs on an older copy of its disk, or the disk lost what it had written; it must not come back over it";
+
 /// A running replica of the top-level group. Call [`shutdown`](Self::shutdown) when done: dropping it stops nothing.
 #[derive(Debug)]
 pub struct Federation {
     group: ControlGroup,
     state: watch::Receiver<Arc<FederationState>>,
+    ends: watch::Receiver<Option<String>>,
     metrics: Metrics,
     tasks: Vec<JoinHandle<()>>,
     stop: CancellationToken,
@@ -53,10 +59,16 @@ impl Federation {
     /// Opens the replica's disk, joins its group, serves on `control`, and does the leader's work while it leads.
     ///
     /// # Errors
-    /// If the group cannot be joined.
+    /// If the configuration of the group contradicts itself, or the disk cannot be used.
     pub async fn start(config: FederationConfig, control: TcpListener) -> Result<Self, StartError> {
+        config.group.validate().map_err(symphony_consensus::StartError::Config)?;
         let (state_machine, state) = FederationStateMachine::new();
-        let group = ControlGroup::start(config.group.clone(), state_machine).await?;
+        // The group is founded after the others have been asked.
+        let unfounded = GroupConfig { voters: BTreeMap::new(), ..config.group.clone() };
+        let group = ControlGroup::start(unfounded, state_machine).await?;
+        // Before any message can arrive: what is on the disk now is from an earlier boot.
+        let has_past = group.has_past();
+        group.set_open(has_past);
         let (metrics, stop, leadership) = (Metrics::default(), CancellationToken::new(), group.leadership());
         let context = LeaderContext::new(
             group.clone(),
@@ -92,9 +104,26 @@ impl Federation {
             }
         });
         let (federation, node) = (config.group.cluster.clone(), config.group.node);
+        let (ended, ends) = watch::channel(None);
+        let taking_part = {
+            let (group_config, group, stop) = (config.group.clone(), group.clone(), stop.clone());
+            stop.run_until_cancelled_owned(async move {
+                let why = match if has_past { Ok(()) } else { founding::found(&group_config, &group).await } {
+                    Ok(()) => {
+                        group.forgotten().await;
+                        FORGOTTEN.to_owned()
+                    }
+                    Err(why) => why,
+                };
+                ended.send_replace(Some(why));
+            })
+        };
+        let taking_part = tokio::spawn(async move {
+            let _ = taking_part.await;
+        });
         let working = tokio::spawn(reconciler::run(context, config, leadership, stop.clone()));
         tracing::info!(federation, %node, "replica of the federation started");
-        Ok(Self { group, state, metrics, tasks: vec![serving, working], stop })
+        Ok(Self { group, state, ends, metrics, tasks: vec![taking_part, serving, working], stop })
     }
 
     /// Adds its metrics.
@@ -108,10 +137,16 @@ impl Federation {
         self.group.leadership()
     }
 
-    /// Resolves when this replica has to end, with the reason: it lacks entries that it acknowledged to the leader.
-    pub async fn forgotten(&self) -> &'static str {
-        self.group.forgotten().await;
-        "this replica of the federation runs on an older copy of its disk, or the disk lost what it had written; it must not come back over it"
+    /// Resolves when this replica has to end, with the reason: it has lost its disk, or entries that it acknowledged to
+    /// the leader.
+    pub async fn ends(&self) -> String {
+        let mut ends = self.ends.clone();
+        let why = ends.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        match why {
+            Some(why) => why,
+            // It stops.
+            None => std::future::pending().await,
+        }
     }
 
     /// The state as this replica has applied it.

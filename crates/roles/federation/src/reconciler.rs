@@ -10,7 +10,7 @@ use symphony_federation_state::{Cause, Command, FederationState, HomeMove, MOVES
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_transport::ControlError;
-use symphony_types::Time;
+use symphony_types::{NodeId, Time};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,7 @@ use crate::problem::Known;
 use crate::propose::{Agreed, CallError, propose};
 use crate::rates::{Demand, Rates};
 use crate::rebalance::{BalanceMode, BalanceSettings, Rebalance};
+use crate::view::Observed;
 
 /// How often to check for due steps, besides every change of the state.
 const TICK: Duration = Duration::from_millis(100);
@@ -85,6 +86,13 @@ impl LeaderContext {
     /// The views that plans are made with; none if some are missing.
     pub(crate) fn views(&self, state: &FederationState) -> Option<BTreeMap<String, Arc<View>>> {
         views(&self.polls(), state, self.unreachable)
+    }
+
+    /// What tools are shown of it.
+    pub(crate) fn observed(&self, state: &FederationState) -> Observed {
+        let polls = self.polls().into_iter().filter(|(name, _)| state.is_reachable(name));
+        let views = polls.filter_map(|(name, poll)| Some((name, Arc::clone(poll.now(self.unreachable)?))));
+        Observed { rates: self.rates.all(std::time::Instant::now()), views: views.collect() }
     }
 
     /// The clients' demand, and the silent frontends.
@@ -234,7 +242,9 @@ impl Reconciler {
             let polls = self.context.polls();
             let unreachable = self.context.unreachable;
             let leads = now.saturating_duration_since(self.leads_since);
-            steps(&state, &Seen { configured: &self.configured, polls: &polls, unreachable, leads, age: &age })
+            let holders = self.context.group.holders().into_iter().map(NodeId::get).collect();
+            let (configured, holders, polls) = (&self.configured, &holders, &polls);
+            steps(&state, &Seen { configured, holders, polls, unreachable, leads, age: &age })
         };
         for step in steps {
             match step {

@@ -1,6 +1,6 @@
 //! A federation for tests: its state, and the clusters as its leader sees them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,12 +27,15 @@ const MODEL_BYTES: u64 = 1 << 20;
 pub(crate) struct Scene {
     pub(crate) state: FederationState,
     pub(crate) polls: BTreeMap<String, Poll>,
+    /// Replicas that hold entries of the leader's log.
+    pub(crate) holders: BTreeSet<u64>,
     operations: u128,
 }
 
 impl Scene {
     pub(crate) fn new(clusters: &[&str]) -> Self {
-        let mut scene = Self { state: FederationState::default(), polls: BTreeMap::new(), operations: 0 };
+        let (state, polls, holders) = (FederationState::default(), BTreeMap::new(), BTreeSet::new());
+        let mut scene = Self { state, polls, holders, operations: 0 };
         for name in clusters {
             let gpu = |id| GpuView {
                 id: GpuId::new(id),
@@ -221,6 +224,11 @@ impl Scene {
         let mut spec = Self::spec("own", 1.0);
         spec.profiles.values_mut().for_each(|profile| profile.static_memory_bytes = GPU_BYTES - free_bytes);
         self.put(cluster, spec, Some(Ok(())));
+    }
+
+    /// All backends of the cluster are up, or down.
+    pub(crate) fn backends_up(&mut self, cluster: &str, up: bool) {
+        self.change(cluster, |view| view.backends.values_mut().for_each(|backend| backend.up = up));
     }
 
     /// The cluster's GPUs have this much memory.

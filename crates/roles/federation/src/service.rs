@@ -36,11 +36,14 @@ const WATCHERS_MAX: i64 = 8192;
 const PEOPLE: &[Role] = &[Role::Operator, Role::Viewer, Role::Frontend];
 const OPERATORS: &[Role] = &[Role::Operator];
 const FRONTENDS: &[Role] = &[Role::Frontend];
+/// Replicas with an empty disk ask each other before they found a group.
+const PEOPLE_AND_REPLICAS: &[Role] = &[Role::Operator, Role::Viewer, Role::Frontend, Role::Scheduler];
 
 /// The roles that may call a method. A method that is not in the table is denied to all.
 pub(crate) fn allowed(method: &str) -> &'static [Role] {
     match method {
-        "Watch" | "Get" => PEOPLE,
+        "Watch" => PEOPLE,
+        "Get" => PEOPLE_AND_REPLICAS,
         "Load" | "Unload" | "Move" | "Balance" => OPERATORS,
         "ReportRates" => FRONTENDS,
         _ => &[],
@@ -199,10 +202,16 @@ impl Federation for FederationService {
 
     async fn get(&self, request: Request<pb::FederationGetRequest>) -> Result<Response<pb::FederationView>, Status> {
         admit(&request, "Get")?;
-        let linearizable = request.get_ref().linearizable;
-        let state = if linearizable { self.read().await? } else { self.context.state() };
-        let rates = linearizable.then(|| self.context.rates.all(Instant::now()));
-        Ok(Response::new(view(&state, &self.answering(), rates.as_ref())))
+        if !request.get_ref().linearizable {
+            let state = self.context.state();
+            let (log_entries, replicas) =
+                (self.context.group.log_entries(), state.replicas().iter().copied().collect());
+            let view = view(&state, &self.answering(), None);
+            return Ok(Response::new(pb::FederationView { log_entries, replicas, ..view }));
+        }
+        let state = self.read().await?;
+        let observed = self.context.observed(&state);
+        Ok(Response::new(view(&state, &self.answering(), Some(&observed))))
     }
 
     async fn load(&self, request: Request<pb::FederationLoadRequest>) -> Result<Response<pb::FederationReply>, Status> {

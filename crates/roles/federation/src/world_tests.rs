@@ -228,8 +228,15 @@ impl World {
         let configured = self.sites.keys().map(|name| (name.clone(), vec![format!("{name}:7001")])).collect();
         let age = |model: &str, since: u64| now - leader.known_since[&(model.to_owned(), since)];
         let leads = now - leader.since;
-        let due =
-            steps(&state, &Seen { configured: &configured, polls: &polls, unreachable: UNREACHABLE, leads, age: &age });
+        let seen = Seen {
+            configured: &configured,
+            holders: &self.scene.holders,
+            polls: &polls,
+            unreachable: UNREACHABLE,
+            leads,
+            age: &age,
+        };
+        let due = steps(&state, &seen);
         for step in due {
             match step {
                 Step::Propose(command) => self.propose(&command),

@@ -59,7 +59,8 @@ pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&st
         .iter()
         .map(|(id, m)| {
             let failed = m.replicas.values().find_map(|r| r.state.clone().err());
-            let reason = failed.or_else(|| no_gpu(view, m).map(str::to_owned)).unwrap_or_default();
+            // What a backend that is gone said of a load says nothing of those that are there.
+            let reason = no_gpu(view, m).map(str::to_owned).or(failed).unwrap_or_default();
             json!({ "id": id.get(), "name": m.spec.name, "subcluster": m.subcluster.get(),
                     "slo_ms": m.spec.slo.as_millis_f64(), "ready": m.is_ready(view), "reason": reason,
                     "counts": counts(&m.spec.name) })

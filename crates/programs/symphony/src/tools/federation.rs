@@ -1,6 +1,7 @@
 //! Operators' commands to a federation: `get clusters`, `model load --federation`, `plan move --to-cluster`,
 //! `plan now --federation`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use symphony_protocol::control::federation_client::FederationClient as Grpc;
 use symphony_protocol::federation::{FederatedModelView, FederationView};
 use symphony_protocol::view::ModelSpec;
 use symphony_transport::{FederationClient, fresh_operation_id};
-use symphony_types::OperationId;
+use symphony_types::{FailReason, OperationId};
 
 use super::get::Shown;
 use super::operation::not_done;
@@ -147,10 +148,22 @@ async fn until<T>(
     match tokio::time::timeout(wait, waiting).await {
         Ok(found) => found,
         Err(_) => {
-            let why = if last.is_empty() { "its cluster has not loaded it".to_owned() } else { last };
+            // Only the leader knows of GPUs.
+            let newest = federation.get(true, LOOK_WITHIN).await.ok();
+            let no_gpu = newest.as_ref().and_then(|view| view.models.get(name)).map(without_gpu).unwrap_or_default();
+            let why = match (last.is_empty(), no_gpu.is_empty()) {
+                (false, _) => last,
+                (true, false) => no_gpu,
+                (true, true) => "its cluster has not loaded it".to_owned(),
+            };
             anyhow::bail!("model {name} is not there after {} s: {why}; see `symphony get clusters`", wait.as_secs())
         }
     }
+}
+
+/// Where no GPU takes a model, and why: `east: no GPU takes it: all its backends are down`.
+fn without_gpu(model: &FederatedModelView) -> String {
+    model.no_gpu.iter().map(|(cluster, why)| format!("{cluster}: {why}")).collect::<Vec<_>>().join("; ")
 }
 
 /// `symphony get clusters`.
@@ -217,6 +230,16 @@ fn show(view: &FederationView) -> Shown {
                           "control": cluster.control, "kinds": kinds.collect::<Vec<_>>(), "models": models,
                           "comes": comes, "goes": goes, "leftovers": left }));
     }
+    let mut without: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (name, model) in &view.models {
+        for (cluster, why) in &model.no_gpu {
+            without.entry((cluster, why.words())).or_default().push(name.as_str());
+        }
+    }
+    for ((cluster, why), models) in without {
+        let state = FailReason::NoGpu.label().to_owned();
+        rows.push(vec![cluster.clone(), state, String::new(), models.join(" "), String::new(), why.to_owned()]);
+    }
     for (name, model) in view.models.iter().filter(|(_, model)| model.unplaced.is_some() || model.home.is_none()) {
         let why = model.unplaced.clone().unwrap_or_else(|| "a place is looked for".to_owned());
         rows.push(vec!["(none)".to_owned(), String::new(), String::new(), name.clone(), String::new(), why]);
@@ -224,7 +247,8 @@ fn show(view: &FederationView) -> Shown {
     let models = view.models.iter().map(|(name, m)| {
         json!({ "name": name, "home": m.home, "moves_to": m.moves_to, "cause": m.cause, "leftovers": m.leftovers,
                 "unloading": m.unloading, "unplaced": m.unplaced, "slo_ms": m.slo.as_millis_f64(),
-                "value": m.value.number(), "wanted_rps": m.wanted_rps, "measured_rps": m.measured_rps })
+                "value": m.value.number(), "wanted_rps": m.wanted_rps, "measured_rps": m.measured_rps,
+                "no_gpu": m.no_gpu.iter().map(|(cluster, why)| (cluster.clone(), why.words().into())).collect::<serde_json::Map<_, _>>() })
     });
     let events = view
         .events
@@ -234,4 +258,38 @@ fn show(view: &FederationView) -> Shown {
                       "clusters": Value::Array(json), "models": models.collect::<Vec<_>>(),
                       "events": events.collect::<Vec<_>>() });
     (&["CLUSTER", "STATE", "GPUS", "MODELS", "COMES", "GOES"], rows, all)
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_protocol::federation::FederatedClusterView;
+    use symphony_protocol::view::NoGpu;
+
+    use super::*;
+
+    #[test]
+    fn models_that_no_gpu_takes_are_shown_by_cluster_and_reason_in_the_words_of_a_cluster() {
+        let cluster = FederatedClusterView { reachable: true, ..FederatedClusterView::default() };
+        let model = |no_gpu: &[(&str, NoGpu)]| FederatedModelView {
+            home: Some("east".into()),
+            no_gpu: no_gpu.iter().map(|&(cluster, why)| (cluster.to_owned(), why)).collect(),
+            ..FederatedModelView::default()
+        };
+        let (gone, both) = ([("east", NoGpu::AllDown)], [("east", NoGpu::AllDown), ("west", NoGpu::NoBackend)]);
+        let models = [("m", model(&gone)), ("n", model(&both)), ("o", model(&[]))];
+        let view = FederationView {
+            clusters: ["east", "west"].map(|name| (name.to_owned(), cluster.clone())).into(),
+            models: models.map(|(name, model)| (name.to_owned(), model)).into(),
+            ..FederationView::default()
+        };
+        let (_, rows, json) = show(&view);
+        assert_eq!(rows[2], ["east", "no_gpu", "", "m n", "", NoGpu::AllDown.words()]);
+        assert_eq!(rows[3..], [["west", "no_gpu", "", "n", "", NoGpu::NoBackend.words()]]);
+        assert_eq!(json["models"][0]["no_gpu"], json!({ "east": NoGpu::AllDown.words() }));
+        assert_eq!(json["models"][2]["no_gpu"], json!({}));
+        assert_eq!(
+            without_gpu(&view.models["n"]),
+            "east: no GPU takes it: all its backends are down; west: no GPU takes it: its sub-cluster has no backend"
+        );
+    }
 }

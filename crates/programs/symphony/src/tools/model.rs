@@ -6,7 +6,7 @@ use std::time::Duration;
 use symphony_executor::default_signature;
 use symphony_executor::profile::ProfileFile;
 use symphony_protocol::control as pb;
-use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec, Readiness, Shadow, Traffic};
+use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec, NoGpu, Readiness, Shadow, Traffic};
 use symphony_repository::{
     ApplyError, Canary, Next, Repository, Rollout, apply, change_model, read_transforms, set_traffic, versions,
 };
@@ -76,6 +76,7 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
         Next::Change(spec) => eprintln!("{} is changed", spec.name),
         Next::Unload(name) => eprintln!("{name} is unloaded"),
         Next::SetTraffic(name, traffic) => eprintln!("traffic of {name}: {traffic}"),
+        Next::Wait(Some((name, why))) => tell_no_gpu(name, *why),
         _ => {}
     })
     .await;
@@ -89,6 +90,10 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
         println!("model {} is ready", spec.name);
     }
     Ok(())
+}
+
+fn tell_no_gpu(name: &str, why: NoGpu) {
+    eprintln!("model {name} waits: {why}");
 }
 
 /// Adds a model to the cluster and waits for the confirmation.
@@ -114,7 +119,7 @@ pub(crate) async fn load_and_wait(
 ) -> anyhow::Result<()> {
     ask(control, spec, operation).await?;
     let mut view = control.watch(&format!("model load {}", spec.name));
-    let mut is_told = false;
+    let mut no_gpu = None;
     let ready = async {
         loop {
             let current = std::sync::Arc::clone(&view.borrow_and_update());
@@ -126,18 +131,22 @@ pub(crate) async fn load_and_wait(
                         spec.name, spec.name
                     )));
                 }
-                Some(Readiness::NoGpu(why)) if !std::mem::replace(&mut is_told, true) => {
-                    eprintln!("model {} waits: {why}", spec.name);
+                Some(Readiness::NoGpu(why)) => {
+                    if no_gpu.replace(why) != Some(why) {
+                        tell_no_gpu(&spec.name, why);
+                    }
                 }
-                Some(Readiness::NoGpu(_) | Readiness::Loading) | None => {}
+                Some(Readiness::Loading) | None => no_gpu = None,
             }
             view.changed().await?;
         }
     };
     tokio::time::timeout(wait, ready).await.map_err(|_| {
+        let why = no_gpu.map_or("no backend of its sub-cluster has reported", NoGpu::words);
         anyhow::anyhow!(
-            "model `{}` is not ready after {} s: no backend of its sub-cluster has reported; see `symphony get members`",
-            spec.name, wait.as_secs()
+            "model `{}` is not ready after {} s: {why}; see `symphony get members`",
+            spec.name,
+            wait.as_secs()
         )
     })?
 }

@@ -1,12 +1,12 @@
 //! What a replica asks the others before it joins Raft. With an empty disk: may it found the control group? Only if no
 //! replica has one. With data: does another replica know of a later boot of it?
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use symphony_cluster_state::Refusal;
+use symphony_consensus::founding::{ANSWER_WITHIN, ASK_AGAIN_AFTER, Asker, FoundingError, Newcomer, Past};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_types::NodeId;
@@ -17,140 +17,44 @@ use crate::error::Fatal;
 use crate::group::boot_history::BootHistory;
 use crate::group::propose::Proposer;
 
-/// How long to wait for all other replicas if a group exists. After that the answers of a majority, this replica
-/// included, are enough to join. Founding a group takes all answers: a replica that is down may hold the state of a
-/// group whose other disks are lost.
-const LOOK_AROUND_FOR: Duration = Duration::from_secs(1);
-
-/// How often a waiting replica logs which others it waits for.
-const SAY_AGAIN_AFTER: Duration = Duration::from_secs(10);
-
 /// How long a replica with data waits for the others. Live replicas answer at once; what the dead ones know comes
 /// later, with the leader's appends and at registration.
 const LOOK_BACK_FOR: Duration = Duration::from_millis(300);
 
-/// Pause between two rounds of questions.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(25);
-
-/// How long one replica may take to answer.
-const ANSWER_WITHIN: Duration = Duration::from_millis(250);
-
-/// What another replica said of the group.
-#[derive(Clone, Debug, Default)]
-struct Answer {
-    view: View,
-    /// Of its log, applied or not. One that has applied nothing yet may wait for this replica's vote.
-    log_entries: u64,
-}
-
-impl Answer {
-    /// Whether it has no more than the first membership, which every founder writes alike.
-    fn is_new(&self) -> bool {
-        self.view.applied_index == 0 && self.log_entries <= 1
-    }
-
-    fn has_log(&self) -> bool {
-        self.view.applied_index > 0 || self.log_entries > 0
-    }
-}
-
-/// The decision for an empty disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// All others have answered, and none has more than a group that was founded just now: found it.
-    Found,
-    /// There is a group: its leader will contact this replica, or an operator will add it.
-    Wait,
-    /// Answers are missing.
-    LookAgain,
-    /// This replica was once a member of the group.
-    Known,
-    /// This replica was a member and was removed.
-    Removed,
-}
-
-/// Decides by the answers; `others` is the number of other replicas.
-fn judge(me: NodeId, join: bool, answers: &BTreeMap<NodeId, Answer>, others: usize, out_of_patience: bool) -> Verdict {
-    if answers.values().any(|answer| answer.view.nodes.contains_key(&me)) {
-        return Verdict::Known;
-    }
-    if answers.values().any(|answer| answer.view.removed_nodes.contains(&me)) {
-        return Verdict::Removed;
-    }
-    let exists = answers.values().any(Answer::has_log);
-    let (all, majority) = (answers.len() >= others, answers.len() >= others.div_ceil(2));
-    // Others may have founded it just now. Who does the same takes part even if they are gone before they say so.
-    if all && !join && answers.values().all(Answer::is_new) {
-        return Verdict::Found;
-    }
-    if exists || join {
-        return if all || majority && out_of_patience { Verdict::Wait } else { Verdict::LookAgain };
-    }
-    Verdict::LookAgain
-}
-
 /// Founds the group unless one exists, and answers the others' questions once it may.
 pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> Result<(), Fatal> {
     let me = config.node;
-    let others: Vec<_> = config.replicas.keys().copied().filter(|&node| node != me).collect();
-    let give_up = Instant::now() + LOOK_AROUND_FOR;
-    let mut say_at = give_up;
-    let mut answers = BTreeMap::new();
-    loop {
-        // All of them in each round: one that was empty may have founded the group since.
-        for &node in &others {
-            if let Some(answer) = ask(proposer, node).await {
-                answers.insert(node, answer);
-            }
-        }
-        match judge(me, config.join, &answers, others.len(), Instant::now() >= give_up) {
-            Verdict::LookAgain => {
-                if Instant::now() >= say_at {
-                    say_at = Instant::now() + SAY_AGAIN_AFTER;
-                    say_who_is_missing(config, &answers);
-                }
-                sleep(LOOK_AGAIN_AFTER).await;
-            }
-            Verdict::Known => {
-                return Err(Fatal(format!(
-                    "scheduler {me} has an empty disk ({}), but the cluster knows it: what it voted for is forgotten. \
-                     Give it a new id (symphony members replace {} --with NEW --control HOST:PORT) or its old disk",
-                    config.data_dir.display(),
-                    me.get()
-                )));
-            }
-            Verdict::Removed => return Err(Fatal(Refusal::NodeRemoved { node: me }.to_string())),
-            Verdict::Wait => {
-                tracing::info!(node = %me, "waiting to be reached by the control group");
-                proposer.group().set_open(true);
-                return Ok(());
-            }
-            Verdict::Found => {
-                proposer.group().set_open(true);
-                let voters = config.replicas.iter().map(|(&node, addrs)| (node, addrs.control.clone())).collect();
-                return proposer.group().found(&voters).await.map_err(|error| Fatal(error.to_string()));
-            }
-        }
-    }
+    let newcomer = Newcomer {
+        node: me,
+        voters: config.replicas.iter().map(|(&node, addrs)| (node, addrs.control.clone())).collect(),
+        join: config.join,
+        data_dir: config.data_dir.clone(),
+        what: "cluster",
+    };
+    let past = |node| async move {
+        let (log_entries, view) = ask(proposer, node).await?;
+        Some(Past { applied_index: view.applied_index, log_entries, asker: asker(me, &view) })
+    };
+    newcomer.take_part(proposer.group(), past).await.map_err(|error| match error {
+        FoundingError::Known => Fatal(format!(
+            "scheduler {me} has an empty disk ({}), but the cluster knows it: what it voted for is forgotten. \
+             Give it a new id (symphony members replace {} --with NEW --control HOST:PORT) or its old disk",
+            config.data_dir.display(),
+            me.get()
+        )),
+        FoundingError::Removed => Fatal(Refusal::NodeRemoved { node: me }.to_string()),
+        FoundingError::Group(error) => Fatal(error.to_string()),
+    })
 }
 
-/// Logs which replicas a replica with an empty disk waits for, and what to do about it.
-fn say_who_is_missing(config: &ControlPlaneConfig, answers: &BTreeMap<NodeId, Answer>) {
-    let (me, dir) = (config.node, config.data_dir.display());
-    let missing = config.replicas.iter().filter(|&(node, _)| *node != me && !answers.contains_key(node));
-    let missing: Vec<_> = missing.map(|(node, addrs)| format!("{node} ({})", addrs.control)).collect();
-    let missing = missing.join(", ");
-    if config.join {
-        tracing::warn!(node = %me, %missing, "a majority of the replicas has not answered yet; this one waits to join them");
-    } else if answers.values().any(Answer::has_log) {
-        tracing::warn!(node = %me, %missing, "a cluster exists, and a majority of its replicas has not answered yet; this one waits to join them");
+/// What a view says of the replica that asks for it.
+fn asker(me: NodeId, view: &View) -> Asker {
+    if view.nodes.contains_key(&me) {
+        Asker::Known
+    } else if view.removed_nodes.contains(&me) {
+        Asker::Removed
     } else {
-        tracing::warn!(
-            node = %me,
-            %missing,
-            "the disk of this replica ({dir}) is empty and not all others have answered, so no cluster is founded: one of them may hold its state. \
-             Start them; one whose disk is lost too, over an empty directory",
-        );
+        Asker::New
     }
 }
 
@@ -164,8 +68,8 @@ pub(crate) async fn rejoin(
     let answer = |node| async move {
         loop {
             match ask(proposer, node).await {
-                Some(answer) => return (node, answer.view),
-                None => sleep(LOOK_AGAIN_AFTER).await,
+                Some((_, view)) => return (node, view),
+                None => sleep(ASK_AGAIN_AFTER).await,
             }
         }
     };
@@ -196,11 +100,12 @@ fn is_behind(me: NodeId, boot_history: &BootHistory, last_index: u64, view: &Vie
     view.applied_index > last_index && names_another(me, boot_history, view)
 }
 
-async fn ask(proposer: &Proposer, node: NodeId) -> Option<Answer> {
+/// How many entries another replica's log has had, and its view.
+async fn ask(proposer: &Proposer, node: NodeId) -> Option<(u64, View)> {
     let mut client = proposer.client(node).ok()?;
     let answer = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable: false })).await.ok()?.ok()?;
     let answer = answer.into_inner();
-    Some(Answer { log_entries: answer.log_entries, view: View::try_from(answer).ok()? })
+    Some((answer.log_entries, View::try_from(answer).ok()?))
 }
 
 #[cfg(test)]
@@ -212,61 +117,13 @@ mod tests {
 
     const ME: NodeId = NodeId::new(3);
 
-    /// From replicas 1, 2 …: the index that each has applied, and the nodes that it knows.
-    fn answers(views: &[(u64, &[u64])]) -> BTreeMap<NodeId, Answer> {
-        let answer = |&(applied_index, nodes): &(u64, &[u64])| {
-            let nodes = nodes.iter().map(|&id| (NodeId::new(id), NodeView::default())).collect();
-            Answer { view: View { applied_index, nodes, ..View::default() }, log_entries: applied_index }
-        };
-        (1..).map(NodeId::new).zip(views.iter().map(answer)).collect()
-    }
-
     #[test]
-    fn a_group_is_founded_only_where_nobody_has_one() {
-        assert_eq!(judge(ME, false, &answers(&[]), 2, false), Verdict::LookAgain);
-        assert_eq!(judge(ME, false, &answers(&[(0, &[])]), 2, false), Verdict::LookAgain, "one has not answered");
-        assert_eq!(judge(ME, false, &answers(&[(0, &[]), (0, &[])]), 2, false), Verdict::Found, "all are empty");
-        assert_eq!(judge(ME, false, &answers(&[]), 2, true), Verdict::LookAgain, "nobody is there");
-        assert_eq!(judge(ME, false, &answers(&[(0, &[])]), 2, true), Verdict::LookAgain, "the third may have one");
-        assert_eq!(
-            judge(ME, false, &answers(&[(7, &[1])]), 2, false),
-            Verdict::LookAgain,
-            "the other may know this one"
-        );
-        assert_eq!(judge(ME, false, &answers(&[(7, &[1])]), 2, true), Verdict::Wait, "a majority, and one has a group");
-        assert_eq!(judge(ME, false, &answers(&[(7, &[1])]), 4, true), Verdict::LookAgain, "two of five are none");
-        assert_eq!(judge(ME, false, &answers(&[]), 0, false), Verdict::Found, "nobody else shall be there");
-        assert_eq!(
-            judge(ME, false, &answers(&[(7, &[1]), (0, &[])]), 2, false),
-            Verdict::Wait,
-            "the others were faster"
-        );
-    }
-
-    #[test]
-    fn a_replica_that_cannot_reach_one_of_the_others_opens_to_a_founder_that_can() {
-        let founder = Answer { log_entries: 2, ..Answer::default() };
-        let asked = BTreeMap::from([(NodeId::new(1), founder)]);
-        assert_eq!(judge(ME, false, &asked, 2, false), Verdict::LookAgain, "the other may know this one");
-        assert_eq!(judge(ME, false, &asked, 2, true), Verdict::Wait, "the founder needs this one's vote");
-        let founded = |log_entries| Answer { log_entries, ..Answer::default() };
-        let both = |entries| BTreeMap::from([(NodeId::new(1), founded(entries)), (NodeId::new(2), founded(0))]);
-        assert_eq!(judge(ME, false, &both(1), 2, false), Verdict::Found, "it may be gone before it says more");
-        assert_eq!(judge(ME, false, &both(2), 2, false), Verdict::Wait, "there may be more than the first membership");
-    }
-
-    #[test]
-    fn who_joins_founds_nothing_and_who_was_there_before_does_not_come_back() {
-        assert_eq!(judge(ME, true, &answers(&[]), 2, true), Verdict::LookAgain);
-        assert_eq!(judge(ME, true, &answers(&[(0, &[])]), 2, true), Verdict::Wait);
-        let removed_nodes = [ME].into();
-        let without = View { applied_index: 9, removed_nodes, ..View::default() };
-        let without = Answer { view: without, log_entries: 10 };
-        assert_eq!(judge(ME, true, &[(NodeId::new(1), without)].into(), 2, false), Verdict::Removed);
-        assert_eq!(judge(ME, true, &answers(&[(7, &[1, 2])]), 2, true), Verdict::Wait);
-        for join in [true, false] {
-            assert_eq!(judge(ME, join, &answers(&[(7, &[1, 3])]), 2, false), Verdict::Known, "one word is enough");
-        }
+    fn who_is_registered_is_known_and_who_was_removed_is_not_new() {
+        let there = View { nodes: [(ME, NodeView::default())].into(), ..View::default() };
+        let removed = View { removed_nodes: [ME].into(), ..View::default() };
+        let other = View { nodes: [(NodeId::new(1), NodeView::default())].into(), ..View::default() };
+        let said = [there, removed, other].map(|view| asker(ME, &view));
+        assert_eq!(said, [Asker::Known, Asker::Removed, Asker::New]);
     }
 
     #[test]

@@ -153,6 +153,9 @@ pub enum RepositoryError {
     /// Nobody is there who could decide it.
     #[error("{0}")]
     Unavailable(String),
+    /// Nobody is there who would load it.
+    #[error("{0}")]
+    NoGpu(String),
     /// It was tried and did not work.
     #[error("{0}")]
     Failed(String),
@@ -341,6 +344,7 @@ impl RepositoryError {
             Self::InvalidRequest(_) => face(StatusCode::BAD_REQUEST, Code::InvalidArgument, "invalid_request"),
             Self::Unsupported(_) => face(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
             Self::Unavailable(_) => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "unavailable"),
+            Self::NoGpu(_) => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, FailReason::NoGpu.label()),
             Self::Failed(_) => face(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "load_failed"),
         }
     }

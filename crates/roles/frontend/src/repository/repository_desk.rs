@@ -8,7 +8,8 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use symphony_repository::{ApplyError, LOAD_WITHIN, Repository, RepositoryError as Unusable, Rollout, apply};
+use symphony_protocol::view::NoGpu;
+use symphony_repository::{ApplyError, LOAD_WITHIN, Next, Repository, RepositoryError as Unusable, Rollout, apply};
 use symphony_telemetry::Registry;
 use symphony_transport::{ControlClient, ControlError};
 use tokio::sync::Semaphore;
@@ -154,7 +155,12 @@ impl RepositoryDesk {
             for note in &model.notes {
                 tracing::info!(model = model.name, "{note}");
             }
-            CallEnded::of(apply(&control, Rollout::to(&model), LOAD_WITHIN, |_| {}).await)
+            let told = |next: &Next| {
+                if let Next::Wait(Some((version, why))) = next {
+                    tracing::warn!(model = version, "waits: {why}");
+                }
+            };
+            CallEnded::of(apply(&control, Rollout::to(&model), LOAD_WITHIN, told).await)
         });
         self.count("load", loaded.await)
     }
@@ -216,7 +222,7 @@ impl RepositoryDesk {
     fn count(&self, call: &'static str, ended: CallEnded) -> CallEnded {
         let outcome = match &ended.result {
             Ok(()) => "done",
-            Err(RepositoryError::Failed(_) | RepositoryError::Unavailable(_)) => "failed",
+            Err(RepositoryError::Failed(_) | RepositoryError::Unavailable(_) | RepositoryError::NoGpu(_)) => "failed",
             Err(_) => "refused",
         };
         self.calls.get_or_create(&CallLabels { call, outcome }).inc();
@@ -321,7 +327,8 @@ fn not_applied(error: &ApplyError) -> RepositoryError {
             }
             _ => RepositoryError::Failed(words),
         },
-        ApplyError::Control(_) | ApplyError::Late(_) => RepositoryError::Unavailable(words),
+        ApplyError::Late { no_gpu: Some(_), .. } => RepositoryError::NoGpu(words),
+        ApplyError::Control(_) | ApplyError::Late { .. } => RepositoryError::Unavailable(words),
         ApplyError::Failed { .. } => RepositoryError::Failed(words),
     }
 }
@@ -389,6 +396,16 @@ mod tests {
             assert!(matches!(refused, RepositoryError::Unsupported(_)), "{refused:?}");
             assert!(refused.to_string().contains("symphony model load"));
         }
+    }
+
+    #[test]
+    fn a_load_that_no_gpu_took_says_so_and_one_without_any_report_does_not() {
+        let late = |no_gpu| not_applied(&ApplyError::Late { within: LOAD_WITHIN, no_gpu });
+        let error = late(Some(("m@2".into(), NoGpu::AllDraining)));
+        let words = "`m@2` waits: no GPU takes it: all its backends that are up are cordoned or draining";
+        assert!(error.face().reason == "no_gpu" && error.to_string().contains(words), "{error}");
+        let error = late(None);
+        assert!(error.face().reason == "unavailable" && error.to_string().contains("has reported"), "{error}");
     }
 
     #[tokio::test]

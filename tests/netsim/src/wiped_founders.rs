@@ -1,0 +1,47 @@
+//! All replicas die, and two of three lose their disks. They must not found an empty group beside the state of the third
+//! one, neither while it is down nor when it comes.
+
+use std::time::Duration;
+
+use crate::cluster::{HOSTS, VOTERS};
+use crate::simulation::Simulation;
+
+/// How long the two have an opportunity to found a group: the second after which a majority's answers are enough to
+/// join one, and several elections.
+const OPPORTUNITY: Duration = Duration::from_secs(3);
+/// The two have ended within this time after the third has come.
+const ENDED_WITHIN: Duration = Duration::from_secs(2);
+
+pub(crate) fn tell(simulation: &mut Simulation, seed: u64) -> Result<String, String> {
+    simulation.until_it_serves(|_| {})?;
+    let founders = &HOSTS[..VOTERS];
+    let third = founders[(seed % VOTERS as u64) as usize];
+    let wiped: Vec<_> = founders.iter().copied().filter(|&host| host != third).collect();
+    for &host in founders {
+        simulation.kill(host)?;
+    }
+    for &host in &wiped {
+        simulation.cluster.seats.borrow_mut().wipe(host);
+        simulation.cluster.trace.note_at(simulation.sim.elapsed(), format_args!("the disk of {host} is empty"));
+        simulation.start(host);
+    }
+    simulation.pass(OPPORTUNITY)?;
+    simulation.start(third);
+    let back = simulation.sim.elapsed();
+    let words = |simulation: &Simulation, host: &str| {
+        simulation.cluster.seats.borrow().get(host).and_then(|seat| seat.ended.clone())
+    };
+    while simulation.sim.elapsed() < back + ENDED_WITHIN {
+        simulation.step()?;
+        if let Some(upstart) = simulation.cluster.leader() {
+            return Err(format!("founding: {upstart} leads, and {third} alone has the state"));
+        }
+    }
+    for &host in &wiped {
+        let said = words(simulation, host);
+        if !said.as_ref().is_some_and(|said| said.contains("has an empty disk")) {
+            return Err(format!("founding: {host} did not end over an empty disk, but: {said:?}"));
+        }
+    }
+    Ok(format!("{} ended, and nobody led", wiped.join(" and ")))
+}
