@@ -168,7 +168,7 @@ fn comparisons(courses: &[Course]) -> Vec<Comparison> {
         comparison.what = format!("{}: least {} up to twice the peak", system.label, comparison.what);
         comparisons.push(comparison);
     }
-    let errors: [(&str, fn(&RunResult, f64) -> f64); 2] = [("bad_error", bad_beyond), ("idle_error", idle_beyond)];
+    let errors = [("bad_error", bad_beyond as fn(&RunResult, f64) -> f64), ("idle_error", idle_beyond)];
     for (key, beyond) in errors {
         for course in courses {
             let Course { system, .. } = course;

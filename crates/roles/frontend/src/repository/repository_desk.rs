@@ -8,7 +8,6 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use symphony_protocol::view::NoGpu;
 use symphony_repository::{ApplyError, LOAD_WITHIN, Next, Repository, RepositoryError as Unusable, Rollout, apply};
 use symphony_telemetry::Registry;
 use symphony_transport::{ControlClient, ControlError};
@@ -354,6 +353,7 @@ pub fn read_token(path: &Path) -> Result<String, String> {
 mod tests {
     use axum::http::HeaderMap;
     use symphony_net::Net;
+    use symphony_protocol::view::NoGpu;
 
     use super::*;
 
