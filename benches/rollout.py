@@ -85,6 +85,8 @@ def main():
     print(json.dumps(found, indent=1))
     if args.out:
         args.out.write_text(json.dumps(found, indent=1))
+    if any(unanswered.values()):
+        raise SystemExit("requests were not answered")
 
 
 if __name__ == "__main__":

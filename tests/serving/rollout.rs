@@ -58,6 +58,15 @@ fn version_of(cluster: &TestCluster, header: Option<&str>) -> Result<String, u16
     Ok(body["model_version"].as_str().unwrap().to_owned())
 }
 
+/// Requests that the frontend has ended for a model.
+fn requests_of(cluster: &TestCluster, model: &str) -> f64 {
+    let text = cluster.metrics_of("frontend").unwrap();
+    let of = |line: &&str| {
+        line.starts_with("symphony_frontend_requests_total") && line.contains(&format!("model=\"{model}\""))
+    };
+    text.lines().filter(of).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
 #[test]
 fn versions_take_over_from_each_other_and_no_request_fails() {
     tell("rollout", &Shape::emulated(&["default"]).with_repository(), |cluster| {
@@ -90,6 +99,22 @@ fn versions_take_over_from_each_other_and_no_request_fails() {
         {
             assert!(said.err.contains(words), "{words}: {}", said.err);
         }
+        phase("its SLO and policy change in place, again and again; so does what the folder says");
+        for slo_ms in ["400", "450", "500"] {
+            let said = cluster.cli(&["model", "set", "m@1", "--slo-ms", slo_ms, "--value", "2"]).ended_with(0);
+            assert_eq!(said.out.trim(), "model m@1 is changed");
+            cluster.wait_for_more(50).unwrap();
+        }
+        let said = roll_out(cluster, &[]).ended_with(0);
+        assert!(said.err.contains("m@1 is changed"), "its value is 1 there: {}", said.err);
+        let spec = |view: &symphony_protocol::view::View| view.model_named("m@1").map(|(_, model)| model.spec.clone());
+        let spec = cluster.wait_for_view("the model", spec).unwrap();
+        assert_eq!((spec.slo.as_millis_f64(), spec.value.number()), (500.0, 1.0));
+        let _ = cluster
+            .cli(&["model", "set", "m@1", "--policy", "symphony", "--value", "4"])
+            .ended_with(2)
+            .complains(&["looks at no values"]);
+        let _ = cluster.cli(&["model", "set", "m@1"]).ended_with(2).complains(&["--slo-ms"]);
         cluster.wait_for_more(100).unwrap();
         let report = cluster.end_load(running).unwrap();
         report.check_safety().unwrap();
@@ -104,20 +129,18 @@ fn versions_take_over_from_each_other_and_no_request_fails() {
             .complains(&["version 3 got 20 % of the requests", "it gets none now"]);
         let said = cluster.cli(&["model", "traffic", "m"]).ended_with(0);
         assert_eq!(said.out.trim(), "100 % to version 1");
-        assert_eq!((version_of(cluster, None), version_of(cluster, Some("1"))), (Ok("1".into()), Ok("1".into())));
+        assert_eq!((version_of(cluster, None), version_of(cluster, Some("3"))), (Ok("1".into()), Ok("3".into())));
         assert_eq!(version_of(cluster, Some("7")), Err(404));
         assert_eq!(version_of(cluster, Some("latest")), Err(400));
 
         phase("it gets copies, whose answers nobody sees");
+        let before = requests_of(cluster, "m@3");
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(requests_of(cluster, "m@3"), before, "it gets nothing");
         let _ = cluster.cli(&["model", "traffic", "m", "1=1", "--shadow", "3=50"]).ended_with(0);
         wait_until("copies at version 3", SOON, || {
-            let text = cluster.metrics_of("frontend")?;
-            let copies = text.lines().find(|line| {
-                line.starts_with("symphony_frontend_requests_total")
-                    && line.contains("model=\"m@3\"")
-                    && !line.ends_with(" 0")
-            });
-            anyhow::ensure!(copies.is_some(), "none so far");
+            let now = requests_of(cluster, "m@3");
+            anyhow::ensure!(now > before + 10.0, "{now} after {before}");
             Ok(())
         })
         .unwrap();
@@ -128,6 +151,8 @@ fn versions_take_over_from_each_other_and_no_request_fails() {
         assert!(report.number("m", "good").unwrap() > 100.0, "{}", report.json);
 
         phase("what makes no sense is refused");
+        let said = cluster.cli(&["model", "set", "m@1", "--slo-ms", "1"]).ended_with(0);
+        assert!(said.err.contains("cannot be met"), "{}", said.err);
         let _ = cluster.cli(&["model", "traffic", "m", "7=1"]).ended_with(2).complains(&["no model is named `m@7`"]);
         let _ = cluster.cli(&["model", "traffic", "m", "1:5"]).ended_with(2).complains(&["expected VERSION=NUMBER"]);
         let _ = cluster.cli(&["model", "traffic", "nope"]).ended_with(2).complains(&["no model is named `nope`"]);

@@ -1,5 +1,5 @@
-//! All replicas die, and two of three lose their disks. They must not found an empty group beside the state of the third
-//! one, neither while it is down nor when it comes.
+//! All replicas die, and two of three lose their disks. They must not found an empty group beside the state of the
+//! third one, neither while it is down nor when it comes.
 
 use std::time::Duration;
 

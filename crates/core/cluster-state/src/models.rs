@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use symphony_types::{BackendId, BootId, Epoch, ModelId, SubclusterId};
+use symphony_types::{BackendId, BootId, Epoch, ModelId, RequestValue, SubclusterId};
 
 use crate::effect::Effect;
 use crate::limits::{MODEL_BYTES_TOTAL_MAX, MODELS_MAX, REPLICAS_MAX};
@@ -85,6 +85,10 @@ impl ClusterState {
         spec.value = changes.value.unwrap_or(spec.value);
         if spec != model.spec {
             spec.validate_new()?;
+            if changes.value.is_some() && spec.value != RequestValue::ONE && !spec.policy.looks_at_values() {
+                let reason = format!("{}; policy {} looks at no values", spec.value, spec.policy);
+                return Err(Refusal::Invalid { field: "value".into(), reason });
+            }
             model.spec = spec;
             effects.push(Effect::ModelChanged { model: *id, name: name.to_owned(), how: changes.to_string() });
         }
@@ -96,7 +100,7 @@ impl ClusterState {
         let model = found.ok_or_else(|| Refusal::UnknownModelName { name: name.to_owned() })?;
         let moving = self.models.remove(&model).and_then(|model| model.moving);
         effects.push(Effect::ModelUnloaded { model, name: name.to_owned() });
-        self.forget_traffic_of(name);
+        self.forget_traffic_of(name, effects);
         if let Some(moving) = moving {
             self.move_of_nothing(Moved::Model(model), moving.since, effects);
         }

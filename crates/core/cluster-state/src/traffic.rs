@@ -110,15 +110,18 @@ impl ClusterState {
     }
 
     /// A version is gone: what it got goes to the others.
-    pub(crate) fn forget_traffic_of(&mut self, loaded_as: &str) {
+    pub(crate) fn forget_traffic_of(&mut self, loaded_as: &str, effects: &mut Vec<Effect>) {
         let VersionedName { name, version } = VersionedName::parse(loaded_as);
         // Loaded with and without its number.
         if self.models.values().any(|known| is_version(&known.spec.name, name, version)) {
             return;
         }
         let Some(traffic) = self.traffic.get_mut(name) else { return };
-        traffic.weights.remove(&version);
-        traffic.shadow.take_if(|shadow| shadow.version == version);
+        let had_weight = traffic.weights.remove(&version).is_some();
+        let was_shadow = traffic.shadow.take_if(|shadow| shadow.version == version).is_some();
+        if had_weight || was_shadow {
+            effects.push(Effect::TrafficSet { model: name.to_owned(), traffic: traffic.clone() });
+        }
         if traffic.is_empty() {
             self.traffic.remove(name);
         }

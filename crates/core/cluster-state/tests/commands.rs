@@ -305,6 +305,9 @@ fn a_model_is_changed_in_place() {
     assert_eq!(scene.state.epoch(), epoch, "it stays where it is");
     assert_eq!(scene.done(&change("m", Some(80_000_000), None, None)), [], "it is so already");
     assert_eq!(scene.refused(&change("n", Some(1), None, None)), Refusal::UnknownModelName { name: "n".into() });
+    let valued = scene.refused(&change("m", None, None, Some(4.0)));
+    assert!(matches!(&valued, Refusal::Invalid { field, .. } if field == "value"), "{valued}");
+    scene.done(&change("m", None, Some("auto"), Some(4.0)));
     for slo_ns in [0, u64::MAX] {
         assert!(matches!(scene.refused(&change("m", Some(slo_ns), None, None)), Refusal::Invalid { .. }), "{slo_ns}");
     }

@@ -2,7 +2,7 @@
 
 mod scene;
 
-use scene::{Scene, backend, load, operate, traffic, unload};
+use scene::{Scene, backend, load, operate, spec, traffic, unload};
 use symphony_cluster_state::{Action, Effect, Refusal, Shadow, TRAFFIC_SPLITS_MAX, Traffic};
 
 fn scene() -> Scene {
@@ -50,7 +50,8 @@ fn what_a_version_got_goes_to_the_others_when_it_is_unloaded() {
     let shadow = Some(Shadow { version: 2, percent: 10 });
     let split = Traffic { weights: [(1, 1), (2, 1)].into(), shadow };
     scene.done(&operate(Action::SetTraffic { model: "m".into(), traffic: split }));
-    scene.done(&unload("m@2"));
+    let effects = scene.done(&unload("m@2"));
+    assert_eq!(effects[1].to_string(), "traffic of model m: 100 % to version 1");
     assert_eq!(scene.state.traffic()["m"], Traffic { weights: [(1, 1)].into(), shadow: None });
     scene.done(&unload("m@1"));
     assert!(scene.state.traffic().is_empty());
@@ -60,7 +61,9 @@ fn what_a_version_got_goes_to_the_others_when_it_is_unloaded() {
 fn splits_are_as_many_as_may_be() {
     let mut scene = scene();
     for number in 0..TRAFFIC_SPLITS_MAX {
-        scene.done(&load(&format!("x{number}"), "", &["cpu"]));
+        let mut small = spec(&format!("x{number}"), "", &["cpu"]);
+        small.profiles.values_mut().for_each(|profile| profile.static_memory_bytes = 0);
+        scene.done(&operate(Action::LoadModel(small)));
         scene.done(&traffic(&format!("x{number}"), &[(1, 1)]));
     }
     assert!(matches!(scene.refused(&traffic("m", &[(1, 1)])), Refusal::Limit { .. }));

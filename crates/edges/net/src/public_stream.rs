@@ -318,6 +318,9 @@ mod tests {
             read = silent.read(&mut nothing) => panic!("{read:?} of a caller that is silent"),
             heard = talk => assert_eq!(heard.unwrap().0, "hello", "who is silent keeps no turn"),
         }
+        // It may have been given one just now.
+        let read = tokio::time::timeout(std::time::Duration::from_millis(50), silent.read(&mut nothing)).await;
+        assert!(read.is_err(), "{read:?}");
         assert_eq!(turns.available_permits(), count);
     }
 

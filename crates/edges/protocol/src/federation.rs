@@ -105,7 +105,8 @@ pub struct FederatedModelView {
     pub wanted_rps: f64,
     /// Requests per second that its clients ask for; known to the leader only.
     pub measured_rps: f64,
-    /// Of its home and the cluster where it is going, those in which no GPU takes it, and why; known to the leader only.
+    /// Of its home and the cluster where it is going, those in which no GPU takes it, and why; known to the leader
+    /// only.
     pub no_gpu: BTreeMap<String, NoGpu>,
 }
 

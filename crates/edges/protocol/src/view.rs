@@ -30,7 +30,7 @@ pub use model_spec::{KindProfile, ModelSource, ModelSpec};
 pub use node::NodeView;
 pub use operation::OperationView;
 pub use subcluster::{SubclusterView, SuccessorView};
-pub use symphony_cluster_state::{Shadow, Traffic};
+pub use symphony_cluster_state::{Shadow, TRAFFIC_VERSIONS_MAX, Traffic};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -48,12 +48,12 @@ fn waits(no_gpu: Option<&(String, NoGpu)>) -> String {
 }
 
 /// Makes the cluster serve the versions of the rollout; returns when it does, or cannot. Nothing is rolled back but a
-/// canary: a repetition continues from there. `told` is told what is next, once, before it is done. Returns the log index
-/// from which on the versions are served, for callers that watch the cluster themselves.
+/// canary: a repetition continues from there. `told` is told what is next, once, before it is done. Returns the log
+/// index from which on the versions are served, for callers that watch the cluster themselves.
 ///
 /// # Errors
-/// If the cluster refuses, a model cannot be loaded, the cluster has nothing new to say of it for `within`, or a canary
-/// answers badly.
+/// If the cluster refuses, a model cannot be loaded, a canary answers badly, or nothing goes on for `within`, be it
+/// that no backend reports or that no replica answers.
 pub async fn apply(
     control: &ControlClient,
     mut rollout: Rollout,
@@ -85,7 +85,7 @@ pub async fn apply(
                     let request = request.clone();
                     async move { client.load_model(request).await }
                 };
-                control.call(AGREE_WITHIN, call).await?;
+                control.call(within, call).await?;
             }
             Next::Change(spec) => {
                 let request = pb::ChangeModelRequest {
@@ -95,12 +95,12 @@ pub async fn apply(
                     value_thousandths: Some(spec.value.thousandths()),
                     operation_id: operation_id(),
                 };
-                change_model(control, request).await?;
-                from = control.get(true, AGREE_WITHIN).await?.applied_index;
+                change_model(control, request, within).await?;
+                from = control.get(true, within).await?.applied_index;
             }
             Next::SetTraffic(model, traffic) => {
-                set_traffic(control, &model, &traffic, operation_id()).await?;
-                from = control.get(true, AGREE_WITHIN).await?.applied_index;
+                set_traffic(control, &model, &traffic, operation_id(), within).await?;
+                from = control.get(true, within).await?.applied_index;
             }
             Next::Unload(name) => {
                 let request = pb::UnloadModelRequest { name, operation_id: operation_id() };
@@ -108,10 +108,10 @@ pub async fn apply(
                     let request = request.clone();
                     async move { client.unload_model(request).await }
                 };
-                control.call(AGREE_WITHIN, call).await?;
+                control.call(within, call).await?;
                 // The watched view may be older than that; the returned index must not be, or its reader would still
                 // see the model.
-                from = control.get(true, AGREE_WITHIN).await?.applied_index;
+                from = control.get(true, within).await?.applied_index;
             }
             Next::Wait(no_gpu) => {
                 let since = *waiting.get_or_insert_with(Instant::now);
@@ -123,7 +123,7 @@ pub async fn apply(
             }
             Next::WaitFor(time) => {
                 tokio::time::sleep(time).await;
-                asked = Some(Arc::new(control.get(true, AGREE_WITHIN).await?));
+                asked = Some(Arc::new(control.get(true, within).await?));
             }
             Next::Done => return Ok(current.applied_index),
             Next::Failed(reason) => return Err(ApplyError::Failed { reason, as_of: current.applied_index }),
@@ -131,32 +131,37 @@ pub async fn apply(
     }
 }
 
-/// Has the cluster serve a model otherwise.
+/// Has the cluster serve a model otherwise. Returns what the operator should know; empty if there is nothing.
 ///
 /// # Errors
-/// If it does not answer, or refuses.
-pub async fn change_model(control: &ControlClient, request: pb::ChangeModelRequest) -> Result<(), ControlError> {
+/// If it does not answer within this time, or refuses.
+pub async fn change_model(
+    control: &ControlClient,
+    request: pb::ChangeModelRequest,
+    within: Duration,
+) -> Result<String, ControlError> {
     let call = |mut client: Grpc<_>| {
         let request = request.clone();
         async move { client.change_model(request).await }
     };
-    control.call(AGREE_WITHIN, call).await.map(drop)
+    Ok(control.call(within, call).await?.warning)
 }
 
 /// Has the cluster split the requests for a model that name no version.
 ///
 /// # Errors
-/// If it does not answer, or refuses.
+/// If it does not answer within this time, or refuses.
 pub async fn set_traffic(
     control: &ControlClient,
     model: &str,
     traffic: &Traffic,
     operation_id: String,
+    within: Duration,
 ) -> Result<(), ControlError> {
     let request = pb::SetTrafficRequest { traffic: Some((&model.to_owned(), traffic).into()), operation_id };
     let call = |mut client: Grpc<_>| {
         let request = request.clone();
         async move { client.set_traffic(request).await }
     };
-    control.call(AGREE_WITHIN, call).await.map(drop)
+    control.call(within, call).await.map(drop)
 }

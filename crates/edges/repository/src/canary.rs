@@ -6,7 +6,7 @@ use symphony_protocol::view::{Traffic, View};
 use symphony_types::Token;
 
 /// How often it is looked at what the new version does with its requests: as often as leads report.
-const LOOKS_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
 /// Requests that a step takes to say anything.
 const REQUESTS_MIN: u64 = 50;
@@ -21,7 +21,8 @@ pub struct Canary {
     pub percents: Vec<u32>,
     /// How long a step lasts.
     pub step: Duration,
-    /// The part of its requests that may be given up or fail; if it is more, it gets nothing any more.
+    /// The part of its requests that may be given up, late or failed beyond that of the versions before in the same
+    /// time; if it is more, it gets nothing any more.
     pub bad_max: f64,
 }
 
@@ -32,8 +33,8 @@ pub(crate) struct Trial {
     /// The split without the new version, once it is known.
     before: Option<Traffic>,
     steps_done: usize,
-    /// When the step began, and what had been counted by then.
-    step: Option<(Instant, TrialCounts)>,
+    /// When the step began, and what had been counted by then: of the new version, and of the others.
+    step: Option<(Instant, [TrialCounts; 2])>,
     failure: Option<String>,
 }
 
@@ -53,24 +54,25 @@ pub(crate) enum TrialStep {
 pub(crate) struct TrialCounts {
     /// The lead: another one counts anew.
     pub(crate) token: Token,
-    /// Requests that were given up, or got no result.
+    /// Requests that were given up, late, or got no result.
     pub(crate) bad: u64,
     /// Requests that were given up, or whose batch ran.
     pub(crate) ended: u64,
 }
 
 impl TrialCounts {
-    /// Of the model of that name, by the last report of its lead; nothing if the view has none.
-    pub(crate) fn of(view: &View, loaded_as: &str) -> Self {
-        let found = view.model_named(loaded_as).and_then(|(id, model)| {
-            let load = view.subclusters.get(&model.subcluster)?.load.as_ref()?;
-            Some((load.token, load.models.get(&id)?))
-        });
-        found.map_or(Self::default(), |(token, counts)| Self {
-            token,
-            bad: counts.dropped + counts.failed,
-            ended: counts.dropped + counts.executed,
-        })
+    /// Of the model of that name, by the last report of its lead; none if the view has no load in it.
+    pub(crate) fn of(view: &View, loaded_as: &str) -> Option<Self> {
+        let (id, model) = view.model_named(loaded_as)?;
+        let load = view.subclusters.get(&model.subcluster)?.load.as_ref()?;
+        let counts = load.models.get(&id).copied().unwrap_or_default();
+        let bad = counts.dropped + counts.failed + counts.late;
+        Some(Self { token: load.token, bad, ended: counts.dropped + counts.executed })
+    }
+
+    /// Of two models together, or of another one of the same lead.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { token: self.token.max(other.token), bad: self.bad + other.bad, ended: self.ended + other.ended }
     }
 
     /// What was counted since `before`.
@@ -83,6 +85,11 @@ impl TrialCounts {
             bad: self.bad.saturating_sub(before.bad),
             ended: self.ended.saturating_sub(before.ended),
         }
+    }
+
+    /// The part that was bad, of as many as say anything.
+    fn bad_part(self) -> Option<f64> {
+        (self.ended >= REQUESTS_MIN).then(|| self.bad as f64 / self.ended as f64)
     }
 }
 
@@ -105,13 +112,32 @@ impl Trial {
         self.failure.as_deref()
     }
 
-    /// Decides by the split that the view has, and what the lead has counted of the version `newest`.
+    /// The split without the new version, if it gets requests already.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.step.is_some() || self.steps_done > 0
+    }
+
+    /// The versions that the new one is compared with.
+    pub(crate) fn others(&self) -> impl Iterator<Item = u64> {
+        self.before.iter().flat_map(|before| before.weights.keys().copied())
+    }
+
+    /// The new version gets nothing any more; how the traffic is split instead.
+    pub(crate) fn take_back(&mut self, newest: u64, why: &str) -> TrialStep {
+        let Some(before) = self.before.clone() else { return TrialStep::Over };
+        let percent = self.canary.percents.get(self.steps_done).copied().unwrap_or(100);
+        self.failure = Some(format!("version {newest} got {percent} % of the requests, and {why}; it gets none now"));
+        TrialStep::Split(before)
+    }
+
+    /// Decides by the split that the view has, and what leads have counted of the version `newest` and of the others;
+    /// none if the view has no load in it.
     pub(crate) fn step(
         &mut self,
         now: Instant,
         split: Option<&Traffic>,
         newest: u64,
-        counts: TrialCounts,
+        counts: Option<[TrialCounts; 2]>,
     ) -> TrialStep {
         let Some(before) = &self.before else { return TrialStep::Over };
         let Some(&percent) = self.canary.percents.get(self.steps_done) else { return TrialStep::Over };
@@ -120,22 +146,27 @@ impl Trial {
             self.step = None;
             return TrialStep::Split(wanted);
         }
+        let Some(counts) = counts else { return TrialStep::Wait(LOOKS_EVERY) };
         let (since, first) = *self.step.get_or_insert((now, counts));
-        let (lasted, seen) = (now.saturating_duration_since(since), counts.since(first));
-        let is_enough = seen.ended >= REQUESTS_MIN;
-        let words = if is_enough && seen.bad as f64 > self.canary.bad_max * seen.ended as f64 {
-            format!("{} of {} requests were given up or failed", seen.bad, seen.ended)
-        } else if !is_enough && lasted >= self.canary.step * STEP_STRETCH_MAX {
-            let seconds = lasted.as_secs();
-            format!("it had {} requests in {seconds} s, and {REQUESTS_MIN} are needed to say anything", seen.ended)
-        } else if is_enough && lasted >= self.canary.step {
-            (self.steps_done, self.step) = (self.steps_done + 1, None);
-            return self.step(now, split, newest, counts);
-        } else {
-            return TrialStep::Wait(LOOKS_EVERY);
-        };
-        self.failure = Some(format!("version {newest} got {percent} % of the requests, and {words}; it gets none now"));
-        TrialStep::Split(before.clone())
+        let lasted = now.saturating_duration_since(since);
+        let [seen, others] = [0, 1].map(|at| counts[at].since(first[at]));
+        let allowed = self.canary.bad_max + others.bad_part().unwrap_or(0.0);
+        match seen.bad_part() {
+            Some(bad) if bad > allowed => {
+                let why = format!("{} of {} requests were given up, late or failed", seen.bad, seen.ended);
+                self.take_back(newest, &why)
+            }
+            Some(_) if lasted >= self.canary.step => {
+                (self.steps_done, self.step) = (self.steps_done + 1, None);
+                self.step(now, split, newest, Some(counts))
+            }
+            None if lasted >= self.canary.step * STEP_STRETCH_MAX => {
+                let (seconds, ended) = (lasted.as_secs(), seen.ended);
+                let why = format!("had {ended} in {seconds} s, where {REQUESTS_MIN} are needed to say anything");
+                self.take_back(newest, &why)
+            }
+            _ => TrialStep::Wait(LOOKS_EVERY),
+        }
     }
 }
 
@@ -169,21 +200,25 @@ mod tests {
         Traffic { weights: [(1, old), (2, new)].into(), shadow: None }
     }
 
+    const NONE: TrialCounts = TrialCounts { token: Token::new(7), bad: 0, ended: 0 };
+
     #[test]
     fn a_version_that_answers_well_gets_more_step_by_step() {
         let (mut trial, start) = (trial(), Instant::now());
         let kept = Traffic { weights: [(1, 1)].into(), shadow: None };
         let (first, second) = (split(95_000, 5000), split(50_000, 50_000));
-        assert_eq!(trial.step(start, Some(&kept), 2, counts(9, 9)), TrialStep::Split(first.clone()));
-        assert_eq!(trial.step(start, Some(&first), 2, counts(9, 9)), TrialStep::Wait(LOOKS_EVERY));
+        let mut at = |after, split: &Traffic, of| trial.step(start + after, Some(split), 2, of);
+        assert_eq!(at(Duration::ZERO, &kept, None), TrialStep::Split(first.clone()));
+        assert!(matches!(at(Duration::ZERO, &first, None), TrialStep::Wait(_)), "nobody has said anything yet");
+        assert!(matches!(at(LOOKS_EVERY, &first, Some([counts(9, 9), NONE])), TrialStep::Wait(_)));
         // What was counted before the step does not count: 1 of 51, which is less than a fiftieth.
-        assert_eq!(trial.step(start + STEP / 2, Some(&first), 2, counts(10, 60)), TrialStep::Wait(LOOKS_EVERY));
-        assert_eq!(trial.step(start + STEP, Some(&first), 2, counts(10, 60)), TrialStep::Split(second.clone()));
-        let again = start + STEP;
-        assert_eq!(trial.step(again, Some(&second), 2, counts(10, 60)), TrialStep::Wait(LOOKS_EVERY));
+        assert!(matches!(at(STEP / 2, &first, Some([counts(10, 60), NONE])), TrialStep::Wait(_)));
+        let over = LOOKS_EVERY + STEP;
+        assert_eq!(at(over, &first, Some([counts(10, 60), NONE])), TrialStep::Split(second.clone()));
+        assert!(matches!(at(over, &second, Some([counts(10, 60), NONE])), TrialStep::Wait(_)));
         // Another lead has counted from nothing.
         let elsewhere = TrialCounts { token: Token::new(9), bad: 0, ended: 50 };
-        assert_eq!(trial.step(again + STEP, Some(&second), 2, elsewhere), TrialStep::Over);
+        assert_eq!(at(over + STEP, &second, Some([elsewhere, NONE])), TrialStep::Over);
         assert_eq!(trial.failure(), None);
     }
 
@@ -191,24 +226,35 @@ mod tests {
     fn a_version_that_answers_badly_is_taken_back_at_once() {
         let (mut trial, start) = (trial(), Instant::now());
         let first = split(95_000, 5000);
-        assert_eq!(trial.step(start, Some(&first), 2, counts(0, 0)), TrialStep::Wait(LOOKS_EVERY));
-        assert_eq!(trial.step(start + LOOKS_EVERY, Some(&first), 2, counts(9, 49)), TrialStep::Wait(LOOKS_EVERY));
+        let mut at = |after, of| trial.step(start + after, Some(&first), 2, Some([of, NONE]));
+        assert!(matches!(at(Duration::ZERO, counts(0, 0)), TrialStep::Wait(_)));
+        assert!(matches!(at(LOOKS_EVERY, counts(9, 49)), TrialStep::Wait(_)));
         let before = Traffic { weights: [(1, 1)].into(), shadow: None };
-        assert_eq!(trial.step(start + 2 * LOOKS_EVERY, Some(&first), 2, counts(9, 50)), TrialStep::Split(before));
-        assert_eq!(
-            trial.failure(),
-            Some("version 2 got 5 % of the requests, and 9 of 50 requests were given up or failed; it gets none now")
-        );
+        assert_eq!(at(2 * LOOKS_EVERY, counts(9, 50)), TrialStep::Split(before));
+        let words =
+            "version 2 got 5 % of the requests, and 9 of 50 requests were given up, late or failed; it gets none now";
+        assert_eq!(trial.failure(), Some(words));
+    }
+
+    #[test]
+    fn where_the_others_answer_badly_too_it_may() {
+        let (mut trial, start) = (trial(), Instant::now());
+        let first = split(95_000, 5000);
+        let mut at = |after, of| trial.step(start + after, Some(&first), 2, Some(of));
+        assert!(matches!(at(Duration::ZERO, [NONE, NONE]), TrialStep::Wait(_)));
+        assert!(matches!(at(LOOKS_EVERY, [counts(11, 100), counts(100, 1000)]), TrialStep::Wait(_)));
+        assert!(matches!(at(2 * LOOKS_EVERY, [counts(13, 100), counts(100, 1000)]), TrialStep::Split(_)));
     }
 
     #[test]
     fn a_step_without_requests_says_nothing_and_ends_some_day() {
         let (mut trial, start) = (trial(), Instant::now());
         let first = split(95_000, 5000);
-        assert_eq!(trial.step(start, Some(&first), 2, counts(0, 0)), TrialStep::Wait(LOOKS_EVERY));
-        assert_eq!(trial.step(start + 9 * STEP, Some(&first), 2, counts(0, 49)), TrialStep::Wait(LOOKS_EVERY));
-        assert!(matches!(trial.step(start + 10 * STEP, Some(&first), 2, counts(0, 49)), TrialStep::Split(_)));
-        assert!(trial.failure().unwrap().contains("49 requests in 600 s"), "{:?}", trial.failure());
+        let mut at = |after, of| trial.step(start + after, Some(&first), 2, Some([of, NONE]));
+        assert!(matches!(at(Duration::ZERO, counts(0, 0)), TrialStep::Wait(_)));
+        assert!(matches!(at(9 * STEP, counts(0, 49)), TrialStep::Wait(_)));
+        assert!(matches!(at(10 * STEP, counts(0, 49)), TrialStep::Split(_)));
+        assert!(trial.failure().unwrap().contains("had 49 in 600 s"), "{:?}", trial.failure());
     }
 
     #[test]

@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use symphony_protocol::view::{ModelSpec, ModelView, NoGpu, Readiness, Traffic, VIEWS_FOLLOW_WITHIN, View};
+use symphony_protocol::view::{
+    ModelSpec, ModelView, NoGpu, Readiness, TRAFFIC_VERSIONS_MAX, Traffic, VIEWS_FOLLOW_WITHIN, View,
+};
 use symphony_types::VersionedName;
 
-use crate::canary::{Canary, Trial, TrialCounts, TrialStep};
+use crate::canary::{Canary, LOOKS_EVERY, Trial, TrialCounts, TrialStep};
 use crate::model_config::Device;
 use crate::repository::RepositoryModel;
 
-/// Upper bound for an SLO that is waited for: frontends hold no request longer.
-const SLO_COUNTED_MAX: Duration = Duration::from_hours(1);
+/// Frontends hold no request longer: by then nothing is queued.
+const QUEUED_MAX: Duration = Duration::from_hours(1);
 
 /// A cluster's path to the wanted versions of a model; no versions to unload it.
 ///
@@ -30,8 +32,11 @@ pub struct Rollout {
     trial: Option<Trial>,
     /// Since when old versions get nothing that names no version.
     left_since: Option<Instant>,
-    /// It has split the traffic, and leaves no split behind.
-    has_split: bool,
+    /// The split that it has asked for last, and whether a view had it: who changes it then is somebody else.
+    split: Option<Traffic>,
+    split_seen: bool,
+    /// It leaves no split behind.
+    is_split: bool,
 }
 
 /// The next thing to do.
@@ -79,7 +84,9 @@ impl Rollout {
             unloaded: BTreeSet::new(),
             trial: None,
             left_since: None,
-            has_split: false,
+            split: None,
+            split_seen: false,
+            is_split: false,
         }
     }
 
@@ -95,34 +102,78 @@ impl Rollout {
         if let Some(reason) = self.trial.as_ref().and_then(Trial::failure) {
             return Next::Failed(reason.to_owned());
         }
+        if let Some(split) = &self.split {
+            let is_so = view.traffic.get(&self.name).is_some_and(|known| known == split)
+                || split.is_empty() && !view.traffic.contains_key(&self.name);
+            if !is_so && self.split_seen {
+                return Next::Failed(format!(
+                    "the traffic of `{}` was split otherwise by somebody else, and stays so",
+                    self.name
+                ));
+            }
+            self.split_seen |= is_so;
+        }
         let newest = self.wanted.keys().map(|name| VersionedName::parse(name).version).max();
-        self.keep_traffic(view, newest)
+        let sooner = self
+            .keep_traffic(view, newest)
+            .or_else(|| self.watch_trial(view, newest?))
             .or_else(|| self.load_wanted(view))
-            .or_else(|| self.try_out(view, now, newest?))
-            .unwrap_or_else(|| self.let_go(view, now, newest))
+            .or_else(|| self.try_out(view, now, newest?));
+        if let Some(next) = sooner {
+            self.left_since = None;
+            return next;
+        }
+        self.let_go(view, now, newest)
     }
 
     /// Before the newest version is loaded for a trial: the others go on to get everything.
     fn keep_traffic(&mut self, view: &View, newest: Option<u64>) -> Option<Next> {
-        let trial = self.trial.as_mut().filter(|trial| !trial.has_begun())?;
+        if self.trial.as_ref().is_none_or(Trial::has_begun) {
+            return None;
+        }
         let mut serving: Vec<_> = versions(view, &self.name)
             .filter(|(_, model)| model.is_ready(view))
             .map(|(loaded_as, _)| VersionedName::parse(loaded_as).version)
             .collect();
         serving.retain(|version| Some(*version) != newest);
-        let Some(latest) = serving.into_iter().max() else {
+        let Some(&latest) = serving.iter().max() else {
             // There is nothing to compare it with.
             self.trial = None;
             return None;
         };
         let now = view.traffic.get(&self.name);
-        let kept = Traffic { weights: [(latest, 1)].into(), shadow: None };
-        let kept = now.filter(|now| !now.weights.is_empty()).cloned().unwrap_or(kept);
-        if now != Some(&kept) {
-            return Some(self.split(kept));
+        let mut kept = now.cloned().unwrap_or_default();
+        kept.weights.retain(|version, _| serving.contains(version));
+        // Copies are the first to be shed, and would count against it.
+        kept.shadow.take_if(|shadow| Some(shadow.version) == newest);
+        if kept.weights.is_empty() {
+            kept.weights.insert(latest, 1);
         }
-        trial.begin(kept);
+        if kept.weights.len() >= TRAFFIC_VERSIONS_MAX {
+            let most = TRAFFIC_VERSIONS_MAX;
+            let reason = format!("the traffic of `{}` is split among {most} versions, which is the most", self.name);
+            return Some(Next::Failed(reason));
+        }
+        if now != Some(&kept) {
+            return Some(self.set_split(kept, true));
+        }
+        if let Some(trial) = &mut self.trial {
+            trial.begin(kept);
+        }
         None
+    }
+
+    /// A version on trial that cannot be asked any more is taken back.
+    fn watch_trial(&mut self, view: &View, newest: u64) -> Option<Next> {
+        let trial = self.trial.as_mut().filter(|trial| trial.is_under_way())?;
+        let loaded_as = VersionedName { name: &self.name, version: newest }.loaded_as();
+        if versions(view, &loaded_as).any(|(_, model)| model.is_ready(view)) {
+            return None;
+        }
+        match trial.take_back(newest, "no backend has it ready any more") {
+            TrialStep::Split(traffic) => Some(self.set_split(traffic, true)),
+            _ => None,
+        }
     }
 
     /// Has the wanted versions loaded, and waits until they are ready.
@@ -169,10 +220,15 @@ impl Rollout {
 
     /// Gives the newest version its part of the requests, step by step.
     fn try_out(&mut self, view: &View, now: Instant, newest: u64) -> Option<Next> {
-        let loaded_as = VersionedName { name: &self.name, version: newest }.loaded_as();
-        let counts = versions(view, &loaded_as).next().map(|(loaded_as, _)| TrialCounts::of(view, loaded_as));
-        match self.trial.as_mut()?.step(now, view.traffic.get(&self.name), newest, counts.unwrap_or_default()) {
-            TrialStep::Split(traffic) => Some(self.split(traffic)),
+        let trial = self.trial.as_mut()?;
+        let counts = |version| {
+            let loaded_as = VersionedName { name: &self.name, version }.loaded_as();
+            versions(view, &loaded_as).next().and_then(|(loaded_as, _)| TrialCounts::of(view, loaded_as))
+        };
+        let others = trial.others().filter_map(&counts).reduce(TrialCounts::and).unwrap_or_default();
+        let counts = counts(newest).map(|newest| [newest, others]);
+        match trial.step(now, view.traffic.get(&self.name), newest, counts) {
+            TrialStep::Split(traffic) => Some(self.set_split(traffic, true)),
             TrialStep::Wait(wait) => Some(Next::WaitFor(wait)),
             TrialStep::Over => None,
         }
@@ -180,36 +236,61 @@ impl Rollout {
 
     /// Unloads the versions that are not wanted, once nothing is queued for them.
     fn let_go(&mut self, view: &View, now: Instant, newest: Option<u64>) -> Next {
-        let left: BTreeMap<_, _> = versions(view, &self.name)
+        let name = self.name.clone();
+        let left: BTreeMap<_, _> = versions(view, &name)
             .filter(|(name, _)| !self.wanted.contains_key(*name) && !self.unloaded.contains(*name))
             .collect();
         let Some((&first, _)) = left.first_key_value() else {
-            let splits = self.has_split && view.traffic.contains_key(&self.name);
-            return if splits { self.split(Traffic::default()) } else { Next::Done };
+            let is_left = self.is_split && view.traffic.contains_key(&self.name);
+            return if is_left { self.set_split(Traffic::default(), true) } else { Next::Done };
         };
         if let Some(newest) = newest {
-            let all = Traffic { weights: [(newest, 1)].into(), shadow: None };
-            // Without a split the latest version gets everything.
-            let goes_by_itself = left.keys().all(|name| VersionedName::parse(name).version < newest);
-            if view.traffic.get(&self.name).map_or(!goes_by_itself, |traffic| *traffic != all) {
-                return self.split(all);
+            if let Some(split) = self.split_without(view, &left, newest) {
+                return split;
             }
             let since = *self.left_since.get_or_insert(now);
-            let served = left.values().filter(|model| model.is_ready(view)).map(|model| model.spec.slo);
-            if let Some(slo) = served.max() {
-                let wait = VIEWS_FOLLOW_WITHIN + Duration::from(slo).min(SLO_COUNTED_MAX);
-                let left = wait.saturating_sub(now.saturating_duration_since(since));
-                if !left.is_zero() {
-                    return Next::WaitFor(left);
-                }
+            let waited = now.saturating_duration_since(since);
+            if left.values().any(|model| model.is_ready(view) && !is_idle(view, model, waited)) {
+                return Next::WaitFor(LOOKS_EVERY);
             }
         }
         self.unloaded.insert(first.to_owned());
         Next::Unload(first.to_owned())
     }
 
-    fn split(&mut self, traffic: Traffic) -> Next {
-        self.has_split = true;
+    /// The split in which the versions that leave get nothing, unless it is so already.
+    fn split_without(&mut self, view: &View, left: &BTreeMap<&str, &ModelView>, newest: u64) -> Option<Next> {
+        let leaves = |version: u64| left.keys().any(|name| VersionedName::parse(name).version == version);
+        let stays = |version: &u64| {
+            !leaves(*version) || self.wanted.keys().any(|name| VersionedName::parse(name).version == *version)
+        };
+        let split = match view.traffic.get(&self.name) {
+            // Without a split the latest version gets everything.
+            None if left.keys().all(|name| VersionedName::parse(name).version < newest) => return None,
+            None => Traffic { weights: [(newest, 1)].into(), shadow: None },
+            Some(now) => {
+                let mut split = now.clone();
+                split.weights.retain(|version, _| stays(version));
+                split.shadow.take_if(|shadow| !stays(&shadow.version));
+                if split.weights.is_empty() {
+                    split.weights.insert(newest, 1);
+                }
+                if split == *now {
+                    return None;
+                }
+                split
+            }
+        };
+        let is_own = split.weights.keys().eq([&newest]);
+        Some(self.set_split(split, is_own))
+    }
+
+    /// `is_own`: nobody else has asked for such a split, and it goes when the rollout is done.
+    fn set_split(&mut self, traffic: Traffic, is_own: bool) -> Next {
+        self.is_split |= is_own;
+        if self.split.as_ref() != Some(&traffic) {
+            (self.split, self.split_seen) = (Some(traffic.clone()), false);
+        }
         Next::SetTraffic(self.name.clone(), traffic)
     }
 
@@ -249,6 +330,19 @@ pub fn versions<'a>(view: &'a View, name: &'a str) -> impl Iterator<Item = (&'a 
     view.models.values().filter(of).map(|model| (model.spec.name.as_str(), model))
 }
 
+/// Whether nothing is queued for a version that gets no requests since `waited` ago: by its lead's word from after all
+/// views had that, or else when its SLO has passed, too.
+fn is_idle(view: &View, model: &ModelView, waited: Duration) -> bool {
+    let load = view.subclusters.get(&model.subcluster).and_then(|home| home.load.as_ref());
+    let id = view.models.iter().find(|(_, other)| other.spec.name == model.spec.name).map(|(id, _)| id);
+    let queued = load.zip(id).map(|(load, id)| (load.age, load.models.get(id).map_or(0, |counts| counts.queued)));
+    match queued {
+        Some((age, 0)) => waited >= VIEWS_FOLLOW_WITHIN + Duration::from(age),
+        Some(_) => waited >= QUEUED_MAX,
+        None => waited >= VIEWS_FOLLOW_WITHIN + Duration::from(model.spec.slo).min(QUEUED_MAX),
+    }
+}
+
 /// Whether they ask for the same. A cluster fills in the only sub-cluster there is.
 fn is_same(loaded: &ModelSpec, wanted: &ModelSpec) -> bool {
     let subcluster = if wanted.subcluster.is_empty() { loaded.subcluster.clone() } else { wanted.subcluster.clone() };
@@ -259,8 +353,10 @@ fn is_same(loaded: &ModelSpec, wanted: &ModelSpec) -> bool {
 mod tests {
     use std::sync::LazyLock;
 
-    use symphony_protocol::view::{BackendView, LoadView, ModelLoadView, ModelSource, ReplicaView, SubclusterView};
-    use symphony_types::{BackendId, BootId, ModelId, Nanos, RequestValue, Signature, SubclusterId};
+    use symphony_protocol::view::{
+        BackendView, LoadView, ModelLoadView, ModelSource, ReplicaView, Shadow, SubclusterView,
+    };
+    use symphony_types::{BackendId, BootId, ModelId, Nanos, RequestValue, Signature, SubclusterId, Token};
 
     use super::*;
 
@@ -336,13 +432,27 @@ mod tests {
         assert_eq!(rollout.next(&view(&[("m@1", READY)]), at(0)), Next::Wait(None), "the view does not have it yet");
         assert_eq!(rollout.next(&view(&[("m@1", READY), ("m@2", None)]), at(0)), Next::Wait(None), "it loads");
         let both = view(&[("m@1", READY), ("m@2", READY), ("other", READY), ("m2", READY)]);
-        let Next::WaitFor(left) = rollout.next(&both, at(0)) else {
-            panic!("what is queued for it has its outcome first")
-        };
-        assert_eq!(left, VIEWS_FOLLOW_WITHIN + Duration::from_millis(50), "its SLO, and the time that views take");
-        assert!(matches!(rollout.next(&both, at(2)), Next::WaitFor(_)));
+        assert!(matches!(rollout.next(&both, at(0)), Next::WaitFor(_)), "what is queued for it has its outcome first");
+        assert!(matches!(rollout.next(&both, at(2)), Next::WaitFor(_)), "its SLO comes on top of the time of views");
+        let mut again = rollout.clone();
         assert_eq!(rollout.next(&both, at(3)), Next::Unload("m@1".into()));
         assert_eq!(rollout.next(&both, at(3)), Next::Done, "the view is older than the unload");
+        // Where its lead says what is queued, that counts, by a word from after views have followed.
+        let with = |queued, age_s: u64| {
+            let counts = ModelLoadView { queued, ..ModelLoadView::default() };
+            let age = Nanos::from_millis(1000 * age_s);
+            let load = LoadView { age, models: [(ModelId::new(0), counts)].into(), ..LoadView::default() };
+            let mut view = both.clone();
+            view.subclusters.values_mut().for_each(|home| home.load = Some(load.clone()));
+            view
+        };
+        assert!(matches!(again.next(&with(1, 0), at(60)), Next::WaitFor(_)), "a client may wait beyond the SLO");
+        assert!(matches!(again.next(&with(0, 2), at(3)), Next::WaitFor(_)), "it has come since");
+        let not_ready = view(&[("m@1", READY), ("m@2", None)]);
+        let mut back = again.clone();
+        assert_eq!(again.next(&with(0, 0), at(3)), Next::Unload("m@1".into()));
+        assert_eq!(back.next(&not_ready, at(60)), Next::Wait(None));
+        assert!(matches!(back.next(&with(0, 0), at(61)), Next::WaitFor(_)), "it got requests again meanwhile");
     }
 
     #[test]
@@ -371,6 +481,18 @@ mod tests {
         assert_eq!(rollout.next(&now, at(13)), Next::Done);
         now.traffic.insert("m".into(), Traffic { weights: [(1, 1), (2, 1)].into(), shadow: None });
         assert_eq!(Rollout::to(&model(&[1, 2])).next(&now, at(0)), Next::Done, "a split that others made stays");
+        let Next::Failed(reason) = rollout.next(&now, at(14)) else { panic!("somebody else has split it") };
+        assert!(reason.contains("somebody else"), "{reason}");
+    }
+
+    #[test]
+    fn of_a_split_that_others_made_only_what_leaves_is_taken() {
+        let mut rollout = Rollout::to(&model(&[1, 2]));
+        let mut now = view(&[("m@1", READY), ("m@2", READY), ("m@3", READY)]);
+        let shadow = Some(Shadow { version: 1, percent: 5 });
+        now.traffic.insert("m".into(), Traffic { weights: [(2, 9), (3, 1)].into(), shadow });
+        let rest = Traffic { weights: [(2, 9)].into(), shadow };
+        assert_eq!(rollout.next(&now, at(0)), Next::SetTraffic("m".into(), rest));
     }
 
     #[test]
@@ -395,18 +517,29 @@ mod tests {
         assert!(matches!(rollout.next(&both, at(5)), Next::WaitFor(_)));
         let counts = |dropped, executed| {
             let counts = ModelLoadView { dropped, executed, ..ModelLoadView::default() };
-            Some(LoadView { models: [(ModelId::new(1), counts)].into(), ..LoadView::default() })
+            let token = Token::new(7);
+            Some(LoadView { token, models: [(ModelId::new(1), counts)].into(), ..LoadView::default() })
         };
+        let mut begins = both.clone();
+        begins.subclusters.values_mut().for_each(|home| home.load = counts(100, 100));
+        assert!(matches!(rollout.next(&begins, at(5)), Next::WaitFor(_)), "what it did before does not count");
         let (mut good, mut bad) = (both.clone(), both);
-        good.subclusters.values_mut().for_each(|home| home.load = counts(0, 500));
-        bad.subclusters.values_mut().for_each(|home| home.load = counts(250, 250));
+        good.subclusters.values_mut().for_each(|home| home.load = counts(100, 500));
+        bad.subclusters.values_mut().for_each(|home| home.load = counts(350, 350));
         let mut other = rollout.clone();
         assert_eq!(other.next(&bad, at(6)), Next::SetTraffic("m".into(), all_to(1)), "it is taken back");
         let Next::Failed(reason) = other.next(&bad, at(6)) else { panic!("it answers badly") };
         assert!(reason.contains("250 of 500"), "{reason}");
 
-        assert_eq!(rollout.next(&good, at(65)), Next::SetTraffic("m".into(), all_to(2)));
-        good.traffic.insert("m".into(), all_to(2));
+        let mut crashed = view(&[("m@1", READY), ("m@2", None)]);
+        crashed.traffic = good.traffic.clone();
+        let mut other = rollout.clone();
+        assert_eq!(other.next(&crashed, at(6)), Next::SetTraffic("m".into(), all_to(1)), "it is taken back");
+        assert!(matches!(other.next(&crashed, at(6)), Next::Failed(_)));
+
+        let all = Traffic { weights: [(2, 10_000)].into(), shadow: None };
+        assert_eq!(rollout.next(&good, at(65)), Next::SetTraffic("m".into(), all.clone()));
+        good.traffic.insert("m".into(), all);
         assert!(matches!(rollout.next(&good, at(65)), Next::WaitFor(_)));
         assert_eq!(rollout.next(&good, at(70)), Next::Unload("m@1".into()));
         assert_eq!(rollout.next(&good, at(70)), Next::SetTraffic("m".into(), Traffic::default()));

@@ -24,8 +24,14 @@ pub(crate) enum Copy {
 /// The state of the model's copy according to the view.
 pub(crate) fn copy_in(view: &View, spec: &ModelSpec) -> Copy {
     let Some((_, model)) = view.model_named(&spec.name) else { return Copy::None };
-    // The choice of the sub-cluster is the cluster's.
-    let there = ModelSpec { subcluster: spec.subcluster.clone(), ..ModelSpec::from(model.spec.clone()) };
+    // The choice of the sub-cluster is the cluster's, and its operators may change how the copy is served.
+    let there = ModelSpec {
+        subcluster: spec.subcluster.clone(),
+        slo_ns: spec.slo_ns,
+        policy: spec.policy,
+        value: spec.value,
+        ..ModelSpec::from(model.spec.clone())
+    };
     if there != *spec {
         return Copy::Foreign;
     }

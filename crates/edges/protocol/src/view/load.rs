@@ -32,6 +32,8 @@ pub struct ModelLoadView {
     pub executed: u64,
     /// Of these: which got no result.
     pub failed: u64,
+    /// Of these: whose batch ended after their deadlines.
+    pub late: u64,
     /// Requests that waited for a batch when it was reported.
     pub queued: u64,
 }
@@ -49,8 +51,8 @@ impl From<&pb::SubclusterLoad> for LoadView {
     /// From a lead's report.
     fn from(load: &pb::SubclusterLoad) -> Self {
         let models = load.models.iter().map(|m| {
-            let pb::ModelLoad { model, arrived_items, dropped, executed, failed, queued } = *m;
-            (ModelId::new(model), ModelLoadView { arrived_items, dropped, executed, failed, queued })
+            let pb::ModelLoad { model, arrived_items, dropped, executed, failed, late, queued } = *m;
+            (ModelId::new(model), ModelLoadView { arrived_items, dropped, executed, failed, late, queued })
         });
         let gpus = load.gpus.iter().map(|g| {
             let counted = GpuLoadView { busy: Nanos::new(g.busy_ns), plans: g.plans };
@@ -70,8 +72,8 @@ impl LoadView {
     /// As a lead reports it.
     pub(super) fn message(&self, subcluster: SubclusterId) -> pb::SubclusterLoad {
         let models = self.models.iter().map(|(id, m)| {
-            let ModelLoadView { arrived_items, dropped, executed, failed, queued } = *m;
-            pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, failed, queued }
+            let ModelLoadView { arrived_items, dropped, executed, failed, late, queued } = *m;
+            pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, failed, late, queued }
         });
         let gpus = self.gpus.iter().map(|(id, g)| pb::GpuLoad {
             gpu: id.get(),

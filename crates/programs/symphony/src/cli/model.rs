@@ -44,7 +44,7 @@ pub(crate) struct ModelLoadArgs {
     /// Seconds that each step of --canary lasts.
     #[arg(long, requires = "canary", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) canary_step_s: u64,
-    /// The part of its requests that a canary may give up or fail.
+    /// The part of its requests that a canary may give up, answer late or fail beyond that of the versions before.
     #[arg(long, requires = "canary", default_value_t = 0.02)]
     pub(crate) canary_bad_max: f64,
     /// ONNX file, as the backends see it; needs --profile.
@@ -146,8 +146,7 @@ pub(crate) struct ModelTrafficArgs {
     /// Weights of versions, as 1=95 2=5. Versions that are not ready get nothing.
     #[arg(value_name = "VERSION=WEIGHT", value_parser = weight)]
     pub(crate) weights: Vec<(u64, u32)>,
-    /// A version that gets copies of so many per cent of the requests; nobody sees its answers, and it is the first to
-    /// be shed.
+    /// A version that gets copies of so many per cent of the requests; nobody sees its answers.
     #[arg(long, value_name = "VERSION=PERCENT", value_parser = weight)]
     pub(crate) shadow: Option<(u64, u32)>,
     /// Back to the latest version, and no copies.

@@ -266,8 +266,8 @@ async fn report_loads(runtime: std::sync::Arc<Runtime>, mut reports: LoadReports
 
 fn load(load: &SubclusterLoad) -> pb::SubclusterLoad {
     let models = load.models.iter().map(|(id, counted)| {
-        let ModelLoad { arrived_items, dropped, executed, failed, queued } = *counted;
-        pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, failed, queued }
+        let ModelLoad { arrived_items, dropped, executed, failed, late, queued } = *counted;
+        pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, failed, late, queued }
     });
     let gpus = load.gpus.iter().map(|(id, counted)| {
         let GpuLoad { busy_ns, plans } = *counted;

@@ -177,8 +177,8 @@ fn plan(args: &LoadArgs, view: &View) -> anyhow::Result<LoadPlan> {
         let (name, rate) =
             text.split_once('=').ok_or_else(|| bad_input(format!("--model {text}: expected NAME=RPS")))?;
         let rate_rps = rate.parse().map_err(|_| bad_input(format!("--model {text}: `{rate}` is no number")))?;
-        // Inputs are made for the latest version. The frontends choose for each request, as for any client's; with frames
-        // there is nobody who would.
+        // Inputs are made for the latest version. The frontends choose for each request, as for any client's; with
+        // frames there is nobody who would.
         let latest = || versions(view, name).max_by_key(|(name, _)| VersionedName::parse(name).version);
         let exact = view.model_named(name).map(|(_, model)| model);
         let model = exact.or_else(|| latest().map(|(_, model)| model)).ok_or_else(|| {

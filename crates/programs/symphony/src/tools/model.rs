@@ -11,7 +11,7 @@ use symphony_repository::{
     ApplyError, Canary, Next, Repository, Rollout, apply, change_model, read_transforms, set_traffic, versions,
 };
 use symphony_transport::{ControlClient, ControlError};
-use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, SLO_MAX, Transforms};
+use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, SLO_MAX, Transforms, VersionedName};
 use symphony_zoo::Architecture;
 
 use super::operation::{asked, not_done};
@@ -71,15 +71,22 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
         }
         rollout = rollout.with_canary(Canary { percents: args.canary.clone(), step, bad_max });
     }
+    let mut split = None;
     let applied = apply(&control, rollout, Duration::from_secs(args.wait_s), |next| match next {
         Next::Load(spec) => eprintln!("{} is loaded", spec.name),
         Next::Change(spec) => eprintln!("{} is changed", spec.name),
         Next::Unload(name) => eprintln!("{name} is unloaded"),
-        Next::SetTraffic(name, traffic) => eprintln!("traffic of {name}: {traffic}"),
+        Next::SetTraffic(name, traffic) => {
+            eprintln!("traffic of {name}: {traffic}");
+            split = Some(traffic.clone());
+        }
         Next::Wait(Some((name, why))) => tell_no_gpu(name, *why),
         _ => {}
     })
     .await;
+    if let (Err(_), Some(split)) = (&applied, split.filter(|split| !split.is_empty())) {
+        eprintln!("the traffic of {} stays split, {split}; `symphony model traffic` changes it", model.name);
+    }
     applied.map_err(|error| match error {
         ApplyError::Failed { .. } | ApplyError::Control(ControlError::Refused(_)) => {
             bad_input(format!("model `{}` is not served as {} says: {error}", model.name, dir.display()))
@@ -88,6 +95,15 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
     })?;
     for spec in model.versions.values() {
         println!("model {} is ready", spec.name);
+    }
+    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
+    if let (Some(split), Some((newest, _))) = (view.traffic.get(&model.name), model.versions.last_key_value())
+        && !split.weights.is_empty()
+        && !split.weights.contains_key(newest)
+    {
+        eprintln!(
+            "note: version {newest} gets no request that names none: {split}; `symphony model traffic` changes it"
+        );
     }
     Ok(())
 }
@@ -249,8 +265,11 @@ async fn set(args: &ModelSetArgs) -> anyhow::Result<()> {
         value_thousandths: args.value.map(request_value).transpose()?.map(RequestValue::thousandths),
         operation_id: operation.to_string(),
     };
-    let changed = change_model(&args.cluster.control()?, request).await;
-    changed.map_err(|error| not_done(operation, error))?;
+    let changed = change_model(&args.cluster.control()?, request, AGREE_WITHIN).await;
+    let warning = changed.map_err(|error| not_done(operation, error))?;
+    if !warning.is_empty() {
+        eprintln!("warning: model {}: {warning}", args.name);
+    }
     println!("model {} is changed", args.name);
     Ok(())
 }
@@ -280,6 +299,9 @@ async fn traffic(args: &ModelTrafficArgs) -> anyhow::Result<()> {
         weights: args.weights.iter().copied().collect(),
         shadow: args.shadow.map(|(version, percent)| Shadow { version, percent }),
     };
+    if !VersionedName::is_base_name(&args.name) {
+        return Err(bad_input(format!("`{}`: expected the name of a model without a version", args.name)));
+    }
     if traffic.weights.len() < args.weights.len() {
         return Err(bad_input("a version is named twice; expected one weight for each"));
     }
@@ -292,7 +314,7 @@ async fn traffic(args: &ModelTrafficArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let operation = args.operation.id();
-    let set = set_traffic(&control, &args.name, &traffic, operation.to_string()).await;
+    let set = set_traffic(&control, &args.name, &traffic, operation.to_string(), AGREE_WITHIN).await;
     set.map_err(|error| not_done(operation, error))?;
     println!("traffic of {}: {traffic}", args.name);
     Ok(())

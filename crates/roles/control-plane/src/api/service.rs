@@ -7,7 +7,7 @@ use std::time::Instant;
 use futures::{Stream, StreamExt, stream};
 use prost::Message;
 use symphony_cluster_state::{
-    Action, Command, GPUS_MAX, MODELS_MAX, Operation, Refusal, Reply, SUBCLUSTERS_MAX, encode_outcome,
+    Action, Command, GPUS_MAX, MODELS_MAX, ModelSpec, Operation, Refusal, Reply, SUBCLUSTERS_MAX, encode_outcome,
 };
 use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
@@ -229,7 +229,12 @@ impl Control for ControlService {
     ) -> Result<Response<pb::ChangeModelReply>, Status> {
         let action = convert::change_model(request.get_ref())?;
         self.operate(&request, &request.get_ref().operation_id, action).await?;
-        Ok(Response::new(pb::ChangeModelReply {}))
+        let asked = request.get_ref();
+        let known = self.viewer.whole().model_named(&asked.name).map(|(_, model)| ModelSpec::from(model.spec.clone()));
+        let warning = known
+            .zip(asked.slo_ns)
+            .and_then(|(spec, slo_ns)| convert::too_short_slo(&ModelSpec { slo_ns, ..spec }, self.request_delays));
+        Ok(Response::new(pb::ChangeModelReply { warning: warning.unwrap_or_default() }))
     }
 
     async fn set_traffic(

@@ -287,7 +287,7 @@ mod tests {
         for _ in 0..5 {
             assert_eq!(tenant.charge(Time::ZERO, 1, Nanos::from_millis(10)), Ok(()));
         }
-        assert_eq!(tenant.charge(Time::ZERO, 1, Nanos::from_millis(50)), Ok(()), "the last one may cost more");
+        assert_eq!(tenant.charge(Time::ZERO, 1, Nanos::from_millis(60)), Ok(()), "the last one may cost more");
         let refused = tenant.charge(Time::ZERO, 1, Nanos::ZERO).unwrap_err();
         assert!(
             refused.to_string().contains("tenant `a` has used up its quota of 0.2 seconds of GPU time"),

@@ -30,11 +30,13 @@ impl Frontend {
         let Shadow { version, percent } = self.inner.traffic_of(name)?.shadow?;
         let info = self.model(name, Some(version)).filter(|info| info.state == ModelState::Ready)?;
         let is_for_it = info.loaded_as != request.model.loaded_as && info.reads_and_answers_as(&request.model);
-        if !is_for_it || request.items > info.batch_max || !self.inner.traffic.is_copied(percent) {
+        // The other half is for those who wait for an answer.
+        let has_room = self.inner.in_flight_limit.is_half_free();
+        if !is_for_it || !has_room || request.items > info.batch_max || !self.inner.traffic.is_copied(name, percent) {
             return None;
         }
         let permit = self.inner.in_flight_limit.admit().ok()?;
-        let context = RequestContext::of(Caller::anybody(), SHADOW, None);
+        let context = RequestContext { is_copy: true, ..RequestContext::of(Caller::anybody(), SHADOW, None) };
         let (receipt, weight) = (Receipt::default(), RequestValue::MIN);
         Some((InferRequest { model: info, receipt, context, weight, ..request.clone() }, permit))
     }
@@ -122,7 +124,8 @@ impl InferenceService for Frontend {
     fn model_for_request(&self, name: &str) -> Option<Arc<ModelInfo>> {
         let split = self.inner.traffic_of(name);
         let ready = |version| self.model(name, Some(version)).filter(|info| info.state == ModelState::Ready);
-        let turn = split.and_then(|traffic| self.inner.traffic.next(&traffic, |version| ready(version).is_some()));
+        let turn =
+            split.and_then(|traffic| self.inner.traffic.next(name, &traffic, |version| ready(version).is_some()));
         turn.and_then(ready).or_else(|| self.model(name, None))
     }
 

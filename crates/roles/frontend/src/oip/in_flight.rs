@@ -47,6 +47,13 @@ impl InFlightLimit {
     }
 }
 
+impl InFlightLimit {
+    /// Whether as many more may come as are in flight.
+    pub(crate) fn is_half_free(&self) -> bool {
+        self.permits.available_permits() >= self.requests_max.div_ceil(2)
+    }
+}
+
 impl InFlightPermit {
     /// Keeps the tenant's place, too.
     #[must_use]
@@ -65,7 +72,9 @@ mod tests {
         let shared = limit.clone();
         let (_first, second) = (limit.admit().unwrap(), shared.admit().unwrap());
         assert_eq!(limit.admit().unwrap_err(), InferError::Busy { in_flight_max: 2 });
+        assert!(!limit.is_half_free());
         drop(second);
+        assert!(limit.is_half_free());
         assert!(limit.admit().is_ok());
     }
 }

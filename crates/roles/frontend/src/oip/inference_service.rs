@@ -233,13 +233,15 @@ pub struct RequestContext {
     pub id: String,
     /// The trace that the request belongs to.
     pub trace: Option<TraceContext>,
+    /// It is a copy for a shadow: nobody waits for its answer, and it is no demand.
+    pub is_copy: bool,
 }
 
 impl RequestContext {
     /// Of a request that its client calls `id`.
     #[must_use]
     pub fn of(caller: Caller, id: &str, trace: Option<TraceContext>) -> Self {
-        Self { caller, id: shorten(id), trace }
+        Self { caller, id: shorten(id), trace, is_copy: false }
     }
 }
 

@@ -74,7 +74,7 @@ impl Inner {
                 InferError::InvalidRequest(_) | InferError::TooLittleTime { .. } | InferError::QuotaExceeded { .. }
             )
         };
-        if admitted.as_ref().err().is_none_or(is_demand) {
+        if !context.is_copy && admitted.as_ref().err().is_none_or(is_demand) {
             self.rates.arrived(name);
         }
         let (allowed, input) = admitted.map_err(refused)?;

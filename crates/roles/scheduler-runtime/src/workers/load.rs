@@ -15,6 +15,7 @@ pub(crate) struct ModelCounts {
     pub(crate) dropped: AtomicU64,
     pub(crate) executed: AtomicU64,
     pub(crate) failed: AtomicU64,
+    pub(crate) late: AtomicU64,
     /// A gauge: how many requests wait now.
     pub(crate) queued: AtomicU64,
     /// Items of its batches.
@@ -30,6 +31,7 @@ impl Default for ModelCounts {
             dropped: AtomicU64::default(),
             executed: AtomicU64::default(),
             failed: AtomicU64::default(),
+            late: AtomicU64::default(),
             queued: AtomicU64::default(),
             batch_items: ValueHistogram::new(&BATCH_ITEMS),
             window_used: ValueHistogram::new(&SHARES),
@@ -76,6 +78,8 @@ pub struct ModelLoad {
     pub executed: u64,
     /// Of these: requests that got no result.
     pub failed: u64,
+    /// Of these: requests whose deadlines had passed when their batch had ended.
+    pub late: u64,
     /// Requests that wait for a batch now.
     pub queued: u64,
 }
@@ -116,6 +120,7 @@ impl Loads {
             dropped: counts.dropped.load(Ordering::Relaxed),
             executed: counts.executed.load(Ordering::Relaxed),
             failed: counts.failed.load(Ordering::Relaxed),
+            late: counts.late.load(Ordering::Relaxed),
             queued: counts.queued.load(Ordering::Relaxed),
         };
         models.iter().map(|(&id, counts)| (id, read(counts))).collect()

@@ -256,6 +256,8 @@ impl ModelWorker {
             if let Some(model) = &self.slots[slot] {
                 count(&model.counts.executed, sent.requests.len() as u64);
                 count(&model.counts.failed, failed.len() as u64);
+                let late = sent.requests.iter().filter(|request| now > request.deadline).count();
+                count(&model.counts.late, late as u64);
             }
             self.step(now, slot, ModelInput::Done { start_late, latency, predicted: sent.predicted });
         }
