@@ -61,8 +61,8 @@ struct Reported {
 /// The last demands of the frontends of a cluster, and what each was given.
 ///
 /// A frontend that has reported keeps its part as long as it counts, since it keeps its share when it hears nothing,
-/// and has given back only what it says that it no longer holds. While others have not reported, as when the leader is new,
-/// it keeps what it holds; those that still have not then count for nothing: they know no tenants, or are gone.
+/// and has given back only what it says that it no longer holds. While others have not reported, as when the leader is
+/// new, it keeps what it holds; those that still have not then count for nothing: they know no tenants, or are gone.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaBook {
     frontends: BTreeMap<FrontendId, Reported>,

@@ -211,7 +211,11 @@ impl Scene {
 
     /// The cluster has another model of the same name.
     pub(crate) fn stranger(&mut self, model: &str, cluster: &str) {
-        self.put(cluster, ModelSpec { slo: Nanos::from_millis(1), ..Self::spec(model, 1.0) }, Some(Ok(())));
+        self.put(
+            cluster,
+            ModelSpec { source: ModelSource::Onnx("another.onnx".into()), ..Self::spec(model, 1.0) },
+            Some(Ok(())),
+        );
     }
 
     /// The cluster's own operators have loaded a model that leaves no room.
