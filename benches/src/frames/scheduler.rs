@@ -140,6 +140,8 @@ async fn serve_link(mut incoming: Incoming) -> Result<Served> {
         let message = match receiver.receive().await {
             Ok(frame) => frame.message,
             Err(LinkError::Closed { .. }) => break,
+            // A frontend that ends with acknowledgements unread resets the connection.
+            Err(LinkError::Io { source, .. }) if source.kind() == std::io::ErrorKind::ConnectionReset => break,
             Err(error) => return Err(error.into()),
         };
         let ToLeader::Submit { requests, .. } = message else { bail!("{message:?} where requests were expected") };
