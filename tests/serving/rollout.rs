@@ -47,7 +47,9 @@ fn roll_out(cluster: &TestCluster, more: &[&str]) -> ProgramOutput {
 /// What answers a request that names no version, and one whose header names this one.
 fn version_of(cluster: &TestCluster, header: Option<&str>) -> Result<String, u16> {
     let input = serde_json::json!({ "name": "INPUT0", "datatype": "FP32", "shape": [1, 16], "data": vec![1.0; 16] });
-    let body = serde_json::json!({ "inputs": [input], "parameters": { "symphony_accept_late": true } }).to_string();
+    // In any time: one version takes nearly all that its SLO allows.
+    let parameters = serde_json::json!({ "symphony_exceed_slo": true, "timeout": 20_000_000 });
+    let body = serde_json::json!({ "inputs": [input], "parameters": parameters }).to_string();
     let headers: Vec<_> = header.map(|version| ("x-model-version", version)).into_iter().collect();
     let path = "/v2/models/m/infer";
     let reply = cluster.block_on(async { cluster.rest().post_with(path, &headers, body).await }).unwrap();
