@@ -108,7 +108,11 @@ fn versions_take_over_from_each_other_and_no_request_fails() {
             cluster.wait_for_more(50).unwrap();
         }
         let said = roll_out(cluster, &[]).ended_with(0);
-        assert!(said.err.contains("m@1 is changed"), "its value is 1 there: {}", said.err);
+        assert!(said.err.contains("m@1 is changed: SLO 500 ms"), "its value is 1 there: {}", said.err);
+        let _ = cluster
+            .cli(&["model", "set", "m", "--slo-ms", "500"])
+            .ended_with(2)
+            .complains(&["expected one of its versions: m@1"]);
         let spec = |view: &symphony_protocol::view::View| view.model_named("m@1").map(|(_, model)| model.spec.clone());
         let spec = cluster.wait_for_view("the model", spec).unwrap();
         assert_eq!((spec.slo.as_millis_f64(), spec.value.number()), (500.0, 1.0));

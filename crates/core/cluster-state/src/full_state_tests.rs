@@ -19,7 +19,7 @@ use crate::plan::{LeftAlone, Moved, WantedMove};
 use crate::refusal::Refusal;
 use crate::reply::Outcome;
 use crate::state::{ClusterState, ReplicaState};
-use crate::traffic::{Shadow, Traffic};
+use crate::traffic::Traffic;
 use symphony_replicated::{KindProfile, ModelSource, ModelSpec};
 
 /// Sub-clusters with models, as many as backends in each: this maximises the number of copies. The other sub-clusters
@@ -137,7 +137,7 @@ fn unload(id: usize, number: usize) -> Command {
 }
 
 fn traffic(number: usize) -> Command {
-    let traffic = Traffic { weights: [(1, 1)].into(), shadow: Some(Shadow { version: 1, percent: 100 }) };
+    let traffic = Traffic { weights: [(1, 1)].into(), shadow: None };
     operate(3 * MODELS_MAX + number, Action::SetTraffic { model: name("model", number), traffic })
 }
 

@@ -54,6 +54,10 @@ impl Traffic {
             return Err(invalid("traffic.weights", &reason));
         }
         match self.shadow {
+            Some(Shadow { version, .. }) if self.weights.contains_key(&version) => {
+                let reason = format!("{version}, which has a weight; expected another version, or no weight for it");
+                Err(invalid("traffic.shadow.version", &reason))
+            }
             Some(Shadow { percent, .. }) if !(1..=100).contains(&percent) => {
                 Err(invalid("traffic.shadow.percent", &format!("{percent}; expected 1 to 100")))
             }

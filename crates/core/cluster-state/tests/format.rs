@@ -101,9 +101,13 @@ fn history() -> Vec<Command> {
         ),
         asked(
             10,
+            Action::SetTraffic { model: "n".into(), traffic: Traffic { weights: [(1, 9)].into(), shadow: None } },
+        ),
+        asked(
+            12,
             Action::SetTraffic {
                 model: "n".into(),
-                traffic: Traffic { weights: [(1, 9)].into(), shadow: Some(Shadow { version: 1, percent: 5 }) },
+                traffic: Traffic { weights: [].into(), shadow: Some(Shadow { version: 1, percent: 5 }) },
             },
         ),
         asked(3, Action::UnloadModel { name: "n".into() }),

@@ -48,7 +48,10 @@ fn traffic_is_split_among_versions_that_are_loaded() {
 fn what_a_version_got_goes_to_the_others_when_it_is_unloaded() {
     let mut scene = scene();
     let shadow = Some(Shadow { version: 2, percent: 10 });
-    let split = Traffic { weights: [(1, 1), (2, 1)].into(), shadow };
+    let both = Traffic { weights: [(1, 1), (2, 1)].into(), shadow };
+    let refused = scene.refused(&operate(Action::SetTraffic { model: "m".into(), traffic: both }));
+    assert!(matches!(&refused, Refusal::Invalid { field, .. } if field == "traffic.shadow.version"), "{refused}");
+    let split = Traffic { weights: [(1, 1)].into(), shadow };
     scene.done(&operate(Action::SetTraffic { model: "m".into(), traffic: split }));
     let effects = scene.done(&unload("m@2"));
     assert_eq!(effects[1].to_string(), "traffic of model m: 100 % to version 1");

@@ -33,9 +33,18 @@ pub(crate) struct Trial {
     /// The split without the new version, once it is known.
     before: Option<Traffic>,
     steps_done: usize,
-    /// When the step began, and what had been counted by then: of the new version, and of the others.
-    step: Option<(Instant, [TrialCounts; 2])>,
+    step: Option<StepUnderWay>,
     failure: Option<String>,
+}
+
+/// A step, of the new version and of the others.
+#[derive(Clone, Copy, Debug)]
+struct StepUnderWay {
+    since: Instant,
+    /// What leads had counted when it was looked at last.
+    known: [TrialCounts; 2],
+    /// What they have counted since the step began, one after the other.
+    seen: [TrialCounts; 2],
 }
 
 /// What becomes of a trial now.
@@ -147,9 +156,11 @@ impl Trial {
             return TrialStep::Split(wanted);
         }
         let Some(counts) = counts else { return TrialStep::Wait(LOOKS_EVERY) };
-        let (since, first) = *self.step.get_or_insert((now, counts));
-        let lasted = now.saturating_duration_since(since);
-        let [seen, others] = [0, 1].map(|at| counts[at].since(first[at]));
+        let seen = [TrialCounts::default(); 2];
+        let step = self.step.get_or_insert(StepUnderWay { since: now, known: counts, seen });
+        step.seen = [0, 1].map(|at| step.seen[at].and(counts[at].since(step.known[at])));
+        step.known = counts;
+        let ([seen, others], lasted) = (step.seen, now.saturating_duration_since(step.since));
         let allowed = self.canary.bad_max + others.bad_part().unwrap_or(0.0);
         match seen.bad_part() {
             Some(bad) if bad > allowed => {
@@ -216,8 +227,9 @@ mod tests {
         let over = LOOKS_EVERY + STEP;
         assert_eq!(at(over, &first, Some([counts(10, 60), NONE])), TrialStep::Split(second.clone()));
         assert!(matches!(at(over, &second, Some([counts(10, 60), NONE])), TrialStep::Wait(_)));
-        // Another lead has counted from nothing.
-        let elsewhere = TrialCounts { token: Token::new(9), bad: 0, ended: 50 };
+        // Another lead counts from nothing, and both count.
+        assert!(matches!(at(over + STEP / 2, &second, Some([counts(10, 90), NONE])), TrialStep::Wait(_)));
+        let elsewhere = TrialCounts { token: Token::new(9), bad: 0, ended: 20 };
         assert_eq!(at(over + STEP, &second, Some([elsewhere, NONE])), TrialStep::Over);
         assert_eq!(trial.failure(), None);
     }

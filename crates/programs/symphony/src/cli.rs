@@ -70,7 +70,7 @@ pub(crate) enum Command {
     /// Make keys by which clients of the public ports are known.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Load, unload or generate models.
+    /// Load, change, unload or generate models, and split requests among their versions.
     #[command(subcommand)]
     Model(ModelCommand),
     /// Show the cluster.

@@ -29,8 +29,10 @@ pub(super) fn cluster(layout: &Layout, dir: &Path) -> String {
     } else {
         certificates(&mut said, &mut export, "", dir);
     }
-    if let (Some(repository), Some(token)) = (&layout.frontend.repository.dir, &layout.frontend.repository.token_file) {
-        let _ = writeln!(said, "  model repository: {}; token: {}", repository.display(), token.display());
+    if let Some(repository) = &layout.frontend.repository.dir {
+        let token = layout.frontend.repository.token_file.as_ref();
+        let token = token.map_or_else(String::new, |token| format!("; token: {}", token.display()));
+        let _ = writeln!(said, "  model repository: {}{token}", repository.display());
     }
     exports(&mut said, &export);
     said.push_str("  try:\n    symphony get members\n");
@@ -85,8 +87,19 @@ pub(super) fn federation(layout: &FederationLayout, dir: &Path) -> String {
 /// Addresses for clients and people.
 fn surface(said: &mut String, frontend: &FrontendConfig, dir: &Path) {
     let FrontendConfig { grpc, rest, metrics, .. } = frontend;
-    let _ = writeln!(said, "  Open Inference Protocol: gRPC {grpc}, REST http://{rest}/v2");
-    let _ = writeln!(said, "  console: http://{metrics}/   metrics: http://{metrics}/metrics");
+    let scheme = if frontend.tls.cert.is_some() { "https" } else { "http" };
+    let _ = writeln!(said, "  Open Inference Protocol: gRPC {grpc}, REST {scheme}://{rest}/v2");
+    let _ = writeln!(said, "  console: {scheme}://{metrics}/   metrics: {scheme}://{metrics}/metrics");
+    if let Some(tenants) = &frontend.tenants {
+        let _ = writeln!(
+            said,
+            "  clients need a key of {}; `symphony load` takes it from SYMPHONY_KEY_FILE",
+            tenants.display()
+        );
+    }
+    if scheme == "https" {
+        said.push_str("  tools need the authority of the frontend's certificate: SYMPHONY_PUBLIC_CA\n");
+    }
     let _ = writeln!(said, "  logs: {}", dir.join("logs").display());
 }
 

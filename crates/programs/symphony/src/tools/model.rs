@@ -1,6 +1,7 @@
 //! `symphony model`: load, unload, generate.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use symphony_executor::default_signature;
@@ -69,27 +70,42 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
         if !(0.0..=1.0).contains(&bad_max) {
             return Err(bad_input(format!("--canary-bad-max {bad_max}: expected a number from 0 to 1")));
         }
+        if !args.canary.is_sorted_by(|a, b| a < b) {
+            return Err(bad_input("--canary: expected steps that grow, as 5,50"));
+        }
+        eprintln!(
+            "each step lasts {} s, and longer, up to ten times, if it sees fewer than 50 requests",
+            step.as_secs()
+        );
         rollout = rollout.with_canary(Canary { percents: args.canary.clone(), step, bad_max });
     }
-    let mut split = None;
-    let applied = apply(&control, rollout, Duration::from_secs(args.wait_s), |next| match next {
+    let split = Mutex::new(None);
+    let applying = apply(&control, rollout, Duration::from_secs(args.wait_s), |next| match next {
         Next::Load(spec) => eprintln!("{} is loaded", spec.name),
-        Next::Change(spec) => eprintln!("{} is changed", spec.name),
+        Next::Change(spec) => {
+            let (slo_ms, policy, value) = (spec.slo.as_millis_f64(), spec.policy, spec.value);
+            eprintln!("{} is changed: SLO {slo_ms} ms, policy {policy}, value {value}", spec.name);
+        }
         Next::Unload(name) => eprintln!("{name} is unloaded"),
         Next::SetTraffic(name, traffic) => {
             eprintln!("traffic of {name}: {traffic}");
-            split = Some(traffic.clone());
+            *split.lock().unwrap_or_else(PoisonError::into_inner) = Some(traffic.clone());
         }
         Next::Wait(Some((name, why))) => tell_no_gpu(name, *why),
         _ => {}
-    })
-    .await;
-    if let (Err(_), Some(split)) = (&applied, split.filter(|split| !split.is_empty())) {
+    });
+    let applied = tokio::select! {
+        applied = applying => Some(applied),
+        _ = tokio::signal::ctrl_c() => None,
+    };
+    let split = split.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let (None | Some(Err(_)), Some(split)) = (&applied, split.filter(|split: &Traffic| !split.is_empty())) {
         eprintln!("the traffic of {} stays split, {split}; `symphony model traffic` changes it", model.name);
     }
+    let applied = applied.ok_or_else(|| anyhow::anyhow!("interrupted; the same command goes on from here"))?;
     applied.map_err(|error| match error {
         ApplyError::Failed { .. } | ApplyError::Control(ControlError::Refused(_)) => {
-            bad_input(format!("model `{}` is not served as {} says: {error}", model.name, dir.display()))
+            bad_input(format!("model `{}` is not served as the folder {} says: {error}", model.name, dir.display()))
         }
         other => other.into(),
     })?;
@@ -257,7 +273,12 @@ async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
 }
 
 async fn set(args: &ModelSetArgs) -> anyhow::Result<()> {
-    let operation = args.operation.id();
+    let (control, operation) = (args.cluster.control()?, args.operation.id());
+    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
+    let known: Vec<_> = versions(&view, &args.name).map(|(loaded_as, _)| loaded_as).collect();
+    if !known.is_empty() && !known.contains(&args.name.as_str()) {
+        return Err(bad_input(format!("`{}`: expected one of its versions: {}", args.name, known.join(", "))));
+    }
     let request = pb::ChangeModelRequest {
         name: args.name.clone(),
         slo_ns: args.slo_ms.map(slo).transpose()?.map(Nanos::get),
@@ -265,7 +286,7 @@ async fn set(args: &ModelSetArgs) -> anyhow::Result<()> {
         value_thousandths: args.value.map(request_value).transpose()?.map(RequestValue::thousandths),
         operation_id: operation.to_string(),
     };
-    let changed = change_model(&args.cluster.control()?, request, AGREE_WITHIN).await;
+    let changed = change_model(&control, request, AGREE_WITHIN).await;
     let warning = changed.map_err(|error| not_done(operation, error))?;
     if !warning.is_empty() {
         eprintln!("warning: model {}: {warning}", args.name);
