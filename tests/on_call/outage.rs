@@ -9,8 +9,6 @@ use anyhow::{Context as _, Result, ensure};
 use symphony_testkit::{promtool, wait_until};
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
-/// Seconds of load: more than the outage is looked at for.
-const LOAD_S: u32 = 90;
 /// How soon somebody must be able to know. Alerts add an interval of scraping and their `for`.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -43,7 +41,7 @@ fn an_outage_is_seen_in_the_series_that_alerts_go_by() {
 
         phase("it serves, and every process names it alike");
         let accepted = cluster.accepted().unwrap();
-        let load = cluster.spawn_load("load", &["resnet=40"], LOAD_S).unwrap();
+        let load = cluster.spawn_load_until_ended("load", &["resnet=40"]).unwrap();
         cluster.wait_for_accepted(accepted + 80).unwrap();
         let frontend = cluster.metrics_of("frontend").unwrap();
         let of_frontend = |series: &str| value(&frontend, series).with_context(|| format!("{series}:\n{frontend}"));
@@ -108,6 +106,6 @@ fn an_outage_is_seen_in_the_series_that_alerts_go_by() {
         let model = &top["models"][0];
         let millis = |key: &str| model[key].as_f64().unwrap_or_else(|| panic!("{key}: {model}"));
         assert!(0.0 < millis("p50_ms") && millis("p50_ms") <= millis("p99_ms"), "{model}");
-        cluster.load_report(load, LOAD_S).unwrap().check_safety().unwrap();
+        cluster.end_load(load).unwrap().check_safety().unwrap();
     });
 }
