@@ -72,7 +72,14 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
     broken.extend(evidence.findings.iter().cloned());
     broken.extend(evidence.story.contradiction.iter().map(|why| format!("I4: {why}")));
     useless.extend(evidence.story.undecided.iter().map(|why| format!("I4 is not decided: {why}")));
-    broken.extend(evidence.broke_down.map(|why| format!("I8: {why}")));
+    let why = evidence.broke_down.map(|why| format!("I8: {why}"));
+    // A machine on which neither the generator nor the cluster gets along by itself says nothing of faults.
+    let starved = evidence.rounds.is_empty() && evidence.load_failure.is_some();
+    if starved {
+        useless.extend(why)
+    } else {
+        broken.extend(why)
+    }
     useless.extend(evidence.load_failure.clone());
     if evidence.load_failure.is_none() {
         evidence.rounds.iter().for_each(|round| judge_round(round, promise, &mut broken));
@@ -157,6 +164,8 @@ mod tests {
     struct Scene {
         faults: Vec<Fault>,
         round: RoundReport,
+        /// How many there were.
+        rounds: usize,
         ledger: Ledger,
         failed_before: u64,
         foreign: u64,
@@ -187,6 +196,7 @@ mod tests {
                 whole_after_ms: Some(1000.0),
                 ..RoundReport::default()
             },
+            rounds: 1,
             ledger: Ledger { accepted: 10, in_time: 7, late: 1, dropped: 1, failed: 1, ..Ledger::default() },
             failed_before: 0,
             foreign: 0,
@@ -201,9 +211,10 @@ mod tests {
         };
         change(&mut scene);
         let rounds = [scene.round];
+        let rounds = &rounds[..scene.rounds];
         let evidence = Evidence {
             faults: &scene.faults,
-            rounds: &rounds,
+            rounds,
             ledger: scene.ledger,
             failed_before: scene.failed_before,
             failed_for: BTreeMap::from([("no_answer", 1), ("payload_lost", 1)]),
@@ -289,6 +300,18 @@ mod tests {
             assert_eq!(outcome, Outcome::Harness, "{reason}");
             assert!(reasons.contains(reason), "{reasons}");
         }
+    }
+
+    #[test]
+    fn a_cluster_that_breaks_down_by_itself_is_a_violation_unless_the_generator_starves_beside_it() {
+        let judged = |load_failure: Option<&str>| {
+            let scene = |s: &mut Scene| {
+                (s.rounds, s.broke_down, s.load_failure) = (0, Some("not whole"), load_failure.map(str::to_owned));
+            };
+            judged(scene).0
+        };
+        assert_eq!(judged(Some("the generator lagged")), Outcome::Harness);
+        assert_eq!(judged(None), Outcome::Violation);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod dripping_leader;
 mod election;
 mod faults;
 mod judge;
+mod lagging_survivor;
 mod links;
 mod member;
 mod operator;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::plant::Plants;
 use crate::simulation::Simulation;
-use crate::{cut_founding, deaf_leader, dripping_leader, rolled_back, stale_leader, wiped_founders};
+use crate::{cut_founding, deaf_leader, dripping_leader, lagging_survivor, rolled_back, stale_leader, wiped_founders};
 
 /// A story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -26,6 +26,8 @@ pub(crate) enum Story {
     RolledBackLife,
     /// Two of three replicas lose their disks while all are down.
     WipedFounders,
+    /// One of three loses its disk, one was down from the beginning, and the third, which alone knows all, is down.
+    LaggingSurvivor,
 }
 
 /// Runs a seed and reports the result.
@@ -41,6 +43,7 @@ pub(crate) fn run(story: Story, seed: u64, plants: Plants) -> ExitCode {
         Story::RolledBackLife => {
             (rolled_back::tell(&mut simulation, seed, rolled_back::Copy::OfTheLife), "rolled-back-life")
         }
+        Story::LaggingSurvivor => (lagging_survivor::tell(&mut simulation, seed), "lagging-survivor"),
         Story::WipedFounders => (wiped_founders::tell(&mut simulation, seed), "wiped-founders"),
     };
     match told {

@@ -6,8 +6,7 @@ use std::time::Duration;
 use crate::cluster::{HOSTS, VOTERS};
 use crate::simulation::Simulation;
 
-/// How long the two have an opportunity to found a group: the second after which a majority's answers are enough to
-/// join one, and several elections.
+/// How long the two have an opportunity to found a group: many rounds of questions, and several elections.
 const OPPORTUNITY: Duration = Duration::from_secs(3);
 /// The two have ended within this time after the third has come.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);

@@ -86,6 +86,7 @@ fn a_replica_over_an_older_copy_that_neither_asks_nor_is_told() {
 #[test]
 fn empty_disks_that_found_a_group_unasked() {
     found(&["story", "wiped-founders", "--seed", "1", "--plant", "founds-unasked"], "C6: ");
+    found(&["story", "lagging-survivor", "--seed", "1", "--plant", "founds-unasked"], "founding: ");
 }
 
 /// Over a copy from between two boots either sign is enough by itself.

@@ -28,9 +28,9 @@ fn a_leader_whose_words_only_drip_through_is_replaced() {
     told_by_seeds("dripping-leader");
 }
 
-/// A first start at which two of three replicas cannot reach each other.
+/// A first start at which two of three replicas cannot reach each other for a while.
 #[test]
-fn a_cluster_is_founded_by_the_one_that_reaches_all_others() {
+fn two_that_cannot_reach_each_other_found_nothing_until_they_can() {
     told_by_seeds("cut-founding");
 }
 
@@ -56,6 +56,12 @@ fn a_replica_over_a_copy_of_its_life_is_told_by_the_leader() {
 #[test]
 fn two_wiped_replicas_found_nothing_beside_the_third() {
     told_by_seeds("wiped-founders");
+}
+
+/// The only one of the others that an empty disk reaches does not know what was agreed with it.
+#[test]
+fn an_empty_disk_does_not_vote_with_one_that_was_left_behind() {
+    told_by_seeds("lagging-survivor");
 }
 
 fn told_by_seeds(story: &str) {

@@ -211,6 +211,7 @@ pub(super) fn federation_messages_seeds() -> Vec<Vec<u8>> {
         plans: vec![pb::FederatedPlan { id: 12, cause: "operator".into(), moves: vec![planned] }],
         log_entries: 14,
         replicas: vec![1, 2],
+        members: vec![1, 2, 3],
     };
     let load = pb::FederationLoadRequest {
         spec: Some((&spec()).into()),

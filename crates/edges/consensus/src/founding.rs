@@ -1,29 +1,45 @@
-//! Whether a replica with an empty disk may found its group: only if all initial members have answered, and none has
-//! one. One that is down may hold the state of a group whose other disks are lost.
+//! When a replica with an empty disk may take part in its group. It has forgotten what it may have voted for and
+//! acknowledged, so it needs proof that it never did: all initial members are as new as it is, or a leader with a quorum
+//! of the others behind it does not know it. What a part of the others say proves nothing: one that fell behind may not
+//! know what the rest have agreed on with this replica.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::future::join_all;
+use futures::stream::FuturesUnordered;
 use symphony_types::NodeId;
 use tokio::time::{Instant, sleep};
 
 use crate::error::StartError;
 use crate::group::ControlGroup;
 
-/// How long to wait for all other replicas if a group exists. After that the answers of a majority, this replica
-/// included, are enough to join.
-const LOOK_AROUND_FOR: Duration = Duration::from_secs(1);
+/// When a waiting replica first logs which others it waits for: others that start with it have answered by then.
+const SAY_AFTER: Duration = Duration::from_secs(1);
 
-/// How often a waiting replica logs which others it waits for.
+/// How often it logs that again.
 const SAY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// Pause between two rounds of questions.
 pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(25);
 
-/// How long one replica may take to answer.
+/// How long one replica may take to answer [`Question::Replica`].
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+
+/// How long an answer to [`Question::Quorum`] may take: the replica may have to ask its leader, and that a quorum.
+pub const QUORUM_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
+/// What a replica with an empty disk asks another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// What it has itself.
+    Replica,
+    /// What its group has agreed on, by a linearizable read: only a leader with a quorum behind it can answer.
+    Quorum,
+}
 
 /// What another replica says of the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +63,8 @@ pub enum Asker {
     Known,
     /// It was removed.
     Removed,
+    /// It is none of the members, and they are fixed.
+    Stranger,
 }
 
 impl Past {
@@ -69,6 +87,9 @@ pub enum FoundingError {
     /// The group has removed it.
     #[error("it was removed from the group")]
     Removed,
+    /// The group has other members.
+    #[error("the group was founded without it, and its members are fixed")]
+    Stranger,
     /// The group was not founded.
     #[error(transparent)]
     Group(#[from] StartError),
@@ -90,26 +111,28 @@ pub struct Newcomer {
 }
 
 impl Newcomer {
-    /// Asks the others until it is clear whether there is a group; founds it if there is none, and takes part.
+    /// Asks the others until it is clear whether there is a group; founds it if there is none, and takes part. `ask`
+    /// gives what a replica answered in time, or why there is no answer.
     ///
     /// # Errors
-    /// The group knows this replica or has removed it; it has stopped.
-    pub async fn take_part<F>(&self, group: &ControlGroup, ask: impl Fn(NodeId) -> F) -> Result<(), FoundingError>
+    /// The group knows this replica, has removed it, or has other members; it has stopped.
+    pub async fn take_part<F>(
+        &self,
+        group: &ControlGroup,
+        ask: impl Fn(NodeId, Question) -> F,
+    ) -> Result<(), FoundingError>
     where
-        F: Future<Output = Option<Past>>,
+        F: Future<Output = Result<Past, String>>,
     {
         let others: Vec<_> = self.voters.keys().copied().filter(|&node| node != self.node).collect();
-        let give_up = Instant::now() + LOOK_AROUND_FOR;
-        let mut say_at = give_up;
-        let mut answers = BTreeMap::new();
+        let mut say_at = Instant::now() + SAY_AFTER;
         loop {
             // All of them in each round: one that was empty may have founded the group since.
-            for &node in &others {
-                if let Some(answer) = ask(node).await {
-                    answers.insert(node, answer);
-                }
-            }
-            match judge(self.join, &answers, others.len(), Instant::now() >= give_up) {
+            let answers = others.iter().map(|&node| ask(node, Question::Replica));
+            let answers: Answers = others.iter().copied().zip(join_all(answers).await).collect();
+            let exists = self.join || answered(&answers).any(|past| past.has_log());
+            let of_quorum = if exists { first_answer(&others, &ask).await } else { None };
+            match judge(self.join, &answers, of_quorum) {
                 Verdict::LookAgain => {
                     if Instant::now() >= say_at {
                         say_at = Instant::now() + SAY_AGAIN_AFTER;
@@ -119,7 +142,8 @@ impl Newcomer {
                 }
                 Verdict::Known => return Err(FoundingError::Known),
                 Verdict::Removed => return Err(FoundingError::Removed),
-                Verdict::Wait => {
+                Verdict::Stranger => return Err(FoundingError::Stranger),
+                Verdict::Join => {
                     tracing::info!(node = %self.node, "waiting to be reached by the control group");
                     group.set_open(true);
                     return Ok(());
@@ -132,16 +156,23 @@ impl Newcomer {
         }
     }
 
-    /// Logs which replicas it waits for, and what to do about it.
-    fn say_who_is_missing(&self, answers: &BTreeMap<NodeId, Past>) {
+    /// Logs which replicas it waits for and why they do not answer, and what to do about it.
+    fn say_who_is_missing(&self, answers: &Answers) {
         let (me, dir, what) = (self.node, self.data_dir.display(), self.what);
-        let missing = self.voters.iter().filter(|&(node, _)| *node != me && !answers.contains_key(node));
-        let missing: Vec<_> = missing.map(|(node, address)| format!("{node} ({address})")).collect();
-        let missing = missing.join(", ");
+        let missing = answers.iter().filter_map(|(node, answer)| {
+            let address = self.voters.get(node).map_or("", String::as_str);
+            answer.as_ref().err().map(|why| format!("{node} ({address}): {why}"))
+        });
+        let missing = missing.collect::<Vec<_>>().join("; ");
         if self.join {
-            tracing::warn!(node = %me, %missing, "a majority of the replicas has not answered yet; this one waits to join them");
-        } else if answers.values().any(|answer| answer.has_log()) {
-            tracing::warn!(node = %me, %missing, "a {what} exists, and a majority of its replicas has not answered yet; this one waits to join them");
+            tracing::warn!(node = %me, %missing, "no leader with a quorum has answered yet; this replica waits to join");
+        } else if answered(answers).any(|past| past.has_log()) {
+            tracing::warn!(
+                node = %me,
+                %missing,
+                "a {what} exists, but no leader with a quorum has answered yet, and this replica ({dir} is empty) may be one that \
+                 others rely on: it waits until they are there",
+            );
         } else {
             tracing::warn!(
                 node = %me,
@@ -153,43 +184,63 @@ impl Newcomer {
     }
 }
 
+/// What the others said in one round, or why they said nothing.
+type Answers = BTreeMap<NodeId, Result<Past, String>>;
+
+fn answered(answers: &Answers) -> impl Iterator<Item = Past> + '_ {
+    answers.values().filter_map(|answer| answer.as_ref().ok()).copied()
+}
+
+/// What the group says of this replica, by the first of the others that can speak for a quorum.
+async fn first_answer<F>(others: &[NodeId], ask: &impl Fn(NodeId, Question) -> F) -> Option<Asker>
+where
+    F: Future<Output = Result<Past, String>>,
+{
+    let mut asked: FuturesUnordered<_> = others.iter().map(|&node| ask(node, Question::Quorum)).collect();
+    while let Some(answer) = asked.next().await {
+        match answer {
+            Ok(past) => return Some(past.asker),
+            Err(why) => tracing::debug!(why, "does not speak for a quorum"),
+        }
+    }
+    None
+}
+
 /// The decision for an empty disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// All others have answered, and none has more than a group that was founded just now: found it.
     Found,
-    /// There is a group: its leader will contact this replica, or an operator will add it.
-    Wait,
-    /// Answers are missing.
+    /// A quorum of the others never relied on this replica: its leader will reach it, or an operator will add it.
+    Join,
+    /// Nothing is proven.
     LookAgain,
     /// This replica was once a member of the group.
     Known,
     /// This replica was a member and was removed.
     Removed,
+    /// The members are others.
+    Stranger,
 }
 
-/// Decides by the answers; `others` is the number of other replicas.
-fn judge(join: bool, answers: &BTreeMap<NodeId, Past>, others: usize, out_of_patience: bool) -> Verdict {
+/// Decides by the answers of one round, and by what a quorum knows of this replica, if one has answered.
+fn judge(join: bool, answers: &Answers, of_quorum: Option<Asker>) -> Verdict {
     #[cfg(feature = "planted-faults")]
     if crate::planted::is(crate::planted::Bug::FoundsUnasked) && !join {
         return Verdict::Found;
     }
-    if answers.values().any(|answer| answer.asker == Asker::Known) {
-        return Verdict::Known;
+    // One word is enough.
+    let said: Vec<_> = answered(answers).map(|past| past.asker).chain(of_quorum).collect();
+    let refusals =
+        [(Asker::Known, Verdict::Known), (Asker::Removed, Verdict::Removed), (Asker::Stranger, Verdict::Stranger)];
+    if let Some((_, refusal)) = refusals.into_iter().find(|(asker, _)| said.contains(asker)) {
+        return refusal;
     }
-    if answers.values().any(|answer| answer.asker == Asker::Removed) {
-        return Verdict::Removed;
-    }
-    let exists = answers.values().any(|answer| answer.has_log());
-    let (all, majority) = (answers.len() >= others, answers.len() >= others.div_ceil(2));
     // Others may have founded it just now. Who does the same takes part even if they are gone before they say so.
-    if all && !join && answers.values().all(|answer| answer.is_new()) {
+    if !join && answers.values().all(|answer| answer.as_ref().is_ok_and(|past| past.is_new())) {
         return Verdict::Found;
     }
-    if exists || join {
-        return if all || majority && out_of_patience { Verdict::Wait } else { Verdict::LookAgain };
-    }
-    Verdict::LookAgain
+    if of_quorum.is_some() { Verdict::Join } else { Verdict::LookAgain }
 }
 
 #[cfg(test)]
@@ -198,47 +249,49 @@ mod tests {
 
     const EMPTY: Past = Past { applied_index: 0, log_entries: 0, asker: Asker::New };
     const OLD: Past = Past { applied_index: 7, log_entries: 8, asker: Asker::New };
+    const FOUNDED: Past = Past { log_entries: 1, ..EMPTY };
+    const LED: Past = Past { log_entries: 2, ..EMPTY };
 
-    /// From replicas 1, 2 ….
-    fn answers(answers: &[Past]) -> BTreeMap<NodeId, Past> {
-        (1..).map(NodeId::new).zip(answers.iter().copied()).collect()
+    /// By the answers of replicas 1, 2 …; `None` for one that is silent.
+    fn judged(join: bool, given: &[Option<Past>], of_quorum: Option<Asker>) -> Verdict {
+        let given = given.iter().map(|past| past.ok_or_else(|| "no answer".to_owned()));
+        judge(join, &(1..).map(NodeId::new).zip(given).collect(), of_quorum)
     }
 
     #[test]
     fn a_group_is_founded_only_where_nobody_has_one() {
-        let judge = |given: &[Past], others, patience_is_out| judge(false, &answers(given), others, patience_is_out);
-        assert_eq!(judge(&[], 2, false), Verdict::LookAgain);
-        assert_eq!(judge(&[EMPTY], 2, false), Verdict::LookAgain, "one has not answered");
-        assert_eq!(judge(&[EMPTY, EMPTY], 2, false), Verdict::Found, "all are empty");
-        assert_eq!(judge(&[], 2, true), Verdict::LookAgain, "nobody is there");
-        assert_eq!(judge(&[EMPTY], 2, true), Verdict::LookAgain, "the third may have one");
-        assert_eq!(judge(&[OLD], 2, false), Verdict::LookAgain, "the other may know this one");
-        assert_eq!(judge(&[OLD], 2, true), Verdict::Wait, "a majority, and one has a group");
-        assert_eq!(judge(&[OLD], 4, true), Verdict::LookAgain, "two of five are none");
-        assert_eq!(judge(&[], 0, false), Verdict::Found, "nobody else shall be there");
-        assert_eq!(judge(&[OLD, EMPTY], 2, false), Verdict::Wait, "the others were faster");
+        let judged = |given: &[Option<Past>]| judged(false, given, None);
+        assert_eq!(judged(&[]), Verdict::Found, "nobody else shall be there");
+        assert_eq!(judged(&[Some(EMPTY), Some(EMPTY)]), Verdict::Found, "all are empty");
+        assert_eq!(judged(&[Some(FOUNDED), Some(EMPTY)]), Verdict::Found, "it may be gone before it says more");
+        assert_eq!(judged(&[Some(EMPTY), None]), Verdict::LookAgain, "the third may have one");
+        assert_eq!(judged(&[Some(FOUNDED), None]), Verdict::LookAgain, "it may have been left behind by the third");
+        assert_eq!(judged(&[Some(LED), Some(EMPTY)]), Verdict::LookAgain, "more than the first membership");
     }
 
     #[test]
-    fn a_replica_that_cannot_reach_one_of_the_others_opens_to_a_founder_that_can() {
-        let founded = |log_entries| Past { log_entries, ..EMPTY };
-        let judge = |given: &[Past], patience_is_out| judge(false, &answers(given), 2, patience_is_out);
-        assert_eq!(judge(&[founded(2)], false), Verdict::LookAgain, "the other may know this one");
-        assert_eq!(judge(&[founded(2)], true), Verdict::Wait, "the founder needs this one's vote");
-        assert_eq!(judge(&[founded(1), EMPTY], false), Verdict::Found, "it may be gone before it says more");
-        assert_eq!(judge(&[founded(2), EMPTY], false), Verdict::Wait, "there may be more than the first membership");
+    fn a_part_of_the_others_proves_nothing_without_a_quorum_behind_it() {
+        for part in [&[Some(LED), None][..], &[Some(OLD), None], &[Some(OLD), Some(OLD)], &[None, None]] {
+            assert_eq!(judged(false, part, None), Verdict::LookAgain, "{part:?}");
+            assert_eq!(judged(false, part, Some(Asker::New)), Verdict::Join, "{part:?}");
+            assert_eq!(judged(true, part, None), Verdict::LookAgain, "{part:?}");
+            assert_eq!(judged(true, part, Some(Asker::New)), Verdict::Join, "{part:?}");
+        }
     }
 
     #[test]
-    fn who_joins_founds_nothing_and_who_was_there_before_does_not_come_back() {
-        let judge = |join, given: &[Past], patience_is_out| judge(join, &answers(given), 2, patience_is_out);
-        assert_eq!(judge(true, &[], true), Verdict::LookAgain);
-        assert_eq!(judge(true, &[EMPTY], true), Verdict::Wait);
-        assert_eq!(judge(true, &[OLD], true), Verdict::Wait);
+    fn who_joins_founds_nothing_and_who_is_known_takes_no_part_by_a_single_word() {
+        assert_eq!(judged(true, &[Some(EMPTY), Some(EMPTY)], None), Verdict::LookAgain);
         for join in [true, false] {
-            let by_word_of = |asker| judge(join, &[EMPTY, Past { asker, ..OLD }], false);
-            assert_eq!(by_word_of(Asker::Known), Verdict::Known, "one word is enough");
-            assert_eq!(by_word_of(Asker::Removed), Verdict::Removed);
+            for (asker, refusal) in [
+                (Asker::Known, Verdict::Known),
+                (Asker::Removed, Verdict::Removed),
+                (Asker::Stranger, Verdict::Stranger),
+            ] {
+                let one = Some(Past { asker, ..OLD });
+                assert_eq!(judged(join, &[Some(EMPTY), one], Some(Asker::New)), refusal, "{join}");
+                assert_eq!(judged(join, &[Some(OLD), None], Some(asker)), refusal, "{join}");
+            }
         }
     }
 }

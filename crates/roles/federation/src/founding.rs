@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use symphony_consensus::founding::{ANSWER_WITHIN, Asker, FoundingError, Newcomer, Past};
+use symphony_consensus::founding::{
+    ANSWER_WITHIN, Asker, FoundingError, Newcomer, Past, QUORUM_ANSWERS_WITHIN, Question,
+};
 use symphony_consensus::{ControlGroup, GroupConfig};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::federation_client::FederationClient as Grpc;
@@ -17,9 +19,9 @@ pub(crate) async fn found(config: &GroupConfig, group: &ControlGroup) -> Result<
         client.map(|client| (node, client)).map_err(|error| error.to_string())
     };
     let clients = voters.iter().map(client).collect::<Result<BTreeMap<_, _>, _>>()?;
-    let past = |node: NodeId| {
+    let past = |node: NodeId, question| {
         let client = clients.get(&node).cloned();
-        async move { past(config, node, &ask(&client?).await?) }
+        async move { past(config, node, &ask(&client.ok_or("no address is configured")?, question).await?) }
     };
     let (node, voters, data_dir) = (*me, voters.clone(), data_dir.clone());
     let newcomer = Newcomer { node, voters, join: false, data_dir, what: "federation" };
@@ -29,21 +31,38 @@ pub(crate) async fn found(config: &GroupConfig, group: &ControlGroup) -> Result<
              Give it its old disk; without it the others go on as long as they are a majority",
             config.data_dir.display()
         ),
+        FoundingError::Stranger => format!(
+            "replica {me} is none of the replicas with which the federation was founded, and those are fixed: \
+             start it with the id and the disk of one of them"
+        ),
         FoundingError::Group(error) => error.to_string(),
     })
 }
 
-async fn ask(client: &FederationClient) -> Option<pb::FederationView> {
-    let get = |mut client: Grpc<_>| async move { client.get(pb::FederationGetRequest { linearizable: false }).await };
-    client.call(ANSWER_WITHIN, get).await.ok()
+async fn ask(client: &FederationClient, question: Question) -> Result<pb::FederationView, String> {
+    let (linearizable, within) = match question {
+        Question::Replica => (false, ANSWER_WITHIN),
+        Question::Quorum => (true, QUORUM_ANSWERS_WITHIN),
+    };
+    let get = |mut client: Grpc<_>| async move { client.get(pb::FederationGetRequest { linearizable }).await };
+    client.call(within, get).await.map_err(|error| error.to_string())
 }
 
-/// What a view says of the group; nothing if it is not of that replica.
-fn past(config: &GroupConfig, by: NodeId, view: &pb::FederationView) -> Option<Past> {
-    let known = view.replicas.contains(&config.node.get());
-    let asker = if known { Asker::Known } else { Asker::New };
-    let past = Past { applied_index: view.applied_index, log_entries: view.log_entries, asker };
-    (view.federation == config.cluster && view.replica == by.get()).then_some(past)
+/// What a view says of the group; an error if it is not of that replica.
+fn past(config: &GroupConfig, by: NodeId, view: &pb::FederationView) -> Result<Past, String> {
+    if view.federation != config.cluster || view.replica != by.get() {
+        let (federation, replica) = (&view.federation, view.replica);
+        return Err(format!("replica {replica} of the federation `{federation}` answers there"));
+    }
+    let me = config.node.get();
+    let asker = if view.replicas.contains(&me) {
+        Asker::Known
+    } else if !view.members.is_empty() && !view.members.contains(&me) {
+        Asker::Stranger
+    } else {
+        Asker::New
+    };
+    Ok(Past { applied_index: view.applied_index, log_entries: view.log_entries, asker })
 }
 
 #[cfg(test)]
@@ -58,14 +77,19 @@ mod tests {
             federation: federation.into(),
             replica,
             replicas: replicas.into(),
+            members: vec![1, 2, 3],
             applied_index: 7,
             log_entries: 9,
             ..Default::default()
         };
         let said = |view| past(&config, other, &view);
-        let of = |asker| Some(Past { applied_index: 7, log_entries: 9, asker });
+        let of = |asker| Ok(Past { applied_index: 7, log_entries: 9, asker });
         assert_eq!(said(view("world", 2, &[2, 3])), of(Asker::New));
         assert_eq!(said(view("world", 2, &[1, 2])), of(Asker::Known));
-        assert_eq!((said(view("world", 3, &[])), said(view("moon", 2, &[]))), (None, None), "somebody else answers");
+        assert_eq!(said(pb::FederationView { members: vec![2, 3], ..view("world", 2, &[2]) }), of(Asker::Stranger));
+        assert_eq!(said(pb::FederationView { members: vec![], ..view("world", 2, &[]) }), of(Asker::New), "unfounded");
+        let elsewhere = Err("replica 3 of the federation `world` answers there".to_owned());
+        assert_eq!(said(view("world", 3, &[])), elsewhere);
+        assert!(said(view("moon", 2, &[])).is_err_and(|why| why.contains("`moon`")));
     }
 }

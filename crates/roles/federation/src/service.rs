@@ -202,16 +202,21 @@ impl Federation for FederationService {
 
     async fn get(&self, request: Request<pb::FederationGetRequest>) -> Result<Response<pb::FederationView>, Status> {
         admit(&request, "Get")?;
-        if !request.get_ref().linearizable {
-            let state = self.context.state();
-            let (log_entries, replicas) =
-                (self.context.group.log_entries(), state.replicas().iter().copied().collect());
-            let view = view(&state, &self.answering(), None);
-            return Ok(Response::new(pb::FederationView { log_entries, replicas, ..view }));
-        }
-        let state = self.read().await?;
-        let observed = self.context.observed(&state);
-        Ok(Response::new(view(&state, &self.answering(), Some(&observed))))
+        let (state, observed) = if request.get_ref().linearizable {
+            let state = self.read().await?;
+            let observed = self.context.observed(&state);
+            (state, Some(observed))
+        } else {
+            (self.context.state(), None)
+        };
+        let view = view(&state, &self.answering(), observed.as_ref());
+        let group = &self.context.group;
+        Ok(Response::new(pb::FederationView {
+            log_entries: group.log_entries(),
+            replicas: state.replicas().iter().copied().collect(),
+            members: group.members().voters.iter().map(|node| node.get()).collect(),
+            ..view
+        }))
     }
 
     async fn load(&self, request: Request<pb::FederationLoadRequest>) -> Result<Response<pb::FederationReply>, Status> {

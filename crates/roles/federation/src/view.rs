@@ -55,6 +55,7 @@ pub(crate) fn view(state: &FederationState, by: &Answering, observed: Option<&Ob
         plans: observed.map(|_| state.plans().iter().map(plan).collect()).unwrap_or_default(),
         log_entries: 0,
         replicas: Vec::new(),
+        members: Vec::new(),
     }
 }
 

@@ -6,16 +6,18 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use symphony_cluster_state::Refusal;
-use symphony_consensus::founding::{ANSWER_WITHIN, ASK_AGAIN_AFTER, Asker, FoundingError, Newcomer, Past};
+use symphony_consensus::founding::{
+    ANSWER_WITHIN, ASK_AGAIN_AFTER, Asker, FoundingError, Newcomer, Past, QUORUM_ANSWERS_WITHIN, Question,
+};
 use symphony_protocol::control as pb;
-use symphony_protocol::view::View;
+use symphony_protocol::view::{VIEW_BYTES_MAX, View};
 use symphony_types::NodeId;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::config::ControlPlaneConfig;
 use crate::error::Fatal;
 use crate::group::boot_history::BootHistory;
-use crate::group::propose::Proposer;
+use crate::group::propose::{Attempt, Proposer};
 
 /// How long a replica with data waits for the others. Live replicas answer at once; what the dead ones know comes
 /// later, with the leader's appends and at registration.
@@ -31,9 +33,9 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
         data_dir: config.data_dir.clone(),
         what: "cluster",
     };
-    let past = |node| async move {
-        let (log_entries, view) = ask(proposer, node).await?;
-        Some(Past { applied_index: view.applied_index, log_entries, asker: asker(me, &view) })
+    let past = |node, question| async move {
+        let (log_entries, view) = ask(proposer, node, question).await?;
+        Ok(Past { applied_index: view.applied_index, log_entries, asker: asker(me, &view) })
     };
     newcomer.take_part(proposer.group(), past).await.map_err(|error| match error {
         FoundingError::Known => Fatal(format!(
@@ -43,7 +45,7 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
             me.get()
         )),
         FoundingError::Removed => Fatal(Refusal::NodeRemoved { node: me }.to_string()),
-        FoundingError::Group(error) => Fatal(error.to_string()),
+        error @ (FoundingError::Stranger | FoundingError::Group(_)) => Fatal(error.to_string()),
     })
 }
 
@@ -67,9 +69,9 @@ pub(crate) async fn rejoin(
     let (group, give_up) = (proposer.group(), Instant::now() + LOOK_BACK_FOR);
     let answer = |node| async move {
         loop {
-            match ask(proposer, node).await {
-                Some((_, view)) => return (node, view),
-                None => sleep(ASK_AGAIN_AFTER).await,
+            match ask(proposer, node, Question::Replica).await {
+                Ok((_, view)) => return (node, view),
+                Err(_) => sleep(ASK_AGAIN_AFTER).await,
             }
         }
     };
@@ -100,12 +102,22 @@ fn is_behind(me: NodeId, boot_history: &BootHistory, last_index: u64, view: &Vie
     view.applied_index > last_index && names_another(me, boot_history, view)
 }
 
-/// How many entries another replica's log has had, and its view.
-async fn ask(proposer: &Proposer, node: NodeId) -> Option<(u64, View)> {
-    let mut client = proposer.client(node).ok()?;
-    let answer = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable: false })).await.ok()?.ok()?;
-    let answer = answer.into_inner();
-    Some((answer.log_entries, View::try_from(answer).ok()?))
+/// How many entries another replica's log has had, and its view; or why it does not answer.
+async fn ask(proposer: &Proposer, node: NodeId, question: Question) -> Result<(u64, View), String> {
+    let (linearizable, within) = match question {
+        Question::Replica => (false, ANSWER_WITHIN),
+        Question::Quorum => (true, QUORUM_ANSWERS_WITHIN),
+    };
+    let client = proposer.client(node).map_err(|error| match error {
+        Attempt::Again(why) => why,
+        Attempt::Never(error) => error.to_string(),
+    })?;
+    let mut client = client.max_decoding_message_size(VIEW_BYTES_MAX);
+    let answer = timeout(within, client.get(pb::GetRequest { linearizable })).await;
+    let answer = answer.map_err(|_| format!("no answer within {within:?}"))?;
+    let answer = answer.map_err(|status| status.message().to_owned())?.into_inner();
+    let log_entries = answer.log_entries;
+    Ok((log_entries, View::try_from(answer).map_err(|error| error.to_string())?))
 }
 
 #[cfg(test)]
