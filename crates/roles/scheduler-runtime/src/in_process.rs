@@ -14,7 +14,7 @@ use symphony_types::{
 use crate::records::tapes::Tapes;
 use crate::threads::clock::Clock;
 use crate::threads::decision_threads::DecisionThreads;
-use crate::workers::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
+use crate::workers::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, SealNumber};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
 use crate::workers::subcluster_workers::{DecisionConfig, Workers};
 use crate::workers::worker_metrics::WorkerDurations;
@@ -29,7 +29,7 @@ use crate::workers::worker_metrics::WorkerDurations;
 pub struct InProcess {
     workers: Arc<Workers>,
     frontend: Peer,
-    seals: Vec<Seal>,
+    seals: Vec<SealNumber>,
     backend: symphony_transport::LinkSender<ToBackend>,
     /// Its threads end with their last user.
     _threads: Arc<DecisionThreads>,

@@ -23,7 +23,7 @@ use crate::failure_detector::{
     Sender, SilenceSwitch, cluster_hash, raise_priority, refuses, wait_until,
 };
 use crate::group::checkpoints::Checkpoints;
-use crate::group::propose::{Attempt, Proposer};
+use crate::group::propose::{AttemptError, Proposer};
 use crate::metrics::Metrics;
 use crate::vital::Vital;
 
@@ -285,9 +285,9 @@ pub(crate) async fn propose_declared(mut declared: mpsc::Receiver<Command>, prop
                 metrics.nodes_declared_down.inc();
                 tracing::info!(index = accepted.index, "replica is down");
             }
-            Err(Attempt::Never(CallError::Stopped)) => return,
-            Err(Attempt::Never(error)) => tracing::info!(%error, "replica is not declared down"),
-            Err(Attempt::Again(reason)) => {
+            Err(AttemptError::Fatal(CallError::Stopped)) => return,
+            Err(AttemptError::Fatal(error)) => tracing::info!(%error, "replica is not declared down"),
+            Err(AttemptError::Retry(reason)) => {
                 tracing::info!(reason, "declaration not proposed; repeated while silence lasts")
             }
         }

@@ -19,7 +19,7 @@ use crate::threads::clock::Clock;
 use crate::workers::corrections;
 use crate::workers::counters::{add, count};
 use crate::workers::load::GpuCounts;
-use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
+use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, SealNumber};
 use crate::workers::subcluster_workers::Workers;
 
 /// Pause between attempts to reach a backend.
@@ -109,7 +109,7 @@ enum Phase {
 struct InUse {
     workers: Arc<Workers>,
     gpus: Vec<LinkedGpu>,
-    seal: Seal,
+    seal: SealNumber,
 }
 
 impl Drop for InUse {
@@ -212,7 +212,7 @@ impl BackendLink {
         &mut self,
         sender: &LinkSender<ToBackend>,
         receiver: &mut LinkReceiver<FromBackend>,
-        seal: Seal,
+        seal: SealNumber,
         sealed: (symphony_types::Time, Vec<SealedGpu>),
     ) -> End {
         let mut phase = Phase::Sealed(sealed.0, sealed.1, false);
@@ -295,7 +295,7 @@ impl BackendLink {
         &self,
         sender: &LinkSender<ToBackend>,
         receiver: &mut LinkReceiver<FromBackend>,
-        seal: Seal,
+        seal: SealNumber,
     ) -> Result<(symphony_types::Time, Vec<SealedGpu>), End> {
         let lost = |error: &dyn std::fmt::Display| End::Lost(error.to_string());
         sender.send(ToBackend::Hello { node: self.node, boot: self.node_boot }).map_err(|e| lost(&e))?;
@@ -325,7 +325,13 @@ impl BackendLink {
         }
     }
 
-    fn use_gpus(&self, sender: &LinkSender<ToBackend>, seal: Seal, at: symphony_types::Time, sealed: &[SealedGpu]) {
+    fn use_gpus(
+        &self,
+        sender: &LinkSender<ToBackend>,
+        seal: SealNumber,
+        at: symphony_types::Time,
+        sealed: &[SealedGpu],
+    ) {
         for gpu in &self.gpus {
             let Some(state) = sealed.iter().find(|s| s.gpu == gpu.gpu && s.promised == gpu.token) else { continue };
             let route = GpuRoute {
@@ -343,7 +349,7 @@ impl BackendLink {
         }
     }
 
-    fn report(&self, seal: Seal, message: FromBackend) -> Result<(), End> {
+    fn report(&self, seal: SealNumber, message: FromBackend) -> Result<(), End> {
         let plan_of = |gpu: GpuId, token: Token, sequence: u64| {
             let linked = self.gpus.iter().find(|g| g.gpu == gpu && g.token == token)?;
             Some(PlanId { gpu: linked.ordinal, seal, sequence })

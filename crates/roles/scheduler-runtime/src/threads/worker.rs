@@ -18,10 +18,10 @@ pub(crate) trait Worker: Send {
     /// Handles what has arrived, up to [`TURN_INPUTS_MAX`], and everything that is due.
     fn run_turn(&mut self, turn: TurnStart) -> TurnEnd;
 
-    /// Hands over the decisions of the turn, at `now`, as far as they are not visible yet: first plans, then the
+    /// Sends the decisions of the turn, at `now`, as far as they are not visible yet: first plans, then the
     /// answers that free their GPUs for others, then offers, and wake-ups last. Called after the turns of all workers
     /// of the group: a woken thread may take this thread's core, and by then the lead has nothing left to decide.
-    fn hand_over(&mut self, now: Time);
+    fn send_outputs(&mut self, now: Time);
 
     /// What it counts.
     fn metrics(&self) -> &WorkerMetrics;
@@ -43,7 +43,7 @@ pub(crate) struct TurnStart {
 pub(crate) struct TurnEnd {
     /// When the next turn is due at the latest; [`Time::ZERO`] if there is more to do already.
     pub(crate) wake_at: Time,
-    /// Inputs and timers handled; 0 means that there is nothing to hand over.
+    /// Inputs and timers handled; 0 means that there is nothing to send.
     pub(crate) handled: usize,
 }
 

@@ -26,7 +26,7 @@ use crate::threads::inbox::Inbox;
 use crate::threads::worker::{TURN_INPUTS_MAX, TURN_TIMERS_MAX, TurnEnd, TurnStart, Worker};
 use crate::workers::counters::count;
 use crate::workers::id_map::IdMap;
-use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
+use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, SealNumber};
 use crate::workers::offer_board::OfferBoard;
 use crate::workers::sent_plans::{Ran, SentPlan, SentPlans};
 use crate::workers::worker_metrics::WorkerMetrics;
@@ -75,9 +75,9 @@ pub(crate) struct ModelWorker {
     wake_rank: bool,
     recovery: Option<Recovery>,
     /// Requests that a backend had when it was sealed. They run again only if that backend is lost.
-    held_by_backend: HashMap<RequestId, Seal>,
+    held_by_backend: HashMap<RequestId, SealNumber>,
     /// Requests among them that were announced again, and so are still wanted; by the seal of their backend.
-    redriven_awaited: HashMap<Seal, Vec<(ModelId, Request)>>,
+    redriven_awaited: HashMap<SealNumber, Vec<(ModelId, Request)>>,
     actions: ModelActions,
     check: PlanCheck,
     tape: TapeRecorder,
@@ -221,7 +221,7 @@ impl ModelWorker {
     }
 
     /// The GPU is lost under this seal: what was sent to it, or was awaited from it, is queued again.
-    fn unroute(&mut self, now: Time, gpu: u32, seal: Seal) {
+    fn unroute(&mut self, now: Time, gpu: u32, seal: SealNumber) {
         if let Some(route) = self.routes.get_mut(gpu as usize) {
             route.take_if(|route| route.seal == seal);
         }
@@ -313,14 +313,14 @@ impl Worker for ModelWorker {
         TurnEnd { wake_at: recovery.min(account_at).min(Time::from_nanos(self.wakes.min_key())), handled }
     }
 
-    fn hand_over(&mut self, now: Time) {
+    fn send_outputs(&mut self, now: Time) {
         self.send_plans(now);
         self.answer_rank();
         if std::mem::take(&mut self.wake_rank) {
             self.rank.wake();
         }
         self.send_outcomes();
-        self.log.hand_over();
+        self.log.flush();
     }
 
     fn metrics(&self) -> &WorkerMetrics {

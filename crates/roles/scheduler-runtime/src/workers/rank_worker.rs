@@ -12,14 +12,14 @@ use crate::threads::inbox::Inbox;
 use crate::threads::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
 use crate::workers::counters::count;
 use crate::workers::id_map::IdMap;
-use crate::workers::messages::{ModelMessage, PlanId, RankMessage, Seal};
+use crate::workers::messages::{ModelMessage, PlanId, RankMessage, SealNumber};
 use crate::workers::offer_board::{Offer, OfferBoard};
 use crate::workers::worker_metrics::WorkerMetrics;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct GpuPlans {
     /// The seal under which the GPU is in use; none while it is lost.
-    seal: Option<Seal>,
+    seal: Option<SealNumber>,
     /// Number of the next plan.
     next: u64,
     /// Plans that have ended.
@@ -202,7 +202,7 @@ impl RankWorker {
         &mut self.gpus[slot]
     }
 
-    fn under_seal(&mut self, gpu: u32, seal: Seal) -> Option<&mut GpuPlans> {
+    fn under_seal(&mut self, gpu: u32, seal: SealNumber) -> Option<&mut GpuPlans> {
         self.gpus.get_mut(gpu as usize).filter(|plans| plans.seal == Some(seal))
     }
 
@@ -236,7 +236,7 @@ impl RankWorker {
         self.report_retired(plan.gpu);
     }
 
-    fn add_sealed(&mut self, now: Time, gpu: u32, class: GpuClass, seal: Seal, free_at: Time) {
+    fn add_sealed(&mut self, now: Time, gpu: u32, class: GpuClass, seal: SealNumber, free_at: Time) {
         let plans = self.plans_of(gpu);
         if plans.seal.is_some_and(|newer| newer > seal) {
             return;
@@ -251,7 +251,7 @@ impl RankWorker {
     }
 
     /// No more grants of the GPU; once its last one has been answered, the round is done.
-    fn retire(&mut self, now: Time, gpu: u32, seal: Seal, round: (u64, UnboundedSender<u64>)) {
+    fn retire(&mut self, now: Time, gpu: u32, seal: SealNumber, round: (u64, UnboundedSender<u64>)) {
         let Some(plans) = self.under_seal(gpu, seal) else { return };
         plans.retired = true;
         let granted = plans.granted;
@@ -320,7 +320,7 @@ impl Worker for RankWorker {
         TurnEnd { wake_at: if more { Time::ZERO } else { self.wake_at }, handled }
     }
 
-    fn hand_over(&mut self, _now: Time) {
+    fn send_outputs(&mut self, _now: Time) {
         for (inbox, told) in self.models.iter().zip(&mut self.to_wake) {
             if std::mem::take(told) {
                 inbox.wake();

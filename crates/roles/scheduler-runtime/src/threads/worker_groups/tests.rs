@@ -40,7 +40,7 @@ impl Worker for Played {
         TurnEnd { wake_at: if *inputs > 0 { Time::ZERO } else { timer }, handled }
     }
 
-    fn hand_over(&mut self, _now: Time) {}
+    fn send_outputs(&mut self, _now: Time) {}
 
     fn metrics(&self) -> &WorkerMetrics {
         &self.metrics
