@@ -175,7 +175,7 @@ async fn silence_is_taken_for_death() {
     let cluster = Cluster::start(1, Timing::relaxed()).await;
     cluster.settled().await;
 
-    eprintln!("phase: a replica registers that never beats");
+    eprintln!("phase: a replica registers that sends no heartbeat");
     let ghost = NodeId::new(9);
     let registration = Command::RegisterNode(NodeRegistration {
         node: ghost,

@@ -73,7 +73,7 @@ impl ThreadWaker {
     }
 
     /// One turn is over, and the next one begins without a wait.
-    pub(crate) fn beat(&self, now: Time) {
+    pub(crate) fn next_turn(&self, now: Time) {
         self.began.store(now.as_nanos(), Ordering::Relaxed);
         self.pulse.fetch_add(2, Ordering::Release);
     }
@@ -276,7 +276,7 @@ mod tests {
         let began = waker.wait(clock.now(), Time::NEVER, &mut Idle::Spin);
         let before = waker.pulse();
         assert_eq!((before.busy, before.since), (true, Some(began)), "in the next one");
-        waker.beat(clock.now());
+        waker.next_turn(clock.now());
         assert!(waker.pulse().busy && waker.pulse() != before, "in the turn of the next group");
         // As in the middle of a wait.
         assert!(waker.answer());
