@@ -118,8 +118,8 @@ const STEP_WITHIN: Duration = Duration::from_secs(1);
 async fn hand_over(plane: &ControlPlane, (node, boot): (NodeId, BootId)) {
     let give_up = tokio::time::Instant::now() + DRAIN_WITHIN;
     let mut view = plane.view();
-    let heirs = |view: &View| view.nodes.iter().any(|(&id, n)| id != node && n.up && n.duty.takes_work());
-    if !heirs(&view.borrow()) {
+    let others_may_lead = |view: &View| view.nodes.iter().any(|(&id, n)| id != node && n.up && n.duty.takes_work());
+    if !others_may_lead(&view.borrow()) {
         return;
     }
     let _ = tokio::time::timeout(STEP_WITHIN, plane.give_leadership_away()).await;
@@ -130,7 +130,7 @@ async fn hand_over(plane: &ControlPlane, (node, boot): (NodeId, BootId)) {
     }
     let done = view.wait_for(|view| {
         let led = view.subclusters.values().filter(|s| s.leader == Some((node, boot))).count();
-        led == 0 || !heirs(view)
+        led == 0 || !others_may_lead(view)
     });
     match tokio::time::timeout_at(give_up, done).await {
         Ok(_) => tracing::info!("handed over"),

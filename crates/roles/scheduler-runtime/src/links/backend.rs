@@ -13,7 +13,7 @@ use symphony_types::{BackendId, BootId, FailReason, GpuClass, GpuId, Nanos, Requ
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::lead::standby::Dialled;
+use crate::lead::prepared_handover::Dialled;
 use crate::lead::stuck_links::{StuckLinks, TrackedLink};
 use crate::threads::clock::Clock;
 use crate::workers::corrections;

@@ -52,7 +52,7 @@ impl WorkerGroups {
         }
     }
 
-    /// One turn of one group. It takes time linear in that group's inputs, plus O(log n) for n slots.
+    /// One turn of one group. It takes time linear in that group's events, plus O(log n) for n slots.
     pub(crate) fn run_next(&mut self, now: Time, clock: &impl Fn() -> Time) -> Turn {
         let Some(slot) = self.order.next(now) else { return Turn::Idle(self.order.wake_at()) };
         let place = &mut self.slots[slot];

@@ -23,7 +23,7 @@ use crate::records::recorder_queue::RecorderQueue;
 use crate::records::tape_recorder::TapeRecorder;
 use crate::threads::clock::Clock;
 use crate::threads::inbox::Inbox;
-use crate::threads::worker::{TURN_INPUTS_MAX, TURN_TIMERS_MAX, TurnEnd, TurnStart, Worker};
+use crate::threads::worker::{TURN_EVENTS_MAX, TURN_TIMERS_MAX, TurnEnd, TurnStart, Worker};
 use crate::workers::counters::count;
 use crate::workers::id_map::IdMap;
 use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, SealNumber};
@@ -270,9 +270,9 @@ impl Worker for ModelWorker {
         let now = turn.now;
         self.turn = turn.number;
         let mut handled = 0;
-        while handled < TURN_INPUTS_MAX {
+        while handled < TURN_EVENTS_MAX {
             if self.frame_in_progress.is_some() {
-                handled += self.handle_frame(now, TURN_INPUTS_MAX - handled);
+                handled += self.handle_frame(now, TURN_EVENTS_MAX - handled);
             } else if let Some(message) = self.inbox.pop() {
                 self.receive(now, message);
                 handled += 1;
@@ -280,7 +280,7 @@ impl Worker for ModelWorker {
                 break;
             }
         }
-        let more = handled >= TURN_INPUTS_MAX;
+        let more = handled >= TURN_EVENTS_MAX;
         let handled_max = handled + TURN_TIMERS_MAX;
         while handled < handled_max
             && let Some((slot, wake_at)) = self.wakes.min().filter(|&(_, wake_at)| wake_at <= now.as_nanos())
@@ -307,7 +307,7 @@ impl Worker for ModelWorker {
             return TurnEnd { wake_at: Time::ZERO, handled };
         }
         let recovery = self.recovery.as_ref().map_or(Time::NEVER, |recovery| recovery.until);
-        // A quiet worker must still send its account in time: sent with the next input, an old account would count as
+        // A quiet worker must still send its account in time: sent with the next event, an old account would count as
         // new.
         let account_at = if self.account_is_stale { self.account_at } else { Time::NEVER };
         TurnEnd { wake_at: recovery.min(account_at).min(Time::from_nanos(self.wakes.min_key())), handled }

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::records::tape_recorder::TapeRecorder;
 use crate::threads::inbox::Inbox;
-use crate::threads::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
+use crate::threads::worker::{TURN_EVENTS_MAX, TurnEnd, TurnStart, Worker};
 use crate::workers::counters::count;
 use crate::workers::id_map::IdMap;
 use crate::workers::messages::{ModelMessage, PlanId, RankMessage, SealNumber};
@@ -294,15 +294,15 @@ impl Worker for RankWorker {
         let now = turn.now;
         self.turn = turn.number;
         let mut handled = 0;
-        while handled < TURN_INPUTS_MAX
+        while handled < TURN_EVENTS_MAX
             && let Some(message) = self.inbox.pop()
         {
             self.receive(now, message);
             handled += 1;
         }
-        let mut more = handled >= TURN_INPUTS_MAX;
+        let mut more = handled >= TURN_EVENTS_MAX;
         let mut offered = std::mem::take(&mut self.offered);
-        more |= self.offers.take(&mut self.last_word, TURN_INPUTS_MAX, |model, class, offer| {
+        more |= self.offers.take(&mut self.last_word, TURN_EVENTS_MAX, |model, class, offer| {
             offered.push((model, class, offer));
         });
         handled += offered.len();

@@ -204,12 +204,12 @@ fn a_frame_of_cancels_takes_as_many_turns_as_a_frame_of_requests() {
     loop {
         turns += 1;
         let end = scene.turn();
-        assert!(end.handled <= TURN_INPUTS_MAX, "{} inputs in one turn", end.handled);
+        assert!(end.handled <= TURN_EVENTS_MAX, "{} events in one turn", end.handled);
         if end.wake_at != Time::ZERO {
             break;
         }
     }
-    assert_eq!((turns, waiting(&scene)), (4096 / TURN_INPUTS_MAX + 1, 1));
+    assert_eq!((turns, waiting(&scene)), (4096 / TURN_EVENTS_MAX + 1, 1));
     assert!(scene.frontend.try_receive().is_none(), "who has gone is told nothing");
 }
 
@@ -282,7 +282,7 @@ fn a_worker_that_falls_quiet_wakes_once_to_tell_what_it_saw() {
     assert_eq!(told, 1);
     let tick = begun + POOL_TICK;
     assert!(end.wake_at > tick, "nothing is left to tell");
-    // What arrives within the tick is reported at its end, with or without another input.
+    // What arrives within the tick is reported at its end, with or without another event.
     scene.submit(4..8);
     let (end, told) = turn(&mut scene, begun + Nanos::from_millis(1));
     assert_eq!((end.wake_at, told), (tick, 0));
