@@ -489,7 +489,7 @@ async fn what_leaves_while_it_is_loaded_keeps_its_memory_until_that_has_ended() 
 #[tokio::test(start_paused = true)]
 async fn a_load_that_hangs_and_is_not_wanted_any_more_holds_up_others_for_a_while_and_keeps_its_memory() {
     let gate = Arc::new(Gate { model: "hangs", is_open: Mutex::default(), opened: Condvar::new() });
-    let mut scene = Scene::new(Engine::Held(Arc::clone(&gate)), 100);
+    let mut scene = Scene::new(Engine::Blocked(Arc::clone(&gate)), 100);
     let opens = Opens(gate);
     let has_state =
         |name: &'static str, state| move |lines: &[(String, ModelState)]| lines.contains(&(name.into(), state));

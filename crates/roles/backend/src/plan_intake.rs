@@ -56,7 +56,7 @@ pub(crate) enum IntakeEvent {
 }
 
 /// A waiting seal, and its connection.
-type HeldSeal = (Connection, SubclusterId, Vec<(GpuId, Token)>);
+type WaitingSeal = (Connection, SubclusterId, Vec<(GpuId, Token)>);
 
 /// How long a seal may be delayed because a frontend does not answer, after this backend was cut off: less than a
 /// leader waits for its seal.
@@ -104,7 +104,7 @@ pub(crate) struct PlanIntake<T> {
     events: mpsc::UnboundedReceiver<IntakeEvent>,
     reports: mpsc::UnboundedReceiver<PlanReport>,
     /// Seals that have waited for the connections to the frontends.
-    ready: (mpsc::UnboundedSender<HeldSeal>, mpsc::UnboundedReceiver<HeldSeal>),
+    ready: (mpsc::UnboundedSender<WaitingSeal>, mpsc::UnboundedReceiver<WaitingSeal>),
     counts: Arc<Counts>,
     model_states: Arc<ModelStates>,
     /// Whether nothing is left to run and no sender remains.

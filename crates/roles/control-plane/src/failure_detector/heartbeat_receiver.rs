@@ -110,7 +110,7 @@ impl Listener {
                     continue;
                 }
             };
-            let place = match waiting.admit(peer.ip()) {
+            let place = match waiting.take_place(peer.ip()) {
                 Ok(place) => place,
                 Err(refusal) => {
                     refused(PORT, refusal);

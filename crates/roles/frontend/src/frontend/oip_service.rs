@@ -35,7 +35,7 @@ impl Frontend {
         if !is_for_it || !has_room || request.items > info.batch_max || !self.inner.traffic.is_copied(name, percent) {
             return None;
         }
-        let permit = self.inner.in_flight_limit.admit().ok()?;
+        let permit = self.inner.in_flight_limit.acquire().ok()?;
         let context = RequestContext { is_copy: true, ..RequestContext::of(Caller::anybody(), SHADOW, None) };
         let (receipt, weight) = (Receipt::default(), RequestValue::MIN);
         Some((InferRequest { model: info, receipt, context, weight, ..request.clone() }, permit))
@@ -113,8 +113,8 @@ impl InferenceService for Frontend {
     }
 
     fn admit(&self, caller: &Caller) -> Result<InFlightPermit, InferError> {
-        let place = caller.admit(self.inner.tenants.as_deref())?;
-        Ok(self.inner.in_flight_limit.admit()?.with(place))
+        let place = caller.take_place(self.inner.tenants.as_deref())?;
+        Ok(self.inner.in_flight_limit.acquire()?.with(place))
     }
 
     fn refused(&self, call: &RefusedCall<'_>) {

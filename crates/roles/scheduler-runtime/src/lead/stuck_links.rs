@@ -72,7 +72,7 @@ impl StuckLinks {
     }
 
     /// Counts one more link as stuck until the returned value is dropped.
-    pub(crate) fn hold_stuck(&self) -> TrackedLink<'_> {
+    pub(crate) fn count_stuck(&self) -> TrackedLink<'_> {
         let tracked = self.add(LinkState { movement: Movement::Stuck, asker: Asker::default() });
         tracked.set_movement(Movement::Stuck);
         tracked

@@ -137,7 +137,7 @@ impl BackendLink {
         let mut last_seen = Instant::now();
         // A link that ended because it was stuck counts as stuck until the backend has sealed again: the other links
         // of a lead that is cut off get stuck a little later, and only together are they enough.
-        let mut held = None;
+        let mut counted_stuck = None;
         let expected = Expected::named(Role::Backend, &self.name);
         loop {
             let connected = match self.dialled.take() {
@@ -151,7 +151,9 @@ impl BackendLink {
                 }
             };
             let end = match connected {
-                Ok((sender, receiver)) => self.serve(sender, receiver, &stuck_links, &mut held, &mut last_seen).await,
+                Ok((sender, receiver)) => {
+                    self.serve(sender, receiver, &stuck_links, &mut counted_stuck, &mut last_seen).await
+                }
                 Err(error) => End::Lost(error.to_string()),
             };
             match end {
@@ -178,7 +180,7 @@ impl BackendLink {
         sender: LinkSender<ToBackend>,
         mut receiver: LinkReceiver<FromBackend>,
         stuck_links: &'a StuckLinks,
-        held: &mut Option<TrackedLink<'a>>,
+        counted_stuck: &mut Option<TrackedLink<'a>>,
         last_seen: &mut Instant,
     ) -> End {
         let in_use = InUse { workers: Arc::clone(&self.workers), gpus: self.gpus.clone(), seal: self.workers.number() };
@@ -188,7 +190,7 @@ impl BackendLink {
             Ok(Err(end)) => return end,
             Err(_) => return End::Lost(format!("no seal within {} ms", SEAL_TIMEOUT.as_millis())),
         };
-        *held = None;
+        *counted_stuck = None;
         let (movement, asker) = receiver.watch(self.echo);
         let stuck_after = self.echo.stuck_after;
         // A stopped process or a host without network does not close its connections. What has arrived is read first.
@@ -198,7 +200,7 @@ impl BackendLink {
             never = stuck_links.track((movement.clone(), asker)) => match never {},
             () = hangs(movement.clone(), stuck_after) => {
                 if *movement.borrow() == Movement::Stuck {
-                    *held = Some(stuck_links.hold_stuck());
+                    *counted_stuck = Some(stuck_links.count_stuck());
                 }
                 End::Lost("it does not answer".into())
             }

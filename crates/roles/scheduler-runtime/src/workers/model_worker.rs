@@ -75,7 +75,7 @@ pub(crate) struct ModelWorker {
     wake_rank: bool,
     recovery: Option<Recovery>,
     /// Requests that a backend had when it was sealed. They run again only if that backend is lost.
-    held_by_backend: HashMap<RequestId, SealNumber>,
+    known_by_backend: HashMap<RequestId, SealNumber>,
     /// Requests among them that were announced again, and so are still wanted; by the seal of their backend.
     redriven_awaited: HashMap<SealNumber, Vec<(ModelId, Request)>>,
     actions: ModelActions,
@@ -118,8 +118,8 @@ impl ModelWorker {
             account_at: Time::ZERO,
             account_is_stale: false,
             wake_rank: false,
-            recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
-            held_by_backend: HashMap::new(),
+            recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, waiting: Vec::new() }),
+            known_by_backend: HashMap::new(),
             redriven_awaited: HashMap::new(),
             actions: ModelActions::with_room(),
             check: PlanCheck::default(),
@@ -137,7 +137,7 @@ impl ModelWorker {
 
     /// Sets how long redriven requests wait, counted from `now`.
     pub(crate) fn with_redrive_wait(mut self, now: Time, wait: Nanos) -> Self {
-        self.recovery = Some(Recovery { until: now + wait, held: Vec::new() });
+        self.recovery = Some(Recovery { until: now + wait, waiting: Vec::new() });
         self
     }
 
@@ -198,7 +198,7 @@ impl ModelWorker {
                 }
             }
             ModelMessage::Known { seal, requests } => {
-                self.held_by_backend.extend(requests.iter().map(|&id| (id, seal)));
+                self.known_by_backend.extend(requests.iter().map(|&id| (id, seal)));
             }
             ModelMessage::AllSealed => self.recover(now),
             #[cfg(test)]
@@ -229,7 +229,7 @@ impl ModelWorker {
             self.record_end(&plan, BatchEnd::Lost);
             self.requeue(now, plan);
         }
-        self.held_by_backend.retain(|_, by| *by != seal);
+        self.known_by_backend.retain(|_, by| *by != seal);
         for (model, request) in self.redriven_awaited.remove(&seal).unwrap_or_default() {
             count(&self.metrics.counters.requeued_requests, 1);
             self.enqueue_returned(now, model, request);
