@@ -149,7 +149,7 @@ impl InProcess {
         self.workers.models.len()
     }
 
-    /// Hands over a frame of requests, all for models of one model thread; their budgets count from `received`.
+    /// Sends a frame of requests, all for models of one model thread; their budgets count from `received`.
     ///
     /// # Errors
     /// If the thread's inbox is at its limit: the frame comes back.
@@ -187,7 +187,7 @@ impl InProcess {
         self.workers.taken_in()
     }
 
-    /// How late timers rang and how long turns took, by kind of worker.
+    /// How late timers fired and how long turns took, by kind of worker.
     #[must_use]
     pub fn durations(&self) -> Vec<WorkerDurations> {
         self.workers.durations()

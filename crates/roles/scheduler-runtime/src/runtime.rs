@@ -62,7 +62,7 @@ pub struct LeadStatus {
     pub thread: String,
     /// Counters by name.
     pub counters: Vec<(&'static str, u64)>,
-    /// How late timers rang and how long turns took, by kind of worker.
+    /// How late timers fired and how long turns took, by kind of worker.
     pub durations: Vec<WorkerDurations>,
     /// The error of predicted execution times.
     pub execution_errors: ErrorCounts,

@@ -30,7 +30,7 @@ use crate::group::membership::Membership;
 use crate::group::propose::{Accepted, AttemptError, FORWARDED, Proposer};
 use crate::initiatives::frontend_reaper::FrontendPresence;
 use crate::metrics::Metrics;
-use crate::planning::{Ask, LEARNT_MAX, Reported, word};
+use crate::planning::{Ask, LEARNT_MAX, Reported, decode_learnt};
 
 /// Answers calls on the control port.
 #[derive(Clone, Debug)]
@@ -391,7 +391,7 @@ impl Control for ControlService {
         }
         for learnt in subclusters.iter().flat_map(|load| &load.learnt) {
             let wrong = |error| format!("learnt profile of model {} on {}: {error}", learnt.model, learnt.gpu_kind);
-            word(learnt).map_err(|error| Status::invalid_argument(wrong(error)))?;
+            decode_learnt(learnt).map_err(|error| Status::invalid_argument(wrong(error)))?;
         }
         let state = self.viewer.state.read();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);

@@ -16,14 +16,14 @@ pub(crate) type TimedEvent = (Instant, DetectorEvent);
 #[derive(Clone, Debug)]
 pub(crate) struct EventQueue {
     queue: SyncSender<TimedEvent>,
-    bell: Arc<Notify>,
+    waker: Arc<Notify>,
 }
 
 impl EventQueue {
     /// A queue with room for `max` events, and its receiver.
     pub(crate) fn new(max: usize) -> (Self, Receiver<TimedEvent>) {
         let (queue, heard) = sync_channel(max);
-        (Self { queue, bell: Arc::default() }, heard)
+        (Self { queue, waker: Arc::default() }, heard)
     }
 
     /// Queues an event received at that time. False if the detector has ended.
@@ -31,14 +31,14 @@ impl EventQueue {
         match self.queue.try_send((at, event)) {
             Ok(()) => {
                 if !matches!(event, DetectorEvent::Heartbeat { .. }) {
-                    self.ring();
+                    self.wake();
                 }
                 true
             }
             // The queue is full of heartbeats. Another heartbeat will follow; and silence will follow the end of a
             // connection.
             Err(TrySendError::Full(_)) => {
-                self.ring();
+                self.wake();
                 true
             }
             Err(TrySendError::Disconnected(_)) => false,
@@ -46,13 +46,13 @@ impl EventQueue {
     }
 
     /// Wakes the detector's thread.
-    pub(crate) fn ring(&self) {
-        self.bell.notify_one();
+    pub(crate) fn wake(&self) {
+        self.waker.notify_one();
     }
 
-    /// Waits for a ring.
-    pub(crate) async fn rung(&self) {
-        self.bell.notified().await;
+    /// Waits for a wake-up.
+    pub(crate) async fn woken(&self) {
+        self.waker.notified().await;
     }
 }
 
@@ -67,10 +67,10 @@ mod tests {
     fn heartbeats_wait_for_the_next_look_and_what_is_urgent_or_too_much_does_not() {
         let (node, boot, now) = (NodeId::new(2), BootId::new(20), Instant::now());
         let (events, heard) = EventQueue::new(2);
-        let rung = || events.rung().now_or_never().is_some();
-        assert!(events.queue(now, DetectorEvent::Heartbeat { node, boot }) && !rung());
-        assert!(events.queue(now, DetectorEvent::Lost { node, boot }) && rung());
-        assert!(events.queue(now, DetectorEvent::Heartbeat { node, boot }) && rung(), "there is no room");
+        let woken = || events.woken().now_or_never().is_some();
+        assert!(events.queue(now, DetectorEvent::Heartbeat { node, boot }) && !woken());
+        assert!(events.queue(now, DetectorEvent::Lost { node, boot }) && woken());
+        assert!(events.queue(now, DetectorEvent::Heartbeat { node, boot }) && woken(), "there is no room");
         assert_eq!(heard.try_iter().map(|(_, event)| event).last(), Some(DetectorEvent::Lost { node, boot }));
         drop(heard);
         assert!(!events.queue(now, DetectorEvent::Heartbeat { node, boot }));

@@ -177,7 +177,7 @@ impl LivenessThreads {
     /// Stops the threads and waits for them: a few heartbeats at most.
     pub(crate) fn shutdown(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.events.ring();
+        self.events.wake();
         self.told_to_stop.notify_one();
         // The listener waits for a connection; this one makes it check `stop`.
         let _ = TcpStream::connect_timeout(&self.heartbeat_addr, Duration::from_millis(100));
@@ -221,7 +221,7 @@ impl DetectorThread {
             wait_until(due, async {
                 tokio::select! {
                     () = leadership_changed => {}
-                    () = self.events.rung() => {}
+                    () = self.events.woken() => {}
                 }
             });
             let now = Instant::now();

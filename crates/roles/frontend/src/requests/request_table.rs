@@ -201,8 +201,8 @@ impl RequestTable {
         self.shard(sequence).get(&sequence).is_some_and(|pending| matches!(pending.payload, Payload::Coming(_)))
     }
 
-    /// Leaders may hear of a request that was withheld, where its model is now. Its input, if it has been made by now, is
-    /// there before anybody hears. False if it has its outcome.
+    /// Leaders may hear of a request that was withheld, where its model is now. Its input, if it has been made by now,
+    /// is there before anybody hears. False if it has its outcome.
     pub(crate) fn release(
         &self,
         sequence: u64,

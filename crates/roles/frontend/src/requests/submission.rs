@@ -22,8 +22,8 @@ impl Cluster {
         (RequestId { frontend: self.id, boot: self.identity.boot, sequence }, sequence)
     }
 
-    /// Announces a request that was withheld, where its model is now, with its input if that has been made by now: else a
-    /// GPU could be given the request and find no input.
+    /// Announces a request that was withheld, where its model is now, with its input if that has been made by now: else
+    /// a GPU could be given the request and find no input.
     pub(crate) fn release(self: &Arc<Self>, sequence: u64, route: &Route, made: Option<&Bytes>) {
         if self.table.release(sequence, route.model, route.subcluster, made) {
             self.send_command(route.subcluster, LeaderCommand::Announce(sequence));

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_counts_while_it_is_followed_and_rings_when_it_gets_stuck() {
+    async fn a_link_counts_while_it_is_followed_and_wakes_when_it_gets_stuck() {
         let stuck_links = StuckLinks::default();
         let (told, movement) = watch::channel(Movement::Moves);
         let (_other, stuck) = watch::channel(Movement::Stuck);

@@ -286,7 +286,7 @@ impl Worker for ModelWorker {
             && let Some((slot, wake_at)) = self.wakes.min().filter(|&(_, wake_at)| wake_at <= now.as_nanos())
         {
             let armed_in = self.slots[slot].as_ref().map_or(0, |model| model.armed_in);
-            self.metrics.rang(turn, armed_in, Time::from_nanos(wake_at));
+            self.metrics.timer_fired(turn, armed_in, Time::from_nanos(wake_at));
             self.wakes.set(slot, MinTree::EMPTY);
             self.step(now, slot, ModelInput::Wake);
             handled += 1;

@@ -312,7 +312,7 @@ impl Worker for RankWorker {
         }
         self.offered = offered;
         if self.wake_at <= now {
-            self.metrics.rang(turn, self.armed_in, self.wake_at);
+            self.metrics.timer_fired(turn, self.armed_in, self.wake_at);
             self.wake_at = Time::NEVER;
             self.step(now, RankInput::Wake);
             handled += 1;

@@ -113,7 +113,7 @@ fn a_lead_beside_a_flood_dispatches_in_order_and_waits_for_one_turn_at_a_time() 
 }
 
 #[test]
-fn a_lead_that_ends_while_it_is_rung_decides_nothing_more_and_leaves_its_seat_to_the_next() {
+fn a_lead_that_ends_while_it_is_woken_decides_nothing_more_and_leaves_its_slot_to_the_next() {
     let mut scene = Scene::new();
     let (mut ending, mut staying) = (scene.lead(), scene.lead());
     scene.run();

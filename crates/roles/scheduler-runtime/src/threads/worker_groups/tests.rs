@@ -117,7 +117,7 @@ impl Scene {
 }
 
 #[test]
-fn of_a_thousand_crews_only_those_that_are_meant_have_turns() {
+fn of_a_thousand_groups_only_those_that_are_meant_have_turns() {
     let mut scene = Scene::of(1_000);
     scene.send(700, 1);
     scene.send(3, 1);
@@ -138,7 +138,7 @@ fn a_flood_for_one_is_taken_in_between_the_turns_of_others() {
 }
 
 #[test]
-fn a_crew_that_panics_is_handed_out_and_the_others_go_on() {
+fn a_group_that_panics_is_handed_out_and_the_others_go_on() {
     let mut scene = Scene::of(3);
     scene.panics[1].store(true, Ordering::Relaxed);
     for group in [0, 1, 2] {
@@ -158,7 +158,7 @@ fn a_crew_that_panics_is_handed_out_and_the_others_go_on() {
 }
 
 #[test]
-fn timers_of_all_crews_ring_in_their_order_and_before_a_flood() {
+fn timers_of_all_groups_fire_in_their_order_and_before_a_flood() {
     let mut scene = Scene::new();
     for every in [900, 300, 600] {
         scene.install(Some(Nanos::from_micros(every)), None);
@@ -185,7 +185,7 @@ fn who_never_catches_up_with_its_timers_holds_nobody_up() {
 }
 
 #[test]
-fn who_is_over_has_no_turn_although_it_was_rung_and_its_seat_can_be_taken_again() {
+fn who_is_over_has_no_turn_although_it_was_woken_and_its_slot_can_be_taken_again() {
     let mut scene = Scene::of(2);
     scene.send(0, 1);
     scene.send(1, 1);
