@@ -43,7 +43,7 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
     assert!(seeds("federation_answer").iter().all(|bytes| symphony_federation_state::decode_outcome(bytes).is_ok()));
     assert!(seeds("raft_message").iter().all(|bytes| symphony_consensus::fuzz::raft_message(bytes)));
     assert!(seeds("raft_snapshot").iter().all(|bytes| symphony_consensus::fuzz::raft_snapshot(bytes)));
-    assert!(seeds("beats").iter().all(|bytes| symphony_control_plane::fuzz::beats(bytes)));
+    assert!(seeds("heartbeats").iter().all(|bytes| symphony_control_plane::fuzz::heartbeats(bytes)));
     for entry in &ALL {
         assert!((entry.seeds)().iter().all(|seed| seed.len() <= MUTATION_BYTES_MAX), "{entry:?}");
     }

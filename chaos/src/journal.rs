@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn each_planted_fault_is_found() {
-        // The gate forgets a promise: the backend says it promised 6 when 9 was asked for.
+        // The fence forgets a promise: the backend says it promised 6 when 9 was asked for.
         let forgetful = Record::Sealed { at_ns: 0, gpu: 1, node: 2, token: 9, promised: 6 };
         assert_eq!(judged(vec![registered(5), sealed(6, 1), forgetful, accepted(6, 1)]).stale, 1);
         // Tokens go back without any seal.

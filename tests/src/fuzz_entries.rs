@@ -15,7 +15,7 @@ pub use cluster::{command, log_entry, snapshot, view};
 pub use federation::{federation_answer, federation_command, federation_messages, federation_snapshot};
 pub use files::{batch_sizes, config, digits_signature, model_config, policy, profile, scenario, tenants, transforms};
 pub use frames::{frames, rdma, ring};
-pub use replicas::{beats, raft_message, raft_snapshot};
+pub use replicas::{heartbeats, raft_message, raft_snapshot};
 pub use requests::{grpc_answer, grpc_infer, picture, rest_infer};
 pub use tapes::tape;
 
@@ -66,7 +66,7 @@ pub const ALL: [Entry; 27] = [
     Entry { name: "federation_messages", run: federation_messages, seeds: federation::federation_messages_seeds },
     Entry { name: "raft_message", run: raft_message, seeds: replicas::raft_message_seeds },
     Entry { name: "raft_snapshot", run: raft_snapshot, seeds: replicas::raft_snapshot_seeds },
-    Entry { name: "beats", run: beats, seeds: replicas::beats_seeds },
+    Entry { name: "heartbeats", run: heartbeats, seeds: replicas::heartbeats_seeds },
     Entry { name: "tenants", run: tenants, seeds: files::tenants_seeds },
 ];
 

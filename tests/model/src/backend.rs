@@ -1,11 +1,11 @@
-//! A backend with one GPU: the production gate, a queue of plans, and what it remembers of those that ended.
+//! A backend with one GPU: the production fence, a queue of plans, and what it remembers of those that ended.
 
 use std::collections::VecDeque;
 
 use symphony_types::{GPU_PLANS_MAX, Token};
 
 use crate::broken::Broken;
-use crate::gate::Gate;
+use crate::fence::Fence;
 use crate::log::{Entry, Log, backend, boot};
 use crate::world::{Order, Request, ToBackend, ToLeader, World};
 use crate::{Life, Mutation, Scope};
@@ -15,7 +15,7 @@ pub(crate) struct Backend {
     /// Lives of the process. The registered life is behind it where a restart does not register.
     pub(crate) incarnation: Life,
     pub(crate) life: Life,
-    pub(crate) gate: Gate,
+    pub(crate) fence: Fence,
     pub(crate) pending: VecDeque<(Order, Request)>,
     pub(crate) recent: Vec<Request>,
     /// Observer: the latest assignment that registered, sealed, or gave an order that was taken.
@@ -31,8 +31,8 @@ impl Backend {
         // What its registration answered: the binding.
         let gpu = backend(log.head(), which).and_then(|b| b.gpus.first());
         let promised = gpu.map(|gpu| gpu.binding).unwrap_or_default();
-        let gate = Gate::new(boot(life), promised, GPU_PLANS_MAX);
-        Self { incarnation, life, gate, pending: VecDeque::new(), recent: Vec::new(), latest: promised.get() }
+        let fence = Fence::new(boot(life), promised, GPU_PLANS_MAX);
+        Self { incarnation, life, fence, pending: VecDeque::new(), recent: Vec::new(), latest: promised.get() }
     }
 }
 
@@ -68,7 +68,7 @@ impl World {
     fn seal(&mut self, scope: &Scope, id: u8) {
         let Some(connection) = self.connections.iter_mut().find(|c| c.id == id) else { return };
         let backend = &mut self.backends[connection.backend as usize];
-        let promised = backend.gate.seal(u64::from(id), Token::new(connection.token), scope.mutation);
+        let promised = backend.fence.seal(u64::from(id), Token::new(connection.token), scope.mutation);
         connection.granted = promised.get() == connection.token;
         let latest = connection.granted_at >= backend.latest;
         if connection.granted {
@@ -97,7 +97,7 @@ impl World {
     fn execute(&mut self, scope: &Scope, id: u8, sequence: u8, request: Request, informed: bool) {
         let Some(connection) = self.connections.iter_mut().find(|c| c.id == id) else { return };
         let backend = &mut self.backends[connection.backend as usize];
-        let taken = backend.gate.accept(
+        let taken = backend.fence.accept(
             u64::from(id),
             Token::new(connection.token),
             boot(connection.expected),
@@ -140,7 +140,7 @@ impl World {
     pub(crate) fn finish(&mut self, which: u8) {
         let backend = &mut self.backends[which as usize];
         let Some((order, request)) = backend.pending.pop_front() else { return };
-        backend.gate.finished();
+        backend.fence.finished();
         backend.recent.push(request);
         backend.recent.sort_unstable();
         backend.recent.dedup();

@@ -1,13 +1,13 @@
 //! A model of the take-over protocol (docs/concepts/take-over.md), searched exhaustively within bounds: schedulers that
 //! take each other for dead, backends and frontends that restart, messages that are late, lost and doubled.
 //!
-//! The decisions that safety hangs on are the production objects: [`GpuGate`](symphony_backend::GpuGate) and
+//! The decisions that safety hangs on are the production objects: [`GpuFence`](symphony_backend::GpuFence) and
 //! [`ClusterState`](symphony_cluster_state::ClusterState). The README says what is modelled around them.
 
 mod backend;
 mod broken;
+mod fence;
 mod frontend;
-mod gate;
 mod leader;
 mod log;
 mod model;

@@ -20,8 +20,8 @@ use crate::trace::Trace;
 
 /// Port of Raft and the control surface.
 pub(crate) const CONTROL_PORT: u16 = 7000;
-/// Port for beats.
-pub(crate) const BEAT_PORT: u16 = 7001;
+/// Port for heartbeats.
+pub(crate) const HEARTBEAT_PORT: u16 = 7001;
 /// Port of a replica for requests.
 pub(crate) const DISPATCH_PORT: u16 = 7002;
 /// Port of a frontend for results.

@@ -6,7 +6,7 @@ use symphony_control_plane::{
 };
 use symphony_types::BootId;
 
-use crate::cluster::{BEAT_PORT, CONTROL_PORT, Cluster, DISPATCH_PORT, Observed};
+use crate::cluster::{CONTROL_PORT, Cluster, DISPATCH_PORT, HEARTBEAT_PORT, Observed};
 use crate::dispatch::leads;
 
 /// A run has some hundred entries: each replica takes snapshots, and one that was away for long is sent one.
@@ -26,7 +26,7 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Resul
     cluster.trace.note(format_args!("{name} starts as {} in life {boot}", seat.id));
     let listeners = Listeners {
         control: cluster.links.listen(name, CONTROL_PORT).await?,
-        beat: HeartbeatListener::Tasks(cluster.links.listen(name, BEAT_PORT).await?),
+        heartbeat: HeartbeatListener::Tasks(cluster.links.listen(name, HEARTBEAT_PORT).await?),
     };
     let disk = seat.data_dir.display().to_string();
     let dispatch = cluster.links.listen(name, DISPATCH_PORT).await?;

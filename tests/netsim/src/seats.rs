@@ -7,7 +7,7 @@ use std::time::Duration;
 use symphony_control_plane::{ReplicaAddrs, SimulatedDisk};
 use symphony_types::NodeId;
 
-use crate::cluster::{BEAT_PORT, CONTROL_PORT, HOSTS, VOTERS};
+use crate::cluster::{CONTROL_PORT, HEARTBEAT_PORT, HOSTS, VOTERS};
 
 /// How a replica stands with the control group, as its operators want it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,5 +142,5 @@ impl Seats {
 
 /// Where a host is reached.
 pub(crate) fn addrs(host: &str) -> ReplicaAddrs {
-    ReplicaAddrs { control: format!("{host}:{CONTROL_PORT}"), beat: format!("{host}:{BEAT_PORT}") }
+    ReplicaAddrs { control: format!("{host}:{CONTROL_PORT}"), heartbeat: format!("{host}:{HEARTBEAT_PORT}") }
 }

@@ -1,9 +1,9 @@
 //! Messages between the replicas of a control group.
 
 use symphony_consensus::fuzz as raft;
-use symphony_control_plane::fuzz as beating;
+use symphony_control_plane::fuzz as failure_detection;
 
-pub(super) use beating::beats_seeds;
+pub(super) use failure_detection::heartbeats_seeds;
 pub(super) use raft::{raft_message_seeds, raft_snapshot_seeds};
 
 /// An append, a vote, a hand-over, or an answer: the Raft core gets exactly what was sent, and only if it is addressed
@@ -18,6 +18,6 @@ pub fn raft_snapshot(bytes: &[u8]) {
 }
 
 /// Heartbeats at a leader, and acknowledgements at a sender.
-pub fn beats(bytes: &[u8]) {
-    let _ = beating::beats(bytes);
+pub fn heartbeats(bytes: &[u8]) {
+    let _ = failure_detection::heartbeats(bytes);
 }

@@ -149,8 +149,8 @@ impl ClusterState {
             return limit("living backends", BACKENDS_MAX);
         }
         let others = |(id, _): &(&BackendId, &Backend)| known.is_none_or(|(own, _)| **id != own);
-        let held: usize = self.backends.iter().filter(others).map(|(_, b)| b.gpus.len()).sum();
-        if held + registration.gpus.len() > GPUS_MAX {
+        let registered: usize = self.backends.iter().filter(others).map(|(_, b)| b.gpus.len()).sum();
+        if registered + registration.gpus.len() > GPUS_MAX {
             return limit("GPUs", GPUS_MAX);
         }
         if self.subclusters.len() >= SUBCLUSTERS_MAX && self.subcluster_named(&registration.subcluster).is_none() {

@@ -57,7 +57,7 @@ pub struct Node {
     pub control_addr: String,
     /// `host:port` where it takes requests.
     pub dispatch_addr: String,
-    /// `host:port` where it takes beats while it leads the control group.
+    /// `host:port` where it takes heartbeats while it leads the control group.
     pub beat_addr: String,
     /// Number given to its disk when the disk was empty: a replica that returns with another disk has forgotten its
     /// votes.

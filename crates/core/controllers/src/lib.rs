@@ -23,7 +23,7 @@ pub use advice::{Advice, KindAdvice, Reason};
 pub use autoscaler::Autoscaler;
 pub use holds::Holds;
 pub use learner::{Correction, Learner, LearningSettings, Run, SlowGpu};
-pub use learnt::{Learnt, Words};
+pub use learnt::{Learnt, LearntReports};
 pub use online_profile::{OnlineProfile, OnlineProfileSettings, Published};
 pub use scaler_metric::{ScalerMetric, scaler_metric};
 pub use settings::{AutoscalerSettings, KindSettings, SCALED_GPUS_MAX, SettingsError};

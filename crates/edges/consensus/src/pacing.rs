@@ -157,7 +157,7 @@ mod tests {
         ) {
             let timing = Timing::lan();
             let (mut pacing, start) = (Pacing::new(&timing), Instant::now());
-            let (mut now, mut beat) = (start + ms(1_000), None::<Instant>);
+            let (mut now, mut sent) = (start + ms(1_000), None::<Instant>);
             for (pause, role, age) in looks {
                 now += ms(pause);
                 let sign = now - ms(age);
@@ -174,11 +174,11 @@ mod tests {
                 let leads = alive && matches!(role, Role::Leads { .. });
                 prop_assert!(!order.heartbeat || leads);
                 if leads {
-                    let overdue = beat.is_none_or(|beat| now >= beat + timing.heartbeat);
+                    let overdue = sent.is_none_or(|sent| now >= sent + timing.heartbeat);
                     prop_assert!(order.heartbeat || !overdue);
-                    beat = if order.heartbeat { Some(now) } else { beat };
+                    sent = if order.heartbeat { Some(now) } else { sent };
                 } else {
-                    beat = None;
+                    sent = None;
                 }
             }
         }

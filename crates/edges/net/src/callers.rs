@@ -71,7 +71,7 @@ impl Callers {
     ///
     /// # Errors
     /// If there is none.
-    pub fn admit(&self, peer: IpAddr) -> Result<CallerPlace, Refusal> {
+    pub fn take_place(&self, peer: IpAddr) -> Result<CallerPlace, Refusal> {
         let address = peer.to_canonical();
         self.book().enter(address)?;
         Ok(CallerPlace { callers: self.clone(), address })
@@ -124,24 +124,24 @@ mod tests {
     #[test]
     fn one_address_has_so_many_places_and_leaves_those_of_others() {
         let callers = Callers::new(CallerLimits { total: 3, per_address: 2 });
-        let admit = |peer| callers.admit(addr(peer));
-        let places = [admit("10.0.0.1").unwrap(), admit("10.0.0.1").unwrap()];
-        assert_eq!(admit("10.0.0.1").unwrap_err(), Refusal::TooManyFromThere);
-        let other = admit("10.0.0.2").unwrap();
-        assert_eq!(admit("10.0.0.3").unwrap_err(), Refusal::TooMany);
+        let take_place = |peer| callers.take_place(addr(peer));
+        let places = [take_place("10.0.0.1").unwrap(), take_place("10.0.0.1").unwrap()];
+        assert_eq!(take_place("10.0.0.1").unwrap_err(), Refusal::TooManyFromThere);
+        let other = take_place("10.0.0.2").unwrap();
+        assert_eq!(take_place("10.0.0.3").unwrap_err(), Refusal::TooMany);
         drop(other);
-        drop(admit("10.0.0.3").unwrap());
+        drop(take_place("10.0.0.3").unwrap());
         drop(places);
         assert!(callers.book().by_address.is_empty() && callers.book().total == 0, "nothing is remembered of the gone");
-        assert!(admit("10.0.0.1").is_ok());
+        assert!(take_place("10.0.0.1").is_ok());
     }
 
     #[test]
     fn an_address_of_either_form_is_one() {
         let callers = Callers::new(CallerLimits { total: 3, per_address: 1 });
-        let admit = |peer| callers.admit(addr(peer));
-        let _one = admit("10.0.0.1").unwrap();
-        assert_eq!(admit("::ffff:10.0.0.1").unwrap_err(), Refusal::TooManyFromThere);
-        let _others = [admit("2001:db8::1").unwrap(), admit("2001:db8::2").unwrap()];
+        let take_place = |peer| callers.take_place(addr(peer));
+        let _one = take_place("10.0.0.1").unwrap();
+        assert_eq!(take_place("::ffff:10.0.0.1").unwrap_err(), Refusal::TooManyFromThere);
+        let _others = [take_place("2001:db8::1").unwrap(), take_place("2001:db8::2").unwrap()];
     }
 }

@@ -99,7 +99,7 @@ async fn accept(
             }
         };
         let peer = stream.peer();
-        let place = match waiting.admit(peer.ip()) {
+        let place = match waiting.take_place(peer.ip()) {
             Ok(place) => place,
             Err(refusal) => {
                 refused(port, refusal);

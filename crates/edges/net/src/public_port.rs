@@ -77,7 +77,7 @@ impl PublicListener {
         let port = self.port.name;
         loop {
             match self.listener.accept().await {
-                Ok((stream, peer)) => match self.callers.admit(peer.ip()) {
+                Ok((stream, peer)) => match self.callers.take_place(peer.ip()) {
                     Ok(place) => {
                         // Answers are small, and clients wait for them: no byte may wait for more.
                         if let Err(error) = stream.set_nodelay(true) {

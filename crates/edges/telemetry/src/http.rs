@@ -171,7 +171,7 @@ pub async fn serve(
 
 impl Surface {
     /// An error if the caller may not see the page.
-    fn admit(&self, request: &Request, is_metrics: bool) -> Result<(), PageRefusal> {
+    fn check_caller(&self, request: &Request, is_metrics: bool) -> Result<(), PageRefusal> {
         let Some(guard) = self.guard.as_ref().filter(|guard| guard.metrics || !is_metrics) else { return Ok(()) };
         let connection = request.extensions().get::<ConnectInfo<PageConnection>>().map(|ConnectInfo(info)| info);
         guard.check(&PageCaller { connection, headers: request.headers() })
@@ -179,7 +179,7 @@ impl Surface {
 }
 
 async fn console(State(surface): State<Surface>, request: Request) -> Response {
-    if let Err(refused) = surface.admit(&request, false) {
+    if let Err(refused) = surface.check_caller(&request, false) {
         return refused.into_response();
     }
     let headers = [
@@ -191,7 +191,7 @@ async fn console(State(surface): State<Surface>, request: Request) -> Response {
 }
 
 async fn metrics(State(surface): State<Surface>, request: Request) -> Response {
-    if let Err(refused) = surface.admit(&request, true) {
+    if let Err(refused) = surface.check_caller(&request, true) {
         return refused.into_response();
     }
     let accept = request.headers().get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
@@ -210,7 +210,7 @@ async fn ready(State(surface): State<Surface>) -> Response {
 }
 
 async fn view(State(surface): State<Surface>, request: Request) -> Response {
-    if let Err(refused) = surface.admit(&request, false) {
+    if let Err(refused) = surface.check_caller(&request, false) {
         return refused.into_response();
     }
     ([(header::CACHE_CONTROL, "no-store")], Json((surface.view)())).into_response()

@@ -76,7 +76,7 @@ impl InferenceService for Checksums {
 
     fn admit(&self, _: &Caller) -> Result<InFlightPermit, InferError> {
         // Its own instance for each: no request is refused.
-        InFlightLimit::new(1).admit()
+        InFlightLimit::new(1).acquire()
     }
 
     fn refused(&self, _: &RefusedCall<'_>) {}

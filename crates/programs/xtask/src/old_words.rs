@@ -11,7 +11,7 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// The old word and its replacement.
-const OLD_WORDS: [(&str, &str); 33] = [
+const OLD_WORDS: [(&str, &str); 40] = [
     ("herald", "heartbeat state"),
     ("Herald", "HeartbeatState"),
     ("doorkeeper", "frontend reaper"),
@@ -45,6 +45,13 @@ const OLD_WORDS: [(&str, &str); 33] = [
     ("give_orders", "follow_usage"),
     ("led_otherwise", "leadership_changed"),
     ("have_the_turn_on", "are_in_turn_on"),
+    ("GpuGate", "GpuFence"),
+    ("gpu_gate", "gpu_fence"),
+    ("TURN_INPUTS_MAX", "TURN_EVENTS_MAX"),
+    ("HeldSeal", "WaitingSeal"),
+    ("held_by_backend", "known_by_backend"),
+    ("has_heirs", "has_standbys"),
+    ("WordError", "LearntError"),
 ];
 
 /// Where old words may stand: what happened is told in the words of its time.

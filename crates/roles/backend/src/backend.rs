@@ -161,18 +161,17 @@ impl Backend {
         let links_ended = ended.clone();
         tokio::spawn(async move { links_ended.run_until_cancelled(early_links.run()).await });
 
-        let (inputs, inputs_out) = mpsc::unbounded_channel();
+        let (events, events_out) = mpsc::unbounded_channel();
         let counts = Arc::new(Counts::of_gpus(identity.gpus.len()));
         let model_states = Arc::new(ModelStates::default());
         let counted = Arc::clone(&counts);
         let links = Arc::clone(&transport);
-        let execution =
-            PlanIntake::new(identity.clone(), links, inputs_out, counted, Arc::clone(&model_states), journal)?;
-        let (idle, lost, times) = (execution.idle(), execution.lost(), execution.times());
-        let execution_ended = ended.clone();
-        tokio::spawn(async move { execution_ended.run_until_cancelled(execution.run()).await });
+        let intake = PlanIntake::new(identity.clone(), links, events_out, counted, Arc::clone(&model_states), journal)?;
+        let (idle, lost, times) = (intake.idle(), intake.lost(), intake.times());
+        let intake_ended = ended.clone();
+        tokio::spawn(async move { intake_ended.run_until_cancelled(intake.run()).await });
         let leaders = Incoming::new(listener, net, EXEC);
-        tokio::spawn(accept_leaders(leaders, inputs.clone(), ended.clone()));
+        tokio::spawn(accept_leaders(leaders, events.clone(), ended.clone()));
         let kinds: Vec<_> = request.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
         let loader = ModelLoader {
             identity: identity.clone(),
@@ -187,7 +186,7 @@ impl Backend {
             control: control.clone(),
             view: view.clone(),
             linked: settled,
-            execution: inputs,
+            intake: events,
         };
         tokio::spawn(loader.run(ended.clone()));
         tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));

@@ -45,7 +45,7 @@ pub enum Engine {
     CudaGemm(Arc<[Cuda]>),
     /// Loads when a test permits.
     #[cfg(test)]
-    Held(Arc<crate::model_loader_tests::Gate>),
+    Blocked(Arc<crate::model_loader_tests::Gate>),
 }
 
 /// Why a model was not loaded.
@@ -88,7 +88,7 @@ impl Engine {
             Self::Emulated(gpus) => gpus.iter().any(|gpu| gpu.load_bytes_per_s.is_some()),
             Self::OrtCpu(_) | Self::OrtCuda(..) | Self::CudaGemm(_) => true,
             #[cfg(test)]
-            Self::Held(_) => false,
+            Self::Blocked(_) => false,
         }
     }
 
@@ -100,7 +100,7 @@ impl Engine {
             Self::OrtCuda(..) => "ort-cuda",
             Self::CudaGemm(_) => ExecutorKind::CudaGemm.label(),
             #[cfg(test)]
-            Self::Held(_) => "held",
+            Self::Blocked(_) => "blocked",
         }
     }
 
@@ -111,7 +111,7 @@ impl Engine {
             Self::OrtCpu(_) => "cpu",
             Self::OrtCuda(..) | Self::CudaGemm(_) => "cuda",
             #[cfg(test)]
-            Self::Held(_) => "none",
+            Self::Blocked(_) => "none",
         }
     }
 
@@ -167,7 +167,7 @@ impl Engine {
                 Ok(Box::new(loaded?))
             }
             #[cfg(test)]
-            Self::Held(gate) => {
+            Self::Blocked(gate) => {
                 gate.pass(&spec.name);
                 Ok(Box::new(EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone())))
             }

@@ -51,10 +51,10 @@ impl GpuMemory {
 }
 
 fn needed(parts: impl Iterator<Item = MemoryUse>) -> u64 {
-    let (held, batch) = parts.fold((0_u64, 0), |(held, batch), part| {
-        (held.saturating_add(part.static_bytes), part.dynamic_bytes.max(batch))
+    let (static_bytes, batch) = parts.fold((0_u64, 0), |(static_bytes, batch), part| {
+        (static_bytes.saturating_add(part.static_bytes), part.dynamic_bytes.max(batch))
     });
-    held.saturating_add(batch)
+    static_bytes.saturating_add(batch)
 }
 
 #[cfg(test)]

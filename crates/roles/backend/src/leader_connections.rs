@@ -9,10 +9,14 @@ use symphony_transport::link_over;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
-use crate::plan_intake::Input;
+use crate::plan_intake::IntakeEvent;
 
 /// Accepts until cancelled.
-pub(crate) async fn accept_leaders(mut incoming: Incoming, inputs: UnboundedSender<Input>, ended: CancellationToken) {
+pub(crate) async fn accept_leaders(
+    mut incoming: Incoming,
+    events: UnboundedSender<IntakeEvent>,
+    ended: CancellationToken,
+) {
     static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
     loop {
         let accepted = tokio::select! {
@@ -22,9 +26,9 @@ pub(crate) async fn accept_leaders(mut incoming: Incoming, inputs: UnboundedSend
         let Some(leader) = accepted else { return };
         let (sender, mut receiver) = link_over::<FromBackend, ToBackend>(leader);
         let connection = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-        let (inputs, ended) = (inputs.clone(), ended.clone());
+        let (events, ended) = (events.clone(), ended.clone());
         tokio::spawn(async move {
-            let _ = inputs.send(Input::Connected(connection, sender));
+            let _ = events.send(IntakeEvent::Connected(connection, sender));
             loop {
                 let frame = tokio::select! {
                     () = ended.cancelled() => break,
@@ -39,7 +43,7 @@ pub(crate) async fn accept_leaders(mut incoming: Incoming, inputs: UnboundedSend
                         break;
                     }
                     Ok(frame) => {
-                        if inputs.send(Input::FromLeader(connection, frame.message)).is_err() {
+                        if events.send(IntakeEvent::FromLeader(connection, frame.message)).is_err() {
                             break;
                         }
                     }
@@ -49,7 +53,7 @@ pub(crate) async fn accept_leaders(mut incoming: Incoming, inputs: UnboundedSend
                     }
                 }
             }
-            let _ = inputs.send(Input::Disconnected(connection));
+            let _ = events.send(IntakeEvent::Disconnected(connection));
         });
     }
 }

@@ -6,7 +6,7 @@ mod backend;
 mod batch;
 mod engine;
 mod executor_in_use;
-mod gpu_gate;
+mod gpu_fence;
 mod gpu_memory;
 mod gpu_thread;
 mod gpu_time;
@@ -29,6 +29,6 @@ mod unresponsive_frontends;
 
 pub use backend::{Backend, StartError};
 pub use engine::{Engine, OnnxEngine};
-pub use gpu_gate::{Connection, GpuGate};
+pub use gpu_fence::{Connection, GpuFence};
 pub use metrics::{GPU_METRIC_NAMES, METRIC_NAMES, MODEL_METRIC_NAMES, PAYLOAD_METRIC_NAMES, register_metrics};
 pub use plan_intake::Identity;

@@ -22,7 +22,7 @@ use crate::gpu_time::GpuTime;
 use crate::load_meter::LoadMeter;
 use crate::metrics::Counts;
 use crate::model_states::{ModelState, ModelStates};
-use crate::plan_intake::{Identity, Input};
+use crate::plan_intake::{Identity, IntakeEvent};
 
 /// How long a report may take; after that the next change of the view tries again.
 const REPORT_WITHIN: Duration = Duration::from_secs(10);
@@ -91,7 +91,7 @@ pub(crate) struct ModelLoader {
     /// Whether the frontends are linked, or no longer waited for. Nothing is reported before: the first batches follow
     /// the report that a model is ready.
     pub(crate) linked: watch::Receiver<bool>,
-    pub(crate) execution: UnboundedSender<Input>,
+    pub(crate) intake: UnboundedSender<IntakeEvent>,
 }
 
 /// The end of a load.
@@ -116,7 +116,7 @@ impl ModelLoader {
             let now = self.homes(&view);
             if now != homes {
                 homes.clone_from(&now);
-                let _ = self.execution.send(Input::Homes(now));
+                let _ = self.intake.send(IntakeEvent::Homes(now));
             }
             self.unload(&view, &mut models, &gone_in);
             self.apply_view(&view, &mut models, &loaded_in);
@@ -149,7 +149,7 @@ impl ModelLoader {
                 LocalModel::Ended(ModelReport { state: Err(_), .. }) => return false,
                 LocalModel::Ended(ModelReport { state: Ok(()), .. }) => {
                     let unload_guard = Arc::new(UnloadGuard { model, gone: gone.clone() });
-                    let _ = self.execution.send(Input::Unloaded(unload_guard));
+                    let _ = self.intake.send(IntakeEvent::Unloaded(unload_guard));
                     *local = LocalModel::leaving();
                 }
             }
@@ -328,7 +328,7 @@ impl ModelLoader {
                 tracing::info!(%model, name = spec.name, "loaded");
                 Counts::add(&self.counts.loads, 1);
                 self.model_states.set_state(model, &spec.name, ModelState::Ready);
-                let _ = self.execution.send(Input::Loaded(model, executors));
+                let _ = self.intake.send(IntakeEvent::Loaded(model, executors));
                 ModelReport { state: Ok(()), took, reported: None, lacks_memory: false }
             }
             Ok((Err(reason), executors)) => {

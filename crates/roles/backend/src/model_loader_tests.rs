@@ -25,7 +25,7 @@ use crate::gpu_time::GpuTime;
 use crate::metrics::Counts;
 use crate::model_loader::{LEAVES_WITHIN, LOAD_ALONE_WITHIN, ModelLoader};
 use crate::model_states::{ModelState, ModelStates};
-use crate::plan_intake::{Identity, Input};
+use crate::plan_intake::{Identity, IntakeEvent};
 
 const BACKEND: BackendId = BackendId::new(1);
 const HOME: SubclusterId = SubclusterId::new(1);
@@ -88,7 +88,7 @@ fn numbered(models: impl IntoIterator<Item = (u32, ModelSpec)>) -> Arc<View> {
 
 struct Scene {
     view: watch::Sender<Arc<View>>,
-    execution: mpsc::UnboundedReceiver<Input>,
+    intake: mpsc::UnboundedReceiver<IntakeEvent>,
     model_states: Arc<ModelStates>,
     linked: watch::Sender<bool>,
     counts: Arc<Counts>,
@@ -108,7 +108,7 @@ impl Scene {
     fn with_control(engine: Engine, memory_mb: u64, control: &str, is_linked: bool) -> Self {
         let identity = Identity { backend: BACKEND, boot: BOOT, subcluster: HOME, gpus: vec![], token: Token::new(1) };
         let (view, watched) = watch::channel(view(vec![]));
-        let (inputs, execution) = mpsc::unbounded_channel();
+        let (events, intake) = mpsc::unbounded_channel();
         let (linked, links) = watch::channel(is_linked);
         let (model_states, ended) = (Arc::<ModelStates>::default(), CancellationToken::new());
         let counts = Arc::<Counts>::default();
@@ -125,21 +125,21 @@ impl Scene {
             control: ControlClient::new(&Net::plaintext(), &[control.to_owned()]).unwrap(),
             view: watched,
             linked: links,
-            execution: inputs,
+            intake: events,
         };
         tokio::spawn(loader.run(ended.clone()));
-        Self { view, execution, model_states, linked, counts, ended }
+        Self { view, intake, model_states, linked, counts, ended }
     }
 
-    async fn next(&mut self) -> Input {
-        let input = tokio::time::timeout(PATIENCE, self.execution.recv()).await;
-        input.expect("something comes").expect("the loader runs")
+    async fn next(&mut self) -> IntakeEvent {
+        let event = tokio::time::timeout(PATIENCE, self.intake.recv()).await;
+        event.expect("something comes").expect("the loader runs")
     }
 
     /// The executor of the next model that is loaded.
     async fn loaded(&mut self) -> (ModelId, Box<dyn ModelExecutor>) {
         loop {
-            if let Input::Loaded(model, mut executors) = self.next().await {
+            if let IntakeEvent::Loaded(model, mut executors) = self.next().await {
                 return (model, executors.pop().expect("one for the GPU"));
             }
         }
@@ -149,7 +149,7 @@ impl Scene {
     async fn until(&self, what: &str, is_so: impl Fn(&[(String, ModelState)]) -> bool) {
         let begun = Instant::now();
         loop {
-            // Lets all tasks handle their inputs.
+            // Lets all tasks handle their events.
             for _ in 0..16 {
                 tokio::task::yield_now().await;
             }
@@ -449,23 +449,23 @@ async fn what_comes_is_loaded_when_what_goes_has_gone() {
     let mut scene = Scene::new(Engine::Emulated([gpu].into()), 100);
     let holds = |model: ModelId| numbered([(model.get(), emulated_spec(&format!("m{model}"), 60))]);
     scene.view.send_replace(holds(OUTGOING));
-    let Input::Loaded(OUTGOING, executors) = scene.next().await else { panic!("not loaded") };
+    let IntakeEvent::Loaded(OUTGOING, executors) = scene.next().await else { panic!("not loaded") };
 
     scene.view.send_replace(holds(INCOMING));
-    let Input::Unloaded(unload_guard) = scene.next().await else { panic!("not let go of") };
+    let IntakeEvent::Unloaded(unload_guard) = scene.next().await else { panic!("not let go of") };
     assert_eq!(unload_guard.model, OUTGOING);
     // Accepted plans run: time enough for a load that does not wait to fail.
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop((executors, unload_guard));
-    let Input::Loaded(INCOMING, executors) = scene.next().await else { panic!("not loaded") };
+    let IntakeEvent::Loaded(INCOMING, executors) = scene.next().await else { panic!("not loaded") };
 
     // Unwanted and wanted again before it has gone: it is loaded anew.
     scene.view.send_replace(view(vec![]));
-    let Input::Unloaded(unload_guard) = scene.next().await else { panic!("not let go of") };
+    let IntakeEvent::Unloaded(unload_guard) = scene.next().await else { panic!("not let go of") };
     scene.view.send_replace(holds(INCOMING));
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop((executors, unload_guard));
-    assert!(matches!(scene.next().await, Input::Loaded(INCOMING, _)));
+    assert!(matches!(scene.next().await, IntakeEvent::Loaded(INCOMING, _)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -489,7 +489,7 @@ async fn what_leaves_while_it_is_loaded_keeps_its_memory_until_that_has_ended() 
 #[tokio::test(start_paused = true)]
 async fn a_load_that_hangs_and_is_not_wanted_any_more_holds_up_others_for_a_while_and_keeps_its_memory() {
     let gate = Arc::new(Gate { model: "hangs", is_open: Mutex::default(), opened: Condvar::new() });
-    let mut scene = Scene::new(Engine::Held(Arc::clone(&gate)), 100);
+    let mut scene = Scene::new(Engine::Blocked(Arc::clone(&gate)), 100);
     let opens = Opens(gate);
     let has_state =
         |name: &'static str, state| move |lines: &[(String, ModelState)]| lines.contains(&(name.into(), state));
@@ -508,7 +508,7 @@ async fn a_load_that_hangs_and_is_not_wanted_any_more_holds_up_others_for_a_whil
     scene.until("what does not fit is refused", has_state("too-large", ModelState::Failed)).await;
     tokio::time::advance(LOAD_ALONE_WITHIN).await;
     scene.until("it is there", has_state("beside", ModelState::Ready)).await;
-    assert!(matches!(scene.execution.try_recv(), Ok(Input::Loaded(model, _)) if model == ModelId::new(2)));
+    assert!(matches!(scene.intake.try_recv(), Ok(IntakeEvent::Loaded(model, _)) if model == ModelId::new(2)));
 
     // If the model is wanted again, the report says that it hangs.
     scene.view.send_replace(numbered([hangs, beside.clone(), too_large.clone()]));
@@ -518,7 +518,10 @@ async fn a_load_that_hangs_and_is_not_wanted_any_more_holds_up_others_for_a_whil
 
     drop(opens);
     scene.until("there is room", has_state("too-large", ModelState::Ready)).await;
-    let loaded = scene.execution.try_recv();
-    assert!(matches!(loaded, Ok(Input::Loaded(model, _)) if model == ModelId::new(3)), "nobody hears of what hung");
-    assert!(scene.execution.try_recv().is_err());
+    let loaded = scene.intake.try_recv();
+    assert!(
+        matches!(loaded, Ok(IntakeEvent::Loaded(model, _)) if model == ModelId::new(3)),
+        "nobody hears of what hung"
+    );
+    assert!(scene.intake.try_recv().is_err());
 }

@@ -1,5 +1,5 @@
 //! The task between leaders' orders and the GPUs' threads: it owns fences, plan queues, and accepted plans. One task,
-//! a closed set of inputs, no lock.
+//! a closed set of events, no lock.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, mpsc as blocking};
@@ -19,7 +19,7 @@ use symphony_types::{
 use tokio::sync::{mpsc, watch};
 
 use crate::accepted_plan::{AcceptedPlan, GpuOrder, InputsOfFrontend, PlanReport, UnloadGuard};
-use crate::gpu_gate::{Connection, GpuGate};
+use crate::gpu_fence::{Connection, GpuFence};
 use crate::gpu_thread::GpuThread;
 use crate::gpu_time::GpuTime;
 use crate::journal::Journal;
@@ -43,7 +43,7 @@ pub struct Identity {
 }
 
 /// What the intake reacts to.
-pub(crate) enum Input {
+pub(crate) enum IntakeEvent {
     Connected(Connection, LinkSender<FromBackend>),
     Disconnected(Connection),
     FromLeader(Connection, ToBackend),
@@ -56,7 +56,7 @@ pub(crate) enum Input {
 }
 
 /// A waiting seal, and its connection.
-type HeldSeal = (Connection, SubclusterId, Vec<(GpuId, Token)>);
+type WaitingSeal = (Connection, SubclusterId, Vec<(GpuId, Token)>);
 
 /// How long a seal may be delayed because a frontend does not answer, after this backend was cut off: less than a
 /// leader waits for its seal.
@@ -73,7 +73,7 @@ struct UnfinishedPlan {
 
 struct Gpu {
     id: GpuId,
-    gate: GpuGate,
+    fence: GpuFence,
     unfinished: VecDeque<UnfinishedPlan>,
     /// The leader has said that no more plans come.
     retired: bool,
@@ -101,10 +101,10 @@ pub(crate) struct PlanIntake<T> {
     ended: VecDeque<EndedPlan>,
     transport: Arc<T>,
     unresponsive_frontends: Arc<UnresponsiveFrontends>,
-    inputs: mpsc::UnboundedReceiver<Input>,
+    events: mpsc::UnboundedReceiver<IntakeEvent>,
     reports: mpsc::UnboundedReceiver<PlanReport>,
     /// Seals that have waited for the connections to the frontends.
-    ready: (mpsc::UnboundedSender<HeldSeal>, mpsc::UnboundedReceiver<HeldSeal>),
+    ready: (mpsc::UnboundedSender<WaitingSeal>, mpsc::UnboundedReceiver<WaitingSeal>),
     counts: Arc<Counts>,
     model_states: Arc<ModelStates>,
     /// Whether nothing is left to run and no sender remains.
@@ -118,7 +118,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
     pub(crate) fn new(
         identity: Identity,
         transport: Arc<T>,
-        inputs: mpsc::UnboundedReceiver<Input>,
+        events: mpsc::UnboundedReceiver<IntakeEvent>,
         counts: Arc<Counts>,
         model_states: Arc<ModelStates>,
         mut journal: Option<Journal>,
@@ -150,8 +150,8 @@ impl<T: PayloadTransport> PlanIntake<T> {
                 runtime: tokio::runtime::Handle::current(),
             };
             std::thread::Builder::new().name(format!("gpu-{id}")).spawn(move || thread.run())?;
-            let gate = GpuGate::new(identity.boot, identity.token, GPU_PLANS_MAX);
-            gpus.push(Gpu { id, gate, unfinished: VecDeque::new(), retired: false, lost: false, orders, time });
+            let fence = GpuFence::new(identity.boot, identity.token, GPU_PLANS_MAX);
+            gpus.push(Gpu { id, fence, unfinished: VecDeque::new(), retired: false, lost: false, orders, time });
         }
         Ok(Self {
             homes: vec![identity.subcluster],
@@ -167,7 +167,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
             ended: VecDeque::new(),
             transport,
             unresponsive_frontends,
-            inputs,
+            events,
             reports,
             ready: mpsc::unbounded_channel(),
             counts,
@@ -192,15 +192,15 @@ impl<T: PayloadTransport> PlanIntake<T> {
         self.gpus.iter().map(|gpu| Arc::clone(&gpu.time)).collect()
     }
 
-    /// Runs until all senders of inputs are gone.
+    /// Runs until all senders of events are gone.
     pub(crate) async fn run(mut self) {
         loop {
             // Reports first: a plan's end makes room for the next plan.
             tokio::select! {
                 biased;
                 Some(report) = self.reports.recv() => self.report(report),
-                input = self.inputs.recv() => match input {
-                    Some(input) => self.apply(input),
+                event = self.events.recv() => match event {
+                    Some(event) => self.apply(event),
                     None => return,
                 },
                 Some((connection, subcluster, gpus)) = self.ready.1.recv() => {
@@ -212,49 +212,49 @@ impl<T: PayloadTransport> PlanIntake<T> {
                 () = until(self.send_again_at) => self.send_delays(),
             }
             let idle = self.gpus.iter().all(|gpu| {
-                let leader_linked = gpu.gate.sealed_by().is_some_and(|by| self.connections.contains_key(&by));
+                let leader_linked = gpu.fence.sealed_by().is_some_and(|by| self.connections.contains_key(&by));
                 gpu.unfinished.is_empty() && (gpu.retired || !leader_linked)
             });
             self.idle.send_if_modified(|before| std::mem::replace(before, idle) != idle);
         }
     }
 
-    fn apply(&mut self, input: Input) {
-        match input {
-            Input::Connected(connection, sender) => {
+    fn apply(&mut self, event: IntakeEvent) {
+        match event {
+            IntakeEvent::Connected(connection, sender) => {
                 let welcome = FromBackend::Welcome { backend: self.identity.backend, boot: self.identity.boot };
                 let _ = sender.send(welcome);
                 self.connections.insert(connection, sender);
             }
-            Input::Disconnected(connection) => {
+            IntakeEvent::Disconnected(connection) => {
                 self.connections.remove(&connection);
                 self.leaders.remove(&connection);
                 self.sent_delays.remove(&connection);
             }
-            Input::FromLeader(connection, ToBackend::Seal { subcluster, gpus }) => {
+            IntakeEvent::FromLeader(connection, ToBackend::Seal { subcluster, gpus }) => {
                 if self.is_reconnect(connection, &gpus) {
                     self.seal_when_ready(connection, subcluster, gpus);
                 } else {
                     self.seal(connection, subcluster, &gpus);
                 }
             }
-            Input::Homes(homes) => self.homes = homes,
-            Input::FromLeader(connection, ToBackend::Execute(order)) => self.intake_plan(connection, order),
-            Input::FromLeader(connection, ToBackend::Retired { gpus }) => {
-                let retired = |gpu: &&mut Gpu| gpu.gate.sealed_by() == Some(connection) && gpus.contains(&gpu.id);
+            IntakeEvent::Homes(homes) => self.homes = homes,
+            IntakeEvent::FromLeader(connection, ToBackend::Execute(order)) => self.intake_plan(connection, order),
+            IntakeEvent::FromLeader(connection, ToBackend::Retired { gpus }) => {
+                let retired = |gpu: &&mut Gpu| gpu.fence.sealed_by() == Some(connection) && gpus.contains(&gpu.id);
                 self.gpus.iter_mut().filter(retired).for_each(|gpu| gpu.retired = true);
             }
-            Input::FromLeader(connection, ToBackend::Hello { node, .. }) => {
+            IntakeEvent::FromLeader(connection, ToBackend::Hello { node, .. }) => {
                 tracing::debug!(%node, "leader linked");
                 self.leaders.insert(connection, node);
             }
-            Input::Loaded(model, executors) => {
+            IntakeEvent::Loaded(model, executors) => {
                 for (gpu, executor) in self.gpus.iter().zip(executors) {
                     let _ = gpu.orders.send(GpuOrder::Load(model, executor));
                 }
                 self.models.insert(model);
             }
-            Input::Unloaded(unload_guard) => {
+            IntakeEvent::Unloaded(unload_guard) => {
                 self.models.remove(&unload_guard.model);
                 for gpu in &self.gpus {
                     let _ = gpu.orders.send(GpuOrder::Unload(unload_guard.model, Arc::clone(&unload_guard)));
@@ -281,8 +281,8 @@ impl<T: PayloadTransport> PlanIntake<T> {
     /// Whether this leader is back after its link ended. Then this backend was cut off or stopped, and perhaps from
     /// frontends too. A different lead is never delayed.
     fn is_reconnect(&self, connection: Connection, tokens: &[(GpuId, Token)]) -> bool {
-        let gate = |id: &GpuId| self.gpus.iter().find(|gpu| gpu.id == *id).map(|gpu| &gpu.gate);
-        tokens.iter().any(|(id, token)| gate(id).is_some_and(|gate| gate.is_reconnect(connection, *token)))
+        let fence = |id: &GpuId| self.gpus.iter().find(|gpu| gpu.id == *id).map(|gpu| &gpu.fence);
+        tokens.iter().any(|(id, token)| fence(id).is_some_and(|fence| fence.is_reconnect(connection, *token)))
     }
 
     /// Seals once inputs can be read.
@@ -308,8 +308,8 @@ impl<T: PayloadTransport> PlanIntake<T> {
         let mut sealed = Vec::with_capacity(tokens.len());
         for &(id, token) in tokens {
             let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.id == id) else { continue };
-            let promised = gpu.gate.seal(connection, token);
-            gpu.retired &= gpu.gate.sealed_by() != Some(connection);
+            let promised = gpu.fence.seal(connection, token);
+            gpu.retired &= gpu.fence.sealed_by() != Some(connection);
             if let Some(journal) = &mut self.journal {
                 let (at_ns, gpu) = (journal.nanos(now), id.get());
                 journal.append(Record::Sealed { at_ns, gpu, node, token: token.get(), promised: promised.get() });
@@ -396,11 +396,11 @@ impl<T: PayloadTransport> PlanIntake<T> {
     fn accept(&mut self, connection: Connection, order: &Execute) -> Result<(), Refusal> {
         let ready = self.models.contains(&order.model);
         let gpu = self.gpus.iter_mut().find(|gpu| gpu.id == order.gpu).ok_or(Refusal::UnknownGpu)?;
-        gpu.gate.accept(connection, order.token, order.backend_boot, order.sequence)?;
+        gpu.fence.accept(connection, order.token, order.backend_boot, order.sequence)?;
         gpu.retired = false;
         if !ready {
             // The plan had its turn: the sequence goes on.
-            gpu.gate.finished();
+            gpu.fence.finished();
             return Err(Refusal::ModelNotReady);
         }
         Ok(())
@@ -432,7 +432,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
             Counts::add(&self.counts.gpus_lost, 1);
             tracing::error!(gpu = %gpu.id, "its device is lost: leads give it no more batches until this backend is restarted");
         }
-        gpu.gate.finished();
+        gpu.fence.finished();
         let ended = gpu.unfinished.pop_front();
         // The next one begins now, however early it was planned.
         if let Some(next) = gpu.unfinished.front_mut() {

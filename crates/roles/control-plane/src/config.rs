@@ -62,7 +62,7 @@ pub struct ReplicaAddrs {
     /// Its control port: Raft and `symphony.v1.Control`.
     pub control: String,
     /// Its heartbeat port, used while it leads the control group.
-    pub beat: String,
+    pub heartbeat: String,
 }
 
 /// Timeouts of elections and failure detection.
@@ -78,7 +78,7 @@ pub struct Timing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Liveness {
     /// Interval of a replica's heartbeats to the Raft leader.
-    pub beat: Duration,
+    pub heartbeat: Duration,
     /// Silence after which the Raft leader declares a replica down: at least four heartbeats.
     pub suspicion: Duration,
     /// A detector that wakes up later than this discards its suspicions: it was paused, not the others.
@@ -100,7 +100,7 @@ const UNCONFIRMED_MIN: Duration = Duration::from_secs(1);
 impl Liveness {
     /// For one data centre with cores to spare (`research`: detection within 50 ms gives take-over within 120 ms).
     pub const LAN: Self = Self {
-        beat: Duration::from_millis(10),
+        heartbeat: Duration::from_millis(10),
         suspicion: Duration::from_millis(50),
         late: Duration::from_millis(20),
         old_leader_grace: Duration::from_millis(30),
@@ -110,7 +110,7 @@ impl Liveness {
 
     /// For shared or small machines, whose pauses must not be taken for failures.
     pub const RELAXED: Self = Self {
-        beat: Duration::from_millis(20),
+        heartbeat: Duration::from_millis(20),
         suspicion: Duration::from_millis(250),
         late: Duration::from_millis(100),
         old_leader_grace: Duration::from_millis(150),
@@ -149,15 +149,17 @@ impl ControlPlaneConfig {
         if !self.replicas.contains_key(&self.node) {
             return Err(format!("{} is not among the {} replicas", self.node, self.replicas.len()));
         }
-        let Liveness { beat, suspicion, unconfirmed_max, .. } = self.timing.liveness;
+        let Liveness { heartbeat, suspicion, unconfirmed_max, .. } = self.timing.liveness;
         let elections = self.timing.group.election_max * 2 * 2;
         if unconfirmed_max < UNCONFIRMED_MIN.max(elections) {
             return Err(format!(
                 "liveness: unconfirmed_max ({unconfirmed_max:?}) must be at least {UNCONFIRMED_MIN:?} and two worst elections ({elections:?})"
             ));
         }
-        if beat.is_zero() || suspicion < beat * 4 {
-            return Err(format!("liveness: suspicion ({suspicion:?}) must be at least four beats ({beat:?} each)"));
+        if heartbeat.is_zero() || suspicion < heartbeat * 4 {
+            return Err(format!(
+                "liveness: suspicion ({suspicion:?}) must be at least four heartbeats ({heartbeat:?} each)"
+            ));
         }
         Ok(())
     }
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let addrs = ReplicaAddrs { control: "a:1".into(), beat: "a:2".into() };
+        let addrs = ReplicaAddrs { control: "a:1".into(), heartbeat: "a:2".into() };
         let config = ControlPlaneConfig {
             cluster: "test".into(),
             node: NodeId::new(1),
@@ -196,7 +198,7 @@ mod tests {
         assert!(lifeless.validate().is_err_and(|reason| reason.contains("must not be 0")));
         let mut hasty = config;
         hasty.timing.liveness.suspicion = Duration::from_millis(39);
-        assert!(hasty.validate().is_err_and(|reason| reason.contains("at least four beats")));
+        assert!(hasty.validate().is_err_and(|reason| reason.contains("at least four heartbeats")));
         hasty.timing = Timing::lan();
         hasty.timing.liveness.unconfirmed_max = Duration::from_millis(999);
         assert!(hasty.validate().is_err_and(|reason| reason.contains("unconfirmed_max (999ms)")));

@@ -28,8 +28,8 @@ const APPLIES: MetricName =
     count("symphony_control_commands_applied_total", "Commands applied, refused ones included", Kind::Counter);
 const REFUSALS: MetricName =
     count("symphony_control_commands_refused_total", "Commands that the state refused", Kind::Counter);
-const BEATS: MetricName =
-    count("symphony_control_beats_received_total", "Beats received from other replicas", Kind::Counter);
+const HEARTBEATS: MetricName =
+    count("symphony_control_beats_received_total", "Heartbeats received from other replicas", Kind::Counter);
 const LATE: MetricName = count(
     "symphony_control_detector_late_total",
     "Times the failure detector was paused and forgave all",
@@ -79,7 +79,7 @@ pub const METRIC_NAMES: [MetricName; 18] = [
     VIEW_BYTES,
     APPLIES,
     REFUSALS,
-    BEATS,
+    HEARTBEATS,
     LATE,
     DECLARED,
     REGISTRATIONS,
@@ -110,7 +110,7 @@ pub struct Metrics {
     /// Commands that the state refused.
     pub commands_refused: Counter,
     /// Heartbeats received from other replicas.
-    pub beats_received: Counter,
+    pub heartbeats_received: Counter,
     /// Times the failure detector was paused and discarded its suspicions.
     pub detector_late: Counter,
     /// Replicas that this one declared down.
@@ -146,7 +146,7 @@ impl Metrics {
         registry.register(&VIEW_BYTES, self.view_bytes.clone());
         registry.register(&APPLIES, self.commands_applied.clone());
         registry.register(&REFUSALS, self.commands_refused.clone());
-        registry.register(&BEATS, self.beats_received.clone());
+        registry.register(&HEARTBEATS, self.heartbeats_received.clone());
         registry.register(&LATE, self.detector_late.clone());
         registry.register(&DECLARED, self.nodes_declared_down.clone());
         registry.register(&REGISTRATIONS, self.registrations.clone());

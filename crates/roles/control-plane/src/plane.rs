@@ -46,7 +46,7 @@ pub struct Listeners {
     /// For Raft and `symphony.v1.Control`.
     pub control: symphony_net::sockets::Listener,
     /// For heartbeats.
-    pub beat: HeartbeatListener,
+    pub heartbeat: HeartbeatListener,
 }
 
 /// The bound heartbeat port; its kind selects threads or tasks.
@@ -126,7 +126,7 @@ impl ControlPlane {
         let (fatal, ends) = watch::channel(None);
         let vital = Vital::new(fatal.clone(), stop.clone());
         let detected = Proposer::new(&config, opened.group.clone()).and_then(|proposer| {
-            Ok((proposer, FailureDetection::start(&config, listeners.beat, context, contact, &metrics, &vital)?))
+            Ok((proposer, FailureDetection::start(&config, listeners.heartbeat, context, contact, &metrics, &vital)?))
         });
         let (proposer, (detection, declared)) = match detected {
             Ok(detected) => detected,
@@ -537,7 +537,7 @@ fn registration(config: &ControlPlaneConfig, disk: u64) -> Command {
         boot: config.boot,
         control_addr: own.map(|addrs| addrs.control.clone()).unwrap_or_default(),
         dispatch_addr: config.dispatch_addr.clone(),
-        beat_addr: own.map(|addrs| addrs.beat.clone()).unwrap_or_default(),
+        beat_addr: own.map(|addrs| addrs.heartbeat.clone()).unwrap_or_default(),
         disk,
         avoid: None,
     })
@@ -556,10 +556,10 @@ mod tests {
     async fn a_replica_whose_raft_core_has_ended_says_that_it_must_end() {
         let dir = tempfile::tempdir().unwrap();
         let control = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let beat = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let heartbeat = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let addrs = ReplicaAddrs {
             control: control.local_addr().unwrap().to_string(),
-            beat: beat.local_addr().unwrap().to_string(),
+            heartbeat: heartbeat.local_addr().unwrap().to_string(),
         };
         let config = ControlPlaneConfig {
             cluster: "test".into(),
@@ -579,8 +579,9 @@ mod tests {
             wall_clock: || 0,
         };
         let patience = Duration::from_secs(60);
-        let plane =
-            ControlPlane::start(config, Listeners { control: control.into(), beat: beat.into() }).await.unwrap();
+        let plane = ControlPlane::start(config, Listeners { control: control.into(), heartbeat: heartbeat.into() })
+            .await
+            .unwrap();
         let mut leadership = plane.leadership();
         let led = leadership.wait_for(|leadership| leadership.is_leader);
         drop(tokio::time::timeout(patience, led).await.expect("a group of one elects").unwrap());

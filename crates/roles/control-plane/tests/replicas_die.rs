@@ -91,15 +91,15 @@ async fn a_thousand_subclusters_of_one_replica_are_led_by_another_after_one_entr
     let mut cluster = Cluster::start(3, unhurried()).await;
     let leader = cluster.settled().await;
     let victim = cluster.other_than(&[leader]);
-    let heir = 6 - leader - victim;
+    let third = 6 - leader - victim;
     let client = cluster.client(leader).await;
     let set = |id: u64, duty: pb::Duty| pb::SetDutyRequest {
         member: Some(Member::Scheduler(NodeId::new(id)).into()),
         duty: duty.into(),
         operation_id: String::new(),
     };
-    eprintln!("phase: replica {victim} leads them all, since {heir} is cordoned and {leader} leads the group");
-    patiently(async || client.clone().set_duty(set(heir, pb::Duty::Cordoned)).await).await;
+    eprintln!("phase: replica {victim} leads them all, since {third} is cordoned and {leader} leads the group");
+    patiently(async || client.clone().set_duty(set(third, pb::Duty::Cordoned)).await).await;
     let registrations = (0..SUBCLUSTERS).map(|n| {
         let request = backend(&format!("b{n}"), 77, &format!("s{n}"));
         let client = client.clone();
@@ -112,13 +112,14 @@ async fn a_thousand_subclusters_of_one_replica_are_led_by_another_after_one_entr
     };
     let all_led = |view: &View| led_by(view, victim) == SUBCLUSTERS;
     let view = cluster.sees(leader, "all led by one", all_led).await;
-    eprintln!("phase: {heir} may lead again, {victim} dies at entry {}", view.applied_index);
-    patiently(async || client.clone().set_duty(set(heir, pb::Duty::Serving)).await).await;
-    let serving = cluster.sees(leader, "the heir on duty", |view| view.nodes[&NodeId::new(heir)].duty == Duty::Serving);
+    eprintln!("phase: {third} may lead again, {victim} dies at entry {}", view.applied_index);
+    patiently(async || client.clone().set_duty(set(third, pb::Duty::Serving)).await).await;
+    let serving =
+        cluster.sees(leader, "the third on duty", |view| view.nodes[&NodeId::new(third)].duty == Duty::Serving);
     let before = serving.await;
     let died = std::time::Instant::now();
     cluster.stop(victim).await;
-    let view = cluster.sees(heir, "all led by the others", |view| led_by(view, victim) == 0).await;
+    let view = cluster.sees(third, "all led by the others", |view| led_by(view, victim) == 0).await;
     eprintln!("{SUBCLUSTERS} sub-clusters are led again after {} ms", died.elapsed().as_millis());
     assert_eq!(view.subclusters.len(), SUBCLUSTERS);
     assert!(view.subclusters.values().all(|s| s.leader.is_some()));
@@ -175,7 +176,7 @@ async fn silence_is_taken_for_death() {
     let cluster = Cluster::start(1, Timing::relaxed()).await;
     cluster.settled().await;
 
-    eprintln!("phase: a replica registers that never beats");
+    eprintln!("phase: a replica registers that sends no heartbeat");
     let ghost = NodeId::new(9);
     let registration = Command::RegisterNode(NodeRegistration {
         node: ghost,

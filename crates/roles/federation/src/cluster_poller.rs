@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ClusterAccess;
 
-/// Interval of the signs that this replica runs.
-const BEAT: Duration = Duration::from_millis(100);
+/// How often a replica notes that it runs.
+const NOTED_EVERY: Duration = Duration::from_millis(100);
 /// After a longer pause (or half of the limit for unreachable clusters) this replica cannot tell which clusters were
 /// silent: their answers may have been waiting for it.
 const LATE_MAX: Duration = Duration::from_secs(1);
@@ -57,25 +57,26 @@ struct PollResults {
     last_polls: BTreeMap<String, LastPoll>,
     /// The start or restart of polling; answers to earlier questions do not count.
     since: Instant,
-    beat: Instant,
+    /// When this replica last noted that it runs.
+    noted: Instant,
     late_max: Duration,
 }
 
 impl PollResults {
     fn begin<'a>(clusters: impl Iterator<Item = &'a str>, unreachable: Duration, now: Instant) -> Self {
         let last_polls = clusters.map(|cluster| (cluster.to_owned(), LastPoll { view: None, at: now })).collect();
-        Self { last_polls, since: now, beat: now, late_max: LATE_MAX.min(unreachable / 2) }
+        Self { last_polls, since: now, noted: now, late_max: LATE_MAX.min(unreachable / 2) }
     }
 
-    /// A sign that this replica runs. After a long pause, polling restarts.
-    fn beat(&mut self, now: Instant) {
-        let late = now.saturating_duration_since(self.beat);
+    /// Notes that this replica runs. After a long pause, polling restarts.
+    fn note_running(&mut self, now: Instant) {
+        let late = now.saturating_duration_since(self.noted);
         if late > self.late_max {
             tracing::warn!(late_ms = late.as_millis(), "this replica did not run: it polls all clusters anew");
             self.since = now;
             self.last_polls.values_mut().for_each(|last| *last = LastPoll { view: None, at: now });
         }
-        self.beat = self.beat.max(now);
+        self.noted = self.noted.max(now);
     }
 
     fn answered(&mut self, cluster: &str, view: View, asked: Instant) {
@@ -85,7 +86,7 @@ impl PollResults {
     }
 
     fn all(&mut self, now: Instant) -> BTreeMap<String, Poll> {
-        self.beat(now);
+        self.note_running(now);
         let poll = |last: &LastPoll| Poll { view: last.view.clone(), ago: now.saturating_duration_since(last.at) };
         self.last_polls.iter().map(|(name, last)| (name.clone(), poll(last))).collect()
     }
@@ -136,8 +137,8 @@ impl Drop for ClusterPoller {
 
 async fn run(results: Arc<Mutex<PollResults>>) {
     loop {
-        tokio::time::sleep(BEAT).await;
-        results.lock().unwrap_or_else(PoisonError::into_inner).beat(Instant::now());
+        tokio::time::sleep(NOTED_EVERY).await;
+        results.lock().unwrap_or_else(PoisonError::into_inner).note_running(Instant::now());
     }
 }
 
@@ -174,7 +175,7 @@ mod tests {
         let mut now = begun;
         while now < begun + UNREACHABLE {
             now += LATE_MAX;
-            results.beat(now);
+            results.note_running(now);
         }
         assert_eq!(silent(&mut results, now), UNREACHABLE);
         let (asked, late) = (now, now + 2 * UNREACHABLE);

@@ -331,10 +331,10 @@ impl<'a> Room<'a> {
         let all = || self.there[part].iter().copied().chain([model]);
         let fits = problem.parts[part].kinds.iter().all(|own| {
             let needs = all().filter_map(|model| model.needs[own.kind].as_ref());
-            let (held, dynamic) = needs.fold((0_u64, 0), |(held, dynamic), need| {
-                (held.saturating_add(need.static_memory_bytes), need.dynamic_memory_bytes.max(dynamic))
+            let (static_bytes, dynamic) = needs.fold((0_u64, 0), |(static_bytes, dynamic), need| {
+                (static_bytes.saturating_add(need.static_memory_bytes), need.dynamic_memory_bytes.max(dynamic))
             });
-            held.saturating_add(dynamic) <= own.memory_max_bytes
+            static_bytes.saturating_add(dynamic) <= own.memory_max_bytes
         });
         if fits {
             self.there[part].push(model);

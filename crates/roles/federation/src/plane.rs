@@ -160,9 +160,9 @@ impl Federation {
         let leadership = *self.group.leadership().borrow();
         let me = leadership.leader.filter(|_| leadership.is_leader);
         if let Some(me) = me
-            && let Some(&heir) = self.group.members().voters.iter().find(|voter| **voter != me)
+            && let Some(&successor) = self.group.members().voters.iter().find(|voter| **voter != me)
         {
-            let _ = self.group.transfer_leader(heir).await;
+            let _ = self.group.transfer_leader(successor).await;
         }
         self.stop.cancel();
         // The streams of the other replicas end with the group, and the server with them.

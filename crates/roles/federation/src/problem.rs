@@ -74,12 +74,12 @@ impl Known<'_> {
             for (&id, subcluster) in &view.subclusters {
                 let here = view.backends.values().filter(|b| b.subcluster == id).filter(working);
                 let mut memory: BTreeMap<usize, u64> = BTreeMap::new();
-                let mut held: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+                let mut own_gpus: BTreeMap<usize, Vec<String>> = BTreeMap::new();
                 for gpu in here.flat_map(|b| &b.gpus) {
                     let Some(kind) = names.iter().position(|name| *name == gpu.kind) else { continue };
                     let least = memory.entry(kind).or_insert(u64::MAX);
                     *least = (*least).min(limit(gpu.memory_bytes));
-                    held.entry(kind).or_default().push(format!("{cluster}/{}", gpu.id));
+                    own_gpus.entry(kind).or_default().push(format!("{cluster}/{}", gpu.id));
                 }
                 if memory.is_empty() {
                     continue;
@@ -91,15 +91,15 @@ impl Known<'_> {
                     PartKind { kind, memory_max_bytes: bytes.saturating_sub(taken) }
                 });
                 let name = format!("{cluster}/{}", subcluster.name);
-                let share = held.values().map(Vec::len).sum::<usize>() as f64;
+                let share = own_gpus.values().map(Vec::len).sum::<usize>() as f64;
                 parts.push(Part { name: name.clone(), rate_max_rps: RATE_MAX_RPS, share, kinds: own.collect() });
                 let of_kind = |(&kind, names_of): (&usize, &Vec<String>)| PartGpus {
                     kind: names[kind].to_owned(),
                     names: names_of.clone(),
                     ..PartGpus::default()
                 };
-                in_force.push(PartPlan { name, gpus: held.iter().map(of_kind).collect(), ..PartPlan::default() });
-                for (&kind, names) in &held {
+                in_force.push(PartPlan { name, gpus: own_gpus.iter().map(of_kind).collect(), ..PartPlan::default() });
+                for (&kind, names) in &own_gpus {
                     gpus.extend(names.iter().map(|name| Gpu { name: name.clone(), kind, part: Some(part) }));
                 }
                 at.insert((cluster.clone(), subcluster.name.clone()), part);
@@ -183,17 +183,17 @@ impl Known<'_> {
             .map(|(name, _)| name.as_str())
             .collect();
         let here = view.models.values().filter(|model| model.is_held_by(subcluster));
-        let (mut held, mut dynamic, mut counted_dynamic) = (0_u64, 0_u64, 0_u64);
+        let (mut static_bytes, mut dynamic, mut counted_dynamic) = (0_u64, 0_u64, 0_u64);
         for model in here {
             let Some(profile) = model.spec.profiles.get(kind) else { continue };
             if counted.contains(model.spec.name.as_str()) {
                 counted_dynamic = counted_dynamic.max(profile.dynamic_memory_bytes);
             } else {
-                held = held.saturating_add(profile.static_memory_bytes);
+                static_bytes = static_bytes.saturating_add(profile.static_memory_bytes);
                 dynamic = dynamic.max(profile.dynamic_memory_bytes);
             }
         }
-        held.saturating_add(dynamic.saturating_sub(counted_dynamic))
+        static_bytes.saturating_add(dynamic.saturating_sub(counted_dynamic))
     }
 }
 
@@ -204,14 +204,14 @@ fn make_room(problem: &mut Problem) {
     for (part, own) in parts.iter_mut().enumerate() {
         for PartKind { kind, memory_max_bytes } in &mut own.kinds {
             let here = models.iter().filter(|model| model.pin == Some(Pin::Part(part)));
-            let (mut held, mut dynamic) = (0_u64, 0_u64);
+            let (mut static_bytes, mut dynamic) = (0_u64, 0_u64);
             for need in here.filter_map(|model| model.needs[*kind].as_ref()) {
-                held = held.saturating_add(need.static_memory_bytes);
+                static_bytes = static_bytes.saturating_add(need.static_memory_bytes);
                 dynamic = dynamic.max(need.dynamic_memory_bytes);
                 let alone = need.static_memory_bytes.saturating_add(need.dynamic_memory_bytes);
                 kinds[*kind].memory_bytes = kinds[*kind].memory_bytes.max(alone);
             }
-            *memory_max_bytes = (*memory_max_bytes).max(held.saturating_add(dynamic));
+            *memory_max_bytes = (*memory_max_bytes).max(static_bytes.saturating_add(dynamic));
         }
     }
 }

@@ -58,8 +58,11 @@ impl Rebalance {
     pub(crate) fn should_start(&mut self, now: Time, known: &Known<'_>, silent: &BTreeSet<String>) -> Option<Start> {
         let membership = membership(known);
         // A restarting process is back soon: only a lasting change counts.
-        let held = self.members.observe(now, membership);
-        if self.settings.mode == BalanceMode::Off || is_busy(known.state) || held < self.settings.trigger.change_holds {
+        let unchanged_for = self.members.observe(now, membership);
+        if self.settings.mode == BalanceMode::Off
+            || is_busy(known.state)
+            || unchanged_for < self.settings.trigger.change_holds
+        {
             return None;
         }
         // Unreported demand moves no model: otherwise models would leave the clusters that serve them, or join

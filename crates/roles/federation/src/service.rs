@@ -61,7 +61,7 @@ pub(crate) struct FederationService {
     pub(crate) stop: CancellationToken,
 }
 
-fn admit<T>(request: &Request<T>, method: &str) -> Result<PeerInfo, Status> {
+fn authorize<T>(request: &Request<T>, method: &str) -> Result<PeerInfo, Status> {
     let (peer, allowed) = (PeerInfo::of(request)?, allowed(method));
     if !allowed.is_empty() && peer.has_role(allowed) {
         return Ok(peer);
@@ -185,7 +185,7 @@ impl Federation for FederationService {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::FederationView, Status>> + Send>>;
 
     async fn watch(&self, request: Request<pb::FederationWatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        admit(&request, "Watch")?;
+        authorize(&request, "Watch")?;
         if self.metrics.watchers.inc() >= WATCHERS_MAX {
             self.metrics.watchers.dec();
             return Err(Status::resource_exhausted(format!("{WATCHERS_MAX} processes watch this replica already")));
@@ -201,7 +201,7 @@ impl Federation for FederationService {
     }
 
     async fn get(&self, request: Request<pb::FederationGetRequest>) -> Result<Response<pb::FederationView>, Status> {
-        admit(&request, "Get")?;
+        authorize(&request, "Get")?;
         let (state, observed) = if request.get_ref().linearizable {
             let state = self.read().await?;
             let observed = self.context.observed(&state);
@@ -220,7 +220,7 @@ impl Federation for FederationService {
     }
 
     async fn load(&self, request: Request<pb::FederationLoadRequest>) -> Result<Response<pb::FederationReply>, Status> {
-        let peer = admit(&request, "Load")?;
+        let peer = authorize(&request, "Load")?;
         let pb::FederationLoadRequest { spec, wanted_rps, cluster, operation_id } = request.into_inner();
         let spec = spec.ok_or_else(|| Status::invalid_argument("spec: missing; expected a model"))?;
         let spec = spec.try_into().map_err(|error| Status::invalid_argument(format!("spec: {error}")))?;
@@ -238,7 +238,7 @@ impl Federation for FederationService {
         &self,
         request: Request<pb::FederationUnloadRequest>,
     ) -> Result<Response<pb::FederationReply>, Status> {
-        let peer = admit(&request, "Unload")?;
+        let peer = authorize(&request, "Unload")?;
         let pb::FederationUnloadRequest { name, operation_id } = request.into_inner();
         let operation = self.operation(&peer, &operation_id, Action::UnloadModel { name })?;
         Ok(Response::new(self.operate(operation).await?))
@@ -248,7 +248,7 @@ impl Federation for FederationService {
         &self,
         request: Request<pb::FederationMoveRequest>,
     ) -> Result<Response<pb::FederationReply>, Status> {
-        let peer = admit(&request, "Move")?;
+        let peer = authorize(&request, "Move")?;
         let pb::FederationMoveRequest { model: name, to, operation_id } = request.into_inner();
         let state = self.read().await?;
         let (loaded_at, subcluster) = (0, "any".to_owned());
@@ -282,7 +282,7 @@ impl Federation for FederationService {
         &self,
         request: Request<pb::FederationBalanceRequest>,
     ) -> Result<Response<pb::FederationBalanceReply>, Status> {
-        let peer = admit(&request, "Balance")?;
+        let peer = authorize(&request, "Balance")?;
         let pb::FederationBalanceRequest { adopt, operation_id } = request.into_inner();
         let state = self.read().await?;
         let repeated = || {
@@ -333,7 +333,7 @@ impl Federation for FederationService {
         &self,
         request: Request<pb::FederationRatesRequest>,
     ) -> Result<Response<pb::FederationRatesReply>, Status> {
-        let peer = admit(&request, "ReportRates")?;
+        let peer = authorize(&request, "ReportRates")?;
         let leadership = *self.leadership.borrow();
         if !leadership.is_leader {
             return Err(CallError::NotLeader(leadership.leader).into());

@@ -189,7 +189,7 @@ mod tests {
                 shared: None,
                 read: false,
                 deadline: Instant::now(),
-                held: false,
+                withheld: false,
                 announced: Token::default(),
                 attempt: 0,
                 panics: 0,

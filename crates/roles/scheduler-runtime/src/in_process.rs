@@ -14,7 +14,7 @@ use symphony_types::{
 use crate::records::tapes::Tapes;
 use crate::threads::clock::Clock;
 use crate::threads::decision_threads::DecisionThreads;
-use crate::workers::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, Seal};
+use crate::workers::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, SealNumber};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
 use crate::workers::subcluster_workers::{DecisionConfig, Workers};
 use crate::workers::worker_metrics::WorkerDurations;
@@ -29,7 +29,7 @@ use crate::workers::worker_metrics::WorkerDurations;
 pub struct InProcess {
     workers: Arc<Workers>,
     frontend: Peer,
-    seals: Vec<Seal>,
+    seals: Vec<SealNumber>,
     backend: symphony_transport::LinkSender<ToBackend>,
     /// Its threads end with their last user.
     _threads: Arc<DecisionThreads>,
@@ -149,7 +149,7 @@ impl InProcess {
         self.workers.models.len()
     }
 
-    /// Hands over a frame of requests, all for models of one model thread; their budgets count from `received`.
+    /// Sends a frame of requests, all for models of one model thread; their budgets count from `received`.
     ///
     /// # Errors
     /// If the thread's inbox is at its limit: the frame comes back.
@@ -187,7 +187,7 @@ impl InProcess {
         self.workers.taken_in()
     }
 
-    /// How late timers rang and how long turns took, by kind of worker.
+    /// How late timers fired and how long turns took, by kind of worker.
     #[must_use]
     pub fn durations(&self) -> Vec<WorkerDurations> {
         self.workers.durations()

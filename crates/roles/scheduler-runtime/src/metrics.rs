@@ -115,10 +115,10 @@ const PANICS: MetricName = MetricName {
     labels: &[],
 };
 
-/// How late timers rang.
+/// How late timers fired.
 const TIMER_LATE: MetricName = durations(
     "symphony_dispatch_timer_late_seconds",
-    "By how much timers rang late, those left out that had passed already when they were armed",
+    "By how much timers fired late, those left out that had passed already when they were armed",
 );
 
 /// How long turns took.
@@ -151,7 +151,7 @@ const COUNTERS: [MetricName; 25] = [
     counter("symphony_dispatch_failed_requests_total", "Requests failed"),
     counter("symphony_dispatch_plans_refused_total", "Plans that a backend refused"),
     counter("symphony_dispatch_requeued_requests_total", "Requests queued again because their plan was lost"),
-    counter("symphony_dispatch_timers_total", "Timers that rang"),
+    counter("symphony_dispatch_timers_total", "Timers that fired"),
     counter("symphony_dispatch_timers_past_total", "Timers that had passed already when they were armed"),
     seconds("symphony_dispatch_start_late_seconds_total", "By how much plans started late, summed"),
     seconds("symphony_dispatch_predicted_seconds_total", "Predicted execution time of plans, summed"),

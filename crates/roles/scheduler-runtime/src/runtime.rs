@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lead::leads::Leads;
 use crate::lead::learners::run_learners;
-use crate::lead::standby::Standby;
+use crate::lead::prepared_handover::PreparedHandover;
 use crate::lead::subcluster::{LeadConfig, LedSubcluster};
 use crate::links::frontend::accept_frontends;
 use crate::records::explain::explain;
@@ -62,7 +62,7 @@ pub struct LeadStatus {
     pub thread: String,
     /// Counters by name.
     pub counters: Vec<(&'static str, u64)>,
-    /// How late timers rang and how long turns took, by kind of worker.
+    /// How late timers fired and how long turns took, by kind of worker.
     pub durations: Vec<WorkerDurations>,
     /// The error of predicted execution times.
     pub execution_errors: ErrorCounts,
@@ -127,7 +127,7 @@ impl Runtime {
             threads: Arc::clone(&threads),
             reports,
             ended: ended.clone(),
-            standbys: HashMap::new(),
+            prepared: HashMap::new(),
             last_tokens: HashMap::new(),
         };
         tokio::spawn(follower.run());
@@ -218,8 +218,8 @@ struct Follower {
     threads: Arc<DecisionThreads>,
     reports: mpsc::UnboundedSender<LeadReport>,
     ended: CancellationToken,
-    /// Sub-clusters that this node will lead next.
-    standbys: HashMap<SubclusterId, Standby>,
+    /// Hand-overs to this node that are under way.
+    prepared: HashMap<SubclusterId, PreparedHandover>,
     /// A token is led once: a lead that was fenced or that hung does not return under the same token.
     last_tokens: HashMap<SubclusterId, Token>,
 }
@@ -231,7 +231,7 @@ impl Follower {
             let (current, in_contact) = (Arc::clone(&view.borrow_and_update()), *contact.borrow_and_update());
             if in_contact {
                 let current = SortedView::from(current);
-                self.stand_by(&current);
+                self.prepare_handovers(&current);
                 self.lead_by(&current);
             } else {
                 self.suspend();
@@ -251,7 +251,7 @@ impl Follower {
     /// Stops leading without a successor: plans that were sent still run, and requests wait at their frontends. The
     /// same assignments may be led again, since no GPU has a higher token.
     fn suspend(&mut self) {
-        self.standbys.clear();
+        self.prepared.clear();
         let ending = std::mem::take(&mut *self.leads.write());
         for (id, lead) in ending {
             tracing::warn!(subcluster = %id, token = %lead.token, "out of contact with the control group: stops dispatching");
@@ -263,21 +263,21 @@ impl Follower {
         self.leads.changes.send_modify(|count| *count += 1);
     }
 
-    /// Starts standbys for hand-overs to this node, and drops those that were called off.
-    fn stand_by(&mut self, current: &View) {
+    /// Prepares hand-overs to this node, and drops those that were called off.
+    fn prepare_handovers(&mut self, current: &View) {
         let me = self.leads.me;
         let next = |id: &SubclusterId| current.subclusters.get(id).and_then(|s| s.successor);
-        // The standby of a sub-cluster that has just been assigned here is taken by the new lead.
+        // What was prepared for a sub-cluster that has just been assigned here is taken by the new lead.
         let wanted = |id: &SubclusterId, since: u64| {
             let leads = current.subclusters.get(id).is_some_and(|s| s.leader == Some(me));
             leads || next(id).is_some_and(|n| (n.node, n.boot) == me && n.since == since)
         };
-        self.standbys.retain(|id, standby| wanted(id, standby.since()));
+        self.prepared.retain(|id, handover| wanted(id, handover.since()));
         for (&id, subcluster) in &current.subclusters {
             let Some(next) = subcluster.successor.filter(|next| (next.node, next.boot) == me) else { continue };
-            self.standbys.entry(id).or_insert_with(|| {
+            self.prepared.entry(id).or_insert_with(|| {
                 let (net, view) = (self.config.net.clone(), self.leads.view.clone());
-                Standby::start(net, id, next.since, view, self.reports.clone())
+                PreparedHandover::start(net, id, next.since, view, self.reports.clone())
             });
         }
     }
@@ -312,7 +312,7 @@ impl Follower {
             if subcluster.leader != me || !newer || led.contains_key(&id) {
                 continue;
             }
-            let dialled = self.standbys.remove(&id).map(|standby| standby.take()).unwrap_or_default();
+            let dialled = self.prepared.remove(&id).map(|handover| handover.take()).unwrap_or_default();
             let (view, reports) = (current.for_lead(id), self.reports.clone());
             match LedSubcluster::start(&self.config, &self.threads, id, subcluster.token, view, dialled, reports) {
                 Ok(lead) => {

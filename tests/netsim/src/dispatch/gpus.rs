@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use symphony_backend::GpuGate;
+use symphony_backend::GpuFence;
 use symphony_net::{Expected, Incoming, Port, Role};
 use symphony_protocol::execute::{Done, Execute, FromBackend, SealedGpu, ToBackend};
 use symphony_protocol::view::View;
@@ -34,7 +34,7 @@ pub(crate) struct Registered {
 
 struct Gpu {
     me: Registered,
-    gate: GpuGate,
+    fence: GpuFence,
     promised: Token,
     running: VecDeque<Vec<RequestId>>,
     finished: VecDeque<RequestId>,
@@ -47,8 +47,8 @@ pub(crate) async fn run(
     me: Registered,
     views: watch::Receiver<Arc<View>>,
 ) -> turmoil::Result {
-    let gate = GpuGate::new(me.boot, me.token, QUEUED_MAX);
-    let gpu = Gpu { me, gate, promised: me.token, running: VecDeque::new(), finished: VecDeque::new() };
+    let fence = GpuFence::new(me.boot, me.token, QUEUED_MAX);
+    let gpu = Gpu { me, fence, promised: me.token, running: VecDeque::new(), finished: VecDeque::new() };
     let gpu = Rc::new(RefCell::new(gpu));
     let (plans, queue) = mpsc::unbounded_channel();
     tokio::task::spawn_local(execute(cluster.clone(), name, Rc::clone(&gpu), queue, views));
@@ -89,9 +89,9 @@ impl Gpu {
         let (boot, gpu) = (self.me.boot, self.me.gpu);
         let token = asked.iter().find(|(id, _)| *id == gpu).map(|(_, token)| *token).unwrap_or_default();
         if cluster.plants.has(Plant::StaleTokens) && token < self.promised {
-            self.gate = GpuGate::new(boot, token, QUEUED_MAX);
+            self.fence = GpuFence::new(boot, token, QUEUED_MAX);
         }
-        self.promised = self.gate.seal(by, token);
+        self.promised = self.fence.seal(by, token);
         cluster.obeyed.borrow_mut().push(Obeyed { gpu, token: self.promised, leader: None });
         let in_flight = self.running.iter().flatten().copied().collect();
         let sealed = SealedGpu { gpu, promised: self.promised, free_in: 0, in_flight };
@@ -109,7 +109,7 @@ impl Gpu {
         plans: &mpsc::UnboundedSender<(Execute, LinkSender<FromBackend>)>,
     ) -> Option<FromBackend> {
         let Execute { gpu, token, sequence, model, backend_boot, .. } = plan;
-        match self.gate.accept(by, token, backend_boot, sequence) {
+        match self.fence.accept(by, token, backend_boot, sequence) {
             Ok(()) => {
                 cluster.obeyed.borrow_mut().push(Obeyed { gpu, token, leader: Some(leader) });
                 self.running.push_back(plan.requests.iter().map(|request| request.id).collect());
@@ -134,7 +134,7 @@ async fn execute(
         tokio::time::sleep(PLAN_TAKES).await;
         let finished = {
             let mut gpu = gpu.borrow_mut();
-            gpu.gate.finished();
+            gpu.fence.finished();
             let finished = gpu.running.pop_front().unwrap_or_default();
             gpu.finished.extend(&finished);
             while gpu.finished.len() > FINISHED_MAX {

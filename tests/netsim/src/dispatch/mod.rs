@@ -1,4 +1,4 @@
-//! Requests and plans at the level of the protocol: the production frames and the production fence (`GpuGate`) on the
+//! Requests and plans at the level of the protocol: the production frames and the production fence (`GpuFence`) on the
 //! simulated network, steered by the views of the production control plane. Leads and frontends are modelled here
 //! without queues, batches and decisions: those run on threads of their own.
 

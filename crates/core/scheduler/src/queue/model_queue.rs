@@ -231,13 +231,13 @@ impl ModelQueue {
                     gaps.count(now);
                 }
                 let Some(request) = self.shed_oldest(now, request, due, out) else { return };
-                if !self.admit(now, Queued::new(request, now, &self.config.delays), out) {
+                if !self.insert_or_drop(now, Queued::new(request, now, &self.config.delays), out) {
                     return;
                 }
             }
             ModelInput::Return(request) => {
                 let queued = Queued::new(request, now, &self.config.delays);
-                if !self.admit(now, Queued { returned: true, ..queued }, out) {
+                if !self.insert_or_drop(now, Queued { returned: true, ..queued }, out) {
                     return;
                 }
             }

@@ -61,7 +61,7 @@ impl RaftService {
     }
 
     /// Accepts only members of this cluster, and only messages addressed to this node.
-    fn admit(&self, peer: &PeerInfo, envelope: Option<pb::RaftEnvelope>) -> Result<u64, Status> {
+    fn check_sender(&self, peer: &PeerInfo, envelope: Option<pb::RaftEnvelope>) -> Result<u64, Status> {
         let from = intake::meant_for(&self.me, envelope)?;
         if !peer.may_be(Role::Scheduler, &from.to_string()) {
             return Err(Status::permission_denied(format!("{peer} speaks for node {from}")));
@@ -101,7 +101,7 @@ impl RaftService {
         mut request: pb::RaftAppendRequest,
     ) -> Result<pb::RaftAppendResponse, Status> {
         use pb::raft_append_response::Outcome;
-        let from = self.admit(peer, request.envelope.take())?;
+        let from = self.check_sender(peer, request.envelope.take())?;
         let number = request.number;
         let answer = |outcome| pb::RaftAppendResponse { outcome: Some(outcome), number };
         let vote = intake::leaders_vote(from, request.vote)?;
@@ -132,7 +132,7 @@ impl RaftService {
     fn vote_request(&self, request: Request<pb::RaftVoteRequest>) -> Result<VoteRequest<TypeConfig>, Status> {
         let peer = PeerInfo::of(&request)?;
         let mut request = request.into_inner();
-        let from = self.admit(&peer, request.envelope.take())?;
+        let from = self.check_sender(&peer, request.envelope.take())?;
         intake::vote(from, &request)
     }
 }
@@ -174,7 +174,7 @@ impl pb::raft_server::Raft for RaftService {
         let peer = PeerInfo::of(&request)?;
         let mut parts = request.into_inner();
         let mut header = intake::snapshot_header(parts.message().await?)?;
-        let from = self.admit(&peer, header.envelope.take())?;
+        let from = self.check_sender(&peer, header.envelope.take())?;
         let vote = intake::leaders_vote(from, header.vote)?;
         let mut intake = SnapshotIntake::new(header.length)?;
         while let Some(part) = parts.message().await? {
@@ -192,7 +192,7 @@ impl pb::raft_server::Raft for RaftService {
         use pb::raft_transfer_response::Outcome;
         let peer = PeerInfo::of(&request)?;
         let mut request = request.into_inner();
-        let from = self.admit(&peer, request.envelope.take())?;
+        let from = self.check_sender(&peer, request.envelope.take())?;
         let rpc = intake::transfer(from, &request)?;
         let outcome = match self.raft.handle_transfer_leader(rpc).await.map_err(stopped)? {
             Ok(()) => Outcome::Accepted(pb::RaftBlank {}),

@@ -15,7 +15,7 @@ pub struct NodeView {
     pub control_addr: String,
     /// `host:port` where it takes requests for the sub-clusters it leads.
     pub dispatch_addr: String,
-    /// `host:port` where it takes beats while it leads the control group.
+    /// `host:port` where it takes heartbeats while it leads the control group.
     pub beat_addr: String,
     /// Its duty: serve, cordoned or draining.
     pub duty: Duty,

@@ -41,8 +41,8 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let control = bind("cluster.scheduler.control", &replica.control).await?.into_std().context("control port")?;
     let dispatch = bind("cluster.scheduler.dispatch", &replica.dispatch).await?;
     let metrics = bind("scheduler.metrics", &scheduler.metrics).await?;
-    let beat = bind("cluster.scheduler.beat", &replica.beat).await?.into_std().context("beat port")?;
-    beat.set_nonblocking(false).context("beat port")?;
+    let heartbeat = bind("cluster.scheduler.beat", &replica.beat).await?.into_std().context("heartbeat port")?;
+    heartbeat.set_nonblocking(false).context("heartbeat port")?;
 
     let boot = fresh_boot();
     let registry = Registry::new("scheduler");
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let plane = own.run(async move {
         let control = tokio::net::TcpListener::from_std(control);
         let control = control.map_err(|source| StartError::Io { what: "control port", source })?;
-        ControlPlane::start(plane_config, Listeners { control: control.into(), beat: beat.into() }).await
+        ControlPlane::start(plane_config, Listeners { control: control.into(), heartbeat: heartbeat.into() }).await
     });
     let plane = plane.await??;
     plane.metrics().register(&registry);
@@ -118,8 +118,8 @@ const STEP_WITHIN: Duration = Duration::from_secs(1);
 async fn hand_over(plane: &ControlPlane, (node, boot): (NodeId, BootId)) {
     let give_up = tokio::time::Instant::now() + DRAIN_WITHIN;
     let mut view = plane.view();
-    let heirs = |view: &View| view.nodes.iter().any(|(&id, n)| id != node && n.up && n.duty.takes_work());
-    if !heirs(&view.borrow()) {
+    let others_may_lead = |view: &View| view.nodes.iter().any(|(&id, n)| id != node && n.up && n.duty.takes_work());
+    if !others_may_lead(&view.borrow()) {
         return;
     }
     let _ = tokio::time::timeout(STEP_WITHIN, plane.give_leadership_away()).await;
@@ -130,7 +130,7 @@ async fn hand_over(plane: &ControlPlane, (node, boot): (NodeId, BootId)) {
     }
     let done = view.wait_for(|view| {
         let led = view.subclusters.values().filter(|s| s.leader == Some((node, boot))).count();
-        led == 0 || !heirs(view)
+        led == 0 || !others_may_lead(view)
     });
     match tokio::time::timeout_at(give_up, done).await {
         Ok(_) => tracing::info!("handed over"),
@@ -160,7 +160,7 @@ fn plane_config(
     let replicas = cluster
         .scheduler
         .iter()
-        .map(|r| (r.id, ReplicaAddrs { control: r.control.to_string(), beat: r.beat.to_string() }))
+        .map(|r| (r.id, ReplicaAddrs { control: r.control.to_string(), heartbeat: r.beat.to_string() }))
         .collect();
     let timing = match cluster.timing {
         Timing::Lan => symphony_control_plane::Timing::lan(),

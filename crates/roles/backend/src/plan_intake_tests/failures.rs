@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use super::fakes::{InSteps, Meddled, Meddles};
 use super::scene::{FRONTEND, ITEM_BYTES, MODEL, Scene, answer, input, plan, request, soon};
 use crate::accepted_plan::UnloadGuard;
-use crate::plan_intake::Input;
+use crate::plan_intake::IntakeEvent;
 
 /// Takes its time to give its memory back.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ async fn a_model_has_gone_when_its_plans_have_run_and_its_memory_is_free() {
     scene.own(7, input(1, 1));
     scene.execute(&leader, plan(1, Duration::from_millis(30), &[request(FRONTEND, 7, 1)]));
     let (gone, mut has_gone) = mpsc::unbounded_channel();
-    scene.inputs.send(Input::Unloaded(Arc::new(UnloadGuard { model: MODEL, gone }))).ok().unwrap();
+    scene.events.send(IntakeEvent::Unloaded(Arc::new(UnloadGuard { model: MODEL, gone }))).ok().unwrap();
     assert_eq!(soon(has_gone.recv()).await, Some(MODEL));
     assert!(freed.load(Ordering::Acquire), "not before its memory is free");
     assert_eq!(scene.results.try_recv().unwrap().1.result.sequence, 7, "not before its plan has run");
@@ -212,7 +212,7 @@ async fn a_model_that_fails_when_it_runs_fails_its_requests_and_others_go_on() {
     ] {
         let mut scene = Scene::new(load(fault));
         // Square roots: it works.
-        scene.inputs.send(Input::Loaded(other, vec![load(Fault::NotANumber)])).ok().unwrap();
+        scene.events.send(IntakeEvent::Loaded(other, vec![load(Fault::NotANumber)])).ok().unwrap();
         let (mut leader, _) = scene.sealed().await;
         scene.own(1, numbers(9.0));
         scene.own(2, numbers(9.0));

@@ -12,7 +12,7 @@ use super::scene::{
     BOOT, FRONTEND, GPU, ITEM_BYTES, SILENT, SUBCLUSTER, Scene, TOKEN, emulated, input, plan, request, soon,
 };
 use crate::journal::Journal;
-use crate::plan_intake::{DELAY_SENT_EVERY, Input};
+use crate::plan_intake::{DELAY_SENT_EVERY, IntakeEvent};
 
 #[tokio::test]
 async fn a_leader_hears_how_long_inputs_take_with_its_seal_and_when_that_has_changed() {
@@ -78,7 +78,7 @@ async fn what_does_not_match_the_promise_is_refused_with_the_reason() {
     scene.execute(&leader, Execute { model: ModelId::new(2), ..now(4) });
     assert_eq!(leader.refusal().await, (4, Refusal::ModelNotReady), "the promise stands");
     // Once the backend moves there, the token of that sub-cluster's leader is larger.
-    scene.inputs.send(Input::Homes(vec![SUBCLUSTER, other])).ok().unwrap();
+    scene.events.send(IntakeEvent::Homes(vec![SUBCLUSTER, other])).ok().unwrap();
     let successor = scene.linked().await;
     scene.send(&successor, seal);
     scene.execute(&leader, Execute { model: ModelId::new(2), ..now(5) });
@@ -112,7 +112,7 @@ async fn a_leader_that_comes_again_is_answered_once_inputs_are_within_reach_and_
     let (gone, mut again) = (scene.linked().await, scene.linked().await);
     scene.send(&gone, seal(TOKEN));
     scene.send(&again, seal(TOKEN));
-    scene.inputs.send(Input::Disconnected(gone.connection)).ok().unwrap();
+    scene.events.send(IntakeEvent::Disconnected(gone.connection)).ok().unwrap();
     scene.execute(&again, plan(1, Duration::ZERO, &[request(FRONTEND, 1, 1)]));
     assert_eq!(again.refusal().await, (1, Refusal::NeedSeal { promised: TOKEN }), "it has no answer yet");
     scene.frontends.ready.send_replace(true);
@@ -180,7 +180,7 @@ async fn it_is_idle_once_no_more_plans_come_and_the_last_one_has_run() {
     scene.send(&next, ToBackend::Retired { gpus: vec![GpuId::new(77)] });
     scene.send(&next, ToBackend::Retired { gpus: vec![GPU] });
     soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
-    scene.inputs.send(Input::Disconnected(next.connection)).ok().unwrap();
+    scene.events.send(IntakeEvent::Disconnected(next.connection)).ok().unwrap();
     assert!(*scene.idle.borrow(), "nor does anybody who has gone");
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::gpu_time::GpuTime;
 use crate::journal::Journal;
-use crate::plan_intake::{Identity, Input, PlanIntake};
+use crate::plan_intake::{Identity, IntakeEvent, PlanIntake};
 
 pub(super) const BOOT: BootId = BootId::new(5);
 pub(super) const GPU: GpuId = GpuId::new(9);
@@ -74,7 +74,7 @@ impl PayloadTransport for Frontends {
 }
 
 pub(super) struct Scene {
-    pub(super) inputs: mpsc::UnboundedSender<Input>,
+    pub(super) events: mpsc::UnboundedSender<IntakeEvent>,
     pub(super) frontends: Arc<Frontends>,
     pub(super) results: mpsc::UnboundedReceiver<(FrontendId, ResultToFrontend)>,
     pub(super) idle: watch::Receiver<bool>,
@@ -118,7 +118,7 @@ impl Scene {
     }
 
     pub(super) fn with_journal(executor: Box<dyn ModelExecutor>, journal: Option<Journal>) -> Self {
-        let (inputs, inputs_out) = mpsc::unbounded_channel();
+        let (events, events_out) = mpsc::unbounded_channel();
         let (results_in, results) = mpsc::unbounded_channel();
         let (inputs_of, delay) = (Mutex::default(), Mutex::default());
         let (silence, ready) = (watch::Sender::new(true), watch::Sender::new(true));
@@ -131,11 +131,11 @@ impl Scene {
             token: Token::new(10),
         };
         let links = Arc::clone(&frontends);
-        let execution = PlanIntake::new(identity, links, inputs_out, Arc::default(), Arc::default(), journal).unwrap();
-        let (idle, lost, time) = (execution.idle(), execution.lost(), Arc::clone(&execution.times()[0]));
-        tokio::spawn(execution.run());
-        inputs.send(Input::Loaded(MODEL, vec![executor])).ok().unwrap();
-        Self { inputs, frontends, results, idle, lost, time, connections: 0 }
+        let intake = PlanIntake::new(identity, links, events_out, Arc::default(), Arc::default(), journal).unwrap();
+        let (idle, lost, time) = (intake.idle(), intake.lost(), Arc::clone(&intake.times()[0]));
+        tokio::spawn(intake.run());
+        events.send(IntakeEvent::Loaded(MODEL, vec![executor])).ok().unwrap();
+        Self { events, frontends, results, idle, lost, time, connections: 0 }
     }
 
     pub(super) fn own(&self, sequence: u64, input: Bytes) {
@@ -152,7 +152,7 @@ impl Scene {
             tokio::join!(connect_link::<ToBackend, FromBackend>(&net, &addr, &backend), listener.accept());
         let accepted = net.accept(accepted.unwrap().0, &[]).await.unwrap();
         let (sender, _) = link_over::<FromBackend, ToBackend>(accepted);
-        self.inputs.send(Input::Connected(self.connections, sender)).ok().unwrap();
+        self.events.send(IntakeEvent::Connected(self.connections, sender)).ok().unwrap();
         let mut leader = Leader { connection: self.connections, receiver: link.unwrap().1 };
         assert!(matches!(leader.next().await, FromBackend::Welcome { boot: BOOT, .. }));
         leader
@@ -168,7 +168,7 @@ impl Scene {
     }
 
     pub(super) fn send(&self, leader: &Leader, message: ToBackend) {
-        self.inputs.send(Input::FromLeader(leader.connection, message)).ok().unwrap();
+        self.events.send(IntakeEvent::FromLeader(leader.connection, message)).ok().unwrap();
     }
 
     pub(super) fn execute(&self, leader: &Leader, plan: Execute) {

@@ -27,10 +27,10 @@ use crate::api::publish::Viewer;
 use crate::api::watches::{CutWatch, Watching};
 use crate::error::CallError;
 use crate::group::membership::Membership;
-use crate::group::propose::{Accepted, Attempt, FORWARDED, Proposer};
+use crate::group::propose::{Accepted, AttemptError, FORWARDED, Proposer};
 use crate::initiatives::frontend_reaper::FrontendPresence;
 use crate::metrics::Metrics;
-use crate::planning::{Ask, LEARNT_MAX, Reported, word};
+use crate::planning::{Ask, LEARNT_MAX, Reported, decode_learnt};
 
 /// Answers calls on the control port.
 #[derive(Clone, Debug)]
@@ -87,10 +87,11 @@ impl ControlService {
     }
 
     /// Changes the control group if this replica leads it. A caller that disconnects does not interrupt the change.
-    async fn change_here(&self, operation: Operation) -> Result<Response<pb::ChangeReplicasReply>, Attempt> {
+    async fn change_here(&self, operation: Operation) -> Result<Response<pb::ChangeReplicasReply>, AttemptError> {
         let membership = self.membership.clone();
         let change = tokio::spawn(async move { membership.change(&operation).await });
-        let voters = change.await.map_err(|error| Attempt::Again(format!("the change ended early: {error}")))??;
+        let voters =
+            change.await.map_err(|error| AttemptError::Retry(format!("the change ended early: {error}")))??;
         Ok(Response::new(pb::ChangeReplicasReply { voters: voters.into_iter().map(NodeId::get).collect() }))
     }
 
@@ -390,7 +391,7 @@ impl Control for ControlService {
         }
         for learnt in subclusters.iter().flat_map(|load| &load.learnt) {
             let wrong = |error| format!("learnt profile of model {} on {}: {error}", learnt.model, learnt.gpu_kind);
-            word(learnt).map_err(|error| Status::invalid_argument(wrong(error)))?;
+            decode_learnt(learnt).map_err(|error| Status::invalid_argument(wrong(error)))?;
         }
         let state = self.viewer.state.read();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
@@ -432,9 +433,9 @@ impl Control for ControlService {
                 Ok(Response::new(pb::ForwardReply { index, response: encode_outcome(&Ok(reply)) }))
             }
             // The refusal is forwarded whole, so that the replica in between can answer with it.
-            Err(Attempt::Never(CallError::Refused(refusal))) => Ok(Response::new(refused(refusal))),
-            Err(Attempt::Never(error)) => Err(error.into()),
-            Err(Attempt::Again(reason)) => Err(Status::unavailable(reason)),
+            Err(AttemptError::Fatal(CallError::Refused(refusal))) => Ok(Response::new(refused(refusal))),
+            Err(AttemptError::Fatal(error)) => Err(error.into()),
+            Err(AttemptError::Retry(reason)) => Err(Status::unavailable(reason)),
         }
     }
 
@@ -445,7 +446,7 @@ impl Control for ControlService {
         match (self.carried(&request)?, self.proposer.leader_elsewhere()?) {
             (Command::Operate(operation), None) => Ok(self.change_here(operation).await?),
             (Command::Operate(_), Some(leader)) => {
-                Err(Attempt::Again(format!("{leader} leads the control group by now")).into())
+                Err(AttemptError::Retry(format!("{leader} leads the control group by now")).into())
             }
             (other, _) => Err(Status::invalid_argument(format!("{} is no operator's command", other.label()))),
         }

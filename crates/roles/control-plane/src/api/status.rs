@@ -4,7 +4,7 @@ use symphony_cluster_state::Refusal;
 use tonic::{Code, Status};
 
 use crate::error::CallError;
-use crate::group::propose::Attempt;
+use crate::group::propose::AttemptError;
 
 impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
@@ -18,11 +18,11 @@ impl From<CallError> for Status {
     }
 }
 
-impl From<Attempt> for Status {
-    fn from(attempt: Attempt) -> Self {
-        match attempt {
-            Attempt::Again(reason) => Self::unavailable(reason),
-            Attempt::Never(error) => error.into(),
+impl From<AttemptError> for Status {
+    fn from(error: AttemptError) -> Self {
+        match error {
+            AttemptError::Retry(reason) => Self::unavailable(reason),
+            AttemptError::Fatal(error) => error.into(),
         }
     }
 }

@@ -83,7 +83,7 @@ impl HeartbeatAddresses {
     async fn resolve(&self, name: String) -> String {
         match tokio::net::lookup_host(&name).await {
             Ok(found) => drop(self.resolved().insert(name.clone(), found.collect())),
-            Err(error) => tracing::debug!(name, %error, "a replica's beat address cannot be resolved"),
+            Err(error) => tracing::debug!(name, %error, "a replica's heartbeat address cannot be resolved"),
         }
         name
     }

@@ -25,7 +25,7 @@ impl Contact {
     }
 
     /// Numbers a heartbeat sent now.
-    pub(crate) fn beat(&mut self, now: Instant) -> u64 {
+    pub(crate) fn heartbeat_sent(&mut self, now: Instant) -> u64 {
         let sequence = self.next;
         self.next += 1;
         if self.sent.len() == UNACKNOWLEDGED_MAX {
@@ -70,13 +70,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contact_is_lost_a_bound_after_the_last_beat_that_was_acknowledged_was_sent() {
+    fn contact_is_lost_a_bound_after_the_last_heartbeat_that_was_acknowledged_was_sent() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut contact = Contact::new(start, Duration::from_millis(1_000));
         assert!(contact.holds(at(1_000)) && !contact.holds(at(1_001)));
-        let first = contact.beat(at(100));
-        let second = contact.beat(at(200));
+        let first = contact.heartbeat_sent(at(100));
+        let second = contact.heartbeat_sent(at(200));
         contact.acknowledged(second);
         contact.acknowledged(first);
         contact.acknowledged(99);
@@ -84,14 +84,14 @@ mod tests {
             contact.within(at(250), Duration::from_millis(50)) && !contact.within(at(251), Duration::from_millis(50))
         );
         assert!(contact.holds(at(1_200)) && !contact.holds(at(1_201)), "counted from sending, whatever is said later");
-        let third = contact.beat(at(5_000));
-        assert!(!contact.holds(at(5_001)), "a beat alone says nothing");
+        let third = contact.heartbeat_sent(at(5_000));
+        assert!(!contact.holds(at(5_001)), "a heartbeat alone says nothing");
         contact.acknowledged(third);
         assert!(contact.holds(at(6_000)), "contact again");
         contact.confirmed(at(3_000));
         assert!(contact.holds(at(6_000)), "older news changes nothing");
         for _ in 0..5_000 {
-            contact.beat(at(6_000));
+            contact.heartbeat_sent(at(6_000));
         }
         assert!(contact.sent.len() <= UNACKNOWLEDGED_MAX);
     }

@@ -1,4 +1,4 @@
-//! Decides which replicas are dead. A pure value: time and inputs come in, actions go out.
+//! Decides which replicas are dead. A pure value: time and events come in, actions go out.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use crate::config::Liveness;
 /// lost.
 const DECLARE_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
-/// The detector's inputs.
+/// What the detector hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Input {
+pub(crate) enum DetectorEvent {
     /// A sign of life.
     Heartbeat { node: NodeId, boot: BootId },
     /// A replica's connection ended.
@@ -99,25 +99,27 @@ impl Detector {
         }
     }
 
-    /// Handles an input that was received at `now` or slightly earlier.
-    pub(crate) fn step(&mut self, now: Instant, input: Input, out: &mut Vec<Action>) {
-        let (Input::Heartbeat { node, boot } | Input::Lost { node, boot } | Input::Refused { node, boot }) = input;
+    /// Handles an event that was received at `now` or slightly earlier.
+    pub(crate) fn step(&mut self, now: Instant, event: DetectorEvent, out: &mut Vec<Action>) {
+        let (DetectorEvent::Heartbeat { node, boot }
+        | DetectorEvent::Lost { node, boot }
+        | DetectorEvent::Refused { node, boot }) = event;
         let suspicion = self.limits.suspicion;
         // Another boot than the one in the state is either over or not registered yet.
         let Some(watched) = self.watched.get_mut(&node).filter(|w| w.boot == boot) else { return };
-        match input {
+        match event {
             // A heartbeat from the queue may be older than what began since (a shorter grace period, a connection
             // taken for lost) and does not count against it.
-            Input::Heartbeat { .. } if now < watched.heard => {}
-            Input::Heartbeat { .. } => {
+            DetectorEvent::Heartbeat { .. } if now < watched.heard => {}
+            DetectorEvent::Heartbeat { .. } => {
                 *watched = Watched { heard: now, patience: suspicion, lost: false, declared: None, ..*watched };
             }
-            Input::Lost { .. } if self.leading => {
+            DetectorEvent::Lost { .. } if self.leading => {
                 watched.lost = true;
                 out.push(Action::Probe { node, boot });
             }
-            Input::Refused { .. } if self.leading && watched.lost => declare(now, node, watched, out),
-            Input::Lost { .. } | Input::Refused { .. } => {}
+            DetectorEvent::Refused { .. } if self.leading && watched.lost => declare(now, node, watched, out),
+            DetectorEvent::Lost { .. } | DetectorEvent::Refused { .. } => {}
         }
     }
 
@@ -153,8 +155,8 @@ mod tests {
         BootId::new(node.get() * 10)
     }
 
-    fn beat(node: NodeId) -> Input {
-        Input::Heartbeat { node, boot: boot(node) }
+    fn heartbeat(node: NodeId) -> DetectorEvent {
+        DetectorEvent::Heartbeat { node, boot: boot(node) }
     }
 
     fn declare(node: NodeId) -> Action {
@@ -188,9 +190,9 @@ mod tests {
             out
         }
 
-        fn step(&mut self, ms: u64, input: Input) -> Vec<Action> {
+        fn step(&mut self, ms: u64, event: DetectorEvent) -> Vec<Action> {
             let mut out = Vec::new();
-            self.detector.step(self.at(ms), input, &mut out);
+            self.detector.step(self.at(ms), event, &mut out);
             out
         }
 
@@ -205,10 +207,10 @@ mod tests {
     fn silence_beyond_the_limit_is_declared_once_and_again_only_if_it_was_of_no_use() {
         let mut scene = Scene::new();
         assert_eq!(scene.leader(0, Some(ME)), []);
-        scene.step(30, beat(TWO));
+        scene.step(30, heartbeat(TWO));
         assert_eq!(scene.tick(50), []);
         assert_eq!(scene.tick(51), [declare(THREE)], "never heard, and the grace of a new leader is over");
-        scene.step(70, beat(TWO));
+        scene.step(70, heartbeat(TWO));
         assert_eq!(scene.tick(120), []);
         assert_eq!(scene.tick(121), [declare(TWO)]);
         assert_eq!(scene.tick(300), []);
@@ -225,8 +227,8 @@ mod tests {
         let mut scene = Scene::new();
         assert_eq!(scene.leader(0, Some(TWO)), []);
         assert_eq!(scene.tick(1_000), []);
-        assert_eq!(scene.step(1_000, Input::Lost { node: THREE, boot: boot(THREE) }), []);
-        assert_eq!(scene.step(1_000, Input::Refused { node: THREE, boot: boot(THREE) }), []);
+        assert_eq!(scene.step(1_000, DetectorEvent::Lost { node: THREE, boot: boot(THREE) }), []);
+        assert_eq!(scene.step(1_000, DetectorEvent::Refused { node: THREE, boot: boot(THREE) }), []);
     }
 
     #[test]
@@ -234,7 +236,7 @@ mod tests {
         let mut scene = Scene::new();
         scene.leader(0, Some(ME));
         let (lost, refused) =
-            (Input::Lost { node: TWO, boot: boot(TWO) }, Input::Refused { node: TWO, boot: boot(TWO) });
+            (DetectorEvent::Lost { node: TWO, boot: boot(TWO) }, DetectorEvent::Refused { node: TWO, boot: boot(TWO) });
         assert_eq!(scene.step(10, refused), [], "a probe that was not asked for");
         assert_eq!(scene.step(11, lost), [Action::Probe { node: TWO, boot: boot(TWO) }]);
         assert_eq!(scene.step(12, refused), [declare(TWO)], "long before the silence would tell");
@@ -242,7 +244,7 @@ mod tests {
         let mut scene = Scene::new();
         scene.leader(0, Some(ME));
         scene.step(11, lost);
-        scene.step(12, beat(TWO));
+        scene.step(12, heartbeat(TWO));
         assert_eq!(scene.step(13, refused), [], "it has connected again meanwhile");
     }
 
@@ -251,8 +253,8 @@ mod tests {
         let mut scene = Scene::new();
         scene.leader(0, Some(ME));
         let stranger = BootId::new(999);
-        assert_eq!(scene.step(40, Input::Heartbeat { node: TWO, boot: stranger }), []);
-        assert_eq!(scene.step(40, Input::Lost { node: TWO, boot: stranger }), []);
+        assert_eq!(scene.step(40, DetectorEvent::Heartbeat { node: TWO, boot: stranger }), []);
+        assert_eq!(scene.step(40, DetectorEvent::Lost { node: TWO, boot: stranger }), []);
         assert_eq!(scene.tick(51), [declare(TWO), declare(THREE)], "the registered life was silent");
     }
 
@@ -270,28 +272,28 @@ mod tests {
         let mut scene = Scene::new();
         scene.leader(0, Some(TWO));
         scene.leader(1_000, Some(ME));
-        scene.step(1_020, beat(TWO));
-        scene.step(1_020, beat(THREE));
-        assert_eq!(scene.tick(1_070), [], "a predecessor that beats is a replica as any other");
+        scene.step(1_020, heartbeat(TWO));
+        scene.step(1_020, heartbeat(THREE));
+        assert_eq!(scene.tick(1_070), [], "a predecessor that sends heartbeats is a replica as any other");
 
         let mut scene = Scene::new();
         scene.leader(0, Some(TWO));
         scene.leader(1_000, Some(ME));
-        let refused = Input::Refused { node: TWO, boot: boot(TWO) };
+        let refused = DetectorEvent::Refused { node: TWO, boot: boot(TWO) };
         assert_eq!(scene.step(1_001, refused), [declare(TWO)], "a predecessor that is gone is declared at once");
     }
 
     #[test]
-    fn a_beat_from_before_the_change_of_leaders_says_nothing_about_the_former_one() {
+    fn a_heartbeat_from_before_the_change_of_leaders_says_nothing_about_the_former_one() {
         let gone = || {
             let mut scene = Scene::new();
             scene.leader(0, Some(TWO));
             scene.leader(1_000, Some(ME));
             // It arrived while this replica followed, and waited in the queue.
-            assert_eq!(scene.step(995, beat(TWO)), []);
+            assert_eq!(scene.step(995, heartbeat(TWO)), []);
             scene
         };
-        let refused = Input::Refused { node: TWO, boot: boot(TWO) };
+        let refused = DetectorEvent::Refused { node: TWO, boot: boot(TWO) };
         assert_eq!(gone().step(1_001, refused), [declare(TWO)], "its connection still counts as lost");
         assert_eq!(gone().tick(1_031), [declare(TWO)], "and its grace is no longer than before");
     }
@@ -300,9 +302,13 @@ mod tests {
     fn a_detector_that_was_paused_forgives() {
         let mut scene = Scene::new();
         scene.leader(0, Some(ME));
-        scene.step(10, Input::Lost { node: THREE, boot: boot(THREE) });
+        scene.step(10, DetectorEvent::Lost { node: THREE, boot: boot(THREE) });
         scene.detector.forgive(scene.at(10_000));
-        assert_eq!(scene.step(10_001, Input::Refused { node: THREE, boot: boot(THREE) }), [], "asked before the pause");
+        assert_eq!(
+            scene.step(10_001, DetectorEvent::Refused { node: THREE, boot: boot(THREE) }),
+            [],
+            "asked before the pause"
+        );
         assert_eq!(scene.tick(10_050), []);
         assert_eq!(scene.tick(10_051), [declare(TWO), declare(THREE)]);
     }

@@ -1,4 +1,4 @@
-//! One turn of the detector with its inputs and effects, for threads and tasks alike.
+//! One turn of the detector with its events and effects, for threads and tasks alike.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use symphony_types::NodeId;
 use tokio::sync::watch;
 
 use crate::config::Liveness;
-use crate::failure_detector::{Action, Detector, Heard};
+use crate::failure_detector::{Action, Detector, TimedEvent};
 use crate::metrics::Metrics;
 
 /// The detector and its sources.
@@ -36,7 +36,7 @@ impl DetectorTurn {
         Self { me, detector: Detector::new(me, limits), limits, views, leadership, metrics, due: now }
     }
 
-    /// When the next turn is due without an input.
+    /// When the next turn is due without an event.
     pub(crate) const fn due(&self) -> Instant {
         self.due
     }
@@ -51,8 +51,8 @@ impl DetectorTurn {
         self.due = now;
     }
 
-    /// One turn, with an input if there is one.
-    pub(crate) fn run(&mut self, now: Instant, heard: impl IntoIterator<Item = Heard>, actions: &mut Vec<Action>) {
+    /// One turn, with an event if there is one.
+    pub(crate) fn run(&mut self, now: Instant, heard: impl IntoIterator<Item = TimedEvent>, actions: &mut Vec<Action>) {
         if now > self.due + self.limits.late {
             self.metrics.detector_late.inc();
             tracing::debug!(late = ?(now - self.due), "the failure detector was held up; it forgives everybody");
@@ -66,12 +66,12 @@ impl DetectorTurn {
         }
         let leader = self.leadership.borrow().leader;
         self.detector.leader(now, leader, actions);
-        for (at, input) in heard {
-            self.detector.step(at, input, actions);
+        for (at, event) in heard {
+            self.detector.step(at, event, actions);
         }
         if now >= self.due {
             self.detector.tick(now, actions);
-            self.due = now + self.limits.beat;
+            self.due = now + self.limits.heartbeat;
         }
     }
 }

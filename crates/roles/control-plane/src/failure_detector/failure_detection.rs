@@ -70,8 +70,8 @@ impl FailureDetection {
                 let ended = tokio::task::spawn_blocking(move || threads.shutdown());
                 match tokio::time::timeout(THREADS_END_WITHIN, ended).await {
                     Ok(Ok(())) => {}
-                    Ok(Err(_)) => tracing::error!("ending the beat threads panicked"),
-                    Err(_) => tracing::warn!("beat threads have not ended after {THREADS_END_WITHIN:?}"),
+                    Ok(Err(_)) => tracing::error!("ending the heartbeat threads panicked"),
+                    Err(_) => tracing::warn!("heartbeat threads have not ended after {THREADS_END_WITHIN:?}"),
                 }
             }
             Self::Tasks(tasks) => tasks.shutdown(),

@@ -23,7 +23,7 @@ const CLUSTER: &str = "blue";
 /// # Panics
 /// For a defect only.
 #[must_use]
-pub fn beats(bytes: &[u8]) -> bool {
+pub fn heartbeats(bytes: &[u8]) -> bool {
     let Some((which, bytes)) = bytes.split_first() else { return false };
     if which % 2 == 0 { read_heartbeats(bytes) } else { acknowledge(bytes) }
 }
@@ -40,15 +40,15 @@ fn read_heartbeats(bytes: &[u8]) -> bool {
     let mut trip = RoundTrip::new(answer);
     let (arrived, rest) = bytes.as_chunks::<HEARTBEAT_BYTES>();
     for bytes in arrived {
-        let Some(beat) = Heartbeat::decode(bytes, cluster) else { return false };
-        assert_eq!(Heartbeat::decode(&beat.encode(cluster), cluster), Some(beat));
+        let Some(heartbeat) = Heartbeat::decode(bytes, cluster) else { return false };
+        assert_eq!(Heartbeat::decode(&heartbeat.encode(cluster), cluster), Some(heartbeat));
         assert_eq!(Heartbeat::decode(bytes, cluster_hash("green")), None, "another cluster's");
-        let _ = trip.is_recent(start, beat.echoed);
-        assert!(receiver.record(&beat, start), "a leader that has applied nothing is owed nothing");
-        let ack = receiver.answer(&beat, start).expect("a leader that is its own quorum acknowledges");
-        assert_eq!(ack, Ack { sequence: beat.sequence, member: true });
+        let _ = trip.is_recent(start, heartbeat.echoed);
+        assert!(receiver.record(&heartbeat, start), "a leader that has applied nothing is owed nothing");
+        let ack = receiver.answer(&heartbeat, start).expect("a leader that is its own quorum acknowledges");
+        assert_eq!(ack, Ack { sequence: heartbeat.sequence, member: true });
         assert_eq!(Ack::decode(&ack.encode(cluster), cluster), Some(ack));
-        trip.answered(start, beat.sequence);
+        trip.answered(start, heartbeat.sequence);
         let knows_all = trip.is_recent(start + 2 * answer, u64::MAX);
         assert!(knows_all, "who knows of every answer is never old");
     }
@@ -68,8 +68,10 @@ fn acknowledge(bytes: &[u8]) -> bool {
     let mut heartbeat_state = HeartbeatState::new(sources, now, limits);
     let (arrived, rest) = bytes.as_chunks::<ACK_BYTES>();
     for bytes in arrived {
-        let sent = heartbeat_state.beat(now).expect("the line is new");
-        assert!(Heartbeat::decode(&sent, cluster).is_some_and(|beat| (beat.node, beat.boot) == (me, boot)));
+        let sent = heartbeat_state.heartbeat(now).expect("the line is new");
+        assert!(
+            Heartbeat::decode(&sent, cluster).is_some_and(|heartbeat| (heartbeat.node, heartbeat.boot) == (me, boot))
+        );
         let ack = Ack::decode(bytes, cluster);
         assert_eq!(heartbeat_state.acknowledged(bytes).is_ok(), ack.is_some());
         let Some(ack) = ack else { return false };
@@ -81,17 +83,17 @@ fn acknowledge(bytes: &[u8]) -> bool {
 
 /// Valid streams.
 #[must_use]
-pub fn beats_seeds() -> Vec<Vec<u8>> {
+pub fn heartbeats_seeds() -> Vec<Vec<u8>> {
     let cluster = cluster_hash(CLUSTER);
-    let beat = |sequence, echoed| {
+    let heartbeat = |sequence, echoed| {
         let checkpoint = Checkpoint { index: 48, hash: 0xfeed_f00d };
         Heartbeat { node: NodeId::new(2), boot: BootId::new(20), applied: 50, sequence, checkpoint, echoed }
             .encode(cluster)
     };
     let ack = |sequence, member| Ack { sequence, member }.encode(cluster);
     vec![
-        [&[0][..], &beat(1, 0)].concat(),
-        [&[0][..], &beat(1, 0), &beat(2, 1), &beat(u64::MAX, u64::MAX)].concat(),
+        [&[0][..], &heartbeat(1, 0)].concat(),
+        [&[0][..], &heartbeat(1, 0), &heartbeat(2, 1), &heartbeat(u64::MAX, u64::MAX)].concat(),
         [&[1][..], &ack(1, true)].concat(),
         [&[1][..], &ack(1, true), &ack(2, false), &ack(u64::MAX, true)].concat(),
     ]

@@ -13,8 +13,8 @@ use symphony_consensus::{ControlGroup, Leadership, RoundTrip};
 use symphony_net::{CallerLimits, CallerPlace, Callers, Line, Net, Refusal, Role, refused};
 use tokio::sync::{Semaphore, watch};
 
-use crate::failure_detector::detector::Input;
-use crate::failure_detector::inputs::Inputs;
+use crate::failure_detector::detector::DetectorEvent;
+use crate::failure_detector::event_queue::EventQueue;
 use crate::failure_detector::message::{Ack, HEARTBEAT_BYTES, Heartbeat};
 use crate::failure_detector::progress::Progress;
 use crate::failure_detector::thread_priority::{lower as lower_priority, raise as raise_priority};
@@ -58,23 +58,23 @@ pub(crate) struct HeartbeatReceiver {
 impl HeartbeatReceiver {
     /// Records a heartbeat. Returns whether it is a sign of life: one from a replica that does not apply the log is
     /// not.
-    pub(crate) fn record(&self, beat: &Heartbeat, now: Instant) -> bool {
-        self.checkpoints.compare(beat.node, beat.checkpoint);
+    pub(crate) fn record(&self, heartbeat: &Heartbeat, now: Instant) -> bool {
+        self.checkpoints.compare(heartbeat.node, heartbeat.checkpoint);
         let own = *self.applied.borrow();
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        let applies = progress.record(now, (beat.node, beat.boot), beat.applied, own);
+        let applies = progress.record(now, (heartbeat.node, heartbeat.boot), heartbeat.applied, own);
         self.not_applying.set(progress.late() as i64);
         applies
     }
 
     /// The acknowledgement of a heartbeat: none unless this replica leads with a quorum.
-    pub(crate) fn answer(&self, beat: &Heartbeat, now: Instant) -> Option<Ack> {
+    pub(crate) fn answer(&self, heartbeat: &Heartbeat, now: Instant) -> Option<Ack> {
         let confirmed = self.leadership.borrow().confirmed(now)?;
         if now.saturating_duration_since(confirmed) > self.lease {
             return None;
         }
-        let member = self.group.as_ref().is_none_or(|group| group.members().addresses.contains_key(&beat.node));
-        Some(Ack { sequence: beat.sequence, member })
+        let member = self.group.as_ref().is_none_or(|group| group.members().addresses.contains_key(&heartbeat.node));
+        Some(Ack { sequence: heartbeat.sequence, member })
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Listener {
     pub(crate) cluster: u64,
     pub(crate) listener: TcpListener,
     pub(crate) net: Net,
-    pub(crate) inputs: Inputs,
+    pub(crate) events: EventQueue,
     pub(crate) received: Counter,
     pub(crate) receiver: HeartbeatReceiver,
     /// How long the round trip may take on a usable connection.
@@ -105,23 +105,23 @@ impl Listener {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Probably out of file descriptors; without a pause this would spin.
-                    tracing::warn!(%error, "beat connection not accepted");
+                    tracing::warn!(%error, "heartbeat connection not accepted");
                     thread::sleep(Duration::from_millis(10));
                     continue;
                 }
             };
-            let place = match waiting.admit(peer.ip()) {
+            let place = match waiting.take_place(peer.ip()) {
                 Ok(place) => place,
                 Err(refusal) => {
                     refused(PORT, refusal);
-                    tracing::warn!(%peer, "beat connection turned away: too many handshakes, here or from there");
+                    tracing::warn!(%peer, "heartbeat connection turned away: too many handshakes, here or from there");
                     continue;
                 }
             };
             let reader = ConnectionReader {
                 cluster: self.cluster,
                 net: self.net.clone(),
-                inputs: self.inputs.clone(),
+                events: self.events.clone(),
                 received: self.received.clone(),
                 receiver: self.receiver.clone(),
                 answer: self.answer,
@@ -130,7 +130,7 @@ impl Listener {
             };
             let listen = move || reader.listen(stream, place);
             if let Err(error) = thread::Builder::new().name("beat-reader".to_owned()).spawn(listen) {
-                tracing::warn!(%error, "no thread for a beat connection");
+                tracing::warn!(%error, "no thread for a heartbeat connection");
             }
         }
     }
@@ -140,7 +140,7 @@ impl Listener {
 struct ConnectionReader {
     cluster: u64,
     net: Net,
-    inputs: Inputs,
+    events: EventQueue,
     received: Counter,
     receiver: HeartbeatReceiver,
     answer: Duration,
@@ -157,21 +157,21 @@ impl ConnectionReader {
             // Also a probe that only checks whether the port is open.
             Err(error) => {
                 refused(PORT, Refusal::Stranger);
-                return tracing::debug!(%error, "beat connection turned away");
+                return tracing::debug!(%error, "heartbeat connection turned away");
             }
         };
         raise_priority();
         drop(waiting);
         let Ok(_connection) = self.connections.try_acquire() else {
             refused(PORT, Refusal::TooMany);
-            return tracing::warn!(max = CONNECTIONS_MAX, "beat connection turned away: there are too many");
+            return tracing::warn!(max = CONNECTIONS_MAX, "heartbeat connection turned away: there are too many");
         };
         let mut heard: Option<Heartbeat> = None;
         let ended = self.read_heartbeats(&mut line, &mut heard);
         if let Some(Heartbeat { node, boot, .. }) = heard.filter(|_| !self.stop.load(Ordering::Relaxed)) {
-            tracing::debug!(%node, reason = %ended, "beat connection ended");
-            // The detector lives as long as the control plane; without it the input does not matter.
-            let _ = self.inputs.queue(Instant::now(), Input::Lost { node, boot });
+            tracing::debug!(%node, reason = %ended, "heartbeat connection ended");
+            // The detector lives as long as the control plane; without it the event does not matter.
+            let _ = self.events.queue(Instant::now(), DetectorEvent::Lost { node, boot });
         }
     }
 
@@ -191,28 +191,28 @@ impl ConnectionReader {
             if let Err(error) = line.read_exact(&mut bytes) {
                 return error;
             }
-            let Some(beat) = Heartbeat::decode(&bytes, self.cluster) else {
-                tracing::warn!(peer = %line.peer(), "what arrived at the beat port is no beat of this cluster and release");
+            let Some(heartbeat) = Heartbeat::decode(&bytes, self.cluster) else {
+                tracing::warn!(peer = %line.peer(), "what arrived at the heartbeat port is no heartbeat of this cluster and release");
                 return io::ErrorKind::InvalidData.into();
             };
-            if !line.peer().may_be(Role::Scheduler, &beat.node.get().to_string()) {
-                tracing::warn!(peer = %line.peer(), node = %beat.node, "a beat in another replica's name");
+            if !line.peer().may_be(Role::Scheduler, &heartbeat.node.get().to_string()) {
+                tracing::warn!(peer = %line.peer(), node = %heartbeat.node, "a heartbeat in another replica's name");
                 return io::ErrorKind::PermissionDenied.into();
             }
-            *heard = Some(beat);
+            *heard = Some(heartbeat);
             self.received.inc();
             let now = Instant::now();
-            let recent = trip.is_recent(now, beat.echoed);
-            let alive = self.receiver.record(&beat, now);
-            let input = Input::Heartbeat { node: beat.node, boot: beat.boot };
-            if self.stop.load(Ordering::Relaxed) || alive && recent && !self.inputs.queue(now, input) {
+            let recent = trip.is_recent(now, heartbeat.echoed);
+            let alive = self.receiver.record(&heartbeat, now);
+            let event = DetectorEvent::Heartbeat { node: heartbeat.node, boot: heartbeat.boot };
+            if self.stop.load(Ordering::Relaxed) || alive && recent && !self.events.queue(now, event) {
                 return io::ErrorKind::ConnectionAborted.into();
             }
-            if let Some(ack) = self.receiver.answer(&beat, now).filter(|_| alive) {
+            if let Some(ack) = self.receiver.answer(&heartbeat, now).filter(|_| alive) {
                 if let Err(error) = line.write_all(&ack.encode(self.cluster)).and_then(|()| line.flush()) {
                     return error;
                 }
-                trip.answered(Instant::now(), beat.sequence);
+                trip.answered(Instant::now(), heartbeat.sequence);
             }
         }
     }
@@ -227,7 +227,7 @@ mod tests {
     use symphony_types::{BootId, NodeId};
 
     use super::*;
-    use crate::failure_detector::inputs::Heard;
+    use crate::failure_detector::event_queue::TimedEvent;
     use crate::failure_detector::message::{ACK_BYTES, cluster_hash};
     use crate::group::checkpoints::Checkpoint;
 
@@ -236,7 +236,7 @@ mod tests {
     /// The listener of a Raft leader, on its own thread.
     struct Scene {
         addr: SocketAddr,
-        heard: Receiver<Heard>,
+        heard: Receiver<TimedEvent>,
         told: watch::Sender<Leadership>,
         agreed: watch::Sender<u64>,
         progress: Arc<Mutex<Progress>>,
@@ -249,7 +249,7 @@ mod tests {
         fn new(net: Net, cluster: u64) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let addr = listener.local_addr().unwrap();
-            let (inputs, heard) = Inputs::new(16);
+            let (events, heard) = EventQueue::new(16);
             let stop = Arc::new(AtomicBool::new(false));
             let (told, leadership) = watch::channel(LEADING);
             let (agreed, applied) = watch::channel(0);
@@ -266,11 +266,11 @@ mod tests {
             };
             let received = Counter::default();
             let answer = Duration::from_millis(200);
-            let acceptor = Listener { cluster, listener, net, inputs, received, receiver, answer, stop: stop.clone() };
+            let acceptor = Listener { cluster, listener, net, events, received, receiver, answer, stop: stop.clone() };
             Self { addr, heard, told, agreed, progress, answer, stop, thread: thread::spawn(|| acceptor.run()) }
         }
 
-        fn hears(&self) -> Input {
+        fn hears(&self) -> DetectorEvent {
             self.heard.recv_timeout(Duration::from_secs(30)).unwrap().1
         }
 
@@ -308,28 +308,28 @@ mod tests {
         let stream = net.connect_line(&[scene.addr], patience).unwrap();
         let mut line = net.greet_line(stream, &leader, patience, patience, || true).unwrap();
         let (node, boot) = (NodeId::new(2), BootId::new(20));
-        let beat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
-        line.write_all(&beat.encode(cluster)).unwrap();
+        let heartbeat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
+        line.write_all(&heartbeat.encode(cluster)).unwrap();
         line.flush().unwrap();
-        assert_eq!(scene.hears(), Input::Heartbeat { node, boot });
+        assert_eq!(scene.hears(), DetectorEvent::Heartbeat { node, boot });
         drop((line, strangers));
         scene.end();
     }
 
     #[test]
-    fn beats_are_heard_strangers_are_cut_off_and_an_end_is_told() {
+    fn heartbeats_are_heard_strangers_are_cut_off_and_an_end_is_told() {
         let (cluster, patience) = (cluster_hash("blue"), Duration::from_secs(30));
         let scene = Scene::new(Net::plaintext(), cluster);
         let Scene { addr, heard, told, agreed, progress, answer, .. } = &scene;
         let addr = *addr;
 
         let (node, boot) = (NodeId::new(2), BootId::new(20));
-        let beat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
+        let heartbeat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
         let mut line = TcpStream::connect(addr).unwrap();
-        let bytes = beat.encode(cluster);
+        let bytes = heartbeat.encode(cluster);
         line.write_all(&bytes[..7]).unwrap();
         line.write_all(&bytes[7..]).unwrap();
-        assert_eq!(scene.hears(), Input::Heartbeat { node, boot }, "however it was cut into packets");
+        assert_eq!(scene.hears(), DetectorEvent::Heartbeat { node, boot }, "however it was cut into packets");
 
         let mut bytes = [0; ACK_BYTES];
         line.set_read_timeout(Some(patience)).unwrap();
@@ -339,7 +339,7 @@ mod tests {
         // It answers twice; a heartbeat that echoes neither answer has come over a slow connection.
         thread::sleep(*answer + Duration::from_millis(5));
         for (echoed, recent) in [(0, false), (8, true)] {
-            line.write_all(&Heartbeat { sequence: 8, echoed, ..beat }.encode(cluster)).unwrap();
+            line.write_all(&Heartbeat { sequence: 8, echoed, ..heartbeat }.encode(cluster)).unwrap();
             line.read_exact(&mut bytes).unwrap();
             assert_eq!(heard.try_recv().is_ok(), recent, "before it is acknowledged it is heard, or not");
         }
@@ -347,7 +347,7 @@ mod tests {
         let before = |ms| Instant::now().checked_sub(Duration::from_millis(ms)).unwrap();
         progress.lock().unwrap().record(before(3_000), (node, boot), 5, 9);
         progress.lock().unwrap().record(before(1_500), (node, boot), 5, 9);
-        line.write_all(&beat.encode(cluster)).unwrap();
+        line.write_all(&heartbeat.encode(cluster)).unwrap();
         line.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         assert!(
             line.read_exact(&mut bytes).is_err(),
@@ -355,20 +355,20 @@ mod tests {
         );
         assert!(heard.try_recv().is_err(), "and not heard");
         line.set_read_timeout(Some(patience)).unwrap();
-        let beat = Heartbeat { applied: 9, ..beat };
+        let heartbeat = Heartbeat { applied: 9, ..heartbeat };
         told.send_replace(Leadership { quorum_acked: None, alone: false, ..LEADING });
-        line.write_all(&beat.encode(cluster)).unwrap();
-        assert_eq!(scene.hears(), Input::Heartbeat { node, boot });
+        line.write_all(&heartbeat.encode(cluster)).unwrap();
+        assert_eq!(scene.hears(), DetectorEvent::Heartbeat { node, boot });
         line.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         assert!(line.read_exact(&mut bytes).is_err(), "a leader without a quorum acknowledges nothing");
 
         let mut stranger = TcpStream::connect(addr).unwrap();
         stranger.set_read_timeout(Some(patience)).unwrap();
-        stranger.write_all(&beat.encode(cluster_hash("green"))).unwrap();
-        assert_eq!(stranger.read(&mut [0; 1]).unwrap(), 0, "a beat of another cluster ends its connection");
+        stranger.write_all(&heartbeat.encode(cluster_hash("green"))).unwrap();
+        assert_eq!(stranger.read(&mut [0; 1]).unwrap(), 0, "a heartbeat of another cluster ends its connection");
 
         drop(line);
-        assert_eq!(scene.hears(), Input::Lost { node, boot }, "and the stranger told nothing");
+        assert_eq!(scene.hears(), DetectorEvent::Lost { node, boot }, "and the stranger told nothing");
         scene.end();
     }
 }

@@ -19,7 +19,7 @@ use crate::failure_detector::wait::wait_until;
 
 /// A replica without a leader to send to checks its contact less often, by this factor: others would miss it after as
 /// many heartbeats. A new leader wakes it.
-const RESTING_BEATS: u32 = 5;
+const RESTING_HEARTBEATS: u32 = 5;
 
 /// Sends heartbeats until stopped. A thread and not a task, because a busy runtime is not a dead replica.
 pub(crate) struct Sender {
@@ -56,15 +56,15 @@ impl Sender {
                     None => dial(&net, &peers, &limits, leader, &mut heartbeat_state, &stop),
                 };
                 line = dialled
-                    .and_then(|line| beat(line, &mut heartbeat_state))
+                    .and_then(|line| send_heartbeat(line, &mut heartbeat_state))
                     .inspect_err(|error| {
-                        tracing::debug!(%leader, %error, "beat not sent; dialling again at the next");
+                        tracing::debug!(%leader, %error, "heartbeat not sent; dialling again at the next");
                     })
                     .ok();
             }
             heartbeat_state.end_turn(Instant::now());
             if heartbeat_state.rests() {
-                wait_until(Some(Instant::now() + limits.beat * RESTING_BEATS), async {
+                wait_until(Some(Instant::now() + limits.heartbeat * RESTING_HEARTBEATS), async {
                     tokio::select! {
                         () = heartbeat_state.leadership_changed() => {}
                         () = told_to_stop.notified() => {}
@@ -74,18 +74,18 @@ impl Sender {
                 continue;
             }
             // A delayed thread does not make up for missed heartbeats.
-            next = (next + limits.beat).max(Instant::now());
-            thread::sleep(next.saturating_duration_since(Instant::now()).min(limits.beat));
+            next = (next + limits.heartbeat).max(Instant::now());
+            thread::sleep(next.saturating_duration_since(Instant::now()).min(limits.heartbeat));
         }
     }
 }
 
-fn beat(mut line: ToLeader, heartbeat_state: &mut HeartbeatState) -> io::Result<ToLeader> {
+fn send_heartbeat(mut line: ToLeader, heartbeat_state: &mut HeartbeatState) -> io::Result<ToLeader> {
     while let Some(ack) = line.ack()? {
         heartbeat_state.acknowledged(&ack)?;
     }
     // If the connection does not accept a heartbeat at once, the leader does not read.
-    line.line.write_all(&heartbeat_state.beat(Instant::now())?)?;
+    line.line.write_all(&heartbeat_state.heartbeat(Instant::now())?)?;
     line.line.flush()?;
     Ok(line)
 }
@@ -98,14 +98,14 @@ fn dial(
     heartbeat_state: &mut HeartbeatState,
     stop: &AtomicBool,
 ) -> io::Result<ToLeader> {
-    let addr = peers.of(to).ok_or_else(|| io::Error::other("no beat address is known"))?;
+    let addr = peers.of(to).ok_or_else(|| io::Error::other("no heartbeat address is known"))?;
     let leader = Expected::named(Role::Scheduler, to.get().to_string());
     let sockets = peers.sockets(net.through(&addr));
     let stream = net.connect_line(&sockets, limits.dial)?;
     let within = heartbeat_state.handshake_limit(to);
     // A leader that does not read or does not answer must not delay this thread, which has to find its successor.
     let go_on = || !stop.load(Ordering::Relaxed) && heartbeat_state.is_led_by(to);
-    let line = net.greet_line(stream, &leader, within, limits.beat, go_on).inspect_err(|error| {
+    let line = net.greet_line(stream, &leader, within, limits.heartbeat, go_on).inspect_err(|error| {
         if error.kind() == io::ErrorKind::TimedOut {
             heartbeat_state.handshake_given_up();
         }

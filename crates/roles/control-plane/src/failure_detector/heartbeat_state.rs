@@ -115,13 +115,13 @@ impl HeartbeatState {
     /// # Errors
     /// If the connection has been silent for too long. TCP retransmits with growing pauses: after a partition an old
     /// connection may stay silent for as long again as the partition lasted.
-    pub(crate) fn beat(&mut self, now: Instant) -> io::Result<[u8; HEARTBEAT_BYTES]> {
+    pub(crate) fn heartbeat(&mut self, now: Instant) -> io::Result<[u8; HEARTBEAT_BYTES]> {
         if now.saturating_duration_since(self.answered) > self.limits.answer() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let HeartbeatSources { cluster, me: node, boot, .. } = self.sources;
         let (applied, checkpoint) = (*self.sources.applied.borrow(), self.sources.checkpoints.newest());
-        let sequence = self.contact.beat(now);
+        let sequence = self.contact.heartbeat_sent(now);
         Ok(Heartbeat { node, boot, applied, sequence, checkpoint, echoed: self.echoed }.encode(cluster))
     }
 
@@ -197,10 +197,10 @@ mod tests {
         let mut heartbeat_state = HeartbeatState::new(sources, start, limits);
 
         heartbeat_state.dialled(start);
-        let sequence = Heartbeat::decode(&heartbeat_state.beat(start).unwrap(), cluster).unwrap().sequence;
-        let at = start + limits.beat;
+        let sequence = Heartbeat::decode(&heartbeat_state.heartbeat(start).unwrap(), cluster).unwrap().sequence;
+        let at = start + limits.heartbeat;
         heartbeat_state.acknowledged(&Ack { sequence, member: false }.encode(cluster)).unwrap();
-        assert_eq!(Heartbeat::decode(&heartbeat_state.beat(at).unwrap(), cluster).unwrap().echoed, sequence);
+        assert_eq!(Heartbeat::decode(&heartbeat_state.heartbeat(at).unwrap(), cluster).unwrap().echoed, sequence);
         heartbeat_state.end_turn(at);
         assert_eq!(*told.borrow(), ContactState { in_contact: true, heard: true, member: false });
         // Contact counts from when the heartbeat was sent, however late the answer came.
@@ -208,9 +208,9 @@ mod tests {
         heartbeat_state.end_turn(late);
         assert_eq!(*told.borrow(), ContactState { in_contact: true, heard: false, member: false });
         assert!(heartbeat_state.acknowledged(&[0; ACK_BYTES]).is_err(), "no acknowledgement of this cluster");
-        assert!(heartbeat_state.beat(start + limits.answer()).is_ok());
-        assert!(heartbeat_state.beat(late).is_err());
+        assert!(heartbeat_state.heartbeat(start + limits.answer()).is_ok());
+        assert!(heartbeat_state.heartbeat(late).is_err());
         heartbeat_state.dialled(late);
-        assert!(heartbeat_state.beat(late).is_ok(), "a new line has its own time");
+        assert!(heartbeat_state.heartbeat(late).is_ok(), "a new line has its own time");
     }
 }

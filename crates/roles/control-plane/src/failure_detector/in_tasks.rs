@@ -16,15 +16,15 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::config::{ControlPlaneConfig, Liveness};
 use crate::failure_detector::detector_turn::DetectorTurn;
-use crate::failure_detector::on_threads::{DECLARATIONS_MAX, DetectorContext, INPUTS_MAX, PROBE_ATTEMPTS, declare};
+use crate::failure_detector::on_threads::{DECLARATIONS_MAX, DetectorContext, EVENTS_MAX, PROBE_ATTEMPTS, declare};
 use crate::failure_detector::{
-    ACK_BYTES, Action, CONNECTIONS_MAX, ContactState, HEARTBEAT_BYTES, Heartbeat, HeartbeatAddresses, HeartbeatSources,
-    HeartbeatState, Input, SilenceSwitch, cluster_hash,
+    ACK_BYTES, Action, CONNECTIONS_MAX, ContactState, DetectorEvent, HEARTBEAT_BYTES, Heartbeat, HeartbeatAddresses,
+    HeartbeatSources, HeartbeatState, SilenceSwitch, cluster_hash,
 };
 use crate::metrics::Metrics;
 use crate::vital::{Guard, Vital};
 
-const BEAT: Port = Port::new("scheduler.beat", &[Role::Scheduler], CONNECTIONS_MAX);
+const HEARTBEAT_PORT: Port = Port::new("scheduler.beat", &[Role::Scheduler], CONNECTIONS_MAX);
 
 /// The tasks of one replica's failure detection.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl LivenessTasks {
         metrics: &Metrics,
         vital: &Vital,
     ) -> (Self, mpsc::Receiver<Command>) {
-        let configured = config.replicas.iter().map(|(&node, addrs)| (node, addrs.beat.clone())).collect();
+        let configured = config.replicas.iter().map(|(&node, addrs)| (node, addrs.heartbeat.clone())).collect();
         let silence_switch = SilenceSwitch::default();
         let sources = context.sources(config, contact_state, silence_switch.clone());
         let shared = Shared {
@@ -67,12 +67,12 @@ impl LivenessTasks {
             context,
             metrics: metrics.clone(),
         };
-        let (inputs, heard) = mpsc::channel(INPUTS_MAX);
+        let (events, heard) = mpsc::channel(EVENTS_MAX);
         let (declare, declared) = mpsc::channel(DECLARATIONS_MAX);
         let mut tasks = JoinSet::new();
         tasks.spawn(guarded(vital.guard("beat-sender"), send(shared.clone(), sources)));
-        tasks.spawn(guarded(vital.guard("beat-listener"), listen(shared.clone(), listener, inputs.clone())));
-        tasks.spawn(guarded(vital.guard("beat-detector"), judge(shared, inputs, heard, declare)));
+        tasks.spawn(guarded(vital.guard("beat-listener"), listen(shared.clone(), listener, events.clone())));
+        tasks.spawn(guarded(vital.guard("beat-detector"), judge(shared, events, heard, declare)));
         (Self { tasks, silence_switch }, declared)
     }
 
@@ -105,14 +105,14 @@ async fn send(shared: Shared, sources: HeartbeatSources) {
         let leader = heartbeat_state.begin_turn(Instant::now().into_std());
         line = line.filter(|line| Some(line.to) == leader);
         if let Some(leader) = leader {
-            line = beat(&shared, line, leader, &mut heartbeat_state).await.ok();
+            line = send_heartbeat(&shared, line, leader, &mut heartbeat_state).await.ok();
         }
         heartbeat_state.end_turn(Instant::now().into_std());
-        sleep(shared.limits.beat).await;
+        sleep(shared.limits.heartbeat).await;
     }
 }
 
-async fn beat(
+async fn send_heartbeat(
     shared: &Shared,
     line: Option<ToLeader>,
     to: NodeId,
@@ -121,7 +121,7 @@ async fn beat(
     let mut line = match line {
         Some(line) => line,
         None => {
-            let addr = shared.peers.of(to).ok_or_else(|| io::Error::other("no beat address is known"))?;
+            let addr = shared.peers.of(to).ok_or_else(|| io::Error::other("no heartbeat address is known"))?;
             let stream = timeout(shared.limits.dial, shared.net.dial(&addr, &named(to))).await??;
             heartbeat_state.dialled(Instant::now().into_std());
             ToLeader { to, stream, partial: Vec::with_capacity(ACK_BYTES) }
@@ -139,8 +139,8 @@ async fn beat(
             line.partial.clear();
         }
     }
-    let bytes = heartbeat_state.beat(Instant::now().into_std())?;
-    timeout(shared.limits.beat, line.stream.write_all(&bytes)).await??;
+    let bytes = heartbeat_state.heartbeat(Instant::now().into_std())?;
+    timeout(shared.limits.heartbeat, line.stream.write_all(&bytes)).await??;
     Ok(line)
 }
 
@@ -148,46 +148,47 @@ fn named(node: NodeId) -> Expected {
     Expected::named(Role::Scheduler, node.get().to_string())
 }
 
-async fn listen(shared: Shared, listener: Listener, inputs: mpsc::Sender<Input>) {
-    let mut incoming = Incoming::new(listener, shared.net.clone(), BEAT);
+async fn listen(shared: Shared, listener: Listener, events: mpsc::Sender<DetectorEvent>) {
+    let mut incoming = Incoming::new(listener, shared.net.clone(), HEARTBEAT_PORT);
     let mut readers = JoinSet::new();
     while let Some(stream) = incoming.next().await {
-        readers.spawn(read_heartbeats(shared.clone(), stream, inputs.clone()));
+        readers.spawn(read_heartbeats(shared.clone(), stream, events.clone()));
         // Finished connection tasks are removed here.
         while readers.try_join_next().is_some() {}
     }
 }
 
-async fn read_heartbeats(shared: Shared, mut stream: Connection, inputs: mpsc::Sender<Input>) {
+async fn read_heartbeats(shared: Shared, mut stream: Connection, events: mpsc::Sender<DetectorEvent>) {
     let mut heard = None;
     let mut trip = RoundTrip::new(shared.limits.answer());
     let mut bytes = [0; HEARTBEAT_BYTES];
     while stream.read_exact(&mut bytes).await.is_ok() {
-        let Some(beat) = Heartbeat::decode(&bytes, shared.cluster) else { break };
-        heard = Some((beat.node, beat.boot));
-        shared.metrics.beats_received.inc();
-        let recent = trip.is_recent(Instant::now().into_std(), beat.echoed);
-        let alive = shared.context.receiver.record(&beat, Instant::now().into_std());
-        if alive && recent && inputs.send(Input::Heartbeat { node: beat.node, boot: beat.boot }).await.is_err() {
+        let Some(heartbeat) = Heartbeat::decode(&bytes, shared.cluster) else { break };
+        heard = Some((heartbeat.node, heartbeat.boot));
+        shared.metrics.heartbeats_received.inc();
+        let recent = trip.is_recent(Instant::now().into_std(), heartbeat.echoed);
+        let alive = shared.context.receiver.record(&heartbeat, Instant::now().into_std());
+        let event = DetectorEvent::Heartbeat { node: heartbeat.node, boot: heartbeat.boot };
+        if alive && recent && events.send(event).await.is_err() {
             return;
         }
-        let ack = shared.context.receiver.answer(&beat, Instant::now().into_std());
+        let ack = shared.context.receiver.answer(&heartbeat, Instant::now().into_std());
         if let Some(ack) = ack.filter(|_| alive) {
             if stream.write_all(&ack.encode(shared.cluster)).await.is_err() {
                 break;
             }
-            trip.answered(Instant::now().into_std(), beat.sequence);
+            trip.answered(Instant::now().into_std(), heartbeat.sequence);
         }
     }
     if let Some((node, boot)) = heard {
-        let _ = inputs.send(Input::Lost { node, boot }).await;
+        let _ = events.send(DetectorEvent::Lost { node, boot }).await;
     }
 }
 
 async fn judge(
     shared: Shared,
-    inputs: mpsc::Sender<Input>,
-    mut heard: mpsc::Receiver<Input>,
+    events: mpsc::Sender<DetectorEvent>,
+    mut heard: mpsc::Receiver<DetectorEvent>,
     declarations: mpsc::Sender<Command>,
 ) {
     let DetectorContext { views, leadership, .. } = shared.context.clone();
@@ -196,18 +197,18 @@ async fn judge(
     let mut actions = Vec::new();
     let mut probes = JoinSet::new();
     loop {
-        let input = tokio::select! {
+        let event = tokio::select! {
             biased;
-            input = heard.recv() => input,
+            event = heard.recv() => event,
             () = sleep_until(detector_turn.due().into()) => None,
         };
         let now = Instant::now().into_std();
-        detector_turn.run(now, input.map(|input| (now, input)), &mut actions);
+        detector_turn.run(now, event.map(|event| (now, event)), &mut actions);
         for action in actions.drain(..) {
             match action {
                 Action::Declare { node, boot } => declare(shared.me, node, boot, &declarations),
                 Action::Probe { node, boot } => {
-                    probes.spawn(probe(shared.clone(), node, boot, inputs.clone()));
+                    probes.spawn(probe(shared.clone(), node, boot, events.clone()));
                     while probes.try_join_next().is_some() {}
                 }
             }
@@ -215,14 +216,14 @@ async fn judge(
     }
 }
 
-async fn probe(shared: Shared, node: NodeId, boot: BootId, inputs: mpsc::Sender<Input>) {
+async fn probe(shared: Shared, node: NodeId, boot: BootId, events: mpsc::Sender<DetectorEvent>) {
     let Some(addr) = shared.peers.of(node) else { return };
     for _ in 0..PROBE_ATTEMPTS {
         let dialled = timeout(shared.limits.dial, shared.net.dial(&addr, &named(node))).await;
         if dialled.is_ok_and(|dialled| dialled.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)) {
-            let _ = inputs.try_send(Input::Refused { node, boot });
+            let _ = events.try_send(DetectorEvent::Refused { node, boot });
             return;
         }
-        sleep(shared.limits.beat).await;
+        sleep(shared.limits.heartbeat).await;
     }
 }

@@ -10,7 +10,7 @@ use symphony_types::{BootId, NodeId};
 
 use crate::group::checkpoints::Checkpoint;
 
-const BEAT_MAGIC: [u8; 4] = *b"SYBT";
+const HEARTBEAT_MAGIC: [u8; 4] = *b"SYBT";
 const ACK_MAGIC: [u8; 4] = *b"SYBA";
 const VERSION: u16 = 3;
 
@@ -55,7 +55,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
 impl Heartbeat {
     pub(crate) fn encode(self, cluster: u64) -> [u8; HEARTBEAT_BYTES] {
         let mut bytes = [0; HEARTBEAT_BYTES];
-        bytes[..4].copy_from_slice(&BEAT_MAGIC);
+        bytes[..4].copy_from_slice(&HEARTBEAT_MAGIC);
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
         let Self { node, boot, applied, sequence, checkpoint, echoed } = self;
         let numbers = [cluster, node.get(), boot.get(), applied, sequence, checkpoint.index, checkpoint.hash, echoed];
@@ -67,7 +67,7 @@ impl Heartbeat {
 
     /// None if the bytes are not a heartbeat of this cluster and release.
     pub(crate) fn decode(bytes: &[u8; HEARTBEAT_BYTES], cluster: u64) -> Option<Self> {
-        let ours = bytes[..4] == BEAT_MAGIC && bytes[4..6] == VERSION.to_le_bytes() && number(bytes, 8) == cluster;
+        let ours = bytes[..4] == HEARTBEAT_MAGIC && bytes[4..6] == VERSION.to_le_bytes() && number(bytes, 8) == cluster;
         ours.then(|| Self {
             node: NodeId::new(number(bytes, 16)),
             boot: BootId::new(number(bytes, 24)),
@@ -102,13 +102,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_beat_and_its_acknowledgement_survive_the_wire_and_strangers_do_not_pass() {
+    fn a_heartbeat_and_its_acknowledgement_survive_the_wire_and_strangers_do_not_pass() {
         let checkpoint = Checkpoint { index: 48, hash: 0xfeed_f00d };
         let (node, boot, applied) = (NodeId::new(3), BootId::new(u64::MAX - 5), 0x0102_0304_0506_0708);
-        let beat = Heartbeat { node, boot, applied, sequence: 9, checkpoint, echoed: u64::MAX - 2 };
+        let heartbeat = Heartbeat { node, boot, applied, sequence: 9, checkpoint, echoed: u64::MAX - 2 };
         let cluster = cluster_hash("blue");
-        let bytes = beat.encode(cluster);
-        assert_eq!(Heartbeat::decode(&bytes, cluster), Some(beat));
+        let bytes = heartbeat.encode(cluster);
+        assert_eq!(Heartbeat::decode(&bytes, cluster), Some(heartbeat));
         assert_eq!(Heartbeat::decode(&bytes, cluster_hash("green")), None);
         for at in [0, 4, 8] {
             let mut damaged = bytes;

@@ -19,16 +19,16 @@ use crate::config::{ControlPlaneConfig, Liveness};
 use crate::error::{CallError, StartError};
 use crate::failure_detector::detector_turn::DetectorTurn;
 use crate::failure_detector::{
-    Action, ContactState, Heard, HeartbeatAddresses, HeartbeatReceiver, HeartbeatSources, Input, Inputs, Listener,
-    Sender, SilenceSwitch, cluster_hash, raise_priority, refuses, wait_until,
+    Action, ContactState, DetectorEvent, EventQueue, HeartbeatAddresses, HeartbeatReceiver, HeartbeatSources, Listener,
+    Sender, SilenceSwitch, TimedEvent, cluster_hash, raise_priority, refuses, wait_until,
 };
 use crate::group::checkpoints::Checkpoints;
-use crate::group::propose::{Attempt, Proposer};
+use crate::group::propose::{AttemptError, Proposer};
 use crate::metrics::Metrics;
 use crate::vital::Vital;
 
-/// Inputs waiting for the detector: two heartbeat intervals of 64 replicas.
-pub(crate) const INPUTS_MAX: usize = 128;
+/// Events waiting for the detector: two heartbeat intervals of 64 replicas.
+pub(crate) const EVENTS_MAX: usize = 128;
 
 /// Declared failures waiting to be proposed: more than there are replicas.
 pub(crate) const DECLARATIONS_MAX: usize = 128;
@@ -43,11 +43,11 @@ pub(crate) const PROBE_ATTEMPTS: u32 = 3;
 pub(crate) struct LivenessThreads {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    beat_addr: SocketAddr,
+    heartbeat_addr: SocketAddr,
     peers: HeartbeatAddresses,
     silence_switch: SilenceSwitch,
     /// Wakes the detector.
-    inputs: Inputs,
+    events: EventQueue,
     /// Wakes the sender.
     told_to_stop: Arc<Notify>,
 }
@@ -94,34 +94,34 @@ impl LivenessThreads {
         vital: &Vital,
     ) -> Result<(Self, mpsc::Receiver<Command>), StartError> {
         let io = |what| move |source| StartError::Io { what, source };
-        listener.set_nonblocking(false).map_err(io("beat listener"))?;
-        let beat_addr = listener.local_addr().map_err(io("beat listener"))?;
+        listener.set_nonblocking(false).map_err(io("heartbeat listener"))?;
+        let heartbeat_addr = listener.local_addr().map_err(io("heartbeat listener"))?;
         let (cluster, limits) = (cluster_hash(&config.cluster), config.timing.liveness);
-        let configured = config.replicas.iter().map(|(&node, addrs)| (node, addrs.beat.clone())).collect();
+        let configured = config.replicas.iter().map(|(&node, addrs)| (node, addrs.heartbeat.clone())).collect();
         let peers = HeartbeatAddresses::new(configured, context.views.clone());
         let stop = Arc::new(AtomicBool::new(false));
-        let (inputs, heard) = Inputs::new(INPUTS_MAX);
+        let (events, heard) = EventQueue::new(EVENTS_MAX);
         let (declare, declared) = mpsc::channel(DECLARATIONS_MAX);
 
         let mut this = Self {
             stop: stop.clone(),
             threads: Vec::new(),
-            beat_addr,
+            heartbeat_addr,
             peers: peers.clone(),
             silence_switch: SilenceSwitch::default(),
-            inputs: inputs.clone(),
+            events: events.clone(),
             told_to_stop: Arc::default(),
         };
         let sources = context.sources(config, contact_state, this.silence_switch.clone());
         let (net, told_to_stop) = (config.net.clone(), Arc::clone(&this.told_to_stop));
         let sender = Sender { sources, net, peers: peers.clone(), limits, stop: stop.clone(), told_to_stop };
-        let (received, receiver) = (metrics.beats_received.clone(), context.receiver.clone());
+        let (received, receiver) = (metrics.heartbeats_received.clone(), context.receiver.clone());
         let answer = limits.answer();
         let acceptor = Listener {
             cluster,
             listener,
             net: config.net.clone(),
-            inputs: inputs.clone(),
+            events: events.clone(),
             received,
             receiver,
             answer,
@@ -133,7 +133,7 @@ impl LivenessThreads {
             limits,
             peers,
             context,
-            inputs,
+            events,
             heard,
             declare,
             metrics: metrics.clone(),
@@ -148,7 +148,7 @@ impl LivenessThreads {
             Ok(()) => Ok((this, declared)),
             Err(source) => {
                 this.shutdown();
-                Err(StartError::Io { what: "beat thread", source })
+                Err(StartError::Io { what: "heartbeat thread", source })
             }
         }
     }
@@ -177,13 +177,13 @@ impl LivenessThreads {
     /// Stops the threads and waits for them: a few heartbeats at most.
     pub(crate) fn shutdown(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.inputs.ring();
+        self.events.wake();
         self.told_to_stop.notify_one();
         // The listener waits for a connection; this one makes it check `stop`.
-        let _ = TcpStream::connect_timeout(&self.beat_addr, Duration::from_millis(100));
+        let _ = TcpStream::connect_timeout(&self.heartbeat_addr, Duration::from_millis(100));
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a beat thread panicked");
+                tracing::error!("a heartbeat thread panicked");
             }
         }
     }
@@ -197,8 +197,8 @@ struct DetectorThread {
     peers: HeartbeatAddresses,
     context: DetectorContext,
     /// For the probes.
-    inputs: Inputs,
-    heard: Receiver<Heard>,
+    events: EventQueue,
+    heard: Receiver<TimedEvent>,
     declare: mpsc::Sender<Command>,
     metrics: Metrics,
     probes: Arc<AtomicUsize>,
@@ -221,7 +221,7 @@ impl DetectorThread {
             wait_until(due, async {
                 tokio::select! {
                     () = leadership_changed => {}
-                    () = self.inputs.rung() => {}
+                    () = self.events.woken() => {}
                 }
             });
             let now = Instant::now();
@@ -243,15 +243,15 @@ impl DetectorThread {
                     self.probes.fetch_sub(1, Ordering::Relaxed);
                     return;
                 }
-                let (inputs, probes) = (self.inputs.clone(), self.probes.clone());
-                let (within, pause) = (self.limits.dial, self.limits.beat);
+                let (events, probes) = (self.events.clone(), self.probes.clone());
+                let (within, pause) = (self.limits.dial, self.limits.heartbeat);
                 let probe = move || {
                     // A killed process may close its connections before its listeners: a port that still accepts
                     // proves little, so it is probed again a heartbeat later.
                     for _ in 0..PROBE_ATTEMPTS {
                         if refuses(&addr, within) {
-                            // If the detector has ended, the input does not matter.
-                            let _ = inputs.queue(Instant::now(), Input::Refused { node, boot });
+                            // If the detector has ended, the event does not matter.
+                            let _ = events.queue(Instant::now(), DetectorEvent::Refused { node, boot });
                             break;
                         }
                         thread::sleep(pause);
@@ -285,9 +285,9 @@ pub(crate) async fn propose_declared(mut declared: mpsc::Receiver<Command>, prop
                 metrics.nodes_declared_down.inc();
                 tracing::info!(index = accepted.index, "replica is down");
             }
-            Err(Attempt::Never(CallError::Stopped)) => return,
-            Err(Attempt::Never(error)) => tracing::info!(%error, "replica is not declared down"),
-            Err(Attempt::Again(reason)) => {
+            Err(AttemptError::Fatal(CallError::Stopped)) => return,
+            Err(AttemptError::Fatal(error)) => tracing::info!(%error, "replica is not declared down"),
+            Err(AttemptError::Retry(reason)) => {
                 tracing::info!(reason, "declaration not proposed; repeated while silence lasts")
             }
         }

@@ -20,7 +20,7 @@ pub(crate) fn raise() {
         REFUSED.call_once(|| {
             tracing::info!(
                 %error,
-                "beats may not go before other threads; on a machine without cores to spare replicas take each other for dead sooner"
+                "heartbeats may not go before other threads; on a machine without cores to spare replicas take each other for dead sooner"
             );
         });
     }

@@ -42,14 +42,14 @@ mod tests {
 
     #[test]
     fn it_ends_with_the_word_or_with_the_time_whichever_comes_first() {
-        let bell = Arc::new(Notify::new());
+        let waker = Arc::new(Notify::new());
         let soon = Instant::now() + Duration::from_millis(5);
-        assert_eq!(wait_until(Some(soon), bell.notified()), None);
+        assert_eq!(wait_until(Some(soon), waker.notified()), None);
         assert!(Instant::now() >= soon);
         assert_eq!(wait_until(None, async { 7 }), Some(7), "without waiting");
-        let other = Arc::clone(&bell);
-        let rings = thread::spawn(move || other.notify_one());
-        assert_eq!(wait_until(None, bell.notified()), Some(()));
-        rings.join().unwrap();
+        let other = Arc::clone(&waker);
+        let wakes = thread::spawn(move || other.notify_one());
+        assert_eq!(wait_until(None, waker.notified()), Some(()));
+        wakes.join().unwrap();
     }
 }

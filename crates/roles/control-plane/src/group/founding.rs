@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::config::ControlPlaneConfig;
 use crate::error::Fatal;
 use crate::group::boot_history::BootHistory;
-use crate::group::propose::{Attempt, Proposer};
+use crate::group::propose::{AttemptError, Proposer};
 
 /// How long a replica with data waits for the others. Live replicas answer at once; what the dead ones know comes
 /// later, with the leader's appends and at registration.
@@ -109,8 +109,8 @@ async fn ask(proposer: &Proposer, node: NodeId, question: Question) -> Result<(u
         Question::Quorum => (true, QUORUM_ANSWERS_WITHIN),
     };
     let client = proposer.client(node).map_err(|error| match error {
-        Attempt::Again(why) => why,
-        Attempt::Never(error) => error.to_string(),
+        AttemptError::Retry(why) => why,
+        AttemptError::Fatal(error) => error.to_string(),
     })?;
     let mut client = client.max_decoding_message_size(VIEW_BYTES_MAX);
     let answer = timeout(within, client.get(pb::GetRequest { linearizable })).await;

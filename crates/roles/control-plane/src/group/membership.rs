@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::operations::Operations;
 use crate::error::{CallError, Fatal};
 use crate::failure_detector::ContactState;
-use crate::group::propose::{Attempt, Proposer};
+use crate::group::propose::{AttemptError, Proposer};
 use crate::group::state_machine::SharedState;
 
 /// How long a new replica may take to catch up.
@@ -40,16 +40,16 @@ pub(crate) struct Membership {
     one_at_a_time: Arc<Mutex<()>>,
 }
 
-fn refused(reason: String) -> Attempt {
-    Attempt::Never(CallError::Membership(reason))
+fn refused(reason: String) -> AttemptError {
+    AttemptError::Fatal(CallError::Membership(reason))
 }
 
-impl From<MembershipError> for Attempt {
+impl From<MembershipError> for AttemptError {
     fn from(error: MembershipError) -> Self {
         match error {
             MembershipError::Refused(reason) => refused(reason),
-            MembershipError::Propose(ProposeError::Stopped) => Self::Never(CallError::Stopped),
-            MembershipError::Propose(error) => Self::Again(error.to_string()),
+            MembershipError::Propose(ProposeError::Stopped) => Self::Fatal(CallError::Stopped),
+            MembershipError::Propose(error) => Self::Retry(error.to_string()),
         }
     }
 }
@@ -62,14 +62,14 @@ impl Membership {
     /// Carries a change out if this replica leads: new replicas catch up before they vote, and votes move by joint
     /// consensus. Returns the new voters. Repeating an interrupted change completes it; a completed change, under the
     /// same id, is not repeated.
-    pub(crate) async fn change(&self, operation: &Operation) -> Result<BTreeSet<NodeId>, Attempt> {
+    pub(crate) async fn change(&self, operation: &Operation) -> Result<BTreeSet<NodeId>, AttemptError> {
         let Action::ChangeReplicas { add, remove } = &operation.action else {
             return Err(refused(format!("to {} is no change of the control group", operation.action)));
         };
         let _alone = self.one_at_a_time.lock().await;
         let group = self.proposer.group();
         // A newly elected leader may not have applied earlier entries yet.
-        group.read_index().await.map_err(|error| Attempt::Again(error.to_string()))?;
+        group.read_index().await.map_err(|error| AttemptError::Retry(error.to_string()))?;
         // Before any change: the operation itself enters the log only when all is done.
         if let Some(outcome) = self.state.read().answer_to(operation) {
             return outcome.map(|_| group.members().voters).map_err(|error| CallError::from(error).into());
@@ -111,7 +111,11 @@ impl Membership {
     }
 
     /// Refuses a new replica under another one's id, and a voter at another address.
-    fn check_added(&self, NewReplica { node, control_addr }: &NewReplica, before: &Members) -> Result<(), Attempt> {
+    fn check_added(
+        &self,
+        NewReplica { node, control_addr }: &NewReplica,
+        before: &Members,
+    ) -> Result<(), AttemptError> {
         let known = before.addresses.get(node);
         if before.voters.contains(node) {
             return match known.filter(|known| *known != control_addr) {
@@ -133,7 +137,7 @@ impl Membership {
         Ok(())
     }
 
-    fn check_removed(&self, node: NodeId, before: &Members) -> Result<(), Attempt> {
+    fn check_removed(&self, node: NodeId, before: &Members) -> Result<(), AttemptError> {
         let state = self.state.read();
         // A removal that was interrupted between its two steps is visible in the state only.
         let known = state.nodes().contains_key(&node) || state.removed_nodes().contains(&node);
@@ -148,7 +152,7 @@ impl Membership {
         &self,
         NewReplica { node, control_addr: addr }: &NewReplica,
         before: &Members,
-    ) -> Result<(), Attempt> {
+    ) -> Result<(), AttemptError> {
         tracing::info!(%node, addr, "a replica comes: it catches up first");
         let group = self.proposer.group();
         if before.addresses.get(node).is_some_and(|known| known != addr) {
@@ -166,7 +170,7 @@ impl Membership {
 
     /// Refuses a set of voters without a live majority: after the change nothing could be committed, not even its
     /// undoing.
-    fn are_able(&self, voters: &BTreeSet<NodeId>, caught_up: Option<NodeId>) -> Result<(), Attempt> {
+    fn are_able(&self, voters: &BTreeSet<NodeId>, caught_up: Option<NodeId>) -> Result<(), AttemptError> {
         let state = self.state.read();
         let up = |node: &NodeId| {
             *node == self.me || caught_up == Some(*node) || state.nodes().get(node).is_some_and(|known| known.up)
@@ -188,7 +192,7 @@ impl Membership {
         from: &BTreeSet<NodeId>,
         to: &BTreeSet<NodeId>,
         remove: Option<NodeId>,
-    ) -> Result<(), Attempt> {
+    ) -> Result<(), AttemptError> {
         let group = self.proposer.group();
         let moves = async {
             if from != to {
@@ -201,20 +205,20 @@ impl Membership {
         };
         match timeout(MOVE_WITHIN, moves).await {
             Ok(moved) => Ok(moved?),
-            Err(_) => Err(Attempt::Again(format!("the votes have not moved within {MOVE_WITHIN:?}"))),
+            Err(_) => Err(AttemptError::Retry(format!("the votes have not moved within {MOVE_WITHIN:?}"))),
         }
     }
 
     /// A leader that leaves first transfers the group's leadership; the next leader carries out the change.
-    async fn give_leadership_away(&self, to: &BTreeSet<NodeId>) -> Attempt {
+    async fn give_leadership_away(&self, to: &BTreeSet<NodeId>) -> AttemptError {
         match transfer_leadership(&self.proposer, &self.state, self.me, to).await {
-            true => Attempt::Again("the control group's leadership was handed over".to_owned()),
+            true => AttemptError::Retry("the control group's leadership was handed over".to_owned()),
             false => refused("nobody took over the control group's leadership; are the other replicas up?".to_owned()),
         }
     }
 
     /// Lets a leaving replica, if alive, hand over its leads. Returns the action that restores its former duty.
-    async fn drain(&self, node: NodeId, operation: &Operation) -> Result<Option<Action>, Attempt> {
+    async fn drain(&self, node: NodeId, operation: &Operation) -> Result<Option<Action>, AttemptError> {
         let member = Member::Scheduler(node);
         let former = match self.state.read().nodes().get(&node).map(|known| known.duty) {
             None => return Ok(None),

@@ -50,16 +50,16 @@ pub struct Accepted {
 
 /// Why an attempt failed.
 #[derive(Debug)]
-pub(crate) enum Attempt {
+pub(crate) enum AttemptError {
     /// Another replica, or the same one later, may succeed. The command may have been committed nevertheless.
-    Again(String),
+    Retry(String),
     /// No attempt will succeed.
-    Never(CallError),
+    Fatal(CallError),
 }
 
-impl From<CallError> for Attempt {
+impl From<CallError> for AttemptError {
     fn from(error: CallError) -> Self {
-        Self::Never(error)
+        Self::Fatal(error)
     }
 }
 
@@ -99,12 +99,12 @@ impl Proposer {
     }
 
     /// The leader of the control group, unless it is this replica.
-    pub(crate) fn leader_elsewhere(&self) -> Result<Option<NodeId>, Attempt> {
+    pub(crate) fn leader_elsewhere(&self) -> Result<Option<NodeId>, AttemptError> {
         let leadership = *self.group.leadership().borrow();
         match leadership.leader {
             _ if leadership.is_leader => Ok(None),
             Some(leader) => Ok(Some(leader)),
-            None => Err(Attempt::Again("no leader is elected".to_owned())),
+            None => Err(AttemptError::Retry("no leader is elected".to_owned())),
         }
     }
 
@@ -128,7 +128,7 @@ impl Proposer {
         }
     }
 
-    async fn attempt(&self, command: &Command) -> Result<Accepted, Attempt> {
+    async fn attempt(&self, command: &Command) -> Result<Accepted, AttemptError> {
         match self.leader_elsewhere()? {
             None => self.propose_here(command).await,
             Some(leader) => self.forward(leader, command).await,
@@ -136,7 +136,7 @@ impl Proposer {
     }
 
     /// Proposes only if this replica leads.
-    pub(crate) async fn propose_here(&self, command: &Command) -> Result<Accepted, Attempt> {
+    pub(crate) async fn propose_here(&self, command: &Command) -> Result<Accepted, AttemptError> {
         // The proposer is the Raft leader, which should not lead sub-clusters as well.
         let command = command.clone().avoiding(self.node);
         let entry = LogEntry { at_unix_ms: (self.wall_clock)(), command };
@@ -144,11 +144,11 @@ impl Proposer {
         match self.group.propose(bytes).await {
             Ok(proposed) => accepted(proposed.index, &proposed.response),
             Err(ProposeError::Stopped) => Err(CallError::Stopped.into()),
-            Err(error) => Err(Attempt::Again(error.to_string())),
+            Err(error) => Err(AttemptError::Retry(error.to_string())),
         }
     }
 
-    async fn forward(&self, leader: NodeId, command: &Command) -> Result<Accepted, Attempt> {
+    async fn forward(&self, leader: NodeId, command: &Command) -> Result<Accepted, AttemptError> {
         let command = command.encode().map_err(CallError::from)?;
         let mut client = self.client(leader)?;
         let request = pb::ForwardRequest { cluster: self.cluster.to_string(), command };
@@ -157,7 +157,7 @@ impl Proposer {
                 let reply = reply.into_inner();
                 accepted(reply.index, &reply.response)
             }
-            Err(status) => Err(Attempt::Again(format!("{leader}: {}", status.message()))),
+            Err(status) => Err(AttemptError::Retry(format!("{leader}: {}", status.message()))),
         }
     }
 
@@ -171,42 +171,42 @@ impl Proposer {
         }
     }
 
-    async fn linearize_once(&self, forwarded: bool) -> Result<Option<pb::ClusterView>, Attempt> {
+    async fn linearize_once(&self, forwarded: bool) -> Result<Option<pb::ClusterView>, AttemptError> {
         let leader = match self.group.read_index().await {
             Ok(_) => return Ok(None),
             Err(ReadError::NotLeader { leader: Some(leader) }) if !forwarded => leader,
             Err(ReadError::Stopped) => return Err(CallError::Stopped.into()),
-            Err(error) => return Err(Attempt::Again(error.to_string())),
+            Err(error) => return Err(AttemptError::Retry(error.to_string())),
         };
         let mut client = self.client(leader)?.max_decoding_message_size(VIEW_BYTES_MAX);
         let mut request = Request::new(pb::GetRequest { linearizable: true });
         request.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
         match client.get(request).await {
             Ok(view) => Ok(Some(view.into_inner())),
-            Err(status) => Err(Attempt::Again(format!("{leader}: {}", status.message()))),
+            Err(status) => Err(AttemptError::Retry(format!("{leader}: {}", status.message()))),
         }
     }
 
     /// A client of another replica.
-    pub(crate) fn client(&self, node: NodeId) -> Result<ControlClient<Channel>, Attempt> {
+    pub(crate) fn client(&self, node: NodeId) -> Result<ControlClient<Channel>, AttemptError> {
         Ok(ControlClient::new(self.channel(node)?).max_encoding_message_size(2 * COMMAND_BYTES_MAX))
     }
 
     /// A client of another replica's autoscaler service.
-    pub(crate) fn scaler_client(&self, node: NodeId) -> Result<ExternalScalerClient<Channel>, Attempt> {
+    pub(crate) fn scaler_client(&self, node: NodeId) -> Result<ExternalScalerClient<Channel>, AttemptError> {
         Ok(ExternalScalerClient::new(self.channel(node)?))
     }
 
     /// The connection to another replica, at the address known to the group or else configured.
-    fn channel(&self, node: NodeId) -> Result<Channel, Attempt> {
+    fn channel(&self, node: NodeId) -> Result<Channel, AttemptError> {
         let known = self.group.members().addresses.remove(&node).or_else(|| self.configured.get(&node).cloned());
-        let addr = known.ok_or_else(|| Attempt::Again(format!("the address of {node} is unknown")))?;
+        let addr = known.ok_or_else(|| AttemptError::Retry(format!("the address of {node} is unknown")))?;
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         let channel = match channels.get(&node) {
             Some((dialled, channel)) if *dialled == addr => channel.clone(),
             _ => {
                 let endpoint =
-                    endpoint(&addr).map_err(|e| Attempt::Again(format!("address `{addr}` of {node}: {e}")))?;
+                    endpoint(&addr).map_err(|e| AttemptError::Retry(format!("address `{addr}` of {node}: {e}")))?;
                 let expected = Expected::named(Role::Scheduler, node.get().to_string());
                 let _of_the_runtime = self.runtime.enter();
                 let channel = self.net.channel(&endpoint, expected);
@@ -239,7 +239,10 @@ impl RetryBudget {
     }
 
     /// Runs one attempt. Returns its result, or none after a pause if another attempt should be made.
-    async fn spend_on<T>(&mut self, attempt: impl Future<Output = Result<T, Attempt>>) -> Result<Option<T>, CallError> {
+    async fn spend_on<T>(
+        &mut self,
+        attempt: impl Future<Output = Result<T, AttemptError>>,
+    ) -> Result<Option<T>, CallError> {
         self.leadership.mark_unchanged();
         let ended = tokio::select! {
             biased;
@@ -254,8 +257,8 @@ impl RetryBudget {
         };
         match ended {
             Ok(Ok(value)) => return Ok(Some(value)),
-            Ok(Err(Attempt::Never(error))) => return Err(error),
-            Ok(Err(Attempt::Again(reason))) => self.last = reason,
+            Ok(Err(AttemptError::Fatal(error))) => return Err(error),
+            Ok(Err(AttemptError::Retry(reason))) => self.last = reason,
             Err(_) => {}
         }
         // A change of leadership ends the pause early; a closed watch means that this replica has stopped.
@@ -270,7 +273,7 @@ impl RetryBudget {
     }
 }
 
-fn accepted(index: u64, response: &[u8]) -> Result<Accepted, Attempt> {
+fn accepted(index: u64, response: &[u8]) -> Result<Accepted, AttemptError> {
     let outcome = decode_outcome(response).map_err(CallError::from)?;
     let reply = outcome.map_err(CallError::from)?;
     Ok(Accepted { index, reply })
@@ -285,7 +288,7 @@ mod tests {
         let (told, leadership) = watch::channel(Leadership::default());
         let give_up = Instant::now() + Duration::from_secs(3_600);
         let mut patience = RetryBudget { give_up, leadership, last: String::new() };
-        let silent = || std::future::pending::<Result<(), Attempt>>();
+        let silent = || std::future::pending::<Result<(), AttemptError>>();
         {
             let mut waits = Box::pin(patience.spend_on(silent()));
             assert!(futures::poll!(&mut waits).is_pending());

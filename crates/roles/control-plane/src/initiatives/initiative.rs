@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::CallError;
-use crate::group::propose::{Attempt, Proposer};
+use crate::group::propose::{AttemptError, Proposer};
 use crate::group::state_machine::SharedState;
 
 /// Decides what to propose next. A pure value: time and state are given.
@@ -41,9 +41,9 @@ pub(crate) async fn run(
         if let Some(command) = next {
             match proposer.propose_here(&command).await {
                 Ok(_) => continue,
-                Err(Attempt::Never(CallError::Stopped)) => return,
-                Err(Attempt::Never(error)) => tracing::info!(command = command.label(), %error, "refused"),
-                Err(Attempt::Again(reason)) => {
+                Err(AttemptError::Fatal(CallError::Stopped)) => return,
+                Err(AttemptError::Fatal(error)) => tracing::info!(command = command.label(), %error, "refused"),
+                Err(AttemptError::Retry(reason)) => {
                     tracing::debug!(command = command.label(), reason, "not known to be agreed");
                 }
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use symphony_cluster_state::{ClusterState, PROFILE_KINDS_MAX};
-use symphony_controllers::{Learnt, Stretch, StretchError, Words};
+use symphony_controllers::{Learnt, LearntReports, Stretch, StretchError};
 use symphony_protocol::control as pb;
 use symphony_types::{LatencyProfile, ModelId, PROFILE_BATCH_MAX, SubclusterId};
 
@@ -16,7 +16,7 @@ pub(crate) const LEARNT_MAX: usize = 8192;
 /// (possibly that the given profile is right). At most [`PROFILE_KINDS_MAX`] for each model of the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LearntProfiles {
-    words: BTreeMap<ModelId, BTreeMap<String, Words>>,
+    reports: BTreeMap<ModelId, BTreeMap<String, LearntReports>>,
 }
 
 impl LearntProfiles {
@@ -27,53 +27,53 @@ impl LearntProfiles {
             let id = ModelId::new(learnt.model);
             let served = state.models().get(&id).filter(|model| model.is_served_by(SubclusterId::new(load.subcluster)));
             let given = served.is_some_and(|model| model.spec.profiles.contains_key(&learnt.gpu_kind));
-            let (true, Ok(word)) = (given, word(learnt)) else { continue };
-            let by_kind = self.words.entry(id).or_default();
-            let words = by_kind.entry(learnt.gpu_kind.clone()).or_default();
-            words.take(word);
-            if words.changes_nothing() {
+            let (true, Ok(decoded)) = (given, decode_learnt(learnt)) else { continue };
+            let by_kind = self.reports.entry(id).or_default();
+            let reports = by_kind.entry(learnt.gpu_kind.clone()).or_default();
+            reports.take(decoded);
+            if reports.changes_nothing() {
                 by_kind.remove(&learnt.gpu_kind);
             }
             debug_assert!(by_kind.len() <= PROFILE_KINDS_MAX, "only kinds with a given profile are kept");
             if by_kind.is_empty() {
-                self.words.remove(&id);
+                self.reports.remove(&id);
             }
         }
     }
 
     /// Forgets models that are gone: once per report, which may cover a thousand leads.
     pub(crate) fn forget_gone(&mut self, state: &ClusterState) {
-        self.words.retain(|model, _| state.models().contains_key(model));
+        self.reports.retain(|model, _| state.models().contains_key(model));
     }
 
     /// The measured profile; the given one where there is no correction.
     pub(crate) fn measured(&self, model: ModelId, kind: &str, given: LatencyProfile) -> LatencyProfile {
-        match self.words.get(&model).and_then(|by_kind| by_kind.get(kind)) {
-            Some(words) => words.over(&given),
+        match self.reports.get(&model).and_then(|by_kind| by_kind.get(kind)) {
+            Some(reports) => reports.over(&given),
             None => given,
         }
     }
 
     /// The largest ratio of measured to given latency of a model, over all kinds of GPU.
     pub(crate) fn largest(&self, model: ModelId) -> f64 {
-        let by_kind = self.words.get(&model).into_iter().flatten();
-        by_kind.map(|(_, words)| words.largest()).reduce(f64::max).unwrap_or(1.0)
+        let by_kind = self.reports.get(&model).into_iter().flatten();
+        by_kind.map(|(_, reports)| reports.largest()).reduce(f64::max).unwrap_or(1.0)
     }
 
     /// The number of corrections.
     pub(crate) fn count(&self) -> usize {
-        self.words.values().map(BTreeMap::len).sum()
+        self.reports.values().map(BTreeMap::len).sum()
     }
 
     /// Forgets all: another replica leads the group.
     pub(crate) fn clear(&mut self) {
-        self.words.clear();
+        self.reports.clear();
     }
 }
 
 /// Why a reported correction is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub(crate) enum WordError {
+pub(crate) enum LearntError {
     /// Its points do not form a valid curve.
     #[error(transparent)]
     Stretch(#[from] StretchError),
@@ -86,12 +86,12 @@ pub(crate) enum WordError {
 ///
 /// # Errors
 /// If its points are invalid, or its largest measured batch size is.
-pub(crate) fn word(learnt: &pb::LearntProfile) -> Result<Learnt, WordError> {
+pub(crate) fn decode_learnt(learnt: &pb::LearntProfile) -> Result<Learnt, LearntError> {
     let points = learnt.points.iter().map(|point| (point.batch, f64::from(point.factor)));
     let stretch = Stretch::from_points(points.collect())?;
     match learnt.measured_max {
         measured_max @ 1..=PROFILE_BATCH_MAX => Ok(Learnt { stretch, measured_max }),
-        beyond => Err(WordError::MeasuredMax(beyond)),
+        beyond => Err(LearntError::MeasuredMax(beyond)),
     }
 }
 

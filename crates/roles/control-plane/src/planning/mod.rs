@@ -18,7 +18,7 @@ pub(crate) mod solver;
 pub(crate) mod unreported;
 
 pub(crate) use external_scaler::ScalerService;
-pub(crate) use learnt_profiles::{LEARNT_MAX, word};
+pub(crate) use learnt_profiles::{LEARNT_MAX, decode_learnt};
 pub use load_reports::LoadReports;
 pub(crate) use planner::{Ask, Planner};
 pub(crate) use reported::Reported;

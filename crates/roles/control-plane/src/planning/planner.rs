@@ -89,11 +89,11 @@ impl Planner {
                 continue;
             }
             // A restarting process is back soon: only a lasting change counts.
-            let held = members.observe(time(now), membership);
+            let unchanged_for = members.observe(time(now), membership);
             let (Some(measured), false, true) = (measured, busy, self.settings.mode != EpochMode::Off) else {
                 continue;
             };
-            if held < self.settings.trigger.change_holds {
+            if unchanged_for < self.settings.trigger.change_holds {
                 continue;
             }
             if let Some(Start { why, .. }) = trigger.observe(time(now), &measured.work(), membership) {

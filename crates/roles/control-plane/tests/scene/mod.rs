@@ -40,7 +40,7 @@ pub fn steady() -> Timing {
         disk_stall: Duration::from_secs(60),
     };
     let liveness = Liveness {
-        beat: ms(20),
+        heartbeat: ms(20),
         suspicion: ms(5_000),
         late: ms(1_000),
         old_leader_grace: ms(3_000),
@@ -66,13 +66,13 @@ impl Cluster {
         let mut addrs = BTreeMap::new();
         for id in 1..=count {
             let control = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let beat = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let heartbeat = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let address = ReplicaAddrs {
                 control: control.local_addr().unwrap().to_string(),
-                beat: beat.local_addr().unwrap().to_string(),
+                heartbeat: heartbeat.local_addr().unwrap().to_string(),
             };
             addrs.insert(NodeId::new(id), address);
-            bound.push((id, Listeners { control: control.into(), beat: beat.into() }));
+            bound.push((id, Listeners { control: control.into(), heartbeat: heartbeat.into() }));
         }
         let dir = tempfile::tempdir().unwrap();
         let founders = (1..=count).collect();
@@ -86,11 +86,11 @@ impl Cluster {
     /// Starts a replica that is not (yet) a member, and returns its address.
     pub async fn start_joining(&mut self, id: u64) -> String {
         let control = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let beat = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let heartbeat = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = control.local_addr().unwrap().to_string();
-        let address = ReplicaAddrs { control: addr.clone(), beat: beat.local_addr().unwrap().to_string() };
+        let address = ReplicaAddrs { control: addr.clone(), heartbeat: heartbeat.local_addr().unwrap().to_string() };
         self.addrs.insert(NodeId::new(id), address);
-        self.start_with(id, id * 10, Listeners { control: control.into(), beat: beat.into() }).await;
+        self.start_with(id, id * 10, Listeners { control: control.into(), heartbeat: heartbeat.into() }).await;
         addr
     }
 
@@ -111,7 +111,7 @@ impl Cluster {
         let addrs = self.addrs[&NodeId::new(id)].clone();
         let listeners = Listeners {
             control: tokio::net::TcpListener::bind(&addrs.control).await.unwrap().into(),
-            beat: std::net::TcpListener::bind(&addrs.beat).unwrap().into(),
+            heartbeat: std::net::TcpListener::bind(&addrs.heartbeat).unwrap().into(),
         };
         self.start_with(id, boot, listeners).await;
     }

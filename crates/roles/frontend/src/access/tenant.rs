@@ -168,7 +168,7 @@ impl Tenant {
     ///
     /// # Errors
     /// If the tenant has used up a quota, or has as many requests in flight as it may.
-    pub(crate) fn admit(&self, now: Time) -> Result<TenantPlace, InferError> {
+    pub(crate) fn take_place(&self, now: Time) -> Result<TenantPlace, InferError> {
         if self.has_quota() {
             let looked = self.quotas(|quotas| {
                 let looked = look(quotas, now);
@@ -293,7 +293,7 @@ mod tests {
             refused.to_string().contains("tenant `a` has used up its quota of 0.2 seconds of GPU time"),
             "{refused}"
         );
-        assert_eq!(tenant.admit(Time::ZERO).unwrap_err(), refused, "before it is read, too");
+        assert_eq!(tenant.take_place(Time::ZERO).unwrap_err(), refused, "before it is read, too");
         let demand = tenant.demand(1.0).unwrap();
         let items = demand.items.unwrap();
         assert_eq!((items.quota, items.held), (20.0, 10.0));
@@ -312,33 +312,33 @@ mod tests {
             other => panic!("{other}"),
         };
         for _ in 0..10 {
-            assert_eq!(wait(tenant.admit(Time::ZERO).unwrap_err()), WAIT_WITHOUT_SHARE);
+            assert_eq!(wait(tenant.take_place(Time::ZERO).unwrap_err()), WAIT_WITHOUT_SHARE);
         }
         let demand = tenant.demand(1.0).unwrap();
         let (items, gpu_seconds) = (demand.items.unwrap(), demand.gpu_seconds.unwrap());
         assert_eq!((items.offered, items.held), (5.0, 0.0));
         assert!((gpu_seconds.offered - 1e-3).abs() < 1e-12, "{gpu_seconds:?}");
         for _ in 0..1000 {
-            assert!(tenant.admit(Time::ZERO).is_err());
+            assert!(tenant.take_place(Time::ZERO).is_err());
         }
         assert_eq!(tenant.demand(1.0).unwrap().items.unwrap().offered, 12.5, "a flood asks for the whole");
         tenant.take_share(Time::ZERO, TenantShare { items: Some(1e-9), gpu_seconds: Some(0.2) });
         assert_eq!(tenant.charge(millis(1), 1, Nanos::ZERO), Ok(()));
-        assert_eq!(wait(tenant.admit(millis(1)).unwrap_err()), WAIT_MAX, "a second takes a lifetime");
+        assert_eq!(wait(tenant.take_place(millis(1)).unwrap_err()), WAIT_MAX, "a second takes a lifetime");
     }
 
     #[test]
     fn requests_in_flight_are_limited_by_tenant_and_a_change_of_the_file_keeps_what_was_used() {
         let before = tenant("items_per_s = 4", None);
-        let (_first, second) = (before.admit(Time::ZERO).unwrap(), before.admit(Time::ZERO).unwrap());
-        assert!(matches!(before.admit(Time::ZERO), Err(InferError::TenantBusy { in_flight_max: 2, .. })));
+        let (_first, second) = (before.take_place(Time::ZERO).unwrap(), before.take_place(Time::ZERO).unwrap());
+        assert!(matches!(before.take_place(Time::ZERO), Err(InferError::TenantBusy { in_flight_max: 2, .. })));
         drop(second);
         for _ in 0..2 {
             before.charge(Time::ZERO, 1, Nanos::ZERO).unwrap();
         }
         let after = tenant("items_per_s = 8\nrequests_in_flight_max = 1\ngpu_seconds_per_s = 1", Some(&before));
-        assert!(after.admit(Time::ZERO).is_err(), "the bucket is still empty");
-        assert!(matches!(after.admit(millis(500)), Err(InferError::TenantBusy { in_flight_max: 1, .. })));
+        assert!(after.take_place(Time::ZERO).is_err(), "the bucket is still empty");
+        assert!(matches!(after.take_place(millis(500)), Err(InferError::TenantBusy { in_flight_max: 1, .. })));
         assert_eq!(after.shares(), [Some(0.5), Some(0.5)]);
         let unlimited = tenant("", Some(&after));
         assert_eq!((unlimited.demand(1.0), unlimited.shares()), (None, [None, None]));

@@ -27,7 +27,7 @@ fn cluster() -> (Arc<Cluster>, mpsc::UnboundedReceiver<LeaderCommand>) {
 }
 
 /// A request whose input is not there yet.
-fn submit(cluster: &Arc<Cluster>, held: bool) -> (u64, oneshot::Receiver<Ending>) {
+fn submit(cluster: &Arc<Cluster>, withheld: bool) -> (u64, oneshot::Receiver<Ending>) {
     let (waiter, ending) = oneshot::channel();
     let pending = OpenRequest {
         model: MODEL,
@@ -37,7 +37,7 @@ fn submit(cluster: &Arc<Cluster>, held: bool) -> (u64, oneshot::Receiver<Ending>
         payload: Payload::Coming(Vec::new()),
         shared: None,
         deadline: std::time::Instant::now(),
-        held,
+        withheld,
         announced: Token::default(),
         attempt: 0,
         panics: 0,
@@ -52,7 +52,7 @@ fn heard(commands: &mut mpsc::UnboundedReceiver<LeaderCommand>) -> Vec<LeaderCom
 }
 
 #[tokio::test]
-async fn a_request_that_was_held_has_its_input_before_anybody_can_hear_of_it() {
+async fn a_request_that_was_withheld_has_its_input_before_anybody_can_hear_of_it() {
     let (cluster, mut commands) = cluster();
     let (sequence, _ending) = submit(&cluster, true);
     let info = Arc::new(test_pictures::model(1, 0, 0));
@@ -81,17 +81,17 @@ async fn a_request_that_was_held_has_its_input_before_anybody_can_hear_of_it() {
 #[tokio::test]
 async fn leaders_hear_the_end_of_those_requests_that_they_may_have_heard_of() {
     let (cluster, mut commands) = cluster();
-    let ((held, mut held_ends), (told, mut told_ends)) = (submit(&cluster, true), submit(&cluster, false));
+    let ((withheld, mut withheld_ends), (told, mut told_ends)) = (submit(&cluster, true), submit(&cluster, false));
     assert_eq!(cluster.take_back(MODEL), 2, "both may go to another cluster");
-    for ending in [&mut held_ends, &mut told_ends] {
+    for ending in [&mut withheld_ends, &mut told_ends] {
         assert!(matches!(ending.try_recv(), Ok(Ending::NotHere)));
     }
     assert_eq!(heard(&mut commands), [LeaderCommand::Announce(told), LeaderCommand::Cancel(told, MODEL.get())]);
-    cluster.withdraw(held);
+    cluster.withdraw(withheld);
     assert_eq!(heard(&mut commands), [], "it had its end");
 
-    let ((held, _held_ends), (told, _told_ends)) = (submit(&cluster, true), submit(&cluster, false));
-    cluster.withdraw(held);
+    let ((withheld, _withheld_ends), (told, _told_ends)) = (submit(&cluster, true), submit(&cluster, false));
+    cluster.withdraw(withheld);
     cluster.withdraw(told);
     assert_eq!(heard(&mut commands), [LeaderCommand::Announce(told), LeaderCommand::Cancel(told, MODEL.get())]);
     assert_eq!(cluster.table.len(), 0);

@@ -101,7 +101,7 @@ impl Scene {
             payload: Payload::Here(Bytes::new()),
             shared: None,
             deadline: Instant::now() + Duration::from_secs(10),
-            held: false,
+            withheld: false,
             announced: Token::default(),
             attempt: 0,
             panics: 0,

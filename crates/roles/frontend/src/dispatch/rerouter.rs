@@ -154,7 +154,7 @@ mod tests {
                 payload: Payload::Here(Bytes::new()),
                 shared: None,
                 deadline: Instant::now() + budget,
-                held: false,
+                withheld: false,
                 announced: Token::default(),
                 attempt: 0,
                 panics: 0,

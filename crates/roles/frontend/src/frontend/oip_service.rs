@@ -35,7 +35,7 @@ impl Frontend {
         if !is_for_it || !has_room || request.items > info.batch_max || !self.inner.traffic.is_copied(name, percent) {
             return None;
         }
-        let permit = self.inner.in_flight_limit.admit().ok()?;
+        let permit = self.inner.in_flight_limit.acquire().ok()?;
         let context = RequestContext { is_copy: true, ..RequestContext::of(Caller::anybody(), SHADOW, None) };
         let (receipt, weight) = (Receipt::default(), RequestValue::MIN);
         Some((InferRequest { model: info, receipt, context, weight, ..request.clone() }, permit))
@@ -113,8 +113,8 @@ impl InferenceService for Frontend {
     }
 
     fn admit(&self, caller: &Caller) -> Result<InFlightPermit, InferError> {
-        let place = caller.admit(self.inner.tenants.as_deref())?;
-        Ok(self.inner.in_flight_limit.admit()?.with(place))
+        let place = caller.take_place(self.inner.tenants.as_deref())?;
+        Ok(self.inner.in_flight_limit.acquire()?.with(place))
     }
 
     fn refused(&self, call: &RefusedCall<'_>) {
@@ -150,14 +150,14 @@ impl InferenceService for Frontend {
                 "parameter `{name}` is not taken: a model is loaded as its folder in the repository says"
             )));
         }
-        self.inner.told(self.inner.repository.load(model, &caller, &credential).await).await
+        self.inner.result_once_seen(self.inner.repository.load(model, &caller, &credential).await).await
     }
 
     async fn unload_model(&self, model: &str, caller: Caller, credential: Credential) -> Result<(), RepositoryError> {
         if self.versions(model).is_empty() {
             return Err(RepositoryError::UnknownModel(format!("there is no model `{}`", shorten(model))));
         }
-        self.inner.told(self.inner.repository.unload(model, &caller, &credential).await).await
+        self.inner.result_once_seen(self.inner.repository.unload(model, &caller, &credential).await).await
     }
 }
 
@@ -175,7 +175,7 @@ impl Inner {
 
     /// What a caller is told of a load or unload, once this frontend has seen it itself: who then asks for the index is
     /// not told of what was before, whether it worked or not.
-    pub(crate) async fn told(&self, ended: CallEnded) -> Result<(), RepositoryError> {
+    pub(crate) async fn result_once_seen(&self, ended: CallEnded) -> Result<(), RepositoryError> {
         self.seen(ended.as_of).await;
         ended.result
     }

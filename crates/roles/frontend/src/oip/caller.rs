@@ -184,10 +184,10 @@ impl Caller {
     ///
     /// # Errors
     /// If it has used up a quota or has as many requests in flight as it may, which is counted.
-    pub(crate) fn admit(&self, tenants: Option<&Tenants>) -> Result<Option<TenantPlace>, InferError> {
+    pub(crate) fn take_place(&self, tenants: Option<&Tenants>) -> Result<Option<TenantPlace>, InferError> {
         let (Some(Known { tenant, .. }), Some(tenants)) = (&self.0, tenants) else { return Ok(None) };
-        let admitted = tenant.admit(tenants.now());
-        admitted.map(Some).inspect_err(|error| tenants.refused(self.name(), error.face().reason))
+        let place = tenant.take_place(tenants.now());
+        place.map(Some).inspect_err(|error| tenants.refused(self.name(), error.face().reason))
     }
 
     /// Takes from its quotas what a request costs.

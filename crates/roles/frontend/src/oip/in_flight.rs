@@ -35,11 +35,11 @@ impl InFlightLimit {
         Self { permits: Arc::new(Semaphore::new(permits)), requests_max }
     }
 
-    /// Admits one request.
+    /// A permit for one request.
     ///
     /// # Errors
     /// If as many as may are in flight.
-    pub fn admit(&self) -> Result<InFlightPermit, InferError> {
+    pub fn acquire(&self) -> Result<InFlightPermit, InferError> {
         let permit = Arc::clone(&self.permits).try_acquire_owned();
         permit
             .map(|permit| InFlightPermit { _permit: permit, _tenant: None })
@@ -70,11 +70,11 @@ mod tests {
     fn so_many_are_admitted_and_another_one_when_one_has_ended() {
         let limit = InFlightLimit::new(2);
         let shared = limit.clone();
-        let (_first, second) = (limit.admit().unwrap(), shared.admit().unwrap());
-        assert_eq!(limit.admit().unwrap_err(), InferError::Busy { in_flight_max: 2 });
+        let (_first, second) = (limit.acquire().unwrap(), shared.acquire().unwrap());
+        assert_eq!(limit.acquire().unwrap_err(), InferError::Busy { in_flight_max: 2 });
         assert!(!limit.is_half_free());
         drop(second);
         assert!(limit.is_half_free());
-        assert!(limit.admit().is_ok());
+        assert!(limit.acquire().is_ok());
     }
 }

@@ -184,8 +184,8 @@ impl RepositoryDesk {
     where
         F: Future<Output = CallEnded> + Send + 'static,
     {
-        let (access, control, place) = match self.admit(model, shown) {
-            Ok(admitted) => admitted,
+        let (access, control, place) = match self.begin_task(model, shown) {
+            Ok(begun) => begun,
             Err(error) => return CallEnded::before_it_was_asked(error),
         };
         let task = task(access.repository.clone(), control.clone());
@@ -198,7 +198,7 @@ impl RepositoryDesk {
     }
 
     /// What a caller's task needs, if it may be done.
-    fn admit(
+    fn begin_task(
         &self,
         model: &str,
         (caller, credential): (&Caller, &Credential),

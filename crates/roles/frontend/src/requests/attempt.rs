@@ -24,7 +24,7 @@ pub(super) struct Attempt<'a> {
     /// Its number in the cluster's table.
     pub(super) sequence: u64,
     /// No leader has heard of it yet.
-    pub(super) held: bool,
+    pub(super) withheld: bool,
     ending: oneshot::Receiver<Ending>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Attempt<'a> {
     fn submit<'g: 'a>(guard: &mut RequestGuard<'g>, target: &'a Target, input: &Input, tried: &'a [usize]) -> Self {
         let (inner, request) = (guard.inner, guard.request);
         let (waiter, ending) = oneshot::channel();
-        let held = input.is_held();
+        let withheld = input.is_withheld();
         let (id, sequence) = target.cluster.submit(OpenRequest {
             model: target.route.model,
             subcluster: target.route.subcluster,
@@ -76,7 +76,7 @@ impl<'a> Attempt<'a> {
             weight: request.weight,
             payload: input.payload(),
             deadline: request.deadline,
-            held,
+            withheld,
             announced: Token::default(),
             attempt: 0,
             panics: 0,
@@ -87,16 +87,16 @@ impl<'a> Attempt<'a> {
         request.receipt.accepted(id);
         guard.subcluster = Some(target.route.subcluster);
         guard.here = Some((Arc::clone(&target.cluster), sequence));
-        Self { inner, request, target, tried, sequence, held, ending }
+        Self { inner, request, target, tried, sequence, withheld, ending }
     }
 
     /// Waits until the cluster ends it, it is too late, or this frontend stops. May be given up and asked again before.
     pub(super) async fn end(&mut self) -> AttemptEnd {
         let deadline = self.request.deadline;
-        let end_by = if self.held { deadline } else { deadline + self.inner.grace };
+        let end_by = if self.withheld { deadline } else { deadline + self.inner.grace };
         tokio::select! {
             ending = &mut self.ending => ending.map_or(AttemptEnd::Unanswered, AttemptEnd::Ended),
-            () = tokio::time::sleep_until(end_by.into()) => match self.held {
+            () = tokio::time::sleep_until(end_by.into()) => match self.withheld {
                 true => AttemptEnd::Ended(Ending::Ended(EndReason::Dropped(DropReason::QueueExpired))),
                 false => AttemptEnd::Unanswered,
             },

@@ -21,7 +21,7 @@ impl Input {
     }
 
     /// Whether leaders are not to hear of the request yet.
-    pub(super) const fn is_held(&self) -> bool {
+    pub(super) const fn is_withheld(&self) -> bool {
         matches!(self, Self::Pending(decoding) if decoding.is_waiting())
     }
 
@@ -57,8 +57,8 @@ pub(super) async fn run_until_ready(attempt: &mut Attempt<'_>, input: &mut Input
             Progress::Made(Ok(payload)) => *input = Input::Ready(payload),
             Progress::Made(Err(error)) => return Some(AttemptEnd::BadInput(error)),
         }
-        if attempt.held {
-            attempt.held = false;
+        if attempt.withheld {
+            attempt.withheld = false;
             // It has waited: its model may be elsewhere by now, or another one of that name, or its cluster lost.
             let Some(route) = attempt.route_now() else {
                 attempt.target.cluster.withdraw(attempt.sequence);

@@ -49,7 +49,7 @@ pub(crate) struct OpenRequest {
     pub(crate) shared: Option<PlacedInput>,
     pub(crate) deadline: Instant,
     /// No leader is to hear of it before [`RequestTable::release`]: its pictures wait for a thread.
-    pub(crate) held: bool,
+    pub(crate) withheld: bool,
     /// The leader's token under which it was announced last; zero before.
     pub(crate) announced: Token,
     pub(crate) attempt: u32,
@@ -167,7 +167,7 @@ impl RequestTable {
 
     /// Ends those requests for the model whose input was given to nobody, as [`Ending::NotHere`]: with them the input
     /// is gone, so none of them can run here any more. The others stay, since they may have run. Returns the numbers of
-    /// those that go, and the sub-cluster whose leader may have heard of each; none of what was held.
+    /// those that go, and the sub-cluster whose leader may have heard of each; none of what was withheld.
     pub(crate) fn take_back(&self, model: ModelId) -> Vec<(u64, Option<SubclusterId>)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
@@ -179,7 +179,7 @@ impl RequestTable {
         let end = |(sequence, pending): (u64, OpenRequest)| {
             let ending = leaves(&pending);
             let _ = pending.waiter.send(ending);
-            (sequence, (!pending.held).then_some(pending.subcluster))
+            (sequence, (!pending.withheld).then_some(pending.subcluster))
         };
         taken.into_iter().map(end).collect()
     }
@@ -201,8 +201,8 @@ impl RequestTable {
         self.shard(sequence).get(&sequence).is_some_and(|pending| matches!(pending.payload, Payload::Coming(_)))
     }
 
-    /// Leaders may hear of a request that was held, where its model is now. Its input, if it has been made by now, is
-    /// there before anybody hears. False if it has its outcome.
+    /// Leaders may hear of a request that was withheld, where its model is now. Its input, if it has been made by now,
+    /// is there before anybody hears. False if it has its outcome.
     pub(crate) fn release(
         &self,
         sequence: u64,
@@ -212,7 +212,7 @@ impl RequestTable {
     ) -> bool {
         let mut shard = self.shard(sequence);
         let Some(pending) = shard.get_mut(&sequence) else { return false };
-        (pending.model, pending.subcluster, pending.held) = (model, subcluster, false);
+        (pending.model, pending.subcluster, pending.withheld) = (model, subcluster, false);
         if let Some(payload) = made {
             pending.supply(payload);
         }
@@ -220,10 +220,10 @@ impl RequestTable {
     }
 
     /// Marks a request as announced under `token`. None if it has its outcome, was announced under it before, or is
-    /// held.
+    /// withheld.
     pub(crate) fn announce(&self, sequence: u64, token: Token) -> Option<Announcement> {
         let mut shard = self.shard(sequence);
-        let pending = shard.get_mut(&sequence).filter(|pending| !pending.held && pending.announced != token)?;
+        let pending = shard.get_mut(&sequence).filter(|pending| !pending.withheld && pending.announced != token)?;
         Some(pending.announce(sequence, token))
     }
 
@@ -271,7 +271,7 @@ impl RequestTable {
         (0..SHARDS as u64).any(|shard| self.shard(shard).values().any(|pending| pending.is_for(subcluster)))
     }
 
-    /// Marks every request of the sub-cluster that is not held as announced under `token`, whether it was before or
+    /// Marks every request of the sub-cluster that is not withheld as announced under `token`, whether it was before or
     /// not: earliest deadline first.
     pub(crate) fn announce_all(&self, subcluster: SubclusterId, token: Token) -> Vec<Announcement> {
         let mut all = Vec::new();
@@ -307,7 +307,7 @@ impl OpenRequest {
     }
 
     fn is_for(&self, subcluster: SubclusterId) -> bool {
-        !self.held && self.subcluster == subcluster
+        !self.withheld && self.subcluster == subcluster
     }
 
     fn announce(&mut self, sequence: u64, token: Token) -> Announcement {
@@ -334,7 +334,7 @@ mod tests {
             payload: Payload::Here(Bytes::from_static(b"input")),
             shared: None,
             deadline,
-            held: false,
+            withheld: false,
             announced: Token::default(),
             attempt: 0,
             panics: 0,
@@ -345,10 +345,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_counts_and_no_leader_hears_of_it_before_it_is_released() {
+    fn what_is_withheld_counts_and_no_leader_hears_of_it_before_it_is_released() {
         let (table, token) = (RequestTable::default(), Token::new(7));
         let (mut request, _receiver) = pending(1, Instant::now());
-        request.held = true;
+        request.withheld = true;
         let sequence = table.insert(request);
         assert_eq!(table.len(), 1);
         assert!(

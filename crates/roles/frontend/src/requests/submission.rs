@@ -11,19 +11,19 @@ use crate::dispatch::leader_link::LeaderCommand;
 use crate::requests::request_table::OpenRequest;
 
 impl Cluster {
-    /// Takes a request in and announces it, unless it is held. Its name here, and its number.
+    /// Takes a request in and announces it, unless it is withheld. Its name here, and its number.
     pub(crate) fn submit(self: &Arc<Self>, pending: OpenRequest) -> (RequestId, u64) {
-        let (subcluster, held) = (pending.subcluster, pending.held);
+        let (subcluster, withheld) = (pending.subcluster, pending.withheld);
         let sequence = self.table.insert(pending);
-        if !held {
+        if !withheld {
             self.send_command(subcluster, LeaderCommand::Announce(sequence));
             self.share(sequence);
         }
         (RequestId { frontend: self.id, boot: self.identity.boot, sequence }, sequence)
     }
 
-    /// Announces a request that was held, where its model is now, with its input if that has been made by now: else a
-    /// GPU could be given the request and find no input.
+    /// Announces a request that was withheld, where its model is now, with its input if that has been made by now: else
+    /// a GPU could be given the request and find no input.
     pub(crate) fn release(self: &Arc<Self>, sequence: u64, route: &Route, made: Option<&Bytes>) {
         if self.table.release(sequence, route.model, route.subcluster, made) {
             self.send_command(route.subcluster, LeaderCommand::Announce(sequence));
@@ -50,7 +50,7 @@ impl Cluster {
     /// that was.
     pub(crate) fn withdraw(self: &Arc<Self>, sequence: u64) -> Option<SubclusterId> {
         let pending = self.table.remove(sequence)?;
-        if !pending.held {
+        if !pending.withheld {
             self.send_command(pending.subcluster, LeaderCommand::Cancel(sequence, pending.model.get()));
         }
         Some(pending.subcluster)

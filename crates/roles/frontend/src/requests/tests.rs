@@ -476,7 +476,7 @@ async fn who_is_told_that_a_load_failed_does_not_find_the_model_loading() {
     let error = RepositoryError::Failed("no such file".into());
     let asked = Arc::clone(&frontend);
     let told = tokio::spawn(async move {
-        let told = asked.told(CallEnded { as_of: 7, result: Err(error) }).await;
+        let told = asked.result_once_seen(CallEnded { as_of: 7, result: Err(error) }).await;
         (told, state(&asked))
     });
     tokio::task::yield_now().await;

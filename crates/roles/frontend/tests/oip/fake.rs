@@ -257,7 +257,7 @@ impl InferenceService for FakeService {
     }
 
     fn admit(&self, _: &Caller) -> Result<InFlightPermit, InferError> {
-        self.in_flight.admit()
+        self.in_flight.acquire()
     }
 
     fn refused(&self, call: &RefusedCall<'_>) {

@@ -12,7 +12,7 @@ use crate::lead::subcluster::LedSubcluster;
 
 /// How long a frontend with a newer assignment than this node's waits here for the node to catch up. Shorter than the
 /// frontend's timeout for a welcome.
-const HELLO_HELD_FOR: Duration = Duration::from_millis(200);
+const HELLO_WAITS_MAX: Duration = Duration::from_millis(200);
 
 pub(crate) type LedBySubcluster = HashMap<SubclusterId, Arc<LedSubcluster>>;
 
@@ -85,7 +85,7 @@ impl Leads {
         }
     }
 
-    /// The answer to a frontend. Waits up to [`HELLO_HELD_FOR`] for an assignment that is still on its way here.
+    /// The answer to a frontend. Waits up to [`HELLO_WAITS_MAX`] for an assignment that is still on its way here.
     pub(crate) async fn answer_hello(&self, subcluster: SubclusterId, token: Token) -> HelloAnswer {
         let (mut view, mut changes) = (self.view.clone(), self.changes.subscribe());
         let answered = async {
@@ -104,8 +104,8 @@ impl Leads {
                 }
             }
         };
-        let held = tokio::time::timeout(HELLO_HELD_FOR, answered).await;
-        held.unwrap_or_else(|_| {
+        let answer = tokio::time::timeout(HELLO_WAITS_MAX, answered).await;
+        answer.unwrap_or_else(|_| {
             if !*self.contact.borrow() {
                 return HelloAnswer::Suspended;
             }

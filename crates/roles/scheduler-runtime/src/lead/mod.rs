@@ -2,8 +2,8 @@
 
 pub(crate) mod leads;
 pub(crate) mod learners;
+pub(crate) mod prepared_handover;
 pub(crate) mod repeated_failures;
 pub(crate) mod servable;
-pub(crate) mod standby;
 pub(crate) mod stuck_links;
 pub(crate) mod subcluster;

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lead_is_counted_once_however_many_of_its_crews_panic() {
+    fn a_lead_is_counted_once_however_many_of_its_groups_panic() {
         let (mut repeated_failures, now) = (RepeatedFailures::default(), Time::ZERO);
         let mut record = |token| repeated_failures.record(now, SICK, Token::new(token), FailureKind::Panicked);
         assert_eq!([record(1), record(1)], [Nanos::ZERO; 2]);

@@ -72,7 +72,7 @@ impl StuckLinks {
     }
 
     /// Counts one more link as stuck until the returned value is dropped.
-    pub(crate) fn hold_stuck(&self) -> TrackedLink<'_> {
+    pub(crate) fn count_stuck(&self) -> TrackedLink<'_> {
         let tracked = self.add(LinkState { movement: Movement::Stuck, asker: Asker::default() });
         tracked.set_movement(Movement::Stuck);
         tracked
@@ -134,12 +134,12 @@ impl Tenure {
     }
 
     /// Whether to give the lead up now. Without other replicas to take over, that would only interrupt it.
-    pub(crate) fn should_give_up(&mut self, now: Instant, is_cut_off: bool, has_heirs: bool) -> bool {
+    pub(crate) fn should_give_up(&mut self, now: Instant, is_cut_off: bool, has_standbys: bool) -> bool {
         if !is_cut_off {
             self.check_at = None;
             return false;
         }
-        let given_up = has_heirs && now >= self.kept_until;
+        let given_up = has_standbys && now >= self.kept_until;
         if now >= self.kept_until {
             self.kept_until = now + KEPT_FOR_MIN;
         }
@@ -210,11 +210,11 @@ mod tests {
     }
 
     #[test]
-    fn a_lead_is_given_up_for_its_links_at_a_distance_and_only_if_there_is_an_heir() {
+    fn a_lead_is_given_up_for_its_links_at_a_distance_and_only_if_there_is_a_standby() {
         let start = Instant::now();
         let mut tenure = Tenure::begin(start);
-        let mut check = |ms: u64, cut_off, heirs| {
-            let given_up = tenure.should_give_up(start + Duration::from_millis(ms), cut_off, heirs);
+        let mut check = |ms: u64, cut_off, standbys| {
+            let given_up = tenure.should_give_up(start + Duration::from_millis(ms), cut_off, standbys);
             (given_up, tenure.check_at().map(|at| (at - start).as_millis()))
         };
         assert_eq!(check(100, true, true), (false, Some(3_000)), "it has only begun");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_counts_while_it_is_followed_and_rings_when_it_gets_stuck() {
+    async fn a_link_counts_while_it_is_followed_and_wakes_when_it_gets_stuck() {
         let stuck_links = StuckLinks::default();
         let (told, movement) = watch::channel(Movement::Moves);
         let (_other, stuck) = watch::channel(Movement::Stuck);

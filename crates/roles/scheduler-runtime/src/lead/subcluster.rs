@@ -17,8 +17,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::lead::prepared_handover::DialledLinks;
 use crate::lead::servable::{Holder, servable};
-use crate::lead::standby::DialledLinks;
 use crate::lead::stuck_links::{StuckLinks, Tenure, echo_times};
 use crate::links::backend::{BackendLink, LinkEvent, LinkedGpu, Usage};
 use crate::records::tapes::Tapes;
@@ -66,7 +66,7 @@ pub(crate) struct LedSubcluster {
     /// Whether its links move.
     pub(crate) stuck_links: Arc<StuckLinks>,
     pub(crate) echo: EchoTimes,
-    /// The lead's input: views cut to this sub-cluster.
+    /// What the lead follows: views cut to this sub-cluster.
     pub(crate) view: watch::Sender<Arc<View>>,
     /// Cancelled when the lead ends, for whatever reason.
     pub(crate) ended: CancellationToken,
@@ -106,7 +106,7 @@ impl LedSubcluster {
             dialled,
             backends: BTreeMap::new(),
             data_delays: DataDelays::new(config.data_delays),
-            inputs: HashMap::new(),
+            served: HashMap::new(),
             kinds: Vec::new(),
             classes: GpuClasses::NONE,
             all_drained: false,
@@ -186,8 +186,8 @@ impl ServedAs {
     }
 }
 
-/// A model's input delays, and how it is served.
-struct Inputs {
+/// A served model: what its queue was told.
+struct ServedModel {
     item_bytes: u64,
     how: ServedAs,
     /// The delay that the model was last told.
@@ -212,8 +212,8 @@ struct Lead {
     backends: BTreeMap<BackendId, LinkedBackend>,
     /// Delays measured by the backends.
     data_delays: DataDelays,
-    /// Input delays of the served models.
-    inputs: HashMap<ModelId, Inputs>,
+    /// What the served models were told.
+    served: HashMap<ModelId, ServedModel>,
     /// GPU kinds by class, in the order of their first appearance. A kind keeps its class until the lead ends, since
     /// plans and grants under way name it.
     kinds: Vec<String>,
@@ -254,7 +254,7 @@ impl Lead {
             let forgets_in = self.data_delays.forgets_at().map(|at| at.since(self.workers.clock.now()));
             let unexplained = self.fenced.values().min().map(|&since| since + FENCED_EXPLAINED_WITHIN);
             let check_at = tenure.check_at();
-            let has_heirs = current.subclusters.get(&self.id).is_some_and(|s| !s.standbys.is_empty());
+            let has_standbys = current.subclusters.get(&self.id).is_some_and(|s| !s.standbys.is_empty());
             tokio::select! {
                 () = ended.cancelled() => break,
                 () = tokio::time::sleep_until(unexplained.unwrap_or_else(now).into()), if unexplained.is_some() => {
@@ -267,7 +267,7 @@ impl Lead {
                 () = tokio::time::sleep(forgets_in.unwrap_or_default().into()), if forgets_in.is_some() => {}
                 changed = view.changed() => if changed.is_err() { break },
                 () = stuck_links.changed(check_at) => {
-                    if tenure.should_give_up(now(), stuck_links.is_cut_off(), has_heirs) {
+                    if tenure.should_give_up(now(), stuck_links.is_cut_off(), has_standbys) {
                         tracing::warn!(subcluster = %self.id, token = %self.token, "most links hardly move; somebody else shall lead");
                         let _ = reports.send(LeadReport::CutOff { subcluster: self.id, token: self.token });
                     }
@@ -291,7 +291,7 @@ impl Lead {
                     }
                     // A lead that is cut off cannot judge other processes; the next leader can. The link repeats the
                     // report.
-                    Some(LinkEvent::Down(..)) if has_heirs && stuck_links.is_cut_off() => {}
+                    Some(LinkEvent::Down(..)) if has_standbys && stuck_links.is_cut_off() => {}
                     Some(LinkEvent::Down(backend, boot)) => {
                         let _ = reports.send(LeadReport::BackendDown(backend, boot));
                     }
@@ -403,9 +403,9 @@ impl Lead {
     /// Tells models their input delays where these have changed.
     fn send_data_delays(&mut self) {
         *self.workers.payload_delay.lock().unwrap_or_else(PoisonError::into_inner) = self.data_delays.longest();
-        for (&model, inputs) in &mut self.inputs {
-            let data = self.data_delays.of(inputs.item_bytes, inputs.how.slo);
-            if std::mem::replace(&mut inputs.sent, data) != data {
+        for (&model, served) in &mut self.served {
+            let data = self.data_delays.of(served.item_bytes, served.how.slo);
+            if std::mem::replace(&mut served.sent, data) != data {
                 self.workers.of_model(model.get()).push(ModelMessage::DataDelay { model, data });
             }
         }
@@ -463,12 +463,12 @@ impl Lead {
         gone.retain(|model| view.models.get(model).is_none_or(|m| !m.is_served_by(self.id)));
         for model in gone {
             self.models.remove(&model);
-            self.inputs.remove(&model);
+            self.served.remove(&model);
             self.workers.loads.forget(model);
             self.learner().remove_model(model);
             self.workers.send_to_all(|| ModelMessage::Remove { model });
         }
-        let served = self.inputs.iter().filter_map(|(&id, inputs)| Some((id, inputs.how, view.models.get(&id)?)));
+        let served = self.served.iter().filter_map(|(&id, served)| Some((id, served.how, view.models.get(&id)?)));
         let changed: Vec<_> = served.filter(|(_, how, model)| *how != ServedAs::of(model)).collect();
         for (id, _, model) in changed {
             self.change(id, model);
@@ -531,7 +531,7 @@ impl Lead {
         let how = ServedAs::of(model);
         let item_bytes = model.spec.signature.inputs.iter().map(|input| input.item_bytes() as u64).sum();
         let data = self.data_delays.of(item_bytes, how.slo);
-        self.inputs.insert(id, Inputs { item_bytes, how, sent: data });
+        self.served.insert(id, ServedModel { item_bytes, how, sent: data });
         let config = ModelQueueConfig {
             profiles,
             slo: how.slo,

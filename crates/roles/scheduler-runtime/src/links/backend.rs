@@ -13,13 +13,13 @@ use symphony_types::{BackendId, BootId, FailReason, GpuClass, GpuId, Nanos, Requ
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::lead::standby::Dialled;
+use crate::lead::prepared_handover::Dialled;
 use crate::lead::stuck_links::{StuckLinks, TrackedLink};
 use crate::threads::clock::Clock;
 use crate::workers::corrections;
 use crate::workers::counters::{add, count};
 use crate::workers::load::GpuCounts;
-use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
+use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, SealNumber};
 use crate::workers::subcluster_workers::Workers;
 
 /// Pause between attempts to reach a backend.
@@ -109,7 +109,7 @@ enum Phase {
 struct InUse {
     workers: Arc<Workers>,
     gpus: Vec<LinkedGpu>,
-    seal: Seal,
+    seal: SealNumber,
 }
 
 impl Drop for InUse {
@@ -137,7 +137,7 @@ impl BackendLink {
         let mut last_seen = Instant::now();
         // A link that ended because it was stuck counts as stuck until the backend has sealed again: the other links
         // of a lead that is cut off get stuck a little later, and only together are they enough.
-        let mut held = None;
+        let mut counted_stuck = None;
         let expected = Expected::named(Role::Backend, &self.name);
         loop {
             let connected = match self.dialled.take() {
@@ -151,7 +151,9 @@ impl BackendLink {
                 }
             };
             let end = match connected {
-                Ok((sender, receiver)) => self.serve(sender, receiver, &stuck_links, &mut held, &mut last_seen).await,
+                Ok((sender, receiver)) => {
+                    self.serve(sender, receiver, &stuck_links, &mut counted_stuck, &mut last_seen).await
+                }
                 Err(error) => End::Lost(error.to_string()),
             };
             match end {
@@ -178,7 +180,7 @@ impl BackendLink {
         sender: LinkSender<ToBackend>,
         mut receiver: LinkReceiver<FromBackend>,
         stuck_links: &'a StuckLinks,
-        held: &mut Option<TrackedLink<'a>>,
+        counted_stuck: &mut Option<TrackedLink<'a>>,
         last_seen: &mut Instant,
     ) -> End {
         let in_use = InUse { workers: Arc::clone(&self.workers), gpus: self.gpus.clone(), seal: self.workers.number() };
@@ -188,7 +190,7 @@ impl BackendLink {
             Ok(Err(end)) => return end,
             Err(_) => return End::Lost(format!("no seal within {} ms", SEAL_TIMEOUT.as_millis())),
         };
-        *held = None;
+        *counted_stuck = None;
         let (movement, asker) = receiver.watch(self.echo);
         let stuck_after = self.echo.stuck_after;
         // A stopped process or a host without network does not close its connections. What has arrived is read first.
@@ -198,7 +200,7 @@ impl BackendLink {
             never = stuck_links.track((movement.clone(), asker)) => match never {},
             () = hangs(movement.clone(), stuck_after) => {
                 if *movement.borrow() == Movement::Stuck {
-                    *held = Some(stuck_links.hold_stuck());
+                    *counted_stuck = Some(stuck_links.count_stuck());
                 }
                 End::Lost("it does not answer".into())
             }
@@ -212,7 +214,7 @@ impl BackendLink {
         &mut self,
         sender: &LinkSender<ToBackend>,
         receiver: &mut LinkReceiver<FromBackend>,
-        seal: Seal,
+        seal: SealNumber,
         sealed: (symphony_types::Time, Vec<SealedGpu>),
     ) -> End {
         let mut phase = Phase::Sealed(sealed.0, sealed.1, false);
@@ -295,7 +297,7 @@ impl BackendLink {
         &self,
         sender: &LinkSender<ToBackend>,
         receiver: &mut LinkReceiver<FromBackend>,
-        seal: Seal,
+        seal: SealNumber,
     ) -> Result<(symphony_types::Time, Vec<SealedGpu>), End> {
         let lost = |error: &dyn std::fmt::Display| End::Lost(error.to_string());
         sender.send(ToBackend::Hello { node: self.node, boot: self.node_boot }).map_err(|e| lost(&e))?;
@@ -325,7 +327,13 @@ impl BackendLink {
         }
     }
 
-    fn use_gpus(&self, sender: &LinkSender<ToBackend>, seal: Seal, at: symphony_types::Time, sealed: &[SealedGpu]) {
+    fn use_gpus(
+        &self,
+        sender: &LinkSender<ToBackend>,
+        seal: SealNumber,
+        at: symphony_types::Time,
+        sealed: &[SealedGpu],
+    ) {
         for gpu in &self.gpus {
             let Some(state) = sealed.iter().find(|s| s.gpu == gpu.gpu && s.promised == gpu.token) else { continue };
             let route = GpuRoute {
@@ -343,7 +351,7 @@ impl BackendLink {
         }
     }
 
-    fn report(&self, seal: Seal, message: FromBackend) -> Result<(), End> {
+    fn report(&self, seal: SealNumber, message: FromBackend) -> Result<(), End> {
         let plan_of = |gpu: GpuId, token: Token, sequence: u64| {
             let linked = self.gpus.iter().find(|g| g.gpu == gpu && g.token == token)?;
             Some(PlanId { gpu: linked.ordinal, seal, sequence })

@@ -71,7 +71,7 @@ impl RecorderQueue {
     }
 
     /// Moves the notes to the recorder, unless a reader holds it.
-    pub(crate) fn hand_over(&mut self) {
+    pub(crate) fn flush(&mut self) {
         if self.batches.is_empty() && self.ends.is_empty() && self.drops.is_empty() {
             return;
         }
@@ -133,12 +133,12 @@ mod tests {
         assert_eq!(log.batch(record(2), &[request(0), request(1)]), Some(0));
         {
             let reader = recorder.lock().unwrap();
-            log.hand_over();
+            log.flush();
             assert_eq!(reader.next_batch(), 0, "the worker did not wait");
             assert_eq!(log.batch(record(1), &[request(2)]), Some(1));
             assert!(log.ended(Some(0), BatchEnd::Done { start_late: Nanos::ZERO, latency: Nanos::new(3) }));
         }
-        log.hand_over();
+        log.flush();
         let found = read(&recorder, |recorder| recorder.find(request(1).id));
         assert!(matches!(&found[..], [Finding::Batch { number: 0, record, requests, .. }]
             if matches!(record.end, BatchEnd::Done { .. }) && requests.len() == 2));
@@ -154,9 +154,9 @@ mod tests {
         }
         assert_eq!(log.batch(record(1), &[request(9_999)]), None);
         assert!(log.ended(None, BatchEnd::Lost), "the end of what is not recorded needs no place");
-        log.hand_over();
+        log.flush();
         assert_eq!(log.batch(record(1), &[request(10_000)]), Some(NOTES_MAX as u64));
-        log.hand_over();
+        log.flush();
         let found = read(&recorder, |recorder| recorder.find(request(10_000).id));
         assert!(matches!(found[..], [Finding::Batch { number, .. }] if number == NOTES_MAX as u64), "{found:?}");
     }
@@ -165,7 +165,7 @@ mod tests {
     fn without_a_recorder_nothing_is_kept() {
         let mut log = RecorderQueue::new(None);
         assert_eq!(log.batch(record(1), &[request(0)]), None);
-        log.hand_over();
+        log.flush();
         assert!(!log.is_on() && log.batches.is_empty() && log.requests.is_empty());
     }
 }

@@ -14,8 +14,8 @@ use crate::records::tape_writer::{CHUNK_BYTES, WriterEnd};
 use crate::workers::counters::count;
 use crate::workers::worker_metrics::WorkerMetrics;
 
-/// A chunk is handed over with the first decision after this time, to bound the loss if the process is killed.
-const HANDED_OVER_WITHIN: Nanos = Nanos::from_millis(100);
+/// A chunk is sent to the writer with the first decision after this time, to bound the loss if the process is killed.
+const CHUNK_SENT_WITHIN: Nanos = Nanos::from_millis(100);
 /// How long the end of a lead waits for a stalled disk; no decisions wait then.
 const LAST_CHUNK_WITHIN: Duration = Duration::from_secs(1);
 /// Room for the record that fills a chunk; a larger record makes the chunk grow.
@@ -36,14 +36,14 @@ struct Recording {
     chunk: Chunk,
     spare: Vec<Chunk>,
     bytes_max: u64,
-    handed_over: Time,
+    sent_at: Time,
     metrics: Arc<WorkerMetrics>,
 }
 
 impl TapeRecorder {
     pub(crate) fn new(writer: WriterEnd, bytes_max: u64, metrics: Arc<WorkerMetrics>) -> Self {
         let (chunk, spare) = (new_chunk(), (0..CHUNKS_AHEAD).map(|_| new_chunk()).collect());
-        Self(Some(Box::new(Recording { writer, chunk, spare, bytes_max, handed_over: Time::ZERO, metrics })))
+        Self(Some(Box::new(Recording { writer, chunk, spare, bytes_max, sent_at: Time::ZERO, metrics })))
     }
 
     /// A queue is created.
@@ -97,7 +97,7 @@ impl TapeRecorder {
         self.append(Some(now), |chunk| chunk.pool_step(POOL, now, input, said));
     }
 
-    /// Appends a record. The tape ends if the record does not fit or the chunk cannot be handed over.
+    /// Appends a record. The tape ends if the record does not fit or the chunk cannot be sent.
     #[cold]
     fn append(&mut self, now: Option<Time>, put: impl FnOnce(&mut Chunk)) {
         let Some(recording) = &mut self.0 else { return };
@@ -117,15 +117,15 @@ impl Recording {
             self.chunk.truncate(before);
             return Err(TapeEnd::Full);
         }
-        let now = now.unwrap_or(self.handed_over);
-        if self.chunk.len() >= CHUNK_BYTES || now.since(self.handed_over) >= HANDED_OVER_WITHIN {
-            self.handed_over = now;
-            self.hand_over()?;
+        let now = now.unwrap_or(self.sent_at);
+        if self.chunk.len() >= CHUNK_BYTES || now.since(self.sent_at) >= CHUNK_SENT_WITHIN {
+            self.sent_at = now;
+            self.send_chunk()?;
         }
         Ok(())
     }
 
-    fn hand_over(&mut self) -> Result<(), TapeEnd> {
+    fn send_chunk(&mut self) -> Result<(), TapeEnd> {
         let empty = self.writer.empty.try_recv().ok().or_else(|| self.spare.pop()).unwrap_or_else(new_chunk);
         let chunk = std::mem::replace(&mut self.chunk, empty);
         self.writer.written += chunk.len() as u64;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     fn decide(tape: &mut TapeRecorder, after: u64) {
-        tape.rank_step(Time::ZERO + HANDED_OVER_WITHIN.saturating_mul(after), &RankInput::Wake, &[]);
+        tape.rank_step(Time::ZERO + CHUNK_SENT_WITHIN.saturating_mul(after), &RankInput::Wake, &[]);
     }
 
     #[test]
@@ -187,15 +187,15 @@ mod tests {
         }
         assert_eq!((end.get(), tape.0.is_none()), (Some(&TapeEnd::Overflow), true));
         assert_eq!(metrics.counters.tapes_cut.load(Ordering::Relaxed), 1);
-        // The chunks handed over earlier stay, and nothing follows the gap.
+        // The chunks sent earlier stay, and nothing follows the gap.
         assert_eq!(chunks.iter().count(), 2);
     }
 
     #[test]
-    fn the_end_of_a_lead_hands_over_what_is_left_and_is_no_cut() {
+    fn the_end_of_a_lead_sends_what_is_left_and_is_no_cut() {
         let (mut tape, chunks, end, metrics) = recorder();
         decide(&mut tape, 0);
-        assert!(chunks.is_empty(), "a chunk is handed over when it is full or old");
+        assert!(chunks.is_empty(), "a chunk is sent when it is full or old");
         drop(tape);
         assert_eq!((chunks.iter().count(), end.get()), (1, None));
         assert_eq!(metrics.counters.tapes_cut.load(Ordering::Relaxed), 0);

@@ -132,7 +132,7 @@ impl DecisionThread {
         while !self.stop.load(Ordering::Acquire) {
             now = match self.step(&mut groups, now, &|| clock.now()) {
                 Step::Turn(ended) => {
-                    self.thread_waker.beat(ended);
+                    self.thread_waker.next_turn(ended);
                     ended
                 }
                 Step::Wait(until) => self.thread_waker.wait(now, until, &mut idle),

@@ -5,28 +5,28 @@ use symphony_types::{Nanos, Time};
 
 /// A woken group goes before timers that are due more than this after its wake-up. Timers should be exact to tens of
 /// microseconds; a message may wait for them as long as two full turns take.
-const RUNG_PATIENCE: Nanos = Nanos::from_micros(100);
+const WOKEN_PATIENCE: Nanos = Nanos::from_micros(100);
 
 /// Worker groups by slot, in the order of their turns: first due timers by time, then woken groups in the order of
 /// their wake-ups.
 ///
-/// There is no starvation: timers due [`RUNG_PATIENCE`] or more after a wake-up come behind it, and a group with more
+/// There is no starvation: timers due [`WOKEN_PATIENCE`] or more after a wake-up come behind it, and a group with more
 /// work after its turn is queued again behind all others. Each operation costs O(log n) for n slots.
 #[derive(Debug)]
 pub(crate) struct TurnOrder {
     /// Due time of each slot's timer, in nanoseconds.
     timers: MinTree,
     /// The sequence number of each woken slot's wake-up.
-    rung: MinTree,
+    woken: MinTree,
     /// When each woken slot was woken.
     since: Vec<Time>,
     /// Wake-ups so far.
-    rings: u64,
+    wakes: u64,
 }
 
 impl Default for TurnOrder {
     fn default() -> Self {
-        Self { timers: MinTree::new(0), rung: MinTree::new(0), since: Vec::new(), rings: 0 }
+        Self { timers: MinTree::new(0), woken: MinTree::new(0), since: Vec::new(), wakes: 0 }
     }
 }
 
@@ -34,17 +34,17 @@ impl TurnOrder {
     /// Makes room for `slots` slots.
     pub(crate) fn grow(&mut self, slots: usize) {
         self.timers.grow(slots);
-        self.rung.grow(slots);
+        self.woken.grow(slots);
         if slots > self.since.len() {
             self.since.resize(slots, Time::ZERO);
         }
     }
 
     /// The group has something to do. A group that is already queued keeps its place.
-    pub(crate) fn ring(&mut self, slot: usize, now: Time) {
-        if self.rung.key(slot) == MinTree::EMPTY {
-            self.rings += 1;
-            self.rung.set(slot, self.rings);
+    pub(crate) fn wake(&mut self, slot: usize, now: Time) {
+        if self.woken.key(slot) == MinTree::EMPTY {
+            self.wakes += 1;
+            self.woken.set(slot, self.wakes);
             self.since[slot] = now;
         }
     }
@@ -57,9 +57,9 @@ impl TurnOrder {
     /// Takes the slot whose turn it is, with its wake-up and its timer: one turn serves both.
     pub(crate) fn next(&mut self, now: Time) -> Option<usize> {
         let due = self.timers.min().map(|(slot, at)| (slot, Time::from_nanos(at))).filter(|&(_, at)| at <= now);
-        let rung = self.rung.min().map(|(slot, _)| (slot, self.since[slot]));
-        let slot = match (due, rung) {
-            (Some((_, at)), Some((slot, since))) if since + RUNG_PATIENCE < at => slot,
+        let woken = self.woken.min().map(|(slot, _)| (slot, self.since[slot]));
+        let slot = match (due, woken) {
+            (Some((_, at)), Some((slot, since))) if since + WOKEN_PATIENCE < at => slot,
             (Some((slot, _)), _) | (None, Some((slot, _))) => slot,
             (None, None) => return None,
         };
@@ -70,7 +70,7 @@ impl TurnOrder {
     /// Removes the slot's wake-up and timer.
     pub(crate) fn take_off(&mut self, slot: usize) {
         self.timers.set(slot, MinTree::EMPTY);
-        self.rung.set(slot, MinTree::EMPTY);
+        self.woken.set(slot, MinTree::EMPTY);
     }
 
     /// When the first timer is due.
@@ -100,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn due_timers_go_first_by_their_time_then_rings_in_their_order() {
+    fn due_timers_go_first_by_their_time_then_wake_ups_in_their_order() {
         let mut order = order(6);
         for (slot, due) in [(0, 900), (1, 700), (2, 800), (5, 2_000)] {
             order.arm(slot, at(due));
         }
         for slot in [4, 3, 4, 2] {
-            order.ring(slot, at(1_000));
+            order.wake(slot, at(1_000));
         }
         assert_eq!(order.wake_at(), at(700));
         assert_eq!(all(&mut order, at(1_000)), [1, 2, 0, 4, 3], "2 is served once for both");
@@ -116,11 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn who_was_rung_waits_for_timers_that_are_due_and_not_for_those_that_fall_due_much_later() {
+    fn who_was_woken_waits_for_timers_that_are_due_and_not_for_those_that_fall_due_much_later() {
         let mut order = order(3);
-        order.ring(0, at(1_000));
-        order.arm(1, at(1_000) + RUNG_PATIENCE);
-        order.arm(2, at(1_001) + RUNG_PATIENCE);
+        order.wake(0, at(1_000));
+        order.arm(1, at(1_000) + WOKEN_PATIENCE);
+        order.arm(2, at(1_001) + WOKEN_PATIENCE);
         assert_eq!(all(&mut order, at(5_000)), [1, 0, 2]);
     }
 
@@ -134,9 +134,9 @@ mod tests {
             let mut order = order(works.len());
             let mut now = at(1);
             let mut waits_since = vec![Some(0); works.len()];
-            (0..works.len()).for_each(|slot| order.ring(slot, now));
+            (0..works.len()).for_each(|slot| order.wake(slot, now));
             // In that time a group can be due this often, and once more for its wake-up; and all others may go first.
-            let patience = RUNG_PATIENCE.get() / 1_000;
+            let patience = WOKEN_PATIENCE.get() / 1_000;
             let turns_max = works.iter().map(|&(_, period, _)| 3 + 2 * patience / period.max(1)).sum::<u64>() + 1;
             for turn in 0..4_000_u64 {
                 let Some(slot) = order.next(now) else {
@@ -147,12 +147,12 @@ mod tests {
                 waits_since[slot] = None;
                 now += Nanos::from_micros(takes);
                 if more {
-                    order.ring(slot, now);
+                    order.wake(slot, now);
                 } else {
                     order.arm(slot, now + Nanos::from_micros(period));
                 }
                 for (other, since) in waits_since.iter_mut().enumerate() {
-                    let waits = order.rung.key(other) != MinTree::EMPTY
+                    let waits = order.woken.key(other) != MinTree::EMPTY
                         || Time::from_nanos(order.timers.key(other)) <= now;
                     *since = waits.then(|| since.unwrap_or(turn));
                     prop_assert!(since.is_none_or(|since| turn - since <= turns_max), "{} after {} turns", other, turns_max);

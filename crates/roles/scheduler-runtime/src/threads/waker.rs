@@ -24,9 +24,9 @@ pub(crate) enum Idle {
 #[derive(Debug, Default)]
 pub(crate) struct ThreadWaker {
     clock: Clock,
-    rung: AtomicBool,
+    woken: AtomicBool,
     /// The first wake-up since the last answer, in nanoseconds.
-    rung_at: AtomicU64,
+    woken_at: AtomicU64,
     thread: OnceLock<Thread>,
     /// Counts the beginnings and ends of turns: odd within a turn.
     pulse: AtomicU64,
@@ -63,17 +63,17 @@ impl ThreadWaker {
         let count = self.pulse.load(Ordering::Acquire);
         let in_turn = count % 2 == 1;
         // A thread that has not begun yet waits for a core.
-        let rung = count > 0 && self.rung.load(Ordering::Acquire);
+        let woken = count > 0 && self.woken.load(Ordering::Acquire);
         let since = match in_turn {
             true => self.began.load(Ordering::Relaxed),
-            false if rung => self.rung_at.load(Ordering::Relaxed),
+            false if woken => self.woken_at.load(Ordering::Relaxed),
             false => 0,
         };
-        Pulse { count, busy: in_turn || rung, since: (since > 0).then(|| Time::from_nanos(since)) }
+        Pulse { count, busy: in_turn || woken, since: (since > 0).then(|| Time::from_nanos(since)) }
     }
 
     /// One turn is over, and the next one begins without a wait.
-    pub(crate) fn beat(&self, now: Time) {
+    pub(crate) fn next_turn(&self, now: Time) {
         self.began.store(now.as_nanos(), Ordering::Relaxed);
         self.pulse.fetch_add(2, Ordering::Release);
     }
@@ -83,20 +83,20 @@ impl ThreadWaker {
         // Only the first wake-up since the last answer pays for reading the clock and waking. Concurrent wake-ups have
         // nearly the same time. A waking thread that was delayed in between stores too early a time, which the
         // watchdog tolerates (`watchdog.rs`).
-        if !self.rung.load(Ordering::Relaxed) {
-            self.rung_at.store(self.clock.now().as_nanos(), Ordering::Relaxed);
+        if !self.woken.load(Ordering::Relaxed) {
+            self.woken_at.store(self.clock.now().as_nanos(), Ordering::Relaxed);
         }
-        if !self.rung.swap(true, Ordering::AcqRel)
+        if !self.woken.swap(true, Ordering::AcqRel)
             && let Some(thread) = self.thread.get()
         {
             thread.unpark();
         }
     }
 
-    /// Whether it was woken since the last answer. Everything handed over before the wake-up is visible after this.
+    /// Whether it was woken since the last answer. Everything sent before the wake-up is visible after this.
     pub(crate) fn answer(&self) -> bool {
         // Threads poll this between any two turns; only the reset needs to be atomic.
-        self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::AcqRel)
+        self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::AcqRel)
     }
 
     /// The next slot whose group was woken.
@@ -117,7 +117,7 @@ impl ThreadWaker {
     fn sleep(&self, mut now: Time, until: Time, idle: &mut Idle) -> Time {
         loop {
             let left = until.since(now);
-            if self.rung.load(Ordering::Relaxed) || left == Nanos::ZERO {
+            if self.woken.load(Ordering::Relaxed) || left == Nanos::ZERO {
                 return now;
             }
             let stretch = match idle {
@@ -137,7 +137,7 @@ impl ThreadWaker {
                 // A sleep that a wake-up ended has no overshoot.
                 if let Idle::Sleep(stretch) = idle
                     && now >= wake_at
-                    && !self.rung.load(Ordering::Relaxed)
+                    && !self.woken.load(Ordering::Relaxed)
                 {
                     stretch.record_overshoot(now.since(wake_at));
                 }
@@ -151,7 +151,7 @@ impl ThreadWaker {
 pub(crate) struct GroupWaker {
     thread_waker: Arc<ThreadWaker>,
     slot: usize,
-    rung: AtomicBool,
+    woken: AtomicBool,
     /// Its group is in a turn.
     in_turn: AtomicBool,
     over: AtomicBool,
@@ -171,7 +171,7 @@ impl GroupWaker {
     /// There is something to do for the group.
     pub(crate) fn wake(&self) {
         // Only the first wake-up since the group's last turn queues the slot.
-        if !self.rung.swap(true, Ordering::AcqRel) {
+        if !self.woken.swap(true, Ordering::AcqRel) {
             self.thread_waker.slots.push(self.slot);
             self.thread_waker.wake();
         }
@@ -180,13 +180,13 @@ impl GroupWaker {
     /// Whether it was woken since the last answer. For a slot from [`ThreadWaker::next_woken`] this is current: the
     /// slot was queued after the wake-up.
     pub(crate) fn is_woken(&self) -> bool {
-        self.rung.load(Ordering::Relaxed)
+        self.woken.load(Ordering::Relaxed)
     }
 
-    /// The group's turn begins: it sees everything handed over before a wake-up until now.
+    /// The group's turn begins: it sees everything sent before a wake-up until now.
     pub(crate) fn answer(&self) {
         if self.is_woken() {
-            self.rung.swap(false, Ordering::AcqRel);
+            self.woken.swap(false, Ordering::AcqRel);
         }
     }
 
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_before_the_wait_is_not_lost_and_one_during_it_wakes() {
+    fn a_wake_up_before_the_wait_is_not_lost_and_one_during_it_wakes() {
         let clock = Clock::start();
         let waker = Arc::new(ThreadWaker::new(clock));
         waker.answered_by_this_thread();
@@ -237,14 +237,14 @@ mod tests {
         assert!(waker.answer());
         assert!(!waker.answer(), "answered");
         let other = Arc::clone(&waker);
-        let ringer = std::thread::spawn(move || other.wake());
+        let other_thread = std::thread::spawn(move || other.wake());
         waker.wait(clock.now(), Time::NEVER, &mut idle);
         assert!(waker.answer());
-        ringer.join().unwrap();
+        other_thread.join().unwrap();
     }
 
     #[test]
-    fn a_seat_is_named_once_until_its_turn_and_again_after_it() {
+    fn a_slot_is_named_once_until_its_turn_and_again_after_it() {
         let thread_waker = Arc::new(ThreadWaker::default());
         let (one, other) =
             (GroupWaker::new(Arc::clone(&thread_waker), 1), GroupWaker::new(Arc::clone(&thread_waker), 2));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_busy_in_a_turn_and_when_it_is_rung_but_not_before_it_has_begun() {
+    fn a_thread_is_busy_in_a_turn_and_when_it_is_woken_but_not_before_it_has_begun() {
         let clock = Clock::start();
         let waker = ThreadWaker::new(clock);
         waker.wake();
@@ -276,7 +276,7 @@ mod tests {
         let began = waker.wait(clock.now(), Time::NEVER, &mut Idle::Spin);
         let before = waker.pulse();
         assert_eq!((before.busy, before.since), (true, Some(began)), "in the next one");
-        waker.beat(clock.now());
+        waker.next_turn(clock.now());
         assert!(waker.pulse().busy && waker.pulse() != before, "in the turn of the next group");
         // As in the middle of a wait.
         assert!(waker.answer());
@@ -285,13 +285,13 @@ mod tests {
         let before = clock.now();
         waker.wake();
         let after = clock.now();
-        let rung = waker.pulse();
+        let woken = waker.pulse();
         assert!(
-            rung.busy && rung.since.is_some_and(|since| (before..=after).contains(&since)),
-            "rung and not awake: {rung:?}"
+            woken.busy && woken.since.is_some_and(|since| (before..=after).contains(&since)),
+            "woken and not awake: {woken:?}"
         );
         waker.wake();
-        assert_eq!(waker.pulse(), rung, "the first ring counts");
+        assert_eq!(waker.pulse(), woken, "the first wake-up counts");
     }
 
     #[test]

@@ -97,7 +97,7 @@ mod tests {
         Time::from_nanos(3_600_000_000_000) + Nanos::from_millis(ms)
     }
 
-    fn rung(count: u64, since: u64) -> Pulse {
+    fn woken(count: u64, since: u64) -> Pulse {
         Pulse { count, busy: true, since: Some(at(since)) }
     }
 
@@ -153,16 +153,16 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_does_not_wake_is_found_as_long_after_it_was_rung_whenever_that_was() {
-        for rang in 1_000..1_100 {
-            let found = found(&mut watchdog(), 0, |ms| if ms >= rang { rung(4, rang) } else { asleep(4) });
-            assert!((rang + 101..=rang + 110).contains(&found), "rung at {rang}, found at {found}");
+    fn a_thread_that_does_not_wake_is_found_as_long_after_it_was_woken_whenever_that_was() {
+        for woken_at in 1_000..1_100 {
+            let found = found(&mut watchdog(), 0, |ms| if ms >= woken_at { woken(4, woken_at) } else { asleep(4) });
+            assert!((woken_at + 101..=woken_at + 110).contains(&found), "woken at {woken_at}, found at {found}");
         }
     }
 
     #[test]
-    fn a_ring_that_says_too_early_a_time_counts_from_the_last_look_on() {
-        let found = found(&mut watchdog(), 0, |ms| if ms > 1_000 { rung(4, 3) } else { asleep(4) });
+    fn a_wake_up_that_says_too_early_a_time_counts_from_the_last_look_on() {
+        let found = found(&mut watchdog(), 0, |ms| if ms > 1_000 { woken(4, 3) } else { asleep(4) });
         assert_eq!(found, 1_110, "nobody was seen to be late at 1000");
     }
 

@@ -4,10 +4,10 @@ use symphony_types::Time;
 
 use crate::workers::worker_metrics::WorkerMetrics;
 
-/// Inputs (requests, cancels, reports, offers) that one turn handles before it reads the clock and checks its timers.
-/// At 0.1 to 0.2 µs each a turn stays within tens of microseconds under any load. Rare inputs cost more: a turn of
+/// Events (requests, cancels, reports, offers) that one turn handles before it reads the clock and checks its timers.
+/// At 0.1 to 0.2 µs each a turn stays within tens of microseconds under any load. Rare events cost more: a turn of
 /// cancels walks the queues of their models once, and the loss of a GPU or a frontend moves all of its requests.
-pub(crate) const TURN_INPUTS_MAX: usize = 256;
+pub(crate) const TURN_EVENTS_MAX: usize = 256;
 
 /// Timers that fire in one turn of a worker. The remaining ones are late anyway, and timers of other leads on the
 /// thread may be too: their turns come in between.
@@ -15,19 +15,19 @@ pub(crate) const TURN_TIMERS_MAX: usize = 256;
 
 /// An object that owns decision objects.
 pub(crate) trait Worker: Send {
-    /// Handles what has arrived, up to [`TURN_INPUTS_MAX`], and everything that is due.
+    /// Handles what has arrived, up to [`TURN_EVENTS_MAX`], and everything that is due.
     fn run_turn(&mut self, turn: TurnStart) -> TurnEnd;
 
-    /// Hands over the decisions of the turn, at `now`, as far as they are not visible yet: first plans, then the
+    /// Sends the decisions of the turn, at `now`, as far as they are not visible yet: first plans, then the
     /// answers that free their GPUs for others, then offers, and wake-ups last. Called after the turns of all workers
     /// of the group: a woken thread may take this thread's core, and by then the lead has nothing left to decide.
-    fn hand_over(&mut self, now: Time);
+    fn send_outputs(&mut self, now: Time);
 
     /// What it counts.
     fn metrics(&self) -> &WorkerMetrics;
 }
 
-/// The input of a turn.
+/// What a turn begins with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TurnStart {
     /// Counts the group's turns.
@@ -43,7 +43,7 @@ pub(crate) struct TurnStart {
 pub(crate) struct TurnEnd {
     /// When the next turn is due at the latest; [`Time::ZERO`] if there is more to do already.
     pub(crate) wake_at: Time,
-    /// Inputs and timers handled; 0 means that there is nothing to hand over.
+    /// Events and timers handled; 0 means that there is nothing to send.
     pub(crate) handled: usize,
 }
 

@@ -50,7 +50,7 @@ impl WorkerGroup {
         self.last_ended = turn.now;
         for (worker, spent) in self.workers.iter_mut().zip(&self.spent) {
             let Some(decided_in) = *spent else { continue };
-            worker.hand_over(turn.now);
+            worker.send_outputs(turn.now);
             let now = clock();
             worker.metrics().turns.record(decided_in + now.since(turn.now));
             turn.now = now;

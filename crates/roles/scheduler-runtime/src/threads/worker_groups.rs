@@ -38,7 +38,7 @@ impl WorkerGroups {
             self.order.grow(self.slots.len());
         }
         self.slots[slot] = Some(group);
-        self.order.ring(slot, now);
+        self.order.wake(slot, now);
     }
 
     /// Queues the woken groups. `now` is the present or slightly earlier.
@@ -47,12 +47,12 @@ impl WorkerGroups {
             // A group that had a turn since then has seen everything, and one that is not installed yet will.
             let group = self.slots.get(slot).and_then(Option::as_ref);
             if group.is_some_and(|group| group.waker().is_woken()) {
-                self.order.ring(slot, now);
+                self.order.wake(slot, now);
             }
         }
     }
 
-    /// One turn of one group. It takes time linear in that group's inputs, plus O(log n) for n slots.
+    /// One turn of one group. It takes time linear in that group's events, plus O(log n) for n slots.
     pub(crate) fn run_next(&mut self, now: Time, clock: &impl Fn() -> Time) -> Turn {
         let Some(slot) = self.order.next(now) else { return Turn::Idle(self.order.wake_at()) };
         let place = &mut self.slots[slot];
@@ -71,7 +71,7 @@ impl WorkerGroups {
         *place = Some(group);
         // A group that is late with its timers queues like any group with more to do: else it would always be first.
         if wake_at <= now {
-            self.order.ring(slot, now);
+            self.order.wake(slot, now);
         } else {
             self.order.arm(slot, wake_at);
         }

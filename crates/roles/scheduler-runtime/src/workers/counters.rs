@@ -47,7 +47,7 @@ counters! {
     plans_refused,
     /// Requests queued again because their plan was lost or refused.
     requeued_requests,
-    /// Timers that rang.
+    /// Timers that fired.
     timers,
     /// Timers whose time had passed already when they were armed.
     timers_past,

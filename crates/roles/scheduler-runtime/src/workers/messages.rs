@@ -35,7 +35,7 @@ pub(crate) enum ModelMessage {
     /// Sets where plans for this GPU are sent.
     Route { gpu: u32, route: GpuRoute },
     /// The GPU is lost, with all plans sent to it under that seal.
-    Unroute { gpu: u32, seal: Seal },
+    Unroute { gpu: u32, seal: SealNumber },
     /// A frontend has linked. It will announce again what it announced on an earlier link.
     Frontend { peer: Peer, sender: LinkSender<ToFrontend> },
     /// The link has ended; its frontend will announce again what it still wants.
@@ -54,7 +54,7 @@ pub(crate) enum ModelMessage {
     /// A plan was not accepted.
     Refused { plan: PlanId },
     /// The backend of this seal already has (or had) these requests.
-    Known { seal: Seal, requests: Arc<HashSet<RequestId>> },
+    Known { seal: SealNumber, requests: Arc<HashSet<RequestId>> },
     /// Every backend has answered the seal: redriven requests need not wait any longer.
     AllSealed,
     /// A planted fault: the thread hangs until the other end is dropped.
@@ -67,13 +67,13 @@ pub(crate) enum ModelMessage {
 
 /// A number for each time that a GPU came into use, unique over all links and boots of its backend. Messages about an
 /// older seal are stale: the plans of a new seal count from 1 again.
-pub(crate) type Seal = u64;
+pub(crate) type SealNumber = u64;
 
 /// A plan of a GPU, or its reserved number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PlanId {
     pub(crate) gpu: u32,
-    pub(crate) seal: Seal,
+    pub(crate) seal: SealNumber,
     pub(crate) sequence: u64,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Peer {
 pub(crate) struct GpuRoute {
     pub(crate) gpu: GpuId,
     pub(crate) class: GpuClass,
-    pub(crate) seal: Seal,
+    pub(crate) seal: SealNumber,
     pub(crate) token: Token,
     pub(crate) backend: BackendId,
     pub(crate) backend_boot: BootId,
@@ -104,9 +104,9 @@ pub(crate) enum RankMessage {
     /// The answer to a grant.
     Release { ordinal: u32, plan: PlanId, free_at: Time, used: bool },
     /// The backend has sealed the GPU: it may be used from `free_at` on, and its plans count from 1 again.
-    Sealed { gpu: u32, class: GpuClass, seal: Seal, free_at: Time },
+    Sealed { gpu: u32, class: GpuClass, seal: SealNumber, free_at: Time },
     /// The GPU is lost.
-    Lost { gpu: u32, seal: Seal },
+    Lost { gpu: u32, seal: SealNumber },
     /// A plan is done; everything accepted before is done at `free_at`.
     Done { plan: PlanId, free_at: Time },
     /// A plan had its turn and did not run.
@@ -118,9 +118,9 @@ pub(crate) enum RankMessage {
     /// The model has left.
     Forget { ordinal: u32 },
     /// Stop granting the GPU; `round` is sent to `done` once no plan can follow those already sent.
-    Retire { gpu: u32, seal: Seal, round: u64, done: UnboundedSender<u64> },
+    Retire { gpu: u32, seal: SealNumber, round: u64, done: UnboundedSender<u64> },
     /// The retired GPU may be granted again.
-    Resume { gpu: u32, seal: Seal },
+    Resume { gpu: u32, seal: SealNumber },
     /// The GPU is too slow to be granted (`out`), or has recovered.
     Quarantine { gpu: u32, out: bool },
 }

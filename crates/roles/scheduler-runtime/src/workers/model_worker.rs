@@ -23,10 +23,10 @@ use crate::records::recorder_queue::RecorderQueue;
 use crate::records::tape_recorder::TapeRecorder;
 use crate::threads::clock::Clock;
 use crate::threads::inbox::Inbox;
-use crate::threads::worker::{TURN_INPUTS_MAX, TURN_TIMERS_MAX, TurnEnd, TurnStart, Worker};
+use crate::threads::worker::{TURN_EVENTS_MAX, TURN_TIMERS_MAX, TurnEnd, TurnStart, Worker};
 use crate::workers::counters::count;
 use crate::workers::id_map::IdMap;
-use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, Seal};
+use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, SealNumber};
 use crate::workers::offer_board::OfferBoard;
 use crate::workers::sent_plans::{Ran, SentPlan, SentPlans};
 use crate::workers::worker_metrics::WorkerMetrics;
@@ -75,9 +75,9 @@ pub(crate) struct ModelWorker {
     wake_rank: bool,
     recovery: Option<Recovery>,
     /// Requests that a backend had when it was sealed. They run again only if that backend is lost.
-    held_by_backend: HashMap<RequestId, Seal>,
+    known_by_backend: HashMap<RequestId, SealNumber>,
     /// Requests among them that were announced again, and so are still wanted; by the seal of their backend.
-    redriven_awaited: HashMap<Seal, Vec<(ModelId, Request)>>,
+    redriven_awaited: HashMap<SealNumber, Vec<(ModelId, Request)>>,
     actions: ModelActions,
     check: PlanCheck,
     tape: TapeRecorder,
@@ -118,8 +118,8 @@ impl ModelWorker {
             account_at: Time::ZERO,
             account_is_stale: false,
             wake_rank: false,
-            recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, held: Vec::new() }),
-            held_by_backend: HashMap::new(),
+            recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, waiting: Vec::new() }),
+            known_by_backend: HashMap::new(),
             redriven_awaited: HashMap::new(),
             actions: ModelActions::with_room(),
             check: PlanCheck::default(),
@@ -137,7 +137,7 @@ impl ModelWorker {
 
     /// Sets how long redriven requests wait, counted from `now`.
     pub(crate) fn with_redrive_wait(mut self, now: Time, wait: Nanos) -> Self {
-        self.recovery = Some(Recovery { until: now + wait, held: Vec::new() });
+        self.recovery = Some(Recovery { until: now + wait, waiting: Vec::new() });
         self
     }
 
@@ -198,7 +198,7 @@ impl ModelWorker {
                 }
             }
             ModelMessage::Known { seal, requests } => {
-                self.held_by_backend.extend(requests.iter().map(|&id| (id, seal)));
+                self.known_by_backend.extend(requests.iter().map(|&id| (id, seal)));
             }
             ModelMessage::AllSealed => self.recover(now),
             #[cfg(test)]
@@ -221,7 +221,7 @@ impl ModelWorker {
     }
 
     /// The GPU is lost under this seal: what was sent to it, or was awaited from it, is queued again.
-    fn unroute(&mut self, now: Time, gpu: u32, seal: Seal) {
+    fn unroute(&mut self, now: Time, gpu: u32, seal: SealNumber) {
         if let Some(route) = self.routes.get_mut(gpu as usize) {
             route.take_if(|route| route.seal == seal);
         }
@@ -229,7 +229,7 @@ impl ModelWorker {
             self.record_end(&plan, BatchEnd::Lost);
             self.requeue(now, plan);
         }
-        self.held_by_backend.retain(|_, by| *by != seal);
+        self.known_by_backend.retain(|_, by| *by != seal);
         for (model, request) in self.redriven_awaited.remove(&seal).unwrap_or_default() {
             count(&self.metrics.counters.requeued_requests, 1);
             self.enqueue_returned(now, model, request);
@@ -270,9 +270,9 @@ impl Worker for ModelWorker {
         let now = turn.now;
         self.turn = turn.number;
         let mut handled = 0;
-        while handled < TURN_INPUTS_MAX {
+        while handled < TURN_EVENTS_MAX {
             if self.frame_in_progress.is_some() {
-                handled += self.handle_frame(now, TURN_INPUTS_MAX - handled);
+                handled += self.handle_frame(now, TURN_EVENTS_MAX - handled);
             } else if let Some(message) = self.inbox.pop() {
                 self.receive(now, message);
                 handled += 1;
@@ -280,13 +280,13 @@ impl Worker for ModelWorker {
                 break;
             }
         }
-        let more = handled >= TURN_INPUTS_MAX;
+        let more = handled >= TURN_EVENTS_MAX;
         let handled_max = handled + TURN_TIMERS_MAX;
         while handled < handled_max
             && let Some((slot, wake_at)) = self.wakes.min().filter(|&(_, wake_at)| wake_at <= now.as_nanos())
         {
             let armed_in = self.slots[slot].as_ref().map_or(0, |model| model.armed_in);
-            self.metrics.rang(turn, armed_in, Time::from_nanos(wake_at));
+            self.metrics.timer_fired(turn, armed_in, Time::from_nanos(wake_at));
             self.wakes.set(slot, MinTree::EMPTY);
             self.step(now, slot, ModelInput::Wake);
             handled += 1;
@@ -307,20 +307,20 @@ impl Worker for ModelWorker {
             return TurnEnd { wake_at: Time::ZERO, handled };
         }
         let recovery = self.recovery.as_ref().map_or(Time::NEVER, |recovery| recovery.until);
-        // A quiet worker must still send its account in time: sent with the next input, an old account would count as
+        // A quiet worker must still send its account in time: sent with the next event, an old account would count as
         // new.
         let account_at = if self.account_is_stale { self.account_at } else { Time::NEVER };
         TurnEnd { wake_at: recovery.min(account_at).min(Time::from_nanos(self.wakes.min_key())), handled }
     }
 
-    fn hand_over(&mut self, now: Time) {
+    fn send_outputs(&mut self, now: Time) {
         self.send_plans(now);
         self.answer_rank();
         if std::mem::take(&mut self.wake_rank) {
             self.rank.wake();
         }
         self.send_outcomes();
-        self.log.hand_over();
+        self.log.flush();
     }
 
     fn metrics(&self) -> &WorkerMetrics {

@@ -9,17 +9,17 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::records::tape_recorder::TapeRecorder;
 use crate::threads::inbox::Inbox;
-use crate::threads::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
+use crate::threads::worker::{TURN_EVENTS_MAX, TurnEnd, TurnStart, Worker};
 use crate::workers::counters::count;
 use crate::workers::id_map::IdMap;
-use crate::workers::messages::{ModelMessage, PlanId, RankMessage, Seal};
+use crate::workers::messages::{ModelMessage, PlanId, RankMessage, SealNumber};
 use crate::workers::offer_board::{Offer, OfferBoard};
 use crate::workers::worker_metrics::WorkerMetrics;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct GpuPlans {
     /// The seal under which the GPU is in use; none while it is lost.
-    seal: Option<Seal>,
+    seal: Option<SealNumber>,
     /// Number of the next plan.
     next: u64,
     /// Plans that have ended.
@@ -202,7 +202,7 @@ impl RankWorker {
         &mut self.gpus[slot]
     }
 
-    fn under_seal(&mut self, gpu: u32, seal: Seal) -> Option<&mut GpuPlans> {
+    fn under_seal(&mut self, gpu: u32, seal: SealNumber) -> Option<&mut GpuPlans> {
         self.gpus.get_mut(gpu as usize).filter(|plans| plans.seal == Some(seal))
     }
 
@@ -236,7 +236,7 @@ impl RankWorker {
         self.report_retired(plan.gpu);
     }
 
-    fn add_sealed(&mut self, now: Time, gpu: u32, class: GpuClass, seal: Seal, free_at: Time) {
+    fn add_sealed(&mut self, now: Time, gpu: u32, class: GpuClass, seal: SealNumber, free_at: Time) {
         let plans = self.plans_of(gpu);
         if plans.seal.is_some_and(|newer| newer > seal) {
             return;
@@ -251,7 +251,7 @@ impl RankWorker {
     }
 
     /// No more grants of the GPU; once its last one has been answered, the round is done.
-    fn retire(&mut self, now: Time, gpu: u32, seal: Seal, round: (u64, UnboundedSender<u64>)) {
+    fn retire(&mut self, now: Time, gpu: u32, seal: SealNumber, round: (u64, UnboundedSender<u64>)) {
         let Some(plans) = self.under_seal(gpu, seal) else { return };
         plans.retired = true;
         let granted = plans.granted;
@@ -294,15 +294,15 @@ impl Worker for RankWorker {
         let now = turn.now;
         self.turn = turn.number;
         let mut handled = 0;
-        while handled < TURN_INPUTS_MAX
+        while handled < TURN_EVENTS_MAX
             && let Some(message) = self.inbox.pop()
         {
             self.receive(now, message);
             handled += 1;
         }
-        let mut more = handled >= TURN_INPUTS_MAX;
+        let mut more = handled >= TURN_EVENTS_MAX;
         let mut offered = std::mem::take(&mut self.offered);
-        more |= self.offers.take(&mut self.last_word, TURN_INPUTS_MAX, |model, class, offer| {
+        more |= self.offers.take(&mut self.last_word, TURN_EVENTS_MAX, |model, class, offer| {
             offered.push((model, class, offer));
         });
         handled += offered.len();
@@ -312,7 +312,7 @@ impl Worker for RankWorker {
         }
         self.offered = offered;
         if self.wake_at <= now {
-            self.metrics.rang(turn, self.armed_in, self.wake_at);
+            self.metrics.timer_fired(turn, self.armed_in, self.wake_at);
             self.wake_at = Time::NEVER;
             self.step(now, RankInput::Wake);
             handled += 1;
@@ -320,7 +320,7 @@ impl Worker for RankWorker {
         TurnEnd { wake_at: if more { Time::ZERO } else { self.wake_at }, handled }
     }
 
-    fn hand_over(&mut self, _now: Time) {
+    fn send_outputs(&mut self, _now: Time) {
         for (inbox, told) in self.models.iter().zip(&mut self.to_wake) {
             if std::mem::take(told) {
                 inbox.wake();

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use symphony_scheduler::{Plan, Request};
 use symphony_types::{FailReason, ModelId, Nanos, RequestId, Time};
 
-use crate::workers::messages::{PlanId, Seal};
+use crate::workers::messages::{PlanId, SealNumber};
 
 /// Plans without a report this long after their predicted end are forgotten.
 const PLAN_MEMORY: Nanos = Nanos::from_millis(10_000);
@@ -101,7 +101,7 @@ impl SentPlans {
     }
 
     /// Removes the oldest plan that a GPU got under `seal`.
-    pub(crate) fn take_oldest(&mut self, gpu: u32, seal: Seal) -> Option<SentPlan> {
+    pub(crate) fn take_oldest(&mut self, gpu: u32, seal: SealNumber) -> Option<SentPlan> {
         let plans = self.by_gpu.get(gpu as usize)?;
         let under_seal = plans.iter().map(|(id, _)| *id).filter(|id| id.seal == seal);
         let oldest = under_seal.min_by_key(|id| id.sequence)?;
@@ -109,7 +109,7 @@ impl SentPlans {
     }
 
     /// Whether a GPU has a plan under `seal` whose report is long overdue.
-    pub(crate) fn is_silent(&self, now: Time, gpu: u32, seal: Seal) -> bool {
+    pub(crate) fn is_silent(&self, now: Time, gpu: u32, seal: SealNumber) -> bool {
         let overdue =
             |(id, plan): &(PlanId, SentPlan)| id.seal == seal && plan.end + plan.predicted.max(SILENT_AFTER) < now;
         self.by_gpu.get(gpu as usize).is_some_and(|plans| plans.iter().any(overdue))
@@ -141,7 +141,7 @@ mod tests {
 
     const MODEL: ModelId = ModelId::new(1);
 
-    fn plan(gpu: u32, seal: Seal, sequence: u64) -> PlanId {
+    fn plan(gpu: u32, seal: SealNumber, sequence: u64) -> PlanId {
         PlanId { gpu, seal, sequence }
     }
 

@@ -77,7 +77,7 @@ impl WorkerMetrics {
 
     /// A timer for `wake_at`, armed in the turn `armed_in`, fires. If its time had passed before that turn ended, it
     /// could not fire in time: it is counted, but its lateness is not.
-    pub(crate) fn rang(&self, turn: TurnStart, armed_in: u64, wake_at: Time) {
+    pub(crate) fn timer_fired(&self, turn: TurnStart, armed_in: u64, wake_at: Time) {
         count(&self.counters.timers, 1);
         let past = armed_in == turn.number || (armed_in + 1 == turn.number && wake_at <= turn.last_ended);
         if past {
@@ -127,16 +127,16 @@ mod tests {
     }
 
     #[test]
-    fn only_a_timer_that_could_have_rung_in_time_is_late() {
+    fn only_a_timer_that_could_have_fired_in_time_is_late() {
         let at = Time::from_nanos;
         let metrics = WorkerMetrics::new(WorkerKind::Rank);
         let turn = TurnStart { number: 7, now: at(1_000), last_ended: at(900) };
         // Armed in the last turn for a time before its end, or in this turn: past from the beginning.
-        metrics.rang(turn, 6, at(900));
-        metrics.rang(turn, 7, at(1_000));
+        metrics.timer_fired(turn, 6, at(900));
+        metrics.timer_fired(turn, 7, at(1_000));
         // Armed in the last turn for a time after its end.
-        metrics.rang(turn, 6, at(901));
-        metrics.rang(turn, 5, at(400));
+        metrics.timer_fired(turn, 6, at(901));
+        metrics.timer_fired(turn, 5, at(400));
         let late = metrics.timers_late.read();
         assert_eq!((late.count(), late.sum()), (2, Nanos::new(99 + 600)));
         let counted: Vec<_> =

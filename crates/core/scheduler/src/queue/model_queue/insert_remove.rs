@@ -9,7 +9,7 @@ use crate::queue::queued::Queued;
 impl ModelQueue {
     /// Queues a request, or drops it if the queue is full. Inlined, so that it is constructed in place.
     #[inline(always)]
-    pub(super) fn admit(&mut self, now: Time, queued: Queued, out: &mut ModelActions) -> bool {
+    pub(super) fn insert_or_drop(&mut self, now: Time, queued: Queued, out: &mut ModelActions) -> bool {
         let fits = self.queue.len() < self.config.requests_max;
         if fits {
             self.insert(queued);

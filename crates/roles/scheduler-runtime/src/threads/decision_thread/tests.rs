@@ -8,7 +8,7 @@ use symphony_types::{GpuClass, LatencyProfile, Nanos};
 use super::*;
 use crate::in_process::{InProcess, Orders};
 use crate::threads::decision_threads::DecisionThreads;
-use crate::threads::worker::TURN_INPUTS_MAX;
+use crate::threads::worker::TURN_EVENTS_MAX;
 use crate::workers::subcluster_workers::DecisionConfig;
 
 /// Leads on one thread; the test runs its turns and sets its time.
@@ -103,7 +103,7 @@ fn a_lead_beside_a_flood_dispatches_in_order_and_waits_for_one_turn_at_a_time() 
         });
         let plan = plan.unwrap_or_else(|| panic!("round {round}: not dispatched in four turns"));
         assert_eq!((plan.sequence, plan.requests.len(), plan.requests[0].id.sequence), (round + 1, 1, round));
-        assert!(loud.taken_in() - before <= 2 * TURN_INPUTS_MAX as u64, "bounded work per turn");
+        assert!(loud.taken_in() - before <= 2 * TURN_EVENTS_MAX as u64, "bounded work per turn");
         calm.end(scene.now.get(), &plan);
     }
     assert!(loud.taken_in() < FLOOD, "the flood was over before the end: it shows nothing");
@@ -113,7 +113,7 @@ fn a_lead_beside_a_flood_dispatches_in_order_and_waits_for_one_turn_at_a_time() 
 }
 
 #[test]
-fn a_lead_that_ends_while_it_is_rung_decides_nothing_more_and_leaves_its_seat_to_the_next() {
+fn a_lead_that_ends_while_it_is_woken_decides_nothing_more_and_leaves_its_slot_to_the_next() {
     let mut scene = Scene::new();
     let (mut ending, mut staying) = (scene.lead(), scene.lead());
     scene.run();

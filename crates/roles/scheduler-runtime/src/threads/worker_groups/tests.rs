@@ -7,13 +7,13 @@ use symphony_types::Nanos;
 
 use super::*;
 use crate::threads::waker::GroupWaker;
-use crate::threads::worker::{TURN_INPUTS_MAX, TurnEnd, TurnStart, Worker};
+use crate::threads::worker::{TURN_EVENTS_MAX, TurnEnd, TurnStart, Worker};
 use crate::workers::worker_metrics::{WorkerKind, WorkerMetrics};
 
-/// A worker whose input is a number of waiting items.
+/// A worker whose events are a number of waiting items.
 struct Played {
     number: usize,
-    inputs: Arc<Mutex<usize>>,
+    events: Arc<Mutex<usize>>,
     /// The interval of its timers, if it has any.
     every: Option<Nanos>,
     timer: Time,
@@ -29,18 +29,18 @@ impl Worker for Played {
     fn run_turn(&mut self, turn: TurnStart) -> TurnEnd {
         self.turns.lock().unwrap().push(self.number);
         assert!(!self.panics.load(Ordering::Relaxed), "planted");
-        let mut inputs = self.inputs.lock().unwrap();
-        let mut handled = (*inputs).min(TURN_INPUTS_MAX);
-        *inputs -= handled;
+        let mut events = self.events.lock().unwrap();
+        let mut handled = (*events).min(TURN_EVENTS_MAX);
+        *events -= handled;
         if self.timer <= turn.now {
             handled += 1;
             self.timer = self.every.map_or(Time::NEVER, |every| turn.now + every);
         }
         let timer = self.behind.map_or(self.timer, |behind| turn.now - behind);
-        TurnEnd { wake_at: if *inputs > 0 { Time::ZERO } else { timer }, handled }
+        TurnEnd { wake_at: if *events > 0 { Time::ZERO } else { timer }, handled }
     }
 
-    fn hand_over(&mut self, _now: Time) {}
+    fn send_outputs(&mut self, _now: Time) {}
 
     fn metrics(&self) -> &WorkerMetrics {
         &self.metrics
@@ -52,7 +52,7 @@ struct Scene {
     groups: WorkerGroups,
     thread_waker: Arc<ThreadWaker>,
     wakers: Vec<Arc<GroupWaker>>,
-    inputs: Vec<Arc<Mutex<usize>>>,
+    events: Vec<Arc<Mutex<usize>>>,
     panics: Vec<Arc<AtomicBool>>,
     turns: Arc<Mutex<Vec<usize>>>,
     now: Cell<Time>,
@@ -65,8 +65,8 @@ const READING: Nanos = Nanos::from_micros(5);
 impl Scene {
     fn new() -> Self {
         let (groups, thread_waker) = (WorkerGroups::default(), Arc::default());
-        let (inputs, panics) = (Vec::new(), Vec::new());
-        Self { groups, thread_waker, wakers: Vec::new(), inputs, panics, turns: Arc::default(), now: Cell::new(START) }
+        let (events, panics) = (Vec::new(), Vec::new());
+        Self { groups, thread_waker, wakers: Vec::new(), events, panics, turns: Arc::default(), now: Cell::new(START) }
     }
 
     fn of(groups: usize) -> Self {
@@ -80,20 +80,20 @@ impl Scene {
     fn install(&mut self, every: Option<Nanos>, behind: Option<Nanos>) {
         let number = self.wakers.len();
         let waker = Arc::new(GroupWaker::new(Arc::clone(&self.thread_waker), number));
-        let (inputs, turns) = (Arc::<Mutex<usize>>::default(), Arc::clone(&self.turns));
+        let (events, turns) = (Arc::<Mutex<usize>>::default(), Arc::clone(&self.turns));
         let metrics = WorkerMetrics::new(WorkerKind::Model);
         let (now, timer) = (self.now.get(), every.map_or(Time::NEVER, |every| self.now.get() + every));
         let panics = Arc::<AtomicBool>::default();
         self.panics.push(Arc::clone(&panics));
-        let worker = Played { number, inputs: Arc::clone(&inputs), every, timer, behind, panics, turns, metrics };
+        let worker = Played { number, events: Arc::clone(&events), every, timer, behind, panics, turns, metrics };
         self.groups.install(WorkerGroup::new(Arc::clone(&waker), vec![Box::new(worker)]), now);
         self.wakers.push(waker);
-        self.inputs.push(inputs);
+        self.events.push(events);
     }
 
-    /// Hands inputs to a group.
-    fn send(&self, group: usize, inputs: usize) {
-        *self.inputs[group].lock().unwrap() += inputs;
+    /// Hands events to a group.
+    fn send(&self, group: usize, events: usize) {
+        *self.events[group].lock().unwrap() += events;
         self.wakers[group].wake();
     }
 
@@ -117,7 +117,7 @@ impl Scene {
 }
 
 #[test]
-fn of_a_thousand_crews_only_those_that_are_meant_have_turns() {
+fn of_a_thousand_groups_only_those_that_are_meant_have_turns() {
     let mut scene = Scene::of(1_000);
     scene.send(700, 1);
     scene.send(3, 1);
@@ -129,16 +129,16 @@ fn of_a_thousand_crews_only_those_that_are_meant_have_turns() {
 #[test]
 fn a_flood_for_one_is_taken_in_between_the_turns_of_others() {
     let mut scene = Scene::of(3);
-    scene.send(0, 4 * TURN_INPUTS_MAX);
+    scene.send(0, 4 * TURN_EVENTS_MAX);
     scene.step();
     scene.send(2, 1);
-    scene.send(1, 2 * TURN_INPUTS_MAX);
+    scene.send(1, 2 * TURN_EVENTS_MAX);
     // A full turn may be the last one: only the next one finds nothing left.
     assert_eq!(scene.run(), [0, 0, 2, 1, 0, 1, 0]);
 }
 
 #[test]
-fn a_crew_that_panics_is_handed_out_and_the_others_go_on() {
+fn a_group_that_panics_is_handed_out_and_the_others_go_on() {
     let mut scene = Scene::of(3);
     scene.panics[1].store(true, Ordering::Relaxed);
     for group in [0, 1, 2] {
@@ -158,7 +158,7 @@ fn a_crew_that_panics_is_handed_out_and_the_others_go_on() {
 }
 
 #[test]
-fn timers_of_all_crews_ring_in_their_order_and_before_a_flood() {
+fn timers_of_all_groups_fire_in_their_order_and_before_a_flood() {
     let mut scene = Scene::new();
     for every in [900, 300, 600] {
         scene.install(Some(Nanos::from_micros(every)), None);
@@ -185,7 +185,7 @@ fn who_never_catches_up_with_its_timers_holds_nobody_up() {
 }
 
 #[test]
-fn who_is_over_has_no_turn_although_it_was_rung_and_its_seat_can_be_taken_again() {
+fn who_is_over_has_no_turn_although_it_was_woken_and_its_slot_can_be_taken_again() {
     let mut scene = Scene::of(2);
     scene.send(0, 1);
     scene.send(1, 1);
@@ -195,7 +195,7 @@ fn who_is_over_has_no_turn_although_it_was_rung_and_its_seat_can_be_taken_again(
     assert_eq!(scene.run(), [0]);
     // The waker of the departed group is still in use.
     let former = scene.wakers.pop().unwrap();
-    scene.inputs.pop();
+    scene.events.pop();
     scene.install(None, None);
     assert_eq!(scene.run(), [1]);
     former.answer();
@@ -217,7 +217,7 @@ enum Action {
 fn deeds() -> impl Strategy<Value = Vec<Action>> {
     let deed = prop_oneof![
         1 => prop::option::of(1_u64..2_000).prop_map(Action::Install),
-        4 => (any::<usize>(), 0_usize..600).prop_map(|(group, inputs)| Action::Send(group, inputs)),
+        4 => (any::<usize>(), 0_usize..600).prop_map(|(group, events)| Action::Send(group, events)),
         1 => any::<usize>().prop_map(Action::End),
         6 => Just(Action::Step),
         2 => (0_u64..3_000).prop_map(Action::Advance),
@@ -226,7 +226,7 @@ fn deeds() -> impl Strategy<Value = Vec<Action>> {
 }
 
 proptest! {
-    /// Whatever the order of events: every input of a remaining group is handled, no group that is over gets another
+    /// Whatever happens in which order: every event of a remaining group is handled, no group that is over gets another
     /// turn, and all groups that are over leave.
     #[test]
     fn nothing_is_forgotten(deeds in deeds()) {
@@ -236,7 +236,7 @@ proptest! {
             let groups = scene.wakers.len().max(1);
             match deed {
                 Action::Install(every) => scene.install(every.map(Nanos::from_micros), None),
-                Action::Send(group, inputs) if !scene.wakers.is_empty() => scene.send(group % groups, inputs),
+                Action::Send(group, events) if !scene.wakers.is_empty() => scene.send(group % groups, events),
                 Action::End(group) if !scene.wakers.is_empty() => {
                     scene.wakers[group % groups].end();
                     over.push(group % groups);
@@ -260,8 +260,8 @@ proptest! {
         }
         prop_assert_eq!(left, over.len());
         prop_assert!(scene.turns.lock().unwrap().iter().all(|turn| !over.contains(turn)));
-        for (group, inputs) in scene.inputs.iter().enumerate() {
-            prop_assert!(over.contains(&group) || *inputs.lock().unwrap() == 0, "group {} waits", group);
+        for (group, events) in scene.events.iter().enumerate() {
+            prop_assert!(over.contains(&group) || *events.lock().unwrap() == 0, "group {} waits", group);
         }
     }
 }

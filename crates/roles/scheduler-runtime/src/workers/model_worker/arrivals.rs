@@ -61,7 +61,7 @@ impl ModelWorker {
             self.frame_in_progress = Some(FrameInProgress::Cancels(leaving));
         }
         gone.sort_unstable();
-        self.drop_held(|id| {
+        self.drop_waiting(|id| {
             let at = gone.partition_point(|&(sequence, _)| sequence < id.sequence);
             (id.frontend, id.boot) == (frontend, boot) && gone.get(at).is_some_and(|&(found, _)| found == id.sequence)
         });
@@ -92,7 +92,7 @@ impl ModelWorker {
         }
         count(&self.metrics.counters.redriven_requests, 1);
         match &mut self.recovery {
-            Some(recovery) => recovery.held.push((model, request)),
+            Some(recovery) => recovery.waiting.push((model, request)),
             None => self.redrive(now, model, request),
         }
     }

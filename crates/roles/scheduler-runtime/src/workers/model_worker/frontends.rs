@@ -34,7 +34,7 @@ impl ModelWorker {
 
     /// A frontend has left: its queued requests are removed, and it announces again those that it still wants.
     pub(super) fn withdraw(&mut self, now: Time, frontend: FrontendId, boot: BootId) {
-        self.drop_held(|id| id.frontend == frontend && id.boot == boot);
+        self.drop_waiting(|id| id.frontend == frontend && id.boot == boot);
         for slot in 0..self.slots.len() {
             if self.slots[slot].is_some() {
                 self.step(now, slot, ModelInput::Withdraw { frontend, boot });

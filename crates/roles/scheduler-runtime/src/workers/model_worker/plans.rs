@@ -45,7 +45,7 @@ impl ModelWorker {
             token: route.token,
             backend_boot: route.backend_boot,
             sequence: place.sequence,
-            // Set when the plan is handed over.
+            // Set when the plan is sent.
             start_in: 0,
             latency: plan.end.since(plan.start).get(),
             model,

@@ -14,18 +14,18 @@ pub(crate) const REDRIVE_WAIT: Nanos = Nanos::from_millis(20);
 /// Requests announced again, until it is known which of them backends already have.
 pub(super) struct Recovery {
     pub(super) until: Time,
-    pub(super) held: Vec<(ModelId, Request)>,
+    pub(super) waiting: Vec<(ModelId, Request)>,
 }
 
 impl ModelWorker {
     /// A request announced again: waited for if a backend has it, else queued.
     pub(super) fn redrive(&mut self, now: Time, model: ModelId, request: Request) {
-        let held_by = self.held_by_backend.get(&request.id).copied();
-        if held_by.is_none() && !self.sent.has(request.id) {
+        let known_by = self.known_by_backend.get(&request.id).copied();
+        if known_by.is_none() && !self.sent.has(request.id) {
             return self.enqueue_returned(now, model, request);
         }
         count(&self.metrics.counters.redriven_known_requests, 1);
-        if let Some(seal) = held_by {
+        if let Some(seal) = known_by {
             self.redriven_awaited.entry(seal).or_default().push((model, request));
         }
     }
@@ -47,15 +47,15 @@ impl ModelWorker {
     /// Releases the waiting redriven requests: those that backends have are only waited for, the others are queued.
     pub(super) fn recover(&mut self, now: Time) {
         let Some(recovery) = self.recovery.take() else { return };
-        for (model, request) in recovery.held {
+        for (model, request) in recovery.waiting {
             self.redrive(now, model, request);
         }
     }
 
     /// Drops requests that are kept outside the queues.
-    pub(super) fn drop_held(&mut self, leaves: impl Fn(RequestId) -> bool) {
+    pub(super) fn drop_waiting(&mut self, leaves: impl Fn(RequestId) -> bool) {
         if let Some(recovery) = &mut self.recovery {
-            recovery.held.retain(|(_, request)| !leaves(request.id));
+            recovery.waiting.retain(|(_, request)| !leaves(request.id));
         }
         for awaited in self.redriven_awaited.values_mut() {
             awaited.retain(|(_, request)| !leaves(request.id));

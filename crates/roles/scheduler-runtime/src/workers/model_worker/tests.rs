@@ -19,7 +19,7 @@ use crate::threads::waker::GroupWaker;
 use crate::workers::messages::Peer;
 use crate::workers::worker_metrics::WorkerKind;
 
-const SEAL: Seal = 7;
+const SEAL: SealNumber = 7;
 const PEER: Peer = Peer { frontend: FrontendId::new(1), boot: BootId::new(1), link: 1 };
 
 /// One worker with one model and one GPU; the test runs its turns.
@@ -78,7 +78,7 @@ impl Scene {
         inbox.push(ModelMessage::Route { gpu: 0, route });
         let mut scene = Self { worker, inbox, rank, offers, backend: Some(backend), frontend, clock, turns: 0 };
         scene.turn();
-        scene.hand_over();
+        scene.send_outputs();
         scene
     }
 
@@ -88,8 +88,8 @@ impl Scene {
         self.worker.run_turn(TurnStart { number: self.turns, now, last_ended: now })
     }
 
-    fn hand_over(&mut self) {
-        self.worker.hand_over(self.clock.now());
+    fn send_outputs(&mut self) {
+        self.worker.send_outputs(self.clock.now());
     }
 
     fn submit(&self, sequences: std::ops::Range<u64>) {
@@ -145,14 +145,14 @@ fn a_gpu_is_answered_for_only_when_its_plan_is_on_the_link() {
     scene.submit(0..4);
     scene.turn();
     assert!(scene.offers(), "nothing to wait for: ranked in the same turn");
-    scene.hand_over();
+    scene.send_outputs();
     let plan = scene.grant(1);
     scene.turn();
     // Otherwise another worker's plan for the GPU could overtake this one.
     assert!(scene.answer().is_none(), "answered before the plan is sent");
     assert!(!scene.offers(), "an offer that speaks of an answer comes after the answer");
     assert_eq!(scene.plans(), 0);
-    scene.hand_over();
+    scene.send_outputs();
     assert_eq!(scene.plans(), 1);
     let answer = scene.answer();
     assert!(
@@ -168,13 +168,13 @@ fn a_gpu_whose_link_has_ended_is_lost_and_its_batch_is_no_new_load() {
     let mut scene = Scene::new();
     scene.submit(0..4);
     scene.turn();
-    scene.hand_over();
+    scene.send_outputs();
     scene.backend = None;
     let rate = |scene: &Scene| scene.worker.slots[0].as_ref().unwrap().queue.rate_per_second();
     let before = rate(&scene);
     let plan = scene.grant(1);
     scene.turn();
-    scene.hand_over();
+    scene.send_outputs();
     let answer = scene.answer();
     assert!(
         matches!(answer, Some(RankMessage::Lost { gpu, seal }) if (gpu, seal) == (plan.gpu, plan.seal)),
@@ -191,7 +191,7 @@ fn a_frame_of_cancels_takes_as_many_turns_as_a_frame_of_requests() {
     let mut scene = Scene::new();
     scene.submit(0..900);
     while scene.turn().wake_at == Time::ZERO {}
-    scene.hand_over();
+    scene.send_outputs();
     assert!(scene.offers());
     let waiting = |scene: &Scene| scene.worker.slots[0].as_ref().unwrap().queue.len();
     assert_eq!(waiting(&scene), 900);
@@ -204,12 +204,12 @@ fn a_frame_of_cancels_takes_as_many_turns_as_a_frame_of_requests() {
     loop {
         turns += 1;
         let end = scene.turn();
-        assert!(end.handled <= TURN_INPUTS_MAX, "{} inputs in one turn", end.handled);
+        assert!(end.handled <= TURN_EVENTS_MAX, "{} events in one turn", end.handled);
         if end.wake_at != Time::ZERO {
             break;
         }
     }
-    assert_eq!((turns, waiting(&scene)), (4096 / TURN_INPUTS_MAX + 1, 1));
+    assert_eq!((turns, waiting(&scene)), (4096 / TURN_EVENTS_MAX + 1, 1));
     assert!(scene.frontend.try_receive().is_none(), "who has gone is told nothing");
 }
 
@@ -220,7 +220,7 @@ fn a_plan_by_the_profile_of_another_kind_than_its_gpus_is_counted() {
     scene.submit(0..2);
     scene.grant(1);
     scene.turn();
-    scene.hand_over();
+    scene.send_outputs();
     assert_eq!((scene.plans(), violations(&scene)), (1, 0));
     // A planted fault: the rank worker grants the GPU under a class that appeared later.
     let (model, class, slow) = (ModelId::new(0), GpuClass::new(3).unwrap(), LatencyProfile::from_line(1.0, 9.0, 8));
@@ -231,7 +231,7 @@ fn a_plan_by_the_profile_of_another_kind_than_its_gpus_is_counted() {
     let (free_at, why) = (scene.clock.now(), GrantWhy::default());
     scene.inbox.push(ModelMessage::Grant { ordinal: 0, class, free_at, plan, why });
     scene.turn();
-    scene.hand_over();
+    scene.send_outputs();
     assert_eq!((scene.plans(), violations(&scene)), (1, 1));
     assert!(symphony_telemetry::violations(Invariant::S2) > 0);
 }
@@ -248,7 +248,7 @@ fn what_models_saw_is_told_once_a_tick() {
             scene.submit(4 * turn..4 * turn + 4);
             let now = begun + Nanos::new(POOL_TICK.get() / 4 * turn);
             scene.worker.run_turn(TurnStart { number: 10 + turn, now, last_ended: begun });
-            scene.worker.hand_over(now);
+            scene.worker.send_outputs(now);
             while let Some(message) = scene.rank.pop() {
                 if let RankMessage::Account(account) = message {
                     told.push((account.asked, account.demand.0[0][8]));
@@ -273,7 +273,7 @@ fn a_worker_that_falls_quiet_wakes_once_to_tell_what_it_saw() {
     let begun = scene.clock.now() + POOL_TICK;
     let turn = |scene: &mut Scene, now: Time| {
         let end = scene.worker.run_turn(TurnStart { number: 10, now, last_ended: begun });
-        scene.worker.hand_over(now);
+        scene.worker.send_outputs(now);
         let told = std::iter::from_fn(|| scene.rank.pop()).filter(|said| matches!(said, RankMessage::Account(_)));
         (end, told.count())
     };
@@ -282,7 +282,7 @@ fn a_worker_that_falls_quiet_wakes_once_to_tell_what_it_saw() {
     assert_eq!(told, 1);
     let tick = begun + POOL_TICK;
     assert!(end.wake_at > tick, "nothing is left to tell");
-    // What arrives within the tick is reported at its end, with or without another input.
+    // What arrives within the tick is reported at its end, with or without another event.
     scene.submit(4..8);
     let (end, told) = turn(&mut scene, begun + Nanos::from_millis(1));
     assert_eq!((end.wake_at, told), (tick, 0));
@@ -299,7 +299,7 @@ fn a_model_sheds_as_the_pressure_says_and_is_counted() {
     scene.inbox.push(ModelMessage::Pool(Pressure::from_share(0.5).into()));
     scene.submit(0..10);
     scene.turn();
-    scene.hand_over();
+    scene.send_outputs();
     let Some(ToFrontend::Ended { requests }) = scene.frontend.try_receive() else { panic!("nothing has ended") };
     let shed = EndReason::Dropped(DropReason::Shed);
     assert_eq!(requests, [1, 3, 5, 7, 9].map(|sequence| (sequence, shed)));
@@ -323,7 +323,7 @@ fn what_is_given_up_where_no_gpu_serves_says_so_and_elsewhere_that_it_was_overlo
             turns += 1;
             let now = begun + Nanos::from_millis(ms);
             scene.worker.run_turn(TurnStart { number: turns, now, last_ended: now });
-            scene.worker.hand_over(now);
+            scene.worker.send_outputs(now);
         };
         if silent {
             scene.submit(0..1);
@@ -363,14 +363,14 @@ fn what_is_announced_again_is_neither_shed_nor_counted_again() {
         scene.announce(peer, 0..10, link as u32, true);
         scene.frontend = receiver;
         scene.turn();
-        scene.hand_over();
+        scene.send_outputs();
         assert_eq!(scene.worker.slots[0].as_ref().unwrap().queue.len(), 10);
         assert_eq!(asked(&mut scene), Nanos::ZERO);
         assert!(scene.frontend.try_receive().is_none());
     }
     scene.announce(Peer { link: 4, ..PEER }, 10..14, 1, true);
     scene.turn();
-    scene.hand_over();
+    scene.send_outputs();
     assert_eq!(scene.worker.slots[0].as_ref().unwrap().queue.len(), 12);
     assert!(asked(&mut scene) > Nanos::ZERO);
 }
@@ -381,13 +381,13 @@ fn a_request_that_waits_alone_is_offered_anew_when_inputs_take_longer() {
     let mut scene = Scene::with_policy(Policy::SYMPHONY);
     scene.submit(0..1);
     scene.turn();
-    scene.hand_over();
+    scene.send_outputs();
     let before = scene.offered().flatten().expect("an offer");
     let longer = Nanos::from_millis(5_000);
     let data = DataDelay { fixed: longer, source: DelaySource::Measured, ..DataDelay::default() };
     scene.inbox.push(ModelMessage::DataDelay { model: ModelId::new(0), data });
     scene.turn();
-    scene.hand_over();
+    scene.send_outputs();
     let after = scene.offered().flatten().expect("another offer");
     // It starts as late as before, so it asks for a GPU that much earlier.
     assert_eq!((after.latest, after.lead), (before.latest, before.lead + longer));
@@ -409,7 +409,7 @@ fn what_did_not_run_as_planned_is_not_taken_for_a_fast_batch() {
         scene.submit(sequence..sequence + 1);
         let plan = scene.grant(sequence);
         scene.turn();
-        scene.hand_over();
+        scene.send_outputs();
         let (start_late, latency) = (Nanos::ZERO, Nanos::from_micros(9));
         scene.inbox.push(ModelMessage::Done { plan, start_late, latency, failed });
         scene.turn();

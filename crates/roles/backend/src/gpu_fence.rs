@@ -9,7 +9,7 @@ pub type Connection = u64;
 /// The promise of a GPU. A pure value: safety depends on these comparisons, and on no clock or lease. The model of the
 /// take-over (`tests/model`) explores this very type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct GpuGate {
+pub struct GpuFence {
     boot: BootId,
     promised: Token,
     /// The connection that sealed last; plans on any other are older than that seal.
@@ -19,8 +19,8 @@ pub struct GpuGate {
     queued_max: u32,
 }
 
-impl GpuGate {
-    /// A gate for this boot of the backend. `promised` is the log index of its registration: earlier leaders are
+impl GpuFence {
+    /// A fence for this boot of the backend. `promised` is the log index of its registration: earlier leaders are
     /// fenced from the start.
     #[must_use]
     pub const fn new(boot: BootId, promised: Token, queued_max: u32) -> Self {
@@ -87,92 +87,92 @@ mod tests {
 
     const BOOT: BootId = BootId::new(7);
 
-    fn gate() -> GpuGate {
-        GpuGate::new(BOOT, Token::new(10), 2)
+    fn fence() -> GpuFence {
+        GpuFence::new(BOOT, Token::new(10), 2)
     }
 
     #[test]
     fn a_leader_comes_again_if_it_has_sealed_over_another_connection_under_the_same_token() {
         let token = Token::new(10);
-        let mut gate = GpuGate::new(BOOT, token, 2);
-        assert!(!gate.is_reconnect(1, token), "nobody has sealed yet");
-        gate.seal(1, token);
-        assert!(!gate.is_reconnect(1, token) && gate.is_reconnect(2, token));
-        assert!(!gate.is_reconnect(2, Token::new(11)), "another lead, which is not held up");
+        let mut fence = GpuFence::new(BOOT, token, 2);
+        assert!(!fence.is_reconnect(1, token), "nobody has sealed yet");
+        fence.seal(1, token);
+        assert!(!fence.is_reconnect(1, token) && fence.is_reconnect(2, token));
+        assert!(!fence.is_reconnect(2, Token::new(11)), "another lead, which is not held up");
     }
 
     #[test]
     fn a_sealed_leader_runs_plans_in_sequence_up_to_the_limit() {
-        let mut gate = gate();
+        let mut fence = fence();
         let token = Token::new(11);
-        assert_eq!(gate.accept(1, token, BOOT, 1), Err(Refusal::NeedSeal { promised: Token::new(10) }));
-        assert_eq!(gate.seal(1, token), token);
-        assert_eq!(gate.accept(1, token, BOOT, 1), Ok(()));
-        assert_eq!(gate.accept(1, token, BOOT, 1), Err(Refusal::OutOfSequence { expected: 2 }), "sent twice");
-        assert_eq!(gate.accept(1, token, BOOT, 3), Err(Refusal::OutOfSequence { expected: 2 }), "one is missing");
-        assert_eq!(gate.accept(1, token, BOOT, 2), Ok(()));
-        assert_eq!(gate.accept(1, token, BOOT, 3), Err(Refusal::QueueFull));
-        gate.finished();
-        assert_eq!(gate.accept(1, token, BOOT, 3), Ok(()));
+        assert_eq!(fence.accept(1, token, BOOT, 1), Err(Refusal::NeedSeal { promised: Token::new(10) }));
+        assert_eq!(fence.seal(1, token), token);
+        assert_eq!(fence.accept(1, token, BOOT, 1), Ok(()));
+        assert_eq!(fence.accept(1, token, BOOT, 1), Err(Refusal::OutOfSequence { expected: 2 }), "sent twice");
+        assert_eq!(fence.accept(1, token, BOOT, 3), Err(Refusal::OutOfSequence { expected: 2 }), "one is missing");
+        assert_eq!(fence.accept(1, token, BOOT, 2), Ok(()));
+        assert_eq!(fence.accept(1, token, BOOT, 3), Err(Refusal::QueueFull));
+        fence.finished();
+        assert_eq!(fence.accept(1, token, BOOT, 3), Ok(()));
     }
 
     #[test]
     fn an_old_leader_is_fenced_from_the_moment_of_the_seal() {
-        let mut gate = gate();
-        gate.seal(1, Token::new(11));
-        assert_eq!(gate.seal(2, Token::new(20)), Token::new(20));
-        assert_eq!(gate.accept(1, Token::new(11), BOOT, 1), Err(Refusal::Fenced { promised: Token::new(20) }));
-        assert_eq!(gate.seal(1, Token::new(11)), Token::new(20), "its seal is refused by the answer");
-        assert_eq!(gate.accept(2, Token::new(20), BOOT, 1), Ok(()));
+        let mut fence = fence();
+        fence.seal(1, Token::new(11));
+        assert_eq!(fence.seal(2, Token::new(20)), Token::new(20));
+        assert_eq!(fence.accept(1, Token::new(11), BOOT, 1), Err(Refusal::Fenced { promised: Token::new(20) }));
+        assert_eq!(fence.seal(1, Token::new(11)), Token::new(20), "its seal is refused by the answer");
+        assert_eq!(fence.accept(2, Token::new(20), BOOT, 1), Ok(()));
     }
 
     #[test]
     fn a_restarted_backend_refuses_plans_meant_for_its_former_life() {
-        let mut gate = gate();
-        gate.seal(1, Token::new(11));
+        let mut fence = fence();
+        fence.seal(1, Token::new(11));
         let former = BootId::new(6);
-        assert_eq!(gate.accept(1, Token::new(11), former, 1), Err(Refusal::WrongBoot { boot: BOOT }));
+        assert_eq!(fence.accept(1, Token::new(11), former, 1), Err(Refusal::WrongBoot { boot: BOOT }));
     }
 
     #[test]
     fn a_plan_on_a_connection_from_before_the_last_seal_is_refused() {
-        let mut gate = gate();
-        gate.seal(1, Token::new(11));
-        gate.accept(1, Token::new(11), BOOT, 1).unwrap();
-        gate.seal(2, Token::new(11));
+        let mut fence = fence();
+        fence.seal(1, Token::new(11));
+        fence.accept(1, Token::new(11), BOOT, 1).unwrap();
+        fence.seal(2, Token::new(11));
         assert_eq!(
-            gate.accept(1, Token::new(11), BOOT, 2),
+            fence.accept(1, Token::new(11), BOOT, 2),
             Err(Refusal::NeedSeal { promised: Token::new(11) }),
             "it was sent before the leader came again and started to count anew"
         );
-        assert_eq!(gate.accept(2, Token::new(11), BOOT, 1), Ok(()));
+        assert_eq!(fence.accept(2, Token::new(11), BOOT, 1), Ok(()));
     }
 
     #[test]
     fn a_seal_that_comes_twice_does_not_let_a_plan_run_twice() {
-        let mut gate = gate();
+        let mut fence = fence();
         let token = Token::new(11);
-        gate.seal(1, token);
-        gate.accept(1, token, BOOT, 1).unwrap();
-        assert_eq!(gate.seal(1, token), token);
-        assert_eq!(gate.accept(1, token, BOOT, 1), Err(Refusal::OutOfSequence { expected: 2 }));
+        fence.seal(1, token);
+        fence.accept(1, token, BOOT, 1).unwrap();
+        assert_eq!(fence.seal(1, token), token);
+        assert_eq!(fence.accept(1, token, BOOT, 1), Err(Refusal::OutOfSequence { expected: 2 }));
     }
 
     proptest! {
         /// C1 and C7: promises only grow, and no plan below the promise is ever accepted.
         #[test]
         fn promises_only_grow_and_bind(steps in proptest::collection::vec((any::<bool>(), 0_u64..4, 0_u64..30, 1_u64..5), 0..100)) {
-            let mut gate = gate();
+            let mut fence = fence();
             for (seal, by, token, sequence) in steps {
-                let before = gate.promised;
+                let before = fence.promised;
                 if seal {
-                    gate.seal(by, Token::new(token));
-                } else if gate.accept(by, Token::new(token), BOOT, sequence).is_ok() {
+                    fence.seal(by, Token::new(token));
+                } else if fence.accept(by, Token::new(token), BOOT, sequence).is_ok() {
                     prop_assert_eq!(Token::new(token), before);
-                    prop_assert_eq!(gate.sealed_by, Some(by));
-                    gate.finished();
+                    prop_assert_eq!(fence.sealed_by, Some(by));
+                    fence.finished();
                 }
-                prop_assert!(gate.promised >= before);
+                prop_assert!(fence.promised >= before);
             }
         }
     }

@@ -1,23 +1,23 @@
 //! The production fence of a GPU, as it is or with a bug planted around it.
 
-use symphony_backend::{Connection, GpuGate};
+use symphony_backend::{Connection, GpuFence};
 use symphony_protocol::execute::Refusal;
 use symphony_types::{BootId, Token};
 
 use crate::mutation::Mutation;
 
-/// A [`GpuGate`]. Bugs are planted by lying to it or by not asking it, so that no second copy of its rules exists.
+/// A [`GpuFence`]. Bugs are planted by lying to it or by not asking it, so that no second copy of its rules exists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Gate {
-    real: GpuGate,
+pub(crate) struct Fence {
+    real: GpuFence,
     boot: BootId,
     promised: Token,
     queued_max: u32,
 }
 
-impl Gate {
+impl Fence {
     pub(crate) const fn new(boot: BootId, promised: Token, queued_max: u32) -> Self {
-        Self { real: GpuGate::new(boot, promised, queued_max), boot, promised, queued_max }
+        Self { real: GpuFence::new(boot, promised, queued_max), boot, promised, queued_max }
     }
 
     pub(crate) fn seal(&mut self, by: Connection, token: Token, mutation: Option<Mutation>) -> Token {
@@ -27,11 +27,11 @@ impl Gate {
             _ => true,
         };
         if mutation == Some(Mutation::SealAnything) && token < self.promised {
-            self.real = GpuGate::new(self.boot, token, self.queued_max);
+            self.real = GpuFence::new(self.boot, token, self.queued_max);
         }
         if mutation == Some(Mutation::SealAgainCountsAnew) && token == self.promised {
-            // A gate without this connection's seal takes it for a new one.
-            self.real = GpuGate::new(self.boot, token, self.queued_max);
+            // A fence without this connection's seal takes it for a new one.
+            self.real = GpuFence::new(self.boot, token, self.queued_max);
         }
         if asks {
             self.promised = self.real.seal(by, token);

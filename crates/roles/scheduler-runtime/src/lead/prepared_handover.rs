@@ -1,4 +1,4 @@
-//! A sub-cluster that this node will lead next: its backends are dialled while another node still leads.
+//! A planned hand-over to this node: the backends of its sub-cluster are dialled while another node still leads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,13 +24,13 @@ pub(crate) type DialledLinks = HashMap<(BackendId, BootId), Dialled>;
 
 /// A hand-over to this node that is under way. Dropping it closes the connections.
 #[derive(Debug)]
-pub(crate) struct Standby {
+pub(crate) struct PreparedHandover {
     since: u64,
     links: Arc<Mutex<DialledLinks>>,
     task: JoinHandle<()>,
 }
 
-impl Standby {
+impl PreparedHandover {
     /// Dials every backend of the sub-cluster, and reports when all connections are up.
     pub(crate) fn start(
         net: Net,
@@ -55,7 +55,7 @@ impl Standby {
     }
 }
 
-impl Drop for Standby {
+impl Drop for PreparedHandover {
     fn drop(&mut self) {
         self.task.abort();
     }

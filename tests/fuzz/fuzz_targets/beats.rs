@@ -1,4 +1,0 @@
-//! See `symphony_tests::fuzz_entries::beats`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| symphony_tests::fuzz_entries::beats(bytes));
