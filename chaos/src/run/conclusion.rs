@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use symphony_config::Timing;
-use symphony_load::Report as LoadReport;
+use symphony_load::{Report as LoadReport, Verdict};
 use symphony_types::FailReason;
 
 use crate::admin::{Acked, Story};
@@ -85,6 +85,7 @@ impl Conclusion<'_> {
             findings: self.findings,
             story,
             broke_down: self.broke_down,
+            lagged: matches!(self.load.verdict, Verdict::Lagged { .. }),
             load_failure: (!self.load.verdict.passed()).then(|| self.load.verdict.to_string()),
         };
         let (outcome, reasons) = judge(&evidence, self.promise);

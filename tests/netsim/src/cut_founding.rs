@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::cluster::{HOSTS, VOTERS};
-use crate::election::another_leads;
+use crate::election::{another_leads, nobody_leads};
 use crate::simulation::Simulation;
 
 /// The founder has founded, and has had an opportunity to lead with votes that it must not get.
@@ -19,10 +19,7 @@ pub(crate) fn tell(simulation: &mut Simulation, seed: u64) -> Result<String, Str
     let (one, other) = (ends[0], ends[1]);
     simulation.cluster.trace.note_at(simulation.sim.elapsed(), format_args!("no link between {one} and {other}"));
     simulation.sim.partition(one, other);
-    simulation.pass(CUT_FOR)?;
-    if let Some(upstart) = simulation.cluster.leader() {
-        return Err(format!("founding: {upstart} leads by the vote of one that has not heard all others"));
-    }
+    nobody_leads(simulation, CUT_FOR, "by the vote of one that has not heard all others")?;
     simulation.sim.repair(one, other);
     simulation.cluster.links.reset(&[one], &[other]);
     let founded = another_leads(simulation, "", FOUNDED_WITHIN)?.ok_or_else(|| {

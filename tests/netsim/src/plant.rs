@@ -28,6 +28,8 @@ pub(crate) enum Plant {
     LivesUnasked,
     /// Replicas with an empty disk found a group whatever the others say.
     FoundsUnasked,
+    /// Replicas with an empty disk join a group by the word of anyone who has a log.
+    JoinsUnasked,
 }
 
 impl Plant {
@@ -49,6 +51,7 @@ impl Plant {
             Self::ForgottenUnnoticed => plant(Bug::ForgottenUnnoticed),
             Self::LivesUnasked => plant(Bug::LivesUnasked),
             Self::FoundsUnasked => plant(Bug::FoundsUnasked),
+            Self::JoinsUnasked => plant(Bug::JoinsUnasked),
         }
     }
 }

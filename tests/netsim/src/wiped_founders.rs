@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::cluster::{HOSTS, VOTERS};
+use crate::election::nobody_leads;
 use crate::simulation::Simulation;
 
 /// How long the two have an opportunity to found a group: many rounds of questions, and several elections.
@@ -24,18 +25,12 @@ pub(crate) fn tell(simulation: &mut Simulation, seed: u64) -> Result<String, Str
         simulation.cluster.trace.note_at(simulation.sim.elapsed(), format_args!("the disk of {host} is empty"));
         simulation.start(host);
     }
-    simulation.pass(OPPORTUNITY)?;
+    nobody_leads(simulation, OPPORTUNITY, &format!("and {third} alone has the state"))?;
     simulation.start(third);
-    let back = simulation.sim.elapsed();
     let words = |simulation: &Simulation, host: &str| {
         simulation.cluster.seats.borrow().get(host).and_then(|seat| seat.ended.clone())
     };
-    while simulation.sim.elapsed() < back + ENDED_WITHIN {
-        simulation.step()?;
-        if let Some(upstart) = simulation.cluster.leader() {
-            return Err(format!("founding: {upstart} leads, and {third} alone has the state"));
-        }
-    }
+    nobody_leads(simulation, ENDED_WITHIN, &format!("and {third} alone has the state"))?;
     for &host in &wiped {
         let said = words(simulation, host);
         if !said.as_ref().is_some_and(|said| said.contains("has an empty disk")) {

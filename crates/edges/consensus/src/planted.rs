@@ -33,6 +33,8 @@ pub enum Bug {
     LivesUnasked,
     /// A replica with an empty disk founds its group whatever the others say.
     FoundsUnasked,
+    /// A replica with an empty disk joins a group by the word of anyone who has a log.
+    JoinsUnasked,
 }
 
 /// A bit for each.

@@ -149,6 +149,9 @@ impl ControlPlaneConfig {
         if !self.replicas.contains_key(&self.node) {
             return Err(format!("{} is not among the {} replicas", self.node, self.replicas.len()));
         }
+        if self.join && self.replicas.len() == 1 {
+            return Err(format!("{} is to join, and no other replica is configured that it could ask", self.node));
+        }
         let Liveness { heartbeat, suspicion, unconfirmed_max, .. } = self.timing.liveness;
         let elections = self.timing.group.election_max * 2 * 2;
         if unconfirmed_max < UNCONFIRMED_MIN.max(elections) {

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use symphony_consensus::founding::{
-    ANSWER_WITHIN, Asker, FoundingError, Newcomer, Past, QUORUM_ANSWERS_WITHIN, Question,
-};
+use symphony_consensus::founding::{ANSWER_WITHIN, Asker, FoundingError, Newcomer, Past, Question};
 use symphony_consensus::{ControlGroup, GroupConfig};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::federation_client::FederationClient as Grpc;
@@ -40,12 +38,9 @@ pub(crate) async fn found(config: &GroupConfig, group: &ControlGroup) -> Result<
 }
 
 async fn ask(client: &FederationClient, question: Question) -> Result<pb::FederationView, String> {
-    let (linearizable, within) = match question {
-        Question::Replica => (false, ANSWER_WITHIN),
-        Question::Quorum => (true, QUORUM_ANSWERS_WITHIN),
-    };
+    let linearizable = question == Question::Quorum;
     let get = |mut client: Grpc<_>| async move { client.get(pb::FederationGetRequest { linearizable }).await };
-    client.call(within, get).await.map_err(|error| error.to_string())
+    client.call(ANSWER_WITHIN, get).await.map_err(|error| error.to_string())
 }
 
 /// What a view says of the group; an error if it is not of that replica.
@@ -55,6 +50,13 @@ fn past(config: &GroupConfig, by: NodeId, view: &pb::FederationView) -> Result<P
         return Err(format!("replica {replica} of the federation `{federation}` answers there"));
     }
     let me = config.node.get();
+    let configured: Vec<_> = config.voters.keys().map(|node| node.get()).collect();
+    if view.members.contains(&me) && view.members != configured {
+        return Err(format!(
+            "it was founded with the replicas {:?}, and this configuration names {configured:?}",
+            view.members
+        ));
+    }
     let asker = if view.replicas.contains(&me) {
         Asker::Known
     } else if !view.members.is_empty() && !view.members.contains(&me) {
@@ -72,7 +74,8 @@ mod tests {
     #[test]
     fn only_the_asked_replica_of_this_federation_speaks_and_says_whom_it_knows() {
         let [me, other] = [1, 2].map(NodeId::new);
-        let config = GroupConfig::new("world", me, BTreeMap::new(), "data".into());
+        let voters = (1..=3).map(|node| (NodeId::new(node), format!("f{node}:1"))).collect();
+        let config = GroupConfig::new("world", me, voters, "data".into());
         let view = |federation: &str, replica, replicas: &[u64]| pb::FederationView {
             federation: federation.into(),
             replica,
@@ -88,6 +91,8 @@ mod tests {
         assert_eq!(said(view("world", 2, &[1, 2])), of(Asker::Known));
         assert_eq!(said(pb::FederationView { members: vec![2, 3], ..view("world", 2, &[2]) }), of(Asker::Stranger));
         assert_eq!(said(pb::FederationView { members: vec![], ..view("world", 2, &[]) }), of(Asker::New), "unfounded");
+        let differs = said(pb::FederationView { members: vec![1, 2], ..view("world", 2, &[]) });
+        assert!(differs.is_err_and(|why| why.contains("names [1, 2, 3]")));
         let elsewhere = Err("replica 3 of the federation `world` answers there".to_owned());
         assert_eq!(said(view("world", 3, &[])), elsewhere);
         assert!(said(view("moon", 2, &[])).is_err_and(|why| why.contains("`moon`")));

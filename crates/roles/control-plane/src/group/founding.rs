@@ -6,9 +6,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use symphony_cluster_state::Refusal;
-use symphony_consensus::founding::{
-    ANSWER_WITHIN, ASK_AGAIN_AFTER, Asker, FoundingError, Newcomer, Past, QUORUM_ANSWERS_WITHIN, Question,
-};
+use symphony_consensus::founding::{ANSWER_WITHIN, ASK_AGAIN_AFTER, Asker, FoundingError, Newcomer, Past, Question};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{VIEW_BYTES_MAX, View};
 use symphony_types::NodeId;
@@ -35,6 +33,9 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
     };
     let past = |node, question| async move {
         let (log_entries, view) = ask(proposer, node, question).await?;
+        if view.cluster != config.cluster {
+            return Err(format!("a replica of the cluster `{}` answers there", view.cluster));
+        }
         Ok(Past { applied_index: view.applied_index, log_entries, asker: asker(me, &view) })
     };
     newcomer.take_part(proposer.group(), past).await.map_err(|error| match error {
@@ -104,18 +105,19 @@ fn is_behind(me: NodeId, boot_history: &BootHistory, last_index: u64, view: &Vie
 
 /// How many entries another replica's log has had, and its view; or why it does not answer.
 async fn ask(proposer: &Proposer, node: NodeId, question: Question) -> Result<(u64, View), String> {
-    let (linearizable, within) = match question {
-        Question::Replica => (false, ANSWER_WITHIN),
-        Question::Quorum => (true, QUORUM_ANSWERS_WITHIN),
-    };
+    let linearizable = question == Question::Quorum;
     let client = proposer.client(node).map_err(|error| match error {
         AttemptError::Retry(why) => why,
         AttemptError::Fatal(error) => error.to_string(),
     })?;
     let mut client = client.max_decoding_message_size(VIEW_BYTES_MAX);
-    let answer = timeout(within, client.get(pb::GetRequest { linearizable })).await;
-    let answer = answer.map_err(|_| format!("no answer within {within:?}"))?;
+    let answer = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable })).await;
+    let answer = answer.map_err(|_| format!("no answer within {ANSWER_WITHIN:?}"))?;
     let answer = answer.map_err(|status| status.message().to_owned())?.into_inner();
+    // Who speaks for a quorum is its leader.
+    if question == Question::Replica && answer.replica != node.get() {
+        return Err(format!("replica {} answers there", answer.replica));
+    }
     let log_entries = answer.log_entries;
     Ok((log_entries, View::try_from(answer).map_err(|error| error.to_string())?))
 }

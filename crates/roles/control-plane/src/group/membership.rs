@@ -94,7 +94,7 @@ impl Membership {
         if let Some(new) = new {
             self.catch_up(new, &before).await?;
         }
-        self.are_able(&voters, new.map(|new| new.node))?;
+        self.are_able(&voters)?;
         let former = match *remove {
             Some(node) => self.drain(node, operation).await?,
             None => None,
@@ -147,7 +147,8 @@ impl Membership {
         Ok(())
     }
 
-    /// Adds the replica as a learner, and waits until it has the log.
+    /// Adds the replica as a learner, and waits until it has the log and has registered: from its first vote on the
+    /// state must know it, should its disk be lost.
     async fn catch_up(
         &self,
         NewReplica { node, control_addr: addr }: &NewReplica,
@@ -160,22 +161,25 @@ impl Membership {
             // was told.
             group.remove_learners([*node].into()).await?;
         }
-        match timeout(CATCH_UP_WITHIN, group.add_learner(*node, addr.clone())).await {
-            Ok(caught_up) => Ok(caught_up?),
-            Err(_) => Err(refused(format!(
-                "{node} has not caught up within {CATCH_UP_WITHIN:?}; is it running at {addr}, with scheduler.join = true? It follows and does not vote yet"
-            ))),
-        }
+        let caught_up = async {
+            group.add_learner(*node, addr.clone()).await?;
+            while !self.is_up(node) {
+                sleep(LOOK_AGAIN_AFTER).await;
+            }
+            Ok(())
+        };
+        timeout(CATCH_UP_WITHIN, caught_up).await.unwrap_or_else(|_| {
+            Err(refused(format!(
+                "{node} has not caught up and registered within {CATCH_UP_WITHIN:?}; is it running at {addr}, with scheduler.join = true? It follows and does not vote yet"
+            )))
+        })
     }
 
     /// Refuses a set of voters without a live majority: after the change nothing could be committed, not even its
     /// undoing.
-    fn are_able(&self, voters: &BTreeSet<NodeId>, caught_up: Option<NodeId>) -> Result<(), AttemptError> {
-        let state = self.state.read();
-        let up = |node: &NodeId| {
-            *node == self.me || caught_up == Some(*node) || state.nodes().get(node).is_some_and(|known| known.up)
-        };
-        let down: Vec<_> = voters.iter().filter(|node| !up(node)).map(ToString::to_string).collect();
+    fn are_able(&self, voters: &BTreeSet<NodeId>) -> Result<(), AttemptError> {
+        let down = voters.iter().filter(|&node| *node != self.me && !self.is_up(node));
+        let down: Vec<_> = down.map(ToString::to_string).collect();
         if 2 * down.len() < voters.len() {
             return Ok(());
         }
@@ -184,6 +188,10 @@ impl Membership {
             voters.len(),
             down.join(" and ")
         )))
+    }
+
+    fn is_up(&self, node: &NodeId) -> bool {
+        self.state.read().nodes().get(node).is_some_and(|known| known.up)
     }
 
     /// Makes these replicas the voters, and drops the one that leaves.
