@@ -57,6 +57,23 @@ async fn a_run_is_stuck() {
     }
 }
 
+/// Resolves once the cluster has known this life of the backend and no longer does: nobody would send it a plan.
+async fn is_forgotten(mut view: ViewReceiver, identity: &Identity) {
+    // A view may be older than the registration.
+    let mut known = false;
+    loop {
+        let is_known =
+            view.borrow_and_update().backends.get(&identity.backend).is_some_and(|me| me.boot == identity.boot);
+        if known && !is_known {
+            return;
+        }
+        known = is_known;
+        if view.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 /// Why a backend does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -243,6 +260,9 @@ impl Backend {
         tokio::select! {
             Ok(_) = lost.wait_for(|lost| *lost) => "the devices of all its GPUs are lost",
             () = a_run_is_stuck() => "a batch was ended and goes on, and its GPU runs nothing else",
+            () = is_forgotten(self.view.clone(), &self.identity) => {
+                "the cluster no longer knows this life of it: it was restored from a backup of before, or another process has the name"
+            }
         }
     }
 
@@ -440,9 +460,36 @@ mod tests {
     use std::path::Path;
 
     use symphony_config::{NodeConfig, Role};
+    use symphony_protocol::view::{BackendView, View};
     use symphony_testkit::needed;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_backend_that_the_cluster_knew_and_no_longer_knows_is_to_be_started_anew() {
+        let identity = Identity {
+            backend: BackendId::new(1),
+            boot: BootId::new(7),
+            subcluster: SubclusterId::new(1),
+            gpus: Vec::new(),
+            token: Token::new(3),
+        };
+        let of_boot = |boot| {
+            let backend = BackendView { boot: BootId::new(boot), ..BackendView::default() };
+            Arc::new(View { backends: [(BackendId::new(1), backend)].into(), ..View::default() })
+        };
+        for later in [of_boot(6), Arc::default()] {
+            let (told, view) = watch::channel(Arc::<View>::default());
+            let of = identity.clone();
+            let forgotten = tokio::spawn(async move { is_forgotten(view, &of).await });
+            tokio::task::yield_now().await;
+            told.send_replace(of_boot(7));
+            tokio::task::yield_now().await;
+            assert!(!forgotten.is_finished(), "a view may be older than the registration");
+            told.send_replace(later);
+            tokio::time::timeout(Duration::from_secs(60), forgotten).await.expect("it finds out").unwrap();
+        }
+    }
 
     fn config(settings: &[&str]) -> BackendConfig {
         let text = include_str!("../../../../deploy/config/dev.toml");
