@@ -62,9 +62,6 @@ impl Enveloped for Backup {
 /// Why a backup is not restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackupError {
-    /// It is no backup, or damaged, or of another format.
-    #[error(transparent)]
-    File(#[from] CodecError),
     /// Its state cannot be read, for example because another release wrote it.
     #[error("its state, written by release {release}, cannot be read by this one: {source}")]
     State {

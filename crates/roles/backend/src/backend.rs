@@ -57,17 +57,22 @@ async fn a_run_is_stuck() {
     }
 }
 
-/// Resolves once the cluster has known this life of the backend and no longer does: nobody would send it a plan.
+/// Resolves once the cluster has known this life of the backend and no longer does: nobody would send it a plan. Another
+/// process that lives under its name is left alone: the two would end each other by turns.
 async fn is_forgotten(mut view: ViewReceiver, identity: &Identity) {
     // A view may be older than the registration.
     let mut known = false;
     loop {
-        let is_known =
-            view.borrow_and_update().backends.get(&identity.backend).is_some_and(|me| me.boot == identity.boot);
-        if known && !is_known {
+        let forgotten = match view.borrow_and_update().backends.get(&identity.backend) {
+            Some(me) if me.boot == identity.boot => {
+                known = true;
+                false
+            }
+            other => known && other.is_none_or(|other| !other.up),
+        };
+        if forgotten {
             return;
         }
-        known = is_known;
         if view.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -261,7 +266,7 @@ impl Backend {
             Ok(_) = lost.wait_for(|lost| *lost) => "the devices of all its GPUs are lost",
             () = a_run_is_stuck() => "a batch was ended and goes on, and its GPU runs nothing else",
             () = is_forgotten(self.view.clone(), &self.identity) => {
-                "the cluster no longer knows this life of it: it was restored from a backup of before, or another process has the name"
+                "the cluster no longer knows this life of it, as after a restore of a backup from before"
             }
         }
     }
@@ -474,18 +479,20 @@ mod tests {
             gpus: Vec::new(),
             token: Token::new(3),
         };
-        let of_boot = |boot| {
-            let backend = BackendView { boot: BootId::new(boot), ..BackendView::default() };
+        let shown = |boot, up| {
+            let backend = BackendView { boot: BootId::new(boot), up, ..BackendView::default() };
             Arc::new(View { backends: [(BackendId::new(1), backend)].into(), ..View::default() })
         };
-        for later in [of_boot(6), Arc::default()] {
+        for later in [shown(6, false), Arc::default()] {
             let (told, view) = watch::channel(Arc::<View>::default());
             let of = identity.clone();
             let forgotten = tokio::spawn(async move { is_forgotten(view, &of).await });
-            tokio::task::yield_now().await;
-            told.send_replace(of_boot(7));
-            tokio::task::yield_now().await;
-            assert!(!forgotten.is_finished(), "a view may be older than the registration");
+            // Views that may be older than the registration, its own life, and another process under its name.
+            for before in [shown(6, false), shown(7, true), shown(8, true)] {
+                told.send_replace(before);
+                tokio::task::yield_now().await;
+                assert!(!forgotten.is_finished());
+            }
             told.send_replace(later);
             tokio::time::timeout(Duration::from_secs(60), forgotten).await.expect("it finds out").unwrap();
         }
