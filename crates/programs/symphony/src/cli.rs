@@ -90,8 +90,8 @@ pub(crate) enum Command {
     Members(MembersCommand),
     /// Write what the cluster has agreed on into a file: models, members, operations.
     Backup(BackupArgs),
-    /// Found the cluster anew with the state of a backup, after most disks of its schedulers are lost. All schedulers must
-    /// be stopped; backends and frontends go on.
+    /// Found the cluster anew with the state of a backup, after most disks of its schedulers are lost. All schedulers
+    /// must be stopped; backends and frontends go on.
     Restore(RestoreArgs),
     /// Plans: which models and GPUs form which sub-cluster; move them, and see how far that has come.
     #[command(subcommand)]

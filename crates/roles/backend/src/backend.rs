@@ -57,8 +57,8 @@ async fn a_run_is_stuck() {
     }
 }
 
-/// Resolves once the cluster has known this life of the backend and no longer does: nobody would send it a plan. Another
-/// process that lives under its name is left alone: the two would end each other by turns.
+/// Resolves once the cluster has known this life of the backend and no longer does: nobody would send it a plan. It
+/// stays beside another process that lives under its name: the two would end each other by turns.
 async fn is_forgotten(mut view: ViewReceiver, identity: &Identity) {
     // A view may be older than the registration.
     let mut known = false;

@@ -29,8 +29,8 @@ pub(crate) struct RestoreArgs {
     /// The backup.
     #[arg(long, value_name = "FILE")]
     pub(crate) from: PathBuf,
-    /// What the replica that founds the cluster anew is given: its scheduler.data_dir must be empty or missing. The other
-    /// replicas of cluster.scheduler start over empty directories.
+    /// What the replica that founds the cluster anew is given: its scheduler.data_dir must be empty or missing. The
+    /// other replicas of cluster.scheduler start over empty directories.
     #[command(flatten)]
     pub(crate) node: NodeArgs,
 }
