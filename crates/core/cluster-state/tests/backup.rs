@@ -119,13 +119,13 @@ fn every_number_and_id_of_the_new_group_is_above_those_of_the_former() {
         assert!(applied.outcome.is_ok(), "{command:?}: {:?}", applied.outcome);
         applied.outcome
     };
-    done(node(1, 11));
+    let _ = done(node(1, 11));
     let again = done(backend("a", 1, "s", &["cpu"]));
     let expected_id = BackendId::new(1);
     assert!(
         matches!(again, Ok(Reply::Backend { backend, token, .. }) if backend == expected_id && token.get() > number)
     );
-    done(report(1, 1, 1, ReplicaState::Ready));
+    let _ = done(report(1, 1, 1, ReplicaState::Ready));
     let new: Outcome = done(backend("c", 12, "u", &["cpu"]));
     let first = former.state.backends().keys().max().unwrap().get();
     assert!(matches!(new, Ok(Reply::Backend { backend, .. }) if backend.get() > first + 1000));
@@ -142,7 +142,7 @@ fn a_second_restore_of_one_backup_is_above_the_first() {
     assert!(number(10) + 1_000_000 <= number(11));
     // And so is a backup of the restored group.
     let (restored, first) = backup.begin_anew("blue", &new_group(10, &[1])).unwrap();
-    let again = Backup { index: first, term: first, state: restored.snapshot(), ..backup.clone() };
+    let again = Backup { index: first, term: first, state: restored.snapshot(), ..backup };
     assert!(again.begin_anew("blue", &new_group(20, &[1])).unwrap().1 > first);
     let clock = again.begin_anew("blue", &new_group(10, &[1])).unwrap_err();
     assert!(matches!(clock, BackupError::Clock { .. }), "{clock}");
@@ -165,7 +165,7 @@ fn the_wrong_cluster_a_clock_that_is_behind_and_a_removed_replica_are_refused() 
     // Replica 1 is not in the new group: its id is never given again.
     let (after, number) = backup.begin_anew("blue", &new_group(60, &[2, 3])).unwrap();
     assert!(after.removed_nodes().contains(&NodeId::new(1)) && after.removed_nodes().len() == 1);
-    let again = Backup { index: number, term: number, state: after.snapshot(), ..backup.clone() };
+    let again = Backup { index: number, term: number, state: after.snapshot(), ..backup };
     let refused = again.begin_anew("blue", &new_group(120, &[1, 2])).unwrap_err();
     assert_eq!(refused, BackupError::Removed { node: NodeId::new(1) });
 }
