@@ -30,7 +30,7 @@ fn no_bytes_bring_a_parser_down() {
 
 #[test]
 fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
-    use symphony_cluster_state::{ClusterState, Command};
+    use symphony_cluster_state::{Backup, ClusterState, Command};
     use symphony_federation_state::FederationState;
     let seeds = |name: &str| {
         let entry = ALL.iter().find(|entry| entry.name == name).unwrap();
@@ -38,6 +38,7 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
     };
     assert!(seeds("command").iter().all(|bytes| Command::decode(bytes).is_ok()));
     assert!(seeds("snapshot").iter().all(|bytes| ClusterState::restore(bytes).is_ok()));
+    assert!(seeds("backup").iter().all(|bytes| Backup::decode(bytes).is_ok_and(|backup| backup.open().is_ok())));
     assert!(seeds("federation_command").iter().all(|bytes| symphony_federation_state::Command::decode(bytes).is_ok()));
     assert!(seeds("federation_snapshot").iter().all(|bytes| FederationState::restore(bytes).is_ok()));
     assert!(seeds("federation_answer").iter().all(|bytes| symphony_federation_state::decode_outcome(bytes).is_ok()));

@@ -15,7 +15,7 @@ use symphony_types::{
 const SOON: Duration = Duration::from_secs(60);
 
 /// A process that claims to lead.
-struct Pretender {
+pub(crate) struct Pretender {
     send: LinkSender<ToBackend>,
     receive: LinkReceiver<FromBackend>,
     backend: BackendId,
@@ -23,7 +23,7 @@ struct Pretender {
 }
 
 impl Pretender {
-    async fn connect(net: &Net, exec: &str) -> Self {
+    pub(crate) async fn connect(net: &Net, exec: &str) -> Self {
         let backend = Role::Backend.into();
         let (send, mut receive) = connect_link::<ToBackend, FromBackend>(net, exec, &backend).await.unwrap();
         send.send(ToBackend::Hello { node: NodeId::new(2), boot: BootId::new(1) }).unwrap();
@@ -46,7 +46,7 @@ impl Pretender {
         tokio::time::timeout(SOON, answer).await.expect("an answer in time")
     }
 
-    async fn seal(&mut self, subcluster: SubclusterId, gpu: GpuId, token: Token) -> SealedGpu {
+    pub(crate) async fn seal(&mut self, subcluster: SubclusterId, gpu: GpuId, token: Token) -> SealedGpu {
         self.send.send(ToBackend::Seal { subcluster, gpus: vec![(gpu, token)] }).unwrap();
         let FromBackend::Sealed { boot, mut gpus, .. } = self.next().await else { panic!("a seal is answered") };
         assert_eq!((boot, gpus.len()), (self.boot, 1));

@@ -1,4 +1,4 @@
 //! Messages of strangers to the cluster's ports.
 
-mod fake_leader;
+pub(crate) mod fake_leader;
 mod garbage;

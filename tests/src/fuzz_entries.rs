@@ -11,7 +11,7 @@ mod replicas;
 mod requests;
 mod tapes;
 
-pub use cluster::{command, log_entry, snapshot, view};
+pub use cluster::{backup, command, log_entry, snapshot, view};
 pub use federation::{federation_answer, federation_command, federation_messages, federation_snapshot};
 pub use files::{batch_sizes, config, digits_signature, model_config, policy, profile, scenario, tenants, transforms};
 pub use frames::{frames, rdma, ring};
@@ -40,12 +40,13 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 27] = [
+pub const ALL: [Entry; 28] = [
     Entry { name: "picture", run: picture, seeds: requests::picture_seeds },
     Entry { name: "frames", run: frames, seeds: frames::frame_seeds },
     Entry { name: "command", run: command, seeds: cluster::command_seeds },
     Entry { name: "log_entry", run: log_entry, seeds: cluster::log_entry_seeds },
     Entry { name: "snapshot", run: snapshot, seeds: cluster::snapshot_seeds },
+    Entry { name: "backup", run: backup, seeds: cluster::backup_seeds },
     Entry { name: "scenario", run: scenario, seeds: files::scenario_seeds },
     Entry { name: "policy", run: policy, seeds: files::policy_seeds },
     Entry { name: "config", run: config, seeds: files::config_seeds },

@@ -1,5 +1,6 @@
 //! Replicas die, leave, join and are replaced under load, and no request is lost or answered twice.
 
+mod backup;
 mod control_leader;
 mod control_plane_down;
 mod drain;

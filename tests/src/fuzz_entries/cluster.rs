@@ -2,7 +2,8 @@
 
 use prost::Message as _;
 use symphony_cluster_state::{
-    Action, BackendRegistration, ClusterState, Command, GpuOffer, LogEntry, NewReplica, NodeRegistration, Operation,
+    Action, BackendRegistration, Backup, ClusterState, Command, GpuOffer, IDS_SKIPPED_MIN, LogEntry, NewGroup,
+    NewReplica, NodeRegistration, Operation,
 };
 use symphony_types::{BackendId, BootId, Duty, Member, NodeId, OperationId, SubclusterId, Token};
 
@@ -32,6 +33,20 @@ pub fn log_entry(bytes: &[u8]) {
 pub fn snapshot(bytes: &[u8]) {
     let Ok(state) = ClusterState::restore(&with_envelope_checksum(bytes)) else { return };
     assert_eq!(ClusterState::restore(&state.snapshot()), Ok(state));
+}
+
+/// A backup of the cluster's state: refused, or one with which a cluster begins like any other.
+pub fn backup(bytes: &[u8]) {
+    let Ok(mut backup) = Backup::decode(&with_envelope_checksum(bytes)) else { return };
+    let encoded = backup.encode().expect("what was decoded fits its limit");
+    assert_eq!(Backup::decode(&encoded).as_ref(), Ok(&backup));
+    backup.state = with_envelope_checksum(&backup.state);
+    let new =
+        NewGroup { replicas: [NodeId::new(1)].into(), at_unix_ms: 1_800_000_000_000, ids_skipped: IDS_SKIPPED_MIN };
+    if let Ok((state, number)) = backup.begin_anew(&backup.cluster, &new) {
+        assert!(state.applied_index() == number && number > backup.index && number > backup.term);
+        assert_eq!(ClusterState::restore(&state.snapshot()), Ok(state));
+    }
 }
 
 /// The cluster's view as nodes and tools receive it.
@@ -129,6 +144,21 @@ pub(super) fn log_entry_seeds() -> Vec<Vec<u8>> {
 
 pub(super) fn snapshot_seeds() -> Vec<Vec<u8>> {
     vec![ClusterState::default().snapshot(), small_cluster().0.snapshot()]
+}
+
+pub(super) fn backup_seeds() -> Vec<Vec<u8>> {
+    let (state, index) = small_cluster();
+    let backup = Backup {
+        cluster: "test".into(),
+        release: "0.1.0".into(),
+        taken_at_unix_ms: 1_700_000_000_000,
+        node: NodeId::new(2),
+        index,
+        term: 3,
+        state: state.snapshot(),
+        confirmed: true,
+    };
+    vec![backup.encode().expect("it is small")]
 }
 
 pub(super) fn view_seeds() -> Vec<Vec<u8>> {

@@ -6,6 +6,7 @@
 
 mod apply;
 mod backends;
+mod backup;
 mod command;
 mod cost;
 mod duties;
@@ -32,6 +33,7 @@ mod traffic;
 mod validate;
 
 pub use apply::Applied;
+pub use backup::{Backup, BackupError, IDS_SKIPPED_MAX, IDS_SKIPPED_MIN, NewGroup};
 pub use command::{
     BackendRegistration, Command, FrontendRegistration, GpuOffer, LogEntry, NodeRegistration, PlanProposal,
 };

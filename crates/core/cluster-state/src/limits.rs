@@ -18,6 +18,9 @@ pub use symphony_replicated::{
     OPERATIONS_KEPT, PATH_BYTES_MAX, PROFILE_KINDS_MAX, SNAPSHOT_BYTES_MAX, TENSORS_MAX,
 };
 
+/// Bytes of a backup: a state, and room for where it is from.
+pub const BACKUP_BYTES_MAX: usize = SNAPSHOT_BYTES_MAX + (1 << 10);
+
 /// Removed replicas whose ids are remembered: more than a cluster loses in its lifetime.
 pub const NODES_REMOVED_MAX: usize = 4096;
 

@@ -61,6 +61,18 @@ pub enum StartError {
         /// The directory.
         place: String,
     },
+    /// A backup is restored only into an empty directory.
+    #[error("{place} is not empty, and a backup is restored into an empty directory only: move away what is there")]
+    NotEmpty {
+        /// The directory.
+        place: String,
+    },
+    /// A restore into this directory has failed, or still runs.
+    #[error("a restore into {place} did not end: empty the directory, and restore the backup again")]
+    RestoreUnfinished {
+        /// The directory.
+        place: String,
+    },
     /// The Raft library refused.
     #[error("control group does not start: {0}")]
     Raft(String),

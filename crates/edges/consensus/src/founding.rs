@@ -65,9 +65,14 @@ pub enum Asker {
 }
 
 impl Past {
-    /// Whether it has no more than the first membership, which every founder writes alike.
+    /// Whether it has no more than what a group begins with: the first membership, which every founder writes alike, or
+    /// the state from a backup. Nobody was elected and nothing was acknowledged since.
     const fn is_new(self) -> bool {
-        self.applied_index == 0 && self.log_entries <= 1
+        self.log_entries <= 1
+    }
+
+    const fn is_restored(self) -> bool {
+        self.is_new() && self.applied_index > 0
     }
 
     const fn has_log(self) -> bool {
@@ -220,7 +225,7 @@ where
 enum Verdict {
     /// All others have answered, and none has more than a group that was founded just now: found it.
     Found,
-    /// A quorum of the others never relied on this replica: its leader will reach it, or an operator will add it.
+    /// None of the others relied on this replica. The leader will reach it, or an operator will add it.
     Join,
     /// Nothing is proven.
     LookAgain,
@@ -251,7 +256,8 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<Asker>) -> Verdict {
     }
     // Others may have founded it just now. Who does the same takes part even if they are gone before they say so.
     if !join && answers.values().all(|answer| answer.as_ref().is_ok_and(|past| past.is_new())) {
-        return Verdict::Found;
+        // A state from a backup is what the group begins with, and this one must not begin with less.
+        return if answered(answers).any(Past::is_restored) { Verdict::Join } else { Verdict::Found };
     }
     if of_quorum.is_some() { Verdict::Join } else { Verdict::LookAgain }
 }
@@ -280,6 +286,14 @@ mod tests {
         assert_eq!(judged(&[Some(EMPTY), None]), Verdict::LookAgain, "the third may have one");
         assert_eq!(judged(&[Some(FOUNDED), None]), Verdict::LookAgain, "it may have been left behind by the third");
         assert_eq!(judged(&[Some(LED), Some(EMPTY)]), Verdict::LookAgain, "more than the first membership");
+    }
+
+    #[test]
+    fn who_comes_to_a_restored_state_joins_it_once_all_are_there() {
+        let restored = Some(Past { applied_index: 1 << 50, log_entries: 1, asker: Asker::New });
+        assert_eq!(judged(false, &[restored, Some(EMPTY)], None), Verdict::Join);
+        assert_eq!(judged(false, &[restored], None), Verdict::Join);
+        assert_eq!(judged(false, &[restored, None], None), Verdict::LookAgain, "it may have been left behind since");
     }
 
     #[test]

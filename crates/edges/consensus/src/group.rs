@@ -54,6 +54,8 @@ pub struct ControlGroup {
     me: Addressing,
     raft: Raft<TypeConfig, Machine>,
     log: LogStore,
+    /// 0, or the index of the state from a backup.
+    log_begins_at: u64,
     leadership: watch::Receiver<Leadership>,
     timing: Timing,
     participation: Arc<Participation>,
@@ -83,8 +85,11 @@ impl ControlGroup {
         let me = Addressing { cluster: config.cluster.clone(), node: config.node.get() };
         let opening = config.clone();
         let blocking = config.environment.blocking();
-        let opened = blocking.run(move || disk::open(&opening, Box::new(state))).await;
-        let (log, machine) = opened.map_err(|error| StartError::Raft(error.to_string()))??;
+        let opened = blocking.run(move || {
+            let opened = disk::open(&opening, Box::new(state))?;
+            Ok::<_, StartError>((opened, disk::restore_mark::log_begins_at(&opening.data_dir)?))
+        });
+        let ((log, machine), log_begins_at) = opened.await.map_err(|error| StartError::Raft(error.to_string()))??;
         let machine = machine.blocking(blocking);
 
         let (silent, stalled) = watch::channel(false);
@@ -109,7 +114,8 @@ impl ControlGroup {
         let participation = Arc::new(Participation::new(raft.clone(), log.clone(), config.data_dir.clone(), blocking));
         let stall_watch = Arc::default();
         let (timing, received) = (config.timing.clone(), Arc::new(Received::new(&config.timing)));
-        let group = Self { me, raft, log, leadership, timing, participation, received, heard, stall_watch };
+        let group =
+            Self { me, raft, log, log_begins_at, leadership, timing, participation, received, heard, stall_watch };
         match watch {
             Ok(watch) => *group.stall_watch.lock().unwrap_or_else(PoisonError::into_inner) = watch,
             Err(error) => {
@@ -212,10 +218,11 @@ impl ControlGroup {
         known.vote.is_some() || known.last.is_some()
     }
 
-    /// How many entries its log has had, those included that a snapshot covers. The first is the first membership.
+    /// How many entries its log has had, those included that a snapshot covers. The first is the first membership, or
+    /// the state from a backup.
     #[must_use]
     pub fn log_entries(&self) -> u64 {
-        self.log.known().last.map_or(0, |at| at.index + 1)
+        self.log.known().last.map_or(0, |at| at.index.saturating_sub(self.log_begins_at) + 1)
     }
 
     /// Index of the last entry of its log, or of the snapshot that covers it; 0 if there is none.

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symphony_consensus::{
-    COMMAND_BYTES_MAX, ControlGroup, Engine, GroupConfig, OnDiskError, ProposeError, Proposed, ReadError,
-    SnapshotEvery, StartError, StateMachine, Timing,
+    Beginning, COMMAND_BYTES_MAX, ControlGroup, Engine, GroupConfig, OnDiskError, ProposeError, Proposed, ReadError,
+    SnapshotEvery, StartError, StateMachine, Timing, restore,
 };
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_testkit::until;
@@ -150,6 +150,15 @@ impl Cluster {
         self.running.insert(id, replica);
     }
 
+    /// Starts a replica over an empty disk that waits for a group.
+    async fn start_empty(&mut self, id: NodeId) {
+        let address = self.addresses[&id];
+        let listener = until("the old port is free again", || async { TcpListener::bind(address).await.ok() }).await;
+        let config = GroupConfig { voters: BTreeMap::new(), ..self.config(id) };
+        let replica = Replica::start(config, listener).await;
+        self.running.insert(id, replica);
+    }
+
     /// The replica that leads and has a quorum.
     async fn leader(&self) -> NodeId {
         until("a leader with a quorum", || async {
@@ -275,6 +284,59 @@ async fn everything_survives_when_all_stop() {
         let mut lines = replica.ledger.lines();
         lines.dedup();
         assert_eq!(lines, ["one", "two", "three", "four"]);
+    }
+    cluster.end().await;
+}
+
+/// An index and a term that no group gets to by itself.
+const FAR: u64 = 1 << 50;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_group_begins_anew_with_a_backup_and_a_disk_of_before_does_not_prevail_over_it() {
+    let mut cluster = Cluster::start(3, SnapshotEvery::default()).await;
+    for line in ["one", "two"] {
+        cluster.propose(line).await;
+    }
+    cluster.all_have("two").await;
+    let backup = cluster.running[&node(1)].ledger.snapshot();
+    cluster.propose("lost").await;
+    cluster.all_have("lost").await;
+    for id in [1, 2, 3] {
+        cluster.stop(node(id)).await;
+    }
+    for id in [1, 2] {
+        fs::remove_dir_all(cluster.dir(node(id))).expect("the disk is lost");
+    }
+
+    // Phase 1: one replica has the backup, another one has nothing: they lead, far beyond the former group.
+    let beginning = Beginning { state: backup, index: FAR, term: FAR };
+    restore(cluster.config(node(1)), beginning, Ledger::default()).await.expect("restores");
+    cluster.restart(node(1)).await;
+    cluster.start_empty(node(2)).await;
+    assert!(cluster.propose("three").await.index > FAR);
+    cluster.all_have("three").await;
+    let leader = cluster.leader().await;
+    assert!(cluster.running[&leader].group.leadership().borrow().term > FAR);
+
+    // Phase 2: the third comes with its disk of before, which has more entries and votes of the former group.
+    cluster.restart(node(3)).await;
+    cluster.all_have("three").await;
+    assert!(cluster.propose("four").await.index > FAR);
+    cluster.all_have("four").await;
+
+    // Phase 3: the group outlives a restart of all.
+    for id in [1, 2, 3] {
+        cluster.stop(node(id)).await;
+    }
+    for id in [1, 2, 3] {
+        cluster.restart(node(id)).await;
+    }
+    cluster.propose("five").await;
+    cluster.all_have("five").await;
+    for replica in cluster.running.values() {
+        let mut lines = replica.ledger.lines();
+        lines.dedup();
+        assert_eq!(lines, ["one", "two", "three", "four", "five"], "what came after the backup is lost");
     }
     cluster.end().await;
 }

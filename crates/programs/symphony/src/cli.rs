@@ -1,6 +1,7 @@
 //! The command line.
 
 mod access;
+mod backup;
 mod certs;
 mod health;
 mod keys;
@@ -20,6 +21,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 pub(crate) use access::{
     CLUSTER_OF_UP, ClusterArgs, FEDERATION_OF_UP, FederationArgs, LOAD_FRONTEND, OPERATOR, OperationArgs, PKI_OF_UP,
 };
+pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use certs::{CertsCommand, CertsIssueArgs};
 pub(crate) use health::HealthArgs;
 pub(crate) use keys::KeysCommand;
@@ -86,6 +88,11 @@ pub(crate) enum Command {
     /// Add, remove or replace scheduler replicas while the cluster serves.
     #[command(subcommand)]
     Members(MembersCommand),
+    /// Write what the cluster has agreed on into a file: models, members, operations.
+    Backup(BackupArgs),
+    /// Found the cluster anew with the state of a backup, after most disks of its schedulers are lost. All schedulers
+    /// must be stopped; backends and frontends go on.
+    Restore(RestoreArgs),
     /// Plans: which models and GPUs form which sub-cluster; move them, and see how far that has come.
     #[command(subcommand)]
     Plan(PlanCommand),

@@ -57,6 +57,28 @@ async fn a_run_is_stuck() {
     }
 }
 
+/// Resolves once the cluster has known this life of the backend and no longer does: nobody would send it a plan. It
+/// stays beside another process that lives under its name: the two would end each other by turns.
+async fn is_forgotten(mut view: ViewReceiver, identity: &Identity) {
+    // A view may be older than the registration.
+    let mut known = false;
+    loop {
+        let forgotten = match view.borrow_and_update().backends.get(&identity.backend) {
+            Some(me) if me.boot == identity.boot => {
+                known = true;
+                false
+            }
+            other => known && other.is_none_or(|other| !other.up),
+        };
+        if forgotten {
+            return;
+        }
+        if view.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 /// Why a backend does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -242,6 +264,9 @@ impl Backend {
         tokio::select! {
             Ok(_) = lost.wait_for(|lost| *lost) => "the devices of all its GPUs are lost",
             () = a_run_is_stuck() => "a batch was ended and goes on, and its GPU runs nothing else",
+            () = is_forgotten(self.view.clone(), &self.identity) => {
+                "the cluster no longer knows this life of it, as after a restore of a backup from before"
+            }
         }
     }
 
@@ -439,9 +464,38 @@ mod tests {
     use std::path::Path;
 
     use symphony_config::{NodeConfig, Role};
+    use symphony_protocol::view::{BackendView, View};
     use symphony_testkit::needed;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_backend_that_the_cluster_knew_and_no_longer_knows_is_to_be_started_anew() {
+        let identity = Identity {
+            backend: BackendId::new(1),
+            boot: BootId::new(7),
+            subcluster: SubclusterId::new(1),
+            gpus: Vec::new(),
+            token: Token::new(3),
+        };
+        let shown = |boot, up| {
+            let backend = BackendView { boot: BootId::new(boot), up, ..BackendView::default() };
+            Arc::new(View { backends: [(BackendId::new(1), backend)].into(), ..View::default() })
+        };
+        for later in [shown(6, false), Arc::default()] {
+            let (told, view) = watch::channel(Arc::<View>::default());
+            let of = identity.clone();
+            let forgotten = tokio::spawn(async move { is_forgotten(view, &of).await });
+            // Views that may be older than the registration, its own life, and another process under its name.
+            for before in [shown(6, false), shown(7, true), shown(8, true)] {
+                told.send_replace(before);
+                tokio::task::yield_now().await;
+                assert!(!forgotten.is_finished());
+            }
+            told.send_replace(later);
+            tokio::time::timeout(Duration::from_secs(60), forgotten).await.expect("it finds out").unwrap();
+        }
+    }
 
     fn config(settings: &[&str]) -> BackendConfig {
         let text = include_str!("../../../../deploy/config/dev.toml");

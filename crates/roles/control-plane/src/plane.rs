@@ -514,7 +514,7 @@ async fn join_group(
     stop.cancelled().await;
 }
 
-fn group_config(config: &ControlPlaneConfig) -> GroupConfig {
+pub(crate) fn group_config(config: &ControlPlaneConfig) -> GroupConfig {
     let mut group = GroupConfig {
         engine: config.engine,
         timing: config.timing.group.clone(),

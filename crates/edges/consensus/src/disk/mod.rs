@@ -4,11 +4,13 @@
 //! data_dir/engine     which engine's log this is        data_dir/log/        the engine's files
 //! data_dir/witness    how far the log had got           data_dir/snapshots/  the newest two
 //! data_dir/ballast    room to open the log on a full disk   data_dir/forgotten   never to be used again
+//! data_dir/restoring  while a backup is restored into it    data_dir/restored  where the restored log begins
 //! ```
 
 mod ballast;
 mod engine_stamp;
 pub(crate) mod forgotten;
+pub(crate) mod restore_mark;
 
 use std::fs;
 use std::io;
@@ -32,7 +34,7 @@ use crate::snapshot::shelf::Shelf;
 use crate::state_machine::StateMachine;
 
 const LOG_DIR: &str = "log";
-const SNAPSHOT_DIR: &str = "snapshots";
+pub(crate) const SNAPSHOT_DIR: &str = "snapshots";
 
 /// The parts of an opened directory.
 pub(crate) struct Parts<'a> {
@@ -43,12 +45,33 @@ pub(crate) struct Parts<'a> {
 
 /// Opens everything on disk, and restores `state` from the newest snapshot.
 pub(crate) fn open(config: &GroupConfig, state: Box<dyn StateMachine>) -> Result<(LogStore, Machine), StartError> {
+    restore_mark::check(&config.data_dir)?;
+    open_unchecked(config, state)
+}
+
+/// The same, also while a backup is being restored.
+pub(crate) fn open_unchecked(
+    config: &GroupConfig,
+    state: Box<dyn StateMachine>,
+) -> Result<(LogStore, Machine), StartError> {
     let parts = Parts {
         ballast_bytes: BALLAST_BYTES,
         engine: &|dir| open_engine(config.engine, dir),
         shelf: &|dir| Shelf::open(dir, config.cluster.clone()),
     };
     open_with(config, state, &parts)
+}
+
+/// Makes a directory for a restore: it must be empty or missing. It is marked until
+/// [`finish`](restore_mark::finish).
+pub(crate) fn create_empty(dir: &Path) -> Result<(), StartError> {
+    let place = dir.display().to_string();
+    let made = create_private_dir(dir).and_then(|()| Ok(fs::read_dir(dir)?.next().transpose()?.is_none()));
+    match made {
+        Ok(true) => restore_mark::mark(dir).map_err(|source| StartError::Storage { place, source }),
+        Ok(false) => Err(StartError::NotEmpty { place }),
+        Err(source) => Err(StartError::Storage { place, source }),
+    }
 }
 
 /// Opens everything on disk, with parts chosen by the caller.

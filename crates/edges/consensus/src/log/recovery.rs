@@ -71,7 +71,8 @@ pub(crate) fn recover(engine: &dyn LogEngine, stamp: &Stamp, witnessed: u64) -> 
     let next = next.max(first);
     if let Some((lowest, highest)) = engine.bounds()? {
         if lowest < first {
-            remove(engine, lowest, first)?;
+            // The purged position may be far beyond the last entry.
+            remove(engine, lowest, first.min(highest.saturating_add(1)))?;
         }
         if highest >= next {
             tracing::warn!(from = next, to = highest, "cutting entries of a batch that was never acknowledged");
@@ -283,6 +284,17 @@ mod tests {
         engine.write(Batch { slots, ..Batch::default() }).expect("write");
         let refused = recover(&engine, &stamp(), 0).unwrap_err().to_string();
         assert!(refused.contains("entry 3"), "{refused}");
+    }
+
+    #[test]
+    fn an_interrupted_purge_far_beyond_the_last_entry_is_finished() {
+        let engine = five_entries();
+        let far = at(1 << 50);
+        let slots = vec![(Slot::Purged, frame::encode_position(far, Link::default()).into())];
+        engine.write(Batch { slots, ..Batch::default() }).expect("write");
+        let recovered = recover(&engine, &stamp(), 0).expect("recovers");
+        assert_eq!((recovered.purged, recovered.last), (Some(far), Some(far)));
+        assert_eq!(engine.bounds().expect("bounds"), None);
     }
 
     #[test]

@@ -339,6 +339,8 @@ impl WriteLoop {
         if through.index < first {
             return Ok(());
         }
+        // Nothing is stored behind the tip, and a snapshot may be far beyond it: that of a restored group is.
+        let stored = self.tip.next.min(through.index.saturating_add(1));
         if through.index < self.tip.next {
             let missing = || io::Error::new(io::ErrorKind::InvalidData, format!("entry {} is missing", through.index));
             self.tip.base = self.link_of(through.index)?.ok_or_else(missing)?;
@@ -351,11 +353,10 @@ impl WriteLoop {
         self.pending.slots.push((Slot::Purged, frame::encode_position(through, self.tip.base).into()));
         self.hand_over()?;
         let mut first = first;
-        while first <= through.index {
-            let end = first.saturating_add(REMOVE_STEP_ENTRIES - 1).min(through.index);
-            self.write(Batch { remove: Some(first..=end), ..Batch::default() })?;
-            let Some(after) = end.checked_add(1) else { break };
-            first = after;
+        while first < stored {
+            let next = first.saturating_add(REMOVE_STEP_ENTRIES).min(stored);
+            self.write(Batch { remove: Some(first..=next - 1), ..Batch::default() })?;
+            first = next;
         }
         Ok(())
     }
@@ -436,6 +437,20 @@ mod tests {
                 _ => assert!(durable, "completed before the barrier: {notes:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_purge_far_beyond_the_last_entry_removes_what_is_there_and_goes_on_behind_it() {
+        let engine = Arc::new(Witness::default());
+        let notes = engine.notes.clone();
+        let (writer, thread) = Writer::start(engine.clone(), None, Tip::default(), OnDiskError::Stop).expect("start");
+        let through = Position { term: 9, node: 1, index: 1 << 50 };
+        let jobs = [append(0, &notes), append(1, &notes), Job::Purge { first: 0, through }];
+        for job in jobs.into_iter().chain([append(through.index + 1, &notes), Job::Close]) {
+            writer.jobs.blocking_send(job).expect("send");
+        }
+        thread.join().expect("writer ends");
+        assert_eq!(engine.bounds().expect("bounds"), Some((through.index + 1, through.index + 1)));
     }
 
     #[test]

@@ -15,7 +15,13 @@ const PAGE: &str = "../../../docs/reference/cli.md";
 const LISTS: [(&str, &[&str]); 4] = [
     ("processes", &["scheduler", "frontend", "backend", "federation", "provision", "up", "demo", "health"]),
     ("models", &["profile", "model", "load"]),
-    ("operating", &["get", "top", "explain", "drain", "cordon", "uncordon", "members", "plan", "certs", "keys"]),
+    (
+        "operating",
+        &[
+            "get", "top", "explain", "drain", "cordon", "uncordon", "members", "backup", "restore", "plan", "certs",
+            "keys",
+        ],
+    ),
     ("trying", &["sim", "paper", "replay"]),
 ];
 

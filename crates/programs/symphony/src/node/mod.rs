@@ -12,6 +12,7 @@ mod page;
 pub(crate) mod parent;
 mod port_holder;
 mod reload;
+pub(crate) mod restore;
 pub(crate) mod scheduler;
 mod security;
 mod service_manager;

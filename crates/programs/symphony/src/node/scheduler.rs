@@ -150,7 +150,7 @@ impl Remembers for Memory {
     }
 }
 
-fn plane_config(
+pub(super) fn plane_config(
     net: &Net,
     cluster: &ClusterConfig,
     scheduler: &SchedulerConfig,

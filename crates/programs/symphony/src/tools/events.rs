@@ -104,7 +104,7 @@ impl<'a> Names<'a> {
 }
 
 /// Wall-clock time to the second, in UTC; nothing if it is unknown.
-fn utc(unix_ms: u64) -> String {
+pub(crate) fn utc(unix_ms: u64) -> String {
     if unix_ms == 0 {
         return String::new();
     }

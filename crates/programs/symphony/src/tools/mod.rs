@@ -1,5 +1,6 @@
 //! Tools that talk to a cluster or work on files.
 
+pub(crate) mod backup;
 pub(crate) mod certs;
 mod device_timeline;
 pub(crate) mod duty;

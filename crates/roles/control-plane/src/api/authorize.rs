@@ -49,7 +49,7 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         "RegisterBackend" | "ReportModel" => &[Role::Backend],
         "RegisterFrontend" | "ShareQuotas" => &[Role::Frontend],
         "LoadModel" | "UnloadModel" | "ChangeModel" | "SetTraffic" => LOADERS,
-        "SetDuty" | "ChangeReplicas" | "RemoveFrontend" | "ProposePlan" | "ReviewPlan" => OPERATORS,
+        "Backup" | "SetDuty" | "ChangeReplicas" | "RemoveFrontend" | "ProposePlan" | "ReviewPlan" => OPERATORS,
         // A replica forwards this call to the Raft leader.
         "PlanEpoch" => &[Role::Operator, Role::Scheduler],
         "Explain" => PEOPLE,

@@ -1,6 +1,7 @@
 //! The control port: authorization, `symphony.v1.Control` as any replica serves it, and the published view.
 
 pub(crate) mod authorize;
+pub(crate) mod backup;
 pub(crate) mod convert;
 pub(crate) mod explain;
 pub(crate) mod operations;

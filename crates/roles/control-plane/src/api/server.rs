@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use symphony_cluster_state::{BACKENDS_MAX, COMMAND_BYTES_MAX, FRONTENDS_MAX, NODES_MAX};
+use symphony_cluster_state::{BACKENDS_MAX, BACKUP_BYTES_MAX, COMMAND_BYTES_MAX, FRONTENDS_MAX, NODES_MAX};
 use symphony_consensus::RaftServer;
 use symphony_net::sockets::Listener;
 use symphony_net::{Incoming, Net, Port, Role};
@@ -34,6 +34,10 @@ const KEEP_ALIVE_ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of a request: a model with every profile takes about as much in protobuf as in the log.
 const REQUEST_BYTES_MAX: usize = 2 * COMMAND_BYTES_MAX;
 
+/// Bytes of an answer: a view, or a backup and the few bytes around it.
+const ANSWER_BYTES_MAX: usize = BACKUP_BYTES_MAX + 64;
+const _: () = assert!(ANSWER_BYTES_MAX >= VIEW_BYTES_MAX);
+
 /// Bytes of a request of an autoscaler.
 const SCALER_BYTES_MAX: usize = 64 << 10;
 
@@ -54,7 +58,7 @@ pub(crate) fn serve(
 ) -> impl Future<Output = Result<(), tonic::transport::Error>> {
     let control = ControlServer::new(control)
         .max_decoding_message_size(REQUEST_BYTES_MAX)
-        .max_encoding_message_size(VIEW_BYTES_MAX);
+        .max_encoding_message_size(ANSWER_BYTES_MAX);
     let router = Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE_ANSWERED_WITHIN))

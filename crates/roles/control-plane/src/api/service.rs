@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status};
 
+use crate::api::backup;
 use crate::api::convert;
 use crate::api::explain::{self, Memory};
 use crate::api::operations::{self, Operations};
@@ -176,6 +177,15 @@ impl Control for ControlService {
         let forwarded = request.metadata().contains_key(FORWARDED);
         let elsewhere = self.proposer.linearize(forwarded).await?;
         Ok(Response::new(elsewhere.unwrap_or_else(|| (&self.viewer.view_with_group()).into())))
+    }
+
+    async fn backup(&self, request: Request<pb::BackupRequest>) -> Result<Response<pb::BackupReply>, Status> {
+        let confirmed = !request.get_ref().stale;
+        if confirmed {
+            backup::catch_up(&self.proposer, self.views.clone()).await?;
+        }
+        let backup = backup::take(&self.viewer, &self.proposer, confirmed).await?;
+        Ok(Response::new(pb::BackupReply { backup }))
     }
 
     async fn register_backend(

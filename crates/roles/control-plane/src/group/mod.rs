@@ -8,4 +8,5 @@ pub(crate) mod lead_reports;
 pub(crate) mod membership;
 pub(crate) mod propose;
 pub(crate) mod registrar;
+pub(crate) mod restoration;
 pub(crate) mod state_machine;

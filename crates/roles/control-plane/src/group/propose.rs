@@ -98,6 +98,11 @@ impl Proposer {
         &self.group
     }
 
+    /// The time, for people.
+    pub(crate) fn unix_ms(&self) -> u64 {
+        (self.wall_clock)()
+    }
+
     /// The leader of the control group, unless it is this replica.
     pub(crate) fn leader_elsewhere(&self) -> Result<Option<NodeId>, AttemptError> {
         let leadership = *self.group.leadership().borrow();

@@ -1,0 +1,36 @@
+//! `symphony backup`, `restore`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{ClusterArgs, NodeArgs, Output};
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// Write the backup to this file, in one step: the file is whole or not there. `-` is standard output.
+    #[arg(long, value_name = "FILE", required_unless_present = "show")]
+    pub(crate) to: Option<PathBuf>,
+    /// Back up what one replica has applied, even if it is cut off from the others.
+    #[arg(long, requires = "to")]
+    pub(crate) stale: bool,
+    /// Check a backup instead, and say what is in it. Asks no cluster.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "stale"])]
+    pub(crate) show: Option<PathBuf>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// The backup.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: PathBuf,
+    /// What the replica that founds the cluster anew is given: its scheduler.data_dir must be empty or missing. The
+    /// other replicas of cluster.scheduler start over empty directories.
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+}

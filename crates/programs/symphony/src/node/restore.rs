@@ -1,0 +1,121 @@
+//! `symphony restore`: the directory of a scheduler that founds its cluster anew, from a backup.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::future::join_all;
+use symphony_config::{ClusterConfig, NodeConfig, Role};
+use symphony_control_plane::{
+    Backup, BackupError, ClusterState, IDS_SKIPPED_MAX, IDS_SKIPPED_MIN, RestoreError, restore,
+};
+use symphony_net::Net;
+use symphony_types::NodeId;
+use tokio::net::TcpStream;
+
+use super::{fresh_boot, load, scheduler};
+use crate::cli::RestoreArgs;
+use crate::exit::bad_input;
+use crate::tools::backup;
+
+/// How long a replica of the former group may take to take a connection.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(args: &RestoreArgs) -> anyhow::Result<()> {
+    let config = load(&args.node, Role::Scheduler)?;
+    if args.node.dump_config {
+        print!("{}", config.to_toml());
+        return Ok(());
+    }
+    let NodeConfig { cluster, scheduler: Some(own), .. } = &config else {
+        return Err(bad_input("the configuration has no [scheduler]"));
+    };
+    if own.join {
+        return Err(bad_input("scheduler.join = true: a replica that joins founds nothing; restore one that does not"));
+    }
+    let (backup, state) = backup::read(&args.from)?;
+    let replica = cluster.replica(own.id).context("the configuration was checked")?;
+    let dispatch = replica.dispatch.to_string();
+    let plane = scheduler::plane_config(&Net::plaintext(), cluster, own, fresh_boot(), dispatch);
+    nobody_runs(cluster, &state).await?;
+    let ids_skipped = rand::random_range(IDS_SKIPPED_MIN..=IDS_SKIPPED_MAX);
+    let index = restore(&plane, &backup, ids_skipped).await.map_err(|error| refused(&args.from, error))?;
+    println!("{}: {}", args.from.display(), backup::in_words(&backup, &state));
+    print!("{}", next_steps(cluster, own.id, &own.data_dir, &backup, index));
+    Ok(())
+}
+
+/// Whose mistake it is that nothing was restored.
+fn refused(file: &Path, error: RestoreError) -> anyhow::Error {
+    match error {
+        RestoreError::Backup(error @ BackupError::Foreign { .. }) => bad_input(format!("{}: {error}", file.display())),
+        RestoreError::Backup(error) => bad_input(format!("{} is not restored: {error}", file.display())),
+        RestoreError::Config(reason) => bad_input(reason),
+        RestoreError::Disk(error @ symphony_consensus::StartError::NotEmpty { .. }) => bad_input(error),
+        RestoreError::Disk(error) => error.into(),
+    }
+}
+
+/// Refuses while a replica of the former or of the new group takes connections: what it agrees on would be lost.
+async fn nobody_runs(cluster: &ClusterConfig, state: &ClusterState) -> anyhow::Result<()> {
+    let former = state.nodes().iter().map(|(&id, node)| (node.control_addr.clone(), id));
+    let new = cluster.scheduler.iter().map(|replica| (replica.control.to_string(), replica.id));
+    let all: BTreeMap<String, NodeId> = former.chain(new).collect();
+    let answers = |(addr, id): (String, NodeId)| async move {
+        let dialled = tokio::time::timeout(ANSWERS_WITHIN, TcpStream::connect(&addr)).await;
+        matches!(dialled, Ok(Ok(_))).then(|| format!("{id} ({addr})"))
+    };
+    let running: Vec<_> = join_all(all.into_iter().map(answers)).await.into_iter().flatten().collect();
+    if running.is_empty() {
+        return Ok(());
+    }
+    Err(bad_input(format!(
+        "a scheduler still takes connections: {}; stop all schedulers first. What they agree on from now on would be lost, and if most of \
+         them run there is nothing to restore",
+        running.join(", ")
+    )))
+}
+
+/// What is lost, and what is to be done now.
+fn next_steps(cluster: &ClusterConfig, me: NodeId, data_dir: &Path, backup: &Backup, index: u64) -> String {
+    let others: Vec<_> =
+        cluster.scheduler.iter().map(|r| r.id).filter(|&id| id != me).map(|id| id.to_string()).collect();
+    let others = match others.as_slice() {
+        [] => String::new(),
+        others => format!(" Then {}, each over an empty scheduler.data_dir.", others.join(", ")),
+    };
+    format!(
+        "restored into {}; the log goes on behind {index}\n\
+         Everything that the cluster agreed on after log index {} is lost: look at what was loaded, unloaded and moved since.\n\
+         Start {me} now.{others} Backends and frontends go on; those that registered after the backup end, to be started anew.\n",
+        data_dir.display(),
+        backup.index
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> NodeConfig {
+        let replica = |id| {
+            format!(
+                "[[cluster.scheduler]]\nid = {id}\ncontrol = \"127.0.0.1:1\"\ndispatch = \"127.0.0.1:2\"\nbeat = \"127.0.0.1:3\"\n"
+            )
+        };
+        let text = format!("[scheduler]\nid = 1\ndata_dir = \"d\"\n{}[security]\ninsecure_dev = true\n", replica(1));
+        NodeConfig::from_layers(Role::Scheduler, Some((Path::new("node.toml"), &text)), [], &[]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_scheduler_that_takes_connections_is_named() {
+        let mut cluster = config().cluster;
+        nobody_runs(&cluster, &ClusterState::default()).await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        cluster.scheduler[0].control = addr.parse().unwrap();
+        let refused = nobody_runs(&cluster, &ClusterState::default()).await.unwrap_err().to_string();
+        assert!(refused.contains(&format!("n1 ({addr})")) && refused.contains("stop all schedulers"), "{refused}");
+    }
+}

@@ -1,0 +1,200 @@
+//! `symphony backup`: the replicated state as a file.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::json;
+use symphony_control_plane::{BACKUP_BYTES_MAX, Backup, ClusterState};
+use symphony_protocol::control as pb;
+use symphony_protocol::control::control_client::ControlClient;
+
+use super::events::utc;
+use super::operation::asked;
+use crate::cli::{BackupArgs, Output};
+use crate::exit::bad_input;
+
+/// How long the replicas may take to answer.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// An answer: a backup, and the few bytes around it.
+const ANSWER_BYTES_MAX: usize = BACKUP_BYTES_MAX + 64;
+
+/// Standard output, where a file is asked for.
+const STDOUT: &str = "-";
+
+pub(crate) async fn run(args: &BackupArgs) -> anyhow::Result<()> {
+    match (&args.show, &args.to) {
+        (Some(file), _) => {
+            let (backup, state) = read(file)?;
+            println!("{}", shown(args.output, file, &backup, &state)?);
+            Ok(())
+        }
+        (None, Some(file)) => take(args, file).await,
+        (None, None) => Err(bad_input("--to FILE or --show FILE must be given")),
+    }
+}
+
+/// Reads a backup and everything in it.
+pub(crate) fn read(file: &Path) -> anyhow::Result<(Backup, ClusterState)> {
+    let named = |error: &dyn std::fmt::Display| bad_input(format!("{}: {error}", file.display()));
+    let length = fs::metadata(file).map_err(|error| named(&error))?.len();
+    if length > BACKUP_BYTES_MAX as u64 {
+        return Err(named(&format!("{length} bytes; a backup has at most {BACKUP_BYTES_MAX}")));
+    }
+    let bytes = fs::read(file).map_err(|error| named(&error))?;
+    let backup = Backup::decode(&bytes).map_err(|error| named(&error))?;
+    let state = backup.open().map_err(|error| named(&error))?;
+    Ok((backup, state))
+}
+
+/// Asks the cluster for a backup, checks it, and writes it.
+async fn take(args: &BackupArgs, file: &Path) -> anyhow::Result<()> {
+    let stale = args.stale;
+    let call = |client: ControlClient<_>| async move {
+        client.max_decoding_message_size(ANSWER_BYTES_MAX).backup(pb::BackupRequest { stale }).await
+    };
+    let bytes = args.cluster.control()?.call(WITHIN, call).await.map_err(asked)?.backup;
+    let backup = Backup::decode(&bytes).context("the cluster answered with no sound backup")?;
+    let state = backup.open().context("the cluster answered with a backup that this release cannot restore")?;
+    let shown = shown(args.output, file, &backup, &state)?;
+    if file.as_os_str() == STDOUT {
+        eprintln!("{shown}");
+        let mut out = io::stdout().lock();
+        return out.write_all(&bytes).and_then(|()| out.flush()).context("cannot write to standard output");
+    }
+    write(file, &bytes).with_context(|| format!("cannot write {}", file.display()))?;
+    println!("{shown}");
+    Ok(())
+}
+
+/// Writes a file that only this user may read; it is whole and durable when this returns, or as it was before.
+fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut draft = file.as_os_str().to_owned();
+    draft.push(".unfinished");
+    let draft = PathBuf::from(draft);
+    let written = write_to(&draft, bytes).and_then(|()| fs::rename(&draft, file));
+    if written.is_err() {
+        // Half a backup would only take space that is short.
+        let _ = fs::remove_file(&draft);
+    }
+    written?;
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    File::open(dir)?.sync_all()
+}
+
+fn write_to(draft: &Path, bytes: &[u8]) -> io::Result<()> {
+    // A draft that a killed run left may have other rights.
+    match fs::remove_file(draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// What is in it, for people or for programs.
+fn shown(output: Output, file: &Path, backup: &Backup, state: &ClusterState) -> anyhow::Result<String> {
+    Ok(match output {
+        Output::Json => serde_json::to_string_pretty(&to_json(backup, state))?,
+        Output::Table => format!("{}: {}", file.display(), in_words(backup, state)),
+    })
+}
+
+fn to_json(backup: &Backup, state: &ClusterState) -> serde_json::Value {
+    json!({ "cluster": backup.cluster, "taken_at_unix_ms": backup.taken_at_unix_ms, "release": backup.release,
+            "node": backup.node.to_string(), "index": backup.index, "term": backup.term,
+            "confirmed": backup.confirmed, "state_bytes": backup.state.len(),
+            "models": state.models().values().map(|model| &model.spec.name).collect::<Vec<_>>(),
+            "subclusters": state.subclusters().len(), "backends": state.backends().len(),
+            "frontends": state.frontends().len(), "operations": state.operations().len(),
+            "schedulers": state.nodes().iter().map(|(id, node)| json!({ "id": id.to_string(), "control": node.control_addr }))
+                .collect::<Vec<_>>() })
+}
+
+/// What is in it, on some lines.
+pub(crate) fn in_words(backup: &Backup, state: &ClusterState) -> String {
+    let Backup { cluster, release, node, index, term, .. } = backup;
+    let confirmed = match backup.confirmed {
+        true => "confirmed by a quorum",
+        false => "NOT confirmed by a quorum: the cluster may have agreed on more by then",
+    };
+    let counts = [
+        (state.models().len(), "models"),
+        (state.subclusters().len(), "sub-clusters"),
+        (state.backends().len(), "backends"),
+        (state.frontends().len(), "frontends"),
+        (state.nodes().len(), "schedulers"),
+        (state.operations().len(), "operations"),
+    ];
+    let counts: Vec<_> = counts.iter().map(|(count, what)| format!("{count} {what}")).collect();
+    format!(
+        "cluster {cluster}, taken by {node} at {} by its clock, release {release}\n  log index {index}, term {term}, {confirmed}\n  {}",
+        utc(backup.taken_at_unix_ms),
+        counts.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use symphony_types::NodeId;
+
+    use super::*;
+
+    fn backup() -> Backup {
+        let state = ClusterState::default();
+        Backup {
+            cluster: "blue".into(),
+            release: "0.1.0".into(),
+            taken_at_unix_ms: 1_700_000_000_000,
+            node: NodeId::new(2),
+            index: 0,
+            term: 3,
+            state: state.snapshot(),
+            confirmed: false,
+        }
+    }
+
+    #[test]
+    fn a_file_is_written_whole_for_its_owner_and_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("b.backup");
+        for _ in 0..2 {
+            write(&file, &backup().encode().unwrap()).unwrap();
+        }
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
+        let (read, state) = read(&file).unwrap();
+        assert_eq!(read, backup());
+        let words = in_words(&read, &state);
+        assert!(words.contains("cluster blue") && words.contains("n2 at 2023-11-14T22:13:20Z"), "{words}");
+        assert!(words.contains("NOT confirmed") && words.contains("0 models"), "{words}");
+    }
+
+    #[test]
+    fn what_is_no_backup_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("b.backup");
+        let said = || read(&file).unwrap_err().to_string();
+        assert!(said().contains("b.backup"), "it is missing");
+        let mut bytes = backup().encode().unwrap();
+        bytes.pop();
+        fs::write(&file, &bytes).unwrap();
+        assert!(said().contains("both must agree"));
+        fs::write(&file, "rubbish").unwrap();
+        assert!(said().contains("starts with `SYBK`"));
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(write(&dir.path().join("no/b"), b"x").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
