@@ -80,7 +80,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
 
     let forgotten = tokio::select! {
-        told = until_told_to_stop() => told.map(|()| None)?,
+        told = until_told_to_stop(Vec::new()) => told.map(|()| None)?,
         id = frontend.forgotten() => Some(id),
     };
     frontend.leave(DRAIN_WITHIN).await;

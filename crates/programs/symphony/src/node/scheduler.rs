@@ -90,7 +90,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
 
     let mut ends = plane.ends();
     let fatal = tokio::select! {
-        told = until_told_to_stop() => {
+        told = until_told_to_stop(vec![own.handle()]) => {
             told?;
             hand_over(&plane, life).await;
             None
