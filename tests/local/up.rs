@@ -111,16 +111,17 @@ const HANGUPS_TAKEN: &str = "--default-signal=HUP";
 /// A cluster of `up` in `workspace`, and the words that its processes have in common. `hangups` says with which
 /// disposition of SIGHUP it starts: the test's own may be either.
 fn up(workspace: &Workspace, text: &str, hangups: &str) -> (Child, String) {
-    up_in(workspace, text, &[hangups])
+    up_in(workspace, text, &[hangups], &[])
 }
 
-/// The same with these arguments of `env`.
-fn up_in(workspace: &Workspace, text: &str, environment: &[&str]) -> (Child, String) {
+/// The same with these arguments of `env`, and `more` of `up`.
+fn up_in(workspace: &Workspace, text: &str, environment: &[&str], more: &[&str]) -> (Child, String) {
     workspace.write("up.toml", text).unwrap();
     let dir = workspace.file("files").display().to_string();
     let program = symphony().unwrap().display().to_string();
     let mut args = environment.to_vec();
     args.extend([program.as_str(), "up", "--config", "up.toml", "--dir", dir.as_str()]);
+    args.extend(more);
     let mut up = ChildSpec::new("up", "env", args, workspace.path()).spawn().unwrap();
     let out = workspace.file("up.out");
     let told = || {
@@ -187,6 +188,22 @@ fn however_up_ends_nobody_is_left_behind() {
                 .unwrap_or_else(|e| panic!("port {port} is still held: {e}"));
         }
     }
+}
+
+#[test]
+fn replicas_that_are_provisioned_end_although_nobody_is_left_to_stop_them() {
+    let _alone = alone();
+    let workspace = Workspace::new("up-scaled").unwrap();
+    let (mut up, words) = up_in(&workspace, &config().0, &[HANGUPS_TAKEN], &["--autoscale", "1..2"]);
+    let running = ids_with(&words);
+    assert!(running.iter().any(|(_, line)| line.contains("b-0.toml")), "{running:?}");
+
+    phase("`up` and what provisions are killed");
+    let provision = running.iter().find(|(_, line)| line.contains(" provision ")).unwrap().0;
+    kill(Pid::from_raw(provision), Signal::SIGKILL).unwrap();
+    up.signal(Signal::SIGKILL).unwrap();
+    up.wait(STOPS_WITHIN).unwrap();
+    wait_until_none_is_left(&words);
 }
 
 #[test]
@@ -284,7 +301,7 @@ fn a_service_manager_hears_that_nodes_are_ready_alive_reloading_and_stopping() {
         }
     };
     let address = format!("NOTIFY_SOCKET={}", path.display());
-    let (mut up, all) = up_in(&workspace, &config().0, &[HANGUPS_TAKEN, &address, "WATCHDOG_USEC=600000"]);
+    let (mut up, all) = up_in(&workspace, &config().0, &[HANGUPS_TAKEN, &address, "WATCHDOG_USEC=600000"], &[]);
     phase("all three are ready and give signs of life");
     heard("READY=1", 3);
     heard("WATCHDOG=1", 6);
