@@ -123,7 +123,7 @@ pub(crate) async fn run<'m, S: InferenceService>(
     if answer.timeliness == Timeliness::Late && call.parameters.late_answer == LateAnswer::Refuse {
         return Err(InferError::Late);
     }
-    let outputs = call.outputs.cut(model, items, &answer.payload)?;
+    let outputs = call.outputs.cut(&call.id, model, items, &answer.payload)?;
     Ok(Answered { outputs, answer, request: receipt.id(), says_final: call.parameters.says_final })
 }
 
