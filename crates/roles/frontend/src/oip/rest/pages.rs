@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use symphony_types::TensorSpec;
+use symphony_types::{Nanos, TensorSpec};
 
 use super::infer_handler::{ModelPath, read_body};
 use super::{REPOSITORY_BYTES_MAX, Shared, reply};
@@ -126,11 +126,15 @@ pub(crate) async fn all_statistics<S: InferenceService>(State(shared): Shape<S>)
 
 fn statistics_page(statistics: Vec<ModelStatistics>) -> Response {
     let span = |span: Span| json!({ "count": span.count, "ns": span.total.get() });
-    // Inputs are fetched while another batch runs and outputs go out after it: neither is counted apart.
-    let nothing = span(Span::default());
-    let batch = |(size, compute): &(u32, Span)| {
+    // Inputs are fetched while another batch runs and outputs go out after it: neither takes time of its own, and each
+    // is counted all the same (as over gRPC).
+    let no_time = |of: Span| span(Span { total: Nanos::ZERO, ..of });
+    let batch = |&(size, compute): &(u32, Span)| {
         json!({
-            "batch_size": size, "compute_input": nothing, "compute_infer": span(*compute), "compute_output": nothing,
+            "batch_size": size,
+            "compute_input": no_time(compute),
+            "compute_infer": span(compute),
+            "compute_output": no_time(compute),
         })
     };
     let model = |of: &ModelStatistics| {
@@ -144,9 +148,9 @@ fn statistics_page(statistics: Vec<ModelStatistics>) -> Response {
                 "success": span(of.success),
                 "fail": span(of.fail),
                 "queue": span(of.queue),
-                "compute_input": nothing,
+                "compute_input": no_time(of.compute),
                 "compute_infer": span(of.compute),
-                "compute_output": nothing,
+                "compute_output": no_time(of.compute),
             },
             "batch_stats": of.batches.iter().map(batch).collect::<Value>(),
         })
