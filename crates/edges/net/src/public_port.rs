@@ -20,8 +20,8 @@ use crate::refusals::refused;
 /// clients send at once; with TLS the handshake counts, too. Slow connections take a second or two.
 pub const FIRST_WORDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a caller may take nothing of an answer that is there: as long as common servers wait by default. Answers lie
-/// in memory meanwhile.
+/// How long a caller may take nothing of an answer that is there: as long as common servers wait by default. Answers
+/// lie in memory meanwhile.
 const ANSWER_STALLS_MAX: Duration = Duration::from_secs(60);
 
 /// Pause after a failed accept, which is probably due to a lack of file descriptors.
