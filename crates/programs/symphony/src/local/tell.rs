@@ -120,8 +120,8 @@ fn crowded(cluster: &ClusterConfig, cores: usize) -> String {
         return String::new();
     }
     format!(
-        "  {replicas} replicas on {cores} cores with cluster.timing = \"lan\": one that waits 50 ms for a core is declared \
-         down; `--set cluster.timing=relaxed` suits shared and small machines\n"
+        "  {replicas} replicas on {cores} cores with cluster.timing = \"lan\": one that waits 50 ms for a core is \
+         declared down; `--set cluster.timing=relaxed` suits shared and small machines\n"
     )
 }
 
