@@ -24,7 +24,7 @@ BAD_RATE_MAX = 0.01
 
 def load(cluster, model, protocol, rate, seconds, seed):
     offered = cluster.load(model, rate, seconds, protocol=protocol, seed=seed)
-    keys = ("offered_rps", "good_rps", "bad_rate", "p50_ms", "p99_ms", "max_ms", "mean_batch", "lost", "dropped", "failed", "late")
+    keys = ("offered_rps", "good_rps", "bad_rate", "p50_ms", "p99_ms", "max_ms", "mean_batch", "lost", "refused", "dropped", "failed", "late")
     result = {key: offered.total[key] for key in keys}
     result |= {"served": offered.served(BAD_RATE_MAX), "lag_p99_ms": offered.report["lag"]["p99_ms"]}
     return result | {"model": model, "protocol": protocol, "rate": rate, "load_average": os.getloadavg()[0]}

@@ -248,14 +248,16 @@ def live(cluster, case, rate, seed):
     counters.stop()
     total, models = offered.total, [model for model in offered.report["models"] if model["offered"] > 0]
     slos = {model["name"]: model["slo_ms"] for model in case.models}
-    dropped, failed = sum(total["dropped"].values()), sum(total["failed"].values())
+    # Where the frontend takes no more, it is the load that is too high, as where the scheduler drops.
+    dropped = sum(total["refused"].values()) + sum(total["dropped"].values())
+    failed = sum(total["failed"].values())
     known = total["good"] + total["late"] + dropped + failed
     accepted, refused = counters.sum("symphony_frontend_requests_accepted_total"), counters.sum("symphony_frontend_requests_refused_total")
     if total["lost"] + total["answered_twice"] + total["foreign"] > 0 or known != total["offered"] or accepted + refused != total["sent"]:
         sys.exit(f"requests were lost, answered twice, or counted differently by client and frontend: {total}, {accepted} accepted")
 
     def of_slo(model, key):
-        unanswered = sum(model["dropped"].values()) + sum(model["failed"].values())
+        unanswered = sum(sum(model[end].values()) for end in ("refused", "dropped", "failed"))
         infinite = unanswered > (0.5 if key == "p50_ms" else 0.01) * model["offered"]
         return float("inf") if infinite else model[key] / slos[model["name"]]
 
@@ -268,7 +270,7 @@ def live(cluster, case, rate, seed):
         "late": total["late"],
         "dropped": dropped,
         "failed": failed,
-        "reasons": total["dropped"] | total["failed"],
+        "reasons": total["refused"] | total["dropped"] | total["failed"],
         "in_time": total["good"] / total["offered"],
         "in_time_worst_model": min(model["good"] / model["offered"] for model in models),
         # The warm-up included.

@@ -79,7 +79,7 @@ def main():
         load.send_signal(2)
         report = json.loads(load.communicate()[0])
     total = report["total"]
-    unanswered = {**total["failed"], "lost": total["lost"]}
+    unanswered = {**total["failed"], **total["refused"], "lost": total["lost"]}
     found = {"roll_outs": args.roll_outs, "rate_rps": args.rate, "canary": args.canary, "requests": total["offered"]}
     found |= {"unanswered": unanswered, "dropped": total["dropped"], "late": total["late"], "took_s": [min(took), max(took)]}
     print(json.dumps(found, indent=1))

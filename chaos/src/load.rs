@@ -115,7 +115,7 @@ impl Target for Observed {
         self.observations.end(index, |took| match &answer.end {
             End::Ok if took <= self.within => Fate::InTime,
             End::Ok | End::Late => Fate::Late,
-            End::Dropped(_) => Fate::Dropped,
+            End::Refused(_) | End::Dropped(_) => Fate::Dropped,
             End::Failed(why) => Fate::Failed(FailReason::ALL.iter().copied().find(|reason| reason.label() == *why)),
         });
         answer

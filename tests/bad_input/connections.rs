@@ -21,9 +21,9 @@ const OTHER_FILES: usize = 256;
 /// What each may cost the process at the other end: buffers of HTTP/2 and of the kind of task that waits for it.
 const BYTES_EACH_MAX: u64 = 16 << 10;
 /// A client's first words over HTTP/2: the preface, and settings without a word.
-const HTTP2_BEGINS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-const LIVE: &[u8] = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-const METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+pub(super) const HTTP2_BEGINS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+pub(super) const LIVE: &[u8] = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+pub(super) const METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
 
 /// Connects from another address of this host than everybody else has.
 async fn connect_from_elsewhere(to: SocketAddr) -> TcpStream {
@@ -33,7 +33,7 @@ async fn connect_from_elsewhere(to: SocketAddr) -> TcpStream {
 }
 
 /// The first bytes of the answer; none if the connection is closed.
-async fn answer(mut stream: TcpStream, words: &[u8]) -> Vec<u8> {
+pub(super) async fn answer(mut stream: TcpStream, words: &[u8]) -> Vec<u8> {
     let mut answer = vec![0; 16];
     let _ = stream.write_all(words).await;
     let read = stream.read(&mut answer).await.unwrap_or(0);
@@ -42,7 +42,7 @@ async fn answer(mut stream: TcpStream, words: &[u8]) -> Vec<u8> {
 }
 
 /// Served at a public port, in HTTP/1 or HTTP/2 as the words are.
-fn is_served(answer: &[u8]) -> bool {
+pub(super) fn is_served(answer: &[u8]) -> bool {
     answer.starts_with(b"HTTP/1.1 200") || answer.get(3) == Some(&4)
 }
 
@@ -95,7 +95,7 @@ fn idle_connections_keep_nobody_else_out_and_are_closed_in_time() {
 }
 
 /// Bytes of memory that a process has in use.
-fn resident_bytes(process: u32) -> u64 {
+pub(super) fn resident_bytes(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10

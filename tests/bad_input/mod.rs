@@ -2,6 +2,7 @@
 
 mod connections;
 mod endless;
+mod floods;
 mod models;
 mod nodes;
 mod requests;

@@ -1,6 +1,8 @@
 //! `symphony up`: a cluster that runs until it is stopped.
 
-use std::time::Duration;
+use std::os::unix::net::UnixDatagram;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -109,10 +111,17 @@ const HANGUPS_TAKEN: &str = "--default-signal=HUP";
 /// A cluster of `up` in `workspace`, and the words that its processes have in common. `hangups` says with which
 /// disposition of SIGHUP it starts: the test's own may be either.
 fn up(workspace: &Workspace, text: &str, hangups: &str) -> (Child, String) {
+    up_in(workspace, text, &[hangups], &[])
+}
+
+/// The same with these arguments of `env`, and `more` of `up`.
+fn up_in(workspace: &Workspace, text: &str, environment: &[&str], more: &[&str]) -> (Child, String) {
     workspace.write("up.toml", text).unwrap();
     let dir = workspace.file("files").display().to_string();
     let program = symphony().unwrap().display().to_string();
-    let args = [hangups, &program, "up", "--config", "up.toml", "--dir", &dir];
+    let mut args = environment.to_vec();
+    args.extend([program.as_str(), "up", "--config", "up.toml", "--dir", dir.as_str()]);
+    args.extend(more);
     let mut up = ChildSpec::new("up", "env", args, workspace.path()).spawn().unwrap();
     let out = workspace.file("up.out");
     let told = || {
@@ -182,6 +191,22 @@ fn however_up_ends_nobody_is_left_behind() {
 }
 
 #[test]
+fn replicas_that_are_provisioned_end_although_nobody_is_left_to_stop_them() {
+    let _alone = alone();
+    let workspace = Workspace::new("up-scaled").unwrap();
+    let (mut up, words) = up_in(&workspace, &config().0, &[HANGUPS_TAKEN], &["--autoscale", "1..2"]);
+    let running = ids_with(&words);
+    assert!(running.iter().any(|(_, line)| line.contains("b-0.toml")), "{running:?}");
+
+    phase("`up` and what provisions are killed");
+    let provision = running.iter().find(|(_, line)| line.contains(" provision ")).unwrap().0;
+    kill(Pid::from_raw(provision), Signal::SIGKILL).unwrap();
+    up.signal(Signal::SIGKILL).unwrap();
+    up.wait(STOPS_WITHIN).unwrap();
+    wait_until_none_is_left(&words);
+}
+
+#[test]
 fn a_hangup_reloads_what_can_be_reloaded_and_ends_no_node() {
     let _alone = alone();
     let workspace = Workspace::new("hangup").unwrap();
@@ -247,4 +272,52 @@ fn a_hangup_reloads_what_can_be_reloaded_and_ends_no_node() {
     let _ = up.stop(STOPS_WITHIN).unwrap();
     let health = ["health", "scheduler", "--config", "files/scheduler-1.toml"];
     let _ = run(workspace.path(), &[], &health).unwrap().ended_with(1).complains(&["does not answer"]);
+}
+
+#[test]
+fn a_service_manager_hears_that_nodes_are_ready_alive_reloading_and_stopping() {
+    let _alone = alone();
+    let workspace = Workspace::new("notify").unwrap();
+    // A socket's path may be 108 bytes long, and the workspace's is often longer.
+    let path = std::env::temp_dir().join(format!("symphony-notify-{}", std::process::id()));
+    let socket = UnixDatagram::bind(&path).unwrap();
+    let (said, words) = mpsc::channel();
+    // Who tells waits until it is heard.
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(length) = socket.recv(&mut buffer) {
+            for word in String::from_utf8_lossy(&buffer[..length]).lines() {
+                let _ = said.send(word.to_owned());
+            }
+        }
+    });
+    let heard = |word: &str, times: usize| {
+        let until = Instant::now() + READY_WITHIN;
+        let mut left = times;
+        while left > 0 {
+            let within = until.saturating_duration_since(Instant::now());
+            let said = words.recv_timeout(within).unwrap_or_else(|_| panic!("{word} is missing {left} times"));
+            left -= usize::from(said.starts_with(word));
+        }
+    };
+    let address = format!("NOTIFY_SOCKET={}", path.display());
+    let (mut up, all) = up_in(&workspace, &config().0, &[HANGUPS_TAKEN, &address, "WATCHDOG_USEC=600000"], &[]);
+    phase("all three are ready and give signs of life");
+    heard("READY=1", 3);
+    heard("WATCHDOG=1", 6);
+
+    phase("the frontend reloads, and says what came of it");
+    let frontends = ids_with(&all).into_iter().filter(|(_, line)| line.contains("f.toml"));
+    for (id, _) in frontends {
+        kill(Pid::from_raw(id), Signal::SIGHUP).unwrap();
+    }
+    heard("RELOADING=1", 1);
+    heard("STATUS=the configuration was reloaded: nothing has changed", 1);
+    heard("WATCHDOG=1", 3);
+
+    phase("told to stop, they say so");
+    let status = up.stop(STOPS_WITHIN).unwrap();
+    assert_eq!(status.code(), Some(0), "{}", up.log_tail());
+    heard("STOPPING=1", 3);
+    std::fs::remove_file(path).unwrap();
 }

@@ -1,5 +1,7 @@
 //! A request can be followed: by the trace that its client has begun, and by its line in the access log.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -18,8 +20,11 @@ const SOON: Duration = Duration::from_secs(60);
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN: u64 = 0x00f0_67aa_0ba9_02b7;
 
-/// Keeps the spans that come.
-struct Collector(watch::Sender<Vec<Span>>);
+/// Keeps the spans that come, until it is full.
+struct Collector {
+    spans: watch::Sender<Vec<Span>>,
+    full: Arc<AtomicBool>,
+}
 
 #[tonic::async_trait]
 impl TraceService for Collector {
@@ -27,8 +32,11 @@ impl TraceService for Collector {
         &self,
         request: tonic::Request<ExportTraceServiceRequest>,
     ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(tonic::Status::resource_exhausted("no room for more"));
+        }
         let scopes = request.into_inner().resource_spans.into_iter().flat_map(|of| of.scope_spans);
-        self.0.send_modify(|all| all.extend(scopes.flat_map(|scope| scope.spans)));
+        self.spans.send_modify(|all| all.extend(scopes.flat_map(|scope| scope.spans)));
         Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
     }
 }
@@ -39,7 +47,9 @@ fn a_trace_goes_on_through_the_frontend_and_a_line_is_logged() {
     let (spans, came) = watch::channel(Vec::new());
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let collector = listener.local_addr().unwrap();
-    let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(Collector(spans)));
+    let full = Arc::<AtomicBool>::default();
+    let service = TraceServiceServer::new(Collector { spans, full: Arc::clone(&full) });
+    let server = tonic::transport::Server::builder().add_service(service);
     runtime.spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
 
     let mut shape = Shape::emulated(&["pool"])
@@ -48,6 +58,7 @@ fn a_trace_goes_on_through_the_frontend_and_a_line_is_logged() {
         .with("frontend.access_log=true");
     shape.schedulers = 1;
     tell("traced", &shape, |cluster| {
+        full.store(false, Ordering::Relaxed);
         let _ = cluster.cli(&emulated_model("resnet", "pool")).ended_with(0);
         cluster.wait_until_it_serves("resnet").unwrap();
 
@@ -139,5 +150,23 @@ fn a_trace_goes_on_through_the_frontend_and_a_line_is_logged() {
         let labels = "model=\"resnet\",reason=\"invalid_request\",fault=\"client\"";
         let refusal = format!("symphony_frontend_requests_refused_total{{{labels}}} 1");
         cluster.wait_for_metric("frontend", &refusal).unwrap();
+
+        phase("the collector takes no more: spans are lost and counted, and requests are answered");
+        cluster.wait_for_metric("frontend", "symphony_frontend_spans_lost_total 0").unwrap();
+        full.store(true, Ordering::Relaxed);
+        wait_until("another answer", SOON, || {
+            let answer = infer("order-20", Some(format!("00-{TRACE}-{SPAN:016x}-01")));
+            ensure!(answer.status() == 200, "{}", answer.status());
+            Ok(())
+        })
+        .unwrap();
+        wait_until("lost spans in the metrics", SOON, || {
+            let scraped = cluster.metrics_of("frontend")?;
+            let lost = scraped.lines().find_map(|line| line.strip_prefix("symphony_frontend_spans_lost_total "));
+            let lost: f64 = lost.context("no such metric")?.parse()?;
+            ensure!(lost > 0.0, "none is lost");
+            Ok(())
+        })
+        .unwrap();
     });
 }

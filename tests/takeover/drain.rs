@@ -54,6 +54,13 @@ fn backends_and_leaders_are_drained_and_no_request_fails() {
         assert_ne!(cluster.subcluster("first").unwrap().leader.unwrap().0, leader);
         let _ = cluster.cli(&["uncordon", &name]).ended_with(0);
 
+        phase("so does the one that leads the control group, before it may be stopped");
+        let leader = cluster.wait_for_view("a leader of the control group", |view| view.control_leader).unwrap();
+        let name = format!("scheduler-{}", leader.get());
+        let _ = cluster.cli(&["drain", &name]).ended_with(0);
+        cluster.wait_for_view("another one leads it", |view| view.control_leader.filter(|&now| now != leader)).unwrap();
+        let _ = cluster.cli(&["uncordon", &name]).ended_with(0);
+
         phase("no request failed");
         let report = cluster.load_report(load, LOAD_S).unwrap();
         report.check_safety().unwrap();

@@ -72,6 +72,7 @@ pub(super) fn tape_seeds() -> Vec<Vec<u8>> {
         let free_at = symphony_types::Time::ZERO;
         let (gpu, millisecond) = (GpuId::new(0), Nanos::from_millis(1));
         let done = ModelInput::Done { start_late: millisecond, latency: millisecond, predicted: Nanos::ZERO };
+        let back = Request { id: id(3), deadline: free_at, items: 1, weight: symphony_types::RequestValue::ONE };
         let inputs = [
             arrive(1),
             arrive(2),
@@ -82,12 +83,8 @@ pub(super) fn tape_seeds() -> Vec<Vec<u8>> {
             ModelInput::Classes([first, second].into_iter().collect()),
             done,
             arrive(4),
-            ModelInput::Return(Request {
-                id: id(3),
-                deadline: free_at,
-                items: 1,
-                weight: symphony_types::RequestValue::ONE,
-            }),
+            ModelInput::ReturnWithNext(back),
+            ModelInput::Return(back),
             ModelInput::Withdraw { frontend: FrontendId::new(1), boot: BootId::new(2) },
             ModelInput::Wake,
         ];

@@ -7,5 +7,4 @@ mod split;
 mod token_bucket;
 
 pub use quota_book::{Demand, QuotaBook, TenantDemand, TenantShare};
-pub use split::split;
 pub use token_bucket::{BURST, TokenBucket};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_types::FrontendId;
 
-use crate::split::split;
+use crate::split::share_of;
 use crate::token_bucket::sound;
 
 /// What a frontend says of one quota of a tenant, per second.
@@ -44,28 +44,52 @@ struct Part {
     reserved: f64,
 }
 
-/// Both, of one tenant.
-type Parts = [Part; 2];
+/// What the frontends say of one quota of a tenant.
+#[derive(Clone, Debug, Default)]
+struct Parts {
+    by_frontend: BTreeMap<FrontendId, Part>,
+    /// What they are asked for, in ascending order: a report sorts nothing.
+    offered: Vec<f64>,
+}
+
+impl Parts {
+    fn put(&mut self, frontend: FrontendId, part: Part) {
+        self.forget(frontend);
+        self.offered.insert(self.offered.partition_point(|&offered| offered < part.offered), part.offered);
+        self.by_frontend.insert(frontend, part);
+    }
+
+    fn forget(&mut self, frontend: FrontendId) {
+        if let Some(part) = self.by_frontend.remove(&frontend) {
+            self.offered.remove(self.offered.partition_point(|&offered| offered < part.offered));
+        }
+    }
+
+    /// The share of this frontend, one of `count`, as far as it is free.
+    fn share(&self, of: FrontendId, count: usize, quota: f64) -> f64 {
+        let own = self.by_frontend.get(&of).map_or(0.0, |part| part.offered);
+        let others = self.by_frontend.iter().filter(|&(&frontend, _)| frontend != of);
+        let free = quota - others.map(|(_, part)| part.reserved).sum::<f64>();
+        share_of(quota, count, &self.offered, own).min(free.max(0.0))
+    }
+}
 
 /// After so many reports a frontend is given its share although others have not reported: they may never do.
 const PATIENCE: u32 = 5;
-
-/// The last report of a frontend.
-#[derive(Clone, Debug, Default)]
-struct Reported {
-    /// How many there were, up to [`PATIENCE`].
-    count: u32,
-    tenants: BTreeMap<String, Parts>,
-}
 
 /// The last demands of the frontends of a cluster, and what each was given.
 ///
 /// A frontend that has reported keeps its part as long as it counts, since it keeps its share when it hears nothing,
 /// and has given back only what it says that it no longer holds. While others have not reported, as when the leader is
 /// new, it keeps what it holds; those that still have not then count for nothing: they know no tenants, or are gone.
+///
+/// A report costs a walk over the frontends for each quota in it.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaBook {
-    frontends: BTreeMap<FrontendId, Reported>,
+    /// How often each has reported, up to [`PATIENCE`].
+    reports: BTreeMap<FrontendId, u32>,
+    /// Both quotas of each tenant.
+    tenants: BTreeMap<String, [Parts; 2]>,
 }
 
 impl QuotaBook {
@@ -79,55 +103,56 @@ impl QuotaBook {
         frontends: &BTreeSet<FrontendId>,
         demands: &BTreeMap<String, TenantDemand>,
     ) -> BTreeMap<String, TenantShare> {
-        self.frontends.retain(|frontend, _| frontends.contains(frontend));
-        let count = self.frontends.get(&from).map_or(0, |reported| reported.count) + 1;
-        let mut others = frontends.iter().filter(|&&frontend| frontend != from);
-        let waits = count <= PATIENCE && others.any(|other| !self.frontends.contains_key(other));
-        let mut own = Reported { count: count.min(PATIENCE), tenants: BTreeMap::new() };
+        let gone: Vec<_> = self.reports.keys().copied().filter(|known| !frontends.contains(known)).collect();
+        for frontend in gone {
+            self.reports.remove(&frontend);
+            self.forget(frontend, |_| true);
+        }
+        self.forget(from, |tenant| !demands.contains_key(tenant));
+        let reports = self.reports.get(&from).copied().unwrap_or(0) + 1;
+        let others = || frontends.iter().filter(|&&frontend| frontend != from);
+        let waits = reports <= PATIENCE && others().any(|other| !self.reports.contains_key(other));
+        let count = others().count() + 1;
+        let answer = |parts: &mut Parts, demand: Option<Demand>| {
+            let Some(demand) = demand else {
+                parts.forget(from);
+                return None;
+            };
+            let quota = sound(demand.quota);
+            let (offered, held) = (sound(demand.offered), sound(demand.held).min(quota));
+            parts.put(from, Part { offered, reserved: held });
+            let given = if waits { held } else { parts.share(from, count, quota) };
+            parts.by_frontend.insert(from, Part { offered, reserved: given.max(held) });
+            Some(given)
+        };
         let mut shares = BTreeMap::new();
         for (tenant, demand) in demands {
-            let mut parts = Parts::default();
-            let mut share_of = |at: usize, demand: Option<Demand>| {
-                let demand = demand?;
-                let held = sound(demand.held).min(sound(demand.quota));
-                let given = if waits { held } else { self.share(from, frontends, tenant, at, demand) };
-                parts[at] = Part { offered: sound(demand.offered), reserved: given.max(held) };
-                Some(given)
-            };
-            let share = TenantShare { items: share_of(0, demand.items), gpu_seconds: share_of(1, demand.gpu_seconds) };
-            own.tenants.insert(tenant.clone(), parts);
-            shares.insert(tenant.clone(), share);
+            let [items, gpu_seconds] = self.tenants.entry(tenant.clone()).or_default();
+            let (items, gpu_seconds) = (answer(items, demand.items), answer(gpu_seconds, demand.gpu_seconds));
+            shares.insert(tenant.clone(), TenantShare { items, gpu_seconds });
         }
         if frontends.contains(&from) {
-            self.frontends.insert(from, own);
+            self.reports.insert(from, reports.min(PATIENCE));
+        } else {
+            self.forget(from, |_| true);
         }
         shares
     }
 
-    fn share(
-        &self,
-        from: FrontendId,
-        frontends: &BTreeSet<FrontendId>,
-        tenant: &str,
-        at: usize,
-        demand: Demand,
-    ) -> f64 {
-        let quota = sound(demand.quota);
-        let part_of = |frontend: &FrontendId| {
-            let parts = self.frontends.get(frontend).and_then(|reported| reported.tenants.get(tenant));
-            parts.map_or(Part::default(), |parts| parts[at])
-        };
-        let others: Vec<_> = frontends.iter().filter(|&&frontend| frontend != from).map(part_of).collect();
-        let mut offered: Vec<_> = others.iter().map(|part| part.offered).collect();
-        offered.push(sound(demand.offered));
-        let target = split(quota, &offered).pop().unwrap_or(0.0);
-        let free = quota - others.iter().map(|part| part.reserved).sum::<f64>();
-        target.min(free.max(0.0))
+    /// What a frontend said of the tenants that `leave`.
+    fn forget(&mut self, frontend: FrontendId, leave: impl Fn(&str) -> bool) {
+        self.tenants.retain(|tenant, quotas| {
+            if !leave(tenant) {
+                return true;
+            }
+            quotas.iter_mut().for_each(|parts| parts.forget(frontend));
+            quotas.iter().any(|parts| !parts.by_frontend.is_empty())
+        });
     }
 
     /// Forgets all: another replica leads the group.
     pub fn clear(&mut self) {
-        self.frontends.clear();
+        *self = Self::default();
     }
 }
 
@@ -136,6 +161,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::split::split;
 
     fn all(count: u32) -> BTreeSet<FrontendId> {
         (1..=count).map(FrontendId::new).collect()
@@ -198,6 +224,21 @@ mod tests {
         assert_eq!(share(&mut book, 1, 2, 500.0, 80.0), 45.0);
         assert_eq!(share(&mut book, 1, 2, 500.0, 45.0), 45.0);
         assert_eq!(share(&mut book, 2, 2, 500.0, 10.0), 45.0);
+    }
+
+    #[test]
+    fn tenants_that_a_report_no_longer_names_are_free_and_forgotten() {
+        let mut book = QuotaBook::default();
+        share(&mut book, 1, 2, 500.0, 90.0);
+        share(&mut book, 2, 2, 500.0, 0.0);
+        assert_eq!(share(&mut book, 2, 2, 500.0, 0.0), 0.0, "the other one holds it");
+        book.report(FrontendId::new(1), &all(2), &BTreeMap::new());
+        assert_eq!(share(&mut book, 2, 2, 500.0, 0.0), 90.0);
+        book.report(FrontendId::new(2), &all(2), &BTreeMap::new());
+        assert!(book.tenants.is_empty());
+        // Who is not of the cluster is told, and leaves nothing behind.
+        assert_eq!(share(&mut book, 9, 2, 500.0, 0.0), 90.0);
+        assert!(book.tenants.is_empty() && !book.reports.contains_key(&FrontendId::new(9)));
     }
 
     proptest! {

@@ -2,23 +2,30 @@
 
 use crate::token_bucket::sound;
 
-/// Divides a quota by what each is asked for, max-min: small demands are met, large ones get equal parts of what is
-/// left. What is left when all are met is divided equally, for demands that grow.
+/// One's share of a quota that `count` divide by what each is asked for, max-min: small demands are met, large ones get
+/// equal parts of what is left. What is left when all are met is divided equally, for demands that grow.
 ///
-/// The shares sum to the quota, but for rounding, and none lacks while another has more than it is asked for.
+/// `demands` are those of all in ascending order, its `own` among them; who is not listed is asked for nothing. The
+/// shares sum to the quota, but for rounding, and none lacks while another has more than it is asked for.
 #[must_use]
-pub fn split(quota: f64, demands: &[f64]) -> Vec<f64> {
-    let mut order: Vec<_> = (0..demands.len()).collect();
-    order.sort_by(|&a, &b| sound(demands[a]).total_cmp(&sound(demands[b])));
-    let (mut left, mut shares) = (sound(quota), vec![0.0; demands.len()]);
-    for (at, &who) in order.iter().enumerate() {
-        let equal = left / (order.len() - at) as f64;
-        shares[who] = sound(demands[who]).min(equal);
-        left -= shares[who];
+pub(crate) fn share_of(quota: f64, count: usize, demands: &[f64], own: f64) -> f64 {
+    let (mut left, mut rest) = (sound(quota), demands.len() as f64);
+    for &demand in demands {
+        if demand * rest >= left {
+            return own.min(left / rest);
+        }
+        left -= demand;
+        rest -= 1.0;
     }
-    let spare = left.max(0.0) / demands.len().max(1) as f64;
-    shares.iter_mut().for_each(|share| *share += spare);
-    shares
+    own + left / count.max(1) as f64
+}
+
+/// The shares of all.
+#[cfg(test)]
+pub(crate) fn split(quota: f64, demands: &[f64]) -> Vec<f64> {
+    let mut sorted = demands.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    demands.iter().map(|&own| share_of(quota, demands.len(), &sorted, own)).collect()
 }
 
 #[cfg(test)]
@@ -31,9 +38,11 @@ mod tests {
     fn small_demands_are_met_and_large_ones_share_the_rest() {
         assert_eq!(split(90.0, &[10.0, 100.0, 60.0]), [10.0, 40.0, 40.0]);
         assert_eq!(split(90.0, &[10.0, 20.0, 30.0]), [20.0, 30.0, 40.0], "and 10 for each in case they grow");
-        assert_eq!(split(90.0, &[0.0, 0.0, f64::NAN]), [30.0; 3]);
+        assert_eq!(split(90.0, &[0.0, 0.0, 0.0]), [30.0; 3]);
         assert_eq!(split(f64::INFINITY, &[1.0]), [0.0]);
-        assert!(split(1.0, &[]).is_empty());
+        assert_eq!(split(0.0, &[0.0, 5.0]), [0.0; 2]);
+        assert_eq!(share_of(90.0, 3, &[30.0], 30.0), 50.0, "two are asked for nothing");
+        assert_eq!(share_of(90.0, 3, &[100.0], 100.0), 90.0);
     }
 
     proptest! {

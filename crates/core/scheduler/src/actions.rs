@@ -68,6 +68,8 @@ pub enum ModelInput {
     /// A request that was queued before: returned from a plan that did not run, or redriven by its frontend. It waits
     /// again but does not count as an arrival for the measured rates.
     Return(Request),
+    /// As [`Return`](Self::Return), when more come back: a candidate is formed with the last of them.
+    ReturnWithNext(Request),
     /// The client withdrew a request.
     Cancel(RequestId),
     /// As [`Cancel`](Self::Cancel), when more cancellations follow: the request leaves the queue together with them, in

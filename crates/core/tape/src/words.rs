@@ -296,6 +296,7 @@ coded_enum!(ModelInput, "input of a model" {
     7 => CancelWithNext(id),
     8 => Classes(classes),
     9 => Pool(word),
+    10 => ReturnWithNext(request),
 });
 coded_enum!(ModelAction, "action of a model" {
     0 => Offer { answered, class, candidate },

@@ -151,12 +151,10 @@ impl Scene {
             3 => self.rank(RankInput::Wake),
             2 if what > 200 => {
                 let deadline = self.now + Nanos::from_millis(20);
-                self.model(ModelInput::Return(Request {
-                    id: id(self.sequence),
-                    deadline,
-                    items: 1,
-                    weight: symphony_types::RequestValue::ONE,
-                }));
+                let weight = symphony_types::RequestValue::ONE;
+                let back = Request { id: id(self.sequence), deadline, items: 1, weight };
+                self.model(ModelInput::ReturnWithNext(back));
+                self.model(ModelInput::Return(back));
             }
             2 => self.model(ModelInput::Wake),
             _ => {

@@ -22,13 +22,15 @@ pub enum Refusal {
     TooManyFromThere,
     /// It did not begin a request in time, or stopped in the middle.
     Silent,
+    /// It took nothing of its answer for too long.
+    Stalled,
     /// It did not authenticate.
     Stranger,
 }
 
 impl Refusal {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::TooMany, Self::TooManyFromThere, Self::Silent, Self::Stranger];
+    pub const ALL: [Self; 5] = [Self::TooMany, Self::TooManyFromThere, Self::Silent, Self::Stalled, Self::Stranger];
 
     /// Its name in metrics.
     #[must_use]
@@ -37,6 +39,7 @@ impl Refusal {
             Self::TooMany => "too_many",
             Self::TooManyFromThere => "too_many_from_there",
             Self::Silent => "silent",
+            Self::Stalled => "stalled",
             Self::Stranger => "stranger",
         }
     }

@@ -20,6 +20,10 @@ use crate::refusals::refused;
 /// clients send at once; with TLS the handshake counts, too. Slow connections take a second or two.
 pub const FIRST_WORDS_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long a caller may take nothing of an answer that is there: as long as common servers wait by default. Answers
+/// lie in memory meanwhile.
+const ANSWER_STALLS_MAX: Duration = Duration::from_secs(60);
+
 /// Pause after a failed accept, which is probably due to a lack of file descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -112,12 +116,14 @@ impl PublicListener {
     }
 }
 
-/// A connection that counts until it is dropped, and that fails if its caller stays silent.
+/// A connection that counts until it is dropped, and that fails if its caller stays silent, or takes no answer.
 #[derive(Debug)]
 pub struct PublicConnection {
     stream: PublicStream,
     port: PublicPort,
     watch: Watch,
+    /// Runs while the caller takes nothing of what is there for it.
+    stalled: Option<Pin<Box<Sleep>>>,
     _place: CallerPlace,
 }
 
@@ -171,7 +177,8 @@ impl Progress {
 impl PublicConnection {
     fn new(stream: PublicStream, port: PublicPort, place: CallerPlace) -> Self {
         let deadline = Box::pin(tokio::time::sleep(FIRST_WORDS_WITHIN));
-        Self { stream, port, watch: Watch::First(deadline, Progress::of(port.first_words)), _place: place }
+        let watch = Watch::First(deadline, Progress::of(port.first_words));
+        Self { stream, port, watch, stalled: None, _place: place }
     }
 
     /// The names in the certificate that the caller shows, once it has.
@@ -195,6 +202,21 @@ impl PublicConnection {
     /// nothing before. Later on only reading counts.
     fn check_first_words(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         if matches!(self.watch, Watch::First(..)) { self.check(context) } else { Ok(()) }
+    }
+
+    /// Fails if nothing could be written for too long.
+    fn check_taken<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(ANSWER_STALLS_MAX)));
+        if stalled.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        self.stalled = None;
+        refused(self.port.name, Refusal::Stalled);
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the caller took nothing of its answer for too long")))
     }
 
     fn heard(&mut self, bytes: &[u8]) {
@@ -230,12 +252,14 @@ impl AsyncRead for PublicConnection {
 impl AsyncWrite for PublicConnection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.check_first_words(context)?;
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.check_taken(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check_first_words(context)?;
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.check_taken(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -248,7 +272,8 @@ impl AsyncWrite for PublicConnection {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check_first_words(context)?;
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.check_taken(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -339,6 +364,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// More than the buffers of two sockets.
+    const LONG: usize = 32 << 20;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_of_its_answer_is_ended() {
+        let scene = Scene::new("stalled", FirstWords::Preface, None).await;
+        let (mut caller, mut connection) = scene.caller().await;
+        caller.write_all(PREFACE).await.unwrap();
+        connection.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
+        let began = Instant::now();
+        let error = connection.write_all(&vec![0; LONG]).await.unwrap_err();
+        assert_eq!((error.kind(), count("stalled", Refusal::Stalled)), (io::ErrorKind::TimedOut, 1));
+        assert!(began.elapsed() >= ANSWER_STALLS_MAX);
+    }
+
+    #[tokio::test]
+    async fn who_takes_its_answer_has_all_of_it() {
+        let scene = Scene::new("taken", FirstWords::Preface, None).await;
+        let (mut caller, mut connection) = scene.caller().await;
+        caller.write_all(PREFACE).await.unwrap();
+        connection.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
+        let (answer, mut taken) = (vec![7; LONG], vec![0; LONG]);
+        let (written, read) = tokio::join!(connection.write_all(&answer), caller.read_exact(&mut taken));
+        written.unwrap();
+        read.unwrap();
+        assert!(answer == taken && connection.stalled.is_none());
+        assert_eq!(count("taken", Refusal::Stalled), 0);
     }
 
     #[tokio::test]

@@ -6,16 +6,25 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
 
 use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue, Value};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanData, SpanEvents, SpanLinks, SpanProcessor};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanEvents, SpanExporter as Export, SpanLinks, SpanProcessor,
+};
+use prometheus_client::metrics::counter::Counter;
 
 /// The name and metadata key by which W3C's trace context travels.
 pub const TRACEPARENT: &str = "traceparent";
+
+/// Spans that wait for the collector: some seconds of them, and about a megabyte. What comes beyond is lost.
+const SPANS_WAITING_MAX: usize = 2048;
 
 /// Why traces cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -100,10 +109,61 @@ pub struct FinishedSpan {
     pub error: Option<String>,
 }
 
+/// Spans on their way to the collector.
+#[derive(Debug, Default)]
+struct Underway {
+    waiting: AtomicUsize,
+    lost: Counter,
+}
+
+impl Underway {
+    /// Whether there is room for one more. The processor's own queue has as much, and says to nobody what it loses.
+    fn takes_one_more(&self) -> bool {
+        let takes = self.waiting.fetch_add(1, Ordering::Relaxed) < SPANS_WAITING_MAX;
+        if !takes {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.lost.inc();
+        }
+        takes
+    }
+}
+
+/// Counts what does not arrive.
+#[derive(Debug)]
+struct Counting {
+    exporter: SpanExporter,
+    underway: Arc<Underway>,
+}
+
+impl Export for Counting {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = batch.len();
+        self.underway.waiting.fetch_sub(spans, Ordering::Relaxed);
+        let sent = self.exporter.export(batch).await;
+        if sent.is_err() {
+            self.underway.lost.inc_by(spans as u64);
+        }
+        sent
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.exporter.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
+
 /// Sends the traces of a process.
 #[derive(Debug)]
 pub struct Traces {
     processor: BatchSpanProcessor,
+    underway: Arc<Underway>,
     scope: InstrumentationScope,
     sample_ratio: f64,
 }
@@ -118,14 +178,17 @@ impl Traces {
         let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build();
         let exporter =
             exporter.map_err(|error| TraceError { endpoint: endpoint.to_owned(), reason: error.to_string() })?;
-        let mut processor = BatchSpanProcessor::builder(exporter).build();
+        let underway = Arc::<Underway>::default();
+        let exporter = Counting { exporter, underway: Arc::clone(&underway) };
+        let queue = BatchConfigBuilder::default().with_max_queue_size(SPANS_WAITING_MAX).build();
+        let mut processor = BatchSpanProcessor::builder(exporter).with_batch_config(queue).build();
         let facts = [
             KeyValue::new("service.instance.id", instance.to_owned()),
             KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
         ];
         processor.set_resource(&Resource::builder().with_service_name(service).with_attributes(facts).build());
         let scope = InstrumentationScope::builder("symphony").with_version(env!("CARGO_PKG_VERSION")).build();
-        Ok(Self { processor, scope, sample_ratio })
+        Ok(Self { processor, underway, scope, sample_ratio })
     }
 
     /// The context of the spans of a request whose client sent `given`: the client decides whether it is traced;
@@ -147,10 +210,18 @@ impl Traces {
         SpanIds { trace, span: rand::random_range(1..=u64::MAX) }
     }
 
-    /// Sends spans soon. What the collector does not take as fast as it comes is lost, and the log says so.
+    /// Spans that did not reach the collector: it is away, or does not take them as fast as they come.
+    #[must_use]
+    pub fn lost(&self) -> Counter {
+        self.underway.lost.clone()
+    }
+
+    /// Sends spans soon. What the collector does not take as fast as it comes is lost, and counted.
     pub fn send(&self, spans: impl IntoIterator<Item = FinishedSpan>) {
         for span in spans {
-            self.processor.on_end(self.data(span));
+            if self.underway.takes_one_more() {
+                self.processor.on_end(self.data(span));
+            }
         }
     }
 
@@ -190,9 +261,6 @@ fn context(SpanIds { trace, span }: SpanIds) -> SpanContext {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
     use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
     use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
     use tokio::sync::mpsc;
@@ -297,5 +365,37 @@ mod tests {
         );
         assert_eq!(span.status.as_ref().unwrap().message, "late");
         assert_eq!(span.attributes[0].key, "symphony.model");
+    }
+
+    fn span(span: u64) -> FinishedSpan {
+        FinishedSpan {
+            ids: SpanIds { trace: 1, span },
+            parent: None,
+            name: "infer",
+            serves: true,
+            start: SystemTime::UNIX_EPOCH,
+            end: SystemTime::UNIX_EPOCH,
+            attributes: Vec::new(),
+            link: None,
+            error: None,
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_no_collector_takes_is_counted_as_lost() {
+        let traces = Arc::new(Traces::start("http://127.0.0.1:1", 1.0, "symphony-test", "t").unwrap());
+        traces.send((1..4).map(span));
+        let ended = Arc::clone(&traces);
+        tokio::task::spawn_blocking(move || ended.finish()).await.unwrap();
+        assert_eq!(traces.lost().get(), 3);
+
+        // One that hears and never answers: what is beyond the queue and one export is lost at once.
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", silent.local_addr().unwrap());
+        let traces = Traces::start(&endpoint, 1.0, "symphony-test", "t").unwrap();
+        let many = 4 * SPANS_WAITING_MAX as u64;
+        traces.send((1..=many).map(span));
+        let lost = traces.lost().get();
+        assert!(lost >= many / 2 && lost < many, "{lost} of {many}");
     }
 }

@@ -239,6 +239,7 @@ impl Collector {
                 tally.note_latency(latency);
                 tally.late += 1;
             }
+            End::Refused(reason) => Tally::count_reason(&mut tally.refused, reason, 1),
             End::Dropped(reason) => Tally::count_reason(&mut tally.dropped, reason, 1),
             End::Failed(reason) => Tally::count_reason(&mut tally.failed, reason, 1),
         }

@@ -82,7 +82,7 @@ impl Target for NativeTarget {
         // In flight until it is answered.
         let _permit = match self.frontend.admit(&Caller::anybody()) {
             Ok(permit) => permit,
-            Err(refused) => return Answer::ended(End::Failed(Cow::Borrowed(refused.face().reason))),
+            Err(refused) => return Answer::ended(End::Refused(Cow::Borrowed(refused.face().reason))),
         };
         match self.frontend.infer(infer).await {
             Ok(answer) => Answer {

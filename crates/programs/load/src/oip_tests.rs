@@ -7,9 +7,9 @@ use std::time::Duration;
 use symphony_config::Right;
 use symphony_executor::{default_signature, item_checksum};
 use symphony_frontend::oip::{
-    AccessError, Caller, Credential, GrpcServer, InFlightLimit, InFlightPermit, IndexEntry, InferAnswer, InferError,
-    InferRequest, InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, RefusedCall,
-    RepositoryError, ServerInfo, Shown, Timeliness, rest_router, serve_grpc, serve_rest,
+    AccessError, Caller, GrpcServer, InFlightLimit, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest,
+    InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, RefusedCall, RepositoryError,
+    ServerInfo, Shown, Timeliness, rest_router, serve_grpc, serve_rest,
 };
 use symphony_types::{DropReason, FailReason, Nanos, Transforms};
 use tokio::net::TcpListener;
@@ -58,7 +58,7 @@ impl InferenceService for Checksums {
         self.model(name, None).map(|model| model.version).into_iter().collect()
     }
 
-    async fn index(&self, _: &Caller, _: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
+    async fn index(&self, _: &Caller) -> Result<Vec<IndexEntry>, RepositoryError> {
         Ok(Vec::new())
     }
 
@@ -103,17 +103,11 @@ impl InferenceService for Checksums {
         Ok(answer)
     }
 
-    async fn load_model(
-        &self,
-        name: &str,
-        _: BTreeMap<String, Parameter>,
-        _: Caller,
-        _: Credential,
-    ) -> Result<(), RepositoryError> {
+    async fn load_model(&self, name: &str, _: BTreeMap<String, Parameter>, _: Caller) -> Result<(), RepositoryError> {
         Err(RepositoryError::UnknownModel(name.into()))
     }
 
-    async fn unload_model(&self, name: &str, _: Caller, _: Credential) -> Result<(), RepositoryError> {
+    async fn unload_model(&self, name: &str, _: Caller) -> Result<(), RepositoryError> {
         Err(RepositoryError::UnknownModel(name.into()))
     }
 }

@@ -82,6 +82,8 @@ pub struct ModelReport {
     pub good_rps: f64,
     /// Answered late.
     pub late: u64,
+    /// Refused before they were taken in, by reason.
+    pub refused: BTreeMap<String, u64>,
     /// Dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
     /// Failed, by reason.
@@ -191,6 +193,7 @@ impl ModelReport {
             good: tally.good,
             good_rps: per_second(tally.good),
             late: tally.late,
+            refused: reasons(&tally.refused),
             dropped: reasons(&tally.dropped),
             failed: reasons(&tally.failed),
             lost: tally.lost,
@@ -240,7 +243,7 @@ impl Report {
     #[must_use]
     pub fn table(&self) -> String {
         let mut out = String::new();
-        let mut line = |cells: [&str; 12]| {
+        let mut line = |cells: [&str; 13]| {
             let name = cells[0];
             let rest: String = cells[1..].iter().map(|cell| format!(" {cell:>9}")).collect();
             out.push_str(format!("{name:<20}{rest}").trim_end());
@@ -252,6 +255,7 @@ impl Report {
             "good/s",
             "bad %",
             "late",
+            "refused",
             "dropped",
             "failed",
             "lost",
@@ -269,6 +273,7 @@ impl Report {
                 &format!("{:.1}", model.good_rps),
                 &format!("{:.2}", 100.0 * model.bad_rate),
                 &model.late.to_string(),
+                &model.refused.values().sum::<u64>().to_string(),
                 &model.dropped.values().sum::<u64>().to_string(),
                 &model.failed.values().sum::<u64>().to_string(),
                 &model.lost.to_string(),
@@ -278,7 +283,8 @@ impl Report {
                 &optional(model.accuracy.map(|share| 100.0 * share)),
             ]);
         }
-        for (what, reasons) in [("dropped", &self.total.dropped), ("failed", &self.total.failed)] {
+        let ModelReport { refused, dropped, failed, .. } = &self.total;
+        for (what, reasons) in [("refused", refused), ("dropped", dropped), ("failed", failed)] {
             for (reason, times) in reasons {
                 let _ = writeln!(out, "{what}: {reason}: {times}");
             }

@@ -28,6 +28,8 @@ pub struct Tally {
     pub good: u64,
     /// Answered late, by either's clock.
     pub late: u64,
+    /// Refused before they were taken in, by reason.
+    pub refused: BTreeMap<Cow<'static, str>, u64>,
     /// Dropped, by reason.
     pub dropped: BTreeMap<Cow<'static, str>, u64>,
     /// Failed, by reason.
@@ -74,6 +76,7 @@ impl Tally {
             sent: 0,
             good: 0,
             late: 0,
+            refused: BTreeMap::new(),
             dropped: BTreeMap::new(),
             failed: BTreeMap::new(),
             lost: 0,
@@ -124,6 +127,9 @@ impl Tally {
         self.sent += other.sent;
         self.good += other.good;
         self.late += other.late;
+        for (reason, times) in &other.refused {
+            Self::count_reason(&mut self.refused, reason.clone(), *times);
+        }
         for (reason, times) in &other.dropped {
             Self::count_reason(&mut self.dropped, reason.clone(), *times);
         }

@@ -64,6 +64,8 @@ pub enum End {
     Ok,
     /// Answered or refused after its deadline.
     Late,
+    /// Refused before it was taken in, for this reason: too many are in flight, or a quota is used up.
+    Refused(Cow<'static, str>),
     /// Dropped on purpose, for this reason.
     Dropped(Cow<'static, str>),
     /// Failed, for this reason.

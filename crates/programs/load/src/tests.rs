@@ -140,6 +140,7 @@ async fn every_end_is_counted_under_its_reason_and_silence_is_loss() {
     plan.grace = 200 * MS;
     let report = run_with(plan, |request| async move {
         match request.id % 5 {
+            0 if request.id % 10 == 0 => Answer::ended(End::Refused("quota".into())),
             0 => checksum(&request),
             1 => Answer::ended(End::Dropped("slo_unreachable".into())),
             2 => Answer::ended(End::Failed("no_gpu".into())),
@@ -149,9 +150,11 @@ async fn every_end_is_counted_under_its_reason_and_silence_is_loss() {
     })
     .await;
     let total = &report.total;
-    assert_eq!((total.sent, total.good, total.late, total.lost), (100, 20, 20, 20), "{}", report.table());
+    assert_eq!((total.sent, total.good, total.late, total.lost), (100, 10, 20, 20), "{}", report.table());
+    assert_eq!(total.refused["quota"], 10);
+    assert!(report.table().contains("refused: quota: 10"), "{}", report.table());
     assert_eq!((total.dropped["slo_unreachable"], total.failed["no_gpu"]), (20, 20));
-    assert!((total.bad_rate - 0.8).abs() < 1e-9);
+    assert!((total.bad_rate - 0.9).abs() < 1e-9);
     assert_eq!(report.verdict, Verdict::Passed, "a server's losses are not the generator's");
 }
 

@@ -28,6 +28,7 @@ use crate::accounts::triton_names::TritonCollector;
 use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity, Requests};
 use crate::clusters::federation::{join, report_rates, take_back_from_lost_clusters};
 use crate::clusters::traffic::TrafficSplitter;
+use crate::names;
 use crate::oip::InFlightLimit;
 use crate::oip::limits::image_limits;
 use crate::pictures::decoders::Decoders;
@@ -228,8 +229,9 @@ impl Frontend {
         self.inner.statistics.counts_json(model)
     }
 
-    /// Sends traces of requests from now on.
-    pub fn trace_by(&self, traces: Arc<Traces>) {
+    /// Sends traces of requests from now on. To be called once.
+    pub fn trace_by(&self, traces: Arc<Traces>, registry: &Registry) {
+        registry.register(&names::SPANS_LOST, traces.lost());
         self.inner.records.trace_by(traces);
     }
 

@@ -66,6 +66,15 @@ pub const ACCESS_LINES_LOST: MetricName = MetricName {
     labels: &[],
 };
 
+/// Spans that did not arrive.
+pub const SPANS_LOST: MetricName = MetricName {
+    name: "symphony_frontend_spans_lost_total",
+    help: "Spans that were lost because the collector of traces is away or does not take them as fast as they come",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
+};
+
 /// From arrival to outcome.
 pub const REQUEST_DURATION: MetricName = MetricName {
     name: "symphony_frontend_request_duration_seconds",
@@ -248,7 +257,7 @@ pub const CALLERS_REFUSED: MetricName = MetricName {
 };
 
 /// All of them.
-pub const ALL: [MetricName; 27] = [
+pub const ALL: [MetricName; 28] = [
     TENANT_ITEMS,
     TENANT_GPU,
     TENANT_SHARE,
@@ -261,6 +270,7 @@ pub const ALL: [MetricName; 27] = [
     MODEL_READY,
     MODEL_SLO,
     ACCESS_LINES_LOST,
+    SPANS_LOST,
     REQUEST_DURATION,
     REQUEST_BATCH,
     IN_FLIGHT,

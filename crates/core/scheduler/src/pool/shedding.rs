@@ -153,11 +153,13 @@ impl Shedding {
         std::mem::take(&mut self.account)
     }
 
-    /// Whether the model has lost more than its share, as far as remembered, so that less shedding cannot help it any
-    /// more. This happens to models with smaller batches than others: those can wait longer in any order by time.
-    pub(crate) fn is_behind(&self, now: Time) -> bool {
-        let due = || self.due.iter().sum::<f64>();
-        self.pressure != Pressure::NONE && due() < 1.0 - CREDIT_MAX && !self.is_out_of_date(now)
+    /// Whether the model has lost more requests of this weight than their share, as far as remembered, so that less
+    /// shedding cannot help them any more. This happens to models with smaller batches than others: those can wait
+    /// longer in any order by time. What other weights have left due hides none of it.
+    pub(crate) fn is_behind(&self, now: Time, weight: RequestValue) -> bool {
+        self.pressure != Pressure::NONE
+            && self.due[weight_class(weight)] < 1.0 - CREDIT_MAX
+            && !self.is_out_of_date(now)
     }
 
     /// Whether the last pressure has expired.
@@ -262,15 +264,37 @@ mod tests {
             shedding.dropped(1, RequestValue::ONE, Nanos::ZERO, ONE_CLASS);
             shedding.dropped(1, RequestValue::ONE, Nanos::ZERO, ONE_CLASS);
         }
-        assert!(shedding.is_behind(AT));
-        assert!(!shedding.is_behind(AT + PRESSURE_VALID + Nanos::new(1)), "nobody has told it any more");
+        let one = RequestValue::ONE;
+        assert!(shedding.is_behind(AT, one));
+        assert!(!shedding.is_behind(AT + PRESSURE_VALID + Nanos::new(1), one), "nobody has told it any more");
         assert_eq!(shed(&mut shedding, 8), 0);
-        assert!(!shedding.is_behind(AT), "two of eight were due to it");
+        assert!(!shedding.is_behind(AT, one), "two of eight were due to it");
         // Without pressure nothing accumulates.
         shedding.press(AT, Pressure::NONE);
         shedding.dropped(1, RequestValue::ONE, Nanos::ZERO, ONE_CLASS);
         shedding.press(AT, Pressure::from_share(0.5));
         assert_eq!(shed(&mut shedding, 4), 2);
+    }
+
+    #[test]
+    fn one_weight_is_behind_whatever_the_others_have_left_due() {
+        let [one, heavy] = [1.0, 4.0].map(|number| RequestValue::from_number(number).unwrap());
+        let mut shedding = pressed(0.25, 1.0);
+        for _ in 0..CREDIT_MAX as u32 {
+            shedding.dropped(1, heavy, Nanos::ZERO, ONE_CLASS);
+        }
+        // Shares that are nearly due in other classes would hide it in a sum.
+        for weight in [0.1, 0.2, 0.3, 0.5].map(|number| RequestValue::from_number(number).unwrap()) {
+            shedding.arrived(AT, 1, weight);
+        }
+        assert!(shedding.is_behind(AT, heavy) && !shedding.is_behind(AT, one));
+        // Two that are half behind are not behind together.
+        let mut shedding = pressed(0.25, 1.0);
+        for _ in 0..CREDIT_MAX as u32 / 2 {
+            shedding.dropped(1, one, Nanos::ZERO, ONE_CLASS);
+            shedding.dropped(1, heavy, Nanos::ZERO, ONE_CLASS);
+        }
+        assert!(!shedding.is_behind(AT, one) && !shedding.is_behind(AT, heavy));
     }
 
     #[test]

@@ -235,9 +235,11 @@ impl ModelQueue {
                     return;
                 }
             }
-            ModelInput::Return(request) => {
+            ModelInput::Return(request) | ModelInput::ReturnWithNext(request) => {
                 let queued = Queued::new(request, now, &self.config.delays);
-                if !self.insert_or_drop(now, Queued { returned: true, ..queued }, out) {
+                // If the last one finds no room, those before it still want a candidate.
+                let _ = self.insert_or_drop(now, Queued { returned: true, ..queued }, out);
+                if matches!(input, ModelInput::ReturnWithNext(_)) {
                     return;
                 }
             }

@@ -393,3 +393,27 @@ fn withdrawn_together_is_withdrawn_one_by_one_with_one_candidate() {
     assert_eq!(together.actions.planned, one_by_one.actions.planned);
     assert_eq!(together.arrive(3, 100), one_by_one.arrive(3, 100));
 }
+
+#[test]
+fn what_comes_back_together_is_queued_as_one_by_one_with_one_candidate() {
+    let (mut together, mut one_by_one) = (Host::symphony(), Host::symphony());
+    let back =
+        |sequence: u64| Request { items: 1 + u32::from(sequence % 4 == 0), ..request(sequence, ms(40 + sequence)) };
+    for sequence in 0..20 {
+        one_by_one.step(ms(0), ModelInput::Return(back(sequence)));
+        let is_last = sequence == 19;
+        let input = if is_last { ModelInput::Return } else { ModelInput::ReturnWithNext };
+        let offered = !together.step(ms(0), input(back(sequence))).is_empty();
+        assert_eq!(offered, is_last, "{sequence}");
+    }
+    assert_eq!((together.queue.len(), one_by_one.queue.len()), (20, 20));
+    assert_eq!(together.grant(2, ms(2)), one_by_one.grant(2, ms(2)));
+    assert_eq!(together.actions.planned, one_by_one.actions.planned);
+    // The last one finds no room: those before it are offered all the same.
+    let mut small = Host::new(Policy::SYMPHONY, Delays::default(), 64, 1);
+    assert_eq!(small.step(ms(0), ModelInput::ReturnWithNext(back(1))), []);
+    let actions = small.step(ms(0), ModelInput::Return(back(2)));
+    let has = |wanted: fn(&ModelAction) -> bool| actions.iter().any(wanted);
+    assert!(has(|action| matches!(action, ModelAction::Drop { reason: DropReason::QueueFull, .. })), "{actions:?}");
+    assert!(has(|action| matches!(action, ModelAction::Offer { candidate: Some(_), .. })), "{actions:?}");
+}

@@ -26,6 +26,13 @@ pub(crate) enum Tie {
     Outlives,
 }
 
+impl Tie {
+    /// For the children of this process: they end with it if it ends with its own parent.
+    pub(crate) fn as_own() -> Self {
+        if std::env::var_os(ENDS_WITH_PARENT).is_some() { Self::EndsWithParent } else { Self::Outlives }
+    }
+}
+
 /// One process of a local cluster. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Process {

@@ -1,9 +1,10 @@
 //! The text of `symphony up` when everything is up: addresses, and commands to continue with.
 
 use std::fmt::Write as _;
+use std::num::NonZero;
 use std::path::Path;
 
-use symphony_config::{Address, ExecutorKind, FrontendConfig};
+use symphony_config::{Address, ClusterConfig, ExecutorKind, FrontendConfig, Timing};
 
 use super::cluster::Layout;
 use super::federation::FederationLayout;
@@ -35,6 +36,7 @@ pub(super) fn cluster(layout: &Layout, dir: &Path) -> String {
         let _ = writeln!(said, "  model repository: {}{token}", repository.display());
     }
     exports(&mut said, &export);
+    said.push_str(&crowded(&layout.cluster, std::thread::available_parallelism().map_or(1, NonZero::get)));
     said.push_str("  try:\n    symphony get members\n");
     let emulated = layout.backends.iter().find(|b| b.executor == ExecutorKind::Emulated && b.gpus.len() == 1);
     if let Some(backend) = emulated {
@@ -111,6 +113,18 @@ fn certificates(said: &mut String, export: &mut Vec<String>, whose: &str, dir: &
     }
 }
 
+/// What replicas on one machine may run into: they need a core to spare each (docs/operating/replicas.md).
+fn crowded(cluster: &ClusterConfig, cores: usize) -> String {
+    let replicas = cluster.scheduler.len();
+    if cluster.timing != Timing::Lan || replicas < 2 || cores > replicas {
+        return String::new();
+    }
+    format!(
+        "  {replicas} replicas on {cores} cores with cluster.timing = \"lan\": one that waits 50 ms for a core is \
+         declared down; `--set cluster.timing=relaxed` suits shared and small machines\n"
+    )
+}
+
 /// Options that tools need to find this cluster.
 fn exports(said: &mut String, export: &[String]) {
     if !export.is_empty() {
@@ -176,6 +190,15 @@ mod tests {
         assert_eq!(commands(&said)[2], "symphony load --model resnet=100 --frontend 127.0.0.2:8001");
         let plain = up::layout(&args(&["--set", "security.insecure_dev=true"])).unwrap();
         assert!(cluster(&plain, &standard_dir()).contains("export SYMPHONY_INSECURE_DEV=true"));
+    }
+
+    #[test]
+    fn replicas_that_may_wait_for_cores_are_warned_of() {
+        let crowded = |set: &[&str], cores| super::crowded(&up::layout(&args(set)).unwrap().cluster, cores);
+        let lan = ["--set", "cluster.timing=lan"];
+        let said = crowded(&lan, 2);
+        assert!(said.contains("3 replicas on 2 cores") && said.contains("--set cluster.timing=relaxed"), "{said}");
+        assert_eq!((crowded(&lan, 4), crowded(&[], 2)), (String::new(), String::new()));
     }
 
     #[test]

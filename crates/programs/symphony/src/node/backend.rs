@@ -69,7 +69,7 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
     let broken = tokio::select! {
-        told = until_told_to_stop() => told.map(|()| None)?,
+        told = until_told_to_stop(Vec::new()) => told.map(|()| None)?,
         why = backend.needs_restart() => Some(why),
     };
     backend.leave(DRAIN_WITHIN).await;

@@ -22,6 +22,10 @@ impl ControlRuntime {
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
 
+    pub(super) fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
     /// Runs a future there, including all that it spawns.
     pub(super) fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.handle.spawn(task)

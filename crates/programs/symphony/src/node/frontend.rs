@@ -46,7 +46,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     };
     if let Some(collector) = config.telemetry.collector() {
         let traces = Traces::start(collector, config.telemetry.sample_ratio, "symphony-frontend", &own.name);
-        frontend.trace_by(std::sync::Arc::new(traces.map_err(bad_input)?));
+        frontend.trace_by(Arc::new(traces.map_err(bad_input)?), &registry);
     }
 
     let limits = Limits::of(own);
@@ -80,7 +80,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
 
     let forgotten = tokio::select! {
-        told = until_told_to_stop() => told.map(|()| None)?,
+        told = until_told_to_stop(Vec::new()) => told.map(|()| None)?,
         id = frontend.forgotten() => Some(id),
     };
     frontend.leave(DRAIN_WITHIN).await;

@@ -24,6 +24,7 @@ use symphony_config::{Address, LogFormat, NodeConfig, Role};
 use symphony_telemetry::{LogForm, LogOptions, PageGuard, Registry, Surface, init_logging};
 use symphony_types::BootId;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) use self::port_holder::port_holder;
@@ -94,11 +95,11 @@ pub(crate) fn fresh_boot() -> BootId {
 }
 
 /// Tells the service manager that this process serves, and waits for SIGTERM or SIGINT. A second one ends the process
-/// at once.
-pub(crate) async fn until_told_to_stop() -> anyhow::Result<()> {
+/// at once. `others` are the runtimes beside this one, whose hanging is the process's.
+pub(crate) async fn until_told_to_stop(others: Vec<Handle>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    service_manager::ready();
+    service_manager::ready(others);
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

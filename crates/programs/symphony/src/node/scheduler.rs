@@ -1,5 +1,6 @@
 //! `symphony scheduler`: control plane and dispatch runtime of one replica.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -21,7 +22,7 @@ use symphony_scheduler_runtime::{
     StragglerSettings, SubclusterLoad, Tapes, ThreadPolicy,
 };
 use symphony_telemetry::Registry;
-use symphony_types::{BootId, Member, Nanos, NodeId};
+use symphony_types::{BootId, Duty, Member, Nanos, NodeId};
 
 use super::control_runtime::ControlRuntime;
 use super::{DRAIN_WITHIN, begin, bind, frames, fresh_boot, page, security, until_told_to_stop};
@@ -90,12 +91,13 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
 
     let mut ends = plane.ends();
     let fatal = tokio::select! {
-        told = until_told_to_stop() => {
+        told = until_told_to_stop(vec![own.handle()]) => {
             told?;
             hand_over(&plane, life).await;
             None
         }
         fatal = ends.wait_for(Option::is_some) => fatal.ok().and_then(|fatal| fatal.clone()),
+        never = follow_while_draining(&plane, scheduler.id) => match never {},
     };
     runtime.stop();
     let written = async {
@@ -118,8 +120,7 @@ const STEP_WITHIN: Duration = Duration::from_secs(1);
 async fn hand_over(plane: &ControlPlane, (node, boot): (NodeId, BootId)) {
     let give_up = tokio::time::Instant::now() + DRAIN_WITHIN;
     let mut view = plane.view();
-    let others_may_lead = |view: &View| view.nodes.iter().any(|(&id, n)| id != node && n.up && n.duty.takes_work());
-    if !others_may_lead(&view.borrow()) {
+    if !another_may_lead(&view.borrow(), node) {
         return;
     }
     let _ = tokio::time::timeout(STEP_WITHIN, plane.give_leadership_away()).await;
@@ -130,13 +131,38 @@ async fn hand_over(plane: &ControlPlane, (node, boot): (NodeId, BootId)) {
     }
     let done = view.wait_for(|view| {
         let led = view.subclusters.values().filter(|s| s.leader == Some((node, boot))).count();
-        led == 0 || !others_may_lead(view)
+        led == 0 || !another_may_lead(view, node)
     });
     match tokio::time::timeout_at(give_up, done).await {
         Ok(_) => tracing::info!("handed over"),
         Err(_) => {
             tracing::warn!("not all handed over within {DRAIN_WITHIN:?}: the rest is taken over as after a crash")
         }
+    }
+}
+
+/// Whether another replica can lead.
+fn another_may_lead(view: &View, node: NodeId) -> bool {
+    view.nodes.iter().any(|(&id, n)| id != node && n.up && n.duty.takes_work())
+}
+
+/// How often a replica looks whether it is to drain.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// While this replica drains it does not lead the control group either, if another one can: it may be stopped in any
+/// way then.
+async fn follow_while_draining(plane: &ControlPlane, node: NodeId) -> Infallible {
+    let view = plane.view();
+    loop {
+        let drains = |view: &View| view.nodes.get(&node).is_some_and(|n| n.duty == Duty::Draining);
+        let hands_over = {
+            let view = view.borrow();
+            drains(&view) && another_may_lead(&view, node)
+        };
+        if hands_over {
+            let _ = tokio::time::timeout(STEP_WITHIN, plane.give_leadership_away()).await;
+        }
+        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
     }
 }
 

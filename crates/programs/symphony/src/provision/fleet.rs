@@ -57,7 +57,7 @@ impl Fleet {
         let metrics = free_from(&self.backend.metrics, &[backend.exec.port()])?;
         let backend = BackendConfig { metrics, ..backend };
         let config = NodeConfig { backend: Some(backend), security: self.security(&name)?, ..self.template.clone() };
-        let process = Process::start_node("backend", &name, &config, &self.dir, Tie::Outlives)?;
+        let process = Process::start_node("backend", &name, &config, &self.dir, Tie::as_own())?;
         self.processes.insert(number, process);
         Ok(())
     }

@@ -64,6 +64,9 @@ fn rest(view: &View, member: Member) -> Option<String> {
         Member::Scheduler(id) => {
             let led = view.subclusters.values().filter(|s| s.leader.is_some_and(|(leader, _)| leader == id));
             let names: Vec<_> = led.map(|s| s.name.as_str()).take(5).collect();
+            if names.is_empty() && view.control_leader == Some(id) {
+                return Some("it leads the control group; can another replica lead?".to_owned());
+            }
             (!names.is_empty())
                 .then(|| format!("it leads {} and perhaps more; can another replica lead?", names.join(", ")))
         }
@@ -191,6 +194,14 @@ mod tests {
             assert_eq!(find(&swapped, &format!("f{id}")), Ok(Member::Frontend(FrontendId::new(id))));
         }
         assert!(find(&view, "gpu").unwrap_err().contains("there are scheduler-2, gpu-box"));
+    }
+
+    #[test]
+    fn a_replica_that_leads_the_control_group_may_not_be_stopped_yet() {
+        let [one, other] = [1, 2].map(NodeId::new);
+        let view = View { control_leader: Some(one), ..View::default() };
+        assert!(rest(&view, Member::Scheduler(one)).unwrap().contains("the control group"));
+        assert_eq!(rest(&view, Member::Scheduler(other)), None);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! How tools show who they are at the public ports of frontends.
 
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use symphony_load::Access;
 
@@ -13,23 +16,58 @@ const PUBLIC_CA: &str = "SYMPHONY_PUBLIC_CA";
 /// Whether the key may be sent in plaintext beyond loopback.
 const INSECURE_KEY: &str = "SYMPHONY_INSECURE_KEY";
 
+/// Bytes of such a file at most: a key is a line, an authority a few certificates.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
 /// What the environment says; nothing, over plaintext, if it says nothing.
 ///
 /// # Errors
-/// If a file that it names cannot be read.
+/// If a file that it names cannot be read, or holds something else.
 pub(crate) fn from_env() -> anyhow::Result<Access> {
-    let read = |name: &str| {
-        let path = std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
-        let read = |path: PathBuf| {
-            std::fs::read(&path).map_err(|error| bad_input(format!("{name}: {}: {error}", path.display())))
-        };
-        path.map(read).transpose()
-    };
-    let text = |bytes: Vec<u8>| {
-        String::from_utf8(bytes)
-            .map(|key| key.trim().to_owned())
-            .map_err(|_| bad_input(format!("{KEY_FILE}: the key is no text")))
-    };
+    let path = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let named = |name: &'static str| path(name).map(|path| read(name, &path)).transpose();
+    let key = named(KEY_FILE)?.map(|bytes| key_in(&bytes)).transpose().map_err(bad_input)?;
     let insecure_key = std::env::var(INSECURE_KEY).is_ok_and(|value| matches!(value.as_str(), "1" | "true"));
-    Ok(Access { key: read(KEY_FILE)?.map(text).transpose()?, authority: read(PUBLIC_CA)?, insecure_key })
+    Ok(Access { key, authority: named(PUBLIC_CA)?, insecure_key })
+}
+
+fn read(name: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
+    let said = |why: &dyn Display| bad_input(format!("{name}: {}: {why}", path.display()));
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+    read.map_err(|error| said(&error))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(said(&format!("has more than {FILE_BYTES_MAX} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// The key in a file, which no error shows.
+fn key_in(bytes: &[u8]) -> Result<String, String> {
+    let key = bytes.trim_ascii();
+    if key.is_empty() || !key.iter().all(u8::is_ascii_graphic) {
+        return Err(format!("{KEY_FILE}: expected a key and nothing else, as `symphony keys make` prints it"));
+    }
+    Ok(String::from_utf8_lossy(key).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_one_key_and_no_error_shows_it() {
+        assert_eq!(key_in(b"abc-123\n").as_deref(), Ok("abc-123"));
+        for wrong in [&b""[..], b" \n", b"abc\n[[tenant]]\n", b"abc def", b"abc\0", "abc\u{e9}".as_bytes()] {
+            let refused = key_in(wrong).unwrap_err();
+            assert!(refused.starts_with("SYMPHONY_KEY_FILE: expected a key") && !refused.contains("abc"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_end_is_not_read_to_it() {
+        let refused = |path: &str| read(PUBLIC_CA, Path::new(path)).unwrap_err().to_string();
+        assert!(refused("/dev/zero").contains("SYMPHONY_PUBLIC_CA: /dev/zero: has more than 65536 bytes"));
+        assert!(refused("/nowhere/ca.pem").contains("/nowhere/ca.pem: No such file"));
+    }
 }

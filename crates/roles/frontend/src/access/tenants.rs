@@ -225,7 +225,8 @@ impl Tenants {
     /// # Errors
     /// If it shows nothing, or nothing that is known.
     pub(crate) fn caller(&self, shown: &Shown<'_>) -> Result<Caller, AccessError> {
-        self.known(&Credential::of(shown.headers), shown.certificate)
+        let credential = Credential::of(shown.headers);
+        Ok(self.known(&credential, shown.certificate)?.showing(credential))
     }
 
     fn known(&self, credential: &Credential, certificate: &[String]) -> Result<Caller, AccessError> {

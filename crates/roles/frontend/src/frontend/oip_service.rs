@@ -81,7 +81,7 @@ impl InferenceService for Frontend {
         self.inner.statistics.of(of)
     }
 
-    async fn index(&self, caller: &Caller, credential: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
+    async fn index(&self, caller: &Caller) -> Result<Vec<IndexEntry>, RepositoryError> {
         let known = |info: Arc<ModelInfo>| IndexEntry {
             name: info.name.clone(),
             version: Some(info.version),
@@ -94,12 +94,14 @@ impl InferenceService for Frontend {
             }
         }
         entries.sort_by(|a, b| (&a.name, a.version).cmp(&(&b.name, b.version)));
-        self.inner.repository.keep_reasons(&mut entries, caller, credential);
+        self.inner.repository.keep_reasons(&mut entries, caller);
         Ok(entries)
     }
 
     fn authenticate(&self, shown: &Shown<'_>, rights: &'static [Right]) -> Result<Caller, AccessError> {
-        let Some(tenants) = &self.inner.tenants else { return Ok(Caller::anybody()) };
+        let Some(tenants) = &self.inner.tenants else {
+            return Ok(Caller::anybody().showing(Credential::of(shown.headers)));
+        };
         let caller = tenants.caller(shown)?;
         tenants.check(&caller, rights)?;
         Ok(caller)
@@ -143,21 +145,20 @@ impl InferenceService for Frontend {
         model: &str,
         parameters: BTreeMap<String, Parameter>,
         caller: Caller,
-        credential: Credential,
     ) -> Result<(), RepositoryError> {
         if let Some(name) = parameters.keys().next() {
             return Err(RepositoryError::Unsupported(format!(
                 "parameter `{name}` is not taken: a model is loaded as its folder in the repository says"
             )));
         }
-        self.inner.result_once_seen(self.inner.repository.load(model, &caller, &credential).await).await
+        self.inner.result_once_seen(self.inner.repository.load(model, &caller).await).await
     }
 
-    async fn unload_model(&self, model: &str, caller: Caller, credential: Credential) -> Result<(), RepositoryError> {
+    async fn unload_model(&self, model: &str, caller: Caller) -> Result<(), RepositoryError> {
         if self.versions(model).is_empty() {
             return Err(RepositoryError::UnknownModel(format!("there is no model `{}`", shorten(model))));
         }
-        self.inner.result_once_seen(self.inner.repository.unload(model, &caller, &credential).await).await
+        self.inner.result_once_seen(self.inner.repository.unload(model, &caller).await).await
     }
 }
 

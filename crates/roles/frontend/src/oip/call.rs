@@ -10,8 +10,8 @@ use super::inputs::{CheckedInputs, shorten};
 use super::outputs::{Output, Selection};
 use super::parameters::{CallHeaders, RequestParameters};
 use super::{
-    Caller, Credential, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo,
-    ModelState, Receipt, RepositoryError, RequestContext, Timeliness,
+    Caller, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo, ModelState,
+    Receipt, RepositoryError, RequestContext, Timeliness,
 };
 
 /// A request that has passed every check.
@@ -123,7 +123,7 @@ pub(crate) async fn run<'m, S: InferenceService>(
     if answer.timeliness == Timeliness::Late && call.parameters.late_answer == LateAnswer::Refuse {
         return Err(InferError::Late);
     }
-    let outputs = call.outputs.cut(model, items, &answer.payload)?;
+    let outputs = call.outputs.cut(&call.id, model, items, &answer.payload)?;
     Ok(Answered { outputs, answer, request: receipt.id(), says_final: call.parameters.says_final })
 }
 
@@ -132,9 +132,8 @@ pub(crate) async fn index<S: InferenceService>(
     service: &S,
     only_ready: bool,
     caller: &Caller,
-    credential: &Credential,
 ) -> Result<Vec<IndexEntry>, RepositoryError> {
-    let mut entries = service.index(caller, credential).await?;
+    let mut entries = service.index(caller).await?;
     let server_ready = service.server().ready;
     entries.retain(|entry| !only_ready || (server_ready && entry.state == ModelState::Ready));
     Ok(entries)

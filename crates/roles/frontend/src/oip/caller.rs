@@ -115,9 +115,12 @@ struct Known {
     by: KnownBy,
 }
 
-/// A caller that is known, or any caller where everybody is served.
+/// A caller that is known, or any caller where everybody is served; with the token that it shows.
 #[derive(Clone, Debug)]
-pub struct Caller(Option<Known>);
+pub struct Caller {
+    known: Option<Known>,
+    credential: Credential,
+}
 
 impl PartialEq for Caller {
     fn eq(&self, other: &Self) -> bool {
@@ -131,16 +134,28 @@ impl Caller {
     /// Any caller.
     #[must_use]
     pub const fn anybody() -> Self {
-        Self(None)
+        Self { known: None, credential: Credential::NONE }
     }
 
     pub(crate) const fn tenant(tenant: Arc<Tenant>, by: KnownBy) -> Self {
-        Self(Some(Known { tenant, by }))
+        Self { known: Some(Known { tenant, by }), credential: Credential::NONE }
+    }
+
+    /// The same caller, with what it shows.
+    #[must_use]
+    pub fn showing(self, credential: Credential) -> Self {
+        Self { credential, ..self }
+    }
+
+    /// The token that it shows: where nobody is known, one may be good for loading models.
+    #[must_use]
+    pub fn token(&self) -> Option<&str> {
+        self.credential.token()
     }
 
     /// By what it is known; none where everybody is served.
     pub(crate) fn known_by(&self) -> Option<&KnownBy> {
-        self.0.as_ref().map(|known| &known.by)
+        self.known.as_ref().map(|known| &known.by)
     }
 
     /// Who calls, as the door has written it into a request.
@@ -154,7 +169,7 @@ impl Caller {
     /// The tenant's name; empty where everybody is served.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.0.as_ref().map_or("", |known| &known.tenant.config.name)
+        self.known.as_ref().map_or("", |known| &known.tenant.config.name)
     }
 
     /// Whether it has one of these rights. Where everybody is served everybody has them all but `repository`, for which
@@ -163,7 +178,7 @@ impl Caller {
     /// # Errors
     /// If not.
     pub fn may(&self, rights: &'static [Right]) -> Result<(), AccessError> {
-        match &self.0 {
+        match &self.known {
             Some(known) if !rights.iter().any(|&right| known.tenant.may(right)) => Err(AccessError::NoRight(rights)),
             _ => Ok(()),
         }
@@ -171,13 +186,13 @@ impl Caller {
 
     /// Whether it is a tenant with the right to load and unload models.
     pub(crate) fn may_load(&self) -> bool {
-        self.0.as_ref().is_some_and(|known| known.tenant.may(Right::Repository))
+        self.known.as_ref().is_some_and(|known| known.tenant.may(Right::Repository))
     }
 
     /// What its requests are worth.
     #[must_use]
     pub fn weight(&self) -> RequestValue {
-        self.0.as_ref().map_or(RequestValue::ONE, |known| known.tenant.weight())
+        self.known.as_ref().map_or(RequestValue::ONE, |known| known.tenant.weight())
     }
 
     /// Gives one of its requests a place, before it is read.
@@ -185,7 +200,7 @@ impl Caller {
     /// # Errors
     /// If it has used up a quota or has as many requests in flight as it may, which is counted.
     pub(crate) fn take_place(&self, tenants: Option<&Tenants>) -> Result<Option<TenantPlace>, InferError> {
-        let (Some(Known { tenant, .. }), Some(tenants)) = (&self.0, tenants) else { return Ok(None) };
+        let (Some(Known { tenant, .. }), Some(tenants)) = (&self.known, tenants) else { return Ok(None) };
         let place = tenant.take_place(tenants.now());
         place.map(Some).inspect_err(|error| tenants.refused(self.name(), error.face().reason))
     }
@@ -195,7 +210,7 @@ impl Caller {
     /// # Errors
     /// If one is used up, which is counted.
     pub(crate) fn charge(&self, tenants: Option<&Tenants>, items: u32, gpu_time: Nanos) -> Result<(), InferError> {
-        let (Some(Known { tenant, .. }), Some(tenants)) = (&self.0, tenants) else { return Ok(()) };
+        let (Some(Known { tenant, .. }), Some(tenants)) = (&self.known, tenants) else { return Ok(()) };
         let charged = tenant.charge(tenants.now(), items, gpu_time);
         charged.inspect_err(|error| tenants.refused(self.name(), error.face().reason))
     }

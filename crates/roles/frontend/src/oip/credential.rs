@@ -1,5 +1,7 @@
 //! The key or token that a caller shows.
 
+use std::sync::Arc;
+
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use base64::Engine as _;
@@ -15,15 +17,18 @@ const KEY_HEADER: &str = "x-api-key";
 /// The token of a call's header `x-api-key: TOKEN` or `authorization: Bearer TOKEN`, metadata of the same names over
 /// gRPC; none if it has neither, or an empty one. The former goes first: the latter may be of a proxy on the way.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Credential(Option<String>);
+pub struct Credential(Option<Arc<str>>);
 
 impl Credential {
+    /// Nothing is shown.
+    pub(crate) const NONE: Self = Self(None);
+
     /// From the headers of a call.
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
         let key = headers.get(KEY_HEADER).and_then(|value| value.to_str().ok());
         let key = key.map(str::trim).filter(|key| !key.is_empty());
-        Self(key.or_else(|| authorization(headers, SCHEME)).map(str::to_owned))
+        Self(key.or_else(|| authorization(headers, SCHEME)).map(Arc::from))
     }
 
     /// The same, or the password of `authorization: Basic`. Pages only read: what a browser sends by itself, wherever a
@@ -32,7 +37,7 @@ impl Credential {
         let basic = || {
             let text = String::from_utf8(STANDARD.decode(authorization(headers, PAGE_SCHEME)?).ok()?).ok()?;
             let (_, password) = text.split_once(':')?;
-            (!password.is_empty()).then(|| password.to_owned())
+            (!password.is_empty()).then(|| Arc::from(password))
         };
         Self(Self::of(headers).0.or_else(basic))
     }

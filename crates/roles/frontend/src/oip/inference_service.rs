@@ -11,7 +11,7 @@ use symphony_protocol::view::NoGpu;
 use symphony_telemetry::TraceContext;
 use symphony_types::{Nanos, RequestValue, Signature, Transforms};
 
-use super::{AccessError, Caller, Credential, InFlightPermit, InferError, Receipt, RepositoryError, Shown, shorten};
+use super::{AccessError, Caller, InFlightPermit, InferError, Receipt, RepositoryError, Shown, shorten};
 
 /// Answers what the protocol asks. One implementation serves gRPC and REST alike.
 ///
@@ -68,11 +68,7 @@ pub trait InferenceService: Send + Sync + 'static {
 
     /// What could be asked for: the models that are known, and those of a repository that are not loaded. Why one
     /// cannot be served is for callers who may load.
-    fn index(
-        &self,
-        caller: &Caller,
-        credential: &Credential,
-    ) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
+    fn index(&self, caller: &Caller) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
 
     /// Has a model loaded, if the caller may; answers once the versions that the repository serves are ready.
     fn load_model(
@@ -80,16 +76,10 @@ pub trait InferenceService: Send + Sync + 'static {
         model: &str,
         parameters: BTreeMap<String, Parameter>,
         caller: Caller,
-        credential: Credential,
     ) -> impl Future<Output = Result<(), RepositoryError>> + Send;
 
     /// Has all versions of a model unloaded, if the caller may; answers once no new request is accepted for it.
-    fn unload_model(
-        &self,
-        model: &str,
-        caller: Caller,
-        credential: Credential,
-    ) -> impl Future<Output = Result<(), RepositoryError>> + Send;
+    fn unload_model(&self, model: &str, caller: Caller) -> impl Future<Output = Result<(), RepositoryError>> + Send;
 }
 
 /// Who answers.

@@ -75,9 +75,11 @@ impl Selection {
 
     /// Cuts the wanted outputs out of the answer, without a copy but for classes.
     ///
-    /// An answer of another size than the signature says is the executor's error, not the client's.
+    /// An answer of another size than the signature says is the executor's error, not the client's, whose id of the
+    /// request is for the log.
     pub(crate) fn cut<'m>(
         &self,
+        client_id: &str,
         model: &'m ModelInfo,
         items: u32,
         payload: &Bytes,
@@ -85,7 +87,8 @@ impl Selection {
         let specs = &model.signature.outputs;
         let expected = items as usize * model.signature.output_item_bytes();
         if payload.len() != expected {
-            tracing::error!(model = model.name, bytes = payload.len(), expected, "an answer has the wrong size");
+            let (bytes, client_id) = (payload.len(), super::shorten(client_id));
+            tracing::error!(client_id, model = model.name, bytes, expected, "an answer has the wrong size");
             return Err(InferError::Failed(FailReason::ExecutionFailed));
         }
         let bytes_of = |spec: &TensorSpec| items as usize * spec.item_bytes();

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tonic::Code;
 
 use crate::names;
-use crate::oip::{Caller, Credential, IndexEntry, ModelState, RepositoryError};
+use crate::oip::{Caller, IndexEntry, ModelState, RepositoryError};
 use crate::repository::repository_listing::Listing;
 
 /// Loads and unloads under way at a time.
@@ -121,8 +121,8 @@ impl RepositoryDesk {
 
     /// Why models cannot be served names folders and quotes files, which may be links to others: it is for those who
     /// may load.
-    pub(crate) fn keep_reasons(&self, entries: &mut [IndexEntry], caller: &Caller, credential: &Credential) {
-        if self.knows(caller, credential) {
+    pub(crate) fn keep_reasons(&self, entries: &mut [IndexEntry], caller: &Caller) {
+        if self.knows(caller) {
             return;
         }
         for entry in entries {
@@ -133,19 +133,19 @@ impl RepositoryDesk {
     }
 
     /// Whether the caller has the right to load, or shows the token of those who may.
-    fn knows(&self, caller: &Caller, credential: &Credential) -> bool {
+    fn knows(&self, caller: &Caller) -> bool {
         if caller.may_load() {
             return true;
         }
         let token = self.access.as_ref().and_then(|access| access.loader.as_ref()?.token);
         // Hashes are compared in constant time.
-        token.zip(credential.token()).is_some_and(|(token, shown)| blake3::hash(shown.as_bytes()) == token)
+        token.zip(caller.token()).is_some_and(|(token, shown)| blake3::hash(shown.as_bytes()) == token)
     }
 
     /// Has the cluster serve the model as its folder says.
-    pub(crate) async fn load(&self, model: &str, caller: &Caller, credential: &Credential) -> CallEnded {
+    pub(crate) async fn load(&self, model: &str, caller: &Caller) -> CallEnded {
         let (name, reads) = (model.to_owned(), Arc::clone(&self.reads));
-        let loaded = self.do_as_operator(model, (caller, credential), move |repository, control| async move {
+        let loaded = self.do_as_operator(model, caller, move |repository, control| async move {
             let read = read_within(READ_WITHIN, reads, move || repository.model(&name)).await;
             let model = match read.and_then(|model| model.map_err(unusable)) {
                 Ok(model) => model,
@@ -165,9 +165,9 @@ impl RepositoryDesk {
     }
 
     /// Has the cluster serve no version of the model, in the same way.
-    pub(crate) async fn unload(&self, model: &str, caller: &Caller, credential: &Credential) -> CallEnded {
+    pub(crate) async fn unload(&self, model: &str, caller: &Caller) -> CallEnded {
         let name = model.to_owned();
-        let unloaded = self.do_as_operator(model, (caller, credential), |_, control| async move {
+        let unloaded = self.do_as_operator(model, caller, |_, control| async move {
             CallEnded::of(apply(&control, Rollout::away(&name), LOAD_WITHIN, |_| {}).await)
         });
         self.count("unload", unloaded.await)
@@ -178,13 +178,13 @@ impl RepositoryDesk {
     async fn do_as_operator<F>(
         &self,
         model: &str,
-        shown: (&Caller, &Credential),
+        caller: &Caller,
         task: impl FnOnce(Repository, ControlClient) -> F,
     ) -> CallEnded
     where
         F: Future<Output = CallEnded> + Send + 'static,
     {
-        let (access, control, place) = match self.begin_task(model, shown) {
+        let (access, control, place) = match self.begin_task(model, caller) {
             Ok(begun) => begun,
             Err(error) => return CallEnded::before_it_was_asked(error),
         };
@@ -201,7 +201,7 @@ impl RepositoryDesk {
     fn begin_task(
         &self,
         model: &str,
-        (caller, credential): (&Caller, &Credential),
+        caller: &Caller,
     ) -> Result<(&RepositoryAccess, &ControlClient, UnderWay), RepositoryError> {
         let advice = "use `symphony model load` and `symphony model unload`";
         let Some(access) = &self.access else {
@@ -212,7 +212,7 @@ impl RepositoryDesk {
                 "this frontend lists its repository only (nobody may load: see frontend.repository); {advice}"
             )));
         };
-        if !self.knows(caller, credential) {
+        if !self.knows(caller) {
             return Err(RepositoryError::Unauthenticated);
         }
         Ok((access, control, UnderWay::begin(&self.under_way, model)?))
@@ -356,12 +356,14 @@ mod tests {
     use symphony_protocol::view::NoGpu;
 
     use super::*;
+    use crate::oip::Credential;
 
     const TOKEN: &str = "0123456789abcdef";
 
-    fn showing(token: &str) -> Credential {
+    fn showing(token: &str) -> Caller {
         let value = format!("Bearer {token}").try_into().unwrap();
-        Credential::of(&HeaderMap::from_iter([(axum::http::header::AUTHORIZATION, value)]))
+        let headers = HeaderMap::from_iter([(axum::http::header::AUTHORIZATION, value)]);
+        Caller::anybody().showing(Credential::of(&headers))
     }
 
     fn desk(dir: &Path, loads: bool) -> RepositoryDesk {
@@ -375,12 +377,12 @@ mod tests {
     async fn only_who_shows_the_token_is_served() {
         let dir = tempfile::tempdir().unwrap();
         let desk = desk(dir.path(), true);
-        for credential in [Credential::default(), showing(""), showing("0123456789abcdeF"), showing(&TOKEN[1..])] {
+        for caller in [Caller::anybody(), showing(""), showing("0123456789abcdeF"), showing(&TOKEN[1..])] {
             let refused = || CallEnded::before_it_was_asked(RepositoryError::Unauthenticated);
-            assert_eq!(desk.load("m", &Caller::anybody(), &credential).await, refused());
-            assert_eq!(desk.unload("m", &Caller::anybody(), &credential).await, refused());
+            assert_eq!(desk.load("m", &caller).await, refused());
+            assert_eq!(desk.unload("m", &caller).await, refused());
         }
-        let known = desk.load("m", &Caller::anybody(), &showing(TOKEN)).await.result;
+        let known = desk.load("m", &showing(TOKEN)).await.result;
         assert!(matches!(known, Err(RepositoryError::UnknownModel(_))), "{known:?}");
         assert!(desk.under_way.lock().unwrap().is_empty());
         let refused = CallLabels { call: "load", outcome: "refused" };
@@ -392,7 +394,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let no_repository = RepositoryDesk::new(None, &Registry::new("frontend"));
         for desk in [desk(dir.path(), false), no_repository] {
-            let refused = desk.load("m", &Caller::anybody(), &showing(TOKEN)).await.result.unwrap_err();
+            let refused = desk.load("m", &showing(TOKEN)).await.result.unwrap_err();
             assert!(matches!(refused, RepositoryError::Unsupported(_)), "{refused:?}");
             assert!(refused.to_string().contains("symphony model load"));
         }
@@ -450,15 +452,15 @@ mod tests {
             std::os::unix::fs::symlink(&secret, dir.path().join(name).join(file)).unwrap();
         }
         let desk = desk(dir.path(), true);
-        let shown_to = async |credential| {
+        let shown_to = async |caller| {
             let mut entries = desk.listed().await.to_vec();
-            desk.keep_reasons(&mut entries, &Caller::anybody(), &credential);
+            desk.keep_reasons(&mut entries, &caller);
             assert!(entries.iter().all(|entry| (entry.version, entry.state.label()) == (None, "UNAVAILABLE")));
             entries.iter().map(|entry| (entry.name.clone(), entry.state.reason().to_owned())).collect::<Vec<_>>()
         };
         let names = ["broken", "thief", "thief2"];
         let kept = names.map(|name| (name.to_owned(), ModelState::KEPT.to_owned()));
-        assert_eq!(shown_to(Credential::default()).await, kept);
+        assert_eq!(shown_to(Caller::anybody()).await, kept);
         assert_eq!(shown_to(showing("another-long-token")).await, kept);
         let told = shown_to(showing(TOKEN)).await;
         assert!(told[0].1.contains("broken/config.pbtxt cannot be read"), "{told:?}");
@@ -471,13 +473,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let desk = desk(dir.path(), true);
         drop(dir);
-        let shown_to = async |credential| {
+        let shown_to = async |caller| {
             let mut entries = desk.listed().await.to_vec();
-            desk.keep_reasons(&mut entries, &Caller::anybody(), &credential);
+            desk.keep_reasons(&mut entries, &caller);
             assert_eq!((entries.len(), entries[0].name.as_str()), (1, FOLDER_LINE));
             entries.remove(0).state
         };
-        assert_eq!(shown_to(Credential::default()).await, ModelState::Unavailable(ModelState::KEPT.to_owned()));
+        assert_eq!(shown_to(Caller::anybody()).await, ModelState::Unavailable(ModelState::KEPT.to_owned()));
         let told = shown_to(showing(TOKEN)).await;
         assert!(told.reason().contains("cannot be read: No such file or directory"), "{told:?}");
     }

@@ -210,7 +210,7 @@ impl InferenceService for FakeService {
         self.models.iter().filter(|model| model.name == name).map(|model| model.version).collect()
     }
 
-    async fn index(&self, _: &Caller, _: &Credential) -> Result<Vec<IndexEntry>, RepositoryError> {
+    async fn index(&self, _: &Caller) -> Result<Vec<IndexEntry>, RepositoryError> {
         let entry = |model: &Arc<ModelInfo>| IndexEntry {
             name: model.name.clone(),
             version: Some(model.version),
@@ -242,13 +242,14 @@ impl InferenceService for FakeService {
     fn authenticate(&self, shown: &Shown<'_>, rights: &'static [Right]) -> Result<Caller, AccessError> {
         // Keys that name a right have it and no other; whoever shows nothing or the token is served.
         let has = |label: &str| Right::ALL.iter().any(|right| right.label() == label);
-        match Credential::of(shown.headers).token() {
+        let credential = Credential::of(shown.headers);
+        match credential.token() {
             Some("none") => Err(AccessError::NoKey),
             Some(key) if key != TOKEN && !has(key) => Err(AccessError::UnknownKey),
             Some(label) if has(label) && rights.iter().all(|right| right.label() != label) => {
                 Err(AccessError::NoRight(rights))
             }
-            _ => Ok(Caller::anybody()),
+            _ => Ok(Caller::anybody().showing(credential)),
         }
     }
 
@@ -313,16 +314,15 @@ impl InferenceService for FakeService {
         model: &str,
         parameters: BTreeMap<String, Parameter>,
         caller: Caller,
-        credential: Credential,
     ) -> Result<(), RepositoryError> {
         match parameters.get("config") {
             Some(_) => Err(RepositoryError::InvalidRequest("parameter config is not taken".to_owned())),
-            None => self.unload_model(model, caller, credential).await,
+            None => self.unload_model(model, caller).await,
         }
     }
 
-    async fn unload_model(&self, model: &str, _: Caller, credential: Credential) -> Result<(), RepositoryError> {
-        if credential.token().is_some_and(|token| token != TOKEN) {
+    async fn unload_model(&self, model: &str, caller: Caller) -> Result<(), RepositoryError> {
+        if caller.token().is_some_and(|token| token != TOKEN) {
             return Err(RepositoryError::Unauthenticated);
         }
         match self.model(model, None) {

@@ -288,6 +288,9 @@ async fn metadata_configuration_statistics_and_the_repository_are_as_other_serve
     let request = ModelStatisticsRequest { name, version: version.clone() };
     let statistics = client.model_statistics(request).await.unwrap().into_inner().model_stats;
     assert_eq!((statistics.len(), statistics[0].inference_count, statistics[0].batch_stats[0].batch_size), (1, 12, 4));
+    let compute = statistics[0].inference_stats.as_ref().unwrap();
+    let compute = [&compute.compute_input, &compute.compute_infer, &compute.compute_output];
+    assert_eq!(compute.map(|of| of.as_ref().unwrap().count), [3; 3], "perf_analyzer wants them to be equal");
     let request = ModelStatisticsRequest { name: "nope".into(), version };
     assert_eq!(client.model_statistics(request).await.unwrap_err().code(), Code::NotFound);
 

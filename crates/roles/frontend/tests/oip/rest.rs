@@ -377,6 +377,12 @@ async fn metadata_configuration_statistics_and_the_repository_are_as_other_serve
     assert_eq!(config["parameters"]["slo_ms"]["string_value"], json!("50"));
     let (_, statistics) = get(&running, "/v2/models/double/stats").await;
     assert_eq!(statistics["model_stats"][0]["inference_stats"]["queue"], json!({ "count": 6, "ns": 20_000_000 }));
+    for stats in ["inference_stats", "batch_stats"] {
+        let of = &statistics["model_stats"][0][stats];
+        let of = if of.is_array() { &of[0] } else { of };
+        assert_eq!((&of["compute_infer"]["count"], &of["compute_input"]), (&json!(3), &json!({ "count": 3, "ns": 0 })));
+        assert_eq!(of["compute_output"], of["compute_input"], "{stats}");
+    }
     let (_, all) = get(&running, "/v2/models/stats").await;
     assert!(all["model_stats"].as_array().unwrap().len() > 10);
     assert_eq!(get(&running, "/v2/models/nope/stats").await.0, 404);

@@ -114,6 +114,7 @@ impl ModelQueue {
             return None;
         }
         let (must_end_by, head_arrived) = (head.must_end_by, head.arrived);
+        let is_behind = self.shedding.as_ref().is_some_and(|shedding| shedding.is_behind(now, head.request.weight));
         let (requests, batch) = self.batch_from(window, now, gpu_free, must_end_by);
         let lead = delays.lead(batch);
         let latest = must_end_by - window.takes(batch);
@@ -124,8 +125,8 @@ impl ModelQueue {
             _ => self.trigger(window, now, head_arrived, batch, (latest, frontrun)),
         };
         let start = (now + lead).max(gpu_free).max(trigger.min(latest));
-        // Moved ahead by its whole SLO, the candidate precedes all except others of its kind.
-        let is_behind = self.shedding.as_ref().is_some_and(|shedding| shedding.is_behind(now));
+        // Moved ahead by its whole SLO, the candidate precedes all except others of its kind. Its first request is the
+        // one that is lost if it comes too late.
         let ahead = if is_behind { self.config.slo } else { Nanos::ZERO };
         let Policy { ready_order, gpu_choice, .. } = self.config.policy;
         let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, ahead, ready_order, gpu_choice };

@@ -20,6 +20,7 @@ enum Op {
     },
     Return {
         budget_us: u64,
+        more_come: bool,
     },
     Cancel {
         before: u64,
@@ -54,7 +55,7 @@ fn ops() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (0..3_000_u64).prop_map(|micros| Op::Pass { micros }),
         12 => (0..60_000_u64).prop_map(|budget_us| Op::Arrive { budget_us }),
-        2 => (0..60_000_u64).prop_map(|budget_us| Op::Return { budget_us }),
+        3 => (0..60_000_u64, any::<bool>()).prop_map(|(budget_us, more_come)| Op::Return { budget_us, more_come }),
         1 => (0..20_u64).prop_map(|before| Op::Cancel { before }),
         1 => (0..20_u64).prop_map(|before| Op::CancelWithNext { before }),
         1 => Just(Op::Withdraw),
@@ -151,9 +152,10 @@ impl Both {
                 let request = self.request(budget_us);
                 self.step(ModelInput::Arrive(request));
             }
-            Op::Return { budget_us } => {
+            Op::Return { budget_us, more_come } => {
                 let request = self.request(budget_us);
-                self.step(ModelInput::Return(request));
+                let input = if more_come { ModelInput::ReturnWithNext } else { ModelInput::Return };
+                self.step(input(request));
             }
             Op::Cancel { before } => self.step(ModelInput::Cancel(self.recent(before))),
             Op::CancelWithNext { before } => self.step(ModelInput::CancelWithNext(self.recent(before))),

@@ -21,8 +21,7 @@ use crate::oip::call::{self, find_model, model_to_ask};
 use crate::oip::limits::STREAM_PIPELINE_MAX;
 use crate::oip::parameters::CallHeaders;
 use crate::oip::{
-    AccessError, Caller, Credential, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall,
-    RequestContext,
+    AccessError, Caller, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall, RequestContext,
 };
 
 /// Answers the methods out of an [`InferenceService`].
@@ -207,10 +206,10 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         &self,
         request: Request<RepositoryIndexRequest>,
     ) -> Result<Response<RepositoryIndexResponse>, Status> {
-        let (metadata, extensions, request) = request.into_parts();
+        let (_, extensions, request) = request.into_parts();
         read(&extensions);
-        let (caller, credential) = (caller(&extensions)?, Credential::of(&metadata.into_headers()));
-        let entries = call::index(&*self.service, request.ready, &caller, &credential).await;
+        let caller = caller(&extensions)?;
+        let entries = call::index(&*self.service, request.ready, &caller).await;
         let entries = entries.map_err(|error| status::of_repository(&error))?;
         Ok(Response::new(RepositoryIndexResponse { models: entries.iter().map(messages::index).collect() }))
     }
@@ -219,13 +218,13 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         &self,
         request: Request<RepositoryModelLoadRequest>,
     ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
-        let (metadata, extensions, request) = request.into_parts();
+        let (_, extensions, request) = request.into_parts();
         // Loading takes longer than the body of a call may.
         read(&extensions);
-        let (caller, credential) = (caller(&extensions)?, Credential::of(&metadata.into_headers()));
+        let caller = caller(&extensions)?;
         let RepositoryModelLoadRequest { model_name, parameters, .. } = request;
         let parameters = messages::repository_parameters(parameters).map_err(|error| status::of_repository(&error))?;
-        let loaded = self.service.load_model(&model_name, parameters, caller, credential).await;
+        let loaded = self.service.load_model(&model_name, parameters, caller).await;
         loaded.map(|()| Response::new(RepositoryModelLoadResponse {})).map_err(|error| status::of_repository(&error))
     }
 
@@ -233,10 +232,10 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         &self,
         request: Request<RepositoryModelUnloadRequest>,
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
-        let (metadata, extensions, request) = request.into_parts();
+        let (_, extensions, request) = request.into_parts();
         read(&extensions);
-        let (caller, credential) = (caller(&extensions)?, Credential::of(&metadata.into_headers()));
-        let unloaded = self.service.unload_model(&request.model_name, caller, credential).await;
+        let caller = caller(&extensions)?;
+        let unloaded = self.service.unload_model(&request.model_name, caller).await;
         unloaded
             .map(|()| Response::new(RepositoryModelUnloadResponse {}))
             .map_err(|error| status::of_repository(&error))

@@ -71,9 +71,9 @@ pub(crate) fn model_config(model: &ModelInfo) -> ModelConfig {
 }
 
 pub(crate) fn statistics(of: ModelStatistics) -> wire::ModelStatistics {
-    let compute = Some(duration(of.compute));
-    // Inputs are fetched while another batch runs and outputs go out after it: neither is counted apart.
-    let nothing = Some(StatisticDuration::default());
+    // Inputs are fetched while another batch runs and outputs go out after it: neither takes time of its own. Each is
+    // counted all the same: perf_analyzer takes statistics with other counts for broken ones.
+    let no_time = |of: Span| Some(StatisticDuration { count: of.count, ns: 0 });
     wire::ModelStatistics {
         name: of.model,
         version: of.version.to_string(),
@@ -84,18 +84,18 @@ pub(crate) fn statistics(of: ModelStatistics) -> wire::ModelStatistics {
             success: Some(duration(of.success)),
             fail: Some(duration(of.fail)),
             queue: Some(duration(of.queue)),
-            compute_input: nothing,
-            compute_infer: compute,
-            compute_output: nothing,
+            compute_input: no_time(of.compute),
+            compute_infer: Some(duration(of.compute)),
+            compute_output: no_time(of.compute),
         }),
         batch_stats: of
             .batches
             .into_iter()
             .map(|(size, span)| InferBatchStatistics {
                 batch_size: size.into(),
-                compute_input: nothing,
+                compute_input: no_time(span),
                 compute_infer: Some(duration(span)),
-                compute_output: nothing,
+                compute_output: no_time(span),
             })
             .collect(),
     }

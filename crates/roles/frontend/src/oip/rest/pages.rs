@@ -8,15 +8,15 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use symphony_types::TensorSpec;
+use symphony_types::{Nanos, TensorSpec};
 
 use super::infer_handler::{ModelPath, read_body};
 use super::{REPOSITORY_BYTES_MAX, Shared, reply};
 use crate::oip::call::{self, find_model, is_ready};
 use crate::oip::inputs::{invalid, spec_dims};
 use crate::oip::{
-    AccessError, Caller, Credential, EXTENSIONS, IMAGE_PARAMETER, IndexEntry, InferError, InferenceService, ModelInfo,
-    ModelStatistics, Parameter, RepositoryError, SLO_PARAMETER, Span,
+    Caller, EXTENSIONS, IMAGE_PARAMETER, IndexEntry, InferError, InferenceService, ModelInfo, ModelStatistics,
+    Parameter, RepositoryError, SLO_PARAMETER, Span,
 };
 
 type Shape<S> = State<Shared<S>>;
@@ -126,11 +126,15 @@ pub(crate) async fn all_statistics<S: InferenceService>(State(shared): Shape<S>)
 
 fn statistics_page(statistics: Vec<ModelStatistics>) -> Response {
     let span = |span: Span| json!({ "count": span.count, "ns": span.total.get() });
-    // Inputs are fetched while another batch runs and outputs go out after it: neither is counted apart.
-    let nothing = span(Span::default());
-    let batch = |(size, compute): &(u32, Span)| {
+    // Inputs are fetched while another batch runs and outputs go out after it: neither takes time of its own, and each
+    // is counted all the same (as over gRPC).
+    let no_time = |of: Span| span(Span { total: Nanos::ZERO, ..of });
+    let batch = |&(size, compute): &(u32, Span)| {
         json!({
-            "batch_size": size, "compute_input": nothing, "compute_infer": span(*compute), "compute_output": nothing,
+            "batch_size": size,
+            "compute_input": no_time(compute),
+            "compute_infer": span(compute),
+            "compute_output": no_time(compute),
         })
     };
     let model = |of: &ModelStatistics| {
@@ -144,9 +148,9 @@ fn statistics_page(statistics: Vec<ModelStatistics>) -> Response {
                 "success": span(of.success),
                 "fail": span(of.fail),
                 "queue": span(of.queue),
-                "compute_input": nothing,
+                "compute_input": no_time(of.compute),
                 "compute_infer": span(of.compute),
-                "compute_output": nothing,
+                "compute_output": no_time(of.compute),
             },
             "batch_stats": of.batches.iter().map(batch).collect::<Value>(),
         })
@@ -175,22 +179,17 @@ async fn optional_body<T: Default + for<'de> Deserialize<'de>>(request: Request)
     serde_json::from_slice(&body).map_err(|error| invalid(format!("the body is not what this path expects: {error}")))
 }
 
-/// Who calls, as the door has found out, and what it shows.
-fn caller(request: &Request) -> Result<(Caller, Credential), AccessError> {
-    Ok((Caller::of(request.extensions())?, Credential::of(request.headers())))
-}
-
 /// `POST /v2/repository/index`.
 pub(crate) async fn index<S: InferenceService>(State(shared): Shape<S>, request: Request) -> Response {
-    let (caller, credential) = match caller(&request) {
-        Ok(known) => known,
+    let caller = match Caller::of(request.extensions()) {
+        Ok(caller) => caller,
         Err(refused) => return reply::of_access(&refused),
     };
     let only_ready = match optional_body::<IndexBody>(request).await {
         Ok(body) => body.ready,
         Err(refused) => return reply::of_infer(&refused),
     };
-    let entries = match call::index(&*shared.service, only_ready, &caller, &credential).await {
+    let entries = match call::index(&*shared.service, only_ready, &caller).await {
         Ok(entries) => entries,
         Err(refused) => return reply::of_repository(&refused),
     };
@@ -203,12 +202,12 @@ pub(crate) async fn index<S: InferenceService>(State(shared): Shape<S>, request:
 
 /// `POST /v2/repository/models/{model}/load`.
 pub(crate) async fn load<S: InferenceService>(State(shared): Shape<S>, path: ModelPath, request: Request) -> Response {
-    let (caller, credential) = match caller(&request) {
-        Ok(known) => known,
+    let caller = match Caller::of(request.extensions()) {
+        Ok(caller) => caller,
         Err(refused) => return reply::of_access(&refused),
     };
     match optional_body::<LoadBody>(request).await {
-        Ok(body) => done(shared.service.load_model(&path.model, body.parameters, caller, credential).await),
+        Ok(body) => done(shared.service.load_model(&path.model, body.parameters, caller).await),
         Err(refused) => reply::of_infer(&refused),
     }
 }
@@ -219,13 +218,13 @@ pub(crate) async fn unload<S: InferenceService>(
     path: ModelPath,
     request: Request,
 ) -> Response {
-    let (caller, credential) = match caller(&request) {
-        Ok(known) => known,
+    let caller = match Caller::of(request.extensions()) {
+        Ok(caller) => caller,
         Err(refused) => return reply::of_access(&refused),
     };
     // Its only parameter, `unload_dependents`, says nothing here: no model depends on another.
     match optional_body::<LoadBody>(request).await {
-        Ok(_) => done(shared.service.unload_model(&path.model, caller, credential).await),
+        Ok(_) => done(shared.service.unload_model(&path.model, caller).await),
         Err(refused) => reply::of_infer(&refused),
     }
 }

@@ -1,4 +1,4 @@
-//! Frames of requests and cancels, handled over several turns if necessary.
+//! Frames of requests and cancels, and the requests of a changed model, handled over several turns if necessary.
 
 use symphony_protocol::dispatch::{EndReason, RequestHeader};
 use symphony_scheduler::{ModelInput, Request};
@@ -12,6 +12,7 @@ use crate::workers::messages::Peer;
 pub(super) enum FrameInProgress {
     Requests(RequestFrame),
     Cancels(CancelFrame),
+    Returns(Returning),
 }
 
 /// A frame of requests.
@@ -29,14 +30,39 @@ pub(super) struct CancelFrame {
     pub(super) requests: std::vec::IntoIter<(u64, u32)>,
 }
 
+/// What waited in the former queue of a model, in the order of deadlines.
+pub(super) struct Returning {
+    pub(super) model: ModelId,
+    pub(super) requests: std::vec::IntoIter<Request>,
+}
+
 impl ModelWorker {
     /// Handles up to `limit` requests or cancels of the frame in progress, and returns how many.
     pub(super) fn handle_frame(&mut self, now: Time, limit: usize) -> usize {
         match self.frame_in_progress.take() {
             Some(FrameInProgress::Requests(arriving)) => self.handle_requests(now, arriving, limit),
             Some(FrameInProgress::Cancels(leaving)) => self.handle_cancels(now, leaving, limit),
+            Some(FrameInProgress::Returns(returning)) => self.handle_returns(now, returning, limit),
             None => 0,
         }
+    }
+
+    /// All of them make one candidate.
+    fn handle_returns(&mut self, now: Time, mut returning: Returning, limit: usize) -> usize {
+        let model = returning.model;
+        let mut taken = 0;
+        while taken < limit
+            && let Some(request) = returning.requests.next()
+        {
+            let is_last = returning.requests.len() == 0;
+            let input = if is_last { ModelInput::Return(request) } else { ModelInput::ReturnWithNext(request) };
+            self.enqueue(now, model, input, request.id);
+            taken += 1;
+        }
+        if returning.requests.len() > 0 {
+            self.frame_in_progress = Some(FrameInProgress::Returns(returning));
+        }
+        taken
     }
 
     fn handle_requests(&mut self, now: Time, mut arriving: RequestFrame, limit: usize) -> usize {

@@ -7,6 +7,7 @@ use symphony_scheduler::{DataDelay, MinTree, ModelInput, ModelQueue, ModelQueueC
 use symphony_types::{FailReason, GpuClass, GpuClasses, LatencyProfile, ModelId, Time};
 
 use super::ModelWorker;
+use super::arrivals::{FrameInProgress, Returning};
 use crate::workers::load::ModelCounts;
 use crate::workers::messages::RankMessage;
 use crate::workers::offer_board::Offer;
@@ -84,9 +85,10 @@ impl ModelWorker {
         let Some(slot) = self.take_model(id) else { return };
         let profiles = slot.queue.profiles().clone();
         self.add_model(now, (id, ordinal), ModelQueueConfig { profiles, ..config }, slot.counts);
-        for request in slot.queue.into_requests() {
-            self.enqueue_returned(now, id, request);
-        }
+        // Tens of thousands may wait: not in one turn, and nothing that may concern them is handled before.
+        let requests: Vec<_> = slot.queue.into_requests().collect();
+        self.frame_in_progress =
+            Some(FrameInProgress::Returns(Returning { model: id, requests: requests.into_iter() }));
     }
 
     pub(super) fn remove_model(&mut self, id: ModelId) {

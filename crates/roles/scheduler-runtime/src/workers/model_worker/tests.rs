@@ -2,12 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
+use crossbeam::channel::bounded;
 use symphony_explain::{FlightRecorder, RecorderLimits};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend};
 use symphony_protocol::execute::ToBackend;
 use symphony_scheduler::{
-    Candidate, DataDelay, DelaySource, Delays, GrantWhy, ModelQueueConfig, POOL_TICK, Policy, Pressure,
+    Candidate, DataDelay, DelaySource, Delays, GrantWhy, ModelQueueConfig, POOL_TICK, Policy, Pressure, ReadyOrder,
 };
+use symphony_tape::{Tape, TapeHeader, TapeOrigin, replay};
 use symphony_telemetry::ErrorHistogram;
 use symphony_transport::{LocalReceiver, local_link};
 use symphony_types::{
@@ -15,12 +17,23 @@ use symphony_types::{
 };
 
 use super::*;
+use crate::records::tape_writer::{CHUNKS_WAITING_MAX, WriterEnd};
 use crate::threads::waker::GroupWaker;
 use crate::workers::messages::Peer;
 use crate::workers::worker_metrics::WorkerKind;
 
 const SEAL: SealNumber = 7;
 const PEER: Peer = Peer { frontend: FrontendId::new(1), boot: BootId::new(1), link: 1 };
+
+fn config(policy: Policy) -> ModelQueueConfig {
+    ModelQueueConfig {
+        profiles: LatencyProfile::from_line(0.1, 1.0, 8).unwrap().into(),
+        slo: Nanos::from_millis(60_000),
+        policy,
+        delays: Delays::default(),
+        requests_max: 1000,
+    }
+}
 
 /// One worker with one model and one GPU; the test runs its turns.
 struct Scene {
@@ -41,6 +54,10 @@ impl Scene {
     }
 
     fn with_policy(policy: Policy) -> Self {
+        Self::recorded(policy, TapeRecorder::default())
+    }
+
+    fn recorded(policy: Policy, tape: TapeRecorder) -> Self {
         let (waker, clock) = (Arc::<GroupWaker>::default(), Clock::start());
         let inbox = Arc::new(Inbox::new(Arc::clone(&waker)));
         let rank = Arc::new(Inbox::new(waker));
@@ -51,13 +68,7 @@ impl Scene {
         let recorder = Arc::new(std::sync::Mutex::new(FlightRecorder::new(RecorderLimits::WORKER)));
         let log = RecorderQueue::new(Some(recorder));
         let worker = ModelWorker::new(clock, Arc::clone(&inbox), Arc::clone(&rank), Arc::clone(&offers), metrics, log);
-        let config = ModelQueueConfig {
-            profiles: LatencyProfile::from_line(0.1, 1.0, 8).unwrap().into(),
-            slo: Nanos::from_millis(60_000),
-            policy,
-            delays: Delays::default(),
-            requests_max: 1000,
-        };
+        let worker = worker.with_tape(tape);
         let route = GpuRoute {
             gpu: GpuId::new(0),
             class: GpuClass::FIRST,
@@ -71,7 +82,7 @@ impl Scene {
         inbox.push(ModelMessage::Add {
             model: ModelId::new(0),
             ordinal: 0,
-            config: Box::new(config),
+            config: Box::new(config(policy)),
             counts: Arc::default(),
         });
         inbox.push(ModelMessage::Frontend { peer: PEER, sender });
@@ -211,6 +222,70 @@ fn a_frame_of_cancels_takes_as_many_turns_as_a_frame_of_requests() {
     }
     assert_eq!((turns, waiting(&scene)), (4096 / TURN_EVENTS_MAX + 1, 1));
     assert!(scene.frontend.try_receive().is_none(), "who has gone is told nothing");
+}
+
+/// A lead that serves a model otherwise than before, while a queue as long as it may be waits for it.
+#[test]
+fn a_changed_model_keeps_what_waits_over_several_turns_and_its_tape_decides_the_same() {
+    let ((full, chunks), (_, empty)) = (bounded(CHUNKS_WAITING_MAX), bounded(1));
+    let writer = WriterEnd { full, empty, end: Arc::default(), written: 0 };
+    let tape = TapeRecorder::new(writer, 64 << 20, Arc::new(WorkerMetrics::new(WorkerKind::Model)));
+    let mut scene = Scene::recorded(Policy::EAGER, tape);
+    scene.submit(0..900);
+    while scene.turn().wake_at == Time::ZERO {}
+    scene.hand_over();
+    assert!(scene.offers());
+    // The waiting requests are of the new queue before anything that concerns them is heard.
+    let changed = Policy { ready_order: ReadyOrder::Deadline, ..Policy::EAGER };
+    let (model, slo) = (ModelId::new(0), Nanos::from_millis(30_000));
+    let other = ModelQueueConfig { slo, ..config(changed) };
+    scene.inbox.push(ModelMessage::Change { model, ordinal: 1, config: Box::new(other) });
+    let requests = (0..10).map(|sequence| (sequence, 0)).collect();
+    scene.inbox.push(ModelMessage::Cancel { frontend: PEER.frontend, boot: PEER.boot, requests });
+    scene.submit(900..901);
+    let (mut turns, mut offered) = (0, Vec::new());
+    loop {
+        let end = scene.turn();
+        turns += 1;
+        assert!(end.handled <= TURN_INPUTS_MAX, "{} inputs in one turn", end.handled);
+        scene.hand_over();
+        let mut last_word = [63; GPU_CLASSES_MAX];
+        scene.offers.take(&mut last_word, 1, |ordinal, _, (_, candidate)| offered.push((turns, ordinal, candidate)));
+        if end.wake_at != Time::ZERO {
+            break;
+        }
+    }
+    assert_eq!(turns, (1 + 900_usize).div_ceil(TURN_INPUTS_MAX));
+    let [(1, 0, None), (last, 1, Some(candidate))] = offered[..] else { panic!("{offered:?}") };
+    assert_eq!((last, candidate.batch, candidate.ready_order), (turns, 8, ReadyOrder::Deadline));
+    assert!(matches!(scene.answer(), Some(RankMessage::Forget { ordinal: 0 })));
+    let waiting = |scene: &Scene| scene.worker.slots.iter().flatten().map(|slot| slot.queue.len()).collect::<Vec<_>>();
+    assert_eq!(waiting(&scene), [891]);
+    assert!(scene.frontend.try_receive().is_none(), "none of them has ended");
+    // A grant for the former queue comes back, one for the new one is used.
+    scene.grant(1);
+    scene.turn();
+    scene.hand_over();
+    assert!(matches!(scene.answer(), Some(RankMessage::Release { ordinal: 0, used: false, .. })));
+    let plan = PlanId { gpu: 0, seal: SEAL, sequence: 1 };
+    let (free_at, why) = (scene.clock.now(), GrantWhy::default());
+    scene.inbox.push(ModelMessage::Grant { ordinal: 1, class: GpuClass::FIRST, free_at, plan, why });
+    scene.turn();
+    scene.hand_over();
+    let Some(ToBackend::Execute(order)) = scene.backend.as_mut().unwrap().try_receive() else { panic!("no plan") };
+    let planned: Vec<_> = order.requests.iter().map(|request| request.id.sequence).collect();
+    assert_eq!(planned, (10..18).collect::<Vec<_>>(), "in their order");
+    assert_eq!(waiting(&scene), [883]);
+    drop(scene);
+    let mut bytes = TapeHeader { origin: TapeOrigin::default(), worker: "model-0".to_owned() }.to_bytes();
+    for mut chunk in chunks {
+        bytes.extend_from_slice(chunk.seal());
+    }
+    let replayed = replay(&Tape::open(&bytes).unwrap()).unwrap();
+    assert_eq!(replayed.difference, None);
+    let summary = replayed.summary;
+    assert_eq!((summary.models, summary.arrivals, summary.batches), (2, 901, 1), "what waited has not arrived again");
+    assert!(summary.steps > 1801, "{} decisions", summary.steps);
 }
 
 #[test]
