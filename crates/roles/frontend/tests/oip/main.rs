@@ -8,4 +8,5 @@ mod hostile;
 mod in_flight;
 mod native_client;
 mod pictures;
+mod reflection;
 mod rest;

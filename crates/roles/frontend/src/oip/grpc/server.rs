@@ -11,11 +11,13 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _, http};
 use tonic::server::NamedService;
+use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 
 use super::admitted::Admitted;
 use super::endpoint::Endpoint;
 use super::health::Health;
+use super::reflection;
 use super::status::{of_access, of_infer};
 use crate::oip::limits::{BODY_READ_MAX, OPEN_MESSAGE_BYTES_MAX, PLAIN_MESSAGE_BYTES_MAX};
 use crate::oip::{ANY_RIGHT, InferError, InferenceService, Limits, Shown, shorten};
@@ -33,6 +35,7 @@ pub struct GrpcServer<S: InferenceService> {
     /// All other ones.
     plain: Inference<S>,
     health: HealthServer<Health<S>>,
+    reflection: Routes,
     service: Arc<S>,
 }
 
@@ -44,6 +47,7 @@ impl<S: InferenceService> Clone for GrpcServer<S> {
             open: self.open.clone(),
             plain: self.plain.clone(),
             health: self.health.clone(),
+            reflection: self.reflection.clone(),
             service,
         }
     }
@@ -64,6 +68,7 @@ impl<S: InferenceService> GrpcServer<S> {
             open: of_bytes(OPEN_MESSAGE_BYTES_MAX),
             plain: of_bytes(PLAIN_MESSAGE_BYTES_MAX.min(limits.request_bytes_max)),
             health: health.max_decoding_message_size(OPEN_MESSAGE_BYTES_MAX),
+            reflection: reflection::services(),
             service,
         }
     }
@@ -131,6 +136,10 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
                 // Its answers begin as soon as the message is there.
                 Box::pin(async move { answering.await.unwrap_or_else(|_| Ok(not_read_in_time())) })
             }
+            Some(name) if reflection::SERVICE_NAMES.contains(&name) => match self.authenticate(&mut request) {
+                Ok(()) => Box::pin(self.reflection.clone().call(request)),
+                Err(refused) => return Box::pin(std::future::ready(Ok(refused.into_http()))),
+            },
             _ => return Box::pin(std::future::ready(Ok(not_served(called.path())))),
         };
         Box::pin(async move {
