@@ -95,6 +95,14 @@ def judge_answers(client, module):
     return outputs
 
 
+def judge_compression(client, module, variants):
+    phase("compressed requests and answers")
+    for options in variants:
+        # Long enough for an answer to be compressed.
+        answer = client.infer("double", [x_input(module)], request_id="i" * 2000, **options)
+        expect(np.array_equal(answer.as_numpy("y"), 2 * X), f"{options}: y is {answer.as_numpy('y')}")
+
+
 def judge_refusals(client, module, statuses):
     phase("refusals")
     too_many = np.zeros((9, 2, 2), dtype=np.float32)
@@ -161,6 +169,8 @@ def judge_grpc(address):
     expect_equal((response.id, response.model_name, response.model_version), ("forty-two", "double", "1"), "answer")
     expect_equal(response.parameters["symphony_batch"].int64_param, 3, "batch")
 
+    judge_compression(client, over_grpc, [{"compression_algorithm": name} for name in ("gzip", "deflate")])
+
     phase("inference over a stream")
     answers = []
     client.start_stream(callback=lambda result, error: answers.append((result, error)))
@@ -214,6 +224,10 @@ def judge_http(address):
     pending = client.async_infer("double", [x_input(over_http)], request_id="forty-two", outputs=outputs)
     response = pending.get_result().get_response()
     expect_equal((response["id"], response["model_name"]), ("forty-two", "double"), "answer")
+
+    sent, wanted = "request_compression_algorithm", "response_compression_algorithm"
+    variants = [{key: name} for key in (sent, wanted) for name in ("gzip", "deflate")]
+    judge_compression(client, over_http, [*variants, {sent: "gzip", wanted: "deflate"}])
 
     phase("JSON and binary data in every mixture")
     for binary_in in (True, False):

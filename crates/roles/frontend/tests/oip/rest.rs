@@ -458,12 +458,12 @@ async fn what_a_client_calls_its_request_reaches_the_service_and_a_refused_call_
     assert_eq!(refused(), []);
     post(&running, "/v2/models/nobody/infer", &two_items()).await;
     post(&running, "/v2/models/double/infer", &json!({ "inputs": [] })).await;
-    let encoded = Client::new().post(&url).header("content-encoding", "gzip").body("x").send().await.unwrap();
+    let encoded = Client::new().post(&url).header("content-encoding", "br").body("x").send().await.unwrap();
     assert_eq!(encoded.status().as_u16(), 501);
     let known = |model: &str, reason| (model.to_owned(), reason);
     assert_eq!(refused(), [known("", "unknown_model"), known("double", "invalid_request"), known("", "unsupported")]);
 
-    let encoded = Client::new().post(&url).header("content-encoding", "gzip").header("traceparent", parent).body("x");
+    let encoded = Client::new().post(&url).header("content-encoding", "br").header("traceparent", parent).body("x");
     assert_eq!(encoded.send().await.unwrap().status().as_u16(), 501);
     let traces = running.service.refused_traces.lock().unwrap().clone();
     assert_eq!(traces.last().unwrap().unwrap().to_string(), parent, "although it was not read");

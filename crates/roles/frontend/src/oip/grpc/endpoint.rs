@@ -52,6 +52,12 @@ fn read(extensions: &Extensions) {
     }
 }
 
+/// What a stream ends with whose next message cannot be read.
+fn unread(refused: Status, limits: Limits) -> Status {
+    let bytes_max = limits.request_bytes_max;
+    if status::is_too_large(&refused) { status::of_infer(&InferError::TooLarge { bytes_max }) } else { refused }
+}
+
 /// Who calls, of a call that is not admitted.
 fn caller(extensions: &Extensions) -> Result<Caller, Status> {
     Caller::of(extensions).map_err(|refused| status::of_access(&refused))
@@ -140,7 +146,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
             .map(move |message| {
                 let (service, caller) = (Arc::clone(&service), caller.clone());
                 async move {
-                    let message = message?;
+                    let message = message.map_err(|refused| unread(refused, limits))?;
                     let id = message.id.clone();
                     let receipt = Receipt::default();
                     let arrived = Instant::now();

@@ -1,6 +1,7 @@
 //! `grpc.reflection`: what is served here, for clients without our protocol files, such as grpcurl.
 
 use symphony_protocol::inference::FILE_DESCRIPTOR_SET;
+use tonic::codec::CompressionEncoding::{Deflate, Gzip};
 use tonic::service::Routes;
 use tonic_reflection::pb::{v1, v1alpha};
 use tonic_reflection::server::{Builder, Error};
@@ -25,5 +26,7 @@ fn build() -> Result<Routes, Error> {
     };
     let newer = shown().build_v1()?.max_decoding_message_size(OPEN_MESSAGE_BYTES_MAX);
     let older = shown().build_v1alpha()?.max_decoding_message_size(OPEN_MESSAGE_BYTES_MAX);
+    let newer = newer.accept_compressed(Gzip).accept_compressed(Deflate);
+    let older = older.accept_compressed(Gzip).accept_compressed(Deflate);
     Ok(Routes::new(newer).add_service(older).prepare())
 }

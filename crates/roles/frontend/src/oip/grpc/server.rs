@@ -9,6 +9,7 @@ use symphony_net::CertificateNames;
 use symphony_protocol::inference::grpc_inference_service_server::{GrpcInferenceServiceServer, SERVICE_NAME};
 use tonic::Status;
 use tonic::body::Body;
+use tonic::codec::CompressionEncoding::{Deflate, Gzip};
 use tonic::codegen::{BoxFuture, Service as _, http};
 use tonic::server::NamedService;
 use tonic::service::Routes;
@@ -57,12 +58,18 @@ impl<S: InferenceService> GrpcServer<S> {
     /// Answers out of `service`.
     pub fn new(service: Arc<S>, limits: Limits) -> Self {
         let endpoint = Endpoint::new(Arc::clone(&service), limits);
-        let inference = GrpcInferenceServiceServer::new(endpoint);
+        let inference = GrpcInferenceServiceServer::new(endpoint)
+            .accept_compressed(Gzip)
+            .accept_compressed(Deflate)
+            .send_compressed(Gzip)
+            .send_compressed(Deflate);
         let of_bytes = |bytes_max: usize| {
             let inference = inference.clone().max_decoding_message_size(bytes_max);
             Admitted::new(inference, Arc::clone(&service), bytes_max)
         };
+        // A client that compresses all its calls checks health so, too.
         let health = HealthServer::new(Health::new(Arc::clone(&service)));
+        let health = health.accept_compressed(Gzip).accept_compressed(Deflate);
         Self {
             inference: of_bytes(limits.request_bytes_max),
             open: of_bytes(OPEN_MESSAGE_BYTES_MAX),
@@ -128,7 +135,10 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
         let called = request.uri().clone();
         let answering: BoxFuture<Self::Response, Infallible> = match service_of(called.path()) {
             Some(SERVICE_NAME) => match self.authenticate(&mut request) {
-                Ok(()) => self.inference_for(called.path()).call(request),
+                Ok(()) => {
+                    answer_as_asked(request.headers_mut());
+                    self.inference_for(called.path()).call(request)
+                }
                 Err(refused) => return Box::pin(std::future::ready(Ok(refused.into_http()))),
             },
             Some(name) if name == <HealthServer<Health<S>> as NamedService>::NAME => {
@@ -146,6 +156,22 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
             let answer = answering.await?;
             Ok(if is_unknown_call(&answer) { not_served(called.path()) } else { answer })
         })
+    }
+}
+
+/// How a message is compressed, and how its answer may be.
+const ENCODING: &str = "grpc-encoding";
+const ACCEPTED_ENCODINGS: &str = "grpc-accept-encoding";
+
+/// Has the answer to a call compressed as its message is, as servers in Go do, and no other: most clients say of
+/// themselves that they could read a compressed one, and do not ask for the work.
+fn answer_as_asked(headers: &mut http::HeaderMap) {
+    let Some(could) = headers.remove(ACCEPTED_ENCODINGS) else { return };
+    let Some(used) = headers.get(ENCODING) else { return };
+    let mut accepted = could.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    if accepted.any(|accepted| accepted == used.as_bytes()) {
+        let used = used.clone();
+        headers.insert(ACCEPTED_ENCODINGS, used);
     }
 }
 
@@ -176,6 +202,23 @@ mod tests {
             assert_eq!(service_of(path), None, "{path}");
         }
         assert_eq!(service_of("/a/b/c"), Some("a/b"));
+    }
+
+    #[test]
+    fn only_who_compresses_is_answered_so() {
+        let left = |could: &'static str, used: Option<&'static str>| {
+            let value = http::HeaderValue::from_static;
+            let mut headers = http::HeaderMap::new();
+            headers.insert(ACCEPTED_ENCODINGS, value(could));
+            if let Some(used) = used {
+                headers.insert(ENCODING, value(used));
+            }
+            answer_as_asked(&mut headers);
+            headers.get(ACCEPTED_ENCODINGS).map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!(left("identity, deflate, gzip", Some("gzip")).as_deref(), Some("gzip"));
+        assert_eq!(left("identity,deflate", Some("gzip")), None);
+        assert_eq!(left("identity, deflate, gzip", None), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use symphony_types::DataType;
 
+use super::coding::Coding;
 use crate::oip::call::{Answered, CheckedCall};
 use crate::oip::inputs::{self, GivenData, GivenInput, invalid, shorten};
 use crate::oip::outputs::{Content, Encoding, Form, Selection};
@@ -150,7 +151,39 @@ struct AnswerHead<'a> {
     parameters: BTreeMap<&'static str, serde_json::Value>,
 }
 
-pub(crate) fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> Response {
+/// An answer as it travels: JSON, and perhaps binary data behind it.
+pub(crate) struct Answer {
+    body: Vec<u8>,
+    /// How much of it is JSON, if not all.
+    json_bytes: Option<usize>,
+}
+
+impl Answer {
+    /// How long it is.
+    pub(crate) fn len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// As it is, or compressed.
+    pub(crate) fn into_response(self, coding: Option<Coding>) -> Response {
+        // Writing into memory does not fail.
+        let packed = coding.and_then(|coding| Some((coding, coding.pack(&self.body).ok()?)));
+        let (coding, body) = packed.map_or((None, self.body), |(coding, body)| (Some(coding), body));
+        let mut response = Response::new(Body::from(body));
+        let content_type = if self.json_bytes.is_some() { "application/octet-stream" } else { "application/json" };
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if let Some(json_bytes) = self.json_bytes {
+            headers.insert(&JSON_LENGTH, HeaderValue::from(json_bytes));
+        }
+        if let Some(coding) = coding {
+            headers.insert(header::CONTENT_ENCODING, coding.header());
+        }
+        response
+    }
+}
+
+pub(crate) fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> Answer {
     let Answered { outputs, answer, request, says_final } = answered;
     let mut said = BTreeMap::from([
         (parameters::BATCH, answer.batch.into()),
@@ -203,17 +236,10 @@ pub(crate) fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> Re
     }
     body.extend_from_slice(b"]}");
 
-    let json_bytes = body.len();
-    let is_binary = !binary.is_empty();
+    let json_bytes = (!binary.is_empty()).then_some(body.len());
     body.reserve_exact(binary.iter().map(Bytes::len).sum());
     binary.iter().for_each(|data| body.extend_from_slice(data));
-    let mut response = Response::new(Body::from(body));
-    let content_type = if is_binary { "application/octet-stream" } else { "application/json" };
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    if is_binary {
-        response.headers_mut().insert(&JSON_LENGTH, HeaderValue::from(json_bytes));
-    }
-    response
+    Answer { body, json_bytes }
 }
 
 // The elements are written by hand, because JSON has no words for numbers that are not finite and serde none for them.

@@ -1,5 +1,6 @@
 //! REST: everything under `/v2`.
 
+mod coding;
 mod infer_handler;
 mod infer_json;
 mod pages;
