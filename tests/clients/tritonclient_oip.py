@@ -5,11 +5,13 @@ The server is expected to have the models of crates/roles/frontend/tests/oip/fak
 """
 
 import argparse
+import os
 import sys
 
 import numpy as np
 import tritonclient.grpc as over_grpc
 import tritonclient.http as over_http
+import tritonclient.utils.shared_memory as shared_memory
 from tritonclient.utils import InferenceServerException
 
 X = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
@@ -103,6 +105,31 @@ def judge_compression(client, module, variants):
         expect(np.array_equal(answer.as_numpy("y"), 2 * X), f"{options}: y is {answer.as_numpy('y')}")
 
 
+def judge_shared_memory(client, module):
+    phase("tensors in shared memory")
+    key, size = f"/symphony-tritonclient-{os.getpid()}", X.nbytes
+    region = shared_memory.create_shared_memory_region("both", key, 2 * size)
+    try:
+        shared_memory.set_shared_memory_region(region, [X])
+        client.register_system_shared_memory("both", key, 2 * size)
+        status = client.get_system_shared_memory_status("both")
+        known = status[0] if isinstance(status, list) else status.regions["both"]
+        of = known.get if isinstance(known, dict) else lambda name: getattr(known, name)
+        expect_equal((of("key"), int(of("byte_size"))), (key, 2 * size), "status")
+        given = module.InferInput("x", list(X.shape), "FP32")
+        given.set_shared_memory("both", size)
+        wanted = module.InferRequestedOutput("y")
+        wanted.set_shared_memory("both", size, offset=size)
+        answer = client.infer("double", [given], outputs=[wanted])
+        expect(answer.get_output("y") is not None, "the output is not named")
+        got = shared_memory.get_contents_as_numpy(region, np.float32, list(X.shape), offset=size)
+        expect(np.array_equal(got, 2 * X), f"y is {got}")
+        client.unregister_system_shared_memory("both")
+        client.unregister_system_shared_memory()
+    finally:
+        shared_memory.destroy_shared_memory_region(region)
+
+
 def judge_refusals(client, module, statuses):
     phase("refusals")
     too_many = np.zeros((9, 2, 2), dtype=np.float32)
@@ -171,6 +198,8 @@ def judge_grpc(address):
 
     judge_compression(client, over_grpc, [{"compression_algorithm": name} for name in ("gzip", "deflate")])
 
+    judge_shared_memory(client, over_grpc)
+
     phase("inference over a stream")
     answers = []
     client.start_stream(callback=lambda result, error: answers.append((result, error)))
@@ -228,6 +257,8 @@ def judge_http(address):
     sent, wanted = "request_compression_algorithm", "response_compression_algorithm"
     variants = [{key: name} for key in (sent, wanted) for name in ("gzip", "deflate")]
     judge_compression(client, over_http, [*variants, {sent: "gzip", wanted: "deflate"}])
+
+    judge_shared_memory(client, over_http)
 
     phase("JSON and binary data in every mixture")
     for binary_in in (True, False):

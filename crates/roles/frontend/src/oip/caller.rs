@@ -69,6 +69,12 @@ pub enum AccessError {
         "a page of another origin calls, and shows no key: send one, or add the page's origin to frontend.cors_origins"
     )]
     ForeignOrigin,
+    /// It is not of this host, whose shared memory it wants.
+    #[error(
+        "shared memory is for clients on the frontend's own host that connect over its loopback: call 127.0.0.1, or \
+         send the data of tensors with the request"
+    )]
+    NotLocal,
     /// The call came past the door: nobody knows who makes it, and so it has no rights and no quotas.
     #[error("this server has not found out who calls, which is its own fault")]
     PastTheDoor,
@@ -93,6 +99,7 @@ impl AccessError {
             Self::UnknownCertificate => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, unknown_certificate),
             Self::NoRight(_) => (StatusCode::FORBIDDEN, Code::PermissionDenied, no_right),
             Self::ForeignOrigin => (StatusCode::FORBIDDEN, Code::PermissionDenied, "foreign_origin"),
+            Self::NotLocal => (StatusCode::FORBIDDEN, Code::PermissionDenied, "not_local"),
             Self::PastTheDoor => (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "internal"),
         };
         Face { http, grpc, reason, retry: Retry::No }
@@ -115,9 +122,16 @@ struct Known {
     by: KnownBy,
 }
 
+/// In a request that came over the loopback of this host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FromNear;
+
 /// A caller that is known, or any caller where everybody is served.
 #[derive(Clone, Debug)]
-pub struct Caller(Option<Known>);
+pub struct Caller {
+    known: Option<Known>,
+    is_near: bool,
+}
 
 impl PartialEq for Caller {
     fn eq(&self, other: &Self) -> bool {
@@ -131,16 +145,26 @@ impl Caller {
     /// Any caller.
     #[must_use]
     pub const fn anybody() -> Self {
-        Self(None)
+        Self { known: None, is_near: false }
     }
 
     pub(crate) const fn tenant(tenant: Arc<Tenant>, by: KnownBy) -> Self {
-        Self(Some(Known { tenant, by }))
+        Self { known: Some(Known { tenant, by }), is_near: false }
+    }
+
+    /// The same caller, who is a process of this host or not, as far as its connection tells.
+    pub(crate) fn seen(self, is_near: bool) -> Self {
+        Self { is_near, ..self }
+    }
+
+    /// Whether it is a process of this host, or behind a proxy that is one.
+    pub(crate) const fn is_near(&self) -> bool {
+        self.is_near
     }
 
     /// By what it is known; none where everybody is served.
     pub(crate) fn known_by(&self) -> Option<&KnownBy> {
-        self.0.as_ref().map(|known| &known.by)
+        self.known.as_ref().map(|known| &known.by)
     }
 
     /// Who calls, as the door has written it into a request.
@@ -154,7 +178,7 @@ impl Caller {
     /// The tenant's name; empty where everybody is served.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.0.as_ref().map_or("", |known| &known.tenant.config.name)
+        self.known.as_ref().map_or("", |known| &known.tenant.config.name)
     }
 
     /// Whether it has one of these rights. Where everybody is served everybody has them all but `repository`, for which
@@ -163,7 +187,7 @@ impl Caller {
     /// # Errors
     /// If not.
     pub fn may(&self, rights: &'static [Right]) -> Result<(), AccessError> {
-        match &self.0 {
+        match &self.known {
             Some(known) if !rights.iter().any(|&right| known.tenant.may(right)) => Err(AccessError::NoRight(rights)),
             _ => Ok(()),
         }
@@ -171,13 +195,13 @@ impl Caller {
 
     /// Whether it is a tenant with the right to load and unload models.
     pub(crate) fn may_load(&self) -> bool {
-        self.0.as_ref().is_some_and(|known| known.tenant.may(Right::Repository))
+        self.known.as_ref().is_some_and(|known| known.tenant.may(Right::Repository))
     }
 
     /// What its requests are worth.
     #[must_use]
     pub fn weight(&self) -> RequestValue {
-        self.0.as_ref().map_or(RequestValue::ONE, |known| known.tenant.weight())
+        self.known.as_ref().map_or(RequestValue::ONE, |known| known.tenant.weight())
     }
 
     /// Gives one of its requests a place, before it is read.
@@ -185,7 +209,7 @@ impl Caller {
     /// # Errors
     /// If it has used up a quota or has as many requests in flight as it may, which is counted.
     pub(crate) fn admit(&self, tenants: Option<&Tenants>) -> Result<Option<TenantPlace>, InferError> {
-        let (Some(Known { tenant, .. }), Some(tenants)) = (&self.0, tenants) else { return Ok(None) };
+        let (Some(Known { tenant, .. }), Some(tenants)) = (&self.known, tenants) else { return Ok(None) };
         let admitted = tenant.admit(tenants.now());
         admitted.map(Some).inspect_err(|error| tenants.refused(self.name(), error.face().reason))
     }
@@ -195,7 +219,7 @@ impl Caller {
     /// # Errors
     /// If one is used up, which is counted.
     pub(crate) fn charge(&self, tenants: Option<&Tenants>, items: u32, gpu_time: Nanos) -> Result<(), InferError> {
-        let (Some(Known { tenant, .. }), Some(tenants)) = (&self.0, tenants) else { return Ok(()) };
+        let (Some(Known { tenant, .. }), Some(tenants)) = (&self.known, tenants) else { return Ok(()) };
         let charged = tenant.charge(tenants.now(), items, gpu_time);
         charged.inspect_err(|error| tenants.refused(self.name(), error.face().reason))
     }

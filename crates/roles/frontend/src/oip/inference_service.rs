@@ -11,7 +11,10 @@ use symphony_protocol::view::NoGpu;
 use symphony_telemetry::TraceContext;
 use symphony_types::{Nanos, RequestValue, Signature, Transforms};
 
-use super::{AccessError, Caller, Credential, InFlightPermit, InferError, Receipt, RepositoryError, Shown, shorten};
+use super::{
+    AccessError, Caller, Credential, InFlightPermit, InferError, Receipt, RepositoryError, SharedRegions, Shown,
+    shorten,
+};
 
 /// Answers what the protocol asks. One implementation serves gRPC and REST alike.
 ///
@@ -54,6 +57,11 @@ pub trait InferenceService: Send + Sync + 'static {
     /// split among versions.
     fn model_for_request(&self, name: &str) -> Option<Arc<ModelInfo>> {
         self.model(name, None)
+    }
+
+    /// The shared memory that clients have registered; none where they may not.
+    fn shared_regions(&self) -> Option<&SharedRegions> {
+        None
     }
 
     /// Takes notice of a call that was refused before it was given to [`infer`](Self::infer).

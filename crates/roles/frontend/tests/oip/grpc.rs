@@ -337,7 +337,7 @@ async fn a_call_that_is_not_served_is_named() {
     let running = Running::start().await;
     let channel = tonic::transport::Endpoint::new(format!("http://{}", running.grpc)).unwrap().connect().await.unwrap();
     for path in [
-        "/inference.GRPCInferenceService/SystemSharedMemoryStatus",
+        "/inference.GRPCInferenceService/CudaSharedMemoryStatus",
         "/grpc.health.v1.Health/Nothing",
         "/nobody.Service/Call",
     ] {

@@ -11,3 +11,4 @@ mod native_client;
 mod pictures;
 mod reflection;
 mod rest;
+mod shared_memory;

@@ -233,7 +233,8 @@ async fn what_is_not_served_says_so() {
     let mut sequence = two_items();
     sequence["parameters"] = json!({ "sequence_id": 7 });
     let mut region = two_items();
-    region["inputs"][0]["parameters"] = json!({ "shared_memory_region": "r" });
+    region["inputs"][0]["parameters"] = json!({ "shared_memory_region": "r", "shared_memory_byte_size": 32 });
+    region["inputs"][0].as_object_mut().unwrap().remove("data");
     for body in [sequence, region] {
         let (status, reason, _) = refusal(post(&running, "/v2/models/double/infer", &body).await).await;
         assert_eq!((status, reason.as_str()), (501, "unsupported"), "{body}");

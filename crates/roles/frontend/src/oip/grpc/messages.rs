@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use symphony_protocol::inference::model_metadata_response::TensorMetadata;
 use symphony_protocol::inference::model_repository_parameter::ParameterChoice;
 use symphony_protocol::inference::repository_index_response::ModelIndex;
+use symphony_protocol::inference::system_shared_memory_status_response::RegionStatus;
 use symphony_protocol::inference::{
     self as wire, InferBatchStatistics, InferStatistics, ModelConfig, ModelDynamicBatching, ModelInput,
     ModelMetadataResponse, ModelOutput, ModelParameter, ModelRepositoryParameter, ServerMetadataResponse,
@@ -13,17 +14,21 @@ use symphony_protocol::inference::{
 use symphony_types::{DataType, TensorSpec};
 
 use crate::oip::inputs::spec_dims;
+use crate::oip::shared_regions::Region;
 use crate::oip::{
-    EXTENSIONS, IMAGE_PARAMETER, IndexEntry, ModelInfo, ModelStatistics, Parameter, RepositoryError, SLO_PARAMETER,
-    ServerInfo, Span,
+    IMAGE_PARAMETER, IndexEntry, InferenceService, ModelInfo, ModelStatistics, Parameter, RepositoryError,
+    SLO_PARAMETER, ServerInfo, Span, extensions,
 };
 
-pub(crate) fn server_metadata(server: ServerInfo) -> ServerMetadataResponse {
-    ServerMetadataResponse {
-        name: server.name,
-        version: server.version,
-        extensions: EXTENSIONS.iter().map(|&name| name.to_owned()).collect(),
-    }
+pub(crate) fn server_metadata<S: InferenceService>(service: &S) -> ServerMetadataResponse {
+    let ServerInfo { name, version, .. } = service.server();
+    let extensions = extensions(service).into_iter().map(str::to_owned).collect();
+    ServerMetadataResponse { name, version, extensions }
+}
+
+pub(crate) fn region(region: &Region) -> RegionStatus {
+    let Region { name, key, offset, bytes, .. } = region;
+    RegionStatus { name: name.clone(), key: key.clone(), offset: *offset, byte_size: *bytes }
 }
 
 /// `versions` are all there are of the model.

@@ -20,6 +20,7 @@ use super::endpoint::Endpoint;
 use super::health::Health;
 use super::reflection;
 use super::status::{of_access, of_infer};
+use crate::oip::caller::FromNear;
 use crate::oip::limits::{BODY_READ_MAX, OPEN_MESSAGE_BYTES_MAX, PLAIN_MESSAGE_BYTES_MAX};
 use crate::oip::{ANY_RIGHT, InferError, InferenceService, Limits, Shown, shorten};
 
@@ -98,7 +99,8 @@ impl<S: InferenceService> GrpcServer<S> {
         // No page calls gRPC, but a browser can be made to send what looks like a call.
         let known = shown.check_origin(&[]).and_then(|()| self.service.authenticate(&shown, rights));
         let caller = known.map_err(|refused| of_access(&refused))?;
-        request.extensions_mut().insert(caller);
+        let is_near = request.extensions().get::<FromNear>().is_some();
+        request.extensions_mut().insert(caller.seen(is_near));
         Ok(())
     }
 }
@@ -109,6 +111,9 @@ fn rights_for(path: &str) -> Option<&'static [Right]> {
     match method_of(path) {
         "ServerLive" | "ServerReady" => None,
         "ModelInfer" | "ModelStreamInfer" => Some(&[Right::Infer]),
+        "SystemSharedMemoryStatus" | "SystemSharedMemoryRegister" | "SystemSharedMemoryUnregister" => {
+            Some(&[Right::Infer])
+        }
         "ModelStatistics" => Some(&[Right::Status]),
         "RepositoryIndex" => Some(&[Right::Status, Right::Repository]),
         "RepositoryModelLoad" | "RepositoryModelUnload" => Some(&[Right::Repository]),
@@ -185,7 +190,7 @@ fn is_unknown_call(answer: &http::Response<Body>) -> bool {
     headers.get(Status::GRPC_STATUS).is_some_and(|code| code == "12") && !headers.contains_key(Status::GRPC_MESSAGE)
 }
 
-/// Clients know more calls than are served: tritonclient those of shared memory, traces and logs.
+/// Clients know more calls than are served: tritonclient those of CUDA's shared memory, traces and logs.
 fn not_served(path: &str) -> http::Response<Body> {
     let error = InferError::Unsupported(format!("`{}` is not served here", shorten(path)));
     of_infer(&error).into_http()
@@ -227,7 +232,7 @@ mod tests {
             let answer = not_served(path);
             answer.headers().get(Status::GRPC_MESSAGE).unwrap().to_str().unwrap().to_owned()
         };
-        let called = "/inference.GRPCInferenceService/SystemSharedMemoryUnregister";
+        let called = "/inference.GRPCInferenceService/CudaSharedMemoryUnregister";
         assert!(named(called).contains(called), "{}", named(called));
         // Clients take 8 KiB of headers.
         assert!(named(&"/%20".repeat(4_000)).len() < 1024);

@@ -40,9 +40,9 @@ pub(crate) fn of_access(error: &AccessError) -> Status {
     status(error.face(), error.to_string())
 }
 
-/// Whether a message was refused for its size, by the codec and so before anything of ours ran: with OUT_OF_RANGE, which
-/// nothing of ours uses, or, where it became so large as it was unpacked, with RESOURCE_EXHAUSTED, which has a reason
-/// where it is ours.
+/// Whether a message was refused for its size, by the codec and so before anything of ours ran: with OUT_OF_RANGE,
+/// which nothing of ours uses, or, where it became so large as it was unpacked, with RESOURCE_EXHAUSTED, which has a
+/// reason where it is ours.
 pub(crate) fn is_too_large(refused: &Status) -> bool {
     match refused.code() {
         Code::OutOfRange => true,

@@ -12,15 +12,15 @@ use serde::Deserialize;
 use symphony_types::FailReason;
 
 use super::coding::{Coding, PACKED_BYTES_MIN};
-use super::infer_json::{Answer, JSON_LENGTH, check_rest_infer, respond};
+use super::infer_json::{self, Answer, JSON_LENGTH, respond};
 use super::{Shared, reply};
 use crate::oip::call::{self, model_to_ask};
 use crate::oip::inputs::invalid;
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::{CallHeaders, trace_of};
+use crate::oip::shared_regions::Regions;
 use crate::oip::{
-    Caller, CheckedCall, InFlightPermit, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall,
-    RequestContext,
+    Caller, CheckedCall, InFlightPermit, InferError, InferenceService, ModelInfo, Receipt, RefusedCall, RequestContext,
 };
 
 /// A body with more JSON than this is checked, and an answer that is longer compressed, on a thread for such work: at
@@ -111,7 +111,7 @@ async fn answer<S: InferenceService>(
     };
     let model = model_to_ask(&*shared.service, &path.model, &path.version, headers.deadline);
     let model = model.map_err(|error| refused(None, error))?;
-    let checked = check(&model, headers.json_bytes, body, shared.limits, permit).await;
+    let checked = check(shared, &model, headers.json_bytes, body, &caller, permit).await;
     let (call, permit) = checked.map_err(|error| refused(Some(&model), error))?;
     let answered = call::run(&*shared.service, &model, &call, arrived, headers.deadline, receipt, &caller).await?;
     let answer = respond(&model, &call.id, answered);
@@ -128,19 +128,25 @@ async fn pack(answer: Answer, coding: Option<Coding>, permit: InFlightPermit) ->
     Ok(response)
 }
 
-/// Checks the body, on a thread for such work if that takes long.
-async fn check(
+/// Checks the body; on a thread for such work if that takes long, or it may have tensors in shared memory, which waits
+/// for a disk where it was swapped out.
+async fn check<S: InferenceService>(
+    shared: &Shared<S>,
     model: &Arc<ModelInfo>,
     json_bytes: Option<usize>,
     body: Bytes,
-    limits: Limits,
+    caller: &Caller,
     permit: InFlightPermit,
 ) -> Result<(CheckedCall, InFlightPermit), InferError> {
-    if json_bytes.unwrap_or(body.len()) <= INLINE_BYTES_MAX {
-        return Ok((check_rest_infer(model, json_bytes, &body, &limits)?, permit));
+    let regions = Regions::of(&*shared.service, caller);
+    if regions.is_empty() && json_bytes.unwrap_or(body.len()) <= INLINE_BYTES_MAX {
+        return Ok((infer_json::check(model, json_bytes, &body, &shared.limits, regions)?, permit));
     }
-    let model = Arc::clone(model);
-    apart(permit, move || check_rest_infer(&model, json_bytes, &body, &limits)).await
+    let (shared, model, caller) = (shared.clone(), Arc::clone(model), caller.clone());
+    apart(permit, move || {
+        infer_json::check(&model, json_bytes, &body, &shared.limits, Regions::of(&*shared.service, &caller))
+    })
+    .await
 }
 
 /// Does what takes long on a thread for such work.

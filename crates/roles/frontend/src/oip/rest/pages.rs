@@ -15,8 +15,8 @@ use super::{REPOSITORY_BYTES_MAX, Shared, reply};
 use crate::oip::call::{self, find_model, is_ready};
 use crate::oip::inputs::{invalid, spec_dims};
 use crate::oip::{
-    AccessError, Caller, Credential, EXTENSIONS, IMAGE_PARAMETER, IndexEntry, InferError, InferenceService, ModelInfo,
-    ModelStatistics, Parameter, RepositoryError, SLO_PARAMETER, Span,
+    AccessError, Caller, Credential, IMAGE_PARAMETER, IndexEntry, InferError, InferenceService, ModelInfo,
+    ModelStatistics, Parameter, RepositoryError, SLO_PARAMETER, Span, extensions,
 };
 
 type Shape<S> = State<Shared<S>>;
@@ -29,7 +29,8 @@ fn when(ready: bool, body: Value) -> Response {
 /// `GET /v2`.
 pub(crate) async fn server<S: InferenceService>(State(shared): Shape<S>) -> Response {
     let server = shared.service.server();
-    Json(json!({ "name": server.name, "version": server.version, "extensions": EXTENSIONS })).into_response()
+    let extensions = extensions(&*shared.service);
+    Json(json!({ "name": server.name, "version": server.version, "extensions": extensions })).into_response()
 }
 
 /// `GET /v2/health/live`.
