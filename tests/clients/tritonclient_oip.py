@@ -185,6 +185,9 @@ def judge_grpc(address):
     expect_equal(config.parameters["slo_ms"].string_value, "50", "objective")
     statistics = client.get_inference_statistics("double").model_stats[0]
     expect_equal((statistics.inference_count, statistics.inference_stats.queue.ns), (12, 20_000_000), "statistics")
+    spans = statistics.inference_stats
+    counts = {spans.compute_input.count, spans.compute_infer.count, spans.compute_output.count}
+    expect_equal(len(counts), 1, f"numbers of counts {counts}, which perf_analyzer wants alike")
     index = {entry.name: entry.state for entry in client.get_model_repository_index().models}
     expect_equal((index["double"], index["loading"]), ("READY", "LOADING"), "states")
     client.load_model("double")
@@ -208,6 +211,8 @@ def judge_grpc(address):
     client.stop_stream()
     errors = [error.message() if error else "" for _, error in answers]
     expect_equal(errors, ["", "there is no model `nope`", ""], "errors of the stream")
+    finals = [result.get_response().parameters["triton_final_response"].bool_param for result, _ in answers if result]
+    expect_equal(finals, [True, True], "final responses")
 
     phase("a deadline of gRPC")
     expect_refused(

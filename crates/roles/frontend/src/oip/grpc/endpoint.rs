@@ -191,16 +191,12 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                         }
                     };
                     // An error ends its request, not the stream; its id says which one.
-                    Ok(answer.map_or_else(
-                        |error| ModelStreamInferResponse {
-                            error_message: error.to_string(),
-                            infer_response: Some(infer_messages::no_answer(id, &error, &receipt)),
-                        },
-                        |answer| ModelStreamInferResponse {
-                            error_message: String::new(),
-                            infer_response: Some(answer),
-                        },
-                    ))
+                    let (error_message, mut response) = match answer {
+                        Ok(answer) => (String::new(), answer),
+                        Err(error) => (error.to_string(), infer_messages::no_answer(id, &error, &receipt)),
+                    };
+                    infer_messages::say_final(&mut response);
+                    Ok(ModelStreamInferResponse { error_message, infer_response: Some(response) })
                 }
             })
             .buffered(STREAM_PIPELINE_MAX);

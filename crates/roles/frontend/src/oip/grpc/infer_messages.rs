@@ -167,6 +167,13 @@ fn placement(tensor: &SharedTensor) -> HashMap<String, InferParameter> {
     said.map(|(name, value)| (name.to_owned(), InferParameter { parameter_choice: Some(value) })).into()
 }
 
+/// Says that an answer of a stream, or an error in it, is the last one of its request, as each is here: clients of
+/// streams count requests by it, whether or not they have asked.
+pub(crate) fn say_final(response: &mut ModelInferResponse) {
+    let said = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+    response.parameters.insert(parameters::FINAL_RESPONSE.to_owned(), said);
+}
+
 /// An answer without tensors, for a request of a stream that ended with an error: its own id says which one it was, the
 /// parameters why there is none, when it may be asked again, and what `symphony explain` knows it as.
 pub(crate) fn no_answer(id: String, error: &InferError, receipt: &Receipt) -> ModelInferResponse {

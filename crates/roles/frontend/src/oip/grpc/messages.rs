@@ -77,8 +77,7 @@ pub(crate) fn model_config(model: &ModelInfo) -> ModelConfig {
 
 pub(crate) fn statistics(of: ModelStatistics) -> wire::ModelStatistics {
     let compute = Some(duration(of.compute));
-    // Inputs are fetched while another batch runs and outputs go out after it: neither is counted apart.
-    let nothing = Some(StatisticDuration::default());
+    let beside = Some(duration(of.compute.beside()));
     wire::ModelStatistics {
         name: of.model,
         version: of.version.to_string(),
@@ -89,18 +88,18 @@ pub(crate) fn statistics(of: ModelStatistics) -> wire::ModelStatistics {
             success: Some(duration(of.success)),
             fail: Some(duration(of.fail)),
             queue: Some(duration(of.queue)),
-            compute_input: nothing,
+            compute_input: beside,
             compute_infer: compute,
-            compute_output: nothing,
+            compute_output: beside,
         }),
         batch_stats: of
             .batches
             .into_iter()
             .map(|(size, span)| InferBatchStatistics {
                 batch_size: size.into(),
-                compute_input: nothing,
+                compute_input: Some(duration(span.beside())),
                 compute_infer: Some(duration(span)),
-                compute_output: nothing,
+                compute_output: Some(duration(span.beside())),
             })
             .collect(),
     }

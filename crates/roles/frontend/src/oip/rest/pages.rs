@@ -127,11 +127,10 @@ pub(crate) async fn all_statistics<S: InferenceService>(State(shared): Shape<S>)
 
 fn statistics_page(statistics: Vec<ModelStatistics>) -> Response {
     let span = |span: Span| json!({ "count": span.count, "ns": span.total.get() });
-    // Inputs are fetched while another batch runs and outputs go out after it: neither is counted apart.
-    let nothing = span(Span::default());
     let batch = |(size, compute): &(u32, Span)| {
+        let beside = span(compute.beside());
         json!({
-            "batch_size": size, "compute_input": nothing, "compute_infer": span(*compute), "compute_output": nothing,
+            "batch_size": size, "compute_input": beside, "compute_infer": span(*compute), "compute_output": beside,
         })
     };
     let model = |of: &ModelStatistics| {
@@ -145,9 +144,9 @@ fn statistics_page(statistics: Vec<ModelStatistics>) -> Response {
                 "success": span(of.success),
                 "fail": span(of.fail),
                 "queue": span(of.queue),
-                "compute_input": nothing,
+                "compute_input": span(of.compute.beside()),
                 "compute_infer": span(of.compute),
-                "compute_output": nothing,
+                "compute_output": span(of.compute.beside()),
             },
             "batch_stats": of.batches.iter().map(batch).collect::<Value>(),
         })
