@@ -126,6 +126,14 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FromNear;
 
+/// Headers by which proxies say that they pass on what another host asks.
+const OF_PROXIES: [&str; 3] = ["forwarded", "x-forwarded-for", "via"];
+
+/// Whether a call was made by a process of this host, as far as can be told.
+pub(crate) fn is_near(extensions: &Extensions, headers: &HeaderMap) -> bool {
+    extensions.get::<FromNear>().is_some() && !OF_PROXIES.iter().any(|&name| headers.contains_key(name))
+}
+
 /// A caller that is known, or any caller where everybody is served.
 #[derive(Clone, Debug)]
 pub struct Caller {
@@ -260,6 +268,16 @@ mod tests {
         assert_eq!(checked(&[host, plain], nobody), Ok(()));
         assert_eq!(checked(&[host, plain], &ann), Err(AccessError::ForeignOrigin), "over TLS its own pages are https");
         assert!(checked(&[("origin", "https://a.example:8000")], nobody).is_err(), "no host");
+    }
+
+    #[test]
+    fn a_call_is_of_this_host_unless_a_proxy_says_otherwise() {
+        let (mut near, mut passed_on) = (Extensions::new(), HeaderMap::new());
+        assert!(!is_near(&near, &passed_on));
+        near.insert(FromNear);
+        assert!(is_near(&near, &passed_on));
+        passed_on.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.1"));
+        assert!(!is_near(&near, &passed_on));
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub async fn serve_rest(
     connections.shutdown().await;
 }
 
-/// Tells a service what certificate its caller has shown.
+/// Tells a service what certificate its caller has shown, and whether it is on the loopback.
 struct Named<S> {
     names: CertificateNames,
     is_near: bool,

@@ -20,7 +20,7 @@ use super::endpoint::Endpoint;
 use super::health::Health;
 use super::reflection;
 use super::status::{of_access, of_infer};
-use crate::oip::caller::FromNear;
+use crate::oip::caller::is_near;
 use crate::oip::limits::{BODY_READ_MAX, OPEN_MESSAGE_BYTES_MAX, PLAIN_MESSAGE_BYTES_MAX};
 use crate::oip::{ANY_RIGHT, InferError, InferenceService, Limits, Shown, shorten};
 
@@ -99,7 +99,7 @@ impl<S: InferenceService> GrpcServer<S> {
         // No page calls gRPC, but a browser can be made to send what looks like a call.
         let known = shown.check_origin(&[]).and_then(|()| self.service.authenticate(&shown, rights));
         let caller = known.map_err(|refused| of_access(&refused))?;
-        let is_near = request.extensions().get::<FromNear>().is_some();
+        let is_near = is_near(request.extensions(), request.headers());
         request.extensions_mut().insert(caller.seen(is_near));
         Ok(())
     }

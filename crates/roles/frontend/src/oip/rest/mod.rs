@@ -20,7 +20,7 @@ use symphony_net::CertificateNames;
 use symphony_telemetry::TRACEPARENT;
 use tower_http::cors::CorsLayer;
 
-use super::caller::FromNear;
+use super::caller::is_near;
 use super::limits::PLAIN_MESSAGE_BYTES_MAX;
 use super::parameters::{SLO_HEADER, VERSION_HEADER};
 use super::{ANY_RIGHT, InferenceService, Limits, Shown};
@@ -147,7 +147,7 @@ async fn pass<S: InferenceService>(State(door): State<Door<S>>, mut request: Req
     let known = shown.check_origin(&door.origins).and_then(|()| door.service.authenticate(&shown, door.rights));
     match known {
         Ok(caller) => {
-            let is_near = request.extensions().get::<FromNear>().is_some();
+            let is_near = is_near(request.extensions(), request.headers());
             request.extensions_mut().insert(caller.seen(is_near));
             next.run(request).await
         }
