@@ -136,3 +136,24 @@ async fn accept<C>(
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_loopback_is_near() {
+        for (peer, expected) in [
+            ("127.0.0.1:1", true),
+            ("127.9.9.9:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("10.0.0.1:1", false),
+            ("[::ffff:10.0.0.1]:1", false),
+            ("[fe80::1]:1", false),
+            ("0.0.0.0:1", false),
+        ] {
+            assert_eq!(is_near(peer.parse().unwrap()), expected, "{peer}");
+        }
+    }
+}
