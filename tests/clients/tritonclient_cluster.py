@@ -109,6 +109,14 @@ def judge_emulated(client, module, model, options):
         expect_equal(field(answer.get_response(), "id"), str(items), "id")
 
 
+def judge_statistics(client, model):
+    phase("statistics count alike, as perf_analyzer wants them")
+    spans = field(field(client.get_inference_statistics(model), "model_stats")[0], "inference_stats")
+    names = ("success", "queue", "compute_input", "compute_infer", "compute_output")
+    counts = [int(field(field(spans, name), "count")) for name in names]
+    expect(counts[0] > 0 and len(set(counts)) == 1, f"counts of {names} are {counts}")
+
+
 def judge_refusals(client, module, model, statuses):
     phase("refusals")
     good = np.zeros((1, 16), dtype=np.float32)
@@ -150,6 +158,7 @@ def judge(module, address, model, digits, statuses, variants):
             judge_digits(client, module, digits, options)
     judge_refusals(client, module, model, statuses)
     judge_emulated(client, module, model, variants[0])
+    judge_statistics(client, model)
     client.close()
 
 

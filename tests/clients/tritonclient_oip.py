@@ -5,11 +5,13 @@ The server is expected to have the models of crates/roles/frontend/tests/oip/fak
 """
 
 import argparse
+import os
 import sys
 
 import numpy as np
 import tritonclient.grpc as over_grpc
 import tritonclient.http as over_http
+import tritonclient.utils.shared_memory as shared_memory
 from tritonclient.utils import InferenceServerException
 
 X = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
@@ -95,6 +97,39 @@ def judge_answers(client, module):
     return outputs
 
 
+def judge_compression(client, module, variants):
+    phase("compressed requests and answers")
+    for options in variants:
+        # Long enough for an answer to be compressed.
+        answer = client.infer("double", [x_input(module)], request_id="i" * 2000, **options)
+        expect(np.array_equal(answer.as_numpy("y"), 2 * X), f"{options}: y is {answer.as_numpy('y')}")
+
+
+def judge_shared_memory(client, module):
+    phase("tensors in shared memory")
+    key, size = f"/symphony-tritonclient-{os.getpid()}", X.nbytes
+    region = shared_memory.create_shared_memory_region("both", key, 2 * size)
+    try:
+        shared_memory.set_shared_memory_region(region, [X])
+        client.register_system_shared_memory("both", key, 2 * size)
+        status = client.get_system_shared_memory_status("both")
+        known = status[0] if isinstance(status, list) else status.regions["both"]
+        of = known.get if isinstance(known, dict) else lambda name: getattr(known, name)
+        expect_equal((of("key"), int(of("byte_size"))), (key, 2 * size), "status")
+        given = module.InferInput("x", list(X.shape), "FP32")
+        given.set_shared_memory("both", size)
+        wanted = module.InferRequestedOutput("y")
+        wanted.set_shared_memory("both", size, offset=size)
+        answer = client.infer("double", [given], outputs=[wanted])
+        expect(answer.get_output("y") is not None, "the output is not named")
+        got = shared_memory.get_contents_as_numpy(region, np.float32, list(X.shape), offset=size)
+        expect(np.array_equal(got, 2 * X), f"y is {got}")
+        client.unregister_system_shared_memory("both")
+        client.unregister_system_shared_memory()
+    finally:
+        shared_memory.destroy_shared_memory_region(region)
+
+
 def judge_refusals(client, module, statuses):
     phase("refusals")
     too_many = np.zeros((9, 2, 2), dtype=np.float32)
@@ -150,6 +185,9 @@ def judge_grpc(address):
     expect_equal(config.parameters["slo_ms"].string_value, "50", "objective")
     statistics = client.get_inference_statistics("double").model_stats[0]
     expect_equal((statistics.inference_count, statistics.inference_stats.queue.ns), (12, 20_000_000), "statistics")
+    spans = statistics.inference_stats
+    counts = {spans.compute_input.count, spans.compute_infer.count, spans.compute_output.count}
+    expect_equal(len(counts), 1, f"numbers of counts {counts}, which perf_analyzer wants alike")
     index = {entry.name: entry.state for entry in client.get_model_repository_index().models}
     expect_equal((index["double"], index["loading"]), ("READY", "LOADING"), "states")
     client.load_model("double")
@@ -161,6 +199,10 @@ def judge_grpc(address):
     expect_equal((response.id, response.model_name, response.model_version), ("forty-two", "double", "1"), "answer")
     expect_equal(response.parameters["symphony_batch"].int64_param, 3, "batch")
 
+    judge_compression(client, over_grpc, [{"compression_algorithm": name} for name in ("gzip", "deflate")])
+
+    judge_shared_memory(client, over_grpc)
+
     phase("inference over a stream")
     answers = []
     client.start_stream(callback=lambda result, error: answers.append((result, error)))
@@ -169,6 +211,8 @@ def judge_grpc(address):
     client.stop_stream()
     errors = [error.message() if error else "" for _, error in answers]
     expect_equal(errors, ["", "there is no model `nope`", ""], "errors of the stream")
+    finals = [result.get_response().parameters["triton_final_response"].bool_param for result, _ in answers if result]
+    expect_equal(finals, [True, True], "final responses")
 
     phase("a deadline of gRPC")
     expect_refused(
@@ -214,6 +258,12 @@ def judge_http(address):
     pending = client.async_infer("double", [x_input(over_http)], request_id="forty-two", outputs=outputs)
     response = pending.get_result().get_response()
     expect_equal((response["id"], response["model_name"]), ("forty-two", "double"), "answer")
+
+    sent, wanted = "request_compression_algorithm", "response_compression_algorithm"
+    variants = [{key: name} for key in (sent, wanted) for name in ("gzip", "deflate")]
+    judge_compression(client, over_http, [*variants, {sent: "gzip", wanted: "deflate"}])
+
+    judge_shared_memory(client, over_http)
 
     phase("JSON and binary data in every mixture")
     for binary_in in (True, False):

@@ -21,22 +21,22 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 /// How long something may take over loopback on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 /// SHA-256 of the keys `key-of-ann`, `key-of-bob` and `key-of-cat`.
-const ANN: (&str, &str) = ("key-of-ann", "ca64daa8b294dc4835d29ca02a6a47427ebc6a225ea3ac2e15f8417fb6601db2");
-const BOB: (&str, &str) = ("key-of-bob", "808a1d81b5de08d72083995df738947d519d230a20c236003268f0f4b65ee475");
+pub(super) const ANN: (&str, &str) = ("key-of-ann", "ca64daa8b294dc4835d29ca02a6a47427ebc6a225ea3ac2e15f8417fb6601db2");
+pub(super) const BOB: (&str, &str) = ("key-of-bob", "808a1d81b5de08d72083995df738947d519d230a20c236003268f0f4b65ee475");
 const CAT: (&str, &str) = ("key-of-cat", "77b6af72f834491b4215dd9e49c6cbd5ad03c5ffb3558cb899f4c828c7f63e97");
 
 /// A folder of this test's own, for files that must be there before the cluster is.
-struct Files(PathBuf);
+pub(super) struct Files(PathBuf);
 
 impl Files {
-    fn new(test: &str) -> Self {
+    pub(super) fn new(test: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("symphony-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         Self(dir)
     }
 
     /// Writes the file of tenants: name, hash of the key, and further lines of each.
-    fn tenants(&self, tenants: &[(&str, &str, &str)]) -> String {
+    pub(super) fn tenants(&self, tenants: &[(&str, &str, &str)]) -> String {
         let one = |(name, hash, more): &(&str, &str, &str)| {
             format!("[[tenant]]\nname = \"{name}\"\nkeys = [\"sha256:{hash}\"]\n{more}\n")
         };

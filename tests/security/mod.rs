@@ -1,6 +1,7 @@
 //! Which processes may talk to a cluster, and in which role.
 
 mod door;
+mod shared_memory;
 
 use std::sync::Arc;
 use std::time::Duration;

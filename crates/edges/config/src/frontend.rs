@@ -42,6 +42,8 @@ pub struct FrontendConfig {
     pub metrics_need_key: bool,
     /// Origins whose pages browsers let call REST; none by default.
     pub cors_origins: Vec<String>,
+    /// Whether clients of this host may have tensors in shared memory of theirs.
+    pub shared_memory: bool,
     /// TLS at the public ports.
     pub tls: TlsConfig,
     /// How inputs and results travel.

@@ -27,6 +27,9 @@ pub mod control {
 #[allow(missing_docs, clippy::all, unreachable_pub, missing_debug_implementations)]
 pub mod inference {
     tonic::include_proto!("inference");
+
+    /// The service and its messages as reflection shows them.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("inference_descriptors");
 }
 
 /// `externalscaler`: how KEDA asks for the number of replicas.

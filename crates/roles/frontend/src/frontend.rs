@@ -29,8 +29,8 @@ use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity, Request
 use crate::clusters::federation::{join, report_rates, take_back_from_lost_clusters};
 use crate::clusters::traffic::TrafficSplitter;
 use crate::names;
-use crate::oip::InFlightLimit;
 use crate::oip::limits::image_limits;
+use crate::oip::{InFlightLimit, SharedRegions};
 use crate::pictures::decoders::Decoders;
 use crate::records::Records;
 use crate::repository::repository_desk::{RepositoryAccess, RepositoryDesk};
@@ -73,6 +73,8 @@ pub(crate) struct Inner {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) statistics: Statistics,
     pub(crate) decoders: Decoders,
+    /// Shared memory that clients have registered; none where they may not.
+    pub(crate) shared_regions: Option<SharedRegions>,
     pub(crate) records: Records,
     /// In the order of the configuration.
     pub(crate) slots: Vec<ClusterSlot>,
@@ -181,6 +183,7 @@ impl Frontend {
             ledger: Arc::clone(&ledger),
             statistics: Statistics::new(registry),
             records: Records::new(config.access_log, registry),
+            shared_regions: config.shared_memory.then(SharedRegions::default),
             decoders: Decoders::new(&config.images, image_limits(&config.images), registry),
             slots,
             plan,

@@ -311,6 +311,22 @@ mod tests {
         statistics.refused("m@1", &BUSY);
         assert_eq!(series(), all / 50, "it counts from the start");
     }
+
+    #[test]
+    fn each_answer_is_counted_once_in_every_span() {
+        let statistics = Statistics::new(&Registry::new("frontend"));
+        let in_two = Observed { ran: Some((2, Nanos::from_millis(1))), ..ran() };
+        for observed in [ran(), in_two, in_two, Observed { ran: None, outcome: Outcome::Cancelled, ..ran() }] {
+            statistics.observe("m", observed);
+        }
+        let of = statistics.of(None).remove(0);
+        assert_eq!((of.inference_count, of.execution_count, of.fail.count), (3, 2, 1));
+        assert_eq!([of.success.count, of.queue.count, of.compute.count], [3; 3]);
+        assert_eq!((of.success.total, of.queue.total + of.compute.total), (Nanos::from_millis(6), of.success.total));
+        let batches: Vec<_> = of.batches.iter().map(|&(size, span)| (size, span.count, span.total)).collect();
+        assert_eq!(batches, [(1, 1, Nanos::from_millis(1)), (2, 1, Nanos::from_millis(1))]);
+    }
+
     #[test]
     fn the_console_reads_the_counts_that_there_are() {
         let statistics = Statistics::new(&Registry::new("frontend"));

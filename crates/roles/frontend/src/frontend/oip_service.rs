@@ -12,7 +12,7 @@ use super::{Frontend, Inner};
 use crate::oip::{
     AccessError, Caller, Credential, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest,
     InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter, Receipt, RefusedCall, RepositoryError,
-    RequestContext, ServerInfo, Shown, shorten,
+    RequestContext, ServerInfo, SharedRegions, Shown, shorten,
 };
 use crate::repository::repository_desk::CallEnded;
 
@@ -117,6 +117,10 @@ impl InferenceService for Frontend {
     fn admit(&self, caller: &Caller) -> Result<InFlightPermit, InferError> {
         let place = caller.take_place(self.inner.tenants.as_deref())?;
         Ok(self.inner.in_flight_limit.acquire()?.with(place))
+    }
+
+    fn shared_regions(&self) -> Option<&SharedRegions> {
+        self.inner.shared_regions.as_ref()
     }
 
     fn refused(&self, call: &RefusedCall<'_>) {

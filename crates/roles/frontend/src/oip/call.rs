@@ -9,6 +9,7 @@ use symphony_types::{RequestId, parse_version};
 use super::inputs::{CheckedInputs, shorten};
 use super::outputs::{Output, Selection};
 use super::parameters::{CallHeaders, RequestParameters};
+use super::shared_regions::{self, SharedOutput};
 use super::{
     Caller, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo, ModelState,
     Receipt, RepositoryError, RequestContext, Timeliness,
@@ -21,6 +22,8 @@ pub struct CheckedCall {
     pub(crate) id: String,
     pub(crate) inputs: CheckedInputs,
     pub(crate) outputs: Selection,
+    /// Those outputs that are to be in shared memory.
+    pub(crate) shared: Vec<SharedOutput>,
     pub(crate) parameters: RequestParameters,
 }
 
@@ -123,7 +126,10 @@ pub(crate) async fn run<'m, S: InferenceService>(
     if answer.timeliness == Timeliness::Late && call.parameters.late_answer == LateAnswer::Refuse {
         return Err(InferError::Late);
     }
-    let outputs = call.outputs.cut(&call.id, model, items, &answer.payload)?;
+    let mut outputs = call.outputs.cut(&call.id, model, items, &answer.payload)?;
+    if !call.shared.is_empty() {
+        shared_regions::place(&mut outputs, &call.shared).await?;
+    }
     Ok(Answered { outputs, answer, request: receipt.id(), says_final: call.parameters.says_final })
 }
 

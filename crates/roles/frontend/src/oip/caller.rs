@@ -69,6 +69,12 @@ pub enum AccessError {
         "a page of another origin calls, and shows no key: send one, or add the page's origin to frontend.cors_origins"
     )]
     ForeignOrigin,
+    /// It is not of this host, whose shared memory it wants.
+    #[error(
+        "shared memory is for clients on the frontend's own host that connect over its loopback: call 127.0.0.1, or \
+         send the data of tensors with the request"
+    )]
+    NotLocal,
     /// The call came past the door: nobody knows who makes it, and so it has no rights and no quotas.
     #[error("this server has not found out who calls, which is its own fault")]
     PastTheDoor,
@@ -93,6 +99,7 @@ impl AccessError {
             Self::UnknownCertificate => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, unknown_certificate),
             Self::NoRight(_) => (StatusCode::FORBIDDEN, Code::PermissionDenied, no_right),
             Self::ForeignOrigin => (StatusCode::FORBIDDEN, Code::PermissionDenied, "foreign_origin"),
+            Self::NotLocal => (StatusCode::FORBIDDEN, Code::PermissionDenied, "not_local"),
             Self::PastTheDoor => (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "internal"),
         };
         Face { http, grpc, reason, retry: Retry::No }
@@ -115,11 +122,24 @@ struct Known {
     by: KnownBy,
 }
 
+/// In a request that came over the loopback of this host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FromNear;
+
+/// Headers by which proxies say that they pass on what another host asks.
+const OF_PROXIES: [&str; 3] = ["forwarded", "x-forwarded-for", "via"];
+
+/// Whether a call was made by a process of this host, as far as can be told.
+pub(crate) fn is_near(extensions: &Extensions, headers: &HeaderMap) -> bool {
+    extensions.get::<FromNear>().is_some() && !OF_PROXIES.iter().any(|&name| headers.contains_key(name))
+}
+
 /// A caller that is known, or any caller where everybody is served; with the token that it shows.
 #[derive(Clone, Debug)]
 pub struct Caller {
     known: Option<Known>,
     credential: Credential,
+    is_near: bool,
 }
 
 impl PartialEq for Caller {
@@ -134,11 +154,11 @@ impl Caller {
     /// Any caller.
     #[must_use]
     pub const fn anybody() -> Self {
-        Self { known: None, credential: Credential::NONE }
+        Self { known: None, credential: Credential::NONE, is_near: false }
     }
 
     pub(crate) const fn tenant(tenant: Arc<Tenant>, by: KnownBy) -> Self {
-        Self { known: Some(Known { tenant, by }), credential: Credential::NONE }
+        Self { known: Some(Known { tenant, by }), credential: Credential::NONE, is_near: false }
     }
 
     /// The same caller, with what it shows.
@@ -151,6 +171,16 @@ impl Caller {
     #[must_use]
     pub fn token(&self) -> Option<&str> {
         self.credential.token()
+    }
+
+    /// The same caller, who is a process of this host or not, as far as its connection tells.
+    pub(crate) fn seen(self, is_near: bool) -> Self {
+        Self { is_near, ..self }
+    }
+
+    /// Whether it is a process of this host, or behind a proxy that is one.
+    pub(crate) const fn is_near(&self) -> bool {
+        self.is_near
     }
 
     /// By what it is known; none where everybody is served.
@@ -251,6 +281,16 @@ mod tests {
         assert_eq!(checked(&[host, plain], nobody), Ok(()));
         assert_eq!(checked(&[host, plain], &ann), Err(AccessError::ForeignOrigin), "over TLS its own pages are https");
         assert!(checked(&[("origin", "https://a.example:8000")], nobody).is_err(), "no host");
+    }
+
+    #[test]
+    fn a_call_is_of_this_host_unless_a_proxy_says_otherwise() {
+        let (mut near, mut passed_on) = (Extensions::new(), HeaderMap::new());
+        assert!(!is_near(&near, &passed_on));
+        near.insert(FromNear);
+        assert!(is_near(&near, &passed_on));
+        passed_on.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.1"));
+        assert!(!is_near(&near, &passed_on));
     }
 
     #[test]

@@ -48,6 +48,18 @@ pub enum InferError {
     /// Part of the protocol that is not served here.
     #[error("{0}")]
     Unsupported(String),
+    /// No region of shared memory of that name, which is shortened.
+    #[error("there is no region `{0}` of shared memory here; register it with this frontend")]
+    UnknownRegion(String),
+    /// There is one already.
+    #[error("there is a region `{0}` of shared memory already; unregister it, or choose another name")]
+    RegionExists(String),
+    /// As many regions are registered as may be.
+    #[error("{regions_max} regions of shared memory are registered, the most this server keeps; unregister some")]
+    RegionsFull {
+        /// The limit.
+        regions_max: usize,
+    },
     /// The server holds as many requests as it may.
     #[error("{in_flight_max} requests are in flight, the most this server takes; try again later")]
     Busy {
@@ -257,6 +269,9 @@ impl InferError {
             Self::TooLarge { .. } => face(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, "request_too_large"),
             Self::BodyTimeout => face(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, "body_timeout"),
             Self::Unsupported(_) => face(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
+            Self::UnknownRegion(_) => face(StatusCode::NOT_FOUND, Code::NotFound, "unknown_region"),
+            Self::RegionExists(_) => face(StatusCode::CONFLICT, Code::AlreadyExists, "region_exists"),
+            Self::RegionsFull { .. } => face(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "regions_full"),
             Self::Busy { .. } => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "too_many_requests"),
             Self::TooLittleTime { .. } => {
                 face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, DropReason::SloUnreachable.label())
@@ -316,6 +331,9 @@ impl InferError {
             | Self::TooLarge { .. }
             | Self::BodyTimeout
             | Self::Unsupported(_)
+            | Self::UnknownRegion(_)
+            | Self::RegionExists(_)
+            | Self::RegionsFull { .. }
             | Self::TooLittleTime { .. }
             | Self::QuotaExceeded { .. }
             | Self::TenantBusy { .. }
@@ -420,6 +438,10 @@ mod tests {
             (InferError::TooLarge { bytes_max: 1 }, 413, Code::ResourceExhausted, Retry::No),
             (InferError::BodyTimeout, 408, Code::DeadlineExceeded, Retry::No),
             (InferError::Unsupported(String::new()), 501, Code::Unimplemented, Retry::No),
+            (InferError::UnknownRegion(String::new()), 404, Code::NotFound, Retry::No),
+            (InferError::RegionExists(String::new()), 409, Code::AlreadyExists, Retry::No),
+            (InferError::RegionsFull { regions_max: 1 }, 429, Code::ResourceExhausted, Retry::No),
+            (InferError::Access(AccessError::NotLocal), 403, Code::PermissionDenied, Retry::No),
             (InferError::Busy { in_flight_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
             (TOO_LITTLE_TIME, 504, Code::DeadlineExceeded, Retry::No),
             (quota(Nanos::from_millis(7)), 429, Code::ResourceExhausted, Retry::After(Nanos::from_millis(7))),

@@ -11,7 +11,7 @@ use symphony_protocol::view::NoGpu;
 use symphony_telemetry::TraceContext;
 use symphony_types::{Nanos, RequestValue, Signature, Transforms};
 
-use super::{AccessError, Caller, InFlightPermit, InferError, Receipt, RepositoryError, Shown, shorten};
+use super::{AccessError, Caller, InFlightPermit, InferError, Receipt, RepositoryError, SharedRegions, Shown, shorten};
 
 /// Answers what the protocol asks. One implementation serves gRPC and REST alike.
 ///
@@ -54,6 +54,11 @@ pub trait InferenceService: Send + Sync + 'static {
     /// split among versions.
     fn model_for_request(&self, name: &str) -> Option<Arc<ModelInfo>> {
         self.model(name, None)
+    }
+
+    /// The shared memory that clients have registered; none where they may not.
+    fn shared_regions(&self) -> Option<&SharedRegions> {
+        None
     }
 
     /// Takes notice of a call that was refused before it was given to [`infer`](Self::infer).
@@ -360,4 +365,12 @@ pub struct Span {
     pub count: u64,
     /// How long in all.
     pub total: Nanos,
+}
+
+impl Span {
+    /// Of what happens as often beside an execution and takes none of its time: inputs are fetched while another batch
+    /// runs, and outputs go out after it. Load generators want as many of either as of executions.
+    pub(crate) const fn beside(self) -> Self {
+        Self { count: self.count, total: Nanos::ZERO }
+    }
 }

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use symphony_protocol::inference::InferTensorContents;
 use symphony_types::{DataType, TensorSpec};
 
+use super::shared_regions::SharedTensor;
 use super::{InferError, Limits, ModelInfo, Pictures, byte_strings, json_data, typed_data};
 
 /// The type of encoded pictures.
@@ -30,6 +31,8 @@ pub(crate) enum GivenData<'a> {
     Typed(&'a InferTensorContents),
     /// An array of JSON, flat or nested like the shape.
     Json(&'a RawValue),
+    /// As [`Self::Raw`], in shared memory.
+    Shared(SharedTensor),
 }
 
 /// Inputs that fit the signature.
@@ -117,6 +120,13 @@ pub(crate) fn check(
                 typed_data::decode(contents, spec.data_type, expected_bytes, &mut payload)
                     .map_err(|reason| invalid(format!("input `{}`: {reason}", spec.name)))?;
             }
+            GivenData::Shared(tensor) => {
+                let start = payload.len();
+                tensor
+                    .read(expected_bytes, &mut payload)
+                    .map_err(|reason| invalid(format!("input `{}`: {reason}", spec.name)))?;
+                check_raw(spec, &payload[start..], expected_bytes)?;
+            }
             GivenData::Json(text) => {
                 json_data::decode(text, spec.data_type, given.shape, &mut payload)
                     .map_err(|reason| invalid(format!("input `{}`: {reason}", spec.name)))?;
@@ -160,6 +170,16 @@ fn check_pictures(
                 return Err(invalid(format!("input `{name}`: bytes_contents has {got} elements; expected {items}")));
             }
             contents.bytes_contents.iter().map(|picture| Bytes::copy_from_slice(picture)).collect()
+        }
+        GivenData::Shared(tensor) => {
+            let bytes_max = limits.request_bytes_max;
+            let bytes = usize::try_from(tensor.bytes).ok().filter(|&bytes| bytes <= bytes_max);
+            let mut data = Vec::new();
+            tensor
+                .read(bytes.ok_or(InferError::TooLarge { bytes_max })?, &mut data)
+                .map_err(|reason| invalid(format!("input `{name}`: {reason}")))?;
+            byte_strings::decode(data.into(), items as usize)
+                .map_err(|reason| invalid(format!("input `{name}` of {BYTES}: {reason}")))?
         }
         GivenData::Json(_) => {
             return Err(invalid(format!("input `{name}` of {BYTES} is in the JSON; expected binary data behind it")));

@@ -1,5 +1,5 @@
 //! The public surface: the Open Inference Protocol v2 over gRPC and REST, with Triton's extensions for raw tensors,
-//! repositories, configurations and statistics.
+//! repositories, configurations, statistics and shared memory.
 //!
 //! ```text
 //! client ── gRPC ──▶ grpc ─┐ check against        ┌──────────────────┐
@@ -30,6 +30,9 @@
 //! **Repository.** Loading and unloading, and why a model cannot be served, is for tenants with that right; where there
 //! are no tenants, for those who show the [`Credential`] of the repository.
 //!
+//! **Shared memory.** Where the configuration allows it, clients of this host may register shared memory of theirs, and
+//! have tensors read from it and written to it: Triton's extension `system_shared_memory`.
+//!
 //! **Pictures and classes.** An input that the model declares as an image may be given as BYTES, one encoded picture
 //! for each item; here only their headers are read. An output asked for with `classification` comes as BYTES,
 //! `value:index:label`.
@@ -55,6 +58,7 @@ mod parameters;
 mod receipt;
 mod rest;
 mod serve;
+mod shared_regions;
 mod typed_data;
 
 pub(crate) use crate::access::tenant::TenantPlace;
@@ -75,10 +79,20 @@ pub use parameters::{LateAnswer, SLO_HEADER, parse_grpc_timeout, parse_slo_ms};
 pub use receipt::Receipt;
 pub use rest::{check_rest_infer, rest_router};
 pub use serve::{serve_grpc, serve_rest};
+pub use shared_regions::{REGIONS_MAX, REGIONS_PER_TENANT_MAX, SharedRegions};
 
-/// Extensions of the protocol that are served here, as server metadata names them.
+/// Extensions of the protocol that are always served here, as server metadata names them.
 pub const EXTENSIONS: &[&str] =
     &["binary_tensor_data", "classification", "model_configuration", "model_repository", "parameters", "statistics"];
+
+/// The one that is served where the configuration allows it.
+pub const SHARED_MEMORY_EXTENSION: &str = "system_shared_memory";
+
+/// The extensions that are served here.
+pub(crate) fn extensions<S: InferenceService>(service: &S) -> Vec<&'static str> {
+    let shared_memory = service.shared_regions().map(|_| SHARED_MEMORY_EXTENSION);
+    EXTENSIONS.iter().copied().chain(shared_memory).collect()
+}
 
 /// Parameter of a model's configuration that states its latency objective in milliseconds.
 pub const SLO_PARAMETER: &str = "slo_ms";

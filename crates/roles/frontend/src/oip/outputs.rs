@@ -5,6 +5,7 @@ use symphony_types::{DataType, FailReason, TensorSpec};
 
 use super::classes::{classes_of, classify};
 use super::inputs::{invalid, list, shorten};
+use super::shared_regions::{SharedOutput, SharedTensor};
 use super::{InferError, ModelInfo};
 
 /// The outputs that a request wants, in its order.
@@ -73,6 +74,24 @@ impl Selection {
         self.wanted.iter().map(|wanted| (&model.signature.outputs[wanted.index], wanted.form))
     }
 
+    /// Whether what is wanted in shared memory has room there, for so many items.
+    ///
+    /// # Errors
+    /// If not.
+    pub(crate) fn check_room(&self, model: &ModelInfo, shared: &[SharedOutput], items: u32) -> Result<(), InferError> {
+        for SharedOutput { at, tensor } in shared {
+            let Some((spec, _)) = self.iter(model).nth(*at) else { continue };
+            let (needed, has) = (items as usize * spec.item_bytes(), tensor.bytes);
+            if needed as u64 > has {
+                return Err(invalid(format!(
+                    "output `{}` has {needed} bytes, and shared_memory_byte_size is {has}; expected that many at least",
+                    spec.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Cuts the wanted outputs out of the answer, without a copy but for classes.
     ///
     /// An answer of another size than the signature says is the executor's error, not the client's, whose id of the
@@ -130,13 +149,15 @@ pub(crate) enum Content {
     Elements(DataType, Bytes),
     /// Classes in words.
     Classes(Vec<String>),
+    /// Its elements are in shared memory already.
+    Placed(DataType, SharedTensor),
 }
 
 impl Content {
     /// The protocol's name of its type.
     pub(crate) const fn data_type(&self) -> &'static str {
         match self {
-            Self::Elements(data_type, _) => data_type.name(),
+            Self::Elements(data_type, _) | Self::Placed(data_type, _) => data_type.name(),
             Self::Classes(_) => "BYTES",
         }
     }
@@ -146,6 +167,7 @@ impl Content {
         match self {
             Self::Elements(_, data) => data,
             Self::Classes(classes) => super::byte_strings::encode(&classes),
+            Self::Placed(..) => Bytes::new(),
         }
     }
 }

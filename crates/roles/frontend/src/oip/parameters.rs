@@ -38,7 +38,10 @@ const PRIORITY_MAX: u32 = 1000;
 pub(crate) const BINARY_DATA_SIZE: &str = "binary_data_size";
 /// Parameter of a requested output: its data shall come behind the JSON.
 pub(crate) const BINARY_DATA: &str = "binary_data";
-const SHARED_MEMORY_REGION: &str = "shared_memory_region";
+/// Parameters of a tensor that is in shared memory: the name of a region, where in it the tensor begins, and its bytes.
+pub(crate) const SHARED_MEMORY_REGION: &str = "shared_memory_region";
+pub(crate) const SHARED_MEMORY_OFFSET: &str = "shared_memory_offset";
+pub(crate) const SHARED_MEMORY_BYTE_SIZE: &str = "shared_memory_byte_size";
 
 /// What a request may say beside its tensors.
 const OF_REQUESTS: &[&str] = &[
@@ -54,8 +57,9 @@ const OF_REQUESTS: &[&str] = &[
 ];
 /// What it may say of an input, and of a requested output. Over gRPC the binary data is where the protocol has it, but
 /// clients that speak both say so all the same.
-const OF_INPUTS: &[&str] = &[BINARY_DATA_SIZE];
-const OF_OUTPUTS: &[&str] = &[BINARY_DATA, CLASSIFICATION];
+const OF_INPUTS: &[&str] = &[BINARY_DATA_SIZE, SHARED_MEMORY_REGION, SHARED_MEMORY_OFFSET, SHARED_MEMORY_BYTE_SIZE];
+const OF_OUTPUTS: &[&str] =
+    &[BINARY_DATA, CLASSIFICATION, SHARED_MEMORY_REGION, SHARED_MEMORY_OFFSET, SHARED_MEMORY_BYTE_SIZE];
 
 /// Parameters of a request. Any other is refused: nobody shall believe that it does something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -283,56 +287,123 @@ fn no_sequences() -> InferError {
     InferError::Unsupported("sequences are not supported: leave the parameter sequence_id away".into())
 }
 
-/// Bytes behind the JSON that belong to this input, if it has any there.
-pub(crate) fn binary_data_size<'a>(
-    input: &str,
-    parameters: impl Iterator<Item = (&'a str, Parameter)>,
-) -> Result<Option<usize>, InferError> {
-    let (mut size, mut unknown) = (None, Vec::new());
-    for (name, value) in parameters {
-        match name {
-            BINARY_DATA_SIZE => {
-                let bytes = match value {
-                    Parameter::Int(bytes) => usize::try_from(bytes).ok(),
-                    _ => None,
-                };
-                let expected = || {
-                    let (input, got) = (shorten(input), show(&value));
-                    format!("input `{input}`: parameter {BINARY_DATA_SIZE} is {got}; expected a number of bytes")
-                };
-                size = Some(bytes.ok_or_else(|| invalid(expected()))?);
+/// Where in shared memory a tensor is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placement {
+    pub(crate) region: String,
+    /// Within the region.
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// What has been said of a placement so far.
+#[derive(Debug, Default)]
+struct PlacementWords {
+    region: Option<String>,
+    offset: Option<u64>,
+    bytes: Option<u64>,
+}
+
+impl PlacementWords {
+    /// Takes a parameter, if it is one of a placement.
+    fn take(&mut self, name: &str, value: &Parameter) -> Result<bool, InferError> {
+        match (name, value) {
+            (SHARED_MEMORY_REGION, Parameter::Text(region)) => self.region = Some(region.clone()),
+            (SHARED_MEMORY_REGION, other) => {
+                return Err(invalid(format!("parameter {name} is {}; expected the name of a region", show(other))));
             }
-            SHARED_MEMORY_REGION => return Err(no_shared_memory()),
-            _ => unknown.push(name),
+            (SHARED_MEMORY_OFFSET, value) => self.offset = Some(byte_count(name, value)?),
+            (SHARED_MEMORY_BYTE_SIZE, value) => self.bytes = Some(byte_count(name, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn placement(self) -> Result<Option<Placement>, InferError> {
+        match self {
+            Self { region: None, offset: None, bytes: None } => Ok(None),
+            Self { region: Some(region), offset, bytes: Some(bytes) } => {
+                Ok(Some(Placement { region, offset: offset.unwrap_or(0), bytes }))
+            }
+            _ => Err(invalid(format!(
+                "a tensor in shared memory needs both {SHARED_MEMORY_REGION} and {SHARED_MEMORY_BYTE_SIZE}"
+            ))),
         }
     }
-    if !unknown.is_empty() {
-        refuse_unknown(&format!("input `{}` has", shorten(input)), unknown, OF_INPUTS)?;
+}
+
+fn byte_count(name: &str, value: &Parameter) -> Result<u64, InferError> {
+    let bytes = match *value {
+        Parameter::Int(bytes) => u64::try_from(bytes).ok(),
+        Parameter::Uint(bytes) => Some(bytes),
+        _ => None,
+    };
+    bytes.ok_or_else(|| invalid(format!("parameter {name} is {}; expected a number of bytes", show(value))))
+}
+
+/// What a request says of one input.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InputParameters {
+    /// Bytes behind the JSON that belong to it, if it has any there.
+    pub(crate) binary_bytes: Option<usize>,
+    /// Where it is, if in shared memory.
+    pub(crate) placed: Option<Placement>,
+}
+
+impl InputParameters {
+    pub(crate) fn parse<'a>(
+        input: &str,
+        parameters: impl Iterator<Item = (&'a str, Parameter)>,
+    ) -> Result<Self, InferError> {
+        let (mut parsed, mut words, mut unknown) = (Self::default(), PlacementWords::default(), Vec::new());
+        let of_this = |error: InferError| match error {
+            InferError::InvalidRequest(why) => invalid(format!("input `{}`: {why}", shorten(input))),
+            other => other,
+        };
+        for (name, value) in parameters {
+            if name == BINARY_DATA_SIZE {
+                let bytes = byte_count(name, &value).map_err(of_this)?;
+                // More than memory has is more than a request has.
+                parsed.binary_bytes = Some(usize::try_from(bytes).unwrap_or(usize::MAX));
+            } else if !words.take(name, &value).map_err(of_this)? {
+                unknown.push(name);
+            }
+        }
+        if !unknown.is_empty() {
+            refuse_unknown(&format!("input `{}` has", shorten(input)), unknown, OF_INPUTS)?;
+        }
+        parsed.placed = words.placement().map_err(of_this)?;
+        Ok(parsed)
     }
-    Ok(size)
 }
 
 /// What a request says of one output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OutputParameters {
     /// Whether it shall come as binary data.
     pub(crate) binary: Option<bool>,
     /// So many of its likeliest classes shall come instead of its elements.
     pub(crate) classes: Option<u32>,
+    /// Where it shall be written, if to shared memory.
+    pub(crate) placed: Option<Placement>,
 }
 
 impl OutputParameters {
     pub(crate) fn parse<'a>(parameters: impl Iterator<Item = (&'a str, Parameter)>) -> Result<Self, InferError> {
-        let (mut parsed, mut unknown) = (Self::default(), Vec::new());
+        let (mut parsed, mut words, mut unknown) = (Self::default(), PlacementWords::default(), Vec::new());
         for (name, value) in parameters {
             match name {
                 BINARY_DATA => parsed.binary = Some(boolean(name, &value)?),
-                SHARED_MEMORY_REGION => return Err(no_shared_memory()),
                 CLASSIFICATION => parsed.classes = classes(&value)?,
+                _ if words.take(name, &value)? => {}
                 _ => unknown.push(name),
             }
         }
         refuse_unknown("a requested output has", unknown, OF_OUTPUTS)?;
+        parsed.placed = words.placement()?;
+        if parsed.placed.is_some() && parsed.classes.is_some() {
+            return Err(invalid(format!("{CLASSIFICATION} goes with no shared memory: ask for one of them")));
+        }
         Ok(parsed)
     }
 }
@@ -351,30 +422,10 @@ fn classes(value: &Parameter) -> Result<Option<u32>, InferError> {
     number.map(|classes| (classes > 0).then_some(classes)).ok_or_else(refused)
 }
 
-/// What an input over gRPC may say: nothing that matters there.
-pub(crate) fn check_grpc_input<'a>(input: &str, names: impl Iterator<Item = &'a str>) -> Result<(), InferError> {
-    let mut unknown = Vec::new();
-    for name in names {
-        match name {
-            SHARED_MEMORY_REGION => return Err(no_shared_memory()),
-            BINARY_DATA_SIZE => {}
-            _ => unknown.push(name),
-        }
-    }
-    if unknown.is_empty() {
-        return Ok(());
-    }
-    refuse_unknown(&format!("input `{}` has", shorten(input)), unknown, OF_INPUTS)
-}
-
 /// Whole microseconds, for parameters of an answer.
 pub(crate) fn whole_micros(span: Nanos) -> i64 {
     const NANOS_PER_MICRO: u64 = 1_000;
     i64::try_from(span.get() / NANOS_PER_MICRO).unwrap_or(i64::MAX)
-}
-
-fn no_shared_memory() -> InferError {
-    InferError::Unsupported("shared memory is not supported: send the data of the tensor with the request".into())
 }
 
 fn show(value: &Parameter) -> String {
@@ -456,14 +507,38 @@ mod tests {
         assert!(refused.contains("4992 more") && refused.len() < 1000, "{refused}");
         let refused = OutputParameters::parse([("colour", on())].into_iter()).unwrap_err().to_string();
         assert!(refused.contains("a requested output has parameters that mean nothing here: `colour`"), "{refused}");
-        for refused in [
-            binary_data_size("x", [("colour", on())].into_iter()).unwrap_err(),
-            check_grpc_input("x", ["colour", "binary_data_size"].into_iter()).unwrap_err(),
-        ] {
-            assert!(refused.to_string().contains("input `x` has parameters that mean nothing here: `colour`"));
-        }
+        let input = [("colour", on()), ("binary_data_size", Parameter::Int(4))];
+        let refused = InputParameters::parse("x", input.into_iter()).unwrap_err().to_string();
+        assert!(refused.contains("input `x` has parameters that mean nothing here: `colour`"), "{refused}");
         let sequence = [("sequence_start", Parameter::Bool(false)), ("sequence_end", Parameter::Bool(true))];
         assert!(matches!(RequestParameters::parse(sequence.into_iter()), Err(InferError::Unsupported(_))));
+    }
+
+    #[test]
+    fn a_tensor_in_shared_memory_has_a_region_and_bytes_and_perhaps_an_offset() {
+        let region = || (SHARED_MEMORY_REGION, Parameter::Text("r".into()));
+        let bytes = |bytes: i64| (SHARED_MEMORY_BYTE_SIZE, Parameter::Int(bytes));
+        let offset = (SHARED_MEMORY_OFFSET, Parameter::Uint(u64::MAX));
+        let input = |said: &[(&'static str, Parameter)]| {
+            InputParameters::parse("x", said.iter().cloned()).map(|parsed| parsed.placed)
+        };
+        let placed = |offset: u64| Placement { region: "r".into(), offset, bytes: 8 };
+        assert_eq!(input(&[region(), bytes(8)]), Ok(Some(placed(0))));
+        assert_eq!(input(&[bytes(8), offset.clone(), region()]), Ok(Some(placed(u64::MAX))));
+        assert_eq!(input(&[]), Ok(None));
+        for said in [
+            &[region()][..],
+            &[bytes(8)],
+            &[offset],
+            &[region(), bytes(-1)],
+            &[(SHARED_MEMORY_REGION, Parameter::Int(1)), bytes(8)],
+        ] {
+            let refused = input(said).unwrap_err().to_string();
+            assert!(refused.starts_with("input `x`: "), "{refused}");
+        }
+        let both = [region(), bytes(8), (CLASSIFICATION, Parameter::Int(3))];
+        let refused = OutputParameters::parse(both.into_iter()).unwrap_err().to_string();
+        assert!(refused.contains("goes with no shared memory"), "{refused}");
     }
 
     proptest! {

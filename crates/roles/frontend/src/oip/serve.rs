@@ -1,6 +1,7 @@
 //! Accepts connections for the two servers, so many at once, until told to stop.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use symphony_net::{
 };
 use tokio::net::TcpListener;
 
+use super::caller::FromNear;
 use super::limits::{HEADER_BYTES_MAX, HEADER_READ_MAX, STREAMS_PER_CONNECTION_MAX};
 use super::{GrpcServer, InferenceService, Limits};
 
@@ -46,8 +48,8 @@ pub async fn serve_grpc<S: InferenceService>(
         .keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT);
     let connections = GracefulShutdown::new();
-    let serve = |connection: PublicConnection| {
-        let server = Named { names: connection.certificate_names(), inner: server.clone() };
+    let serve = |connection: PublicConnection, peer: SocketAddr| {
+        let server = Named { names: connection.certificate_names(), is_near: is_near(peer), inner: server.clone() };
         connections.watch(http.serve_connection(TokioIo::new(connection), server))
     };
     // A client that vanished is found by pings: a channel may be idle.
@@ -66,18 +68,19 @@ pub async fn serve_rest(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_READ_MAX).max_buf_size(READ_BUFFER_BYTES_MAX);
     let connections = GracefulShutdown::new();
-    let serve = |connection: PublicConnection| {
+    let serve = |connection: PublicConnection, peer: SocketAddr| {
         let service = TowerToHyperService::new(router.clone());
-        let service = Named { names: connection.certificate_names(), inner: service };
+        let service = Named { names: connection.certificate_names(), is_near: is_near(peer), inner: service };
         connections.watch(http.serve_connection(TokioIo::new(connection), service))
     };
     accept(public("frontend.rest", listener, limits, FirstWords::Head).secured(tls), stop, serve).await;
     connections.shutdown().await;
 }
 
-/// Tells a service what certificate its caller has shown.
+/// Tells a service what certificate its caller has shown, and whether it is on the loopback.
 struct Named<S> {
     names: CertificateNames,
+    is_near: bool,
     inner: S,
 }
 
@@ -93,8 +96,16 @@ where
         if !self.names.get().is_empty() {
             request.extensions_mut().insert(self.names.clone());
         }
+        if self.is_near {
+            request.extensions_mut().insert(FromNear);
+        }
         self.inner.call(request)
     }
+}
+
+/// Whether the other end is on this host's loopback, which no other host reaches.
+fn is_near(peer: SocketAddr) -> bool {
+    peer.ip().to_canonical().is_loopback()
 }
 
 fn public(name: &'static str, listener: TcpListener, limits: Limits, first_words: FirstWords) -> PublicListener {
@@ -107,21 +118,42 @@ fn public(name: &'static str, listener: TcpListener, limits: Limits, first_words
 async fn accept<C>(
     listener: PublicListener,
     stop: impl Future<Output = ()> + Send,
-    serve: impl Fn(PublicConnection) -> C,
+    serve: impl Fn(PublicConnection, SocketAddr) -> C,
 ) where
     C: Future<Output = Result<(), hyper::Error>> + Send + 'static,
 {
     let mut stop = pin!(stop);
     loop {
-        let connection = tokio::select! {
-            (connection, _) = listener.accept() => connection,
+        let (connection, peer) = tokio::select! {
+            accepted = listener.accept() => accepted,
             () = &mut stop => return,
         };
-        let serving = serve(connection);
+        let serving = serve(connection, peer);
         tokio::spawn(async move {
             if let Err(error) = serving.await {
                 tracing::debug!(%error, "a connection ended");
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_loopback_is_near() {
+        for (peer, expected) in [
+            ("127.0.0.1:1", true),
+            ("127.9.9.9:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("10.0.0.1:1", false),
+            ("[::ffff:10.0.0.1]:1", false),
+            ("[fe80::1]:1", false),
+            ("0.0.0.0:1", false),
+        ] {
+            assert_eq!(is_near(peer.parse().unwrap()), expected, "{peer}");
+        }
     }
 }

@@ -11,7 +11,7 @@ async fn tritonclient_is_served_over_grpc_and_http() {
     let python = root.join(".cache/venv/bin/python");
     assert!(python.exists(), "{} is missing; run `make setup-tests` once", python.display());
 
-    let running = Running::start().await;
+    let running = Running::start_with_shared_memory().await;
     let client = tokio::process::Command::new(python)
         .arg(root.join("tests/clients/tritonclient_oip.py"))
         .args(["--grpc", &running.grpc.to_string(), "--http", &running.rest.to_string()])

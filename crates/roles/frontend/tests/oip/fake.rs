@@ -10,7 +10,7 @@ use symphony_config::Right;
 use symphony_frontend::oip::{
     AccessError, Caller, Credential, GrpcServer, InFlightLimit, InFlightPermit, IndexEntry, InferAnswer, InferError,
     InferRequest, InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, QuotaKind, RefusedCall,
-    RepositoryError, ServerInfo, Shown, Span, Timeliness, rest_router, serve_grpc, serve_rest,
+    RepositoryError, ServerInfo, SharedRegions, Shown, Span, Timeliness, rest_router, serve_grpc, serve_rest,
 };
 use symphony_telemetry::TraceContext;
 use symphony_types::{
@@ -103,6 +103,8 @@ pub(crate) struct FakeService {
     /// No key is good any more.
     revoked: AtomicBool,
     in_flight: InFlightLimit,
+    /// None where shared memory is not allowed.
+    shared_regions: Option<SharedRegions>,
     models: Vec<Arc<ModelInfo>>,
     seen: Mutex<Vec<InferRequest>>,
     /// Calls that were refused before they were given to it: the model, if it was known, and the reason.
@@ -114,7 +116,7 @@ pub(crate) struct FakeService {
 }
 
 impl FakeService {
-    fn new(in_flight: InFlightLimit) -> Self {
+    fn new(in_flight: InFlightLimit, shared_regions: Option<SharedRegions>) -> Self {
         let mut models = vec![
             double(),
             model("every-type", every_type(), every_type()),
@@ -137,6 +139,7 @@ impl FakeService {
             ready: AtomicBool::new(true),
             revoked: AtomicBool::new(false),
             in_flight,
+            shared_regions,
             models,
             seen: Mutex::new(Vec::new()),
             refused: Mutex::default(),
@@ -261,6 +264,10 @@ impl InferenceService for FakeService {
         self.in_flight.acquire()
     }
 
+    fn shared_regions(&self) -> Option<&SharedRegions> {
+        self.shared_regions.as_ref()
+    }
+
     fn refused(&self, call: &RefusedCall<'_>) {
         let model = call.model.map(|model| model.name.clone()).unwrap_or_default();
         self.refused.lock().unwrap().push((model, call.error.face().reason));
@@ -357,16 +364,28 @@ impl Running {
 
     /// For pages of these origins.
     pub(crate) async fn start_for_pages(origins: &[String]) -> Self {
-        Self::start_all(SocketAddr::from(([127, 0, 0, 1], 0)), Limits::default(), IN_FLIGHT_MAX, origins).await
+        Self::start_all(SocketAddr::from(([127, 0, 0, 1], 0)), Limits::default(), IN_FLIGHT_MAX, origins, None).await
+    }
+
+    /// For clients that may register shared memory.
+    pub(crate) async fn start_with_shared_memory() -> Self {
+        let (grpc, regions) = (SocketAddr::from(([127, 0, 0, 1], 0)), SharedRegions::default());
+        Self::start_all(grpc, Limits::default(), IN_FLIGHT_MAX, &[], Some(regions)).await
     }
 
     /// With gRPC at that address.
     pub(crate) async fn start_at(grpc: SocketAddr, limits: Limits, in_flight_max: usize) -> Self {
-        Self::start_all(grpc, limits, in_flight_max, &[]).await
+        Self::start_all(grpc, limits, in_flight_max, &[], None).await
     }
 
-    async fn start_all(grpc: SocketAddr, limits: Limits, in_flight_max: usize, origins: &[String]) -> Self {
-        let service = Arc::new(FakeService::new(InFlightLimit::new(in_flight_max)));
+    async fn start_all(
+        grpc: SocketAddr,
+        limits: Limits,
+        in_flight_max: usize,
+        origins: &[String],
+        regions: Option<SharedRegions>,
+    ) -> Self {
+        let service = Arc::new(FakeService::new(InFlightLimit::new(in_flight_max), regions));
         let stop = CancellationToken::new();
         let grpc_listener = TcpListener::bind(grpc).await.unwrap();
         let rest_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -37,6 +37,8 @@ fn json_value() -> impl Strategy<Value = String> {
             "binary_data",
             "timeout",
             "sequence_id",
+            "shared_memory_region",
+            "shared_memory_byte_size",
         ]);
         let pair = (key, inner.clone()).prop_map(|(key, value)| format!("\"{key}\":{value}"));
         prop_oneof![

@@ -1,6 +1,7 @@
 //! The public surface over real sockets: every status, every encoding, and clients that were written for others.
 
 mod clients;
+mod compression;
 mod door;
 mod fake;
 mod grpc;
@@ -8,4 +9,6 @@ mod hostile;
 mod in_flight;
 mod native_client;
 mod pictures;
+mod reflection;
 mod rest;
+mod shared_memory;

@@ -233,7 +233,8 @@ async fn what_is_not_served_says_so() {
     let mut sequence = two_items();
     sequence["parameters"] = json!({ "sequence_id": 7 });
     let mut region = two_items();
-    region["inputs"][0]["parameters"] = json!({ "shared_memory_region": "r" });
+    region["inputs"][0]["parameters"] = json!({ "shared_memory_region": "r", "shared_memory_byte_size": 32 });
+    region["inputs"][0].as_object_mut().unwrap().remove("data");
     for body in [sequence, region] {
         let (status, reason, _) = refusal(post(&running, "/v2/models/double/infer", &body).await).await;
         assert_eq!((status, reason.as_str()), (501, "unsupported"), "{body}");
@@ -464,12 +465,12 @@ async fn what_a_client_calls_its_request_reaches_the_service_and_a_refused_call_
     assert_eq!(refused(), []);
     post(&running, "/v2/models/nobody/infer", &two_items()).await;
     post(&running, "/v2/models/double/infer", &json!({ "inputs": [] })).await;
-    let encoded = Client::new().post(&url).header("content-encoding", "gzip").body("x").send().await.unwrap();
+    let encoded = Client::new().post(&url).header("content-encoding", "br").body("x").send().await.unwrap();
     assert_eq!(encoded.status().as_u16(), 501);
     let known = |model: &str, reason| (model.to_owned(), reason);
     assert_eq!(refused(), [known("", "unknown_model"), known("double", "invalid_request"), known("", "unsupported")]);
 
-    let encoded = Client::new().post(&url).header("content-encoding", "gzip").header("traceparent", parent).body("x");
+    let encoded = Client::new().post(&url).header("content-encoding", "br").header("traceparent", parent).body("x");
     assert_eq!(encoded.send().await.unwrap().status().as_u16(), 501);
     let traces = running.service.refused_traces.lock().unwrap().clone();
     assert_eq!(traces.last().unwrap().unwrap().to_string(), parent, "although it was not read");

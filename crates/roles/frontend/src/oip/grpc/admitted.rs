@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
 use tonic::server::NamedService;
-use tonic::{Code, Status};
 
 use super::status;
 use crate::oip::limits::BODY_READ_MAX;
@@ -167,9 +167,8 @@ fn notice<S: InferenceService>(service: &S, context: &RequestContext, arrived: I
     service.refused(&RefusedCall { model: None, context, arrived, error });
 }
 
-// The codec refuses a large message with OUT_OF_RANGE before anything of ours runs, and nothing of ours uses that code.
 fn is_too_large(answer: &http::Response<Body>) -> bool {
-    Status::from_header_map(answer.headers()).is_some_and(|refused| refused.code() == Code::OutOfRange)
+    Status::from_header_map(answer.headers()).is_some_and(|refused| status::is_too_large(&refused))
 }
 
 fn too_large(bytes_max: usize) -> http::Response<Body> {

@@ -12,7 +12,10 @@ use symphony_protocol::inference::{
     ModelStreamInferResponse, RepositoryIndexRequest, RepositoryIndexResponse, RepositoryModelLoadRequest,
     RepositoryModelLoadResponse, RepositoryModelUnloadRequest, RepositoryModelUnloadResponse, ServerLiveRequest,
     ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
+    SystemSharedMemoryRegisterRequest, SystemSharedMemoryRegisterResponse, SystemSharedMemoryStatusRequest,
+    SystemSharedMemoryStatusResponse, SystemSharedMemoryUnregisterRequest, SystemSharedMemoryUnregisterResponse,
 };
+use symphony_types::FailReason;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::admitted::{Arrival, MessageRead};
@@ -20,8 +23,10 @@ use super::{infer_messages, messages, status};
 use crate::oip::call::{self, find_model, model_to_ask};
 use crate::oip::limits::STREAM_PIPELINE_MAX;
 use crate::oip::parameters::CallHeaders;
+use crate::oip::shared_regions::Regions;
 use crate::oip::{
-    AccessError, Caller, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall, RequestContext,
+    AccessError, Caller, CheckedCall, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall,
+    RequestContext,
 };
 
 /// Answers the methods out of an [`InferenceService`].
@@ -51,6 +56,12 @@ fn read(extensions: &Extensions) {
     }
 }
 
+/// What a stream ends with whose next message cannot be read.
+fn unread(refused: Status, limits: Limits) -> Status {
+    let bytes_max = limits.request_bytes_max;
+    if status::is_too_large(&refused) { status::of_infer(&InferError::TooLarge { bytes_max }) } else { refused }
+}
+
 /// Who calls, of a call that is not admitted.
 fn caller(extensions: &Extensions) -> Result<Caller, Status> {
     Caller::of(extensions).map_err(|refused| status::of_access(&refused))
@@ -58,7 +69,7 @@ fn caller(extensions: &Extensions) -> Result<Caller, Status> {
 
 /// One call from its message to its answer.
 async fn answer<S: InferenceService>(
-    service: &S,
+    service: &Arc<S>,
     limits: Limits,
     arrived: Instant,
     headers: CallHeaders,
@@ -71,13 +82,34 @@ async fn answer<S: InferenceService>(
         service.refused(&RefusedCall { model, context: &context, arrived, error: &error });
         error
     };
-    let model = model_to_ask(service, &message.model_name, &message.model_version, headers);
+    let model = model_to_ask(&**service, &message.model_name, &message.model_version, headers);
     let model = model.map_err(|error| refused(None, error))?;
-    let call = infer_messages::check_grpc_infer(&model, &message, &limits);
+    let call = check(service, &model, &message, limits, caller).await;
     let call = call.map_err(|error| refused(Some(&model), error))?;
     drop(message);
-    let answered = call::run(service, &model, &call, arrived, headers, receipt, caller).await?;
+    let answered = call::run(&**service, &model, &call, arrived, headers, receipt, caller).await?;
     Ok(infer_messages::respond(&model, call.id, answered))
+}
+
+/// Checks a message; on a thread for such work, if it may have tensors in shared memory, which waits for a disk where
+/// it was swapped out.
+async fn check<S: InferenceService>(
+    service: &Arc<S>,
+    model: &Arc<ModelInfo>,
+    message: &ModelInferRequest,
+    limits: Limits,
+    caller: &Caller,
+) -> Result<CheckedCall, InferError> {
+    let regions = Regions::of(&**service, caller);
+    if regions.is_empty() {
+        return infer_messages::check(model, message, &limits, regions);
+    }
+    let (service, model, caller, message) = (Arc::clone(service), Arc::clone(model), caller.clone(), message.clone());
+    let checked = tokio::task::spawn_blocking(move || {
+        infer_messages::check(&model, &message, &limits, Regions::of(&*service, &caller))
+    });
+    // The runtime gives such work up only when it shuts down.
+    checked.await.map_err(|_| InferError::Failed(FailReason::Draining))?
 }
 
 #[tonic::async_trait]
@@ -102,7 +134,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         &self,
         _: Request<ServerMetadataRequest>,
     ) -> Result<Response<ServerMetadataResponse>, Status> {
-        Ok(Response::new(messages::server_metadata(self.service.server())))
+        Ok(Response::new(messages::server_metadata(&*self.service)))
     }
 
     async fn model_metadata(
@@ -118,7 +150,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         // The extensions hold the permit: they live as long as the call.
         let (_, extensions, message) = request.into_parts();
         let (arrived, headers, caller, receipt) = arrival(&extensions)?;
-        let answer = answer(&*self.service, self.limits, arrived, headers, message, &receipt, &caller).await;
+        let answer = answer(&self.service, self.limits, arrived, headers, message, &receipt, &caller).await;
         let mut response = answer.map(Response::new).map_err(|error| status::of_named(&error, &receipt))?;
         status::name(response.metadata_mut(), &receipt);
         Ok(response)
@@ -139,17 +171,18 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
             .map(move |message| {
                 let (service, caller) = (Arc::clone(&service), caller.clone());
                 async move {
-                    let message = message?;
+                    let message = message.map_err(|refused| unread(refused, limits))?;
                     let id = message.id.clone();
                     let receipt = Receipt::default();
                     let arrived = Instant::now();
                     // A stream outlives changes of the file of tenants: its caller is looked up again.
-                    let admitted = service.still_known(&caller).map_err(InferError::from);
+                    let known = service.still_known(&caller).map(|known| known.seen(caller.is_near()));
+                    let admitted = known.map_err(InferError::from);
                     let admitted = admitted.and_then(|caller| Ok((service.admit(&caller)?, caller)));
                     let answer = match admitted {
                         // In flight until it is answered.
                         Ok((_permit, caller)) => {
-                            answer(&*service, limits, arrived, headers, message, &receipt, &caller).await
+                            answer(&service, limits, arrived, headers, message, &receipt, &caller).await
                         }
                         Err(error) => {
                             let context = RequestContext::of(caller.clone(), &message.id, headers.trace);
@@ -158,16 +191,12 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                         }
                     };
                     // An error ends its request, not the stream; its id says which one.
-                    Ok(answer.map_or_else(
-                        |error| ModelStreamInferResponse {
-                            error_message: error.to_string(),
-                            infer_response: Some(infer_messages::no_answer(id, &error, &receipt)),
-                        },
-                        |answer| ModelStreamInferResponse {
-                            error_message: String::new(),
-                            infer_response: Some(answer),
-                        },
-                    ))
+                    let (error_message, mut response) = match answer {
+                        Ok(answer) => (String::new(), answer),
+                        Err(error) => (error.to_string(), infer_messages::no_answer(id, &error, &receipt)),
+                    };
+                    infer_messages::say_final(&mut response);
+                    Ok(ModelStreamInferResponse { error_message, infer_response: Some(response) })
                 }
             })
             .buffered(STREAM_PIPELINE_MAX);
@@ -239,5 +268,42 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         unloaded
             .map(|()| Response::new(RepositoryModelUnloadResponse {}))
             .map_err(|error| status::of_repository(&error))
+    }
+
+    async fn system_shared_memory_status(
+        &self,
+        request: Request<SystemSharedMemoryStatusRequest>,
+    ) -> Result<Response<SystemSharedMemoryStatusResponse>, Status> {
+        let (_, extensions, request) = request.into_parts();
+        let caller = caller(&extensions)?;
+        let regions = Regions::of(&*self.service, &caller).status(&request.name);
+        let regions = regions.map_err(|error| status::of_infer(&error))?;
+        let regions = regions.iter().map(|region| (region.name.clone(), messages::region(region))).collect();
+        Ok(Response::new(SystemSharedMemoryStatusResponse { regions }))
+    }
+
+    async fn system_shared_memory_register(
+        &self,
+        request: Request<SystemSharedMemoryRegisterRequest>,
+    ) -> Result<Response<SystemSharedMemoryRegisterResponse>, Status> {
+        let (_, extensions, request) = request.into_parts();
+        let caller = caller(&extensions)?;
+        let SystemSharedMemoryRegisterRequest { name, key, offset, byte_size } = request;
+        let registered = Regions::of(&*self.service, &caller).register(&name, &key, offset, byte_size);
+        registered
+            .map(|()| Response::new(SystemSharedMemoryRegisterResponse {}))
+            .map_err(|error| status::of_infer(&error))
+    }
+
+    async fn system_shared_memory_unregister(
+        &self,
+        request: Request<SystemSharedMemoryUnregisterRequest>,
+    ) -> Result<Response<SystemSharedMemoryUnregisterResponse>, Status> {
+        let (_, extensions, request) = request.into_parts();
+        let caller = caller(&extensions)?;
+        let unregistered = Regions::of(&*self.service, &caller).unregister(&request.name);
+        unregistered
+            .map(|()| Response::new(SystemSharedMemoryUnregisterResponse {}))
+            .map_err(|error| status::of_infer(&error))
     }
 }

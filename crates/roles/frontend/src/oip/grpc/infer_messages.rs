@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use symphony_protocol::inference::infer_parameter::ParameterChoice;
+use symphony_protocol::inference::model_infer_request::InferInputTensor;
 use symphony_protocol::inference::model_infer_response::InferOutputTensor;
 use symphony_protocol::inference::{InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse};
 use symphony_types::{DataType, RequestId};
@@ -10,7 +11,8 @@ use symphony_types::{DataType, RequestId};
 use crate::oip::call::{Answered, CheckedCall};
 use crate::oip::inputs::{self, GivenData, GivenInput, invalid};
 use crate::oip::outputs::{Content, Encoding, Form, Selection};
-use crate::oip::parameters::{self, OutputParameters, RequestParameters};
+use crate::oip::parameters::{self, InputParameters, OutputParameters, RequestParameters};
+use crate::oip::shared_regions::{Regions, SharedOutput, SharedTensor};
 use crate::oip::{InferError, Limits, ModelInfo, Parameter, Receipt, Timeliness, typed_data};
 
 /// Checks a gRPC request against its model. Pure, and panics on nothing that a client can send.
@@ -23,32 +25,54 @@ pub fn check_grpc_infer(
     request: &ModelInferRequest,
     limits: &Limits,
 ) -> Result<CheckedCall, InferError> {
+    check(model, request, limits, Regions::Off)
+}
+
+/// The same, with tensors in these regions.
+pub(crate) fn check(
+    model: &ModelInfo,
+    request: &ModelInferRequest,
+    limits: &Limits,
+    regions: Regions<'_>,
+) -> Result<CheckedCall, InferError> {
+    let placed_of = |input: &InferInputTensor| {
+        InputParameters::parse(&input.name, read(&input.parameters)).map(|parameters| parameters.placed)
+    };
+    let placed = request.inputs.iter().map(placed_of).collect::<Result<Vec<_>, _>>()?;
+    // Those in shared memory have no entry.
+    let sent = placed.iter().filter(|placed| placed.is_none()).count();
     let raw = !request.raw_input_contents.is_empty();
-    if raw && request.raw_input_contents.len() != request.inputs.len() {
+    if raw && request.raw_input_contents.len() != sent {
         return Err(invalid(format!(
-            "raw_input_contents has {} entries for {} inputs; expected one for each",
-            request.raw_input_contents.len(),
-            request.inputs.len()
+            "raw_input_contents has {} entries for {sent} inputs; expected one for each",
+            request.raw_input_contents.len()
         )));
     }
     let nothing = InferTensorContents::default();
+    let mut raw_contents = request.raw_input_contents.iter();
     let mut given = Vec::with_capacity(request.inputs.len());
-    for (index, input) in request.inputs.iter().enumerate() {
-        parameters::check_grpc_input(&input.name, input.parameters.keys().map(String::as_str))?;
-        if raw && input.contents.is_some() {
-            let name = inputs::shorten(&input.name);
-            return Err(invalid(format!("input `{name}` has contents beside raw_input_contents; expected only one")));
+    for (input, placed) in request.inputs.iter().zip(placed) {
+        if (raw || placed.is_some()) && input.contents.is_some() {
+            let (name, other) =
+                (inputs::shorten(&input.name), if raw { "raw_input_contents" } else { "shared memory" });
+            return Err(invalid(format!("input `{name}` has contents beside {other}; expected only one")));
         }
-        let data = match request.raw_input_contents.get(index) {
-            Some(bytes) => GivenData::Raw(bytes.clone()),
-            None => GivenData::Typed(input.contents.as_ref().unwrap_or(&nothing)),
+        let data = match placed {
+            Some(placed) => GivenData::Shared(regions.tensor(&placed)?),
+            None => match raw_contents.next() {
+                Some(bytes) => GivenData::Raw(bytes.clone()),
+                None => GivenData::Typed(input.contents.as_ref().unwrap_or(&nothing)),
+            },
         };
         given.push(GivenInput { name: &input.name, datatype: &input.datatype, shape: &input.shape, data });
     }
-    let encoding = if raw { Encoding::Raw } else { Encoding::Typed };
-    let mut wanted = Vec::with_capacity(request.outputs.len());
-    for output in &request.outputs {
-        let classes = OutputParameters::parse(read(&output.parameters))?.classes;
+    let encoding = if raw || sent < request.inputs.len() { Encoding::Raw } else { Encoding::Typed };
+    let (mut wanted, mut shared) = (Vec::with_capacity(request.outputs.len()), Vec::new());
+    for (at, output) in request.outputs.iter().enumerate() {
+        let OutputParameters { classes, placed, .. } = OutputParameters::parse(read(&output.parameters))?;
+        if let Some(placed) = placed {
+            shared.push(SharedOutput { at, tensor: regions.output(&placed)? });
+        }
         wanted.push((output.name.as_str(), Form { encoding, classes }));
     }
     let outputs = match wanted.is_empty() {
@@ -56,9 +80,10 @@ pub fn check_grpc_infer(
         false => Selection::of(model, wanted.into_iter())?,
     };
     let inputs = inputs::check(model, &given, limits)?;
+    outputs.check_room(model, &shared, inputs.items)?;
     let parameters = RequestParameters::parse(read(&request.parameters))?;
     parameters.check_for(model)?;
-    Ok(CheckedCall { id: request.id.clone(), inputs, outputs, parameters })
+    Ok(CheckedCall { id: request.id.clone(), inputs, outputs, shared, parameters })
 }
 
 /// Parameters in our words; those without a value are left out.
@@ -90,11 +115,16 @@ pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> 
     };
     for output in outputs {
         let datatype = output.content.data_type().to_owned();
+        let placed = match &output.content {
+            Content::Placed(_, tensor) => placement(tensor),
+            Content::Elements(..) | Content::Classes(_) => HashMap::new(),
+        };
         let contents = match (raw, output.content) {
             (true, content) => {
                 response.raw_output_contents.push(content.into_raw());
                 None
             }
+            (false, Content::Placed(..)) => None,
             (false, Content::Elements(data_type, data)) => typed_data::encode(&data, data_type),
             (false, Content::Classes(classes)) => Some(InferTensorContents {
                 bytes_contents: classes.into_iter().map(String::into_bytes).collect(),
@@ -105,7 +135,7 @@ pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> 
             name: output.name.to_owned(),
             datatype,
             shape: output.shape,
-            parameters: HashMap::new(),
+            parameters: placed,
             contents,
         });
     }
@@ -124,6 +154,24 @@ pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> 
         say(parameters::LATE, ParameterChoice::BoolParam(true));
     }
     response
+}
+
+/// Says where an output is.
+fn placement(tensor: &SharedTensor) -> HashMap<String, InferParameter> {
+    let bytes = |bytes: u64| ParameterChoice::Int64Param(i64::try_from(bytes).unwrap_or(i64::MAX));
+    let said = [
+        (parameters::SHARED_MEMORY_REGION, ParameterChoice::StringParam(tensor.region().to_owned())),
+        (parameters::SHARED_MEMORY_OFFSET, bytes(tensor.offset)),
+        (parameters::SHARED_MEMORY_BYTE_SIZE, bytes(tensor.bytes)),
+    ];
+    said.map(|(name, value)| (name.to_owned(), InferParameter { parameter_choice: Some(value) })).into()
+}
+
+/// Says that an answer of a stream, or an error in it, is the last one of its request, as each is here: clients of
+/// streams count requests by it, whether or not they have asked.
+pub(crate) fn say_final(response: &mut ModelInferResponse) {
+    let said = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+    response.parameters.insert(parameters::FINAL_RESPONSE.to_owned(), said);
 }
 
 /// An answer without tensors, for a request of a stream that ended with an error: its own id says which one it was, the

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use symphony_protocol::inference::model_metadata_response::TensorMetadata;
 use symphony_protocol::inference::model_repository_parameter::ParameterChoice;
 use symphony_protocol::inference::repository_index_response::ModelIndex;
+use symphony_protocol::inference::system_shared_memory_status_response::RegionStatus;
 use symphony_protocol::inference::{
     self as wire, InferBatchStatistics, InferStatistics, ModelConfig, ModelDynamicBatching, ModelInput,
     ModelMetadataResponse, ModelOutput, ModelParameter, ModelRepositoryParameter, ServerMetadataResponse,
@@ -13,17 +14,21 @@ use symphony_protocol::inference::{
 use symphony_types::{DataType, TensorSpec};
 
 use crate::oip::inputs::spec_dims;
+use crate::oip::shared_regions::Region;
 use crate::oip::{
-    EXTENSIONS, IMAGE_PARAMETER, IndexEntry, ModelInfo, ModelStatistics, Parameter, RepositoryError, SLO_PARAMETER,
-    ServerInfo, Span,
+    IMAGE_PARAMETER, IndexEntry, InferenceService, ModelInfo, ModelStatistics, Parameter, RepositoryError,
+    SLO_PARAMETER, ServerInfo, Span, extensions,
 };
 
-pub(crate) fn server_metadata(server: ServerInfo) -> ServerMetadataResponse {
-    ServerMetadataResponse {
-        name: server.name,
-        version: server.version,
-        extensions: EXTENSIONS.iter().map(|&name| name.to_owned()).collect(),
-    }
+pub(crate) fn server_metadata<S: InferenceService>(service: &S) -> ServerMetadataResponse {
+    let ServerInfo { name, version, .. } = service.server();
+    let extensions = extensions(service).into_iter().map(str::to_owned).collect();
+    ServerMetadataResponse { name, version, extensions }
+}
+
+pub(crate) fn region(region: &Region) -> RegionStatus {
+    let Region { name, key, offset, bytes, .. } = region;
+    RegionStatus { name: name.clone(), key: key.clone(), offset: *offset, byte_size: *bytes }
 }
 
 /// `versions` are all there are of the model.
@@ -71,9 +76,8 @@ pub(crate) fn model_config(model: &ModelInfo) -> ModelConfig {
 }
 
 pub(crate) fn statistics(of: ModelStatistics) -> wire::ModelStatistics {
-    // Inputs are fetched while another batch runs and outputs go out after it: neither takes time of its own. Each is
-    // counted all the same: perf_analyzer takes statistics with other counts for broken ones.
-    let no_time = |of: Span| Some(StatisticDuration { count: of.count, ns: 0 });
+    let compute = Some(duration(of.compute));
+    let beside = Some(duration(of.compute.beside()));
     wire::ModelStatistics {
         name: of.model,
         version: of.version.to_string(),
@@ -84,18 +88,18 @@ pub(crate) fn statistics(of: ModelStatistics) -> wire::ModelStatistics {
             success: Some(duration(of.success)),
             fail: Some(duration(of.fail)),
             queue: Some(duration(of.queue)),
-            compute_input: no_time(of.compute),
-            compute_infer: Some(duration(of.compute)),
-            compute_output: no_time(of.compute),
+            compute_input: beside,
+            compute_infer: compute,
+            compute_output: beside,
         }),
         batch_stats: of
             .batches
             .into_iter()
             .map(|(size, span)| InferBatchStatistics {
                 batch_size: size.into(),
-                compute_input: no_time(span),
+                compute_input: Some(duration(span.beside())),
                 compute_infer: Some(duration(span)),
-                compute_output: no_time(span),
+                compute_output: Some(duration(span.beside())),
             })
             .collect(),
     }

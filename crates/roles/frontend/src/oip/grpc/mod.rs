@@ -1,10 +1,11 @@
-//! gRPC: `inference.GRPCInferenceService` and `grpc.health.v1.Health`.
+//! gRPC: `inference.GRPCInferenceService`, `grpc.health.v1.Health` and `grpc.reflection`.
 
 mod admitted;
 mod endpoint;
 mod health;
 mod infer_messages;
 mod messages;
+mod reflection;
 mod server;
 mod status;
 

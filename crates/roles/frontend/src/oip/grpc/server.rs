@@ -9,14 +9,18 @@ use symphony_net::CertificateNames;
 use symphony_protocol::inference::grpc_inference_service_server::{GrpcInferenceServiceServer, SERVICE_NAME};
 use tonic::Status;
 use tonic::body::Body;
+use tonic::codec::CompressionEncoding::{Deflate, Gzip};
 use tonic::codegen::{BoxFuture, Service as _, http};
 use tonic::server::NamedService;
+use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 
 use super::admitted::Admitted;
 use super::endpoint::Endpoint;
 use super::health::Health;
+use super::reflection;
 use super::status::{of_access, of_infer};
+use crate::oip::caller::is_near;
 use crate::oip::limits::{BODY_READ_MAX, OPEN_MESSAGE_BYTES_MAX, PLAIN_MESSAGE_BYTES_MAX};
 use crate::oip::{ANY_RIGHT, InferError, InferenceService, Limits, Shown, shorten};
 
@@ -33,6 +37,7 @@ pub struct GrpcServer<S: InferenceService> {
     /// All other ones.
     plain: Inference<S>,
     health: HealthServer<Health<S>>,
+    reflection: Routes,
     service: Arc<S>,
 }
 
@@ -44,6 +49,7 @@ impl<S: InferenceService> Clone for GrpcServer<S> {
             open: self.open.clone(),
             plain: self.plain.clone(),
             health: self.health.clone(),
+            reflection: self.reflection.clone(),
             service,
         }
     }
@@ -53,17 +59,24 @@ impl<S: InferenceService> GrpcServer<S> {
     /// Answers out of `service`.
     pub fn new(service: Arc<S>, limits: Limits) -> Self {
         let endpoint = Endpoint::new(Arc::clone(&service), limits);
-        let inference = GrpcInferenceServiceServer::new(endpoint);
+        let inference = GrpcInferenceServiceServer::new(endpoint)
+            .accept_compressed(Gzip)
+            .accept_compressed(Deflate)
+            .send_compressed(Gzip)
+            .send_compressed(Deflate);
         let of_bytes = |bytes_max: usize| {
             let inference = inference.clone().max_decoding_message_size(bytes_max);
             Admitted::new(inference, Arc::clone(&service), bytes_max)
         };
+        // A client that compresses all its calls checks health so, too.
         let health = HealthServer::new(Health::new(Arc::clone(&service)));
+        let health = health.accept_compressed(Gzip).accept_compressed(Deflate);
         Self {
             inference: of_bytes(limits.request_bytes_max),
             open: of_bytes(OPEN_MESSAGE_BYTES_MAX),
             plain: of_bytes(PLAIN_MESSAGE_BYTES_MAX.min(limits.request_bytes_max)),
             health: health.max_decoding_message_size(OPEN_MESSAGE_BYTES_MAX),
+            reflection: reflection::services(),
             service,
         }
     }
@@ -86,7 +99,8 @@ impl<S: InferenceService> GrpcServer<S> {
         // No page calls gRPC, but a browser can be made to send what looks like a call.
         let known = shown.check_origin(&[]).and_then(|()| self.service.authenticate(&shown, rights));
         let caller = known.map_err(|refused| of_access(&refused))?;
-        request.extensions_mut().insert(caller);
+        let is_near = is_near(request.extensions(), request.headers());
+        request.extensions_mut().insert(caller.seen(is_near));
         Ok(())
     }
 }
@@ -97,6 +111,9 @@ fn rights_for(path: &str) -> Option<&'static [Right]> {
     match method_of(path) {
         "ServerLive" | "ServerReady" => None,
         "ModelInfer" | "ModelStreamInfer" => Some(&[Right::Infer]),
+        "SystemSharedMemoryStatus" | "SystemSharedMemoryRegister" | "SystemSharedMemoryUnregister" => {
+            Some(&[Right::Infer])
+        }
         "ModelStatistics" => Some(&[Right::Status]),
         "RepositoryIndex" => Some(&[Right::Status, Right::Repository]),
         "RepositoryModelLoad" | "RepositoryModelUnload" => Some(&[Right::Repository]),
@@ -123,7 +140,10 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
         let called = request.uri().clone();
         let answering: BoxFuture<Self::Response, Infallible> = match service_of(called.path()) {
             Some(SERVICE_NAME) => match self.authenticate(&mut request) {
-                Ok(()) => self.inference_for(called.path()).call(request),
+                Ok(()) => {
+                    answer_as_asked(request.headers_mut());
+                    self.inference_for(called.path()).call(request)
+                }
                 Err(refused) => return Box::pin(std::future::ready(Ok(refused.into_http()))),
             },
             Some(name) if name == <HealthServer<Health<S>> as NamedService>::NAME => {
@@ -131,12 +151,32 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
                 // Its answers begin as soon as the message is there.
                 Box::pin(async move { answering.await.unwrap_or_else(|_| Ok(not_read_in_time())) })
             }
+            Some(name) if reflection::SERVICE_NAMES.contains(&name) => match self.authenticate(&mut request) {
+                Ok(()) => Box::pin(self.reflection.clone().call(request)),
+                Err(refused) => return Box::pin(std::future::ready(Ok(refused.into_http()))),
+            },
             _ => return Box::pin(std::future::ready(Ok(not_served(called.path())))),
         };
         Box::pin(async move {
             let answer = answering.await?;
             Ok(if is_unknown_call(&answer) { not_served(called.path()) } else { answer })
         })
+    }
+}
+
+/// How a message is compressed, and how its answer may be.
+const ENCODING: &str = "grpc-encoding";
+const ACCEPTED_ENCODINGS: &str = "grpc-accept-encoding";
+
+/// Has the answer to a call compressed as its message is, as servers in Go do, and no other: most clients say of
+/// themselves that they could read a compressed one, and do not ask for the work.
+fn answer_as_asked(headers: &mut http::HeaderMap) {
+    let Some(could) = headers.remove(ACCEPTED_ENCODINGS) else { return };
+    let Some(used) = headers.get(ENCODING) else { return };
+    let mut accepted = could.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    if accepted.any(|accepted| accepted == used.as_bytes()) {
+        let used = used.clone();
+        headers.insert(ACCEPTED_ENCODINGS, used);
     }
 }
 
@@ -150,7 +190,7 @@ fn is_unknown_call(answer: &http::Response<Body>) -> bool {
     headers.get(Status::GRPC_STATUS).is_some_and(|code| code == "12") && !headers.contains_key(Status::GRPC_MESSAGE)
 }
 
-/// Clients know more calls than are served: tritonclient those of shared memory, traces and logs.
+/// Clients know more calls than are served: tritonclient those of CUDA's shared memory, traces and logs.
 fn not_served(path: &str) -> http::Response<Body> {
     let error = InferError::Unsupported(format!("`{}` is not served here", shorten(path)));
     of_infer(&error).into_http()
@@ -170,12 +210,29 @@ mod tests {
     }
 
     #[test]
+    fn only_who_compresses_is_answered_so() {
+        let left = |could: &'static str, used: Option<&'static str>| {
+            let value = http::HeaderValue::from_static;
+            let mut headers = http::HeaderMap::new();
+            headers.insert(ACCEPTED_ENCODINGS, value(could));
+            if let Some(used) = used {
+                headers.insert(ENCODING, value(used));
+            }
+            answer_as_asked(&mut headers);
+            headers.get(ACCEPTED_ENCODINGS).map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!(left("identity, deflate, gzip", Some("gzip")).as_deref(), Some("gzip"));
+        assert_eq!(left("identity,deflate", Some("gzip")), None);
+        assert_eq!(left("identity, deflate, gzip", None), None);
+    }
+
+    #[test]
     fn a_path_that_is_not_served_is_named_as_far_as_clients_take_it_back() {
         let named = |path: &str| {
             let answer = not_served(path);
             answer.headers().get(Status::GRPC_MESSAGE).unwrap().to_str().unwrap().to_owned()
         };
-        let called = "/inference.GRPCInferenceService/SystemSharedMemoryUnregister";
+        let called = "/inference.GRPCInferenceService/CudaSharedMemoryUnregister";
         assert!(named(called).contains(called), "{}", named(called));
         // Clients take 8 KiB of headers.
         assert!(named(&"/%20".repeat(4_000)).len() < 1024);

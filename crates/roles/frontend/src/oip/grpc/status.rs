@@ -2,8 +2,8 @@
 
 use symphony_protocol::parameters::{PUSHBACK_TRAILER, REASON_TRAILER};
 use symphony_telemetry::TRACEPARENT;
-use tonic::Status;
 use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Status};
 
 use crate::oip::parameters::REQUEST_ID_HEADER;
 use crate::oip::{AccessError, Face, InferError, Receipt, RepositoryError};
@@ -38,6 +38,17 @@ pub(crate) fn of_repository(error: &RepositoryError) -> Status {
 
 pub(crate) fn of_access(error: &AccessError) -> Status {
     status(error.face(), error.to_string())
+}
+
+/// Whether a message was refused for its size, by the codec and so before anything of ours ran: with OUT_OF_RANGE,
+/// which nothing of ours uses, or, where it became so large as it was unpacked, with RESOURCE_EXHAUSTED, which has a
+/// reason where it is ours.
+pub(crate) fn is_too_large(refused: &Status) -> bool {
+    match refused.code() {
+        Code::OutOfRange => true,
+        Code::ResourceExhausted => !refused.metadata().contains_key(REASON_TRAILER),
+        _ => false,
+    }
 }
 
 fn status(face: Face, message: String) -> Status {

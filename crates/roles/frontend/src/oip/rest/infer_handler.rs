@@ -11,20 +11,21 @@ use bytes::Bytes;
 use serde::Deserialize;
 use symphony_types::FailReason;
 
-use super::infer_json::{JSON_LENGTH, check_rest_infer, respond};
+use super::coding::{Coding, PACKED_BYTES_MIN};
+use super::infer_json::{self, Answer, JSON_LENGTH, respond};
 use super::{Shared, reply};
 use crate::oip::call::{self, model_to_ask};
 use crate::oip::inputs::invalid;
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::{CallHeaders, trace_of};
+use crate::oip::shared_regions::Regions;
 use crate::oip::{
-    Caller, CheckedCall, InFlightPermit, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall,
-    RequestContext,
+    Caller, CheckedCall, InFlightPermit, InferError, InferenceService, ModelInfo, Receipt, RefusedCall, RequestContext,
 };
 
-/// A body with more JSON than this is checked on a thread for such work: at some 100 MB/s it takes longer than 1 ms,
-/// and the threads that serve connections must not stand still for so long.
-const INLINE_JSON_BYTES_MAX: usize = 128 << 10;
+/// A body with more JSON than this is checked, and an answer that is longer compressed, on a thread for such work: at
+/// some 100 MB/s it takes longer than 1 ms, and the threads that serve connections must not stand still for so long.
+const INLINE_BYTES_MAX: usize = 128 << 10;
 
 #[derive(Deserialize)]
 pub(crate) struct ModelPath {
@@ -87,7 +88,12 @@ async fn take<S: InferenceService>(
 ) -> Result<Taken, InferError> {
     let permit = shared.service.admit(caller)?;
     let headers = Headers::parse(request.headers())?;
-    let body = read_body(request, shared.limits.request_bytes_max).await?;
+    let bytes_max = shared.limits.request_bytes_max;
+    let body = read_body(request, bytes_max).await?;
+    let (body, permit) = match headers.packed {
+        Some(coding) => apart(permit, move || coding.unpack(&body, bytes_max)).await?,
+        None => (body, permit),
+    };
     Ok(Taken { arrived, caller: caller.clone(), permit, headers, body })
 }
 
@@ -105,46 +111,68 @@ async fn answer<S: InferenceService>(
     };
     let model = model_to_ask(&*shared.service, &path.model, &path.version, headers.deadline);
     let model = model.map_err(|error| refused(None, error))?;
-    let checked = check(&model, headers.json_bytes, body, shared.limits, permit).await;
+    let checked = check(shared, &model, headers.json_bytes, body, &caller, permit).await;
     let (call, permit) = checked.map_err(|error| refused(Some(&model), error))?;
     let answered = call::run(&*shared.service, &model, &call, arrived, headers.deadline, receipt, &caller).await?;
-    let response = respond(&model, &call.id, answered);
-    drop(permit);
+    let answer = respond(&model, &call.id, answered);
+    pack(answer, headers.answer, permit).await
+}
+
+/// The answer as its client asks for it. What few bytes would save is not worth it.
+async fn pack(answer: Answer, coding: Option<Coding>, permit: InFlightPermit) -> Result<Response, InferError> {
+    let coding = coding.filter(|_| answer.len() >= PACKED_BYTES_MIN);
+    if coding.is_none() || answer.len() <= INLINE_BYTES_MAX {
+        return Ok(answer.into_response(coding));
+    }
+    let (response, _permit) = apart(permit, move || Ok(answer.into_response(coding))).await?;
     Ok(response)
 }
 
-/// Checks the body, on a thread for such work if that takes long.
-async fn check(
+/// Checks the body; on a thread for such work if that takes long, or it may have tensors in shared memory, which waits
+/// for a disk where it was swapped out.
+async fn check<S: InferenceService>(
+    shared: &Shared<S>,
     model: &Arc<ModelInfo>,
     json_bytes: Option<usize>,
     body: Bytes,
-    limits: Limits,
+    caller: &Caller,
     permit: InFlightPermit,
 ) -> Result<(CheckedCall, InFlightPermit), InferError> {
-    if json_bytes.unwrap_or(body.len()) <= INLINE_JSON_BYTES_MAX {
-        return Ok((check_rest_infer(model, json_bytes, &body, &limits)?, permit));
+    let regions = Regions::of(&*shared.service, caller);
+    if regions.is_empty() && json_bytes.unwrap_or(body.len()) <= INLINE_BYTES_MAX {
+        return Ok((infer_json::check(model, json_bytes, &body, &shared.limits, regions)?, permit));
     }
-    let model = Arc::clone(model);
+    let (shared, model, caller) = (shared.clone(), Arc::clone(model), caller.clone());
+    apart(permit, move || {
+        infer_json::check(&model, json_bytes, &body, &shared.limits, Regions::of(&*shared.service, &caller))
+    })
+    .await
+}
+
+/// Does what takes long on a thread for such work.
+async fn apart<T: Send + 'static>(
+    permit: InFlightPermit,
+    work: impl FnOnce() -> Result<T, InferError> + Send + 'static,
+) -> Result<(T, InFlightPermit), InferError> {
     // The work goes on if the client leaves meanwhile, and so it must keep its place.
-    let checked = tokio::task::spawn_blocking(move || {
-        check_rest_infer(&model, json_bytes, &body, &limits).map(|call| (call, permit))
-    });
+    let working = tokio::task::spawn_blocking(move || work().map(|done| (done, permit)));
     // The runtime gives such work up only when it shuts down.
-    checked.await.map_err(|_| InferError::Failed(FailReason::Draining))?
+    working.await.map_err(|_| InferError::Failed(FailReason::Draining))?
 }
 
 struct Headers {
+    /// Of the body as it is once it is unpacked.
     json_bytes: Option<usize>,
     deadline: CallHeaders,
+    /// How the body is compressed.
+    packed: Option<Coding>,
+    /// How the answer is to be.
+    answer: Option<Coding>,
 }
 
 impl Headers {
     fn parse(headers: &HeaderMap) -> Result<Self, InferError> {
-        if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
-            && encoding != "identity"
-        {
-            return Err(InferError::Unsupported("compressed requests are not supported: send it as it is".into()));
-        }
+        let (packed, answer) = (Coding::of_request(headers)?, Coding::of_answer(headers));
         let json_bytes = headers
             .get(&JSON_LENGTH)
             .map(|value| value.to_str().ok().and_then(|text| text.trim().parse().ok()))
@@ -152,7 +180,7 @@ impl Headers {
             .transpose()?;
         // The gRPC deadline means nothing here.
         let deadline = CallHeaders { grpc: None, ..CallHeaders::parse(headers)? };
-        Ok(Self { json_bytes, deadline })
+        Ok(Self { json_bytes, deadline, packed, answer })
     }
 }
 

@@ -1,8 +1,10 @@
 //! REST: everything under `/v2`.
 
+mod coding;
 mod infer_handler;
 mod infer_json;
 mod pages;
+mod regions;
 mod reply;
 
 use std::sync::Arc;
@@ -12,12 +14,14 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderName, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use symphony_config::Right;
 use symphony_net::CertificateNames;
 use symphony_telemetry::TRACEPARENT;
 use tower_http::cors::CorsLayer;
 
+use super::caller::is_near;
+use super::limits::PLAIN_MESSAGE_BYTES_MAX;
 use super::parameters::{SLO_HEADER, VERSION_HEADER};
 use super::{ANY_RIGHT, InferenceService, Limits, Shown};
 
@@ -50,6 +54,14 @@ pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits, cors_or
         .route("/v2/models/{model}/infer", post(infer_handler::infer::<S>))
         .route("/v2/models/{model}/versions/{version}/infer", post(infer_handler::infer::<S>))
         .layer(DefaultBodyLimit::max(limits.request_bytes_max));
+    let regions = Router::new()
+        .route("/v2/systemsharedmemory/status", get(regions::status::<S>))
+        .route("/v2/systemsharedmemory/region/{region}/status", get(regions::status::<S>))
+        .route("/v2/systemsharedmemory/region/{region}/register", post(regions::register::<S>))
+        .route("/v2/systemsharedmemory/unregister", post(regions::unregister::<S>))
+        .route("/v2/systemsharedmemory/region/{region}/unregister", post(regions::unregister::<S>))
+        .route("/v2/cudasharedmemory/{*call}", any(regions::no_cuda))
+        .layer(DefaultBodyLimit::max(PLAIN_MESSAGE_BYTES_MAX));
     let about = Router::new()
         .route("/v2", get(pages::server::<S>))
         .route("/v2/models/{model}", get(pages::model::<S>))
@@ -75,6 +87,7 @@ pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits, cors_or
     };
     let router = open
         .merge(behind(infer, &[Right::Infer]))
+        .merge(behind(regions, &[Right::Infer]))
         .merge(behind(about, ANY_RIGHT))
         .merge(behind(status, &[Right::Status]))
         .merge(behind(index, &[Right::Status, Right::Repository]))
@@ -134,7 +147,8 @@ async fn pass<S: InferenceService>(State(door): State<Door<S>>, mut request: Req
     let known = shown.check_origin(&door.origins).and_then(|()| door.service.authenticate(&shown, door.rights));
     match known {
         Ok(caller) => {
-            request.extensions_mut().insert(caller);
+            let is_near = is_near(request.extensions(), request.headers());
+            request.extensions_mut().insert(caller.seen(is_near));
             next.run(request).await
         }
         // The body is not read, which ends the connection.

@@ -15,8 +15,8 @@ use super::{REPOSITORY_BYTES_MAX, Shared, reply};
 use crate::oip::call::{self, find_model, is_ready};
 use crate::oip::inputs::{invalid, spec_dims};
 use crate::oip::{
-    Caller, EXTENSIONS, IMAGE_PARAMETER, IndexEntry, InferError, InferenceService, ModelInfo, ModelStatistics,
-    Parameter, RepositoryError, SLO_PARAMETER, Span,
+    Caller, IMAGE_PARAMETER, IndexEntry, InferError, InferenceService, ModelInfo, ModelStatistics, Parameter,
+    RepositoryError, SLO_PARAMETER, Span, extensions,
 };
 
 type Shape<S> = State<Shared<S>>;
@@ -29,7 +29,8 @@ fn when(ready: bool, body: Value) -> Response {
 /// `GET /v2`.
 pub(crate) async fn server<S: InferenceService>(State(shared): Shape<S>) -> Response {
     let server = shared.service.server();
-    Json(json!({ "name": server.name, "version": server.version, "extensions": EXTENSIONS })).into_response()
+    let extensions = extensions(&*shared.service);
+    Json(json!({ "name": server.name, "version": server.version, "extensions": extensions })).into_response()
 }
 
 /// `GET /v2/health/live`.
@@ -126,15 +127,10 @@ pub(crate) async fn all_statistics<S: InferenceService>(State(shared): Shape<S>)
 
 fn statistics_page(statistics: Vec<ModelStatistics>) -> Response {
     let span = |span: Span| json!({ "count": span.count, "ns": span.total.get() });
-    // Inputs are fetched while another batch runs and outputs go out after it: neither takes time of its own, and each
-    // is counted all the same (as over gRPC).
-    let no_time = |of: Span| span(Span { total: Nanos::ZERO, ..of });
-    let batch = |&(size, compute): &(u32, Span)| {
+    let batch = |(size, compute): &(u32, Span)| {
+        let beside = span(compute.beside());
         json!({
-            "batch_size": size,
-            "compute_input": no_time(compute),
-            "compute_infer": span(compute),
-            "compute_output": no_time(compute),
+            "batch_size": size, "compute_input": beside, "compute_infer": span(*compute), "compute_output": beside,
         })
     };
     let model = |of: &ModelStatistics| {
@@ -148,9 +144,9 @@ fn statistics_page(statistics: Vec<ModelStatistics>) -> Response {
                 "success": span(of.success),
                 "fail": span(of.fail),
                 "queue": span(of.queue),
-                "compute_input": no_time(of.compute),
+                "compute_input": span(of.compute.beside()),
                 "compute_infer": span(of.compute),
-                "compute_output": no_time(of.compute),
+                "compute_output": span(of.compute.beside()),
             },
             "batch_stats": of.batches.iter().map(batch).collect::<Value>(),
         })

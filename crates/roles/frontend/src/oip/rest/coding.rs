@@ -1,0 +1,160 @@
+//! Bodies that travel compressed: `content-encoding` of a request, `accept-encoding` of whoever wants its answer so.
+
+use std::io::{self, Read, Write};
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::{GzDecoder, ZlibDecoder};
+use flate2::write::{GzEncoder, ZlibEncoder};
+
+use crate::oip::InferError;
+use crate::oip::inputs::{invalid, shorten};
+
+/// Answers with fewer bytes fit a packet or two as they are.
+pub(crate) const PACKED_BYTES_MIN: usize = 1 << 10;
+
+/// How bytes are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coding {
+    Gzip,
+    /// What HTTP calls so: the format of zlib.
+    Deflate,
+}
+
+impl Coding {
+    /// All there are, the one that is preferred first.
+    const ALL: [Self; 2] = [Self::Gzip, Self::Deflate];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Deflate => "deflate",
+        }
+    }
+
+    /// The header's value for an answer.
+    pub(crate) fn header(self) -> HeaderValue {
+        HeaderValue::from_static(self.name())
+    }
+
+    /// How the body of a request is compressed, if it is.
+    ///
+    /// # Errors
+    /// If in another way.
+    pub(crate) fn of_request(headers: &HeaderMap) -> Result<Option<Self>, InferError> {
+        let Some(said) = headers.get(header::CONTENT_ENCODING) else { return Ok(None) };
+        let named = |name: &str| said.as_bytes().eq_ignore_ascii_case(name.as_bytes());
+        if named("identity") {
+            return Ok(None);
+        }
+        let coding = Self::ALL.into_iter().find(|coding| named(coding.name()));
+        coding.map(Some).ok_or_else(|| {
+            let said = shorten(&String::from_utf8_lossy(said.as_bytes()));
+            InferError::Unsupported(format!("content-encoding is `{said}`; expected gzip, deflate, or none"))
+        })
+    }
+
+    /// How a client asks for its answer, if it asks at all.
+    pub(crate) fn of_answer(headers: &HeaderMap) -> Option<Self> {
+        // What is no text asks for nothing.
+        let said = || headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+        let takes = |name: &str| said().flat_map(|text| text.split(',')).any(|one| accepts(one, name));
+        Self::ALL.into_iter().find(|coding| takes(coding.name()))
+    }
+
+    /// The bytes that `packed` stands for. What they are is found out no further than `bytes_max`: a thousand times as
+    /// many may come of a few.
+    ///
+    /// # Errors
+    /// If they are more, or `packed` stands for none.
+    pub(crate) fn unpack(self, packed: &[u8], bytes_max: usize) -> Result<Bytes, InferError> {
+        match self {
+            Self::Gzip => self.read(GzDecoder::new(packed), bytes_max),
+            Self::Deflate => self.read(ZlibDecoder::new(packed), bytes_max),
+        }
+    }
+
+    fn read(self, unpacking: impl Read, bytes_max: usize) -> Result<Bytes, InferError> {
+        let mut bytes = Vec::new();
+        // One more, to know that there are more.
+        let read = unpacking.take((bytes_max as u64).saturating_add(1)).read_to_end(&mut bytes);
+        let name = self.name();
+        read.map_err(|error| invalid(format!("content-encoding is {name}, and the body is not: {error}")))?;
+        if bytes.len() > bytes_max { Err(InferError::TooLarge { bytes_max }) } else { Ok(bytes.into()) }
+    }
+
+    /// The bytes that stand for `bytes`, found in haste: tensors shrink little, and clients wait.
+    pub(crate) fn pack(self, bytes: &[u8]) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Gzip => {
+                let mut packing = GzEncoder::new(Vec::new(), Compression::fast());
+                packing.write_all(bytes)?;
+                packing.finish()
+            }
+            Self::Deflate => {
+                let mut packing = ZlibEncoder::new(Vec::new(), Compression::fast());
+                packing.write_all(bytes)?;
+                packing.finish()
+            }
+        }
+    }
+}
+
+/// Whether one element of `accept-encoding` takes answers of this name: with a weight of 0 it refuses them.
+fn accepts(one: &str, name: &str) -> bool {
+    let (said, weight) = one.split_once(';').unwrap_or((one, ""));
+    let weight = weight.trim().strip_prefix("q=").map(|weight| weight.trim().parse::<f32>());
+    said.trim().eq_ignore_ascii_case(name) && weight.is_none_or(|weight| weight.is_ok_and(|weight| weight > 0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_comes_back_and_no_more_of_it_than_may() {
+        let bytes: Vec<u8> = (0..5000_u32).flat_map(|n| (n % 7).to_le_bytes()).collect();
+        for coding in Coding::ALL {
+            let packed = coding.pack(&bytes).unwrap();
+            assert!(packed.len() < bytes.len() / 4, "{coding:?}");
+            assert_eq!(coding.unpack(&packed, bytes.len()).unwrap(), bytes);
+            let refused = coding.unpack(&packed, bytes.len() - 1).unwrap_err();
+            assert_eq!(refused, InferError::TooLarge { bytes_max: bytes.len() - 1 });
+            let refused = coding.unpack(b"{\"inputs\":[]}", 100).unwrap_err().to_string();
+            assert!(refused.starts_with(&format!("content-encoding is {}, and", coding.name())), "{refused}");
+        }
+        let packed = Coding::Gzip.pack(&bytes).unwrap();
+        let cut_off = Coding::Gzip.unpack(&packed[..packed.len() - 4], bytes.len());
+        assert!(matches!(cut_off, Err(InferError::InvalidRequest(_))), "{cut_off:?}");
+    }
+
+    #[test]
+    fn clients_get_what_they_ask_for() {
+        let of = |text: &'static str| {
+            let accepted = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(text))]);
+            Coding::of_answer(&accepted)
+        };
+        for (text, expected) in [
+            ("gzip", Some(Coding::Gzip)),
+            ("deflate, gzip;q=0.5, br", Some(Coding::Gzip)),
+            ("GZIP; q=0, deflate;q=1.0", Some(Coding::Deflate)),
+            ("br", None),
+            ("gzip;q=0", None),
+            ("gzip;q=much", None),
+            ("", None),
+        ] {
+            assert_eq!(of(text), expected, "{text}");
+        }
+        assert_eq!(Coding::of_answer(&HeaderMap::new()), None);
+
+        let sent = |text: &'static str| {
+            let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, HeaderValue::from_static(text))]);
+            Coding::of_request(&headers)
+        };
+        assert_eq!((sent("identity"), sent("Deflate")), (Ok(None), Ok(Some(Coding::Deflate))));
+        for other in ["br", "gzip, gzip", ""] {
+            assert!(matches!(sent(other), Err(InferError::Unsupported(_))), "{other}");
+        }
+    }
+}
