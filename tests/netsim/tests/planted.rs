@@ -85,12 +85,12 @@ fn a_replica_over_an_older_copy_that_neither_asks_nor_is_told() {
 /// In the code that a cluster's control group and a federation's top group share.
 #[test]
 fn empty_disks_that_found_a_group_unasked() {
-    found(&["story", "wiped-founders", "--seed", "1", "--plant", "founds-unasked"], "C6: ");
+    found(&["story", "wiped-founders", "--seed", "1", "--plant", "founds-unasked"], "founding: ");
 }
 
 #[test]
 fn an_empty_disk_that_joins_by_the_word_of_one_that_was_left_behind() {
-    found(&["story", "lagging-survivor", "--seed", "1", "--plant", "joins-unasked"], "C6: ");
+    found(&["story", "lagging-survivor", "--seed", "2", "--plant", "joins-unasked"], "founding: ");
 }
 
 /// Over a copy from between two boots either sign is enough by itself.
