@@ -1,5 +1,6 @@
 //! The command line: what operators and programs read.
 
+mod context;
 mod get;
 mod help;
 mod operations;

@@ -2,6 +2,7 @@
 
 mod access;
 mod certs;
+mod context;
 mod health;
 mod keys;
 mod look;
@@ -19,8 +20,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use access::{
     CLUSTER_OF_UP, ClusterArgs, FEDERATION_OF_UP, FederationArgs, LOAD_FRONTEND, OPERATOR, OperationArgs, PKI_OF_UP,
+    PublicArgs,
 };
 pub(crate) use certs::{CertsCommand, CertsIssueArgs};
+pub(crate) use context::{ContextCommand, ContextKey, ContextSetArgs};
 pub(crate) use health::HealthArgs;
 pub(crate) use keys::KeysCommand;
 pub(crate) use look::{ExplainArgs, GetArgs, What};
@@ -70,6 +73,9 @@ pub(crate) enum Command {
     /// Make keys by which clients of the public ports are known.
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Say where clusters are and who asks, once, under a name.
+    #[command(subcommand)]
+    Context(ContextCommand),
     /// Load, change, unload or generate models, and split requests among their versions.
     #[command(subcommand)]
     Model(ModelCommand),

@@ -3,8 +3,10 @@
 mod cli;
 #[cfg(test)]
 mod cli_tests;
+mod context;
 mod exit;
 mod local;
+mod near;
 mod node;
 mod provision;
 mod tools;
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
             Command::Health(args) => tools::health::run(&args).await,
             Command::Certs(command) => tools::certs::run(command),
             Command::Keys(command) => tools::keys::run(command),
+            Command::Context(command) => tools::context::run(&command),
             Command::Model(command) => tools::model::run(command).await,
             Command::Get(args) => tools::get::run(&args).await,
             Command::Top(args) => top::run(&args).await,

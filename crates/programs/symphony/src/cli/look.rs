@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::{ClusterArgs, FederationArgs, Output};
+use super::{ClusterArgs, FederationArgs, Output, PublicArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
@@ -17,6 +17,8 @@ pub(crate) struct GetArgs {
     pub(crate) stale: bool,
     #[command(flatten)]
     pub(crate) federation: FederationArgs,
+    #[command(flatten)]
+    pub(crate) public: PublicArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }

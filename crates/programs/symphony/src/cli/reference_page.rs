@@ -15,12 +15,16 @@ const PAGE: &str = "../../../docs/reference/cli.md";
 const LISTS: [(&str, &[&str]); 4] = [
     ("processes", &["scheduler", "frontend", "backend", "federation", "provision", "up", "demo", "health"]),
     ("models", &["profile", "model", "load"]),
-    ("operating", &["get", "top", "explain", "drain", "cordon", "uncordon", "members", "plan", "certs", "keys"]),
+    (
+        "operating",
+        &["get", "top", "explain", "drain", "cordon", "uncordon", "members", "plan", "context", "certs", "keys"],
+    ),
     ("trying", &["sim", "paper", "replay"]),
 ];
 
 /// Options of many commands, which have a list of their own, and a command that has each.
-const SHARED: [(&str, &str); 7] = [
+const SHARED: [(&str, &str); 11] = [
+    ("context", "get"),
     ("cluster", "get"),
     ("pki", "get"),
     ("identity", "get"),
@@ -28,6 +32,9 @@ const SHARED: [(&str, &str); 7] = [
     ("output", "get"),
     ("federation", "get"),
     ("operation-id", "cordon"),
+    ("key-file", "get"),
+    ("public-ca", "get"),
+    ("insecure-key", "get"),
 ];
 
 /// The page as it is, and as it should be.

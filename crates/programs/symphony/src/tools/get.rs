@@ -34,7 +34,11 @@ pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
         }
         what => {
             let view = args.cluster.control()?.get(!args.stale, WITHIN).await.map_err(asked)?;
-            if what == What::Ledger { ledger::show(&view).await? } else { show(&view, what) }
+            if what == What::Ledger {
+                ledger::show(&view, args.public.access(&args.cluster)?).await?
+            } else {
+                show(&view, what)
+            }
         }
     };
     match args.output {

@@ -91,10 +91,10 @@ async fn change(
     request: &pb::ChangeReplicasRequest,
 ) -> anyhow::Result<Vec<u64>> {
     let give_up = Instant::now() + CHANGE_WITHIN;
-    let net = cluster.net()?;
+    let (net, addrs) = (cluster.net()?, cluster.addresses()?);
     let mut last = String::new();
     while Instant::now() < give_up {
-        for addr in &cluster.cluster {
+        for addr in &addrs {
             let endpoint = Endpoint::from_shared(format!("http://{addr}"))
                 .map_err(|error| bad_input(format!("--cluster {addr}: {error}")))?
                 .connect_timeout(CONNECT_WITHIN);

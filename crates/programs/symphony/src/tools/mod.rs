@@ -1,6 +1,7 @@
 //! Tools that talk to a cluster or work on files.
 
 pub(crate) mod certs;
+pub(crate) mod context;
 mod device_timeline;
 pub(crate) mod duty;
 pub(crate) mod events;
@@ -22,7 +23,7 @@ pub(crate) mod profile;
 mod profile_compare;
 mod profile_gemm;
 mod profile_report;
-pub(crate) mod public_access;
+mod public_access;
 pub(crate) mod replay;
 pub(crate) mod sim;
 mod sim_explain;

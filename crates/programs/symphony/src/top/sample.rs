@@ -11,7 +11,7 @@ use symphony_telemetry::buckets::REQUEST_SECONDS;
 use symphony_transport::ControlClient;
 use symphony_types::{BootId, FrontendId};
 
-use crate::cli::ClusterArgs;
+use crate::cli::{ClusterArgs, PublicArgs};
 use crate::tools::frontend_page::{self, PageClient};
 
 /// The timeout for finding a replica that answers: a longer silence is shown on the screen.
@@ -68,8 +68,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    pub(super) fn new(cluster: &ClusterArgs) -> anyhow::Result<Self> {
-        Ok(Self { control: cluster.control()?, http: frontend_page::client()? })
+    pub(super) fn new(cluster: &ClusterArgs, public: &PublicArgs) -> anyhow::Result<Self> {
+        Ok(Self { control: cluster.control()?, http: frontend_page::client(public.access(cluster)?)? })
     }
 
     /// Takes a sample. `began`: the start of the program.
