@@ -18,7 +18,7 @@ fn a_context_says_where_a_cluster_is_and_who_asks() {
         let set = |context: &str, cluster_name: &str| {
             let pki = cluster.workspace.file("pki").display().to_string();
             let place = ["--schedulers", &addresses, "--pki", &pki, "--cluster-name", cluster_name];
-            symphony(cluster, &[&["context", "set", context], &place[..]].concat()).ended_with(0)
+            symphony(cluster, &[&["context", "set", context][..], &place[..]].concat()).ended_with(0)
         };
 
         phase("the first context is the current one, and tools need nothing else");

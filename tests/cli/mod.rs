@@ -1,6 +1,7 @@
 //! The command line: what operators and programs read.
 
 mod context;
+mod describe;
 mod get;
 mod help;
 mod operations;

@@ -26,7 +26,7 @@ pub(crate) use certs::{CertsCommand, CertsIssueArgs};
 pub(crate) use context::{ContextCommand, ContextKey, ContextSetArgs};
 pub(crate) use health::HealthArgs;
 pub(crate) use keys::KeysCommand;
-pub(crate) use look::{ExplainArgs, GetArgs, What};
+pub(crate) use look::{DescribeArgs, Described, ExplainArgs, GetArgs, What};
 pub(crate) use members::{
     DrainArgs, DutyArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id,
 };
@@ -79,8 +79,10 @@ pub(crate) enum Command {
     /// Load, change, unload or generate models, and split requests among their versions.
     #[command(subcommand)]
     Model(ModelCommand),
-    /// Show the cluster.
+    /// Show the cluster: all of a kind, or what is named.
     Get(GetArgs),
+    /// Say everything about a model, a GPU, a sub-cluster or a process, with the events that concern it.
+    Describe(DescribeArgs),
     /// Show how much the sub-clusters, models and GPUs have to do, and go on showing it.
     Top(TopArgs),
     /// Give a process nothing new, have what it has handed over or finished, and wait for that.
@@ -108,6 +110,20 @@ pub(crate) enum Command {
     Paper(PaperArgs),
     /// Decide again what a scheduler recorded (scheduler.tape_dir), and say where the decisions differ.
     Replay(ReplayArgs),
+}
+
+/// How a view of the cluster is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// For people with a wide terminal.
+    Wide,
+    /// For programs.
+    Json,
+    /// The same value as YAML.
+    Yaml,
 }
 
 /// How a result is printed.

@@ -25,7 +25,7 @@ use crate::cli::{Cli, Command};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// The exit code that a shell shows for a program ended by SIGPIPE.
-const READER_GONE: i32 = 141;
+pub(crate) const READER_GONE: i32 = 141;
 
 /// The reader of our output may close the pipe (`symphony get events | head`): that ends this program like any other,
 /// without a panic report.
@@ -62,6 +62,7 @@ fn main() -> ExitCode {
             Command::Context(command) => tools::context::run(&command),
             Command::Model(command) => tools::model::run(command).await,
             Command::Get(args) => tools::get::run(&args).await,
+            Command::Describe(args) => tools::describe::run(&args).await,
             Command::Top(args) => top::run(&args).await,
             Command::Drain(args) => tools::duty::drain(&args).await,
             Command::Cordon(args) => tools::duty::set(&args, Duty::Cordoned).await,

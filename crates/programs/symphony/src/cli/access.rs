@@ -219,7 +219,7 @@ mod tests {
 
     /// The arguments as if nothing were in the environment.
     fn args(words: &[&str]) -> ClusterArgs {
-        let cli = Cli::try_parse_from([&["symphony", "get", "models"], words].concat()).unwrap();
+        let cli = Cli::try_parse_from([&["symphony", "get", "models"][..], words].concat()).unwrap();
         let Command::Get(args) = cli.command else { panic!("another command") };
         args.cluster
     }

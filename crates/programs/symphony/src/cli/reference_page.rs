@@ -17,7 +17,10 @@ const LISTS: [(&str, &[&str]); 4] = [
     ("models", &["profile", "model", "load"]),
     (
         "operating",
-        &["get", "top", "explain", "drain", "cordon", "uncordon", "members", "plan", "context", "certs", "keys"],
+        &[
+            "get", "describe", "top", "explain", "drain", "cordon", "uncordon", "members", "plan", "context", "certs",
+            "keys",
+        ],
     ),
     ("trying", &["sim", "paper", "replay"]),
 ];

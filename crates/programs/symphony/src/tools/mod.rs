@@ -2,6 +2,7 @@
 
 pub(crate) mod certs;
 pub(crate) mod context;
+pub(crate) mod describe;
 mod device_timeline;
 pub(crate) mod duty;
 pub(crate) mod events;
@@ -16,6 +17,7 @@ pub(crate) mod load;
 pub(crate) mod members;
 pub(crate) mod model;
 mod operation;
+mod page;
 pub(crate) mod paper;
 mod partition;
 pub(crate) mod plan;
@@ -29,3 +31,5 @@ pub(crate) mod sim;
 mod sim_explain;
 pub(crate) mod table;
 mod timeline;
+mod watch;
+mod wide;

@@ -8,7 +8,7 @@ mod board;
 mod draw;
 mod live;
 mod row;
-mod sample;
+pub(crate) mod sample;
 #[cfg(test)]
 pub(crate) mod scene;
 mod screen;
