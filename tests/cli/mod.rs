@@ -1,5 +1,6 @@
 //! The command line: what operators and programs read.
 
+mod apply;
 mod context;
 mod describe;
 mod get;

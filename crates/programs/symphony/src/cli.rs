@@ -1,6 +1,7 @@
 //! The command line.
 
 mod access;
+mod apply;
 mod certs;
 mod context;
 mod health;
@@ -22,6 +23,7 @@ pub(crate) use access::{
     CLUSTER_OF_UP, ClusterArgs, FEDERATION_OF_UP, FederationArgs, LOAD_FRONTEND, OPERATOR, OperationArgs, PKI_OF_UP,
     PublicArgs,
 };
+pub(crate) use apply::ApplyArgs;
 pub(crate) use certs::{CertsCommand, CertsIssueArgs};
 pub(crate) use context::{ContextCommand, ContextKey, ContextSetArgs};
 pub(crate) use health::HealthArgs;
@@ -79,6 +81,8 @@ pub(crate) enum Command {
     /// Load, change, unload or generate models, and split requests among their versions.
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Have the cluster serve models as files declare them; what is so already stays.
+    Apply(ApplyArgs),
     /// Show the cluster: all of a kind, or what is named.
     Get(GetArgs),
     /// Say everything about a model, a GPU, a sub-cluster or a process, with the events that concern it.

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
             Command::Keys(command) => tools::keys::run(command),
             Command::Context(command) => tools::context::run(&command),
             Command::Model(command) => tools::model::run(command).await,
+            Command::Apply(args) => tools::apply::run(&args).await,
             Command::Get(args) => tools::get::run(&args).await,
             Command::Describe(args) => tools::describe::run(&args).await,
             Command::Top(args) => top::run(&args).await,

@@ -1,5 +1,7 @@
 //! Tools that talk to a cluster or work on files.
 
+pub(crate) mod apply;
+mod asked_model;
 pub(crate) mod certs;
 pub(crate) mod context;
 pub(crate) mod describe;
