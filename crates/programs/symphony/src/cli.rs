@@ -14,6 +14,7 @@ mod processes;
 mod profile;
 #[cfg(test)]
 mod reference_page;
+mod shell;
 mod simulate;
 mod top;
 
@@ -40,6 +41,7 @@ pub(crate) use processes::{BackendArgs, DemoArgs, NodeArgs, ProvisionArgs, UpArg
 pub(crate) use profile::{
     LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand, ProfileCompareArgs, ProfileGemmArgs, ProfiledDevice,
 };
+pub(crate) use shell::{CompletionsArgs, ManArgs};
 pub(crate) use simulate::{PaperArgs, ReplayArgs, SimArgs};
 pub(crate) use top::TopArgs;
 
@@ -114,6 +116,10 @@ pub(crate) enum Command {
     Paper(PaperArgs),
     /// Decide again what a scheduler recorded (scheduler.tape_dir), and say where the decisions differ.
     Replay(ReplayArgs),
+    /// Print what a shell needs to complete commands, options and their values.
+    Completions(CompletionsArgs),
+    /// Write manual pages.
+    Man(ManArgs),
 }
 
 /// How a view of the cluster is printed.

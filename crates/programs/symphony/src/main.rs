@@ -76,6 +76,11 @@ fn main() -> ExitCode {
             Command::Sim(args) => tools::sim::run(&args),
             Command::Paper(args) => tools::paper::run(&args),
             Command::Replay(args) => tools::replay::run(&args),
+            Command::Completions(args) => {
+                tools::shell::completions(&args);
+                Ok(())
+            }
+            Command::Man(args) => tools::shell::man(&args),
         }
     });
     // Blocking threads (a loading model, a running executor) must not delay the exit.

@@ -29,6 +29,7 @@ mod profile_gemm;
 mod profile_report;
 mod public_access;
 pub(crate) mod replay;
+pub(crate) mod shell;
 pub(crate) mod sim;
 mod sim_explain;
 pub(crate) mod table;
