@@ -18,6 +18,10 @@ const EXAMPLE_RPS: u32 = 100;
 pub(super) fn cluster(layout: &Layout, dir: &Path) -> String {
     let mut said = format!("cluster {} is up\n", layout.cluster.name);
     surface(&mut said, &layout.frontend, dir);
+    let metrics =
+        layout.schedulers.iter().map(|own| &own.metrics).chain(layout.backends.iter().map(|own| &own.metrics));
+    let metrics: Vec<_> = metrics.map(|metrics| format!("http://{metrics}/metrics")).collect();
+    let _ = writeln!(said, "  metrics of schedulers and backends: {}", metrics.join(" "));
     let mut export = Vec::new();
     let control = control(layout);
     if control != CLUSTER_OF_UP {
@@ -91,14 +95,10 @@ fn surface(said: &mut String, frontend: &FrontendConfig, dir: &Path) {
     let _ = writeln!(said, "  Open Inference Protocol: gRPC {grpc}, REST {scheme}://{rest}/v2");
     let _ = writeln!(said, "  console: {scheme}://{metrics}/   metrics: {scheme}://{metrics}/metrics");
     if let Some(tenants) = &frontend.tenants {
-        let _ = writeln!(
-            said,
-            "  clients need a key of {}; `symphony load` takes it from SYMPHONY_KEY_FILE",
-            tenants.display()
-        );
+        let _ = writeln!(said, "  clients need a key of {}; `symphony load` takes it by --key-file", tenants.display());
     }
     if scheme == "https" {
-        said.push_str("  tools need the authority of the frontend's certificate: SYMPHONY_PUBLIC_CA\n");
+        said.push_str("  tools need the authority of the frontend's certificate: --public-ca\n");
     }
     let _ = writeln!(said, "  logs: {}", dir.join("logs").display());
 }
