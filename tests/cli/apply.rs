@@ -48,6 +48,14 @@ fn applying_files_twice_changes_nothing_and_what_differs_is_changed_in_place() {
         let again = apply(&[]).ended_with(0).out;
         assert_eq!(again.lines().filter(|line| line.ends_with("is unchanged")).count(), 4, "{again}");
 
+        phase("the same in an empty cluster, where the split waits for its versions");
+        for name in ["resnet", "other"] {
+            let _ = cluster.cli(&["model", "unload", name]).ended_with(0);
+        }
+        write("resnet.yaml", &format!("{split}---\n{}---\n{}", model("resnet@1", 400, ""), model("resnet@2", 500, "")));
+        let out = apply(&[]).ended_with(0).out;
+        assert!(out.contains("model resnet@2 is created") && out.contains("traffic: 95"), "{out}");
+
         phase("one mistake anywhere, and nothing is changed");
         write("new.yaml", &model("new", 500, ""));
         write("wrong.yaml", &model("wrong", 500, "slo: 5\n"));

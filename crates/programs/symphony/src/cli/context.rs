@@ -30,7 +30,7 @@ pub(crate) enum ContextCommand {
         output: Output,
     },
     /// Make a context, or change what is given of one that is there. The first one becomes the current one.
-    Set(ContextSetArgs),
+    Set(Box<ContextSetArgs>),
     /// Delete a context.
     Delete {
         /// The context.

@@ -38,6 +38,8 @@ pub(crate) async fn run(args: &ApplyArgs) -> anyhow::Result<()> {
         }
     }
     check_names(&wanted).map_err(bad_input)?;
+    // What is set of a model, and how it is split, may be declared before the versions that are to be loaded.
+    wanted.sort_by_key(|wanted| wanted.source.is_none());
     if !wanted.is_empty() {
         apply(args, &wanted).await?;
     }
@@ -116,14 +118,19 @@ fn read(
 async fn apply(args: &ApplyArgs, wanted: &[Wanted]) -> anyhow::Result<()> {
     let control = args.cluster.control()?;
     let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
-    let plans: Vec<_> = wanted.iter().map(|wanted| plan(&view, wanted)).collect();
+    let plans: Vec<_> = wanted.iter().map(|one| plan(&view, one, wanted)).collect();
     let refused: Vec<_> = plans.iter().filter_map(|plan| plan.as_ref().err().cloned()).collect();
     if !refused.is_empty() {
         return Err(bad_input(format!("nothing is changed: {}", refused.join("; "))));
     }
-    for (wanted, plan) in wanted.iter().zip(plans.into_iter().flatten()) {
-        let name = &wanted.name;
-        if let Some(Source::Repository(model)) = &wanted.source {
+    for (one, first) in wanted.iter().zip(plans.into_iter().flatten()) {
+        let name = &one.name;
+        // With what came of the ones before.
+        let plan = match args.dry_run {
+            true => first,
+            false => plan(&control.get(true, AGREE_WITHIN).await.map_err(asked)?, one, &[]).map_err(bad_input)?,
+        };
+        if let Some(Source::Repository(model)) = &one.source {
             for note in &model.notes {
                 eprintln!("note: model {name}: {note}");
             }
@@ -132,7 +139,7 @@ async fn apply(args: &ApplyArgs, wanted: &[Wanted]) -> anyhow::Result<()> {
             eprintln!("note: {note}");
         }
         if !args.dry_run {
-            carry_out(&control, wanted, &plan, Duration::from_secs(args.wait_s)).await?;
+            carry_out(&control, one, &plan, Duration::from_secs(args.wait_s)).await?;
         }
         println!("model {name} {}", outcome(&plan, args.dry_run));
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use symphony_policy::ModelPolicy;
-use symphony_protocol::view::{ModelSpec, ModelView, Traffic, View};
+use symphony_protocol::view::{ModelSpec, ModelView, Readiness, Traffic, View};
 use symphony_repository::{RepositoryModel, versions};
 use symphony_types::{Nanos, RequestValue, VersionedName};
 
@@ -91,13 +91,14 @@ pub(super) struct Plan {
     pub(super) is_new: bool,
 }
 
-/// What the cluster lacks of a model.
+/// What the cluster lacks of a model. `declared`: everything that is declared beside it.
 ///
 /// # Errors
 /// If it is there otherwise than can be changed in place, or not there and nothing says what to load.
-pub(super) fn plan(view: &View, wanted: &Wanted) -> Result<Plan, String> {
+pub(super) fn plan(view: &View, wanted: &Wanted, declared: &[Wanted]) -> Result<Plan, String> {
     let loaded: BTreeMap<_, _> = versions(view, &wanted.name).collect();
     let mut plan = Plan { is_new: loaded.is_empty(), ..Plan::default() };
+    let is_to_come = || declared.iter().any(|other| other.source.is_some() && other.is_version_of(wanted));
     match &wanted.source {
         Some(Source::Spec(spec)) => {
             let loaded = view.model_named(&spec.name).map(|(_, model)| model);
@@ -112,6 +113,7 @@ pub(super) fn plan(view: &View, wanted: &Wanted) -> Result<Plan, String> {
             let left = loaded.keys().filter(|name| !is_wanted(name));
             plan.steps.extend(left.map(|name| Step::Unload((*name).to_owned())));
         }
+        None if loaded.is_empty() && is_to_come() => plan.is_new = false,
         None if loaded.is_empty() => {
             let known = view.models.values().map(|model| model.spec.name.as_str());
             let said = unknown("model", &wanted.name, known, "symphony get models");
@@ -123,10 +125,10 @@ pub(super) fn plan(view: &View, wanted: &Wanted) -> Result<Plan, String> {
             }
         }
     }
-    if let Some(to) = &wanted.traffic {
-        if view.traffic.get(&wanted.name).cloned().unwrap_or_default() != *to {
-            plan.steps.push(Step::SetTraffic(to.clone()));
-        }
+    if let Some(to) = &wanted.traffic
+        && view.traffic.get(&wanted.name).cloned().unwrap_or_default() != *to
+    {
+        plan.steps.push(Step::SetTraffic(to.clone()));
     }
     Ok(plan)
 }
@@ -139,6 +141,9 @@ impl Plan {
             return Ok(());
         };
         let now = &loaded.spec;
+        if let Readiness::Failed(reason) = loaded.readiness(view) {
+            self.notes.push(format!("{} failed to load, and stays so until it is unloaded: {reason}", now.name));
+        }
         // Plans move models: where one was loaded says where it began.
         let home = subcluster_name(view, loaded.subcluster);
         if !spec.subcluster.is_empty() && home != spec.subcluster {
@@ -187,6 +192,11 @@ fn differences(now: &ModelSpec, wanted: &ModelSpec) -> String {
 }
 
 impl Wanted {
+    /// Whether it is the other one, or a version of it.
+    fn is_version_of(&self, other: &Self) -> bool {
+        self.name == other.name || VersionedName::parse(&self.name).name == other.name
+    }
+
     /// Whether two declarations would undo each other, or one of them be lost.
     fn clashes_with(&self, other: &Self) -> bool {
         let base = |wanted: &Self| VersionedName::parse(&wanted.name).name.to_owned();
@@ -229,22 +239,22 @@ mod tests {
     }
 
     fn words(view: &View, wanted: &Wanted) -> Vec<String> {
-        plan(view, wanted).unwrap().steps.iter().map(ToString::to_string).collect()
+        plan(view, wanted, &[]).unwrap().steps.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn what_is_as_declared_needs_nothing_and_what_differs_is_named() {
-        assert_eq!(plan(&view(), &one(spec("m"))), Ok(Plan::default()));
+        assert_eq!(plan(&view(), &one(spec("m")), &[]), Ok(Plan::default()));
         let slower =
             ModelSpec { slo: Nanos::from_millis(60), value: RequestValue::from_number(4.0).unwrap(), ..spec("m") };
         assert_eq!(words(&view(), &one(slower)), ["change m: SLO 25 ms to 60 ms, value 1 to 4"]);
-        let new = plan(&view(), &one(spec("new"))).unwrap();
+        let new = plan(&view(), &one(spec("new")), &[]).unwrap();
         assert_eq!((new.is_new, new.steps), (true, vec![Step::Load(Box::new(spec("new")))]));
         let other = ModelSpec { source: ModelSource::Onnx("/m.onnx".into()), ..spec("m") };
-        let said = plan(&view(), &one(other)).unwrap_err();
+        let said = plan(&view(), &one(other), &[]).unwrap_err();
         assert!(said.contains("`m` is loaded with another source;"), "{said}");
         let elsewhere = ModelSpec { subcluster: "spare".into(), ..spec("m") };
-        let elsewhere = plan(&view(), &one(elsewhere)).unwrap();
+        let elsewhere = plan(&view(), &one(elsewhere), &[]).unwrap();
         assert!(
             elsewhere.steps.is_empty() && elsewhere.notes[0].contains("plan move --model m --to spare"),
             "{elsewhere:?}"
@@ -273,8 +283,11 @@ mod tests {
         assert!(steps[2].starts_with("traffic: 100"), "{steps:?}");
         view.traffic.insert("m".into(), traffic.unwrap());
         assert_eq!(words(&view, &wanted).len(), 2, "it is split so already");
-        let said = plan(&view, &Wanted { name: "absent".into(), ..wanted }).unwrap_err();
+        let absent = Wanted { name: "absent".into(), ..wanted };
+        let said = plan(&view, &absent, &[]).unwrap_err();
         assert!(said.contains("no model is named `absent`"), "{said}");
+        let split = plan(&view, &absent, &[one(spec("absent@2"))]).unwrap();
+        assert!(matches!(split.steps.as_slice(), [Step::SetTraffic(_)]), "it comes first: {split:?}");
     }
 
     #[test]
