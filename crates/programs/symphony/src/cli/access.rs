@@ -65,18 +65,24 @@ impl ClusterArgs {
     /// # Errors
     /// If the file cannot be used, or has none of that name.
     pub(crate) fn context(&self) -> anyhow::Result<Option<Named>> {
+        if !self.has_context() {
+            return Ok(None);
+        }
         let Some(path) = context::path() else { return self.choose(&Contexts::default(), Path::new("")) };
         self.choose(&Contexts::read(&path)?, path.parent().unwrap_or(Path::new("")))
     }
 
     /// Somebody who says where the cluster is means another one than the current context: its certificates and keys are
     /// not for it.
+    fn has_context(&self) -> bool {
+        self.context.as_ref().map_or(self.cluster.is_empty(), |name| !name.is_empty())
+    }
+
     fn choose(&self, contexts: &Contexts, folder: &Path) -> anyhow::Result<Option<Named>> {
-        match self.context.as_deref() {
-            Some("") => Ok(None),
-            None if !self.cluster.is_empty() => Ok(None),
-            name => contexts.choose(name, folder).map_err(bad_input),
+        if !self.has_context() {
+            return Ok(None);
         }
+        contexts.choose(self.context.as_deref(), folder).map_err(bad_input)
     }
 
     /// Control addresses of the scheduler replicas.
@@ -94,33 +100,26 @@ impl ClusterArgs {
 
     /// Where certificates are; none in plaintext.
     pub(crate) fn pki_dir(&self) -> anyhow::Result<Option<PathBuf>> {
-        Ok(self.shown(self.context()?)?.map(|shown| shown.dir))
+        Ok(self.shown(|| self.context())?.map(|shown| shown.dir))
     }
 
-    fn shown(&self, context: Option<Named>) -> anyhow::Result<Option<Shown>> {
+    /// The context is asked for only where nothing else says it.
+    fn shown(&self, context: impl FnOnce() -> anyhow::Result<Option<Named>>) -> anyhow::Result<Option<Shown>> {
         if self.insecure_dev {
             return Ok(None);
         }
         if let Some(dir) = self.pki.clone() {
             return Ok(Some(Shown { dir, operator: None, of: None }));
         }
-        if let Some(Named { name, context }) = context {
-            if context.insecure_dev {
-                return Ok(None);
-            }
-            if let Some(dir) = context.pki {
-                let of = context.cluster.map(|cluster| (name, cluster));
-                return Ok(Some(Shown { dir, operator: context.identity, of }));
-            }
+        let Some(Named { name, context }) = context()? else {
+            return Ok(Some(Shown { dir: pki_of_up()?, operator: None, of: None }));
+        };
+        if context.insecure_dev {
+            return Ok(None);
         }
-        let up = Path::new(PKI_OF_UP);
-        let dir = up.is_dir().then(|| up.to_owned()).ok_or_else(|| {
-            bad_input(
-                "no certificates: give their folder with --pki or SYMPHONY_PKI (`symphony up` prints it, `symphony certs` \
-                 makes them), or name it in a context (`symphony context set`), or --insecure-dev for a cluster without any",
-            )
-        })?;
-        Ok(Some(Shown { dir, operator: None, of: None }))
+        let dir = context.pki.map_or_else(pki_of_up, Ok)?;
+        let of = context.cluster.map(|cluster| (name, cluster));
+        Ok(Some(Shown { dir, operator: context.identity, of }))
     }
 
     /// How to talk to the cluster.
@@ -130,7 +129,7 @@ impl ClusterArgs {
 
     /// How to talk to the cluster, as this role and name unless an identity is given.
     pub(crate) fn net_as(&self, (role, name): (Role, &str)) -> anyhow::Result<Net> {
-        let Some(Shown { dir, operator, of }) = self.shown(self.context()?)? else { return Ok(Net::plaintext()) };
+        let Some(Shown { dir, operator, of }) = self.shown(|| self.context())? else { return Ok(Net::plaintext()) };
         // A context says which operator asks, not which frontend.
         let operator = operator.filter(|_| role == Role::Operator);
         let identity = self.identity.clone().or(operator).unwrap_or_else(|| format!("{role}-{name}"));
@@ -154,6 +153,17 @@ impl ClusterArgs {
     pub(crate) fn control(&self) -> anyhow::Result<ControlClient> {
         ControlClient::new(&self.net()?, &self.addresses()?).map_err(bad_input)
     }
+}
+
+/// Where `symphony up` keeps certificates, if it has run here.
+fn pki_of_up() -> anyhow::Result<PathBuf> {
+    let up = Path::new(PKI_OF_UP);
+    up.is_dir().then(|| up.to_owned()).ok_or_else(|| {
+        bad_input(
+            "no certificates: give their folder with --pki or SYMPHONY_PKI (`symphony up` prints it, `symphony certs` \
+             makes them), name it in a context (`symphony context set`), or give --insecure-dev for a cluster without any",
+        )
+    })
 }
 
 /// The addresses of a context under this key; without a context those of `symphony up`.
@@ -257,7 +267,7 @@ mod tests {
         let said = args(&["--context", "bleu"]).choose(&contexts(), Path::new("")).unwrap_err().to_string();
         assert!(said.contains("near are blue"), "{said}");
 
-        let shown = |words: &[&str]| args(words).shown(chosen(words)).unwrap();
+        let shown = |words: &[&str]| args(words).shown(|| Ok(chosen(words))).unwrap();
         let of_blue = Shown {
             dir: "/etc/ann/pki".into(),
             operator: Some("operator-ann".into()),

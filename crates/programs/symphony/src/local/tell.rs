@@ -8,6 +8,7 @@ use symphony_config::{Address, ExecutorKind, FrontendConfig};
 use super::cluster::Layout;
 use super::federation::FederationLayout;
 use crate::cli::{CLUSTER_OF_UP, FEDERATION_OF_UP, PKI_OF_UP};
+use crate::context::Contexts;
 
 /// The default target of `symphony load`.
 const GRPC_OF_UP: &str = "127.0.0.1:8001";
@@ -88,6 +89,14 @@ pub(super) fn federation(layout: &FederationLayout, dir: &Path) -> String {
     said
 }
 
+/// What tools have to be told that go by another cluster by themselves.
+pub(super) fn context(contexts: &Contexts) -> String {
+    let note = |current: &String| {
+        format!("tools go by the context {current} by themselves; in their terminal: export SYMPHONY_CONTEXT=\n")
+    };
+    contexts.current.as_ref().map(note).unwrap_or_default()
+}
+
 /// Addresses for clients and people.
 fn surface(said: &mut String, frontend: &FrontendConfig, dir: &Path) {
     let FrontendConfig { grpc, rest, metrics, .. } = frontend;
@@ -165,6 +174,13 @@ mod tests {
         let commands = commands(&said);
         assert!(commands[1].ends_with("--subcluster emulated"), "{commands:?}");
         assert_eq!(commands[2], "symphony load --model resnet=100");
+    }
+
+    #[test]
+    fn who_has_a_current_context_is_told_how_not_to_go_by_it() {
+        let current = Contexts { current: Some("blue".into()), ..Contexts::default() };
+        assert!(context(&current).contains("blue") && context(&current).contains("SYMPHONY_CONTEXT="));
+        assert_eq!(context(&Contexts::default()), "");
     }
 
     #[test]
