@@ -21,7 +21,7 @@ use self::wanted::{Plan, Source, Step, Wanted, check_names, plan};
 use super::model::load_and_wait;
 use super::operation::{asked, not_done};
 use crate::cli::ApplyArgs;
-use crate::exit::bad_input;
+use crate::exit::{bad_input, words};
 
 /// The timeout of the cluster's confirmation.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
@@ -106,7 +106,7 @@ fn read(
                 return Err(at(&"it declares no model"));
             }
             for document in documents {
-                let model = document.wanted(folder).map_err(|error| at(&format!("{error:#}")))?;
+                let model = document.wanted(folder).map_err(|error| at(&words(&error)))?;
                 wanted.push(model);
             }
         }
