@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes target/packages/symphony_VERSION_MACHINE.deb: the program, ONNX Runtime, systemd units, a user, a sample configuration.
+# Makes target/packages/symphony_VERSION_MACHINE.deb: the program, ONNX Runtime, systemd units, a user, a sample configuration,
+# manual pages, completions.
 #
 # BINARY names another program than target/release/symphony.
 # Exit status: 0 done; 1 a step failed; 2 something is missing.
@@ -28,6 +29,7 @@ for unit in "$ROOT"/deploy/systemd/*.service; do
 done
 put 640 "$ROOT/deploy/config/production.toml" etc/symphony/symphony.toml
 install -d -m 750 "$tree/etc/symphony/pki"
+own_pages "$tree/usr/share" vendor-completions
 documents=usr/share/doc/symphony
 put 644 "$ROOT/docs/operating/install.md" $documents/install.md
 for file in prometheus/prometheus.yml prometheus/symphony-alerts.yml; do

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes the release tarball for systems without dpkg, its SBOM, and their checksums, in target/packages:
 #
-#   symphony-VERSION-linux-MACHINE.tar.xz   bin/symphony, lib/symphony (ONNX Runtime), lib/systemd/system, etc/symphony, share/doc
+#   symphony-VERSION-linux-MACHINE.tar.xz   bin/symphony, lib/symphony (ONNX Runtime), lib/systemd/system, etc/symphony,
+#                                           share: doc, manual pages, completions
 #   symphony-VERSION.cdx.json               CycloneDX: every crate in the program, and ONNX Runtime
 #   SHA256SUMS                              of all packages that lie there, written anew by whatever makes one of them
 #
@@ -33,6 +34,7 @@ put 644 "$ROOT/deploy/config/production.toml" etc/symphony/symphony.toml
 for file in LICENSE CHANGELOG.md docs/operating/install.md; do
     put 644 "$ROOT/$file" "share/doc/symphony/$(basename "$file")"
 done
+own_pages "$work/$name/share" site-functions
 time=$(git -C "$ROOT" log -1 --format=%ct)
 # Of one time, one owner and one order: the same inputs give the same bytes.
 tar -c -C "$work" --sort=name --mtime="@$time" --owner=0 --group=0 --numeric-owner "$name" | xz -T 0 -3 >"$staging/tarball"

@@ -16,6 +16,17 @@ runtime=$(find "$ROOT/.cache/onnxruntime" -name 'libonnxruntime.so.*' -type f 2>
 # Symbols and line tables are for the checkout's own binary; a panic says file and line without them.
 strip_program() { strip "$1"; }
 
+# Manual pages and completions, which the program writes itself, below SHARE. ZSH is the folder there that zsh looks at.
+own_pages() { # SHARE ZSH
+    "$program" man --dir "$1/man/man1" >/dev/null
+    gzip -9 -n "$1"/man/man1/*.1
+    mkdir -p "$1/bash-completion/completions" "$1/zsh/$2" "$1/fish/vendor_completions.d"
+    "$program" completions bash >"$1/bash-completion/completions/symphony"
+    "$program" completions zsh >"$1/zsh/$2/_symphony"
+    "$program" completions fish >"$1/fish/vendor_completions.d/symphony.fish"
+    find "$1/man" "$1/bash-completion" "$1/zsh" "$1/fish" -type f -exec chmod 644 {} +
+}
+
 # A folder beside the packages for one that is not finished, and the end of both it and WORK with the script. Sets: staging.
 stage() { # WORK
     mkdir -p "$OUT"

@@ -1,5 +1,8 @@
 //! The command line: what operators and programs read.
 
+mod apply;
+mod context;
+mod describe;
 mod get;
 mod help;
 mod operations;

@@ -41,6 +41,9 @@ symbols=$(objdump -h "$root/usr/bin/symphony" | grep -c debug_info || true)
 
 phase "the program runs, and finds ONNX Runtime"
 inside symphony --version
+for file in man/man1/symphony-get.1.gz bash-completion/completions/symphony zsh/vendor-completions/_symphony fish/vendor_completions.d/symphony.fish; do
+    [[ -s $root/usr/share/$file ]] || fail "/usr/share/$file is missing"
+done
 cp "$ROOT/deploy/models/digits/digits.onnx" "$root/tmp/"
 inside symphony profile /tmp/digits.onnx --batch-max 2 --out /tmp/digits.toml | tail -n 3
 for role in scheduler frontend backend; do

@@ -144,6 +144,14 @@ fn callers_are_known_by_keys_and_certificates_over_tls_and_the_file_of_tenants_i
         .with(&format!("frontend.tls.client_ca={}", ca.display()));
     tell("door", &shape, |cluster| {
         load_model(cluster);
+
+        phase("a load generator that speaks plaintext is told what to give");
+        for (protocol, port) in [("grpc", "grpc"), ("rest", "rest")] {
+            let frontend = cluster.address("frontend", port);
+            let load = ["load", "--model", "resnet=5", "--protocol", protocol, "--frontend", &frontend];
+            let _ = cluster.cli(&load).ended_with(1).complains(&["it speaks TLS", "--public-ca"]);
+        }
+
         files.tenants(&everybody);
         let pem = std::fs::read(&ca).unwrap();
         let builder = || {

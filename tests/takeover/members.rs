@@ -35,6 +35,12 @@ fn a_new_replica_takes_the_place_of_another_under_load() {
         })
         .unwrap();
 
+        phase("whoever never was, and whoever is no more, is not removed, and nothing is announced");
+        let nobody = cluster.cli(&["members", "remove", "9"]).ended_with(2);
+        assert!(nobody.err.contains("n9 is no scheduler replica") && !nobody.err.contains("hands over"), "{nobody:?}");
+        let gone = cluster.cli(&["members", "remove", &victim]).ended_with(2);
+        assert!(gone.err.contains("was removed already"), "{gone:?}");
+
         phase("the old one finds itself left out and ends with words");
         let (code, log) = cluster.ends_by_itself(&format!("scheduler-{victim}")).unwrap();
         assert_eq!(code, Some(1), "{log}");

@@ -40,7 +40,11 @@ pub(crate) fn places(kind: &str, asked: &[TensorSpec], has: &[TensorSpec]) -> Re
     if kind == "input"
         && let Some(spec) = has.iter().find(|spec| !asked.iter().any(|asked| asked.name == spec.name))
     {
-        return Err(format!("has an input `{}` that was not asked for", spec.name));
+        let asked: Vec<_> = asked.iter().map(|asked| asked.name.as_str()).collect();
+        let (name, asked) = (&spec.name, asked.join(", "));
+        return Err(format!(
+            "has an input `{name}`, which its profile or configuration does not know; expected {asked}"
+        ));
     }
     let place = |asked: &TensorSpec| {
         let Some(place) = has.iter().position(|spec| spec.name == asked.name) else {
@@ -131,7 +135,10 @@ mod tests {
         assert_eq!(places("input", &[spec("b", &[4]), spec("a", &[6])], &has), Ok(vec![1, 0]));
         assert_eq!(places("output", &[spec("b", &[2, 2])], &has), Ok(vec![1]));
         let refusal = |kind, asked: &[TensorSpec]| places(kind, asked, &has).unwrap_err();
-        assert_eq!(refusal("input", &[spec("a", &[6])]), "has an input `b` that was not asked for");
+        assert_eq!(
+            refusal("input", &[spec("a", &[6])]),
+            "has an input `b`, which its profile or configuration does not know; expected a"
+        );
         assert_eq!(refusal("output", &[spec("c", &[6])]), "has no output `c`, but a, b");
         assert_eq!(refusal("output", &[spec("a", &[5])]), "has output `a` as FP32 [2, 3]; asked for was FP32 [5]");
     }

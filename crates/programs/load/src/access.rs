@@ -1,8 +1,16 @@
 //! How a load generator shows who it is at a public port.
 
 use std::fmt;
+use std::time::Duration;
 
 use symphony_config::Address;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// How long a port that was not understood may take to say what it speaks.
+const SPEAKS_WITHIN: Duration = Duration::from_secs(2);
+/// What an alert of TLS begins with, of any version: its type, and the first byte of the version.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
 /// What it shows, and whom it believes. By default nothing, over plaintext.
 #[derive(Clone, Default)]
@@ -43,6 +51,15 @@ impl Access {
             .into())
     }
 
+    /// Why a port that was talked to plaintext was not understood, if it is for TLS.
+    pub(crate) async fn why_not(&self, addr: &str) -> Option<String> {
+        let speaks_tls = self.authority.is_none()
+            && tokio::time::timeout(SPEAKS_WITHIN, alerts(addr)).await.is_ok_and(|alerts| alerts.unwrap_or(false));
+        speaks_tls.then(|| {
+            "it speaks TLS: name the authority of its certificate by --public-ca (SYMPHONY_PUBLIC_CA)".to_owned()
+        })
+    }
+
     /// The header in which the key is shown.
     #[must_use]
     pub fn bearer(&self) -> Option<String> {
@@ -50,9 +67,45 @@ impl Access {
     }
 }
 
+/// Whether what listens there answers plaintext with an alert of TLS.
+async fn alerts(addr: &str) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect(addr).await?;
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await?;
+    let mut answer = [0; TLS_ALERT.len()];
+    stream.read_exact(&mut answer).await?;
+    Ok(answer == TLS_ALERT)
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// A port that answers whatever comes with this, once.
+    async fn answering(answer: &'static [u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = [0; 4];
+            stream.read_exact(&mut asked).await.unwrap();
+            stream.write_all(answer).await.unwrap();
+            // It stays open until the other side has read: closed with something unread, it would take the answer back.
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        });
+        addr
+    }
+
+    #[tokio::test]
+    async fn a_port_for_tls_is_known_by_its_alert() {
+        let (plain, tls) = (Access::default(), Access { authority: Some(Vec::new()), ..Access::default() });
+        let alert = &[0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x32];
+        let said = plain.why_not(&answering(alert).await).await.unwrap();
+        assert!(said.contains("it speaks TLS") && said.contains("--public-ca"), "{said}");
+        assert_eq!(plain.why_not(&answering(b"HTTP/1.1 400 Bad Request\r\n\r\n").await).await, None);
+        assert_eq!(tls.why_not("127.0.0.1:1").await, None, "TLS was spoken already");
+    }
 
     #[test]
     fn a_key_goes_beyond_loopback_over_tls_only_unless_that_is_wanted() {

@@ -53,7 +53,9 @@ impl GrpcTarget {
             .unwatched()
             .build()
             .map_err(|error| fail(error.to_string()))?;
-        client.server_live().await.map_err(|error| fail(error.to_string()))?;
+        if let Err(error) = client.server_live().await {
+            return Err(fail(access.why_not(addr).await.unwrap_or_else(|| error.to_string())));
+        }
         Ok(Self { client })
     }
 }

@@ -51,7 +51,10 @@ impl RestTarget {
         }
         let client = builder.build().map_err(fail)?;
         let base = format!("{}://{addr}/v2", access.scheme());
-        client.get(format!("{base}/health/live")).send().await.map_err(fail)?;
+        if let Err(error) = client.get(format!("{base}/health/live")).send().await {
+            let reason = access.why_not(addr).await;
+            return Err(reason.map_or_else(|| fail(error), |reason| ConnectError { addr: addr.to_owned(), reason }));
+        }
         Ok(Self { client, base })
     }
 }

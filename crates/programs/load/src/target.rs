@@ -74,7 +74,7 @@ pub enum End {
 
 /// Why a target cannot be reached.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot reach {addr}: {reason}; expected a frontend's host:port, and SYMPHONY_PUBLIC_CA where it speaks TLS")]
+#[error("cannot reach {addr}: {reason}; expected a frontend's host:port")]
 pub struct ConnectError {
     /// The address.
     pub addr: String,

@@ -1,8 +1,10 @@
 //! The command line.
 
 mod access;
+mod apply;
 mod backup;
 mod certs;
+mod context;
 mod health;
 mod keys;
 mod look;
@@ -13,6 +15,7 @@ mod processes;
 mod profile;
 #[cfg(test)]
 mod reference_page;
+mod shell;
 mod simulate;
 mod top;
 
@@ -20,12 +23,15 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub(crate) use access::{
     CLUSTER_OF_UP, ClusterArgs, FEDERATION_OF_UP, FederationArgs, LOAD_FRONTEND, OPERATOR, OperationArgs, PKI_OF_UP,
+    PublicArgs,
 };
+pub(crate) use apply::ApplyArgs;
 pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use certs::{CertsCommand, CertsIssueArgs};
+pub(crate) use context::{ContextCommand, ContextKey, ContextSetArgs};
 pub(crate) use health::HealthArgs;
 pub(crate) use keys::KeysCommand;
-pub(crate) use look::{ExplainArgs, GetArgs, What};
+pub(crate) use look::{DescribeArgs, Described, ExplainArgs, GetArgs, What};
 pub(crate) use members::{
     DrainArgs, DutyArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id,
 };
@@ -37,6 +43,7 @@ pub(crate) use processes::{BackendArgs, DemoArgs, NodeArgs, ProvisionArgs, UpArg
 pub(crate) use profile::{
     LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand, ProfileCompareArgs, ProfileGemmArgs, ProfiledDevice,
 };
+pub(crate) use shell::{CompletionsArgs, ManArgs};
 pub(crate) use simulate::{PaperArgs, ReplayArgs, SimArgs};
 pub(crate) use top::TopArgs;
 
@@ -72,11 +79,18 @@ pub(crate) enum Command {
     /// Make keys by which clients of the public ports are known.
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Say where clusters are and who asks, once, under a name.
+    #[command(subcommand)]
+    Context(ContextCommand),
     /// Load, change, unload or generate models, and split requests among their versions.
     #[command(subcommand)]
     Model(ModelCommand),
-    /// Show the cluster.
+    /// Have the cluster serve models as files declare them; what is so already stays.
+    Apply(ApplyArgs),
+    /// Show the cluster: all of a kind, or what is named.
     Get(GetArgs),
+    /// Say everything about a model, a GPU, a sub-cluster or a process, with the events that concern it.
+    Describe(DescribeArgs),
     /// Show how much the sub-clusters, models and GPUs have to do, and go on showing it.
     Top(TopArgs),
     /// Give a process nothing new, have what it has handed over or finished, and wait for that.
@@ -109,6 +123,24 @@ pub(crate) enum Command {
     Paper(PaperArgs),
     /// Decide again what a scheduler recorded (scheduler.tape_dir), and say where the decisions differ.
     Replay(ReplayArgs),
+    /// Print what a shell needs to complete commands, options and their values.
+    Completions(CompletionsArgs),
+    /// Write manual pages.
+    Man(ManArgs),
+}
+
+/// How a view of the cluster is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// For people with a wide terminal.
+    Wide,
+    /// For programs.
+    Json,
+    /// The same value as YAML.
+    Yaml,
 }
 
 /// How a result is printed.

@@ -3,8 +3,10 @@
 mod cli;
 #[cfg(test)]
 mod cli_tests;
+mod context;
 mod exit;
 mod local;
+mod near;
 mod node;
 mod provision;
 mod tools;
@@ -23,7 +25,7 @@ use crate::cli::{Cli, Command};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// The exit code that a shell shows for a program ended by SIGPIPE.
-const READER_GONE: i32 = 141;
+pub(crate) const READER_GONE: i32 = 141;
 
 /// The reader of our output may close the pipe (`symphony get events | head`): that ends this program like any other,
 /// without a panic report.
@@ -57,8 +59,11 @@ fn main() -> ExitCode {
             Command::Health(args) => tools::health::run(&args).await,
             Command::Certs(command) => tools::certs::run(command),
             Command::Keys(command) => tools::keys::run(command),
+            Command::Context(command) => tools::context::run(&command),
             Command::Model(command) => tools::model::run(command).await,
+            Command::Apply(args) => tools::apply::run(&args).await,
             Command::Get(args) => tools::get::run(&args).await,
+            Command::Describe(args) => tools::describe::run(&args).await,
             Command::Top(args) => top::run(&args).await,
             Command::Drain(args) => tools::duty::drain(&args).await,
             Command::Cordon(args) => tools::duty::set(&args, Duty::Cordoned).await,
@@ -73,6 +78,11 @@ fn main() -> ExitCode {
             Command::Sim(args) => tools::sim::run(&args),
             Command::Paper(args) => tools::paper::run(&args),
             Command::Replay(args) => tools::replay::run(&args),
+            Command::Completions(args) => {
+                tools::shell::completions(&args);
+                Ok(())
+            }
+            Command::Man(args) => tools::shell::man(&args),
         }
     });
     // Blocking threads (a loading model, a running executor) must not delay the exit.

@@ -1,13 +1,16 @@
 //! Where a cluster or a federation is, who asks, and which command it is.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use clap::builder::BoolishValueParser;
 use symphony_net::{CredentialFiles, Credentials, Net, Role};
 use symphony_transport::ControlClient;
 use symphony_types::OperationId;
 
+use crate::context::{self, Context, Contexts, Named};
 use crate::exit::bad_input;
 
 /// The operator that `symphony up` makes a certificate for, and that tools are if nothing else is said.
@@ -25,42 +28,98 @@ pub(crate) const CLUSTER_OF_UP: &str = "127.0.0.1:7001,127.0.0.1:7011,127.0.0.1:
 /// Where the cluster is, and who asks.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
-    /// Control addresses of the scheduler replicas; any that answers will do.
-    #[arg(
-        long = "cluster",
-        env = "SYMPHONY_CLUSTER",
-        value_name = "HOST:PORT,…",
-        value_delimiter = ',',
-        default_value = CLUSTER_OF_UP
-    )]
-    pub(crate) cluster: Vec<String>,
+    /// Context, from the file that `symphony context` writes: it says what no other option or variable says. The
+    /// current one if not given, unless --cluster is; an empty name is none.
+    #[arg(long, env = "SYMPHONY_CONTEXT", value_name = "NAME")]
+    context: Option<String>,
+    /// Control addresses of the scheduler replicas; any that answers will do. Where `symphony up` has them if nothing
+    /// says where they are.
+    #[arg(long = "cluster", env = "SYMPHONY_CLUSTER", value_name = "HOST:PORT,…", value_delimiter = ',')]
+    cluster: Vec<String>,
     /// Folder with ca.pem and the caller's certificate; symphony-up/pki, where `symphony up` makes them, if it is
     /// there.
     #[arg(long, env = "SYMPHONY_PKI", value_name = "DIR")]
-    pub(crate) pki: Option<PathBuf>,
+    pki: Option<PathBuf>,
     /// Who asks: the name of the certificate's file, without .pem. By default operator-admin; of `load --protocol
     /// native` frontend-load.
     #[arg(long, env = "SYMPHONY_IDENTITY", value_name = "ROLE-NAME")]
-    pub(crate) identity: Option<String>,
+    identity: Option<String>,
     /// Talk plaintext, to a cluster that does.
     #[arg(long, env = "SYMPHONY_INSECURE_DEV", conflicts_with = "pki")]
-    pub(crate) insecure_dev: bool,
+    insecure_dev: bool,
+}
+
+/// Certificates, and whose they shall be.
+#[derive(Debug, PartialEq, Eq)]
+struct Shown {
+    dir: PathBuf,
+    /// Who an operator is, by the context.
+    operator: Option<String>,
+    /// The context, and the cluster of which it says the certificates are.
+    of: Option<(String, String)>,
 }
 
 impl ClusterArgs {
+    /// The context that applies, if one does.
+    ///
+    /// # Errors
+    /// If the file cannot be used, or has none of that name.
+    pub(crate) fn context(&self) -> anyhow::Result<Option<Named>> {
+        if !self.has_context() {
+            return Ok(None);
+        }
+        let Some(path) = context::path() else { return self.choose(&Contexts::default(), Path::new("")) };
+        self.choose(&Contexts::read(&path)?, path.parent().unwrap_or(Path::new("")))
+    }
+
+    /// Somebody who says where the cluster is means another one than the current context: its certificates and keys are
+    /// not for it.
+    fn has_context(&self) -> bool {
+        self.context.as_ref().map_or(self.cluster.is_empty(), |name| !name.is_empty())
+    }
+
+    fn choose(&self, contexts: &Contexts, folder: &Path) -> anyhow::Result<Option<Named>> {
+        if !self.has_context() {
+            return Ok(None);
+        }
+        contexts.choose(self.context.as_deref(), folder).map_err(bad_input)
+    }
+
+    /// Control addresses of the scheduler replicas.
+    pub(crate) fn addresses(&self) -> anyhow::Result<Vec<String>> {
+        if !self.cluster.is_empty() {
+            return Ok(self.cluster.clone());
+        }
+        addresses_in(self.context()?, "schedulers", CLUSTER_OF_UP, |context| context.schedulers)
+    }
+
+    /// Control addresses of the federation's replicas.
+    pub(crate) fn federation_addresses(&self) -> anyhow::Result<Vec<String>> {
+        addresses_in(self.context()?, "federation", FEDERATION_OF_UP, |context| context.federation)
+    }
+
     /// Where certificates are; none in plaintext.
     pub(crate) fn pki_dir(&self) -> anyhow::Result<Option<PathBuf>> {
+        Ok(self.shown(|| self.context())?.map(|shown| shown.dir))
+    }
+
+    /// The context is asked for only where nothing else says it.
+    fn shown(&self, context: impl FnOnce() -> anyhow::Result<Option<Named>>) -> anyhow::Result<Option<Shown>> {
         if self.insecure_dev {
             return Ok(None);
         }
-        let up = Path::new(PKI_OF_UP);
-        let dir = self.pki.as_deref().or_else(|| up.is_dir().then_some(up)).ok_or_else(|| {
-            bad_input(
-                "no certificates: give their folder with --pki or SYMPHONY_PKI (`symphony up` prints it, `symphony certs` \
-                 makes them), or --insecure-dev for a cluster without any",
-            )
-        })?;
-        Ok(Some(dir.to_owned()))
+        if let Some(dir) = self.pki.clone() {
+            return Ok(Some(Shown { dir, operator: None, of: None }));
+        }
+        let Some(Named { name, context }) = context()? else {
+            return Ok(Some(Shown { dir: pki_of_up()?, operator: None, of: None }));
+        };
+        if context.insecure_dev {
+            return Ok(None);
+        }
+        let dir = context.pki.map_or_else(pki_of_up, Ok)?;
+        let of = context.cluster.map(|cluster| (name, cluster));
+        Ok(Some(Shown { dir, operator: context.identity, of }))
     }
 
     /// How to talk to the cluster.
@@ -70,17 +129,74 @@ impl ClusterArgs {
 
     /// How to talk to the cluster, as this role and name unless an identity is given.
     pub(crate) fn net_as(&self, (role, name): (Role, &str)) -> anyhow::Result<Net> {
-        let Some(dir) = self.pki_dir()? else { return Ok(Net::plaintext()) };
-        let identity = self.identity.clone().unwrap_or_else(|| format!("{role}-{name}"));
+        let Some(Shown { dir, operator, of }) = self.shown(|| self.context())? else { return Ok(Net::plaintext()) };
+        // A context says which operator asks, not which frontend.
+        let operator = operator.filter(|_| role == Role::Operator);
+        let identity = self.identity.clone().or(operator).unwrap_or_else(|| format!("{role}-{name}"));
         let file = |extension: &str| dir.join(format!("{identity}.{extension}"));
         let files = CredentialFiles { ca: dir.join("ca.pem"), cert: file("pem"), key: file("key") };
-        Ok(Net::secured(Arc::new(Credentials::load(files).map_err(bad_input)?)))
+        let credentials = Credentials::load(files).map_err(bad_input)?;
+        if let Some((context, cluster)) = of {
+            let own = credentials.facts().identity.cluster;
+            if own != cluster {
+                let cert = file("pem");
+                return Err(bad_input(format!(
+                    "context `{context}` is of cluster `{cluster}`, and {} is a certificate of cluster `{own}`",
+                    cert.display()
+                )));
+            }
+        }
+        Ok(Net::secured(Arc::new(credentials)))
     }
 
     /// The cluster's control surface.
     pub(crate) fn control(&self) -> anyhow::Result<ControlClient> {
-        ControlClient::new(&self.net()?, &self.cluster).map_err(bad_input)
+        ControlClient::new(&self.net()?, &self.addresses()?).map_err(bad_input)
     }
+}
+
+/// Where `symphony up` keeps certificates, if it has run here.
+fn pki_of_up() -> anyhow::Result<PathBuf> {
+    let up = Path::new(PKI_OF_UP);
+    up.is_dir().then(|| up.to_owned()).ok_or_else(|| {
+        bad_input(
+            "no certificates: give their folder with --pki or SYMPHONY_PKI (`symphony up` prints it, `symphony certs` \
+             makes them), name it in a context (`symphony context set`), or give --insecure-dev for a cluster without any",
+        )
+    })
+}
+
+/// The addresses of a context under this key; without a context those of `symphony up`.
+fn addresses_in(
+    context: Option<Named>,
+    key: &str,
+    of_up: &str,
+    addresses: impl FnOnce(Context) -> Vec<String>,
+) -> anyhow::Result<Vec<String>> {
+    let Some(Named { name, context }) = context else {
+        return Ok(of_up.split(',').map(str::to_owned).collect());
+    };
+    let addresses = addresses(context);
+    if addresses.is_empty() {
+        return Err(bad_input(format!(
+            "context `{name}` has no {key}; give them with `symphony context set {name} --{key} HOST:PORT,…`"
+        )));
+    }
+    Ok(addresses)
+}
+
+/// Who asks at the public ports of frontends, and whom it believes.
+#[derive(Debug, Args)]
+pub(crate) struct PublicArgs {
+    /// File with the key of a tenant, for frontends that have tenants.
+    #[arg(long, env = "SYMPHONY_KEY_FILE", value_name = "FILE")]
+    pub(crate) key_file: Option<OsString>,
+    /// File with the authority of the frontends' public certificates, PEM: frontends are talked to over TLS.
+    #[arg(long, env = "SYMPHONY_PUBLIC_CA", value_name = "FILE")]
+    pub(crate) public_ca: Option<OsString>,
+    /// Send the key in plaintext beyond loopback, too: the network is trusted.
+    #[arg(long, env = "SYMPHONY_INSECURE_KEY", value_parser = BoolishValueParser::new())]
+    pub(crate) insecure_key: bool,
 }
 
 /// Where the federation of `symphony up --clusters` is.
@@ -89,10 +205,9 @@ pub(crate) const FEDERATION_OF_UP: &str = "127.0.0.1:7501,127.0.0.1:7511,127.0.0
 /// Whether a federation is asked instead of one cluster.
 #[derive(Debug, Args)]
 pub(crate) struct FederationArgs {
-    /// Ask the federation, at these addresses of its replicas; alone: where `symphony up --clusters` has it. The
-    /// certificates in --pki are then those of the federation.
-    #[arg(long, value_name = "HOST:PORT,…", num_args = 0..=1, require_equals = true,
-          default_missing_value = FEDERATION_OF_UP)]
+    /// Ask the federation, at these addresses of its replicas; alone: where the context, or `symphony up --clusters`,
+    /// has it. The certificates in --pki are then those of the federation.
+    #[arg(long, value_name = "HOST:PORT,…", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(crate) federation: Option<String>,
 }
 
@@ -103,4 +218,76 @@ pub(crate) struct OperationArgs {
     /// since; 32 hexadecimal digits, a fresh one if not given.
     #[arg(long, value_name = "ID")]
     pub(crate) operation_id: Option<OperationId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    /// The arguments as if nothing were in the environment.
+    fn args(words: &[&str]) -> ClusterArgs {
+        let cli = Cli::try_parse_from([&["symphony", "get", "models"][..], words].concat()).unwrap();
+        let Command::Get(args) = cli.command else { panic!("another command") };
+        args.cluster
+    }
+
+    fn contexts() -> Contexts {
+        let context = |host: &str, identity: Option<&str>| Context {
+            cluster: Some("blue".into()),
+            schedulers: vec![format!("{host}:7001")],
+            pki: Some("pki".into()),
+            identity: identity.map(str::to_owned),
+            ..Context::default()
+        };
+        let plain = Context { insecure_dev: true, ..Context::default() };
+        let all =
+            [("blue", context("blue", Some("operator-ann"))), ("other", context("other", None)), ("plain", plain)];
+        Contexts {
+            current: Some("blue".into()),
+            contexts: all.map(|(name, context)| (name.to_owned(), context)).into(),
+        }
+    }
+
+    /// The context that these words choose, by name.
+    fn chosen(words: &[&str]) -> Option<Named> {
+        args(words).choose(&contexts(), Path::new("/etc/ann")).unwrap()
+    }
+
+    #[test]
+    fn options_are_stronger_than_a_context_and_another_cluster_has_nothing_of_the_current_one() {
+        let name = |words: &[&str]| chosen(words).map(|named| named.name);
+        assert_eq!(name(&[]).as_deref(), Some("blue"));
+        assert_eq!(name(&["--context", "other"]).as_deref(), Some("other"));
+        assert_eq!(name(&["--context="]), None);
+        assert_eq!(name(&["--cluster", "h:1"]), None, "certificates and keys stay with their own cluster");
+        assert_eq!(name(&["--cluster", "h:1", "--context", "other"]).as_deref(), Some("other"));
+        let said = args(&["--context", "bleu"]).choose(&contexts(), Path::new("")).unwrap_err().to_string();
+        assert!(said.contains("near are blue"), "{said}");
+
+        let shown = |words: &[&str]| args(words).shown(|| Ok(chosen(words))).unwrap();
+        let of_blue = Shown {
+            dir: "/etc/ann/pki".into(),
+            operator: Some("operator-ann".into()),
+            of: Some(("blue".into(), "blue".into())),
+        };
+        assert_eq!(shown(&[]), Some(of_blue));
+        assert_eq!(shown(&["--pki", "p"]), Some(Shown { dir: "p".into(), operator: None, of: None }));
+        assert_eq!(shown(&["--insecure-dev"]), None);
+        assert_eq!(shown(&["--context", "plain"]), None);
+        assert_eq!(shown(&["--context", "plain", "--pki", "p"]).unwrap().dir, Path::new("p"));
+    }
+
+    #[test]
+    fn addresses_are_those_of_the_context_and_without_one_those_of_up() {
+        let of =
+            |words: &[&str]| addresses_in(chosen(words), "schedulers", CLUSTER_OF_UP, |context| context.schedulers);
+        assert_eq!(of(&[]).unwrap(), ["blue:7001"]);
+        assert_eq!(of(&["--context="]).unwrap().join(","), CLUSTER_OF_UP);
+        let said = of(&["--context", "plain"]).unwrap_err().to_string();
+        assert!(said.contains("context `plain` has no schedulers"), "{said}");
+        assert_eq!(args(&["--cluster", "h:1,h:2"]).addresses().unwrap(), ["h:1", "h:2"]);
+    }
 }

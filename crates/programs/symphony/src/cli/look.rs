@@ -1,24 +1,66 @@
-//! `symphony get`, `explain`.
+//! `symphony get`, `describe`, `explain`.
 
 use clap::{Args, ValueEnum};
 
-use super::{ClusterArgs, FederationArgs, Output};
+use super::{ClusterArgs, FederationArgs, Format, Output, PublicArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     /// What to show.
     #[arg(value_enum)]
     pub(crate) what: What,
+    /// Only what is called so, by name or id; of a model all versions. Events and epochs have no names.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
     /// For people or for programs.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub(crate) output: Format,
+    /// Show it again whenever it changes, until Ctrl-C; with -o json a line each time.
+    #[arg(short, long)]
+    pub(crate) watch: bool,
     /// Answer as one replica has applied it, even if it is cut off from the others.
     #[arg(long)]
     pub(crate) stale: bool,
     #[command(flatten)]
     pub(crate) federation: FederationArgs,
     #[command(flatten)]
+    pub(crate) public: PublicArgs,
+    #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DescribeArgs {
+    /// What it is.
+    #[arg(value_enum, value_name = "KIND")]
+    pub(crate) what: Described,
+    /// Its name or id.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub(crate) output: Format,
+    #[command(flatten)]
+    pub(crate) public: PublicArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+/// What `describe` knows about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Described {
+    /// A model, with all its versions.
+    #[value(alias = "models")]
+    Model,
+    /// A GPU, by its id.
+    #[value(alias = "gpus")]
+    Gpu,
+    /// A sub-cluster.
+    #[value(alias = "subclusters")]
+    Subcluster,
+    /// A scheduler, a backend or a frontend.
+    #[value(aliases = ["members", "scheduler", "backend", "frontend"])]
+    Member,
 }
 
 #[derive(Debug, Args)]
@@ -45,22 +87,29 @@ pub(crate) struct ExplainArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum What {
     /// Models and where they are ready.
+    #[value(alias = "model")]
     Models,
     /// Clusters of a federation: health, GPUs, the models that are at home there, come or go. Of the federation at the
     /// standard ports unless --federation names another.
+    #[value(alias = "cluster")]
     Clusters,
     /// GPUs, their backends and tokens.
+    #[value(alias = "gpu")]
     Gpus,
     /// Sub-clusters, leaders, standbys, tokens.
+    #[value(alias = "subcluster")]
     Subclusters,
     /// Scheduler replicas, backends and frontends; what they are there for, and how far replicas are with the log.
+    #[value(alias = "member")]
     Members,
     /// What became of the requests, of each frontend and of all together.
     Ledger,
     /// The epoch, and the last plans: why they were made and how far they have come; with --federation those of the
     /// federation.
+    #[value(alias = "epoch")]
     Epochs,
     /// What operators asked for and what changed lately: the last 1024 operations and the last 64 changes; with
     /// --federation those of the federation.
+    #[value(alias = "event")]
     Events,
 }

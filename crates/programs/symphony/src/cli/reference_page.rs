@@ -14,19 +14,34 @@ const PAGE: &str = "../../../docs/reference/cli.md";
 /// The lists of the page, and the commands in each.
 const LISTS: [(&str, &[&str]); 4] = [
     ("processes", &["scheduler", "frontend", "backend", "federation", "provision", "up", "demo", "health"]),
-    ("models", &["profile", "model", "load"]),
+    ("models", &["profile", "model", "apply", "load"]),
     (
         "operating",
         &[
-            "get", "top", "explain", "drain", "cordon", "uncordon", "members", "backup", "restore", "plan", "certs",
+            "get",
+            "describe",
+            "top",
+            "explain",
+            "drain",
+            "cordon",
+            "uncordon",
+            "members",
+            "backup",
+            "restore",
+            "plan",
+            "context",
+            "certs",
             "keys",
+            "completions",
+            "man",
         ],
     ),
     ("trying", &["sim", "paper", "replay"]),
 ];
 
 /// Options of many commands, which have a list of their own, and a command that has each.
-const SHARED: [(&str, &str); 7] = [
+const SHARED: [(&str, &str); 11] = [
+    ("context", "get"),
     ("cluster", "get"),
     ("pki", "get"),
     ("identity", "get"),
@@ -34,6 +49,9 @@ const SHARED: [(&str, &str); 7] = [
     ("output", "get"),
     ("federation", "get"),
     ("operation-id", "cordon"),
+    ("key-file", "get"),
+    ("public-ca", "get"),
+    ("insecure-key", "get"),
 ];
 
 /// The page as it is, and as it should be.

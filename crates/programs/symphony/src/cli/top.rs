@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{ClusterArgs, Output};
+use super::{ClusterArgs, Output, PublicArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
@@ -15,6 +15,8 @@ pub(crate) struct TopArgs {
     /// Seconds over which rates and shares are taken; from 2, as the cluster's leaders report every second.
     #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(2..=60))]
     pub(crate) over_s: u64,
+    #[command(flatten)]
+    pub(crate) public: PublicArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }

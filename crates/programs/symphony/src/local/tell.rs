@@ -9,6 +9,7 @@ use symphony_config::{Address, ClusterConfig, ExecutorKind, FrontendConfig, Timi
 use super::cluster::Layout;
 use super::federation::FederationLayout;
 use crate::cli::{CLUSTER_OF_UP, FEDERATION_OF_UP, PKI_OF_UP};
+use crate::context::Contexts;
 
 /// The default target of `symphony load`.
 const GRPC_OF_UP: &str = "127.0.0.1:8001";
@@ -19,6 +20,10 @@ const EXAMPLE_RPS: u32 = 100;
 pub(super) fn cluster(layout: &Layout, dir: &Path) -> String {
     let mut said = format!("cluster {} is up\n", layout.cluster.name);
     surface(&mut said, &layout.frontend, dir);
+    let metrics =
+        layout.schedulers.iter().map(|own| &own.metrics).chain(layout.backends.iter().map(|own| &own.metrics));
+    let metrics: Vec<_> = metrics.map(|metrics| format!("http://{metrics}/metrics")).collect();
+    let _ = writeln!(said, "  metrics of schedulers and backends: {}", metrics.join(" "));
     let mut export = Vec::new();
     let control = control(layout);
     if control != CLUSTER_OF_UP {
@@ -86,6 +91,14 @@ pub(super) fn federation(layout: &FederationLayout, dir: &Path) -> String {
     said
 }
 
+/// What tools have to be told that go by another cluster by themselves.
+pub(super) fn context(contexts: &Contexts) -> String {
+    let note = |current: &String| {
+        format!("tools go by the context {current} by themselves; in their terminal: export SYMPHONY_CONTEXT=\n")
+    };
+    contexts.current.as_ref().map(note).unwrap_or_default()
+}
+
 /// Addresses for clients and people.
 fn surface(said: &mut String, frontend: &FrontendConfig, dir: &Path) {
     let FrontendConfig { grpc, rest, metrics, .. } = frontend;
@@ -93,14 +106,10 @@ fn surface(said: &mut String, frontend: &FrontendConfig, dir: &Path) {
     let _ = writeln!(said, "  Open Inference Protocol: gRPC {grpc}, REST {scheme}://{rest}/v2");
     let _ = writeln!(said, "  console: {scheme}://{metrics}/   metrics: {scheme}://{metrics}/metrics");
     if let Some(tenants) = &frontend.tenants {
-        let _ = writeln!(
-            said,
-            "  clients need a key of {}; `symphony load` takes it from SYMPHONY_KEY_FILE",
-            tenants.display()
-        );
+        let _ = writeln!(said, "  clients need a key of {}; `symphony load` takes it by --key-file", tenants.display());
     }
     if scheme == "https" {
-        said.push_str("  tools need the authority of the frontend's certificate: SYMPHONY_PUBLIC_CA\n");
+        said.push_str("  tools need the authority of the frontend's certificate: --public-ca\n");
     }
     let _ = writeln!(said, "  logs: {}", dir.join("logs").display());
 }
@@ -179,6 +188,13 @@ mod tests {
         let commands = commands(&said);
         assert!(commands[1].ends_with("--subcluster emulated"), "{commands:?}");
         assert_eq!(commands[2], "symphony load --model resnet=100");
+    }
+
+    #[test]
+    fn who_has_a_current_context_is_told_how_not_to_go_by_it() {
+        let current = Contexts { current: Some("blue".into()), ..Contexts::default() };
+        assert!(context(&current).contains("blue") && context(&current).contains("SYMPHONY_CONTEXT="));
+        assert_eq!(context(&Contexts::default()), "");
     }
 
     #[test]

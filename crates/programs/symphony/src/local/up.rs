@@ -14,6 +14,7 @@ use super::cluster::{Layout, LocalCluster};
 use super::federation::{FederationLayout, LocalFederation, PORTS_APART};
 use super::{demo_models, signalled, tell};
 use crate::cli::UpArgs;
+use crate::context::{self, Contexts};
 use crate::exit::bad_input;
 use crate::node::port_holder;
 
@@ -48,7 +49,7 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
         cluster = start(args, &layout, &dir) => cluster?,
         stopped = signalled() => return stopped,
     };
-    print!("{}", tell::cluster(&layout, &dir));
+    print!("{}{}", tell::cluster(&layout, &dir), tell::context(&contexts()));
     let mut stop = std::pin::pin!(signalled());
     let result = loop {
         tokio::select! {
@@ -113,7 +114,7 @@ async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> 
         all = LocalFederation::start(layout, dir) => all?,
         stopped = signalled() => return stopped,
     };
-    print!("{}", tell::federation(layout, dir));
+    print!("{}{}", tell::federation(layout, dir), tell::context(&contexts()));
     let mut stop = std::pin::pin!(signalled());
     let result = loop {
         tokio::select! {
@@ -332,6 +333,11 @@ fn ports(layout: &Layout) -> Vec<(String, Address)> {
         ports.push(("backend.metrics".to_owned(), backend.metrics.clone()));
     }
     ports
+}
+
+/// The contexts that tools find; what is wrong with their file, tools say themselves.
+fn contexts() -> Contexts {
+    context::path().and_then(|path| Contexts::read(&path).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub(crate) async fn run(args: &ProvisionArgs) -> anyhow::Result<()> {
         pki,
         dir: std::path::absolute(&args.dir)?,
         net: args.cluster.net()?,
-        control_addrs: args.cluster.cluster.clone(),
+        control_addrs: args.cluster.addresses()?,
         horizontal: HorizontalSettings {
             min: args.min,
             max: args.max,

@@ -13,6 +13,13 @@ pub(crate) fn run(command: CertsCommand) -> anyhow::Result<()> {
         CertsCommand::Authority { dir, cluster } => {
             // The name is checked here, not when the first certificate is made with it.
             Identity::new(&cluster, symphony_net::Role::Operator, "admin").map_err(bad_input)?;
+            if let Some(file) = ["ca.key", "ca.pem"].map(|file| dir.join(file)).into_iter().find(|file| file.exists()) {
+                return Err(bad_input(format!(
+                    "{} is there: under a new authority all certificates of the old one would be good for nothing. `symphony certs issue` \
+                     makes more under it; give another folder for another authority",
+                    file.display()
+                )));
+            }
             Authority::create(&dir, &cluster).map_err(bad_input)?;
             println!("{}: give it to every process", dir.join("ca.pem").display());
             println!("{}: keep it; whoever has it can join the cluster", dir.join("ca.key").display());
@@ -42,4 +49,21 @@ fn show(cert: &Path, key: &Path, ca: &Path) -> anyhow::Result<()> {
         Err(ago) => println!("{identity}, expired {} days ago", ago.duration().as_secs() / 86_400),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_is_not_made_over_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = || CertsCommand::Authority { dir: dir.path().into(), cluster: "blue".into() };
+        run(authority()).unwrap();
+        let said = run(authority()).unwrap_err().to_string();
+        assert!(said.contains("ca.key is there") && said.contains("certs issue"), "{said}");
+        std::fs::remove_file(dir.path().join("ca.key")).unwrap();
+        assert!(run(authority()).unwrap_err().to_string().contains("ca.pem is there"));
+        assert!(!dir.path().join("ca.key").exists(), "no key without its certificate");
+    }
 }

@@ -40,7 +40,7 @@ pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
             let view = Arc::clone(&views.borrow_and_update());
             match rest(&view, member) {
                 // A replica that lags shows an old state.
-                None if view.applied_index >= since => return Ok(()),
+                None if view.applied_index >= since => return Ok(leads_the_group(&view, member)),
                 None => {}
                 Some(rest) => left = rest,
             }
@@ -48,8 +48,9 @@ pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
         }
     };
     match tokio::time::timeout(wait, drained).await {
-        Ok(done) => done.map_err(|error: tokio::sync::watch::error::RecvError| error.into()).map(|()| {
-            println!("{member} is drained: it may be stopped");
+        Ok(done) => done.map_err(|error: tokio::sync::watch::error::RecvError| error.into()).map(|leads| {
+            let leads = if leads { "; it leads the control group, and hands that over when it stops" } else { "" };
+            println!("{member} is drained: it may be stopped{leads}");
         }),
         Err(_) => Err(anyhow::anyhow!(
             "{member} is not drained after {} s: {left}. It stays cordoned; `symphony uncordon` takes that back",
@@ -79,6 +80,11 @@ fn rest(view: &View, member: Member) -> Option<String> {
             (!frontend.drained).then(|| "requests are open".to_owned())
         }
     }
+}
+
+/// Whether it is the replica that leads the control group, which draining leaves as it is.
+fn leads_the_group(view: &View, member: Member) -> bool {
+    matches!(member, Member::Scheduler(id) if view.control_leader == Some(id))
 }
 
 /// Also returns the log index from which on views show the change.

@@ -24,6 +24,29 @@ pub(crate) fn json(view: &View) -> Value {
     to_json(&lines(&view.events, &view.operations))
 }
 
+/// The events in which one of these names stands as a word: as lines for people, and as JSON.
+pub(crate) fn about(view: &View, names: &[&str]) -> (Vec<String>, Value) {
+    let mut lines = lines(&view.events, &view.operations);
+    lines.retain(|line| {
+        let what = match line {
+            Line::Event(event) => &event.what,
+            Line::Operation(operation) => &operation.what,
+        };
+        let mut words = what.split([' ', ',', ':', ';', '(', ')', '`']);
+        words.any(|word| names.contains(&word))
+    });
+    let known = Names::of(view);
+    let text = |line: &Line<'_>| match line {
+        Line::Event(event) => format!("{}  {}", utc(event.at_unix_ms), known.put_into(&event.what)),
+        Line::Operation(operation) => {
+            let refused = operation.refusal.as_ref().map(|why| format!(": refused: {why}")).unwrap_or_default();
+            let (time, what) = (utc(operation.at_unix_ms), known.put_into(&operation.what));
+            format!("{time}  {} asked: {what}{refused}", operation.actor)
+        }
+    };
+    (lines.iter().map(text).collect(), to_json(&lines))
+}
+
 fn shown(events: &[EventView], operations: &[OperationView], names: &Names<'_>) -> Shown {
     let lines = lines(events, operations);
     let cells = |line: &Line<'_>| match line {

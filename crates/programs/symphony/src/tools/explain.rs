@@ -20,7 +20,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
     let net = args.cluster.net()?;
-    let control = ControlClient::new(&net, &args.cluster.cluster).map_err(bad_input)?;
+    let control = ControlClient::new(&net, &args.cluster.addresses()?).map_err(bad_input)?;
     let request = request(args)?;
     let view = control.get(false, WITHIN).await?;
     let (question, what) = match (request, &args.batch) {

@@ -26,7 +26,10 @@ impl FederationArgs {
     /// The federation's control surface, if it was named.
     pub(crate) fn client(&self, who: &ClusterArgs) -> anyhow::Result<Option<FederationClient>> {
         let Some(addrs) = &self.federation else { return Ok(None) };
-        let addrs: Vec<_> = addrs.split(',').map(|addr| addr.trim().to_owned()).collect();
+        let addrs = match addrs.as_str() {
+            "" => who.federation_addresses()?,
+            addrs => addrs.split(',').map(|addr| addr.trim().to_owned()).collect(),
+        };
         FederationClient::new(&who.net()?, &addrs).map(Some).map_err(bad_input)
     }
 }
@@ -181,18 +184,14 @@ pub(crate) async fn epochs(args: &GetArgs) -> anyhow::Result<Shown> {
     Ok(super::plan::epochs_of_federation(&look(&args.federation, &args.cluster, !args.stale).await?))
 }
 
-/// The named federation, or the one of `symphony up --clusters`.
+/// The named federation, or the one of the context, or of `symphony up --clusters`.
 pub(crate) async fn look(
     federation: &FederationArgs,
     who: &ClusterArgs,
     linearizable: bool,
 ) -> anyhow::Result<FederationView> {
-    let standard = || FederationClient::new(&who.net()?, &standard_addrs()).map_err(bad_input);
+    let standard = || FederationClient::new(&who.net()?, &who.federation_addresses()?).map_err(bad_input);
     Ok(federation.client(who)?.map_or_else(standard, Ok)?.get(linearizable, LOOK_WITHIN).await?)
-}
-
-fn standard_addrs() -> Vec<String> {
-    crate::cli::FEDERATION_OF_UP.split(',').map(str::to_owned).collect()
 }
 
 fn show(view: &FederationView) -> Shown {

@@ -8,8 +8,6 @@ use serde_json::Value;
 use symphony_load::Access;
 use symphony_protocol::view::FrontendView;
 
-use super::public_access;
-
 /// The timeout of a frontend's answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
@@ -23,12 +21,11 @@ pub(crate) struct PageClient {
     access: Access,
 }
 
-/// The client for consoles, with the key and the authority that the environment names.
+/// The client for consoles, with this key and this authority.
 ///
 /// # Errors
 /// If they cannot be used.
-pub(crate) fn client() -> anyhow::Result<PageClient> {
-    let access = public_access::from_env()?;
+pub(crate) fn client(access: Access) -> anyhow::Result<PageClient> {
     let mut builder = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy();
     if let Some(pem) = &access.authority {
         builder = builder.add_root_certificate(reqwest::Certificate::from_pem(pem)?);
@@ -50,7 +47,7 @@ pub(crate) async fn read(client: &PageClient, frontend: &FrontendView) -> anyhow
     let mut answer = client.http.get(url).send().await?;
     ensure!(
         !matches!(answer.status().as_u16(), 401 | 403),
-        "it wants the key of a tenant with the right `status`: name its file in SYMPHONY_KEY_FILE"
+        "it wants the key of a tenant with the right `status`: name its file by --key-file or SYMPHONY_KEY_FILE"
     );
     let mut page = Vec::new();
     answer.error_for_status_ref()?;

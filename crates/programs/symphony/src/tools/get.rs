@@ -1,4 +1,4 @@
-//! `symphony get`: the cluster as tables or JSON.
+//! `symphony get`: the cluster as tables, JSON or YAML.
 
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use symphony_protocol::view::{
 use symphony_types::{GpuId, ModelId, SubclusterId, VersionedName};
 
 use super::operation::asked;
-use super::{events, ledger, plan, table};
-use crate::cli::{GetArgs, Output, What};
+use super::page::Page;
+use super::{events, ledger, plan, watch, wide};
+use crate::cli::{Format, GetArgs, What};
 use crate::exit::bad_input;
 
 /// The timeout for finding a replica that answers.
@@ -21,32 +22,47 @@ const WITHIN: Duration = Duration::from_secs(5);
 const SILENT_S: u64 = 5;
 
 pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
-    let (header, rows, json) = match args.what {
+    if !args.watch {
+        print!("{}", page(args).await?.text(args.output)?);
+        return Ok(());
+    }
+    watch::run(async || page(args).await?.text_of_many(args.output)).await
+}
+
+/// Asks, and keeps what is named.
+async fn page(args: &GetArgs) -> anyhow::Result<Page> {
+    let shown = match args.what {
         What::Clusters => super::federation::clusters(args).await?,
         What::Events if args.federation.federation.is_some() => super::federation::events(args).await?,
         What::Epochs if args.federation.federation.is_some() => super::federation::epochs(args).await?,
         what if args.federation.federation.is_some() => {
-            let what = clap::ValueEnum::to_possible_value(&what).map(|value| value.get_name().to_owned());
-            let what = what.unwrap_or_default();
             return Err(bad_input(format!(
-                "--federation: a federation shows its clusters, epochs and events; `{what}` is asked of one cluster"
+                "--federation: a federation shows its clusters, epochs and events; `{}` is asked of one cluster",
+                plural(what)
             )));
         }
         what => {
             let view = args.cluster.control()?.get(!args.stale, WITHIN).await.map_err(asked)?;
-            if what == What::Ledger { ledger::show(&view).await? } else { show(&view, what) }
+            if what == What::Ledger {
+                ledger::show(&view, args.public.access(&args.cluster)?).await?
+            } else if args.output == Format::Wide {
+                return wide::page(&view, what, show(&view, what)).only(what, args.name.as_deref());
+            } else {
+                show(&view, what)
+            }
         }
     };
-    match args.output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&json)?),
-        Output::Table => table::print(header, &rows),
-    }
-    Ok(())
+    Page::from(shown).only(args.what, args.name.as_deref())
+}
+
+/// A kind as the command line has it.
+fn plural(what: What) -> String {
+    clap::ValueEnum::to_possible_value(&what).map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 pub(crate) type Shown = (&'static [&'static str], Vec<Vec<String>>, Value);
 
-fn show(view: &View, what: What) -> Shown {
+pub(super) fn show(view: &View, what: What) -> Shown {
     match what {
         What::Models => models(view),
         What::Gpus => gpus(view),
@@ -217,7 +233,7 @@ fn subclusters(view: &View) -> Shown {
 
 /// The measured number of idle GPUs, and the number that the demand keeps busy, on which the advice is based:
 /// `0.1 of 8`, `3.4 of 8`. GPUs that are set aside are left out.
-fn gpu_use(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> (String, String) {
+pub(super) fn gpu_use(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> (String, String) {
     let Some(advice) = &subcluster.advice else { return Default::default() };
     let backends = view.backends.values().filter(|b| b.subcluster == id && b.up && b.duty.takes_work());
     let serving = backends.flat_map(|b| &b.gpus).filter(|gpu| slow(view, id, gpu.id).is_none()).count();
@@ -228,7 +244,7 @@ fn gpu_use(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> (Strin
 
 /// The autoscaler's advice beside the present number: `3 of kind a100 (2 there, 1 on order): bad_rate`. For the reason,
 /// GPUs on order count as present: with them there may be enough.
-fn advice(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> String {
+pub(super) fn advice(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> String {
     let Some(advice) = &subcluster.advice else { return String::new() };
     let serving = |kind: &str| {
         let backends = view.backends.values().filter(|b| b.subcluster == id && b.up && b.duty.takes_work());
@@ -260,7 +276,7 @@ fn advice_json(advice: &AdviceView) -> Value {
 }
 
 /// Whether a frontend is up, if known, and the same in words.
-fn presence(frontend: &FrontendView) -> (Option<bool>, String) {
+pub(super) fn presence(frontend: &FrontendView) -> (Option<bool>, String) {
     match frontend.silent.map(|silent| Duration::from(silent).as_secs()) {
         _ if frontend.has_left() => (Some(false), "left".to_owned()),
         None => (None, "unknown".to_owned()),

@@ -47,10 +47,10 @@ fn check(path: &Path) -> anyhow::Result<()> {
             Right::ALL.into_iter().filter(|&right| tenant.rights.has(right)).map(Right::label).collect();
         let quota = |quota: Option<f64>| quota.map_or_else(|| "no limit".to_owned(), |quota| quota.to_string());
         println!(
-            "{}: {} keys, {} certificates; {}; items/s: {}; GPU s/s: {}; weight {}",
+            "{}: {}, {}; {}; items/s: {}; GPU s/s: {}; weight {}",
             tenant.name,
-            tenant.keys.len(),
-            tenant.certificates.len(),
+            counted(tenant.keys.len(), "key"),
+            counted(tenant.certificates.len(), "certificate"),
             rights.join(", "),
             quota(tenant.items_per_s),
             quota(tenant.gpu_seconds_per_s),
@@ -60,9 +60,19 @@ fn check(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// As `1 key`, `2 keys`.
+fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!([0, 1, 2].map(|number| counted(number, "key")), ["0 keys", "1 key", "2 keys"]);
+    }
 
     #[test]
     fn keys_are_random_and_their_hashes_are_what_the_file_takes() {

@@ -15,10 +15,9 @@ use symphony_transport::ControlClient;
 use symphony_types::VersionedName;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{ClusterArgs, LOAD_FRONTEND, Output};
+use crate::cli::{ClusterArgs, LOAD_FRONTEND, Output, PublicArgs};
 use crate::exit::bad_input;
 use crate::node::until_told_to_stop;
-use crate::tools::public_access;
 
 /// How long to look for a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -44,7 +43,8 @@ pub(crate) struct LoadArgs {
     /// How requests travel.
     #[arg(long, value_enum, default_value_t = Protocol::Grpc)]
     protocol: Protocol,
-    /// Frontend for grpc (port 8001) or rest (port 8000); not needed for native.
+    /// Frontend for grpc or rest; that of the context, or of `symphony up` (ports 8001, 8000), if not given. Not needed
+    /// for native.
     #[arg(long, value_name = "HOST:PORT")]
     frontend: Option<String>,
     /// Connections to the frontend.
@@ -69,6 +69,8 @@ pub(crate) struct LoadArgs {
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
+    #[command(flatten)]
+    public: PublicArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -108,7 +110,10 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
     let control = args.cluster.control()?;
     let view = control.get(false, WITHIN).await?;
     let plan = plan(args, &view)?;
-    let address = |port| args.frontend.clone().unwrap_or_else(|| format!("127.0.0.1:{port}"));
+    let context = args.cluster.context()?.map(|named| named.context).unwrap_or_default();
+    let address = |of_context: Option<String>, port: u16| {
+        args.frontend.clone().or(of_context).unwrap_or_else(|| format!("127.0.0.1:{port}"))
+    };
     let stop = CancellationToken::new();
     let told = stop.clone();
     tokio::spawn(async move {
@@ -116,19 +121,20 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
             told.cancel();
         }
     });
-    let access = public_access::from_env()?;
+    let access = args.public.access(&args.cluster)?;
     let report = match args.protocol {
         Protocol::Grpc => {
-            let target = GrpcTarget::connect_as(&address(8001), args.connections, &access).await?;
+            let target =
+                GrpcTarget::connect_as(&address(context.frontend_grpc, 8001), args.connections, &access).await?;
             run_load(plan, Arc::new(target), stop).await
         }
         Protocol::Rest => {
-            let target = RestTarget::connect_as(&address(8000), &access).await?;
+            let target = RestTarget::connect_as(&address(context.frontend_rest, 8000), &access).await?;
             run_load(plan, Arc::new(target), stop).await
         }
         Protocol::Native => {
             let net = native_net(&args.cluster)?;
-            let control = ControlClient::new(&net, &args.cluster.cluster).map_err(bad_input)?;
+            let control = ControlClient::new(&net, &args.cluster.addresses()?).map_err(bad_input)?;
             let target = NativeTarget::join(&net, &control, crate::node::fresh_boot()).await?;
             let target = Arc::new(target);
             let report = run_load(plan, Arc::clone(&target), stop).await;

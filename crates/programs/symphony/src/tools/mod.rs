@@ -1,7 +1,11 @@
 //! Tools that talk to a cluster or work on files.
 
+pub(crate) mod apply;
+mod asked_model;
 pub(crate) mod backup;
 pub(crate) mod certs;
+pub(crate) mod context;
+pub(crate) mod describe;
 mod device_timeline;
 pub(crate) mod duty;
 pub(crate) mod events;
@@ -16,6 +20,7 @@ pub(crate) mod load;
 pub(crate) mod members;
 pub(crate) mod model;
 mod operation;
+mod page;
 pub(crate) mod paper;
 mod partition;
 pub(crate) mod plan;
@@ -23,9 +28,12 @@ pub(crate) mod profile;
 mod profile_compare;
 mod profile_gemm;
 mod profile_report;
-pub(crate) mod public_access;
+mod public_access;
 pub(crate) mod replay;
+pub(crate) mod shell;
 pub(crate) mod sim;
 mod sim_explain;
 pub(crate) mod table;
 mod timeline;
+mod watch;
+mod wide;

@@ -4,17 +4,15 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use symphony_executor::default_signature;
 use symphony_executor::profile::ProfileFile;
 use symphony_protocol::control as pb;
-use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec, NoGpu, Readiness, Shadow, Traffic};
-use symphony_repository::{
-    ApplyError, Canary, Next, Repository, Rollout, apply, change_model, read_transforms, set_traffic, versions,
-};
+use symphony_protocol::view::{KindProfile, ModelSpec, NoGpu, Readiness, Shadow, Traffic};
+use symphony_repository::{ApplyError, Canary, Next, Repository, Rollout, apply, change_model, set_traffic, versions};
 use symphony_transport::{ControlClient, ControlError};
-use symphony_types::{LatencyProfile, Nanos, OperationId, RequestValue, SLO_MAX, Transforms, VersionedName};
+use symphony_types::{Nanos, OperationId, RequestValue, VersionedName};
 use symphony_zoo::Architecture;
 
+use super::asked_model::{Asked, Spelling};
 use super::operation::{asked, not_done};
 use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs};
 use crate::exit::bad_input;
@@ -184,46 +182,23 @@ pub(crate) async fn load_and_wait(
 }
 
 fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
-    let slo_ms = args.slo_ms.unwrap_or_default();
-    let slo = slo(slo_ms)?;
-    let source = match &args.onnx {
-        Some(path) => ModelSource::Onnx(absolute(path)?),
-        None if args.emulated || args.alpha_ms.is_some() => ModelSource::Emulated,
-        None => return Err(bad_input("give --onnx FILE, or --emulated for emulated GPUs")),
+    let asked = Asked {
+        spelling: Spelling::Options,
+        name: &args.name,
+        onnx: args.onnx.as_deref(),
+        emulated: args.emulated,
+        profile: args.profile.as_deref(),
+        line_ms: (args.alpha_ms, args.beta_ms),
+        batch_max: args.batch_max,
+        gpu_kind: &args.gpu_kind,
+        transforms: args.transforms.as_deref(),
+        slo_ms: args.slo_ms.unwrap_or_default(),
+        subcluster: &args.subcluster,
+        policy: args.policy,
+        value: args.value,
+        values_count_anyway: args.federation.federation.is_some(),
     };
-    let (signature, profiles) = match (&args.profile, args.alpha_ms, args.beta_ms) {
-        (Some(file), ..) => {
-            let profile = ProfileFile::read(file).map_err(bad_input)?;
-            (profile.signature.clone(), kind_profiles(&profile))
-        }
-        (None, Some(alpha), Some(beta)) => {
-            let latency = LatencyProfile::from_line(alpha, beta, args.batch_max).map_err(bad_input)?;
-            let profile = KindProfile { latency, static_memory_bytes: 0, dynamic_memory_bytes: 0 };
-            (default_signature(), [(args.gpu_kind.clone(), profile)].into())
-        }
-        _ => return Err(bad_input("give --profile FILE (see `symphony profile`), or --alpha-ms and --beta-ms")),
-    };
-    let fastest = profiles.values().map(|profile: &KindProfile| profile.latency.latency(1)).min().unwrap_or_default();
-    if slo < fastest {
-        let latency_ms = fastest.as_millis_f64();
-        return Err(bad_input(format!(
-            "--slo-ms {slo_ms}: one item alone takes {latency_ms} ms; expected more than that"
-        )));
-    }
-    let subcluster = args.subcluster.clone();
-    let value = request_value(args.value)?;
-    if value != RequestValue::ONE && !args.policy.looks_at_values() && args.federation.federation.is_none() {
-        let (value, policy) = (args.value, &args.policy);
-        return Err(bad_input(format!(
-            "--value {value}: policy {policy} looks at no values; expected --policy auto, or one with shed = \"proportional\", beside it"
-        )));
-    }
-    let transforms = match &args.transforms {
-        Some(file) => read_transforms(file, &signature).map_err(|error| bad_input(format!("--transforms {error}")))?,
-        None => Transforms::default(),
-    };
-    let (name, policy) = (args.name.clone(), args.policy);
-    Ok(ModelSpec { name, subcluster, slo, source, signature, transforms, profiles, policy, value })
+    asked.spec()
 }
 
 /// A profile file's GPU kinds as the cluster stores them.
@@ -237,12 +212,6 @@ pub(crate) fn kind_profiles(profile: &ProfileFile) -> std::collections::BTreeMap
         (kind.clone(), profile)
     };
     profile.gpus.iter().map(kind).collect()
-}
-
-/// Backends have other working directories, so they are sent an absolute path.
-fn absolute(path: &Path) -> anyhow::Result<String> {
-    let path = std::path::absolute(path).map_err(|error| bad_input(format!("--onnx {}: {error}", path.display())))?;
-    path.to_str().map(str::to_owned).ok_or_else(|| bad_input(format!("--onnx {}: not valid UTF-8", path.display())))
 }
 
 async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
@@ -281,9 +250,13 @@ async fn set(args: &ModelSetArgs) -> anyhow::Result<()> {
     }
     let request = pb::ChangeModelRequest {
         name: args.name.clone(),
-        slo_ns: args.slo_ms.map(slo).transpose()?.map(Nanos::get),
+        slo_ns: args.slo_ms.map(|slo_ms| Spelling::Options.slo(slo_ms)).transpose()?.map(Nanos::get),
         policy: args.policy.map(|policy| policy.to_string()),
-        value_thousandths: args.value.map(request_value).transpose()?.map(RequestValue::thousandths),
+        value_thousandths: args
+            .value
+            .map(|value| Spelling::Options.value(value))
+            .transpose()?
+            .map(RequestValue::thousandths),
         operation_id: operation.to_string(),
     };
     let changed = change_model(&control, request, AGREE_WITHIN).await;
@@ -293,25 +266,6 @@ async fn set(args: &ModelSetArgs) -> anyhow::Result<()> {
     }
     println!("model {} is changed", args.name);
     Ok(())
-}
-
-fn slo(slo_ms: f64) -> anyhow::Result<Nanos> {
-    let slo = Nanos::from_millis_f64(slo_ms);
-    if slo == Nanos::ZERO {
-        return Err(bad_input(format!("--slo-ms {slo_ms}: expected a positive number of milliseconds")));
-    }
-    if slo > SLO_MAX {
-        let most = SLO_MAX.as_millis_f64();
-        return Err(bad_input(format!("--slo-ms {slo_ms}: expected at most {most} ms")));
-    }
-    Ok(slo)
-}
-
-fn request_value(number: f64) -> anyhow::Result<RequestValue> {
-    RequestValue::from_number(number).ok_or_else(|| {
-        let (min, max) = (RequestValue::MIN, RequestValue::MAX);
-        bad_input(format!("--value {number}: expected a number from {min} to {max}"))
-    })
 }
 
 async fn traffic(args: &ModelTrafficArgs) -> anyhow::Result<()> {

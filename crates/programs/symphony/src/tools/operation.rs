@@ -1,5 +1,7 @@
 //! Ids of operators' commands, so that a command without an answer can be repeated.
 
+use std::fmt;
+
 use symphony_transport::{ControlError, fresh_operation_id};
 use symphony_types::OperationId;
 
@@ -13,14 +15,22 @@ impl OperationArgs {
     }
 }
 
-/// Advice if the cluster does not answer.
-pub(crate) const STALE_HINT: &str =
-    ". If too few replicas are up to agree on anything, `symphony get members --stale` says what one of them knows";
+/// A sentence about why the cluster does not answer, and advice.
+pub(crate) fn with_stale_hint(error: &dyn fmt::Display) -> String {
+    let hint =
+        "If too few replicas are up to agree on anything, `symphony get members --stale` says what one of them knows";
+    format!("{} {hint}", sentence(&error.to_string()))
+}
+
+/// With a mark at its end; some errors are questions.
+fn sentence(words: &str) -> String {
+    if words.ends_with(['.', '?', '!']) { words.to_owned() } else { format!("{words}.") }
+}
 
 /// Advice if the cluster could not be asked.
 pub(crate) fn asked(error: ControlError) -> anyhow::Error {
     match error {
-        error @ ControlError::Unreachable { .. } => anyhow::anyhow!("{error}{STALE_HINT}"),
+        error @ ControlError::Unreachable { .. } => anyhow::anyhow!(with_stale_hint(&error)),
         other => other.into(),
     }
 }
@@ -29,7 +39,7 @@ pub(crate) fn asked(error: ControlError) -> anyhow::Error {
 pub(crate) fn not_done(id: OperationId, error: ControlError) -> anyhow::Error {
     match error {
         ControlError::Refused(status) => bad_input(status.message()),
-        error @ ControlError::Unreachable { .. } => unknown(id, &format!("{error}{STALE_HINT}")),
+        error @ ControlError::Unreachable { .. } => unknown(id, &with_stale_hint(&error)),
         other => other.into(),
     }
 }
@@ -37,6 +47,20 @@ pub(crate) fn not_done(id: OperationId, error: ControlError) -> anyhow::Error {
 /// Advice if the fate of the command is unknown.
 pub(crate) fn unknown(id: OperationId, error: &str) -> anyhow::Error {
     anyhow::anyhow!(
-        "{error}. It may have been done, or may be yet: give the same command with --operation-id {id}, and it is done once"
+        "{} It may have been done, or may be yet: give the same command with --operation-id {id}, and it is done once",
+        sentence(error)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_is_not_followed_by_a_full_stop() {
+        let said = with_stale_hint(&"are the certificates those of another cluster?");
+        assert!(said.starts_with("are the certificates those of another cluster? If too few"), "{said}");
+        let said = unknown(OperationId::new(1), "no answer").to_string();
+        assert!(said.starts_with("no answer. It may have been done"), "{said}");
+    }
 }

@@ -1,5 +1,6 @@
 //! How tools show who they are at the public ports of frontends.
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Read as _;
@@ -7,32 +8,32 @@ use std::path::{Path, PathBuf};
 
 use symphony_load::Access;
 
+use crate::cli::{ClusterArgs, PublicArgs};
 use crate::exit::bad_input;
 
-/// A file with the key of a tenant.
-const KEY_FILE: &str = "SYMPHONY_KEY_FILE";
-/// A file with the authority of the frontends' public certificates, PEM.
-const PUBLIC_CA: &str = "SYMPHONY_PUBLIC_CA";
-/// Whether the key may be sent in plaintext beyond loopback.
-const INSECURE_KEY: &str = "SYMPHONY_INSECURE_KEY";
-
-/// Bytes of such a file at most: a key is a line, an authority a few certificates.
+/// Bytes of a file with a key or an authority at most: a key is a line, an authority a few certificates.
 const FILE_BYTES_MAX: u64 = 64 << 10;
+const KEY_FILE: &str = "--key-file (SYMPHONY_KEY_FILE)";
+const PUBLIC_CA: &str = "--public-ca (SYMPHONY_PUBLIC_CA)";
 
-/// What the environment says; nothing, over plaintext, if it says nothing.
-///
-/// # Errors
-/// If a file that it names cannot be read, or holds something else.
-pub(crate) fn from_env() -> anyhow::Result<Access> {
-    let path = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let named = |name: &'static str| path(name).map(|path| read(name, &path)).transpose();
-    let key = named(KEY_FILE)?.map(|bytes| key_in(&bytes)).transpose().map_err(bad_input)?;
-    let insecure_key = std::env::var(INSECURE_KEY).is_ok_and(|value| matches!(value.as_str(), "1" | "true"));
-    Ok(Access { key, authority: named(PUBLIC_CA)?, insecure_key })
+impl PublicArgs {
+    /// What options and variables say, or else the context; nothing, over plaintext, if none says anything.
+    ///
+    /// # Errors
+    /// If a file that is named cannot be read, or holds something else.
+    pub(crate) fn access(&self, cluster: &ClusterArgs) -> anyhow::Result<Access> {
+        let given = |path: &Option<OsString>| path.clone().filter(|path| !path.is_empty()).map(PathBuf::from);
+        let context = cluster.context()?.map(|named| named.context).unwrap_or_default();
+        let named = |option, path: Option<PathBuf>| path.map(|path| read(option, &path)).transpose();
+        let key = named(KEY_FILE, given(&self.key_file).or(context.key_file))?;
+        let key = key.map(|bytes| key_in(&bytes)).transpose().map_err(bad_input)?;
+        let authority = named(PUBLIC_CA, given(&self.public_ca).or(context.public_ca))?;
+        Ok(Access { key, authority, insecure_key: self.insecure_key })
+    }
 }
 
-fn read(name: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
-    let said = |why: &dyn Display| bad_input(format!("{name}: {}: {why}", path.display()));
+fn read(option: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
+    let said = |why: &dyn Display| bad_input(format!("{option}: {}: {why}", path.display()));
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
     read.map_err(|error| said(&error))?;
@@ -60,14 +61,15 @@ mod tests {
         assert_eq!(key_in(b"abc-123\n").as_deref(), Ok("abc-123"));
         for wrong in [&b""[..], b" \n", b"abc\n[[tenant]]\n", b"abc def", b"abc\0", "abc\u{e9}".as_bytes()] {
             let refused = key_in(wrong).unwrap_err();
-            assert!(refused.starts_with("SYMPHONY_KEY_FILE: expected a key") && !refused.contains("abc"), "{refused}");
+            assert!(refused.starts_with("--key-file (SYMPHONY_KEY_FILE): expected a key"), "{refused}");
+            assert!(!refused.contains("abc"), "{refused}");
         }
     }
 
     #[test]
     fn a_file_without_end_is_not_read_to_it() {
         let refused = |path: &str| read(PUBLIC_CA, Path::new(path)).unwrap_err().to_string();
-        assert!(refused("/dev/zero").contains("SYMPHONY_PUBLIC_CA: /dev/zero: has more than 65536 bytes"));
+        assert!(refused("/dev/zero").contains("(SYMPHONY_PUBLIC_CA): /dev/zero: has more than 65536 bytes"));
         assert!(refused("/nowhere/ca.pem").contains("/nowhere/ca.pem: No such file"));
     }
 }

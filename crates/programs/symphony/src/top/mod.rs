@@ -8,7 +8,7 @@ mod board;
 mod draw;
 mod live;
 mod row;
-mod sample;
+pub(crate) mod sample;
 #[cfg(test)]
 pub(crate) mod scene;
 mod screen;
@@ -21,7 +21,7 @@ use crate::tools::table;
 use screen::Screen;
 
 pub(crate) async fn run(args: &TopArgs) -> anyhow::Result<()> {
-    let (over, sampler) = (Duration::from_secs(args.over_s), sample::Sampler::new(&args.cluster)?);
+    let (over, sampler) = (Duration::from_secs(args.over_s), sample::Sampler::new(&args.cluster, &args.public)?);
     if !args.once && args.output == Output::Table && std::io::stdout().is_terminal() {
         return live::run(sampler, over).await;
     }

@@ -11,7 +11,7 @@ use symphony_telemetry::buckets::REQUEST_SECONDS;
 use symphony_transport::ControlClient;
 use symphony_types::{BootId, FrontendId};
 
-use crate::cli::ClusterArgs;
+use crate::cli::{ClusterArgs, PublicArgs};
 use crate::tools::frontend_page::{self, PageClient};
 
 /// The timeout for finding a replica that answers: a longer silence is shown on the screen.
@@ -21,62 +21,62 @@ const FRONTENDS_ASKED_MAX: usize = 64;
 
 /// The state at a point in time, with the counters so far.
 #[derive(Clone, Debug)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// Its time since the start of the program.
-    pub(super) at: Duration,
+    pub(crate) at: Duration,
     /// The cluster's view, from the leader of its control group.
-    pub(super) view: View,
+    pub(crate) view: View,
     /// The counters of each frontend, or why they are unknown.
-    pub(super) frontends: BTreeMap<FrontendId, Result<FrontendCounts, String>>,
+    pub(crate) frontends: BTreeMap<FrontendId, Result<FrontendCounts, String>>,
 }
 
 /// The counters of a frontend's boot by model name, without models that had no requests.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct FrontendCounts {
-    pub(super) boot: BootId,
-    pub(super) models: BTreeMap<String, ModelCounts>,
+pub(crate) struct FrontendCounts {
+    pub(crate) boot: BootId,
+    pub(crate) models: BTreeMap<String, ModelCounts>,
 }
 
 /// Requests of a model by outcome, and their batches.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub(super) struct ModelCounts {
+pub(crate) struct ModelCounts {
     /// The requests with an outcome.
-    pub(super) received: u64,
-    pub(super) in_time: u64,
-    pub(super) late: u64,
-    pub(super) dropped: u64,
-    pub(super) failed: u64,
+    pub(crate) received: u64,
+    pub(crate) in_time: u64,
+    pub(crate) late: u64,
+    pub(crate) dropped: u64,
+    pub(crate) failed: u64,
     /// Items of executed requests, and the number of their batches: a request with a third of a batch's items counts as
     /// a third of a batch.
-    pub(super) executed_items: u64,
-    pub(super) executed_batches: f64,
+    pub(crate) executed_items: u64,
+    pub(crate) executed_batches: f64,
     /// Requests that were refused before they were accepted.
-    pub(super) refused: u64,
+    pub(crate) refused: u64,
     /// Requests with an outcome by the time that took, in the buckets of [`REQUEST_SECONDS`]; empty from a frontend
     /// that counts by others.
     ///
     /// [`REQUEST_SECONDS`]: symphony_telemetry::buckets::REQUEST_SECONDS
-    pub(super) latency_counts: Vec<u64>,
+    pub(crate) latency_counts: Vec<u64>,
 }
 
 /// Takes samples.
 #[derive(Debug)]
-pub(super) struct Sampler {
+pub(crate) struct Sampler {
     control: ControlClient,
     http: PageClient,
 }
 
 impl Sampler {
-    pub(super) fn new(cluster: &ClusterArgs) -> anyhow::Result<Self> {
-        Ok(Self { control: cluster.control()?, http: frontend_page::client()? })
+    pub(crate) fn new(cluster: &ClusterArgs, public: &PublicArgs) -> anyhow::Result<Self> {
+        Ok(Self { control: cluster.control()?, http: frontend_page::client(public.access(cluster)?)? })
     }
 
     /// Takes a sample. `began`: the start of the program.
     ///
     /// # Errors
     /// If no replica answers for the cluster. A frontend that does not answer is recorded as such in the sample.
-    pub(super) async fn take(&self, began: Instant) -> anyhow::Result<Sample> {
+    pub(crate) async fn take(&self, began: Instant) -> anyhow::Result<Sample> {
         let view = self.control.get(true, LOOK_WITHIN).await?;
         let at = began.elapsed();
         let asked = view.frontends.iter().filter(|(_, frontend)| !frontend.has_left());

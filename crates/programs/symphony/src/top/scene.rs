@@ -85,7 +85,7 @@ pub(crate) fn view() -> View {
 }
 
 /// That cluster `at_s` seconds after the start.
-pub(super) fn sample(at_s: u64) -> Sample {
+pub(crate) fn sample(at_s: u64) -> Sample {
     let (view, boot) = (view(), BootId::new(5));
     let models = [("m".to_owned(), counted(1000, 900, 50, 40, 10))].into();
     let frontends = [(FrontendId::new(1), Ok(FrontendCounts { boot, models }))].into();

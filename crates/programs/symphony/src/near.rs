@@ -1,0 +1,50 @@
+//! What somebody who mistyped a name may have meant.
+
+/// A name is near if it is this similar, as clap has it for options; 1 is the same.
+const SIMILAR: f64 = 0.7;
+/// The most names that a message has.
+const NAMED_MAX: usize = 5;
+
+/// Says that there is no `kind` of that name, and which ones are near, or else which there are; `list` shows all.
+pub(crate) fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>, list: &str) -> String {
+    let mut all: Vec<_> = known.map(|known| (similarity(name, known), known)).collect();
+    // Equally near ones stay in their order.
+    all.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    let near: Vec<_> = all.iter().filter(|(similar, _)| *similar >= SIMILAR).collect();
+    let (what, named) = if near.is_empty() { ("there are", all.iter().collect()) } else { ("near are", near) };
+    let mut said = format!("no {kind} is named `{name}`");
+    if !named.is_empty() {
+        let names: Vec<_> = named.iter().take(NAMED_MAX).map(|(_, name)| *name).collect();
+        let more = if named.len() > NAMED_MAX { ", …" } else { "" };
+        said.push_str(&format!("; {what} {}{more}", names.join(", ")));
+    }
+    format!("{said}; see `{list}`")
+}
+
+/// A part of a name is near, and so is one with letters that are wrong, missing or swapped.
+fn similarity(name: &str, known: &str) -> f64 {
+    let is_part = name.len() > 1 && known.contains(name);
+    if is_part { 1.0 } else { strsim::jaro(name, known) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_said_or_else_those_that_there_are() {
+        let known = ["resnet", "resnet-large", "digits"];
+        let said = |name: &str| unknown("model", name, known.into_iter(), "symphony get models");
+        assert_eq!(
+            said("resent"),
+            "no model is named `resent`; near are resnet, resnet-large; see `symphony get models`"
+        );
+        assert!(said("igit").contains("near are digits;"), "{}", said("igit"));
+        assert!(said("zzz").contains("there are resnet, resnet-large, digits;"), "{}", said("zzz"));
+        let none = unknown("model", "m", std::iter::empty(), "symphony get models");
+        assert_eq!(none, "no model is named `m`; see `symphony get models`");
+        let many: Vec<_> = (0..9).map(|n| format!("m{n}")).collect();
+        let said = unknown("model", "zzz", many.iter().map(String::as_str), "x");
+        assert!(said.contains("m0, m1, m2, m3, m4, …;"), "{said}");
+    }
+}
