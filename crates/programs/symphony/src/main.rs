@@ -3,6 +3,7 @@
 mod cli;
 #[cfg(test)]
 mod cli_tests;
+mod console;
 mod exit;
 mod local;
 mod node;

@@ -21,13 +21,20 @@ const FRONTENDS_ASKED_MAX: usize = 64;
 
 /// The state at a point in time, with the counters so far.
 #[derive(Clone, Debug)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// Its time since the start of the program.
     pub(super) at: Duration,
     /// The cluster's view, from the leader of its control group.
     pub(super) view: View,
     /// The counters of each frontend, or why they are unknown.
     pub(super) frontends: BTreeMap<FrontendId, Result<FrontendCounts, String>>,
+}
+
+impl Sample {
+    /// What a view says, without frontends.
+    pub(crate) const fn of_view(at: Duration, view: View) -> Self {
+        Self { at, view, frontends: BTreeMap::new() }
+    }
 }
 
 /// The counters of a frontend's boot by model name, without models that had no requests.
