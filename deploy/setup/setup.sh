@@ -3,7 +3,8 @@
 #
 #   deploy/setup/setup.sh            a C compiler, make, Python with pip, and ONNX Runtime in .cache/onnxruntime
 #   deploy/setup/setup.sh --tests    also the Python packages of the tests, in .cache/venv, HiGHS, in .cache/highs,
-#                                    promtool, in .cache/promtool, and on Debian QEMU and a guest with RDMA, in .cache/rdma
+#                                    promtool, in .cache/promtool, and on Debian QEMU and a guest with RDMA, in .cache/rdma;
+#                                    where Chromium is, playwright, which drives it, in .cache/venv
 #   deploy/setup/setup.sh --benches  also ONNX Runtime for Python, which benches/ort_overhead.py compares with, in .cache/venv
 #
 # Nothing outside .cache is touched but Debian packages, and those only as root or with a sudo that asks nothing.
@@ -122,6 +123,18 @@ sys.exit(importlib.metadata.version('kubernetes-validate') != '$KUBERNETES_VALID
         stop 1 "could not install ${TEST_CLIENTS[*]}; is a Python package index within reach?"
 }
 
+# The browser is the system's: playwright's own is a download of half a gigabyte.
+install_browser_driver() {
+    have chromium || have chromium-browser || have google-chrome || have google-chrome-stable || {
+        say "there is no Chromium: the test of the console in a browser will be skipped"
+        return 0
+    }
+    "$VENV/bin/python" -c 'import playwright' >/dev/null 2>&1 && return 0
+    say "installing playwright, which drives Chromium in tests"
+    quietly "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check playwright ||
+        say "could not install playwright: the test of the console in a browser will be skipped"
+}
+
 install_python_runtime() {
     make_venv
     "$VENV/bin/python" -c "import numpy, onnxruntime, sys; sys.exit(onnxruntime.__version__ != '$ONNXRUNTIME_VERSION')" >/dev/null 2>&1 &&
@@ -150,6 +163,7 @@ main() {
     install_runtime
     [[ $mode != with_benches ]] || install_python_runtime
     [[ $mode != with_tests ]] || install_test_clients
+    [[ $mode != with_tests ]] || install_browser_driver
     [[ $mode != with_tests ]] || "$ROOT/deploy/setup/highs.sh" >/dev/null ||
         say "HiGHS is not there: \`make test\` will fail; \`cargo xtask verify\` skips the tests of the exact solver"
     [[ $mode != with_tests ]] || "$ROOT/deploy/setup/promtool.sh" ||

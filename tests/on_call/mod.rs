@@ -1,4 +1,5 @@
 //! What the person on call sees.
 
+mod console;
 mod outage;
 mod traced;

@@ -18,16 +18,9 @@ use symphony_net::{CallerLimits, FirstWords, PublicConnection, PublicListener, P
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use crate::console::{self, ConsoleAnswer, ConsoleQuestion};
 use crate::page_guard::{PageCaller, PageConnection, PageGuard, PageRefusal};
 use crate::{Registry, plain_text};
-
-/// The console: one page that needs nothing but `/api/view`.
-const CONSOLE: &str = include_str!("console.html");
-
-/// The page may run and style itself, and ask the server it came from; nothing else, so that a name in the view that
-/// looks like markup could do nothing even if it were taken for it.
-const CONSOLE_POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'";
 
 /// How long a stop waits for answers in progress. A scrape takes milliseconds; a client that sends half a request and
 /// waits must not keep a process from ending.
@@ -76,12 +69,17 @@ impl Connected<IncomingStream<'_, Callers>> for PageConnection {
     }
 }
 
+type History = dyn Fn(Option<&str>) -> serde_json::Value + Send + Sync;
+type Console = dyn Fn(ConsoleQuestion) -> ConsoleAnswer + Send + Sync;
+
 /// What a process shows on its metrics port.
 #[derive(Clone)]
 pub struct Surface {
     registry: Registry,
     ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
     view: Arc<dyn Fn() -> serde_json::Value + Send + Sync>,
+    history: Option<Arc<History>>,
+    console: Option<Arc<Console>>,
     guard: Option<PageGuard>,
     tls: Option<Arc<PublicTls>>,
 }
@@ -90,10 +88,18 @@ impl Surface {
     /// A surface over these metrics, ready at once, with an empty view.
     #[must_use]
     pub fn new(registry: Registry) -> Self {
-        Self { registry, ready: Arc::new(|| Ok(())), view: Arc::new(|| serde_json::json!({})), guard: None, tls: None }
+        Self {
+            registry,
+            ready: Arc::new(|| Ok(())),
+            view: Arc::new(|| serde_json::json!({})),
+            history: None,
+            console: None,
+            guard: None,
+            tls: None,
+        }
     }
 
-    /// Shows the status pages, `/api/view` and the console, only to callers that `guard` lets in.
+    /// Shows the status pages, `/api/…` and the console, only to callers that `guard` lets in.
     #[must_use]
     pub fn with_guard(mut self, guard: PageGuard) -> Self {
         self.guard = Some(guard);
@@ -114,10 +120,25 @@ impl Surface {
         self
     }
 
-    /// What `/api/view` answers and the console shows; the crate's README describes its shape.
+    /// What `/api/view` answers; the crate's README describes its shape.
     #[must_use]
     pub fn with_view(mut self, view: impl Fn() -> serde_json::Value + Send + Sync + 'static) -> Self {
         self.view = Arc::new(view);
+        self
+    }
+
+    /// What `/api/history` answers: all models in short, or the last hour of one.
+    #[must_use]
+    pub fn with_history(mut self, history: impl Fn(Option<&str>) -> serde_json::Value + Send + Sync + 'static) -> Self {
+        self.history = Some(Arc::new(history));
+        self
+    }
+
+    /// Who answers what the console asks about the whole cluster. Without it the console says that this process knows
+    /// of none.
+    #[must_use]
+    pub fn with_console(mut self, answer: impl Fn(ConsoleQuestion) -> ConsoleAnswer + Send + Sync + 'static) -> Self {
+        self.console = Some(Arc::new(answer));
         self
     }
 }
@@ -128,15 +149,27 @@ impl fmt::Debug for Surface {
     }
 }
 
-/// `/metrics`, `/health/live`, `/health/ready`, `/api/view` and the console at `/`.
+/// `/metrics`, `/health/live`, `/health/ready`, `/api/…` and the console at `/`.
 pub fn router(surface: Surface) -> Router {
-    Router::new()
-        .route("/", get(console))
+    let mut router = Router::new()
         .route("/metrics", get(metrics))
         .route("/health/live", get(async || "live\n"))
         .route("/health/ready", get(ready))
         .route("/api/view", get(view))
-        .with_state(surface)
+        .route("/api/history", get(history));
+    for (path, content_type, content) in console::FILES {
+        let file = move |State(surface): State<Surface>, request: Request| async move {
+            match surface.check_caller(&request, false) {
+                Ok(()) => console::file(content_type, content),
+                Err(refused) => refused.into_response(),
+            }
+        };
+        router = router.route(path, get(file));
+    }
+    for path in ["/api/console", "/api/console/model", "/api/console/gpus", "/api/console/explain"] {
+        router = router.route(path, get(answer));
+    }
+    router.with_state(surface)
 }
 
 /// Serves [`router`] until `stop` completes, and what has begun by then for half a second more.
@@ -178,18 +211,6 @@ impl Surface {
     }
 }
 
-async fn console(State(surface): State<Surface>, request: Request) -> Response {
-    if let Err(refused) = surface.check_caller(&request, false) {
-        return refused.into_response();
-    }
-    let headers = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::CONTENT_SECURITY_POLICY, CONSOLE_POLICY),
-        (header::CACHE_CONTROL, "no-cache"),
-    ];
-    (headers, CONSOLE).into_response()
-}
-
 async fn metrics(State(surface): State<Surface>, request: Request) -> Response {
     if let Err(refused) = surface.check_caller(&request, true) {
         return refused.into_response();
@@ -214,6 +235,32 @@ async fn view(State(surface): State<Surface>, request: Request) -> Response {
         return refused.into_response();
     }
     ([(header::CACHE_CONTROL, "no-store")], Json((surface.view)())).into_response()
+}
+
+async fn history(State(surface): State<Surface>, request: Request) -> Response {
+    let told = surface.check_caller(&request, false).and_then(|()| {
+        let model = console::optional(request.uri(), "model")?;
+        let words = "only frontends count requests: this process has no history";
+        let history = surface.history.as_ref().ok_or_else(|| PageRefusal::not_found(words.into()))?;
+        Ok(history(model.as_deref()))
+    });
+    match told {
+        Ok(told) => ([(header::CACHE_CONTROL, "no-store")], Json(told)).into_response(),
+        Err(refused) => refused.into_response(),
+    }
+}
+
+async fn answer(State(surface): State<Surface>, request: Request) -> Response {
+    let asked = surface.check_caller(&request, false).and_then(|()| {
+        let words = "this process belongs to no cluster: open the console of a scheduler, frontend or backend of one";
+        let console = surface.console.as_ref().ok_or_else(|| PageRefusal::not_found(words.into()))?;
+        Ok(console(ConsoleQuestion::parse(request.uri())?))
+    });
+    let answered = match asked {
+        Ok(answer) => answer.await,
+        Err(refused) => Err(refused),
+    };
+    answered.map_or_else(IntoResponse::into_response, console::json)
 }
 
 #[cfg(test)]

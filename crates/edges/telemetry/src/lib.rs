@@ -4,8 +4,10 @@
 //! [`violated`] counts a broken invariant. [`serve`] exports everything over HTTP.
 
 pub mod buckets;
+mod console;
 mod duration_histogram;
 mod error_histogram;
+pub mod history;
 mod http;
 mod invariant;
 mod log;
@@ -19,6 +21,7 @@ mod registry;
 mod traces;
 mod value_histogram;
 
+pub use console::{ConsoleAnswer, ConsoleQuestion};
 pub use duration_histogram::{DurationCounts, DurationHistogram};
 pub use error_histogram::{ErrorCounts, ErrorHistogram};
 pub use http::{Surface, router, serve};

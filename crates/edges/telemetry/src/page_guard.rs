@@ -38,6 +38,26 @@ pub struct PageRefusal {
     pub words: String,
 }
 
+impl PageRefusal {
+    /// The question makes no sense.
+    #[must_use]
+    pub const fn bad_request(words: String) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, reason: "bad_request", words }
+    }
+
+    /// There is no such thing.
+    #[must_use]
+    pub const fn not_found(words: String) -> Self {
+        Self { status: StatusCode::NOT_FOUND, reason: "not_found", words }
+    }
+
+    /// It cannot be told now.
+    #[must_use]
+    pub const fn unavailable(words: String) -> Self {
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, reason: "unavailable", words }
+    }
+}
+
 impl IntoResponse for PageRefusal {
     fn into_response(self) -> Response {
         let Self { status, reason, words } = self;

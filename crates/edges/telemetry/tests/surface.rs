@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use prometheus_client::metrics::counter::Counter;
-use symphony_telemetry::{Kind, MetricName, Registry, Surface, Unit, serve};
+use symphony_telemetry::{ConsoleQuestion, Kind, MetricName, PageGuard, PageRefusal, Registry, Surface, Unit, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -65,13 +65,71 @@ async fn a_process_shows_metrics_health_view_and_console_and_stops_when_told() {
     assert_eq!(view["epoch"], 3);
     let (head, page) = get(port, "/").await;
     assert!(head.contains("text/html") && head.contains("default-src 'none'"), "{head}");
-    assert!(page.contains("fetch(\"api/view\""));
-    for forbidden in ["http://", "https://", "innerHTML", "insertAdjacentHTML", "document.write", "src="] {
-        assert!(!page.contains(forbidden), "the console has {forbidden}");
+    assert!(!head.contains("unsafe-inline"), "{head}");
+    for (file, content_type) in
+        [("console.css", "text/css"), ("console.js", "text/javascript"), ("charts.js", "text/javascript")]
+    {
+        assert!(file == "charts.js" || page.contains(&format!("\"{file}\"")), "the page does not load {file}");
+        let (head, content) = get(port, &format!("/{file}")).await;
+        assert!(head.contains(content_type) && head.contains("nosniff") && !content.is_empty(), "{file}: {head}");
     }
+    let (head, words) = get(port, "/api/console").await;
+    assert!(head.starts_with("HTTP/1.1 404") && words.contains("belongs to no cluster"), "{head} {words}");
+    let (head, words) = get(port, "/api/history").await;
+    assert!(head.starts_with("HTTP/1.1 404") && words.contains("only frontends"), "{head} {words}");
     assert!(get(port, "/nothing").await.0.starts_with("HTTP/1.1 404"));
 
     // Phase 4: it stops when told.
     stop.send(()).unwrap();
     server.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_the_console_asks_is_answered_to_those_who_may_see_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let guard = PageGuard::new(false, |caller| {
+        let knows = caller.headers.get("host").is_some_and(|host| host == "localhost");
+        if knows { Ok(()) } else { Err(PageRefusal::not_found("who are you".into())) }
+    });
+    let surface = Surface::new(Registry::new("frontend"))
+        .with_guard(guard)
+        .with_history(|model| serde_json::json!({ "of": model }))
+        .with_console(|question| {
+            Box::pin(async move {
+                match question {
+                    ConsoleQuestion::Explain(request) => Err(PageRefusal::not_found(format!("no {request}"))),
+                    question => {
+                        let asked = format!("{question:?}").replace('"', "'");
+                        Ok(axum::body::Bytes::from(format!(r#"{{"asked":"{asked}"}}"#)))
+                    }
+                }
+            })
+        });
+    tokio::spawn(serve(listener, surface, std::future::pending()));
+
+    for (path, answer) in [
+        ("/api/console", r#"{"asked":"Cluster"}"#),
+        ("/api/console/gpus", r#"{"asked":"Gpus"}"#),
+        ("/api/console/model?name=a%2Fb", r#"{"asked":"Model('a/b')"}"#),
+        ("/api/history", r#"{"of":null}"#),
+        ("/api/history?model=m", r#"{"of":"m"}"#),
+    ] {
+        let (head, body) = get(port, path).await;
+        assert!(head.starts_with("HTTP/1.1 200") && head.contains("no-store"), "{path}: {head}");
+        assert_eq!(body, answer, "{path}");
+    }
+    let (head, body) = get(port, "/api/console/explain?request=f1/2/3").await;
+    assert!(head.starts_with("HTTP/1.1 404") && body.contains("no f1/2/3"), "{head} {body}");
+    assert!(get(port, "/api/console/model").await.0.starts_with("HTTP/1.1 400"));
+
+    // A stranger sees nothing of it, not even the page.
+    for path in ["/", "/console.js", "/api/console", "/api/history", "/api/console/explain?request=f1/2/3"] {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: elsewhere\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.contains("who are you"), "{path}: {answer}");
+    }
 }

@@ -3,6 +3,7 @@
 mod cli;
 #[cfg(test)]
 mod cli_tests;
+mod console;
 mod context;
 mod exit;
 mod local;

@@ -226,10 +226,16 @@ impl Frontend {
         (self.inner.ledger.counts(), self.inner.in_flight())
     }
 
-    /// A model's requests by outcome, as the console reads them: `received`, `in_time`, `late`, `dropped`, `failed`.
+    /// A model's requests by outcome, as `top` reads them: `received`, `in_time`, `late`, `dropped`, `failed`.
     #[must_use]
     pub fn counts_json(&self, model: &str) -> serde_json::Value {
         self.inner.statistics.counts_json(model)
+    }
+
+    /// The last hour of requests, as `/api/history` shows it: all models in short, or one of them.
+    #[must_use]
+    pub fn history_json(&self, model: Option<&str>) -> serde_json::Value {
+        self.inner.statistics.history_json(model)
     }
 
     /// Sends traces of requests from now on. To be called once.

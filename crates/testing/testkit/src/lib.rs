@@ -1,6 +1,7 @@
 //! What tests need: free ports, a directory that outlives a failure, child processes that do not outlive the test,
 //! waiting on conditions instead of sleeping, and what a machine may not have, skipped aloud.
 
+mod browser;
 mod child;
 mod json;
 mod needed;
@@ -9,6 +10,7 @@ mod promtool;
 mod wait;
 mod workspace;
 
+pub use browser::{Browser, browser};
 pub use child::{Child, ChildSpec};
 pub use json::{read_json, wait_for_json};
 pub use needed::needed;

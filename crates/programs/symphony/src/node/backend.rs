@@ -29,7 +29,7 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     let carriers = frames::carriers(&config.frames, &registry)?;
     let net = security::net(&config, symphony_net::Role::Backend, &own.name, &registry)?.carried(carriers.clone());
     let control = ControlClient::new(&net, &control_addrs(&config))?;
-    let backend = Backend::start(own, fresh_boot(), exec, net, control).await.map_err(|error| match error {
+    let backend = Backend::start(own, fresh_boot(), exec, net.clone(), control).await.map_err(|error| match error {
         // A file that was named but is not the library is bad input; if no library is found, the machine is at fault. A
         // device that is required or named by the executor but absent is bad input, too.
         StartError::Runtime(RuntimeError::Unusable { .. })
@@ -41,6 +41,7 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     symphony_backend::register_metrics(&registry, &backend);
 
     let (view, name) = (backend.view(), own.name.clone());
+    let console = super::console(("backend", name.as_str()), &net, &config, &view)?;
     let payloads = backend.payloads();
     let backend = Arc::new(backend);
     let (ready, told) = (Arc::clone(&backend), backend.view());
@@ -65,7 +66,8 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
             page["payloads"] = page::payloads_json(&payloads.readings());
             page["frames"] = frames::json(&carriers);
             page
-        });
+        })
+        .with_console(move |question| console.answer(question));
     let stop = CancellationToken::new();
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
     let broken = tokio::select! {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use symphony_config::{FederationConfig, FrontendConfig, NodeConfig, Role};
 use symphony_frontend::oip::{GrpcServer, InferenceService, Limits, rest_router, serve_grpc, serve_rest};
 use symphony_frontend::{ClusterAccess, Frontend, RepositoryAccess, Tenants, read_token};
-use symphony_net::{Carriers, PublicTls};
+use symphony_net::{Carriers, Net, PublicTls};
 use symphony_protocol::federation::FederationView;
 use symphony_repository::Repository;
 use symphony_telemetry::{Registry, Surface, Traces};
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, page, security, until_told_to_stop};
 use crate::cli::NodeArgs;
+use crate::console::{Console, Me};
 use crate::exit::bad_input;
 
 /// The extra time for the last answers to reach their clients.
@@ -33,16 +34,24 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let registry = Registry::new("frontend");
     let carriers = frames::carriers(&config.frames, &registry)?;
     let (tls, tenants) = door(&config, own, &registry)?;
-    let frontend = match &config.federation {
+    let (frontend, console) = match &config.federation {
         None => {
             let data = bind("frontend.data", &own.data).await?;
             let net = security::net(&config, symphony_net::Role::Frontend, &own.name, &registry)?;
             let net = net.carried(carriers.clone());
             let control = ControlClient::new(&net, &control_addrs(&config))?;
             let repository = repository(&config, own)?;
-            Frontend::start(own, fresh_boot(), data, net, &control, repository, tenants.clone(), &registry).await?
+            let (access, tenants) = (net.clone(), tenants.clone());
+            let frontend =
+                Frontend::start(own, fresh_boot(), data, access, &control, repository, tenants, &registry).await?;
+            let console = console(own, (net, control), &frontend, None)?;
+            (frontend, console)
         }
-        Some(federation) => federated(&config, own, federation, &carriers, tenants.clone(), &registry).await?,
+        Some(federation) => {
+            let frontend = federated(&config, own, federation, &carriers, tenants.clone(), &registry).await?;
+            let console = federated_console(&config, own, federation, &carriers, &frontend)?;
+            (frontend, console)
+        }
     };
     if let Some(collector) = config.telemetry.collector() {
         let traces = Traces::start(collector, config.telemetry.sample_ratio, "symphony-frontend", &own.name);
@@ -57,7 +66,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let router = rest_router(service, limits, &own.cors_origins);
     let serving_rest = tokio::spawn(serve_rest(router, rest, tls.clone(), limits, stop.clone().cancelled_owned()));
 
-    let (ready, shown, name) = (frontend.clone(), frontend.clone(), own.name.clone());
+    let (ready, shown, counted, name) = (frontend.clone(), frontend.clone(), frontend.clone(), own.name.clone());
     let mut surface = Surface::new(registry)
         .with_tls(tls)
         .with_readiness(move || match ready.server().ready {
@@ -73,7 +82,9 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
             page["frames"] = frames::json(&carriers);
             page["ledger"] = crate::tools::ledger::json(&counts, in_flight as u64);
             page
-        });
+        })
+        .with_history(move |model| counted.history_json(model))
+        .with_console(move |question| console.answer(question));
     if let Some(tenants) = &tenants {
         surface = surface.with_guard(tenants.page_guard(own.metrics_need_key));
     }
@@ -101,6 +112,36 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
             own.name
         )),
     }
+}
+
+/// The console, which shows the whole cluster that `control` asks.
+fn console(
+    own: &FrontendConfig,
+    (net, control): (Net, ControlClient),
+    frontend: &Frontend,
+    note: Option<String>,
+) -> anyhow::Result<Console> {
+    let me = Me { role: "frontend", name: own.name.clone(), note };
+    let (shown, counted) = (frontend.clone(), frontend.clone());
+    Console::of_frontend(me, net, control, move || shown.view(), move |model| counted.history_json(model))
+}
+
+/// The console of a frontend of a federation, which shows the first cluster.
+fn federated_console(
+    config: &NodeConfig,
+    own: &FrontendConfig,
+    federation: &FederationConfig,
+    carriers: &Carriers,
+    frontend: &Frontend,
+) -> anyhow::Result<Console> {
+    let first = federation.clusters.first().ok_or_else(|| bad_input("federation.clusters: expected at least one"))?;
+    let note = format!(
+        "this frontend serves a federation: what follows is its cluster {}, and requests are those of all clusters",
+        first.name
+    );
+    let net = security::net_in(config, first, symphony_net::Role::Frontend, &own.name)?.carried(carriers.clone());
+    let control = ControlClient::new(&net, &super::federation::control_addrs(first))?;
+    console(own, (net, control), frontend, Some(note))
 }
 
 /// What stands before the public ports, each if it is configured.

@@ -17,18 +17,24 @@ pub(crate) mod scheduler;
 mod security;
 mod service_manager;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use symphony_config::{Address, LogFormat, NodeConfig, Role};
+use symphony_net::Net;
+use symphony_protocol::view::View;
 use symphony_telemetry::{LogForm, LogOptions, PageGuard, Registry, Surface, init_logging};
+use symphony_transport::ControlClient;
 use symphony_types::BootId;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 pub(crate) use self::port_holder::port_holder;
 use crate::cli::NodeArgs;
+use crate::console::{Console, Me};
 use crate::exit::bad_input;
 
 /// How long a process that is told to stop may take to hand over or finish its work. Service managers should wait a
@@ -114,6 +120,18 @@ pub(crate) async fn until_told_to_stop(others: Vec<Handle>) -> anyhow::Result<()
         std::process::exit(130);
     });
     Ok(())
+}
+
+/// The console of a scheduler or backend, which shows the whole cluster.
+fn console(
+    (role, name): (&'static str, &str),
+    net: &Net,
+    config: &NodeConfig,
+    view: &watch::Receiver<Arc<View>>,
+) -> anyhow::Result<Console> {
+    let me = Me { role, name: name.to_owned(), note: None };
+    let (control, view) = (ControlClient::new(net, &control_addrs(config))?, view.clone());
+    Console::new(me, net.clone(), control, move || Arc::clone(&view.borrow()))
 }
 
 /// Control addresses of all replicas.

@@ -1,4 +1,4 @@
-//! The content of `/api/view`: the cluster's view for the console and for operators.
+//! The content of `/api/view`: the view of a process, for `top`, `get ledger` and operators.
 
 use serde_json::{Value, json};
 use symphony_protocol::view::View;
@@ -98,7 +98,3 @@ fn reads_json(reads: &[ReadCounts; Way::COUNT]) -> Value {
     };
     Value::Object(Way::ALL.into_iter().zip(reads).map(one).collect())
 }
-
-#[cfg(test)]
-#[path = "page_tests.rs"]
-mod tests;

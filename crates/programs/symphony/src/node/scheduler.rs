@@ -72,6 +72,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let (view, leadership) = (plane.view(), plane.leadership());
     let (applied, me) = (plane.view(), scheduler.id);
     let name = format!("{}", scheduler.id);
+    let console = super::console(("scheduler", name.as_str()), &net, &config, &view)?;
     let surface = super::surface(registry, &config, &scheduler.metrics)
         .with_readiness(move || match leadership.borrow().leader {
             None => Err("no leader of the control group is known".into()),
@@ -85,7 +86,8 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
             let mut page = page::view_json(&view.borrow(), "scheduler", &name, &|_| serde_json::json!({}));
             page["frames"] = frames::json(&carriers);
             page
-        });
+        })
+        .with_console(move |question| console.answer(question));
     let stop = tokio_util::sync::CancellationToken::new();
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
 

@@ -47,6 +47,17 @@ pub(crate) fn about(view: &View, names: &[&str]) -> (Vec<String>, Value) {
     (lines.iter().map(text).collect(), to_json(&lines))
 }
 
+/// The same, with the names of what the log's sentences call by id.
+pub(crate) fn named_json(view: &View) -> Value {
+    let (names, mut json) = (Names::of(view), json(view));
+    for line in json.as_array_mut().into_iter().flatten() {
+        if let Some(what) = line["what"].as_str() {
+            line["what"] = names.put_into(what).into();
+        }
+    }
+    json
+}
+
 fn shown(events: &[EventView], operations: &[OperationView], names: &Names<'_>) -> Shown {
     let lines = lines(events, operations);
     let cells = |line: &Line<'_>| match line {
@@ -195,6 +206,11 @@ mod tests {
         assert_eq!(rows[1][3], "model m failed on pool-0 (b3): no file");
         assert_eq!(rows[2][3], "sub-cluster b7 created", "that is its name");
         assert_eq!(json[1]["what"], "model m failed on b3: no file", "programs are told what the log has");
+        let json = named_json(&view);
+        assert_eq!(
+            (&json[1]["what"], &json[1]["at_unix_ms"]),
+            (&rows[1][3].as_str().into(), &1_700_000_060_000_u64.into())
+        );
     }
 
     #[test]

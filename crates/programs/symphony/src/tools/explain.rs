@@ -67,12 +67,12 @@ fn request(args: &ExplainArgs) -> anyhow::Result<Option<RequestId>> {
     Ok(Some(id.parse().map_err(bad_input)?))
 }
 
-type Silent = Vec<(String, String)>;
+pub(crate) type Silent = Vec<(String, String)>;
 
 /// Asks every replica, since each records what it decided as a leader. Returns the answers and the silent replicas.
-async fn ask_all(net: &Net, view: &View, question: Question) -> (Vec<pb::Explanation>, Silent) {
+pub(crate) async fn ask_all(net: &Net, view: &View, question: Question) -> (Vec<pb::Explanation>, Silent) {
     let request = pb::ExplainRequest { question: Some(question) };
-    let ask = async |addr: String| {
+    let ask = |addr: String| async move {
         let client =
             ControlClient::new(net, std::slice::from_ref(&addr)).map_err(|error| (addr.clone(), error.to_string()))?;
         let call = |mut grpc: Grpc<_>| async move { grpc.explain(request).await };
@@ -89,7 +89,7 @@ async fn ask_all(net: &Net, view: &View, question: Question) -> (Vec<pb::Explana
     (explanations, silent)
 }
 
-fn unknown(what: &str, silent: &Silent) -> String {
+pub(crate) fn unknown(what: &str, silent: &Silent) -> String {
     let mut message = format!(
         "no leader remembers {what}: it waits still, or ended before it was queued, or was forgotten (a model thread keeps its \
          last 262144 requests in batches and 32768 drops; a new leader begins with nothing)"

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use symphony_load::Access;
 use symphony_protocol::view::FrontendView;
+
+use super::public_access;
 
 /// The timeout of a frontend's answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -26,7 +29,9 @@ pub(crate) struct PageClient {
 /// # Errors
 /// If they cannot be used.
 pub(crate) fn client(access: Access) -> anyhow::Result<PageClient> {
-    let mut builder = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy();
+    // Whoever registered as a frontend chose the address, and shall not send this process to others.
+    let builder = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy();
+    let mut builder = builder.redirect(reqwest::redirect::Policy::none());
     if let Some(pem) = &access.authority {
         builder = builder.add_root_certificate(reqwest::Certificate::from_pem(pem)?);
     }
@@ -36,15 +41,49 @@ pub(crate) fn client(access: Access) -> anyhow::Result<PageClient> {
     Ok(PageClient { http: builder.build()?, access })
 }
 
+/// A client for a process that serves: what cannot be used of its environment is a line in its log, and no reason not to
+/// start.
+///
+/// # Errors
+/// If this system has no client at all.
+pub(crate) fn client_of_process() -> anyhow::Result<PageClient> {
+    public_access::from_env().and_then(client).or_else(|error| {
+        tracing::warn!(error = %format!("{error:#}"), "the console asks frontends without a key");
+        client(Access::default())
+    })
+}
+
 /// The page `/api/view` of a frontend.
 ///
 /// # Errors
 /// If it does not answer in time, or with more than a page, or the key would go to it readable.
 pub(crate) async fn read(client: &PageClient, frontend: &FrontendView) -> anyhow::Result<Value> {
+    get(client, frontend, "/api/view", &[]).await
+}
+
+/// The last hour of a frontend's requests: all models in short, or one of them.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) async fn history<T: DeserializeOwned>(
+    client: &PageClient,
+    frontend: &FrontendView,
+    model: Option<&str>,
+) -> anyhow::Result<T> {
+    let arguments: Vec<_> = model.map(|model| ("model", model)).into_iter().collect();
+    get(client, frontend, "/api/history", &arguments).await
+}
+
+async fn get<T: DeserializeOwned>(
+    client: &PageClient,
+    frontend: &FrontendView,
+    path: &str,
+    arguments: &[(&str, &str)],
+) -> anyhow::Result<T> {
     // Whoever registered as a frontend chose the address.
     client.access.check(&frontend.console_addr).map_err(anyhow::Error::msg)?;
-    let url = format!("{}://{}/api/view", client.access.scheme(), frontend.console_addr);
-    let mut answer = client.http.get(url).send().await?;
+    let url = format!("{}://{}{path}", client.access.scheme(), frontend.console_addr);
+    let mut answer = client.http.get(url).query(arguments).send().await?;
     ensure!(
         !matches!(answer.status().as_u16(), 401 | 403),
         "it wants the key of a tenant with the right `status`: name its file by --key-file or SYMPHONY_KEY_FILE"

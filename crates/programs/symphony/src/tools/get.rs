@@ -285,7 +285,7 @@ pub(super) fn presence(frontend: &FrontendView) -> (Option<bool>, String) {
     }
 }
 
-fn members(view: &View) -> Shown {
+pub(crate) fn members(view: &View) -> Shown {
     let (mut rows, mut json) = (Vec::new(), Vec::new());
     let mut add = |member: Value, cells: [String; 7]| {
         json.push(member);

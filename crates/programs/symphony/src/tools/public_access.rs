@@ -24,12 +24,25 @@ impl PublicArgs {
     pub(crate) fn access(&self, cluster: &ClusterArgs) -> anyhow::Result<Access> {
         let given = |path: &Option<OsString>| path.clone().filter(|path| !path.is_empty()).map(PathBuf::from);
         let context = cluster.context()?.map(|named| named.context).unwrap_or_default();
-        let named = |option, path: Option<PathBuf>| path.map(|path| read(option, &path)).transpose();
-        let key = named(KEY_FILE, given(&self.key_file).or(context.key_file))?;
-        let key = key.map(|bytes| key_in(&bytes)).transpose().map_err(bad_input)?;
-        let authority = named(PUBLIC_CA, given(&self.public_ca).or(context.public_ca))?;
-        Ok(Access { key, authority, insecure_key: self.insecure_key })
+        let key_file = given(&self.key_file).or(context.key_file);
+        access(key_file, given(&self.public_ca).or(context.public_ca), self.insecure_key)
     }
+}
+
+/// What the variables say, for a process that serves: contexts are for people.
+///
+/// # Errors
+/// As [`PublicArgs::access`].
+pub(crate) fn from_env() -> anyhow::Result<Access> {
+    let path = |name| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let insecure_key = std::env::var("SYMPHONY_INSECURE_KEY").is_ok_and(|value| matches!(value.as_str(), "1" | "true"));
+    access(path("SYMPHONY_KEY_FILE"), path("SYMPHONY_PUBLIC_CA"), insecure_key)
+}
+
+fn access(key_file: Option<PathBuf>, public_ca: Option<PathBuf>, insecure_key: bool) -> anyhow::Result<Access> {
+    let named = |option, path: Option<PathBuf>| path.map(|path| read(option, &path)).transpose();
+    let key = named(KEY_FILE, key_file)?.map(|bytes| key_in(&bytes)).transpose().map_err(bad_input)?;
+    Ok(Access { key, authority: named(PUBLIC_CA, public_ca)?, insecure_key })
 }
 
 fn read(option: &str, path: &Path) -> anyhow::Result<Vec<u8>> {

@@ -27,14 +27,20 @@ enum News {
 }
 
 /// Recent samples.
-struct Window {
+#[derive(Debug)]
+pub(crate) struct Window {
     over: Duration,
     samples: VecDeque<Sample>,
 }
 
 impl Window {
+    /// No samples yet.
+    pub(crate) const fn new(over: Duration) -> Self {
+        Self { over, samples: VecDeque::new() }
+    }
+
     /// The screen of a new sample: over the requested time, or as much of it as is known.
-    fn take(&mut self, now: Sample) -> Screen {
+    pub(crate) fn take(&mut self, now: Sample) -> Screen {
         // The nearest sample: samples are rarely exactly whole seconds apart.
         let oldest_of_use = (now.at + ASK_EVERY / 2).saturating_sub(self.over);
         while self.samples.get(1).is_some_and(|next| next.at <= oldest_of_use) {
@@ -75,7 +81,7 @@ pub(super) async fn run(sampler: Sampler, over: Duration) -> anyhow::Result<()> 
             }
         }
     });
-    let (mut board, mut window) = (Board::default(), Window { over, samples: VecDeque::new() });
+    let (mut board, mut window) = (Board::default(), Window::new(over));
     loop {
         terminal.draw(|frame| draw(frame, &board, began.elapsed()))?;
         match come.recv().await {
@@ -135,7 +141,7 @@ mod tests {
 
     #[test]
     fn rates_are_over_the_time_that_was_asked_for_or_what_is_known_of_it() {
-        let mut window = Window { over: Duration::from_secs(3), samples: VecDeque::new() };
+        let mut window = Window::new(Duration::from_secs(3));
         let spans: Vec<_> = (0..8).map(|at| window.take(sample(at)).json()["span_s"].as_f64().unwrap()).collect();
         assert_eq!(spans, [0.0, 1.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0]);
         let late = |late_ms: u64| Sample { at: Duration::from_millis(8000 + late_ms), ..sample(8) };

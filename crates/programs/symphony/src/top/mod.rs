@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 
 use crate::cli::{Output, TopArgs};
 use crate::tools::table;
-use screen::Screen;
+pub(crate) use live::Window;
+pub(crate) use sample::Sample;
+pub(crate) use screen::Screen;
 
 pub(crate) async fn run(args: &TopArgs) -> anyhow::Result<()> {
     let (over, sampler) = (Duration::from_secs(args.over_s), sample::Sampler::new(&args.cluster, &args.public)?);

@@ -30,6 +30,13 @@ pub(crate) struct Sample {
     pub(crate) frontends: BTreeMap<FrontendId, Result<FrontendCounts, String>>,
 }
 
+impl Sample {
+    /// What a view says, without frontends.
+    pub(crate) const fn of_view(at: Duration, view: View) -> Self {
+        Self { at, view, frontends: BTreeMap::new() }
+    }
+}
+
 /// The counters of a frontend's boot by model name, without models that had no requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FrontendCounts {

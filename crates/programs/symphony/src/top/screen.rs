@@ -40,7 +40,7 @@ const GPUS: &[&str] = &["GPU", "KIND", "BACKEND", "SUBCLUSTER", "BUSY", "BATCHES
 
 /// The tables and the lines above them.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Screen {
+pub(crate) struct Screen {
     cluster: String,
     epoch: u64,
     applied_index: u64,
@@ -165,7 +165,7 @@ impl Screen {
     }
 
     /// All data for programs; unknown values are null.
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let [subclusters, models, gpus] = &self.json;
         json!({ "cluster": self.cluster, "epoch": self.epoch, "applied_index": self.applied_index,
                 "control_leader": self.control_leader, "span_s": self.span.as_secs_f64(), "notes": self.notes,

@@ -19,8 +19,10 @@ const EVERYBODY: &[Role] = &Role::ALL;
 const OPERATORS: &[Role] = &[Role::Operator];
 /// Roles that may load and unload models.
 const LOADERS: &[Role] = &[Role::Operator, Role::Federation];
-/// Roles that may see single requests and decisions.
+/// Roles of people and their tools.
 const PEOPLE: &[Role] = &[Role::Operator, Role::Viewer];
+/// Roles that may see single requests and decisions: people, and processes for the people at their consoles.
+const READERS: &[Role] = &[Role::Operator, Role::Viewer, Role::Scheduler, Role::Backend, Role::Frontend];
 
 /// The roles that may call a method, by its path.
 pub(crate) fn allowed(path: &str) -> &'static [Role] {
@@ -52,7 +54,7 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         "Backup" | "SetDuty" | "ChangeReplicas" | "RemoveFrontend" | "ProposePlan" | "ReviewPlan" => OPERATORS,
         // A replica forwards this call to the Raft leader.
         "PlanEpoch" => &[Role::Operator, Role::Scheduler],
-        "Explain" => PEOPLE,
+        "Explain" => READERS,
         _ => &[],
     }
 }
@@ -186,6 +188,11 @@ mod tests {
             let called = check(federation.as_ref(), &format!("/symphony.v1.Control/{method}"));
             assert_eq!(called.is_ok(), may, "{method}: {called:?}");
         }
+        let explain = "/symphony.v1.Control/Explain";
+        for role in [Role::Operator, Role::Viewer, Role::Scheduler, Role::Backend, Role::Frontend] {
+            assert!(check(Some(&peer(role)), explain).is_ok(), "the console of {role:?} explains");
+        }
+        assert_eq!(check(federation.as_ref(), explain).unwrap_err().code(), Code::PermissionDenied);
         let change = "/symphony.v1.Control/ChangeReplicas";
         assert!(check(Some(&peer(Role::Operator)), change).is_ok());
         assert_eq!(check(Some(&peer(Role::Scheduler)), change).unwrap_err().code(), Code::PermissionDenied);

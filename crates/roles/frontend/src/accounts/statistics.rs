@@ -10,6 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use symphony_telemetry::Registry;
 use symphony_telemetry::buckets::{BATCH_ITEMS, REQUEST_SECONDS};
+use symphony_telemetry::history::{History, RequestEnd};
 use symphony_types::{DropReason, FailReason, Nanos, Outcome, VersionedName};
 
 use crate::frontend::Inner;
@@ -63,14 +64,24 @@ struct ModelCounts {
     unloaded: Option<Instant>,
 }
 
-/// What was learned from one request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Observed {
-    pub(crate) outcome: Outcome,
-    pub(crate) items: u32,
-    pub(crate) elapsed: Duration,
-    /// Items of the batch and its execution time, if it ran.
-    pub(crate) ran: Option<(u32, Nanos)>,
+/// The last hour, by a clock that never goes back.
+#[derive(Debug)]
+struct LastHour {
+    began: Instant,
+    began_unix_ms: u64,
+    history: Mutex<History>,
+}
+
+impl LastHour {
+    fn begin() -> Self {
+        let began_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        Self { began: Instant::now(), began_unix_ms, history: Mutex::new(History::new(began_unix_ms)) }
+    }
+
+    fn with<T>(&self, then: impl FnOnce(u64, &mut History) -> T) -> T {
+        let now = self.began_unix_ms.saturating_add(self.began.elapsed().as_millis() as u64);
+        then(now, &mut self.history.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 type HistogramFamily = Family<ModelLabels, Histogram, fn() -> Histogram>;
@@ -79,6 +90,7 @@ type HistogramFamily = Family<ModelLabels, Histogram, fn() -> Histogram>;
 #[derive(Debug)]
 pub(crate) struct Statistics {
     models: Mutex<BTreeMap<String, ModelCounts>>,
+    last_hour: LastHour,
     ended: Family<EndLabels, Counter>,
     refused: Family<RefusalLabels, Counter>,
     durations: HistogramFamily,
@@ -99,6 +111,7 @@ impl Statistics {
         let batches = HistogramFamily::new_with_constructor(batch_buckets);
         Self {
             models: Mutex::default(),
+            last_hour: LastHour::begin(),
             ended: registry.register(&names::REQUESTS, Family::default()),
             refused: registry.register(&names::REFUSED, Family::default()),
             durations: registry.register(&names::REQUEST_DURATION, durations),
@@ -106,7 +119,8 @@ impl Statistics {
         }
     }
 
-    pub(crate) fn observe(&self, model: &str, observed: Observed) {
+    pub(crate) fn observe(&self, model: &str, observed: RequestEnd) {
+        self.last_hour.with(|now, history| history.ended(now, model, &observed));
         let reason = match observed.outcome {
             Outcome::Dropped(reason) => DropReason::label(reason),
             Outcome::Failed(reason) => FailReason::label(reason),
@@ -145,6 +159,7 @@ impl Statistics {
     /// Counts a request that was refused before it was accepted.
     pub(crate) fn refused(&self, model: &str, error: &InferError) {
         let (reason, fault) = (error.face().reason, error.fault().label());
+        self.last_hour.with(|now, history| history.refused(now, model, reason));
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         if !models.contains_key(model) {
             models.insert(model.to_owned(), self.counts_of(model));
@@ -157,6 +172,7 @@ impl Statistics {
     /// Counts a call that was refused before it was known which model it is for, or that it is one.
     pub(crate) fn refused_unread(&self, error: &InferError) {
         let (reason, fault) = (error.face().reason, error.fault().label());
+        self.last_hour.with(|now, history| history.refused(now, "", reason));
         self.refused.get_or_create(&RefusalLabels { model: String::new(), reason, fault }).inc();
     }
 
@@ -206,6 +222,25 @@ impl Statistics {
             self.batches.remove(&labels);
             false
         });
+    }
+
+    /// All models in short, or the last hour of one, as `/api/history` shows it.
+    pub(crate) fn history_json(&self, model: Option<&str>) -> serde_json::Value {
+        let json = match model {
+            // Requests that end meanwhile wait for one model at most.
+            None => {
+                let (now, mut overview) = self.last_hour.with(|now, history| (now, history.heading(now)));
+                for (model, summary) in &mut overview.models {
+                    *summary = self.last_hour.with(|_, history| history.summary(now, model));
+                }
+                serde_json::to_value(overview)
+            }
+            Some(model) => {
+                let (now, model) = self.last_hour.with(|now, history| (now, history.of_model(model)));
+                serde_json::to_value(model.series(now))
+            }
+        };
+        json.unwrap_or_default()
     }
 
     pub(crate) fn counts_json(&self, model: &str) -> serde_json::Value {
@@ -275,13 +310,16 @@ pub(crate) async fn forget_unloaded(frontend: Weak<Inner>) {
 
 #[cfg(test)]
 mod tests {
+    use symphony_telemetry::history::{Overview, Series};
+    use symphony_types::{BootId, FrontendId, RequestId};
+
     use super::*;
 
     const BUSY: InferError = InferError::Busy { in_flight_max: 1 };
 
-    fn ran() -> Observed {
+    fn ran() -> RequestEnd {
         let ran = Some((1, Nanos::from_millis(1)));
-        Observed { outcome: Outcome::InTime, items: 1, elapsed: Duration::from_millis(2), ran }
+        RequestEnd { request: None, outcome: Outcome::InTime, items: 1, elapsed: Duration::from_millis(2), ran }
     }
 
     #[test]
@@ -315,8 +353,8 @@ mod tests {
     #[test]
     fn each_answer_is_counted_once_in_every_span() {
         let statistics = Statistics::new(&Registry::new("frontend"));
-        let in_two = Observed { ran: Some((2, Nanos::from_millis(1))), ..ran() };
-        for observed in [ran(), in_two, in_two, Observed { ran: None, outcome: Outcome::Cancelled, ..ran() }] {
+        let in_two = RequestEnd { ran: Some((2, Nanos::from_millis(1))), ..ran() };
+        for observed in [ran(), in_two, in_two, RequestEnd { ran: None, outcome: Outcome::Cancelled, ..ran() }] {
             statistics.observe("m", observed);
         }
         let of = statistics.of(None).remove(0);
@@ -328,20 +366,18 @@ mod tests {
     }
 
     #[test]
-    fn the_console_reads_the_counts_that_there_are() {
+    fn the_last_hour_has_what_was_counted() {
         let statistics = Statistics::new(&Registry::new("frontend"));
-        for outcome in [Outcome::InTime, Outcome::Late] {
-            statistics.observe("m", Observed { outcome, ..ran() });
-        }
-        let counts = statistics.counts_json("m");
-        let console = include_str!("../../../../edges/telemetry/src/console.html");
-        let read: Vec<_> =
-            console.split("per(\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(key, _)| key).collect();
-        // Outcomes that never were are not counted, and read as zero.
-        let never = ["dropped", "failed"];
-        assert!(
-            read.len() >= 7 && read.iter().all(|key| counts.get(key).is_some() || never.contains(key)),
-            "{read:?}, {counts}"
-        );
+        let request = RequestId { frontend: FrontendId::new(2), boot: BootId::new(9), sequence: 7 };
+        statistics.observe("m", RequestEnd { request: Some(request), outcome: Outcome::Late, ..ran() });
+        statistics.refused("m", &BUSY);
+        statistics.refused_unread(&BUSY);
+        let overview: Overview = serde_json::from_value(statistics.history_json(None)).unwrap();
+        let recent = &overview.models["m"].recent;
+        assert_eq!((recent.late, recent.refused, overview.models[""].recent.refused), (1, 1, 1));
+        let series: Series = serde_json::from_value(statistics.history_json(Some("m"))).unwrap();
+        assert_eq!((series.slowest[0].request.as_str(), series.slowest[0].outcome.as_str()), ("f2/9/7", "late"));
+        let nobody: Series = serde_json::from_value(statistics.history_json(Some("nobody"))).unwrap();
+        assert!(nobody.slots.is_empty());
     }
 }

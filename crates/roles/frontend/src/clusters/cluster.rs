@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use symphony_config::Address;
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
@@ -107,7 +108,7 @@ impl Cluster {
             name: identity.name.clone(),
             boot_id: identity.boot.get(),
             data_addr: access.data_addr.clone(),
-            console_addr: identity.console_addr.clone(),
+            console_addr: reachable(&identity.console_addr, &access.data_addr),
         };
         let call = |mut client: pb::control_client::ControlClient<_>| {
             let request = request.clone();
@@ -311,6 +312,15 @@ async fn apply_views(cluster: Arc<Cluster>, mut view: ViewReceiver) {
             () = cluster.identity.ended.cancelled() => return,
             changed = view.changed() => if changed.is_err() { return },
         }
+    }
+}
+
+/// The address by which others reach the metrics port: one that listens on all addresses of its machine is reached by the
+/// host of the data port, which backends dial.
+fn reachable(metrics: &str, data: &str) -> String {
+    match (metrics.parse::<Address>(), data.parse::<Address>()) {
+        (Ok(metrics), Ok(data)) if metrics.is_wildcard() => data.with_port(metrics.port()).to_string(),
+        _ => metrics.to_owned(),
     }
 }
 

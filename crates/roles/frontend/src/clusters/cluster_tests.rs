@@ -96,3 +96,16 @@ async fn leaders_hear_the_end_of_those_requests_that_they_may_have_heard_of() {
     assert_eq!(heard(&mut commands), [LeaderCommand::Announce(told), LeaderCommand::Cancel(told, MODEL.get())]);
     assert_eq!(cluster.table.len(), 0);
 }
+
+#[test]
+fn a_metrics_port_on_all_addresses_is_told_to_others_by_the_host_of_the_data_port() {
+    for (metrics, data, told) in [
+        ("0.0.0.0:8002", "10.0.3.1:7201", "10.0.3.1:8002"),
+        ("[::]:8002", "[2001:db8::1]:7201", "[2001:db8::1]:8002"),
+        ("0.0.0.0:8002", "frontend-1.internal:7201", "frontend-1.internal:8002"),
+        ("10.0.9.9:8002", "10.0.3.1:7201", "10.0.9.9:8002"),
+        ("127.0.0.1:8002", "127.0.0.1:7201", "127.0.0.1:8002"),
+    ] {
+        assert_eq!(reachable(metrics, data), told, "{metrics}, {data}");
+    }
+}

@@ -5,12 +5,12 @@ use std::time::{Instant, SystemTime};
 
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::view::View;
+use symphony_telemetry::history::RequestEnd;
 use symphony_types::{FailReason, Nanos, Outcome, SubclusterId};
 
 use super::admission::AcceptedRequest;
 use super::attempt::AttemptEnd;
 use super::request_table::Ending;
-use crate::accounts::statistics::Observed;
 use crate::clusters::cluster::Cluster;
 use crate::frontend::Inner;
 use crate::oip::{InferAnswer, InferError, Timeliness};
@@ -77,11 +77,12 @@ impl<'a> RequestGuard<'a> {
     }
 
     fn settle(&self, outcome: Outcome, ran: Option<Ran>) {
-        let AcceptedRequest { model, items, arrived, .. } = self.request;
+        let AcceptedRequest { model, items, arrived, receipt, .. } = self.request;
         self.inner.ledger.end(outcome);
         let (ended, run) = (Instant::now(), ran.map(|ran| (ran.batch, ran.execution)));
         let elapsed = ended.saturating_duration_since(*arrived);
-        self.inner.statistics.observe(&model.loaded_as, Observed { outcome, items: *items, elapsed, ran: run });
+        let end = RequestEnd { request: receipt.id(), outcome, items: *items, elapsed, ran: run };
+        self.inner.statistics.observe(&model.loaded_as, end);
         if self.inner.records.wants(self.request.span) {
             self.record(outcome, ended, ran);
         }

@@ -1,0 +1,312 @@
+//! The console's answers about the whole cluster, from any process of it.
+//!
+//! [`Console`] asks the control group and the frontends, as `top` does; [`cluster`], [`model`] and [`timeline`] make
+//! answers of what they say, and are pure.
+
+mod answers;
+mod cluster;
+mod model;
+#[cfg(test)]
+mod page_tests;
+#[cfg(test)]
+mod scene;
+mod timeline;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use futures::StreamExt as _;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use symphony_net::Net;
+use symphony_protocol::control as pb;
+use symphony_protocol::control::control_client::ControlClient as Grpc;
+use symphony_protocol::control::explain_request::Question;
+use symphony_protocol::view::{FrontendView, View};
+use symphony_telemetry::history::{Overview, Series};
+use symphony_telemetry::{ConsoleAnswer, ConsoleQuestion, PageRefusal};
+use symphony_transport::ControlClient;
+use symphony_types::{ModelId, RequestId};
+
+use self::answers::{Answers, FRESH};
+use crate::tools::explain;
+use crate::tools::frontend_page::{self, PageClient};
+use crate::top::{Sample, Window};
+
+/// How long the leader of the control group has to answer; then any replica is asked.
+const LEADER_WITHIN: Duration = Duration::from_secs(2);
+/// How long any replica has; then what this process knew last is shown.
+const REPLICA_WITHIN: Duration = Duration::from_secs(1);
+/// How long a leader has to tell of its last batches: people wait for it.
+const BATCHES_WITHIN: Duration = Duration::from_secs(2);
+/// Frontends and leaders that are asked at a time.
+const ASKED_AT_A_TIME_MAX: usize = 64;
+/// The span of GPU times: leads report once a second, and every four seconds while nothing changes.
+const GPUS_OVER: Duration = Duration::from_secs(5);
+
+/// Which process this is.
+#[derive(Clone, Debug)]
+pub(crate) struct Me {
+    pub(crate) role: &'static str,
+    pub(crate) name: String,
+    /// What people have to know of what it shows.
+    pub(crate) note: Option<String>,
+}
+
+type OwnHistory = dyn Fn(Option<&str>) -> Value + Send + Sync;
+
+/// Answers what the console asks.
+#[derive(Clone)]
+pub(crate) struct Console(Arc<Inner>);
+
+struct Inner {
+    me: Me,
+    net: Net,
+    control: ControlClient,
+    http: PageClient,
+    /// The newest view that this process has.
+    newest: Box<dyn Fn() -> Arc<View> + Send + Sync>,
+    /// The history of this process, if it is a frontend: it needs no key to ask itself.
+    own: Option<Box<OwnHistory>>,
+    /// The last look: those who ask different things within a second share it.
+    looked: tokio::sync::Mutex<Option<(Instant, Look)>>,
+    window: Mutex<(Option<Duration>, Window)>,
+    began: Instant,
+    answers: Answers,
+}
+
+/// A view of the cluster, and what people have to know of it.
+#[derive(Clone, Debug)]
+struct Look {
+    /// When it came, since the beginning of this process.
+    at: Duration,
+    view: Arc<View>,
+    notes: Vec<String>,
+}
+
+impl Console {
+    /// For a process with this view of its cluster, whose control group `control` asks.
+    ///
+    /// # Errors
+    /// If this system cannot make HTTP requests.
+    pub(crate) fn new(
+        me: Me,
+        net: Net,
+        control: ControlClient,
+        newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
+    ) -> anyhow::Result<Self> {
+        Ok(Self::with_own(me, net, control, newest, None, frontend_page::client_of_process()?))
+    }
+
+    /// The same for a frontend with this history of its own.
+    ///
+    /// # Errors
+    /// As [`Console::new`].
+    pub(crate) fn of_frontend(
+        me: Me,
+        net: Net,
+        control: ControlClient,
+        newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
+        own: impl Fn(Option<&str>) -> Value + Send + Sync + 'static,
+    ) -> anyhow::Result<Self> {
+        Ok(Self::with_own(me, net, control, newest, Some(Box::new(own)), frontend_page::client_of_process()?))
+    }
+
+    fn with_own(
+        me: Me,
+        net: Net,
+        control: ControlClient,
+        newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
+        own: Option<Box<OwnHistory>>,
+        http: PageClient,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            me,
+            net,
+            control,
+            http,
+            newest: Box::new(newest),
+            own,
+            looked: tokio::sync::Mutex::default(),
+            window: Mutex::new((None, Window::new(GPUS_OVER))),
+            began: Instant::now(),
+            answers: Answers::default(),
+        }))
+    }
+
+    /// Answers a question; those that ask the same within a second get the same answer.
+    pub(crate) fn answer(&self, question: ConsoleQuestion) -> ConsoleAnswer {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move { inner.answers.get(question.clone(), inner.gather(&question)).await })
+    }
+}
+
+impl Inner {
+    async fn gather(&self, question: &ConsoleQuestion) -> Result<Value, PageRefusal> {
+        match question {
+            ConsoleQuestion::Cluster => Ok(self.cluster().await),
+            ConsoleQuestion::Model(name) => self.model(name).await,
+            ConsoleQuestion::Gpus => Ok(self.timeline().await),
+            ConsoleQuestion::Explain(request) => self.explain(request).await,
+        }
+    }
+
+    /// The last look if it is fresh, or a new one.
+    async fn look(&self) -> Look {
+        let mut looked = self.looked.lock().await;
+        if let Some((at, look)) = &*looked
+            && at.elapsed() < FRESH
+        {
+            return look.clone();
+        }
+        let (view, notes) = self.view().await;
+        let look = Look { at: self.began.elapsed(), view, notes };
+        *looked = Some((Instant::now(), look.clone()));
+        look
+    }
+
+    /// The cluster's view from the best source that answers.
+    async fn view(&self) -> (Arc<View>, Vec<String>) {
+        let mut notes: Vec<_> = self.me.note.iter().cloned().collect();
+        let error = match self.control.get(true, LEADER_WITHIN).await {
+            Ok(view) => return (Arc::new(view), notes),
+            Err(error) => error,
+        };
+        match self.control.get(false, REPLICA_WITHIN).await {
+            Ok(view) => {
+                notes.push(format!(
+                    "no leader of the control group answers: the view may be old, queues and GPU times are unknown \
+                     ({error})"
+                ));
+                (Arc::new(view), notes)
+            }
+            Err(error) => {
+                notes.push(format!("no scheduler replica answers: this is what this process knew last ({error})"));
+                ((self.newest)(), notes)
+            }
+        }
+    }
+
+    /// What each frontend says, or why it says nothing, which goes to `notes`.
+    async fn histories<T: DeserializeOwned>(&self, look: &mut Look, model: Option<&str>) -> BTreeMap<String, T> {
+        let asked: Vec<FrontendView> = look.view.frontends.values().filter(|f| !f.has_left()).cloned().collect();
+        let ask = |frontend: FrontendView| async move {
+            let told = match &self.own {
+                Some(own) if self.me.name == frontend.name => {
+                    serde_json::from_value(own(model)).map_err(anyhow::Error::new)
+                }
+                _ => frontend_page::history(&self.http, &frontend, model).await,
+            };
+            (frontend, told)
+        };
+        let all = asked.len();
+        let told: Vec<(FrontendView, anyhow::Result<T>)> =
+            futures::stream::iter(asked).map(ask).buffer_unordered(ASKED_AT_A_TIME_MAX).collect().await;
+        let (mut known, mut silent) = (BTreeMap::new(), Vec::new());
+        for (frontend, told) in told {
+            match told {
+                Ok(told) => {
+                    known.insert(frontend.name, told);
+                }
+                Err(error) => silent.push(format!("{} at {}: {error:#}", frontend.name, frontend.console_addr)),
+            }
+        }
+        silent.sort();
+        if let Some(first) = silent.first() {
+            let out = silent.len();
+            look.notes.push(format!("{out} of {all} frontends do not answer, their requests are not counted: {first}"));
+        } else if all == 0 {
+            look.notes.push("there is no frontend: nobody counts requests".to_owned());
+        }
+        known
+    }
+
+    async fn cluster(&self) -> Value {
+        let mut look = self.look().await;
+        let histories = self.histories::<Overview>(&mut look, None).await;
+        let load = self.load(&look);
+        cluster::json(&look.view, &load, histories, &self.me, &look.notes, unix_ms())
+    }
+
+    async fn model(&self, name: &str) -> Result<Value, PageRefusal> {
+        let mut look = self.look().await;
+        if look.view.model_named(name).is_none() {
+            return Err(PageRefusal::not_found(format!("there is no model `{name}`")));
+        }
+        let mut series = Series::default();
+        for told in self.histories::<Series>(&mut look, Some(name)).await.into_values() {
+            series.add(told);
+        }
+        Ok(model::json(&look.view, name, &series, &look.notes, unix_ms()))
+    }
+
+    /// What `top` says of queues and GPUs between this look and those of the last seconds.
+    fn load(&self, look: &Look) -> Value {
+        let at = look.at;
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, samples) = &mut *window;
+        // Nobody looked for a while: means over that time would say little of now.
+        if last.is_none_or(|last| last + 2 * GPUS_OVER < at) {
+            *samples = Window::new(GPUS_OVER);
+        }
+        *last = Some(at);
+        let mut load = samples.take(Sample::of_view(at, View::clone(&look.view))).json();
+        if load["span_s"] == 0.0 {
+            cluster::forget_gpu_times(&mut load);
+        }
+        load
+    }
+
+    async fn timeline(&self) -> Value {
+        let mut look = self.look().await;
+        let load = self.load(&look);
+        let asked = timeline::asked(&look.view);
+        let count = timeline::batches_of_each(asked.values().map(Vec::len).sum());
+        let mut calls = Vec::new();
+        for (addr, models) in asked {
+            // One connection for all of its models.
+            match ControlClient::new(&self.net, std::slice::from_ref(&addr)) {
+                Ok(client) => calls.extend(models.into_iter().map(|model| (addr.clone(), client.clone(), model))),
+                Err(error) => look.notes.push(format!("{addr} cannot be asked for its batches: {error}")),
+            }
+        }
+        let call = |(addr, client, model): (String, ControlClient, ModelId)| async move {
+            let last = pb::LastBatches { model: model.get(), count };
+            let request = pb::ExplainRequest { question: Some(Question::LastBatches(last)) };
+            let ask = |mut grpc: Grpc<_>| async move { grpc.explain(request).await };
+            (addr, client.call(BATCHES_WITHIN, ask).await)
+        };
+        let told: Vec<_> = futures::stream::iter(calls).map(call).buffer_unordered(ASKED_AT_A_TIME_MAX).collect().await;
+        let (mut explanations, mut silent) = (Vec::new(), BTreeMap::new());
+        for (addr, told) in told {
+            match told {
+                Ok(reply) => explanations.extend(reply.explanations.into_iter().map(|explained| explained.json)),
+                Err(error) => {
+                    silent.insert(addr, error);
+                }
+            }
+        }
+        let silent = silent.into_iter().map(|(addr, error)| format!("{addr} does not tell its batches: {error}"));
+        look.notes.extend(silent);
+        timeline::json(&load, &explanations, &look.notes, unix_ms())
+    }
+
+    async fn explain(&self, request: &str) -> Result<Value, PageRefusal> {
+        let id = request.parse::<RequestId>().map_err(|error| PageRefusal::bad_request(error.to_string()))?;
+        let look = self.look().await;
+        let asked = pb::ExplainedRequest { frontend: id.frontend.get(), boot_id: id.boot.get(), sequence: id.sequence };
+        let (told, silent) = explain::ask_all(&self.net, &look.view, Question::Request(asked)).await;
+        if told.is_empty() {
+            return Err(PageRefusal::not_found(explain::unknown(&format!("request {id}"), &silent)));
+        }
+        let silent = silent.into_iter().map(|(addr, error)| format!("{addr} did not answer: {error}"));
+        let notes: Vec<_> = look.notes.into_iter().chain(silent).collect();
+        let texts: Vec<_> = told.into_iter().map(|explanation| explanation.text).collect();
+        Ok(json!({ "request": id.to_string(), "explanations": texts, "notes": notes }))
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
