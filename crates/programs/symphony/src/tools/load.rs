@@ -117,7 +117,7 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let told = stop.clone();
     tokio::spawn(async move {
-        if until_told_to_stop().await.is_ok() {
+        if until_told_to_stop(Vec::new()).await.is_ok() {
             told.cancel();
         }
     });

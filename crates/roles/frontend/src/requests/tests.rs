@@ -108,6 +108,7 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         repository: RepositoryDesk::new(None, &Registry::new("frontend")),
         traffic: TrafficSplitter::default(),
         tenants: None,
+        shared_regions: None,
         draining: AtomicBool::new(false),
         forgotten: identity.forgotten.subscribe(),
         ended: identity.ended,

@@ -233,7 +233,7 @@ fn a_changed_model_keeps_what_waits_over_several_turns_and_its_tape_decides_the_
     let mut scene = Scene::recorded(Policy::EAGER, tape);
     scene.submit(0..900);
     while scene.turn().wake_at == Time::ZERO {}
-    scene.hand_over();
+    scene.send_outputs();
     assert!(scene.offers());
     // The waiting requests are of the new queue before anything that concerns them is heard.
     let changed = Policy { ready_order: ReadyOrder::Deadline, ..Policy::EAGER };
@@ -247,15 +247,15 @@ fn a_changed_model_keeps_what_waits_over_several_turns_and_its_tape_decides_the_
     loop {
         let end = scene.turn();
         turns += 1;
-        assert!(end.handled <= TURN_INPUTS_MAX, "{} inputs in one turn", end.handled);
-        scene.hand_over();
+        assert!(end.handled <= TURN_EVENTS_MAX, "{} inputs in one turn", end.handled);
+        scene.send_outputs();
         let mut last_word = [63; GPU_CLASSES_MAX];
         scene.offers.take(&mut last_word, 1, |ordinal, _, (_, candidate)| offered.push((turns, ordinal, candidate)));
         if end.wake_at != Time::ZERO {
             break;
         }
     }
-    assert_eq!(turns, (1 + 900_usize).div_ceil(TURN_INPUTS_MAX));
+    assert_eq!(turns, (1 + 900_usize).div_ceil(TURN_EVENTS_MAX));
     let [(1, 0, None), (last, 1, Some(candidate))] = offered[..] else { panic!("{offered:?}") };
     assert_eq!((last, candidate.batch, candidate.ready_order), (turns, 8, ReadyOrder::Deadline));
     assert!(matches!(scene.answer(), Some(RankMessage::Forget { ordinal: 0 })));
@@ -265,13 +265,13 @@ fn a_changed_model_keeps_what_waits_over_several_turns_and_its_tape_decides_the_
     // A grant for the former queue comes back, one for the new one is used.
     scene.grant(1);
     scene.turn();
-    scene.hand_over();
+    scene.send_outputs();
     assert!(matches!(scene.answer(), Some(RankMessage::Release { ordinal: 0, used: false, .. })));
     let plan = PlanId { gpu: 0, seal: SEAL, sequence: 1 };
     let (free_at, why) = (scene.clock.now(), GrantWhy::default());
     scene.inbox.push(ModelMessage::Grant { ordinal: 1, class: GpuClass::FIRST, free_at, plan, why });
     scene.turn();
-    scene.hand_over();
+    scene.send_outputs();
     let Some(ToBackend::Execute(order)) = scene.backend.as_mut().unwrap().try_receive() else { panic!("no plan") };
     let planned: Vec<_> = order.requests.iter().map(|request| request.id.sequence).collect();
     assert_eq!(planned, (10..18).collect::<Vec<_>>(), "in their order");
