@@ -14,8 +14,12 @@ mod profile;
 mod reference_page;
 mod simulate;
 mod top;
+mod upgrade;
+
+use std::sync::OnceLock;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use symphony_types::Level;
 
 pub(crate) use access::{
     CLUSTER_OF_UP, ClusterArgs, FEDERATION_OF_UP, FederationArgs, LOAD_FRONTEND, OPERATOR, OperationArgs, PKI_OF_UP,
@@ -37,10 +41,17 @@ pub(crate) use profile::{
 };
 pub(crate) use simulate::{PaperArgs, ReplayArgs, SimArgs};
 pub(crate) use top::TopArgs;
+pub(crate) use upgrade::{UpgradeCommand, UpgradeFinishArgs, UpgradeShowArgs};
+
+/// The release, and the newest level that it knows.
+fn version() -> &'static str {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    VERSION.get_or_init(|| format!("{} (level {})", env!("CARGO_PKG_VERSION"), Level::NEWEST.get()))
+}
 
 /// Serves many DNN models on GPU clusters under latency SLOs.
 #[derive(Debug, Parser)]
-#[command(name = "symphony", version, propagate_version = true)]
+#[command(name = "symphony", version = version(), propagate_version = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -86,6 +97,9 @@ pub(crate) enum Command {
     /// Add, remove or replace scheduler replicas while the cluster serves.
     #[command(subcommand)]
     Members(MembersCommand),
+    /// Follow and finish the upgrade of a cluster to a new release.
+    #[command(subcommand)]
+    Upgrade(UpgradeCommand),
     /// Plans: which models and GPUs form which sub-cluster; move them, and see how far that has come.
     #[command(subcommand)]
     Plan(PlanCommand),

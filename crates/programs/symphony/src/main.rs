@@ -64,6 +64,7 @@ fn main() -> ExitCode {
             Command::Cordon(args) => tools::duty::set(&args, Duty::Cordoned).await,
             Command::Uncordon(args) => tools::duty::set(&args, Duty::Serving).await,
             Command::Members(command) => tools::members::run(&command).await,
+            Command::Upgrade(command) => tools::upgrade::run(&command).await,
             Command::Plan(command) => tools::plan::run(&command).await,
             Command::Explain(args) => tools::explain::run(&args).await,
             Command::Profile(args) => tools::profile::run(&args),

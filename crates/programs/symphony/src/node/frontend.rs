@@ -6,14 +6,16 @@ use std::time::Duration;
 use symphony_config::{FederationConfig, FrontendConfig, NodeConfig, Role};
 use symphony_frontend::oip::{GrpcServer, InferenceService, Limits, rest_router, serve_grpc, serve_rest};
 use symphony_frontend::{ClusterAccess, Frontend, RepositoryAccess, Tenants, read_token};
-use symphony_net::{Carriers, PublicTls};
+use symphony_net::{Carriers, ClusterLevel, PublicTls};
 use symphony_protocol::federation::FederationView;
 use symphony_repository::Repository;
 use symphony_telemetry::{Registry, Surface, Traces};
 use symphony_transport::{ControlClient, FederationClient};
 use tokio_util::sync::CancellationToken;
 
-use super::{DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, page, security, until_told_to_stop};
+use super::{
+    DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, no_neighbour, page, security, until_told_to_stop,
+};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
 
@@ -33,14 +35,17 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let registry = Registry::new("frontend");
     let carriers = frames::carriers(&config.frames, &registry)?;
     let (tls, tenants) = door(&config, own, &registry)?;
-    let frontend = match &config.federation {
+    let (frontend, levels) = match &config.federation {
         None => {
             let data = bind("frontend.data", &own.data).await?;
             let net = security::net(&config, symphony_net::Role::Frontend, &own.name, &registry)?;
             let net = net.carried(carriers.clone());
             let control = ControlClient::new(&net, &control_addrs(&config))?;
             let repository = repository(&config, own)?;
-            Frontend::start(own, fresh_boot(), data, net, &control, repository, tenants.clone(), &registry).await?
+            let levels = vec![net.level().clone()];
+            let started =
+                Frontend::start(own, fresh_boot(), data, net, &control, repository, tenants.clone(), &registry).await?;
+            (started, levels)
         }
         Some(federation) => federated(&config, own, federation, &carriers, tenants.clone(), &registry).await?,
     };
@@ -79,9 +84,14 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     }
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
 
-    let forgotten = tokio::select! {
+    let broken = tokio::select! {
         told = until_told_to_stop() => told.map(|()| None)?,
-        id = frontend.forgotten() => Some(id),
+        id = frontend.forgotten() => Some(anyhow::anyhow!(
+            "the cluster has forgotten frontend {} ({id}): an operator removed it, or its place was needed while it was silent; start it \
+             again if it shall serve",
+            own.name
+        )),
+        error = no_neighbour(&levels) => Some(error),
     };
     frontend.leave(DRAIN_WITHIN).await;
     frontend.stop();
@@ -93,14 +103,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     // After the last answers, which are written down, too.
     let records = tokio::task::spawn_blocking(move || frontend.finish_records());
     let _ = tokio::time::timeout(RECORDED_WITHIN, records).await;
-    match forgotten {
-        None => Ok(()),
-        Some(id) => Err(anyhow::anyhow!(
-            "the cluster has forgotten frontend {} ({id}): an operator removed it, or its place was needed while it was silent; start it \
-             again if it shall serve",
-            own.name
-        )),
-    }
+    broken.map_or(Ok(()), Err)
 }
 
 /// What stands before the public ports, each if it is configured.
@@ -149,13 +152,14 @@ async fn federated(
     carriers: &Carriers,
     tenants: Option<Arc<Tenants>>,
     registry: &Registry,
-) -> anyhow::Result<Frontend> {
-    let mut clusters = Vec::new();
+) -> anyhow::Result<(Frontend, Vec<ClusterLevel>)> {
+    let (mut clusters, mut levels) = (Vec::new(), Vec::new());
     for cluster in &federation.clusters {
         let addr = cluster.data.as_ref().ok_or_else(|| bad_input("federation.clusters: data must be given"))?;
         let data = bind("federation.clusters.data", addr).await?;
         let net = security::net_in(config, cluster, symphony_net::Role::Frontend, &own.name)?;
         let net = net.carried(carriers.clone());
+        levels.push(net.level().clone());
         let control = ControlClient::new(&net, &super::federation::control_addrs(cluster))?;
         let (name, data_addr) = (cluster.name.clone(), addr.to_string());
         clusters.push(ClusterAccess { name, data, data_addr, net, control });
@@ -163,7 +167,7 @@ async fn federated(
     let net = security::net(config, symphony_net::Role::Frontend, &own.name, registry)?;
     let replicas: Vec<_> = federation.replica.iter().map(|replica| replica.control.to_string()).collect();
     let client = FederationClient::new(&net, &replicas)?;
-    Ok(Frontend::start_federated(own, fresh_boot(), clusters, &client, tenants, registry)?)
+    Ok((Frontend::start_federated(own, fresh_boot(), clusters, &client, tenants, registry)?, levels))
 }
 
 /// The plan that this frontend routes by, as the console shows it.

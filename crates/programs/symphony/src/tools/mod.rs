@@ -28,3 +28,4 @@ pub(crate) mod sim;
 mod sim_explain;
 pub(crate) mod table;
 mod timeline;
+pub(crate) mod upgrade;
