@@ -1,7 +1,7 @@
 # The few commands people need. Everything else is cargo's, or `symphony help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests setup-packages build demo image deb tarball manifests-check test-packages test test-random test-rdma cuda-kit sim-soak bench bench-frames bench-grpc bench-door bench-executor bench-prediction bench-payloads bench-early bench-live fmt
+.PHONY: help setup setup-tests setup-packages build demo image deb tarball manifests-check test-packages test upgrade test-random test-rdma cuda-kit sim-soak bench bench-frames bench-grpc bench-door bench-executor bench-prediction bench-payloads bench-early bench-live fmt
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ test-packages: setup-packages image deb tarball ## try image, package and manual
 # What the set-up has installed may not be passed over.
 test: setup-tests ## everything CI runs: format, lints, checks, documentation, tests
 	SYMPHONY_TEST_REQUIRE=onnxruntime,highs,promtool cargo xtask verify
+
+upgrade: setup build ## upgrade a loaded cluster, process by process, from FROM=tag, commit or program; before each release
+	benches/upgrade.py $(or $(FROM),$(error FROM= is to name the release before: a tag, a commit or a program)) target/release/symphony
 
 test-random: ## the property tests with other random inputs: SEED=first seed (the clock's seconds), ROUNDS=seeds
 	cargo xtask random $(if $(SEED),--seed $(SEED)) --rounds $(or $(ROUNDS),10)

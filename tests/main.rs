@@ -17,3 +17,4 @@ mod security;
 mod serving;
 mod takeover;
 mod tape;
+mod upgrade;

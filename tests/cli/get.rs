@@ -76,7 +76,7 @@ fn get_shows_people_and_programs_the_same_cluster() {
         check_table(
             &table,
             6,
-            &["ROLE", "ID", "NAME", "ADDRESS", "STATE", "DUTY", "NOTE"],
+            &["ROLE", "ID", "NAME", "ADDRESS", "STATE", "DUTY", "LEVEL", "NOTE"],
             &["scheduler", "backend-second", "frontend"],
         );
         assert_eq!(members.iter().filter(|m| m["group"] == "leader").count(), 1, "{members:?}");

@@ -2,6 +2,7 @@
 
 use symphony_testkit::Workspace;
 use symphony_tests::{ProgramOutput, run};
+use symphony_types::Level;
 
 fn symphony(args: &[&str]) -> ProgramOutput {
     let workspace = Workspace::new("help").unwrap();
@@ -30,6 +31,7 @@ fn every_subcommand_has_help_and_usage_errors_end_with_2() {
         "backend",
         "federation",
         "model",
+        "upgrade",
         "get",
         "explain",
         "profile",
@@ -51,7 +53,8 @@ fn every_subcommand_has_help_and_usage_errors_end_with_2() {
         let _ = symphony(&[command, "--no-such-option"]).ended_with(2).complains(&["--no-such-option"]);
     }
     let version = symphony(&["--version"]).ended_with(0).out;
-    assert_eq!(version.trim(), format!("symphony {}", env!("CARGO_PKG_VERSION")));
+    let (release, level) = (env!("CARGO_PKG_VERSION"), Level::NEWEST.get());
+    assert_eq!(version.trim(), format!("symphony {release} (level {level})"));
     let _ = symphony(&[]).ended_with(2);
     let _ = symphony(&["conduct"]).ended_with(2).complains(&["conduct"]);
     let _ = symphony(&["get", "weather"]).ended_with(2).complains(&["weather", "models"]);

@@ -31,11 +31,12 @@ enum Claim {
 async fn claim(net: &Net, addrs: &[String], claim: Claim) -> Result<(), ControlError> {
     let control = ControlClient::new(net, addrs)?;
     let addr = || "127.0.0.1:1".to_owned();
-    let (boot_id, data_addr, console_addr) = (77, addr(), addr());
+    let (boot_id, data_addr, console_addr, level) = (77, addr(), addr(), control.level_to_tell());
     match claim {
         Claim::Backend(name) => {
             let (name, exec_addr) = (name.to_owned(), addr());
-            let request = RegisterBackendRequest { name, boot_id, exec_addr, ..RegisterBackendRequest::default() };
+            let request =
+                RegisterBackendRequest { name, boot_id, exec_addr, level, ..RegisterBackendRequest::default() };
             let call = |mut client: ControlGrpc<Channel>| {
                 let request = request.clone();
                 async move { client.register_backend(request).await }
@@ -43,7 +44,7 @@ async fn claim(net: &Net, addrs: &[String], claim: Claim) -> Result<(), ControlE
             control.call(SOON, call).await.map(drop)
         }
         Claim::Frontend(name) => {
-            let request = RegisterFrontendRequest { name: name.to_owned(), boot_id, data_addr, console_addr };
+            let request = RegisterFrontendRequest { name: name.to_owned(), boot_id, data_addr, console_addr, level };
             let call = |mut client: ControlGrpc<Channel>| {
                 let request = request.clone();
                 async move { client.register_frontend(request).await }

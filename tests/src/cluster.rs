@@ -617,6 +617,16 @@ impl TestCluster {
         Ok(())
     }
 
+    /// The same with another variable in its environment, over one of that name that it had.
+    ///
+    /// # Errors
+    /// If it was not, or cannot be started.
+    pub fn restart_with(&mut self, name: &str, key: &str, value: &str) -> Result<()> {
+        let spec = self.not_running.remove(name).with_context(|| format!("{name} was neither killed nor stopped"))?;
+        self.not_running.insert(name.to_owned(), spec.env(key, value));
+        self.restart(name)
+    }
+
     /// Starts another scheduler replica, which waits to take the place of `instead_of`; its id must be new.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ pub(crate) async fn live_as_backend(cluster: Cluster, name: &'static str) -> tur
         token: Token::new(reply.token),
     };
     let scope = BackendScope { backend: me.backend, subcluster: SubclusterId::new(reply.subcluster) };
-    let views = client.watch_as_backend(name, scope);
+    let views = client.watch_as_backend(name, scope, me.boot);
     tokio::select! {
         biased;
         ended = gpus::run(cluster.clone(), name, me, views.clone()) => ended,
@@ -100,6 +100,7 @@ async fn register_backend(
         subcluster: format!("s-{name}"),
         executor: "emulated".into(),
         gpus: vec![pb::GpuOffer { kind: "gpu".into(), memory_bytes: 1 << 30 }],
+        level: client.level_to_tell(),
     };
     let call = |mut client: pb::control_client::ControlClient<_>| {
         let request = request.clone();
@@ -118,6 +119,7 @@ async fn register_frontend(
         boot_id: boot,
         data_addr: format!("{name}:{DATA_PORT}"),
         console_addr: format!("{name}:{CONSOLE_PORT}"),
+        level: client.level_to_tell(),
     };
     let call = |mut client: pb::control_client::ControlClient<_>| {
         let request = request.clone();

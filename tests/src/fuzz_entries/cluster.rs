@@ -176,6 +176,7 @@ pub(super) fn view_seeds() -> Vec<Vec<u8>> {
         duty: 2,
         drained: true,
         moving: Some(pb::BackendMove { to: 2, since: 7, preloads: true, retiring: 8 }),
+        level: 2,
     };
     let node = pb::Node {
         id: 1,

@@ -15,7 +15,7 @@ use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
 use symphony_rdma::{SEGMENT_HEADER_BYTES, Segment, SegmentKind};
 use symphony_shared_memory::{Available, ENTRY_BYTES, RING_BYTES_MIN, RemoteLayout, blank_ring, ends};
 use symphony_types::{
-    BackendId, BootId, DropReason, FailReason, FrontendId, GpuId, ModelId, RequestId, SubclusterId, Token,
+    BackendId, BootId, DropReason, FailReason, FrontendId, GpuId, Level, ModelId, RequestId, SubclusterId, Token,
 };
 
 /// Where the headers of frames keep their checksum.
@@ -27,14 +27,16 @@ pub fn frames(bytes: &[u8]) {
         let Ok(frame) = Frame::<M>::decode(header, body.clone()) else { return };
         let again = encode(&frame.message, std::slice::from_ref(&frame.tail));
         let (head, body) = again.split_first_chunk::<FRAME_HEADER_BYTES>().expect("a frame has a header");
-        let header = FrameHeader::parse(*head).expect("what was encoded can be read");
+        let header = FrameHeader::parse(*head, Level::NEWEST).expect("what was encoded can be read");
         let back = Frame::<M>::decode(header, Bytes::copy_from_slice(body));
         assert_eq!(back, Ok(frame), "a frame that was read is written and read again");
     }
     let Some((head, body)) = bytes.split_first_chunk::<FRAME_HEADER_BYTES>() else { return };
     let mut head = *head;
-    head[FRAME_CHECKSUM_AT..].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
-    let Ok(header) = FrameHeader::parse(head) else { return };
+    let version = u16::from_le_bytes([head[4], head[5]]);
+    let covered = if version < Level::NEWEST.formats().frames { 0 } else { crc32c::crc32c(&head[..FRAME_CHECKSUM_AT]) };
+    head[FRAME_CHECKSUM_AT..].copy_from_slice(&crc32c::crc32c_append(covered, body).to_le_bytes());
+    let Ok(header) = FrameHeader::parse(head, Level::NEWEST) else { return };
     let body = Bytes::copy_from_slice(body);
     read::<ToLeader>(header, &body);
     read::<ToFrontend>(header, &body);
@@ -47,7 +49,7 @@ pub fn frames(bytes: &[u8]) {
 
 fn encode<M: Message>(message: &M, tail: &[Bytes]) -> Vec<u8> {
     let mut bytes = BytesMut::new();
-    Frame::encode(message, tail, &mut bytes).expect("it is small");
+    Frame::encode(message, tail, Level::NEWEST, &mut bytes).expect("it is small");
     bytes.to_vec()
 }
 

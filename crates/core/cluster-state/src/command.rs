@@ -1,10 +1,10 @@
 //! Commands: what can be proposed to the control group.
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, BootId, Epoch, FrontendId, Member, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Epoch, FrontendId, Level, Member, ModelId, NodeId, SubclusterId, Token};
 
 use crate::limits::COMMAND_BYTES_MAX;
-use crate::operation::Operation;
+use crate::operation::{Action, Operation};
 use crate::plan::{LeftAlone, Moved, WantedMove};
 use crate::refusal::Refusal;
 use crate::state::ReplicaState;
@@ -225,18 +225,38 @@ pub struct FrontendRegistration {
 impl Enveloped for Command {
     const MAGIC: &'static str = crate::snapshot::MAGIC;
     const VERSION: u16 = crate::snapshot::VERSION;
+    const OLDEST: u16 = crate::snapshot::OLDEST;
     const KIND: u16 = 1;
     const WHAT: &'static str = "command";
     const BYTES_MAX: usize = command_bytes_max(COMMAND_BYTES_MAX);
 }
 
 impl Command {
-    /// The command as bytes, for another replica.
+    /// The command as bytes, in the newest version.
     ///
     /// # Errors
     /// If it takes more than [`COMMAND_BYTES_MAX`].
     pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
         envelope::encode(self)
+    }
+
+    /// The command as bytes, for another replica of a cluster at that level.
+    ///
+    /// # Errors
+    /// If it takes more than [`COMMAND_BYTES_MAX`].
+    pub fn encode_at(&self, level: Level) -> Result<Vec<u8>, CodecError> {
+        envelope::encode_in(self, self.version_at(level))
+    }
+
+    /// The version in which it is written, in the log and to other replicas, while the cluster is at that level. Only
+    /// what raises the level is of a higher one.
+    #[must_use]
+    pub fn version_at(&self, level: Level) -> u16 {
+        let level = match self {
+            Self::Operate(Operation { action: Action::RaiseLevel { level: to }, .. }) => level.max(*to),
+            _ => level,
+        };
+        level.formats().state
     }
 
     /// Reads what [`encode`](Self::encode) wrote.

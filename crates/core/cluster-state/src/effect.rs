@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use symphony_types::{BackendId, BootId, Duty, FrontendId, GpuId, Member, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Duty, FrontendId, GpuId, Level, Member, ModelId, NodeId, SubclusterId, Token};
 
 use crate::moves::MoveTrigger;
 use crate::plan::WantedMove;
@@ -77,6 +77,8 @@ pub enum Effect {
     MoveDone { wanted: WantedMove },
     /// A move was cancelled; the model or backend stays where it is.
     MoveGivenUp { wanted: WantedMove, reason: String },
+    /// Everything is written by a higher level from here on.
+    LevelRaised { level: Level },
 }
 
 impl Effect {
@@ -127,7 +129,8 @@ impl Effect {
             | Self::NodeRemoved { .. }
             | Self::PlanProposed { .. }
             | Self::PlanDone { .. }
-            | Self::PlanDropped { .. } => None,
+            | Self::PlanDropped { .. }
+            | Self::LevelRaised { .. } => None,
         }
     }
 
@@ -193,6 +196,11 @@ impl fmt::Display for Effect {
             Self::BackendMoved { backend, name, to } => write!(f, "backend {name} ({backend}) belongs to {to}"),
             Self::MoveDone { wanted } => write!(f, "{wanted} has moved"),
             Self::MoveGivenUp { wanted, reason } => write!(f, "{wanted} does not move: {reason}"),
+            // By number: the words are part of the state, on replicas of every release.
+            Self::LevelRaised { level } => {
+                let level = level.get();
+                write!(f, "the upgrade is finished: the cluster is at level {level}, and older releases cannot join")
+            }
         }
     }
 }

@@ -46,6 +46,7 @@ pub fn check(state: &ClusterState) -> Result<(), Violation> {
     leaders_live(state)?;
     operations_are_past(state)?;
     traffic_goes_to_versions(state)?;
+    level_is_known(state)?;
     within_limits(state)
 }
 
@@ -55,10 +56,10 @@ pub fn check(state: &ClusterState) -> Result<(), Violation> {
 /// # Errors
 /// The first violation found.
 pub fn check_step(before: &ClusterState, after: &ClusterState) -> Result<(), Violation> {
-    if after.epoch < before.epoch || after.applied_index < before.applied_index {
+    if after.epoch < before.epoch || after.applied_index < before.applied_index || after.level < before.level {
         let what = format!(
-            "epoch {} then {}, index {} then {}",
-            before.epoch, after.epoch, before.applied_index, after.applied_index
+            "epoch {} then {}, index {} then {}, level {} then {}",
+            before.epoch, after.epoch, before.applied_index, after.applied_index, before.level, after.level
         );
         return broken(Invariant::C1, what);
     }
@@ -251,6 +252,14 @@ fn traffic_goes_to_versions(state: &ClusterState) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+/// What a snapshot of a level that this release does not know holds besides is not known either.
+fn level_is_known(state: &ClusterState) -> Result<(), Violation> {
+    match state.level.is_known() {
+        true => Ok(()),
+        false => broken(Invariant::S5, format!("level {}; this release knows none such", state.level)),
+    }
 }
 
 fn within_limits(state: &ClusterState) -> Result<(), Violation> {

@@ -53,5 +53,6 @@ pub use state::{
     Backend, ClusterState, Event, Frontend, Gpu, Leader, Model, Node, Replica, ReplicaState, Standing, Subcluster,
     Successor,
 };
+pub use symphony_replicated::envelope::version_of;
 pub use symphony_replicated::{CodecError, Fnv1a, InvalidField, KeptOperation, KindProfile, ModelSource, ModelSpec};
 pub use traffic::{Shadow, Traffic};

@@ -1,6 +1,6 @@
 //! Executes operators' commands, each once.
 
-use symphony_types::Epoch;
+use symphony_types::{Epoch, Level};
 
 use crate::effect::Effect;
 use crate::operation::{Action, Changes, Operation};
@@ -55,6 +55,16 @@ impl ClusterState {
             Action::ProposePlan(proposal) => self.propose_plan(index, proposal, effects),
             Action::ReviewPlan { plan, approve } => self.review_plan(*plan, *approve, effects),
             Action::RemoveFrontend { frontend } => self.remove_frontend(*frontend, effects),
+            Action::RaiseLevel { level } => Ok(self.raise_level(*level, effects)),
         }
+    }
+
+    /// A level that is reached already is no error: the operator wants it to be reached.
+    fn raise_level(&mut self, level: Level, effects: &mut Vec<Effect>) -> Reply {
+        if level > self.level {
+            self.level = level;
+            effects.push(Effect::LevelRaised { level });
+        }
+        Reply::Done
     }
 }

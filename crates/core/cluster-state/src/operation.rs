@@ -4,7 +4,7 @@ use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_policy::ModelPolicy;
-use symphony_types::{Duty, FrontendId, Member, Nanos, NodeId, OperationId, RequestValue};
+use symphony_types::{Duty, FrontendId, Level, Member, Nanos, NodeId, OperationId, RequestValue};
 
 use crate::command::PlanProposal;
 use crate::traffic::Traffic;
@@ -85,6 +85,12 @@ pub enum Action {
         /// The frontend.
         frontend: FrontendId,
     },
+    /// Write by a higher level, which every process knows. Written in the format of that level, as everything after
+    /// it: a process that does not know it stops here.
+    RaiseLevel {
+        /// The level.
+        level: Level,
+    },
 }
 
 /// A replica that joins the control group.
@@ -117,6 +123,7 @@ impl Action {
             Self::ProposePlan(_) => "propose_plan",
             Self::ReviewPlan { .. } => "review_plan",
             Self::RemoveFrontend { .. } => "remove_frontend",
+            Self::RaiseLevel { .. } => "raise_level",
         }
     }
 }
@@ -147,6 +154,8 @@ impl fmt::Display for Action {
             Self::ReviewPlan { plan, approve: true } => write!(f, "approve plan {plan}"),
             Self::ReviewPlan { plan, approve: false } => write!(f, "refuse plan {plan}"),
             Self::RemoveFrontend { frontend } => write!(f, "remove frontend {frontend}"),
+            // By number: the words are part of the state, on replicas of every release.
+            Self::RaiseLevel { level } => write!(f, "finish the upgrade to level {}", level.get()),
         }
     }
 }

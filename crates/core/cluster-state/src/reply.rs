@@ -1,7 +1,7 @@
 //! Replies to commands.
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, Epoch, FrontendId, GpuId, ModelId, SubclusterId, Token};
+use symphony_types::{BackendId, Epoch, FrontendId, GpuId, Level, ModelId, SubclusterId, Token};
 
 use crate::refusal::Refusal;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
@@ -58,20 +58,22 @@ struct Envelope(Outcome);
 impl Enveloped for Envelope {
     const MAGIC: &'static str = crate::snapshot::MAGIC;
     const VERSION: u16 = crate::snapshot::VERSION;
+    const OLDEST: u16 = crate::snapshot::OLDEST;
     const KIND: u16 = 2;
     const WHAT: &'static str = "answer";
     const BYTES_MAX: usize = OUTCOME_BYTES_MAX;
 }
 
-/// Encodes the reply.
+/// Encodes the reply, in the format of a cluster at that level.
 #[must_use]
-pub fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
-    let bytes = envelope::encode(&Envelope(outcome.clone()));
+pub fn encode_outcome(outcome: &Outcome, level: Level) -> Vec<u8> {
+    let version = level.formats().state;
+    let bytes = envelope::encode_in(&Envelope(outcome.clone()), version);
     // Names and sentences in a reply are bounded, so only a defect here could exceed the limit; it yields an error text
     // instead of crashing every replica.
     bytes.unwrap_or_else(|error| {
         let refusal = Refusal::Malformed { reason: error.to_string() };
-        envelope::encode(&Envelope(Err(refusal))).unwrap_or_default()
+        envelope::encode_in(&Envelope(Err(refusal)), version).unwrap_or_default()
     })
 }
 

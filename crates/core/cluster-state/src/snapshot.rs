@@ -1,16 +1,26 @@
 //! Encoding of the state.
 
+use rkyv::rancor;
+use rkyv::util::AlignedVec;
+use symphony_types::Level;
+
 use crate::invariants::{self, Violation};
 use crate::limits::SNAPSHOT_BYTES_MAX;
-use crate::state::ClusterState;
+use crate::state::{ClusterState, StateOfVersion9};
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 use symphony_replicated::{Fnv1a, InvalidField};
 
 /// Magic bytes of this crate's encodings.
 pub(crate) const MAGIC: &str = "SYCS";
 
-/// Incremented whenever the format of a command, a reply or the state changes.
-pub(crate) const VERSION: u16 = 9;
+/// The newest version of commands, replies and the state; each level of a cluster has its own.
+pub(crate) const VERSION: u16 = Level::NEWEST.formats().state;
+
+/// The oldest version that is read and written: that of the level before.
+pub(crate) const OLDEST: u16 = Level::OLDEST.formats().state;
+
+/// The first version in which the state has a level.
+const WITH_LEVEL: u16 = 10;
 
 /// Why bytes are not a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,19 +39,36 @@ pub enum RestoreError {
 impl Enveloped for ClusterState {
     const MAGIC: &'static str = MAGIC;
     const VERSION: u16 = VERSION;
+    const OLDEST: u16 = OLDEST;
     const KIND: u16 = 3;
     const WHAT: &'static str = "snapshot";
     const BYTES_MAX: usize = SNAPSHOT_BYTES_MAX;
+
+    fn body(&self, version: u16) -> Result<AlignedVec, rancor::Error> {
+        if version < WITH_LEVEL {
+            return rkyv::to_bytes::<rancor::Error>(&StateOfVersion9::from(self.clone()));
+        }
+        rkyv::to_bytes::<rancor::Error>(self)
+    }
+
+    fn read(version: u16, body: &[u8]) -> Result<Self, rancor::Error> {
+        if version < WITH_LEVEL {
+            return Ok(rkyv::from_bytes::<StateOfVersion9, rancor::Error>(body)?.into());
+        }
+        rkyv::from_bytes::<Self, rancor::Error>(body)
+    }
 }
 
 impl ClusterState {
-    /// Encodes the whole state: equal states give equal bytes (invariant C6).
+    /// Encodes the whole state in the format of its level: equal states give equal bytes (invariant C6), also where
+    /// replicas of two releases do it.
     ///
     /// # Panics
     /// If the state exceeded [`SNAPSHOT_BYTES_MAX`], which the limits on its parts rule out.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
-        envelope::encode(self).expect("the limits on its parts keep a state within the bytes of a snapshot")
+        envelope::encode_in(self, self.level.formats().state)
+            .expect("the limits on its parts keep a state within the bytes of a snapshot")
     }
 
     /// Decodes what [`snapshot`](Self::snapshot) wrote, here or on another replica.
@@ -49,7 +76,15 @@ impl ClusterState {
     /// # Errors
     /// If the bytes are anything else, or a state that commands cannot produce.
     pub fn restore(bytes: &[u8]) -> Result<Self, RestoreError> {
-        let state: Self = envelope::decode(bytes)?;
+        Self::restore_to(bytes, Level::NEWEST)
+    }
+
+    /// As [`restore`](Self::restore), for a process that knows no level above `newest`.
+    ///
+    /// # Errors
+    /// If the bytes are anything else, or a state that commands cannot produce.
+    pub fn restore_to(bytes: &[u8], newest: Level) -> Result<Self, RestoreError> {
+        let state: Self = envelope::decode_to(bytes, newest.formats().state)?;
         invariants::check(&state)?;
         state.models.values().try_for_each(|model| model.spec.validate())?;
         Ok(state)

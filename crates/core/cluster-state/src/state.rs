@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, Level, ModelId, NodeId, SubclusterId, Token};
 
 use crate::moves::{BackendMove, ModelMove};
 use crate::plan::Plan;
@@ -32,6 +32,99 @@ pub struct ClusterState {
     /// The last plans of the epoch loop, in log order.
     pub(crate) plans: Vec<Plan>,
     pub(crate) last: LastIds,
+    /// What all processes of the cluster read, and therefore write.
+    pub(crate) level: Level,
+}
+
+/// The state as version 9 has it, which knows no levels.
+#[derive(Archive, Serialize, Deserialize)]
+pub(crate) struct StateOfVersion9 {
+    applied_index: u64,
+    epoch: Epoch,
+    nodes: BTreeMap<NodeId, Node>,
+    removed_nodes: BTreeSet<NodeId>,
+    subclusters: BTreeMap<SubclusterId, Subcluster>,
+    backends: BTreeMap<BackendId, Backend>,
+    frontends: BTreeMap<FrontendId, Frontend>,
+    models: BTreeMap<ModelId, Model>,
+    traffic: BTreeMap<String, Traffic>,
+    events: Vec<Event>,
+    operations: Vec<KeptOperation<Outcome>>,
+    plans: Vec<Plan>,
+    last: LastIds,
+}
+
+impl From<ClusterState> for StateOfVersion9 {
+    fn from(state: ClusterState) -> Self {
+        let ClusterState {
+            applied_index,
+            epoch,
+            nodes,
+            removed_nodes,
+            subclusters,
+            backends,
+            frontends,
+            models,
+            traffic,
+            events,
+            operations,
+            plans,
+            last,
+            level: _,
+        } = state;
+        Self {
+            applied_index,
+            epoch,
+            nodes,
+            removed_nodes,
+            subclusters,
+            backends,
+            frontends,
+            models,
+            traffic,
+            events,
+            operations,
+            plans,
+            last,
+        }
+    }
+}
+
+impl From<StateOfVersion9> for ClusterState {
+    /// What was written in that version is of a cluster at the first level.
+    fn from(state: StateOfVersion9) -> Self {
+        let StateOfVersion9 {
+            applied_index,
+            epoch,
+            nodes,
+            removed_nodes,
+            subclusters,
+            backends,
+            frontends,
+            models,
+            traffic,
+            events,
+            operations,
+            plans,
+            last,
+        } = state;
+        Self {
+            applied_index,
+            epoch,
+            nodes,
+            removed_nodes,
+            subclusters,
+            backends,
+            frontends,
+            models,
+            traffic,
+            events,
+            operations,
+            plans,
+            last,
+            level: Level::new(1),
+        }
+    }
 }
 
 /// The largest id assigned so far, per type: no id is reused, not even after removal.
@@ -301,6 +394,20 @@ impl ClusterState {
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// What all processes of the cluster read, and therefore write.
+    #[must_use]
+    pub const fn level(&self) -> Level {
+        self.level
+    }
+
+    /// A state without a history begins at the level of its first entry: the process that led the group first knew
+    /// it. Afterwards only [`Action::RaiseLevel`](crate::Action::RaiseLevel) changes it.
+    pub fn found_at(&mut self, level: Level) {
+        if self.applied_index == 0 {
+            self.level = level;
+        }
     }
 
     /// Scheduler replicas, by id, like all lists here.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use symphony_replicated::InvalidField;
 use symphony_replicated::fields::{address, count, invalid, name, text};
-use symphony_types::{BootId, NodeId};
+use symphony_types::{BootId, Level, NodeId};
 
 use crate::command::{Command, PlanProposal};
 use crate::limits::{ERROR_BYTES_MAX, GPUS_PER_BACKEND_MAX, PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLAN_WORDS_BYTES_MAX};
@@ -83,6 +83,11 @@ fn operation(operation: &Operation) -> Result<(), InvalidField> {
             traffic.validate()
         }
         Action::SetDuty { .. } | Action::ReviewPlan { .. } | Action::RemoveFrontend { .. } => Ok(()),
+        Action::RaiseLevel { level } if level.is_known() => Ok(()),
+        Action::RaiseLevel { level } => {
+            let (oldest, newest) = (Level::OLDEST.get(), Level::NEWEST.get());
+            Err(invalid("level", &format!("{level}; this release knows {oldest} to {newest}")))
+        }
         Action::ProposePlan(proposal) => plan(proposal),
         Action::ChangeReplicas { add, remove } => {
             let (new, gone) = (add.as_ref().map(|new| new.node), *remove);

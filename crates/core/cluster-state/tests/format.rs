@@ -1,20 +1,20 @@
-//! What this release writes is what releases of the same format version wrote before it: committed bytes of every
-//! command, some answers and a whole state. Who changes an encoding raises the version, and writes a new file beside
-//! the old ones: `cargo test -p symphony-cluster-state --test format -- --ignored`.
+//! What this release writes at a level is what every release wrote at it: committed bytes of every command, some
+//! answers and a whole state, by version. Who changes an encoding adds a level, keeps the old layout beside the new
+//! one, and writes a new file beside the old ones: `cargo test -p symphony-cluster-state --test format -- --ignored`.
 
 mod scene;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use scene::{Scene, backend, backend_down, frontend, node, node_down, operation, report, spec, unload};
+use scene::{Scene, backend, backend_down, frontend, node, node_down, operation, report, spec};
 use symphony_cluster_state::{
     Action, ClusterState, Command, LeftAlone, LogEntry, ModelSpec, Moved, NewReplica, Outcome, PlanProposal, Refusal,
     ReplicaState, Reply, Shadow, Traffic, decode_outcome, encode_outcome,
 };
 use symphony_types::{
-    BackendId, BootId, Colour, Duty, Epoch, Filter, Finite, Fit, FrontendId, ImageInput, Layout, Member, ModelId,
-    NodeId, OperationId, SubclusterId, Token, Transforms,
+    BackendId, BootId, Colour, Duty, Epoch, Filter, Finite, Fit, FrontendId, ImageInput, Layout, Level, Member,
+    ModelId, NodeId, OperationId, SubclusterId, Token, Transforms,
 };
 
 const BACKEND: Member = Member::Backend(BackendId::new(1));
@@ -47,8 +47,19 @@ fn with_transforms(mut spec: ModelSpec) -> ModelSpec {
     spec
 }
 
-/// A history with every command, that leads to a state with something in every part.
-fn history() -> Vec<Command> {
+/// What this release writes and reads at.
+const LEVELS: [Level; 2] = [Level::OLDEST, Level::NEWEST];
+
+/// A history with every command of a cluster that came to that level, and a state with something in every part.
+fn history(level: Level) -> Vec<Command> {
+    let mut commands = history_of_version_9();
+    if level > Level::new(1) {
+        commands.push(asked(13, Action::RaiseLevel { level }));
+    }
+    commands
+}
+
+fn history_of_version_9() -> Vec<Command> {
     let boot = BootId::new;
     let begin = |token, to: u64| Command::BeginHandover {
         subcluster: SUBCLUSTER,
@@ -153,9 +164,9 @@ fn answers() -> Vec<Outcome> {
     ]
 }
 
-fn state() -> ClusterState {
+fn state(level: Level) -> ClusterState {
     let mut scene = Scene::default();
-    for command in history() {
+    for command in history(level) {
         let _ = scene.apply(&command);
     }
     scene.state
@@ -165,30 +176,24 @@ fn entry() -> LogEntry {
     LogEntry { at_unix_ms: 1_700_000_000_000, command: node(1, 11) }
 }
 
-/// Everything that is written, by name.
-fn written() -> BTreeMap<String, Vec<u8>> {
-    let commands = history().into_iter().enumerate().map(|(at, command)| {
-        let bytes = command.encode().unwrap();
+/// Everything that is written at a level, by name.
+fn written(level: Level) -> BTreeMap<String, Vec<u8>> {
+    let commands = history(level).into_iter().enumerate().map(|(at, command)| {
+        let bytes = command.encode_at(level).unwrap();
         assert_eq!(Command::decode(&bytes), Ok(command.clone()));
         (format!("command {at:02} {}", command.label()), bytes)
     });
     let answers =
-        answers().into_iter().enumerate().map(|(at, answer)| (format!("answer {at}"), encode_outcome(&answer)));
-    let snapshot = ("state".to_owned(), state().snapshot());
-    let hash = ("state hash".to_owned(), state().state_hash().to_be_bytes().to_vec());
-    let entry = ("entry".to_owned(), entry().encode().unwrap());
+        answers().into_iter().enumerate().map(|(at, answer)| (format!("answer {at}"), encode_outcome(&answer, level)));
+    let snapshot = ("state".to_owned(), state(level).snapshot());
+    let hash = ("state hash".to_owned(), state(level).state_hash().to_be_bytes().to_vec());
+    let entry = ("entry".to_owned(), entry().encode_in(level.formats().state).unwrap());
     commands.chain(answers).chain([entry, snapshot, hash]).collect()
 }
 
-/// The version that is in the header of everything.
-fn version() -> u16 {
-    let bytes = unload("m").encode().unwrap();
-    u16::from_le_bytes([bytes[4], bytes[5]])
-}
-
-/// The file of that version.
-fn file() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/format/version-{}.txt", version()))
+/// The file of a version.
+fn file(version: u16) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/format/version-{version}.txt"))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -199,59 +204,100 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-fn committed() -> BTreeMap<String, Vec<u8>> {
-    let text = std::fs::read_to_string(file()).unwrap_or_else(|error| panic!("{}: {error}", file().display()));
+fn committed(version: u16) -> BTreeMap<String, Vec<u8>> {
+    let file = file(version);
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     text.lines().filter_map(|line| line.split_once(": ")).map(|(name, hex)| (name.to_owned(), bytes(hex))).collect()
 }
 
 #[test]
-fn what_is_written_has_not_changed_within_a_version() {
-    let (written, committed) = (written(), committed());
-    assert!(written.keys().eq(committed.keys()), "{:?}\n{:?}", written.keys(), committed.keys());
-    for (name, bytes) in &written {
-        assert_eq!(
-            hex(bytes),
-            hex(&committed[name]),
-            "{name} is written differently: raise VERSION in src/snapshot.rs"
+fn what_is_written_at_a_level_has_not_changed() {
+    for level in LEVELS {
+        let (written, committed) = (written(level), committed(level.formats().state));
+        assert!(written.keys().eq(committed.keys()), "{:?}\n{:?}", written.keys(), committed.keys());
+        for (name, bytes) in &written {
+            assert_eq!(
+                hex(bytes),
+                hex(&committed[name]),
+                "{name} is written differently at level {level}: keep its layout there, and add a level"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_was_written_at_any_level_is_read_as_the_same() {
+    for level in LEVELS {
+        let committed = committed(level.formats().state);
+        for (at, command) in history(level).into_iter().enumerate() {
+            assert_eq!(Command::decode(&committed[&format!("command {at:02} {}", command.label())]), Ok(command));
+        }
+        for (at, answer) in answers().into_iter().enumerate() {
+            assert_eq!(decode_outcome(&committed[&format!("answer {at}")]), Ok(answer));
+        }
+        assert_eq!(LogEntry::decode(&committed["entry"]), Ok(entry()));
+        let restored = ClusterState::restore(&committed["state"]).unwrap();
+        assert_eq!((restored.level(), &restored), (level, &state(level)));
+        assert_eq!(restored.state_hash().to_be_bytes().to_vec(), committed["state hash"]);
+        // Written when `symphony` was the default, which it is no more: a model keeps what it was loaded with.
+        let policies: Vec<_> = restored.models().values().map(|model| model.spec.policy.to_string()).collect();
+        assert_eq!(policies, ["symphony"]);
+    }
+}
+
+#[test]
+fn what_no_neighbour_wrote_is_refused_with_both_versions() {
+    let (oldest, newest) = (Level::OLDEST.formats().state, Level::NEWEST.formats().state);
+    let before = committed(oldest - 1);
+    let said = [
+        ClusterState::restore(&before["state"]).unwrap_err().to_string(),
+        Command::decode(&before["command 07 load_model"]).unwrap_err().to_string(),
+    ];
+    for (said, what) in said.into_iter().zip(["snapshot", "command"]) {
+        let expected = format!("{what} of version {}; this release reads versions {oldest} to {newest}", oldest - 1);
+        assert!(said.starts_with(&expected), "{said}");
+    }
+    // And so does the release before with what it does not know.
+    let (newer, raise) = (committed(newest), history(Level::NEWEST).pop().unwrap());
+    let said = [
+        ClusterState::restore_to(&newer["state"], Level::OLDEST).unwrap_err().to_string(),
+        LogEntry::decode_to(&newer["entry"], oldest).unwrap_err().to_string(),
+        LogEntry::decode_to(&entry_of(raise, Level::OLDEST), oldest).unwrap_err().to_string(),
+    ];
+    for (said, what) in said.into_iter().zip(["snapshot", "log entry", "log entry"]) {
+        assert!(
+            said.starts_with(&format!("{what} of version {newest}; this release reads version {oldest}")),
+            "{said}"
         );
     }
 }
 
-#[test]
-fn what_was_written_is_read_as_the_same() {
-    let committed = committed();
-    for (at, command) in history().into_iter().enumerate() {
-        assert_eq!(Command::decode(&committed[&format!("command {at:02} {}", command.label())]), Ok(command));
-    }
-    for (at, answer) in answers().into_iter().enumerate() {
-        assert_eq!(decode_outcome(&committed[&format!("answer {at}")]), Ok(answer));
-    }
-    assert_eq!(LogEntry::decode(&committed["entry"]), Ok(entry()));
-    let restored = ClusterState::restore(&committed["state"]).unwrap();
-    assert_eq!(restored, state());
-    assert_eq!(restored.state_hash().to_be_bytes().to_vec(), committed["state hash"]);
-    // Written when `symphony` was the default, which it is no more: a model keeps what it was loaded with.
-    let policies: Vec<_> = restored.models().values().map(|model| model.spec.policy.to_string()).collect();
-    assert_eq!(policies, ["symphony"]);
+fn entry_of(command: Command, level: Level) -> Vec<u8> {
+    let version = command.version_at(level);
+    LogEntry { at_unix_ms: 0, command }.encode_in(version).unwrap()
 }
 
 #[test]
-fn what_another_version_wrote_is_refused_with_both_versions() {
-    let version = version();
-    let file = file().with_file_name(format!("version-{}.txt", version - 1));
-    let before = std::fs::read_to_string(file).unwrap();
-    let before = |name: &str| {
-        let line = before.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        bytes(line.unwrap_or_else(|| panic!("no {name}")))
-    };
-    let said = [
-        ClusterState::restore(&before("state")).unwrap_err().to_string(),
-        Command::decode(&before("command 07 load_model")).unwrap_err().to_string(),
-    ];
-    for (said, what) in said.into_iter().zip(["snapshot", "command"]) {
-        let expected = format!("{what} of version {}; this release reads version {version}", version - 1);
-        assert!(said.starts_with(&expected), "{said}");
+fn one_command_raises_the_level_once_and_nothing_lowers_it() {
+    let mut scene = Scene::with_three_nodes();
+    let raise = |level| scene::operate(Action::RaiseLevel { level });
+    let version = |state: &ClusterState| u16::from_le_bytes(*state.snapshot()[4..].first_chunk().unwrap());
+    assert_eq!((scene.state.level(), version(&scene.state)), (Level::OLDEST, Level::OLDEST.formats().state));
+    let told: Vec<_> = scene.done(&raise(Level::NEWEST)).iter().map(ToString::to_string).collect();
+    assert!(told.len() == 1 && told[0].contains("the upgrade is finished"), "{told:?}");
+    assert_eq!((scene.state.level(), version(&scene.state)), (Level::NEWEST, Level::NEWEST.formats().state));
+    assert_eq!(scene.done(&raise(Level::NEWEST)), [], "it is there already");
+    assert_eq!(scene.done(&raise(Level::OLDEST)), [], "and stays");
+    assert_eq!(scene.state.level(), Level::NEWEST);
+    for unknown in [0, Level::NEWEST.get() + 1] {
+        let refused = scene.refused(&raise(Level::new(unknown))).to_string();
+        assert!(refused.contains(&format!("level: {unknown}; this release knows")), "{refused}");
     }
+    let mut state = ClusterState::default();
+    state.found_at(Level::NEWEST);
+    assert_eq!(state.level(), Level::NEWEST, "nobody has written anything yet");
+    scene.state.found_at(Level::OLDEST);
+    assert_eq!(scene.state.level(), Level::NEWEST);
 }
 
 #[test]
@@ -265,11 +311,11 @@ fn transforms_that_do_not_fit_the_signature_are_refused_by_key() {
 
 #[test]
 fn every_command_and_every_part_of_the_state_is_there() {
-    let there: Vec<_> = history().iter().map(scene::label).collect();
+    let there: Vec<_> = history(Level::NEWEST).iter().map(scene::label).collect();
     for name in scene::LABELS {
         assert!(there.contains(&name), "{name}");
     }
-    let state = state();
+    let state = state(Level::NEWEST);
     let part = |what: &str, there: bool| assert!(there, "{what}");
     part("nodes", state.nodes().len() == 3 && !state.removed_nodes().is_empty());
     part("moves", state.moves_under_way() == 2 && state.plans().len() == 2);
@@ -288,8 +334,9 @@ fn every_command_and_every_part_of_the_state_is_there() {
 #[test]
 #[ignore = "writes the file of a new version"]
 fn write_the_file_of_a_new_version() {
-    assert!(!file().exists(), "{} is there and stays as it is", file().display());
-    std::fs::create_dir_all(file().parent().unwrap()).unwrap();
-    let lines = written().into_iter().map(|(name, bytes)| format!("{name}: {}\n", hex(&bytes)));
-    std::fs::write(file(), lines.collect::<String>()).unwrap();
+    let file = file(Level::NEWEST.formats().state);
+    assert!(!file.exists(), "{} is there and stays as it is", file.display());
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let lines = written(Level::NEWEST).into_iter().map(|(name, bytes)| format!("{name}: {}\n", hex(&bytes)));
+    std::fs::write(file, lines.collect::<String>()).unwrap();
 }

@@ -12,7 +12,7 @@ use symphony_cluster_state::{
     Action, Applied, ClusterState, Command, LeadTransfer, ModelSpec, Moved, PlanProposal, Refusal, ReplicaState, Reply,
     Shadow, Traffic, WantedMove, check, check_step, decode_outcome, encode_outcome,
 };
-use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, Member, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, Level, Member, ModelId, NodeId, SubclusterId, Token};
 
 const KINDS: [&str; 2] = ["cpu", "gpu"];
 
@@ -140,6 +140,9 @@ fn any_move() -> impl Strategy<Value = Command> {
         1 => (1_u32..3, boot()).prop_map(|(frontend, boot)| {
             Command::ForgetFrontend { frontend: FrontendId::new(frontend), boot }
         }),
+        1 => (1_u64..6, 0_u16..4).prop_map(|(id, level)| {
+            Command::Operate(operation(id, Action::RaiseLevel { level: Level::new(level) }))
+        }),
     ]
 }
 
@@ -170,14 +173,15 @@ proptest! {
             prop_assert_eq!(check(&one), Ok(()));
             prop_assert_eq!(check_step(&before, &one), Ok(()));
 
-            // The other replica reads the command from its log, and is restored from a snapshot on the way.
-            let read = Command::decode(&command.encode().unwrap()).unwrap();
+            // The other replica reads the command from its log, as the cluster's level has it written, and is restored
+            // from a snapshot on the way.
+            let read = Command::decode(&command.encode_at(before.level()).unwrap()).unwrap();
             prop_assert_eq!(&read, command);
             if step == cut {
                 other = ClusterState::restore(&other.snapshot()).unwrap();
             }
             prop_assert_eq!(&other.apply(index, &read), &applied);
-            prop_assert_eq!(decode_outcome(&encode_outcome(&applied.outcome)), Ok(applied.outcome));
+            prop_assert_eq!(decode_outcome(&encode_outcome(&applied.outcome, one.level())), Ok(applied.outcome));
         }
         prop_assert_eq!(&one, &other);
         prop_assert_eq!(one.snapshot(), other.snapshot());
@@ -254,7 +258,7 @@ proptest! {
     ) {
         let mut state = ClusterState::default();
         state.apply(1, &command);
-        for mut bytes in [command.encode().unwrap(), state.snapshot(), encode_outcome(&Ok(Reply::Done))] {
+        for mut bytes in [command.encode().unwrap(), state.snapshot(), encode_outcome(&Ok(Reply::Done), Level::NEWEST)] {
             let body = bytes.split_off(16);
             let mut body = body[..body.len().saturating_sub(cut)].to_vec();
             for (at, value) in &damage {

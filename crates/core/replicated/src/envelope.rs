@@ -7,6 +7,8 @@
 //!
 //! `SYCS` is the state of a cluster. Another state has another magic and counts its own versions.
 
+use std::fmt;
+
 use rkyv::api::high::{HighDeserializer, HighSerializer, HighValidator};
 use rkyv::bytecheck::CheckBytes;
 use rkyv::rancor;
@@ -30,10 +32,10 @@ pub enum CodecError {
         bytes: usize,
     },
     /// Written by another release.
-    #[error("{what} of version {got}; this release reads version {reads}: run the same release on every replica")]
+    #[error("{what} of version {got}; this release reads {reads}: run the release that wrote it, or one beside it")]
     Version {
-        /// Version that this release reads.
-        reads: u16,
+        /// Versions that are read here.
+        reads: Versions,
         /// The expected kind.
         what: &'static str,
         /// Version in the header.
@@ -79,6 +81,24 @@ pub enum CodecError {
     },
 }
 
+/// The versions that a process reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// The first.
+    pub oldest: u16,
+    /// The last.
+    pub newest: u16,
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { oldest, newest } if oldest == newest => write!(f, "version {newest}"),
+            Self { oldest, newest } => write!(f, "versions {oldest} to {newest}"),
+        }
+    }
+}
+
 /// A value with an envelope of its own.
 pub trait Enveloped:
     Sized
@@ -89,30 +109,57 @@ pub trait Enveloped:
 {
     /// Magic: four bytes that identify the state.
     const MAGIC: &'static str;
-    /// Incremented whenever the format of a command, a reply or the state changes.
+    /// The newest version; incremented whenever the format of a command, a reply or the state changes.
     const VERSION: u16;
+    /// The oldest version that is read, and that can be written.
+    const OLDEST: u16 = Self::VERSION;
     /// Number of the kind in the header.
     const KIND: u16;
     /// The kind in words.
     const WHAT: &'static str;
     /// Largest encoding, header included.
     const BYTES_MAX: usize;
+
+    /// The value in the layout of a version from [`OLDEST`](Self::OLDEST) to [`VERSION`](Self::VERSION). To be
+    /// overridden, like [`read`](Self::read), where the layouts differ.
+    ///
+    /// # Errors
+    /// If rkyv cannot write it.
+    fn body(&self, _version: u16) -> Result<AlignedVec, rancor::Error> {
+        rkyv::to_bytes::<rancor::Error>(self)
+    }
+
+    /// Reads what [`body`](Self::body) wrote in that version; the bytes are aligned as rkyv wants them.
+    ///
+    /// # Errors
+    /// If the bytes are anything else.
+    fn read(_version: u16, body: &[u8]) -> Result<Self, rancor::Error> {
+        rkyv::from_bytes::<Self, rancor::Error>(body)
+    }
 }
 
-/// A value as bytes.
+/// A value as bytes, in the newest version.
 ///
 /// # Errors
 /// If it takes more than [`Enveloped::BYTES_MAX`].
 pub fn encode<T: Enveloped>(value: &T) -> Result<Vec<u8>, CodecError> {
-    let body = rkyv::to_bytes::<rancor::Error>(value)
-        .map_err(|e| CodecError::Malformed { what: T::WHAT, reason: e.to_string() })?;
+    encode_in(value, T::VERSION)
+}
+
+/// A value as bytes, in one of the versions that are read here.
+///
+/// # Errors
+/// If it takes more than [`Enveloped::BYTES_MAX`].
+pub fn encode_in<T: Enveloped>(value: &T, version: u16) -> Result<Vec<u8>, CodecError> {
+    debug_assert!((T::OLDEST..=T::VERSION).contains(&version), "{} of version {version}", T::WHAT);
+    let body = value.body(version).map_err(|e| CodecError::Malformed { what: T::WHAT, reason: e.to_string() })?;
     let bytes = HEADER_BYTES + body.len();
     if bytes > T::BYTES_MAX {
         return Err(CodecError::Length { what: T::WHAT, bytes, header: bytes, bytes_max: T::BYTES_MAX });
     }
     let mut out = Vec::with_capacity(bytes);
     out.extend_from_slice(T::MAGIC.as_bytes());
-    out.extend_from_slice(&T::VERSION.to_le_bytes());
+    out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&T::KIND.to_le_bytes());
     out.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
     out.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -120,11 +167,26 @@ pub fn encode<T: Enveloped>(value: &T) -> Result<Vec<u8>, CodecError> {
     Ok(out)
 }
 
-/// Reads what [`encode`] wrote.
+/// The version in a header, whatever follows it; none if there is no header.
+#[must_use]
+pub fn version_of(bytes: &[u8]) -> Option<u16> {
+    let header = bytes.first_chunk::<HEADER_BYTES>()?;
+    Some(u16::from_le_bytes([header[4], header[5]]))
+}
+
+/// Reads what [`encode`] or [`encode_in`] wrote.
 ///
 /// # Errors
 /// If the bytes are anything else.
 pub fn decode<T: Enveloped>(bytes: &[u8]) -> Result<T, CodecError> {
+    decode_to(bytes, T::VERSION)
+}
+
+/// As [`decode`], for a process that reads no version above `newest`.
+///
+/// # Errors
+/// If the bytes are anything else.
+pub fn decode_to<T: Enveloped>(bytes: &[u8], newest: u16) -> Result<T, CodecError> {
     let what = T::WHAT;
     let Some((header, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return Err(CodecError::NoHeader { magic: T::MAGIC, what, bytes: bytes.len() });
@@ -134,8 +196,9 @@ pub fn decode<T: Enveloped>(bytes: &[u8]) -> Result<T, CodecError> {
     }
     let u16_at = |i: usize| u16::from_le_bytes([header[i], header[i + 1]]);
     let u32_at = |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
-    if u16_at(4) != T::VERSION {
-        return Err(CodecError::Version { reads: T::VERSION, what, got: u16_at(4) });
+    let (version, reads) = (u16_at(4), Versions { oldest: T::OLDEST, newest: newest.min(T::VERSION) });
+    if !(reads.oldest..=reads.newest).contains(&version) {
+        return Err(CodecError::Version { reads, what, got: version });
     }
     if u16_at(6) != T::KIND {
         return Err(CodecError::Kind { what, got: u16_at(6) });
@@ -151,5 +214,5 @@ pub fn decode<T: Enveloped>(bytes: &[u8]) -> Result<T, CodecError> {
     // rkyv reads in place and requires alignment, which the caller's bytes may lack.
     let mut aligned = AlignedVec::<16>::with_capacity(body.len());
     aligned.extend_from_slice(body);
-    rkyv::from_bytes::<T, rancor::Error>(&aligned).map_err(|e| CodecError::Malformed { what, reason: e.to_string() })
+    T::read(version, &aligned).map_err(|e| CodecError::Malformed { what, reason: e.to_string() })
 }

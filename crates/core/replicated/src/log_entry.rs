@@ -36,6 +36,7 @@ where
 {
     const MAGIC: &'static str = C::MAGIC;
     const VERSION: u16 = C::VERSION;
+    const OLDEST: u16 = C::OLDEST;
     const KIND: u16 = 4;
     const WHAT: &'static str = "log entry";
     const BYTES_MAX: usize = C::BYTES_MAX + TIME_BYTES;
@@ -45,12 +46,20 @@ impl<C> LogEntry<C>
 where
     Self: Enveloped,
 {
-    /// The entry as bytes for the log.
+    /// The entry as bytes for the log, in the newest version.
     ///
     /// # Errors
     /// If it takes more than [`Enveloped::BYTES_MAX`].
     pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
         envelope::encode(self)
+    }
+
+    /// The entry as bytes for the log, in one of the versions that are read here.
+    ///
+    /// # Errors
+    /// If it takes more than [`Enveloped::BYTES_MAX`].
+    pub fn encode_in(&self, version: u16) -> Result<Vec<u8>, CodecError> {
+        envelope::encode_in(self, version)
     }
 
     /// Reads what [`encode`](Self::encode) wrote.
@@ -59,5 +68,13 @@ where
     /// If the bytes are anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         envelope::decode(bytes)
+    }
+
+    /// As [`decode`](Self::decode), for a process that reads no version above `newest`.
+    ///
+    /// # Errors
+    /// If the bytes are anything else.
+    pub fn decode_to(bytes: &[u8], newest: u16) -> Result<Self, CodecError> {
+        envelope::decode_to(bytes, newest)
     }
 }

@@ -10,7 +10,9 @@ use tokio_rustls::TlsStream;
 use tonic::transport::server::Connected;
 
 use crate::carriers::Carriers;
+use crate::cluster_level::ClusterLevel;
 use crate::identity::{Identity, Role};
+use crate::net::Net;
 
 /// The peer of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,7 @@ pub struct Connection {
     peer: PeerInfo,
     place: ConnectionPermit,
     carriers: Carriers,
+    level: ClusterLevel,
 }
 
 /// The place of an accepted connection among those of its port, held until both halves are gone.
@@ -73,19 +76,21 @@ enum Stream {
 }
 
 impl Connection {
-    pub(crate) fn plain(stream: crate::sockets::Stream, addr: SocketAddr, carriers: &Carriers) -> Self {
-        let peer = PeerInfo { addr, identity: None };
-        Self { stream: Stream::Plain(stream), peer, place: None, carriers: carriers.clone() }
+    pub(crate) fn plain(stream: crate::sockets::Stream, addr: SocketAddr, net: &Net) -> Self {
+        Self::with(Stream::Plain(stream), PeerInfo { addr, identity: None }, net)
+    }
+
+    fn with(stream: Stream, peer: PeerInfo, net: &Net) -> Self {
+        Self { stream, peer, place: None, carriers: net.carriers().clone(), level: net.level().clone() }
     }
 
     pub(crate) fn tls(
         stream: TlsStream<crate::sockets::Stream>,
         addr: SocketAddr,
         identity: Identity,
-        carriers: &Carriers,
+        net: &Net,
     ) -> Self {
-        let peer = PeerInfo { addr, identity: Some(identity) };
-        Self { stream: Stream::Tls(Box::new(stream)), peer, place: None, carriers: carriers.clone() }
+        Self::with(Stream::Tls(Box::new(stream)), PeerInfo { addr, identity: Some(identity) }, net)
     }
 
     /// Adds its place among those of its port.
@@ -103,6 +108,12 @@ impl Connection {
     #[must_use]
     pub const fn carriers(&self) -> &Carriers {
         &self.carriers
+    }
+
+    /// What this process writes by.
+    #[must_use]
+    pub const fn level(&self) -> &ClusterLevel {
+        &self.level
     }
 
     /// The two directions, for two tasks.

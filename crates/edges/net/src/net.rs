@@ -14,6 +14,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::carriers::Carriers;
 use crate::certificate::CertificateFacts;
+use crate::cluster_level::ClusterLevel;
 use crate::connection::{Connection, Line};
 use crate::credentials::Credentials;
 use crate::dial_turns::{DialTurn, DialTurns};
@@ -35,6 +36,7 @@ pub struct Net {
     routes: Option<Arc<BTreeMap<String, String>>>,
     turns: DialTurns,
     carriers: Carriers,
+    level: ClusterLevel,
 }
 
 impl Net {
@@ -68,6 +70,18 @@ impl Net {
         Self { carriers, ..self }
     }
 
+    /// Sets what the program knows, and what it writes by.
+    #[must_use]
+    pub fn levelled(self, level: ClusterLevel) -> Self {
+        Self { level, ..self }
+    }
+
+    /// What this process writes by, and the newest that it knows.
+    #[must_use]
+    pub const fn level(&self) -> &ClusterLevel {
+        &self.level
+    }
+
     /// The carriers of this process.
     #[must_use]
     pub const fn carriers(&self) -> &Carriers {
@@ -98,12 +112,12 @@ impl Net {
     pub async fn dial(&self, addr: &str, expected: &Expected) -> io::Result<Connection> {
         let stream = self.dialer.dial(self.through(addr)).await?;
         let peer = stream.peer();
-        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer, &self.carriers)) };
+        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer, self)) };
         let loaded = credentials.now();
         let connector = TlsConnector::from(Arc::clone(&loaded.client));
         let stream = connector.connect(server_name(), stream).await.map_err(in_words)?;
         let identity = who(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
-        Ok(Connection::tls(stream.into(), peer, identity, &self.carriers))
+        Ok(Connection::tls(stream.into(), peer, identity, self))
     }
 
     /// Turns an accepted socket into a connection, if the caller has one of the roles `allowed`. Bounded by
@@ -114,14 +128,14 @@ impl Net {
     pub async fn accept(&self, stream: impl Into<Stream>, allowed: &[Role]) -> io::Result<Connection> {
         let stream = stream.into();
         let peer = stream.peer();
-        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer, &self.carriers)) };
+        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer, self)) };
         let loaded = credentials.now();
         let acceptor = TlsAcceptor::from(Arc::clone(&loaded.server));
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream))
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))??;
         let identity = who(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Caller(allowed))?;
-        Ok(Connection::tls(stream.into(), peer, identity, &self.carriers))
+        Ok(Connection::tls(stream.into(), peer, identity, self))
     }
 
     /// Connects, blocking, to the first of these addresses (resolved ones, of what [`Net::through`] returns: name

@@ -5,7 +5,8 @@
 //! | length | version| link   | meta length| CRC32C     | meta … (rkyv) | tail … (raw) |
 //! ```
 //! All numbers are little-endian. `length` counts everything behind the header; the checksum covers meta and tail, so
-//! that a torn or mixed-up payload is detected before it is used.
+//! that a torn or mixed-up payload is detected before it is used, and since version 13 the header before it, too.
+//! Frames are written in the version of the cluster's [`Level`] and read in all that this release knows.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rkyv::api::high::{HighDeserializer, HighSerializer, HighValidator};
@@ -14,6 +15,7 @@ use rkyv::rancor;
 use rkyv::ser::allocator::ArenaHandle;
 use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
+use symphony_types::Level;
 
 /// Bytes of a frame header.
 pub const FRAME_HEADER_BYTES: usize = 16;
@@ -25,8 +27,11 @@ pub const FRAME_BYTES_MAX: usize = 64 << 20;
 /// The largest input or result that travels in a frame: all of one but the MiB that is left to the message beside it.
 pub const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX - (1 << 20);
 
-/// Version of all frames; raised whenever a message changes.
-const FRAME_VERSION: u16 = 12;
+/// Where the checksum stands in the header, behind what it covers of it.
+const CHECKSUM_AT: usize = 12;
+
+/// The first version whose checksum covers the header.
+const HEADER_COVERED: u16 = 13;
 
 /// A message of one link and direction.
 pub trait Message:
@@ -47,11 +52,15 @@ pub trait Message:
 pub enum FrameError {
     /// The peer speaks another version.
     #[error(
-        "frame version {got} from the peer; this process speaks {FRAME_VERSION}: run the same release on both sides"
+        "frame version {got} from the peer; this process reads {oldest} to {newest}: run the same release on both sides, or neighbouring ones"
     )]
     Version {
         /// The peer's version.
         got: u16,
+        /// The first that is read here.
+        oldest: u16,
+        /// The last that is read here.
+        newest: u16,
     },
     /// The frame belongs to another link.
     #[error("frame of link {got} where link {expected} was expected: wrong port or wrong peer")]
@@ -94,6 +103,31 @@ pub struct FrameHeader {
     length: usize,
     meta_length: usize,
     checksum: u32,
+    /// The checksum of what it covers of the header.
+    covered: u32,
+}
+
+/// The checksum of the bytes before it, as far as the version has it cover them.
+fn covered(version: u16, head: &[u8; CHECKSUM_AT]) -> u32 {
+    if version < HEADER_COVERED { 0 } else { crc32c::crc32c(head) }
+}
+
+/// Writes a header; `body` continues the checksum that is given to it.
+fn put_header(
+    out: &mut BytesMut,
+    level: Level,
+    link: u16,
+    (length, meta_length): (usize, usize),
+    body: impl FnOnce(u32) -> u32,
+) {
+    let (version, mut head) = (level.formats().frames, [0; CHECKSUM_AT]);
+    head[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    head[4..6].copy_from_slice(&version.to_le_bytes());
+    head[6..8].copy_from_slice(&link.to_le_bytes());
+    head[8..].copy_from_slice(&(meta_length as u32).to_le_bytes());
+    out.reserve(FRAME_HEADER_BYTES + length);
+    out.put_slice(&head);
+    out.put_u32_le(body(covered(version, &head)));
 }
 
 /// What either end of any link may ask, and the other one answers at once and in order with everything else: whether
@@ -122,22 +156,31 @@ pub struct Frame<M> {
 }
 
 impl FrameHeader {
-    /// Reads a header.
+    /// Reads a header, for a process that knows no level above `newest`.
     ///
     /// # Errors
     /// If version or lengths are not acceptable.
-    pub fn parse(bytes: [u8; FRAME_HEADER_BYTES]) -> Result<Self, FrameError> {
+    pub fn parse(bytes: [u8; FRAME_HEADER_BYTES], newest: Level) -> Result<Self, FrameError> {
         let u32_at = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
         let version = u16::from_le_bytes([bytes[4], bytes[5]]);
-        if version != FRAME_VERSION {
-            return Err(FrameError::Version { got: version });
+        let (oldest, newest) = (Level::OLDEST.formats().frames, newest.formats().frames);
+        if !(oldest..=newest).contains(&version) {
+            return Err(FrameError::Version { got: version, oldest, newest });
         }
         let (length, meta_length) = (u32_at(0) as usize, u32_at(8) as usize);
         if length > FRAME_BYTES_MAX || meta_length > length {
             return Err(FrameError::Length { length, meta_length });
         }
         let link = u16::from_le_bytes([bytes[6], bytes[7]]);
-        Ok(Self { link, length, meta_length, checksum: u32_at(12) })
+        let mut head = [0; CHECKSUM_AT];
+        head.copy_from_slice(&bytes[..CHECKSUM_AT]);
+        let checksum = u32_at(CHECKSUM_AT);
+        Ok(Self { link, length, meta_length, checksum, covered: covered(version, &head) })
+    }
+
+    /// The checksum of a frame with that body.
+    fn computed(&self, body: &[u8]) -> u32 {
+        crc32c::crc32c_append(self.covered, body)
     }
 
     /// Bytes that follow the header.
@@ -160,20 +203,15 @@ impl FrameHeader {
 }
 
 impl Echo {
-    /// Writes it behind what `out` holds already.
-    pub fn encode(self, out: &mut BytesMut) {
+    /// Writes it behind what `out` holds already, in a cluster at that level.
+    pub fn encode(self, level: Level, out: &mut BytesMut) {
         let (kind, number) = match self {
             Self::Ask(number) => (0, number),
             Self::Answer(number) => (1, number),
         };
         let mut body = [kind; ECHO_BYTES];
         body[1..].copy_from_slice(&number.to_le_bytes());
-        out.reserve(FRAME_HEADER_BYTES + ECHO_BYTES);
-        out.put_u32_le(ECHO_BYTES as u32);
-        out.put_u16_le(FRAME_VERSION);
-        out.put_u16_le(ECHO_LINK);
-        out.put_u32_le(0);
-        out.put_u32_le(crc32c::crc32c(&body));
+        put_header(out, level, ECHO_LINK, (ECHO_BYTES, 0), |crc| crc32c::crc32c_append(crc, &body));
         out.put_slice(&body);
     }
 
@@ -187,7 +225,7 @@ impl Echo {
         if header.meta_length != 0 || header.length != ECHO_BYTES {
             return Err(length);
         }
-        let computed = crc32c::crc32c(body);
+        let computed = header.computed(body);
         if computed != header.checksum {
             return Err(FrameError::Checksum { got: header.checksum, computed });
         }
@@ -203,24 +241,21 @@ impl Echo {
 }
 
 impl<M: Message> Frame<M> {
-    /// Writes the message and the pieces of its tail behind what `out` holds already.
+    /// Writes the message and the pieces of its tail behind what `out` holds already, in a cluster at that level.
     ///
     /// # Errors
     /// If the frame would be larger than [`FRAME_BYTES_MAX`].
-    pub fn encode(message: &M, tail: &[Bytes], out: &mut BytesMut) -> Result<(), FrameError> {
+    pub fn encode(message: &M, tail: &[Bytes], level: Level, out: &mut BytesMut) -> Result<(), FrameError> {
         let meta = rkyv::to_bytes::<rancor::Error>(message)
             .map_err(|e| FrameError::Malformed { link: M::LINK, reason: e.to_string() })?;
         let length = meta.len() + tail.iter().map(Bytes::len).sum::<usize>();
         if length > FRAME_BYTES_MAX {
             return Err(FrameError::Length { length, meta_length: meta.len() });
         }
-        let checksum = tail.iter().fold(crc32c::crc32c(&meta), |crc, piece| crc32c::crc32c_append(crc, piece));
-        out.reserve(FRAME_HEADER_BYTES + length);
-        out.put_u32_le(length as u32);
-        out.put_u16_le(FRAME_VERSION);
-        out.put_u16_le(M::LINK);
-        out.put_u32_le(meta.len() as u32);
-        out.put_u32_le(checksum);
+        put_header(out, level, M::LINK, (length, meta.len()), |crc| {
+            let crc = crc32c::crc32c_append(crc, &meta);
+            tail.iter().fold(crc, |crc, piece| crc32c::crc32c_append(crc, piece))
+        });
         out.put_slice(&meta);
         for piece in tail {
             out.put_slice(piece);
@@ -239,7 +274,7 @@ impl<M: Message> Frame<M> {
         if body.len() != header.length {
             return Err(FrameError::Length { length: body.len(), meta_length: header.meta_length });
         }
-        let computed = crc32c::crc32c(&body);
+        let computed = header.computed(&body);
         if computed != header.checksum {
             return Err(FrameError::Checksum { got: header.checksum, computed });
         }
@@ -274,9 +309,17 @@ mod tests {
     }
 
     fn encode(message: &ToLeader, tail: &[Bytes]) -> Bytes {
+        encode_at(Level::NEWEST, message, tail)
+    }
+
+    fn encode_at(level: Level, message: &ToLeader, tail: &[Bytes]) -> Bytes {
         let mut out = BytesMut::new();
-        Frame::encode(message, tail, &mut out).unwrap();
+        Frame::encode(message, tail, level, &mut out).unwrap();
         out.freeze()
+    }
+
+    fn parse(bytes: &[u8]) -> Result<FrameHeader, FrameError> {
+        FrameHeader::parse(bytes[..FRAME_HEADER_BYTES].try_into().unwrap(), Level::NEWEST)
     }
 
     fn decode(mut bytes: Bytes) -> Result<Frame<ToLeader>, FrameError> {
@@ -284,21 +327,48 @@ mod tests {
             return Err(FrameError::Length { length: bytes.len(), meta_length: 0 });
         }
         let body = bytes.split_off(FRAME_HEADER_BYTES);
-        Frame::decode(FrameHeader::parse(bytes.as_ref().try_into().unwrap())?, body)
+        Frame::decode(parse(&bytes)?, body)
     }
 
     #[test]
     fn a_message_and_its_tail_come_back() {
         let tail = [Bytes::from_static(b"one"), Bytes::from_static(b"two")];
-        let frame = decode(encode(&submit(), &tail)).unwrap();
-        assert_eq!(frame.message, submit());
-        assert_eq!(frame.tail, "onetwo");
+        for level in [Level::OLDEST, Level::NEWEST] {
+            let frame = decode(encode_at(level, &submit(), &tail)).unwrap();
+            assert_eq!(frame.message, submit());
+            assert_eq!(frame.tail, "onetwo");
+        }
+    }
+
+    #[test]
+    fn a_frame_of_a_release_that_is_no_neighbour_is_refused_with_what_is_read() {
+        let newest = encode(&submit(), &[]);
+        let header = newest[..FRAME_HEADER_BYTES].try_into().unwrap();
+        let said = FrameHeader::parse(header, Level::OLDEST).unwrap_err().to_string();
+        assert!(said.starts_with("frame version 13 from the peer; this process reads 12 to 12"), "{said}");
+        for unknown in [Level::OLDEST.formats().frames - 1, Level::NEWEST.formats().frames + 1] {
+            let mut bytes = newest.to_vec();
+            bytes[4..6].copy_from_slice(&unknown.to_le_bytes());
+            assert!(matches!(decode(bytes.into()), Err(FrameError::Version { got, .. }) if got == unknown));
+        }
+    }
+
+    /// Since version 13 the checksum finds it; before, it took the message's own layout to.
+    #[test]
+    fn a_message_of_another_length_than_was_written_is_damage() {
+        let of = |level| {
+            let mut bytes = encode_at(level, &submit(), &[Bytes::from_static(&[0; 64])]).to_vec();
+            bytes[8] ^= 8;
+            decode(bytes.into())
+        };
+        assert!(matches!(of(Level::NEWEST), Err(FrameError::Checksum { .. })), "{:?}", of(Level::NEWEST));
+        assert!(!matches!(of(Level::OLDEST), Err(FrameError::Checksum { .. })));
     }
 
     #[test]
     fn a_frame_of_another_link_is_refused() {
         let bytes = encode(&submit(), &[]);
-        let header = FrameHeader::parse(bytes[..FRAME_HEADER_BYTES].try_into().unwrap()).unwrap();
+        let header = parse(&bytes).unwrap();
         let error =
             Frame::<crate::dispatch::ToFrontend>::decode(header, bytes.slice(FRAME_HEADER_BYTES..)).unwrap_err();
         assert!(matches!(error, FrameError::Link { .. }));
@@ -312,7 +382,7 @@ mod tests {
     }
 
     fn read_echo(bytes: &[u8]) -> Result<Echo, FrameError> {
-        let header = FrameHeader::parse(bytes[..FRAME_HEADER_BYTES].try_into().unwrap())?;
+        let header = parse(bytes)?;
         if !header.is_echo() {
             return Err(FrameError::Link { got: header.link, expected: ECHO_LINK });
         }
@@ -323,7 +393,10 @@ mod tests {
     fn an_echo_comes_back_is_no_message_and_no_flipped_bit_goes_unnoticed() {
         for echo in [Echo::Ask(7), Echo::Answer(u64::MAX)] {
             let mut bytes = BytesMut::new();
-            echo.encode(&mut bytes);
+            echo.encode(Level::OLDEST, &mut bytes);
+            assert_eq!(read_echo(&bytes), Ok(echo));
+            bytes.clear();
+            echo.encode(Level::NEWEST, &mut bytes);
             assert_eq!(read_echo(&bytes), Ok(echo));
             assert!(matches!(decode(bytes.clone().freeze()), Err(FrameError::Link { .. })));
             for at in 0..bytes.len() * 8 {
@@ -332,8 +405,7 @@ mod tests {
                 assert!(read_echo(&harmed).is_err(), "bit {at}");
             }
         }
-        let header = FrameHeader::parse(encode(&submit(), &[])[..FRAME_HEADER_BYTES].try_into().unwrap()).unwrap();
-        assert!(!header.is_echo());
+        assert!(!parse(&encode(&submit(), &[])).unwrap().is_echo());
     }
 
     proptest! {
@@ -344,10 +416,11 @@ mod tests {
                 length: body.len(),
                 meta_length: 0,
                 checksum: crc32c::crc32c(&body),
+                covered: 0,
             };
             if let Ok(echo) = Echo::decode(header, &body) {
                 let mut again = BytesMut::new();
-                echo.encode(&mut again);
+                echo.encode(Level::NEWEST, &mut again);
                 prop_assert_eq!(&again[FRAME_HEADER_BYTES..], &body[..]);
             }
         }
@@ -368,11 +441,8 @@ mod tests {
         #[test]
         fn random_messages_with_right_checksums_never_panic(meta in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = BytesMut::new();
-            bytes.put_u32_le(meta.len() as u32);
-            bytes.put_u16_le(FRAME_VERSION);
-            bytes.put_u16_le(ToLeader::LINK);
-            bytes.put_u32_le(meta.len() as u32);
-            bytes.put_u32_le(crc32c::crc32c(&meta));
+            let lengths = (meta.len(), meta.len());
+            put_header(&mut bytes, Level::NEWEST, ToLeader::LINK, lengths, |crc| crc32c::crc32c_append(crc, &meta));
             bytes.put_slice(&meta);
             let _ = decode(bytes.freeze());
         }

@@ -2,6 +2,7 @@
 
 mod advice;
 mod backend;
+mod behind;
 mod cut;
 mod error;
 mod event;
@@ -35,7 +36,7 @@ pub use symphony_cluster_state::{Shadow, TRAFFIC_VERSIONS_MAX, Traffic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use symphony_types::{BackendId, Epoch, FrontendId, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{BackendId, Epoch, FrontendId, Level, ModelId, NodeId, SubclusterId, Token};
 
 use crate::plan_view::PlanView;
 
@@ -55,6 +56,8 @@ pub struct View {
     pub applied_index: u64,
     /// Version of the plan.
     pub epoch: Epoch,
+    /// What the cluster writes by.
+    pub level: Level,
     /// The replica that answered.
     pub replica: NodeId,
     /// The Raft leader, as far as that replica knows.

@@ -10,7 +10,7 @@ use symphony_net::{Net, Role};
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::control::{self as pb, WatchRequest};
 use symphony_protocol::view::{BackendScope, VIEW_BYTES_MAX, View, ViewError};
-use symphony_types::{BootId, FrontendId, OperationId};
+use symphony_types::{BootId, FrontendId, Level, Member, OperationId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
@@ -98,8 +98,20 @@ impl ControlClient {
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The cluster has told its level.
+    pub fn told(&self, level: Level) {
+        self.net.level().tell(level);
+    }
+
+    /// The newest level that this process knows, as it tells the cluster.
+    #[must_use]
+    pub fn level_to_tell(&self) -> u32 {
+        self.net.level().newest().get().into()
+    }
+
     /// Adds replicas that are new in the view, and forgets those added earlier that are no longer in it.
     fn learn(&self, view: &View) {
+        self.told(view.level);
         let shown = |addr: &String| view.nodes.values().any(|n| n.control_addr == *addr);
         let mut replicas = self.replicas.lock().unwrap_or_else(PoisonError::into_inner);
         let mut index = 0;
@@ -167,10 +179,11 @@ impl ControlClient {
     ///
     /// [`SortedView::for_backend`]: symphony_protocol::view::SortedView::for_backend
     #[must_use]
-    pub fn watch_as_backend(&self, watcher: &str, scope: BackendScope) -> ViewReceiver {
+    pub fn watch_as_backend(&self, watcher: &str, scope: BackendScope, boot: BootId) -> ViewReceiver {
         self.watch_scope(WatchRequest {
             watcher: watcher.to_owned(),
             backend: Some(scope.into()),
+            process: Some(self.process(Member::Backend(scope.backend), boot)),
             ..WatchRequest::default()
         })
     }
@@ -180,7 +193,17 @@ impl ControlClient {
     #[must_use]
     pub fn watch_as_frontend(&self, watcher: &str, frontend: FrontendId, boot: BootId) -> ViewReceiver {
         let life = pb::FrontendLife { frontend: frontend.get(), boot_id: boot.get() };
-        self.watch_scope(WatchRequest { watcher: watcher.to_owned(), frontend: Some(life), ..WatchRequest::default() })
+        self.watch_scope(WatchRequest {
+            watcher: watcher.to_owned(),
+            frontend: Some(life),
+            process: Some(self.process(Member::Frontend(frontend), boot)),
+            ..WatchRequest::default()
+        })
+    }
+
+    /// Who watches, and what it knows.
+    fn process(&self, member: Member, boot: BootId) -> pb::WatchingProcess {
+        pb::WatchingProcess { member: Some(member.into()), boot_id: boot.get(), level: self.level_to_tell() }
     }
 
     fn watch_scope(&self, request: WatchRequest) -> ViewReceiver {

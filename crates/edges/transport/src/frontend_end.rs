@@ -144,7 +144,9 @@ impl FrontendEnd {
     async fn serve_by_rdma(mut self, frontend: &impl PayloadFrontend, rdma: &RdmaPeer, inputs: &Arc<SharedInputs>) {
         let peer = self.peer().clone();
         self.receiver.carried_by_rdma();
-        let (sender, mut receiver) = link_over_streams::<FromDataServer, ToDataServer>(rdma.streams(), peer.clone());
+        let level = self.receiver.level().clone();
+        let (sender, mut receiver) =
+            link_over_streams::<FromDataServer, ToDataServer>(rdma.streams(), peer.clone(), level);
         let _reads = inputs.read();
         let mut silent_at = None;
         loop {

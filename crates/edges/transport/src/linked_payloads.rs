@@ -285,7 +285,8 @@ impl LinkedPayloads {
         }
         let Inputs::Rdma(rdma) = &inputs else { return Ok(Opened { sender, receiver, inputs, beside: None }) };
         receiver.carried_by_rdma();
-        let (by_rdma, from_rdma) = link_over_streams(rdma.streams(), receiver.peer().clone());
+        let level = receiver.level().clone();
+        let (by_rdma, from_rdma) = link_over_streams(rdma.streams(), receiver.peer().clone(), level);
         Ok(Opened { sender: by_rdma, receiver: from_rdma, inputs, beside: Some((sender, receiver)) })
     }
 

@@ -18,8 +18,12 @@ mod reference_page;
 mod shell;
 mod simulate;
 mod top;
+mod upgrade;
+
+use std::sync::OnceLock;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use symphony_types::Level;
 
 pub(crate) use access::{
     CLUSTER_OF_UP, ClusterArgs, FEDERATION_OF_UP, FederationArgs, LOAD_FRONTEND, OPERATOR, OperationArgs, PKI_OF_UP,
@@ -46,10 +50,17 @@ pub(crate) use profile::{
 pub(crate) use shell::{CompletionsArgs, ManArgs};
 pub(crate) use simulate::{PaperArgs, ReplayArgs, SimArgs};
 pub(crate) use top::TopArgs;
+pub(crate) use upgrade::{UpgradeCommand, UpgradeFinishArgs, UpgradeShowArgs};
+
+/// The release, and the newest level that it knows.
+fn version() -> &'static str {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    VERSION.get_or_init(|| format!("{} (level {})", env!("CARGO_PKG_VERSION"), Level::NEWEST.get()))
+}
 
 /// Serves many DNN models on GPU clusters under latency SLOs.
 #[derive(Debug, Parser)]
-#[command(name = "symphony", version, propagate_version = true)]
+#[command(name = "symphony", version = version(), propagate_version = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -107,6 +118,9 @@ pub(crate) enum Command {
     /// Found the cluster anew with the state of a backup, after most disks of its schedulers are lost. All schedulers
     /// must be stopped; backends and frontends go on.
     Restore(RestoreArgs),
+    /// Follow and finish the upgrade of a cluster to a new release.
+    #[command(subcommand)]
+    Upgrade(UpgradeCommand),
     /// Plans: which models and GPUs form which sub-cluster; move them, and see how far that has come.
     #[command(subcommand)]
     Plan(PlanCommand),

@@ -72,6 +72,7 @@ fn main() -> ExitCode {
             Command::Members(command) => tools::members::run(&command).await,
             Command::Backup(args) => tools::backup::run(&args).await,
             Command::Restore(args) => node::restore::run(&args).await,
+            Command::Upgrade(command) => tools::upgrade::run(&command).await,
             Command::Plan(command) => tools::plan::run(&command).await,
             Command::Explain(args) => tools::explain::run(&args).await,
             Command::Profile(args) => tools::profile::run(&args),

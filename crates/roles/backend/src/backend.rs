@@ -13,7 +13,7 @@ use symphony_protocol::view::BackendScope;
 use symphony_transport::{
     ControlClient, ControlError, LinkedPayloads, PayloadTransport, SharingError, ViewReceiver, can_share, can_use_rdma,
 };
-use symphony_types::{BackendId, BootId, GpuId, Member, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, GpuId, Level, Member, SubclusterId, Token};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -166,13 +166,13 @@ impl Backend {
             can_use_rdma(&config.payloads)?;
         }
         let journal = open_journal(config)?;
-        let request = registration(config, engine.label(), boot);
+        let request = registration(config, engine.label(), boot, control.level_to_tell());
         let in_use = ExecutorInUse::new(config, &engine);
         let identity = register(&control, &request, REGISTER_WITHIN)
             .await
             .map_err(|source| StartError::Register { name: config.name.clone(), source })?;
         let scope = BackendScope { backend: identity.backend, subcluster: identity.subcluster };
-        let view = control.watch_as_backend(&format!("backend {}", config.name), scope);
+        let view = control.watch_as_backend(&format!("backend {}", config.name), scope, boot);
         let transport = LinkedPayloads::new(identity.backend, boot, net.clone(), config.payloads.clone(), view.clone());
         let transport = Arc::new(transport);
         tracing::info!(backend = %identity.backend, %boot, gpus = identity.gpus.len(),
@@ -392,7 +392,7 @@ fn open_gpus(config: &BackendConfig) -> Result<Arc<[Cuda]>, NoCuda> {
     (0..count).map(|ordinal| Cuda::open(ordinal, &pinned)).collect()
 }
 
-fn registration(config: &BackendConfig, executor: &str, boot: BootId) -> pb::RegisterBackendRequest {
+fn registration(config: &BackendConfig, executor: &str, boot: BootId, level: u32) -> pb::RegisterBackendRequest {
     let gpus = config.gpus.iter().flat_map(|gpu| {
         let offer = pb::GpuOffer { kind: gpu.kind.clone(), memory_bytes: gpu.memory_bytes() };
         std::iter::repeat_n(offer, gpu.count as usize)
@@ -404,6 +404,7 @@ fn registration(config: &BackendConfig, executor: &str, boot: BootId) -> pb::Reg
         subcluster: config.subcluster.clone(),
         executor: executor.to_owned(),
         gpus: gpus.collect(),
+        level,
     }
 }
 
@@ -417,6 +418,7 @@ pub(crate) async fn register(
         async move { client.register_backend(request).await }
     };
     let reply = control.call(within, call).await?;
+    control.told(Level::told(reply.level));
     Ok(Identity {
         backend: BackendId::new(reply.backend),
         boot: BootId::new(request.boot_id),

@@ -14,6 +14,8 @@ const APPLIED: MetricName =
     count("symphony_control_applied_index", "Log index of the last command applied", Kind::Gauge);
 const EPOCH: MetricName =
     count("symphony_control_epoch", "Version of the plan as this replica has applied it", Kind::Gauge);
+const LEVEL: MetricName =
+    count("symphony_control_level", "Level that the cluster writes by, as this replica has applied it", Kind::Gauge);
 const LEADS: MetricName =
     count("symphony_control_is_leader", "1 while this replica leads the control group", Kind::Gauge);
 const WATCHERS: MetricName = count("symphony_control_watchers", "Processes that watch the cluster here", Kind::Gauge);
@@ -71,9 +73,10 @@ const fn ratio(name: &'static str, help: &'static str) -> MetricName {
 }
 
 /// Every metric of this crate.
-pub const METRIC_NAMES: [MetricName; 18] = [
+pub const METRIC_NAMES: [MetricName; 19] = [
     APPLIED,
     EPOCH,
+    LEVEL,
     LEADS,
     WATCHERS,
     VIEW_BYTES,
@@ -99,6 +102,8 @@ pub struct Metrics {
     pub applied_index: Gauge,
     /// Version of the plan.
     pub epoch: Gauge,
+    /// The level that the cluster writes by.
+    pub level: Gauge,
     /// 1 while this replica leads the control group.
     pub is_leader: Gauge,
     /// Open watches.
@@ -141,6 +146,7 @@ impl Metrics {
     pub fn register(&self, registry: &Registry) {
         registry.register(&APPLIED, self.applied_index.clone());
         registry.register(&EPOCH, self.epoch.clone());
+        registry.register(&LEVEL, self.level.clone());
         registry.register(&LEADS, self.is_leader.clone());
         registry.register(&WATCHERS, self.watchers.clone());
         registry.register(&VIEW_BYTES, self.view_bytes.clone());

@@ -25,6 +25,7 @@ use crate::failure_detector::on_threads::{self, DetectorContext};
 use crate::failure_detector::{ContactState, HeartbeatReceiver};
 use crate::group::boot_history::BootHistory;
 use crate::group::checkpoints::Checkpoints;
+use crate::group::levels::ProcessLevels;
 use crate::group::membership::{self, Membership};
 use crate::group::propose::{Accepted, Proposer};
 use crate::group::state_machine::{ClusterStateMachine, SharedState};
@@ -99,12 +100,15 @@ impl ControlPlane {
             listeners.control.local_addr().map_err(|source| StartError::Io { what: "control listener", source })?;
         let metrics = Metrics::default();
         let (state, checkpoints) = (SharedState::default(), Checkpoints::default());
-        let (state_machine, applied) = ClusterStateMachine::new(state.clone(), checkpoints.clone(), metrics.clone());
+        let (state_machine, applied) =
+            ClusterStateMachine::new(state.clone(), checkpoints.clone(), metrics.clone(), config.net.level().clone());
         let opened = open_group(&config, state_machine, &state).await?;
 
         let receiver = heartbeat_receiver(&config, &opened.group, &checkpoints, &applied, &metrics);
         let viewer = Viewer {
             signs: FrontendPresence::default(),
+            levels: ProcessLevels::default(),
+            own_level: config.net.level().clone(),
             reported: Arc::new(Mutex::new(Reported::new(&config.epochs, config.wall_clock))),
             cluster: config.cluster.as_str().into(),
             node: config.node,

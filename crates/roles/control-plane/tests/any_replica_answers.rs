@@ -5,7 +5,7 @@ mod scene;
 use scene::{CLUSTER, Cluster, backend, leadership, model, patiently, steady};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
-use symphony_types::{BackendId, BootId};
+use symphony_types::{BackendId, BootId, Level};
 use tonic::Code;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -97,6 +97,7 @@ async fn registrations_and_models_reach_every_watch_through_any_replica() {
         boot_id: 5,
         data_addr: "127.0.0.1:1".into(),
         console_addr: "127.0.0.1:2".into(),
+        level: Level::NEWEST.get().into(),
     };
     let frontend = patiently(async || client.clone().register_frontend(request.clone()).await).await.frontend;
     let unload = pb::UnloadModelRequest { name: "m".into(), ..Default::default() };
@@ -137,6 +138,7 @@ async fn what_cannot_be_is_refused_with_its_code_and_says_why() {
         boot_id: 5,
         data_addr: "nowhere".into(),
         console_addr: "127.0.0.1:2".into(),
+        level: Level::NEWEST.get().into(),
     };
     refused(client.register_frontend(nowhere).await.unwrap_err(), Code::InvalidArgument, "expected host:port");
     let status = client.load_model(pb::LoadModelRequest { spec: None, ..Default::default() }).await.unwrap_err();

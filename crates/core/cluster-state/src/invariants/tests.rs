@@ -1,8 +1,8 @@
 //! Each predicate finds its planted fault, and nothing in a healthy state.
 
 use symphony_types::{
-    BackendId, BootId, Epoch, GpuId, Invariant, ModelId, NodeId, OperationId, RequestValue, Signature, SubclusterId,
-    Token,
+    BackendId, BootId, Epoch, GpuId, Invariant, Level, ModelId, NodeId, OperationId, RequestValue, Signature,
+    SubclusterId, Token,
 };
 
 use super::{check, check_step};
@@ -117,6 +117,7 @@ fn a_removed_replica_that_is_there_and_a_successor_that_is_not_are_found() {
 fn c1_sees_epochs_and_tokens_that_do_not_grow() {
     finds_in_step(|s| s.epoch = Epoch::new(s.epoch.get() - 1));
     finds_in_step(|s| s.applied_index -= 1);
+    finds_in_step(|s| s.level = Level::new(0));
     finds_in_step(|s| subcluster(s).token = Token::new(1));
     finds_in_step(|s| subcluster(s).leader = None);
     finds_in_step(|s| backend(s).gpus[1].binding = Token::new(1));
@@ -133,6 +134,12 @@ fn c1_sees_operations_that_are_forgotten_answered_anew_or_from_the_future() {
     finds_in_step(|s| s.operations[1].outcome = Ok(Reply::Done));
     finds(Invariant::C1, |s| s.operations.swap(0, 1));
     finds(Invariant::C1, |s| s.operations[1].index = s.applied_index + 1);
+}
+
+#[test]
+fn s5_sees_a_level_that_nobody_knows() {
+    finds(Invariant::S5, |s| s.level = Level::new(Level::NEWEST.get() + 1));
+    finds(Invariant::S5, |s| s.level = Level::new(0));
 }
 
 #[test]

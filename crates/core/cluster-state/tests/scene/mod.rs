@@ -13,7 +13,7 @@ use symphony_types::{
 };
 
 /// The labels of all commands; those of operators stand for their operations.
-pub const LABELS: [&str; 24] = [
+pub const LABELS: [&str; 25] = [
     "register_node",
     "node_down",
     "register_backend",
@@ -38,6 +38,7 @@ pub const LABELS: [&str; 24] = [
     "cancel_move",
     "remove_frontend",
     "forget_frontend",
+    "raise_level",
 ];
 
 /// The label of a command, which must be one of [`LABELS`]: the compiler leads here when a command or an operation is
@@ -69,7 +70,8 @@ pub fn label(command: &Command) -> &'static str {
             | Action::ChangeReplicas { .. }
             | Action::ProposePlan(_)
             | Action::ReviewPlan { .. }
-            | Action::RemoveFrontend { .. } => command.label(),
+            | Action::RemoveFrontend { .. }
+            | Action::RaiseLevel { .. } => command.label(),
         },
     };
     assert!(LABELS.contains(&label), "{label} is not in LABELS");

@@ -1,8 +1,9 @@
 //! A backend and its GPUs.
 
-use symphony_types::{BackendId, BootId, Duty, GpuId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, Duty, GpuId, Level, SubclusterId, Token};
 
 use super::ModelView;
+use super::message::{level_to_tell, level_told};
 use crate::control as pb;
 use crate::plan_view::BackendMoveView;
 
@@ -29,6 +30,8 @@ pub struct BackendView {
     pub drained: bool,
     /// Its way to another sub-cluster.
     pub moving: Option<BackendMoveView>,
+    /// The newest level that it knows, if the answering replica has heard it.
+    pub level: Option<Level>,
 }
 
 /// A GPU.
@@ -67,6 +70,7 @@ impl From<pb::Backend> for (BackendId, BackendView) {
             duty,
             drained: backend.drained,
             moving: backend.moving.map(BackendMoveView::from),
+            level: level_told(backend.level),
         };
         (BackendId::new(backend.id), view)
     }
@@ -86,6 +90,7 @@ impl From<(&BackendId, &BackendView)> for pb::Backend {
             duty: pb::Duty::from(backend.duty).into(),
             drained: backend.drained,
             moving: backend.moving.map(Into::into),
+            level: level_to_tell(backend.level),
         }
     }
 }

@@ -79,6 +79,7 @@ impl SortedView {
             cluster: self.cluster.clone(),
             applied_index: self.applied_index,
             epoch: self.epoch,
+            level: self.level,
             replica: self.replica,
             control_leader: self.control_leader,
             ..View::default()
@@ -138,6 +139,7 @@ impl View {
             cluster,
             applied_index: _,
             epoch: _,
+            level,
             replica: _,
             control_leader: _,
             nodes,
@@ -153,6 +155,7 @@ impl View {
             plans,
         } = self;
         *cluster == other.cluster
+            && *level == other.level
             && *nodes == other.nodes
             && *subclusters == other.subclusters
             && *backends == other.backends

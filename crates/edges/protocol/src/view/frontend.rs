@@ -1,7 +1,8 @@
 //! A frontend.
 
-use symphony_types::{BootId, Duty, FrontendId, Nanos};
+use symphony_types::{BootId, Duty, FrontendId, Level, Nanos};
 
+use super::message::{level_to_tell, level_told};
 use crate::control as pb;
 
 /// A frontend.
@@ -24,6 +25,8 @@ pub struct FrontendView {
     /// How long the Raft leader has seen no sign of life of this boot, zero while it does; none if the answering
     /// replica does not know.
     pub silent: Option<Nanos>,
+    /// The newest level that it knows, if the answering replica has heard it.
+    pub level: Option<Level>,
 }
 
 impl FrontendView {
@@ -37,9 +40,11 @@ impl FrontendView {
 impl From<pb::Frontend> for (FrontendId, FrontendView) {
     fn from(frontend: pb::Frontend) -> Self {
         let duty = frontend.duty().into();
-        let pb::Frontend { id, name, boot_id, data_addr, console_addr, drained, silent_ns, leaving, .. } = frontend;
-        let (boot, silent) = (BootId::new(boot_id), silent_ns.map(Nanos::new));
-        (FrontendId::new(id), FrontendView { name, boot, data_addr, console_addr, duty, drained, leaving, silent })
+        let pb::Frontend { id, name, boot_id, data_addr, console_addr, drained, silent_ns, leaving, level, .. } =
+            frontend;
+        let (boot, silent, level) = (BootId::new(boot_id), silent_ns.map(Nanos::new), level_told(level));
+        let view = FrontendView { name, boot, data_addr, console_addr, duty, drained, leaving, silent, level };
+        (FrontendId::new(id), view)
     }
 }
 
@@ -55,6 +60,7 @@ impl From<(&FrontendId, &FrontendView)> for pb::Frontend {
             drained: frontend.drained,
             silent_ns: frontend.silent.map(Nanos::get),
             leaving: frontend.leaving,
+            level: level_to_tell(frontend.level),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The control group: leader, voters, and how far each replica has applied the log.
 
-use symphony_types::NodeId;
+use symphony_types::{Level, NodeId};
 
+use super::message::{level_to_tell, level_told};
 use crate::control as pb;
 
 /// A replica in the control group.
@@ -15,6 +16,8 @@ pub struct GroupMemberView {
     pub applied_index: u64,
     /// Entries that it has still to apply.
     pub lag: u64,
+    /// The newest level that it knows, by its last heartbeat; none if it is not heard.
+    pub level: Option<Level>,
 }
 
 /// A replica's part in the control group.
@@ -47,8 +50,9 @@ impl From<pb::GroupMember> for (NodeId, GroupMemberView) {
             pb::GroupRole::Voter => GroupRole::Voter,
             pb::GroupRole::Learner | pb::GroupRole::Unspecified => GroupRole::Learner,
         };
-        let pb::GroupMember { node, control_addr, applied_index, lag, .. } = member;
-        (NodeId::new(node), GroupMemberView { control_addr, role, applied_index, lag })
+        let pb::GroupMember { node, control_addr, applied_index, lag, level, .. } = member;
+        let level = level_told(level);
+        (NodeId::new(node), GroupMemberView { control_addr, role, applied_index, lag, level })
     }
 }
 
@@ -60,6 +64,7 @@ impl From<(&NodeId, &GroupMemberView)> for pb::GroupMember {
             GroupRole::Learner => pb::GroupRole::Learner,
         };
         let GroupMemberView { applied_index, lag, .. } = *member;
-        Self { node: id.get(), control_addr: member.control_addr.clone(), role: role.into(), applied_index, lag }
+        let (control_addr, level) = (member.control_addr.clone(), level_to_tell(member.level));
+        Self { node: id.get(), control_addr, role: role.into(), applied_index, lag, level }
     }
 }

@@ -1,7 +1,7 @@
 //! Converts the protobuf message of a view from and to its type, and the ids and duties in it; each part is converted
 //! where its type is.
 
-use symphony_types::{BackendId, Duty, Epoch, FrontendId, Member, NodeId};
+use symphony_types::{BackendId, Duty, Epoch, FrontendId, Level, Member, NodeId};
 
 use super::{View, ViewError};
 use crate::control as pb;
@@ -56,6 +56,7 @@ impl TryFrom<pb::ClusterView> for View {
             cluster: view.cluster,
             applied_index: view.applied_index,
             epoch: Epoch::new(view.epoch),
+            level: Level::told(view.level),
             replica: NodeId::new(view.replica),
             control_leader: (view.control_leader != 0).then(|| NodeId::new(view.control_leader)),
             nodes: view.nodes.into_iter().map(Into::into).collect(),
@@ -93,6 +94,16 @@ impl From<&View> for pb::ClusterView {
             plans: view.plans.iter().map(Into::into).collect(),
             log_entries: 0,
             traffic: view.traffic.iter().map(Into::into).collect(),
+            level: view.level.get().into(),
         }
     }
+}
+
+/// What a process has told of the newest level that it knows, which is none if it has told nothing.
+pub(super) fn level_told(number: u32) -> Option<Level> {
+    (number > 0).then(|| Level::told(number))
+}
+
+pub(super) fn level_to_tell(level: Option<Level>) -> u32 {
+    level.map_or(0, |level| level.get().into())
 }

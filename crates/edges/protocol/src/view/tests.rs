@@ -37,6 +37,7 @@ fn a_view_survives_the_wire() {
         cluster: "test".into(),
         applied_index: 31,
         epoch: Epoch::new(3),
+        level: Level::NEWEST,
         replica: NodeId::new(2),
         control_leader: Some(NodeId::new(1)),
         nodes: [(
@@ -99,6 +100,7 @@ fn a_view_survives_the_wire() {
                 duty: Duty::Draining,
                 drained: true,
                 moving: Some(BackendMoveView { to: SubclusterId::new(2), since: 28, preloads: true, retiring: None }),
+                level: Some(Level::NEWEST),
             },
         )]
         .into(),
@@ -113,6 +115,7 @@ fn a_view_survives_the_wire() {
                 drained: true,
                 leaving: true,
                 silent: Some(Nanos::from_millis(1500)),
+                level: None,
             },
         )]
         .into(),
@@ -140,7 +143,13 @@ fn a_view_survives_the_wire() {
         operations: vec![operation(30, None), operation(31, Some("no model is named `digits`".into()))],
         group: [(
             NodeId::new(1),
-            GroupMemberView { control_addr: "c".into(), role: GroupRole::Learner, applied_index: 30, lag: 1 },
+            GroupMemberView {
+                control_addr: "c".into(),
+                role: GroupRole::Learner,
+                applied_index: 30,
+                lag: 1,
+                level: Some(Level::OLDEST),
+            },
         )]
         .into(),
         removed_nodes: [NodeId::new(7)].into(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use symphony_net::{Carriers, Connection, Expected, FabricReader, Net, PeerInfo, ReadHalf, RingReader};
+use symphony_net::{Carriers, ClusterLevel, Connection, Expected, FabricReader, Net, PeerInfo, ReadHalf, RingReader};
 use symphony_protocol::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, mpsc};
@@ -143,24 +143,29 @@ where
     In: Message,
 {
     let (info, carriers) = (connection.peer().clone(), connection.carriers().clone());
+    let level = connection.level().clone();
     let (read, write) = connection.into_split();
-    link_with((Box::new(read), Box::new(write)), info, carriers, end)
+    link_with((Box::new(read), Box::new(write)), info, (carriers, level), end)
 }
 
 /// Makes a link from two byte streams to a peer that is known by other means; its carrier never changes. Must be called
 /// inside a tokio runtime.
-pub(crate) fn link_over_streams<Out, In>(streams: Streams, info: PeerInfo) -> (LinkSender<Out>, LinkReceiver<In>)
+pub(crate) fn link_over_streams<Out, In>(
+    streams: Streams,
+    info: PeerInfo,
+    level: ClusterLevel,
+) -> (LinkSender<Out>, LinkReceiver<In>)
 where
     Out: Message + Send + 'static,
     In: Message,
 {
-    link_with(streams, info, Carriers::default(), End::AsksWhenTold)
+    link_with(streams, info, (Carriers::default(), level), End::AsksWhenTold)
 }
 
 fn link_with<Out, In>(
     (read, write): Streams,
     info: PeerInfo,
-    carriers: Carriers,
+    (carriers, level): (Carriers, ClusterLevel),
     end: End,
 ) -> (LinkSender<Out>, LinkReceiver<In>)
 where
@@ -181,10 +186,11 @@ where
         asks_after: end.asks_after(),
         close: Arc::clone(&close),
         rest: Arc::clone(&rest),
+        level: level.clone(),
         peer: info.to_string(),
         bytes: BytesMut::new(),
     };
     tokio::spawn(writer.run());
     let carrying = CarrierNegotiation::new(end, turns, carriers, Out::NAME, info.clone());
-    (LinkSender { queue, close }, LinkReceiver::new(read, carrying, echoes, rest, info))
+    (LinkSender { queue, close }, LinkReceiver::new(read, carrying, echoes, rest, level, info))
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::FutureExt as _;
-use symphony_net::PeerInfo;
+use symphony_net::{ClusterLevel, PeerInfo};
 use symphony_protocol::carrier::CarrierMessage;
 use symphony_protocol::{Echo, FRAME_HEADER_BYTES, Frame, FrameError, FrameHeader, Message};
 use tokio::io::{AsyncReadExt as _, BufReader};
@@ -42,6 +42,7 @@ pub struct LinkReceiver<M> {
     echoes: mpsc::Sender<Echo>,
     watching: Option<(EchoWatch, watch::Sender<Movement>)>,
     rest: Arc<Rest>,
+    level: ClusterLevel,
     peer: String,
     info: PeerInfo,
     message: PhantomData<M>,
@@ -53,6 +54,7 @@ impl<M: Message> LinkReceiver<M> {
         carrying: CarrierNegotiation,
         echoes: mpsc::Sender<Echo>,
         rest: Arc<Rest>,
+        level: ClusterLevel,
         info: PeerInfo,
     ) -> Self {
         Self {
@@ -65,6 +67,7 @@ impl<M: Message> LinkReceiver<M> {
             echoes,
             watching: None,
             rest,
+            level,
             peer: info.to_string(),
             info,
             message: PhantomData,
@@ -77,6 +80,11 @@ impl<M: Message> LinkReceiver<M> {
         let (told, movement) = watch::channel(watch.movement());
         self.watching = Some((watch, told));
         (movement, Asker(Arc::clone(&self.rest)))
+    }
+
+    /// What this process writes by.
+    pub(crate) const fn level(&self) -> &ClusterLevel {
+        &self.level
     }
 
     /// The authenticated peer.
@@ -251,7 +259,7 @@ impl<M: Message> LinkReceiver<M> {
                 self.gather(FRAME_HEADER_BYTES).await?;
                 let mut bytes = [0; FRAME_HEADER_BYTES];
                 bytes.copy_from_slice(&self.partial);
-                let header = FrameHeader::parse(bytes).map_err(|source| self.bad_frame(source))?;
+                let header = FrameHeader::parse(bytes, self.level.newest()).map_err(|source| self.bad_frame(source))?;
                 self.partial.clear();
                 self.partial.reserve(header.length());
                 self.header = Some(header);
@@ -337,6 +345,7 @@ mod tests {
 
     use symphony_net::{Connection, Incoming, Net, Port, Role};
     use symphony_protocol::dispatch::{ToFrontend, ToLeader};
+    use symphony_types::Level;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -345,13 +354,39 @@ mod tests {
     // The promises of links are tested in `tests/links`; here are the tests that need the inside.
 
     async fn pair() -> ((LinkSender<ToLeader>, LinkReceiver<ToFrontend>), Connection) {
+        pair_of(Net::plaintext(), Net::plaintext()).await
+    }
+
+    async fn pair_of(net: Net, accepts: Net) -> ((LinkSender<ToLeader>, LinkReceiver<ToFrontend>), Connection) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
-        let mut incoming = Incoming::new(listener, Net::plaintext(), Port::new("test", &Role::ALL, 256));
+        let mut incoming = Incoming::new(listener, accepts, Port::new("test", &Role::ALL, 256));
         let scheduler = Role::Scheduler.into();
-        let net = Net::plaintext();
         let (client, accepted) = tokio::join!(connect_link(&net, &addr, &scheduler), incoming.next());
         (client.unwrap(), accepted.unwrap())
+    }
+
+    /// The two ends of a link may be of two releases, and a process may hear of the raise before the other does.
+    #[tokio::test]
+    async fn a_raise_reaches_an_open_link_and_who_does_not_know_the_level_ends_it_with_words() {
+        for newest in [Level::NEWEST, Level::OLDEST] {
+            let (dials, accepts) = (ClusterLevel::default(), ClusterLevel::knowing(newest));
+            let ((sender, _receiver), connection) =
+                pair_of(Net::plaintext().levelled(dials.clone()), Net::plaintext().levelled(accepts)).await;
+            let (_back, mut receiver) = link_over::<ToFrontend, ToLeader>(connection);
+            let message = ToLeader::Cancel { requests: vec![(1, 0)] };
+            sender.send(message.clone()).unwrap();
+            assert_eq!(receiver.receive().await.unwrap().message, message);
+            dials.tell(Level::NEWEST);
+            sender.send(message.clone()).unwrap();
+            match receiver.receive().await {
+                Ok(frame) => assert_eq!((frame.message, newest), (message, Level::NEWEST)),
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(newest == Level::OLDEST && said.contains("frame version 13 from the peer"), "{said}");
+                }
+            }
+        }
     }
 
     fn rests_for_hours() -> EchoTimes {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use symphony_net::ClusterLevel;
 use symphony_protocol::carrier::CarrierMessage;
 use symphony_protocol::{Echo, Frame, Message};
 use tokio::io::AsyncWriteExt as _;
@@ -28,6 +29,8 @@ pub(super) struct Writer<M> {
     pub(super) asks_after: Option<u64>,
     pub(super) close: Arc<Notify>,
     pub(super) rest: Arc<Rest>,
+    /// What frames are written by; it may be raised while the link is open.
+    pub(super) level: ClusterLevel,
     pub(super) peer: String,
     pub(super) bytes: BytesMut,
 }
@@ -43,15 +46,15 @@ impl<M: Message> Writer<M> {
                     None => break,
                 },
                 () = self.close.notified() => break,
-                Some(echo) = self.echoes.recv() => echo.encode(&mut self.bytes),
+                Some(echo) = self.echoes.recv() => echo.encode(self.level.written(), &mut self.bytes),
                 Some(first) = self.turns.recv() => turn = Some(first),
             };
             if next.is_some() {
                 self.rest.written();
             }
-            let mut fits = true;
+            let (mut fits, level) = (true, self.level.written());
             while let Some((message, tail)) = next {
-                if let Err(error) = Frame::encode(&message, &tail, &mut self.bytes) {
+                if let Err(error) = Frame::encode(&message, &tail, level, &mut self.bytes) {
                     tracing::error!(peer = %self.peer, %error, "a frame cannot be sent; the link ends");
                     fits = false;
                     break;
@@ -60,7 +63,7 @@ impl<M: Message> Writer<M> {
                 next = if self.bytes.len() < COALESCE_BYTES { self.frames.try_recv().ok() } else { None };
             }
             while let Ok(echo) = self.echoes.try_recv() {
-                echo.encode(&mut self.bytes);
+                echo.encode(level, &mut self.bytes);
             }
             if self.asks_after.take_if(|left| *left == 0).is_some() {
                 self.say(&CarrierMessage::Ask);
@@ -102,7 +105,7 @@ impl<M: Message> Writer<M> {
     }
 
     fn say(&mut self, word: &CarrierMessage) {
-        Frame::encode(word, &[], &mut self.bytes).expect("such a word is small");
+        Frame::encode(word, &[], self.level.written(), &mut self.bytes).expect("such a word is small");
     }
 
     /// Writes what has gathered.

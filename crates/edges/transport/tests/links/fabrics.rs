@@ -11,6 +11,7 @@ use symphony_protocol::carrier::{CarrierMessage, CarrierOffer};
 use symphony_protocol::data::{RdmaEndpoint, SharingOffer, SharingSecret};
 use symphony_protocol::dispatch::ToFrontend;
 use symphony_transport::{LinkError, link_over};
+use symphony_types::Level;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::pipes::{Device, Network};
@@ -187,7 +188,7 @@ async fn a_question_before_the_first_message_is_answered_and_is_no_message() {
         let mut connection = scene.incoming.next().await.unwrap();
         assert_eq!(hear(&mut connection).await, CarrierMessage::Ask);
         let mut question = BytesMut::new();
-        Echo::Ask(7).encode(&mut question);
+        Echo::Ask(7).encode(Level::NEWEST, &mut question);
         connection.write_all(&question).await.unwrap();
         write(&mut connection, &CarrierMessage::Offer(CarrierOffer { sharing: None, rdma: true })).await;
         // The answer may come before it.

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use symphony_protocol::dispatch::{ToFrontend, ToLeader};
 use symphony_protocol::{FRAME_BYTES_MAX, Frame, PAYLOAD_BYTES_MAX};
 use symphony_transport::{EchoTimes, LINK_FRAMES_MAX, LinkError, Movement, SendError};
-use symphony_types::Token;
+use symphony_types::{Level, Token};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch;
 
@@ -110,8 +110,9 @@ pub(crate) async fn a_receive_given_up_at_any_time_loses_nothing<S: Subject>() {
 pub(crate) async fn a_receive_given_up_between_any_two_bytes_loses_nothing<S: Subject>() {
     let ((_sender, mut receiver), mut bare) = S::bare().await;
     let mut bytes = BytesMut::new();
-    for number in 1..4 {
-        Frame::encode(&message(number), &[Bytes::from_static(b"tail")], &mut bytes).unwrap();
+    // Of both releases that may be at the other end, and the second one in the middle of a raise.
+    for (number, level) in (1..4).zip([Level::OLDEST, Level::NEWEST, Level::OLDEST]) {
+        Frame::encode(&message(number), &[Bytes::from_static(b"tail")], level, &mut bytes).unwrap();
     }
     let mut received = Vec::new();
     for &byte in &bytes {
@@ -224,7 +225,7 @@ pub(crate) async fn rubbish_ends_the_link_with_a_reason<S: Subject>() {
 pub(crate) async fn a_message_of_another_link_is_refused<S: Subject>() {
     let ((_sender, mut receiver), mut bare) = S::bare().await;
     let mut bytes = BytesMut::new();
-    Frame::encode(&ToFrontend::Suspended, &[], &mut bytes).unwrap();
+    Frame::encode(&ToFrontend::Suspended, &[], Level::NEWEST, &mut bytes).unwrap();
     bare.writes.write_all(&bytes).await.unwrap();
     bare.writes.flush().await.unwrap();
     let error = soon(receiver.receive()).await.unwrap_err().to_string();

@@ -13,6 +13,7 @@ use symphony_protocol::data::RdmaEndpoint;
 use symphony_protocol::dispatch::{ToFrontend, ToLeader};
 use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
 use symphony_transport::{LinkError, LinkReceiver, LinkSender, connect_link, link_over};
+use symphony_types::Level;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -135,7 +136,7 @@ pub(crate) async fn connect(net: &Net, addr: &str) -> Result<Dialled, LinkError>
 pub(crate) async fn word(connection: &mut (impl AsyncRead + Unpin)) -> Option<CarrierMessage> {
     let mut head = [0; FRAME_HEADER_BYTES];
     connection.read_exact(&mut head).await.unwrap();
-    let header = FrameHeader::parse(head).unwrap();
+    let header = FrameHeader::parse(head, Level::NEWEST).unwrap();
     let mut body = vec![0; header.length()];
     connection.read_exact(&mut body).await.unwrap();
     header.is_carry().then(|| Frame::<CarrierMessage>::decode(header, body.into()).unwrap().message)
@@ -156,7 +157,7 @@ pub(crate) fn heard(RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }: Rd
 
 pub(crate) async fn write(connection: &mut (impl AsyncWrite + Unpin), message: &impl Message) {
     let mut bytes = BytesMut::new();
-    Frame::encode(message, &[], &mut bytes).unwrap();
+    Frame::encode(message, &[], Level::NEWEST, &mut bytes).unwrap();
     connection.write_all(&bytes).await.unwrap();
     connection.flush().await.unwrap();
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::bail;
 use symphony_backend::{Backend, StartError};
 use symphony_config::{NodeConfig, Role};
 use symphony_executor::RuntimeError;
@@ -11,7 +10,9 @@ use symphony_telemetry::Registry;
 use symphony_transport::ControlClient;
 use tokio_util::sync::CancellationToken;
 
-use super::{DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, page, security, until_told_to_stop};
+use super::{
+    DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, no_neighbour, page, security, until_told_to_stop,
+};
 use crate::cli::BackendArgs;
 use crate::exit::bad_input;
 
@@ -29,6 +30,7 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     let carriers = frames::carriers(&config.frames, &registry)?;
     let net = security::net(&config, symphony_net::Role::Backend, &own.name, &registry)?.carried(carriers.clone());
     let control = ControlClient::new(&net, &control_addrs(&config))?;
+    let levels = [net.level().clone()];
     let backend = Backend::start(own, fresh_boot(), exec, net.clone(), control).await.map_err(|error| match error {
         // A file that was named but is not the library is bad input; if no library is found, the machine is at fault. A
         // device that is required or named by the executor but absent is bad input, too.
@@ -72,15 +74,13 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
     let broken = tokio::select! {
         told = until_told_to_stop(Vec::new()) => told.map(|()| None)?,
-        why = backend.needs_restart() => Some(why),
+        why = backend.needs_restart() => Some(anyhow::anyhow!("{why}: it is to be started anew")),
+        error = no_neighbour(&levels) => Some(error),
     };
     backend.leave(DRAIN_WITHIN).await;
     backend.stop();
     stop.cancel();
     let _ = serving.await;
-    if let Some(why) = broken {
-        // The service manager restarts the process.
-        bail!("{why}: it is to be started anew");
-    }
-    Ok(())
+    // The service manager restarts the process.
+    broken.map_or(Ok(()), Err)
 }

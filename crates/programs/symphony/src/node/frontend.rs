@@ -6,14 +6,16 @@ use std::time::Duration;
 use symphony_config::{FederationConfig, FrontendConfig, NodeConfig, Role};
 use symphony_frontend::oip::{GrpcServer, InferenceService, Limits, rest_router, serve_grpc, serve_rest};
 use symphony_frontend::{ClusterAccess, Frontend, RepositoryAccess, Tenants, read_token};
-use symphony_net::{Carriers, Net, PublicTls};
+use symphony_net::{Carriers, ClusterLevel, Net, PublicTls};
 use symphony_protocol::federation::FederationView;
 use symphony_repository::Repository;
 use symphony_telemetry::{Registry, Surface, Traces};
 use symphony_transport::{ControlClient, FederationClient};
 use tokio_util::sync::CancellationToken;
 
-use super::{DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, page, security, until_told_to_stop};
+use super::{
+    DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, no_neighbour, page, security, until_told_to_stop,
+};
 use crate::cli::NodeArgs;
 use crate::console::{Console, Me};
 use crate::exit::bad_input;
@@ -34,23 +36,23 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let registry = Registry::new("frontend");
     let carriers = frames::carriers(&config.frames, &registry)?;
     let (tls, tenants) = door(&config, own, &registry)?;
-    let (frontend, console) = match &config.federation {
+    let (frontend, console, levels) = match &config.federation {
         None => {
             let data = bind("frontend.data", &own.data).await?;
             let net = security::net(&config, symphony_net::Role::Frontend, &own.name, &registry)?;
             let net = net.carried(carriers.clone());
             let control = ControlClient::new(&net, &control_addrs(&config))?;
             let repository = repository(&config, own)?;
-            let (access, tenants) = (net.clone(), tenants.clone());
+            let (access, tenants, levels) = (net.clone(), tenants.clone(), vec![net.level().clone()]);
             let frontend =
                 Frontend::start(own, fresh_boot(), data, access, &control, repository, tenants, &registry).await?;
             let console = console(own, (net, control), &frontend, None)?;
-            (frontend, console)
+            (frontend, console, levels)
         }
         Some(federation) => {
-            let frontend = federated(&config, own, federation, &carriers, tenants.clone(), &registry).await?;
+            let (frontend, levels) = federated(&config, own, federation, &carriers, tenants.clone(), &registry).await?;
             let console = federated_console(&config, own, federation, &carriers, &frontend)?;
-            (frontend, console)
+            (frontend, console, levels)
         }
     };
     if let Some(collector) = config.telemetry.collector() {
@@ -90,9 +92,14 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     }
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
 
-    let forgotten = tokio::select! {
+    let broken = tokio::select! {
         told = until_told_to_stop(Vec::new()) => told.map(|()| None)?,
-        id = frontend.forgotten() => Some(id),
+        id = frontend.forgotten() => Some(anyhow::anyhow!(
+            "the cluster has forgotten frontend {} ({id}): an operator removed it, or its place was needed while it was silent; start it \
+             again if it shall serve",
+            own.name
+        )),
+        error = no_neighbour(&levels) => Some(error),
     };
     frontend.leave(DRAIN_WITHIN).await;
     frontend.stop();
@@ -104,14 +111,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     // After the last answers, which are written down, too.
     let records = tokio::task::spawn_blocking(move || frontend.finish_records());
     let _ = tokio::time::timeout(RECORDED_WITHIN, records).await;
-    match forgotten {
-        None => Ok(()),
-        Some(id) => Err(anyhow::anyhow!(
-            "the cluster has forgotten frontend {} ({id}): an operator removed it, or its place was needed while it was silent; start it \
-             again if it shall serve",
-            own.name
-        )),
-    }
+    broken.map_or(Ok(()), Err)
 }
 
 /// The console, which shows the whole cluster that `control` asks.
@@ -190,13 +190,14 @@ async fn federated(
     carriers: &Carriers,
     tenants: Option<Arc<Tenants>>,
     registry: &Registry,
-) -> anyhow::Result<Frontend> {
-    let mut clusters = Vec::new();
+) -> anyhow::Result<(Frontend, Vec<ClusterLevel>)> {
+    let (mut clusters, mut levels) = (Vec::new(), Vec::new());
     for cluster in &federation.clusters {
         let addr = cluster.data.as_ref().ok_or_else(|| bad_input("federation.clusters: data must be given"))?;
         let data = bind("federation.clusters.data", addr).await?;
         let net = security::net_in(config, cluster, symphony_net::Role::Frontend, &own.name)?;
         let net = net.carried(carriers.clone());
+        levels.push(net.level().clone());
         let control = ControlClient::new(&net, &super::federation::control_addrs(cluster))?;
         let (name, data_addr) = (cluster.name.clone(), addr.to_string());
         clusters.push(ClusterAccess { name, data, data_addr, net, control });
@@ -204,7 +205,7 @@ async fn federated(
     let net = security::net(config, symphony_net::Role::Frontend, &own.name, registry)?;
     let replicas: Vec<_> = federation.replica.iter().map(|replica| replica.control.to_string()).collect();
     let client = FederationClient::new(&net, &replicas)?;
-    Ok(Frontend::start_federated(own, fresh_boot(), clusters, &client, tenants, registry)?)
+    Ok((Frontend::start_federated(own, fresh_boot(), clusters, &client, tenants, registry)?, levels))
 }
 
 /// The plan that this frontend routes by, as the console shows it.

@@ -22,11 +22,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use symphony_config::{Address, LogFormat, NodeConfig, Role};
-use symphony_net::Net;
+use symphony_net::{ClusterLevel, Net};
 use symphony_protocol::view::View;
 use symphony_telemetry::{LogForm, LogOptions, PageGuard, Registry, Surface, init_logging};
 use symphony_transport::ControlClient;
-use symphony_types::BootId;
+use symphony_types::{BootId, Level};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
@@ -68,7 +68,8 @@ fn begin(args: &NodeArgs, role: Role) -> anyhow::Result<Option<NodeConfig>> {
     let filter = init_logging(&options).map_err(bad_input)?;
     parent::end_with_parent();
     reload::on_hangup(args.clone(), role, config.clone(), filter)?;
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), %role, pid = std::process::id(), "symphony");
+    let feature_level = Level::NEWEST.get();
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), feature_level, %role, pid = std::process::id(), "symphony");
     open_files::allow_all_or_warn();
     Ok(Some(config))
 }
@@ -132,6 +133,25 @@ fn console(
     let me = Me { role, name: name.to_owned(), note: None };
     let (control, view) = (ControlClient::new(net, &control_addrs(config))?, view.clone());
     Console::new(me, net.clone(), control, move || Arc::clone(&view.borrow()))
+}
+
+/// Waits until one of the clusters is at a level that this process does not know: it could not read what the others
+/// write. Returns what to do.
+async fn no_neighbour(levels: &[ClusterLevel]) -> anyhow::Error {
+    let unknown = levels.iter().map(|level| Box::pin(async move { (level.unknown().await, level.newest()) }));
+    let ((level, newest), ..) = futures::future::select_all(unknown).await;
+    let (level, newest) = (level.get(), newest.get());
+    if level > newest {
+        return anyhow::anyhow!(
+            "the cluster's upgrade to level {level} is finished, and this program knows level {newest} at most: start a \
+             newer release"
+        );
+    }
+    let oldest = Level::OLDEST;
+    anyhow::anyhow!(
+        "the cluster is at level {level}, and this program needs level {oldest}: first upgrade to that release, and \
+         finish it (symphony upgrade finish)"
+    )
 }
 
 /// Control addresses of all replicas.

@@ -8,8 +8,9 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
 use symphony_config::{FederatedClusterConfig, NodeConfig, RepositoryConfig, TlsConfig};
-use symphony_net::{CredentialFiles, Credentials, Identity, Net, PublicTls, PublicTlsFiles, Role};
+use symphony_net::{ClusterLevel, CredentialFiles, Credentials, Identity, Net, PublicTls, PublicTlsFiles, Role};
 use symphony_telemetry::{Kind, MetricName, Registry, Unit};
+use symphony_types::Level;
 
 use crate::exit::bad_input;
 
@@ -22,18 +23,28 @@ pub(super) const EXPIRES: MetricName = MetricName {
     labels: &[],
 };
 
+/// The newest level that a process of a debug build knows: tests have clusters of two releases by it.
+const TEST_LEVEL: &str = "SYMPHONY_TEST_LEVEL";
+
+/// What this process knows of a cluster's levels: all that its release does.
+fn level() -> ClusterLevel {
+    let told = cfg!(debug_assertions).then(|| std::env::var(TEST_LEVEL).ok()).flatten();
+    let newest = told.and_then(|number| number.parse().ok()).map_or(Level::NEWEST, Level::new);
+    ClusterLevel::knowing(newest.min(Level::NEWEST))
+}
+
 /// The node's credentials for the cluster; its certificate is renewed while the process runs.
 pub(super) fn net(config: &NodeConfig, role: Role, name: &str, registry: &Registry) -> anyhow::Result<Net> {
     let security = &config.security;
     let routes = config.network.routes.iter().map(|route| (route.to.to_string(), route.via.to_string())).collect();
     let (Some(ca), Some(cert), Some(key)) = (&security.ca, &security.cert, &security.key) else {
         tracing::warn!("security.insecure_dev: connections are neither encrypted nor authenticated");
-        return Ok(Net::plaintext().routed(routes));
+        return Ok(Net::plaintext().routed(routes).levelled(level()));
     };
     let me = Identity::new(&config.cluster.name, role, name).map_err(bad_input)?;
     let credentials = credentials(&me, CredentialFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() })?;
     registry.collect(Expiry(Arc::clone(&credentials)));
-    Ok(Net::secured(credentials).routed(routes))
+    Ok(Net::secured(credentials).routed(routes).levelled(level()))
 }
 
 /// The node's credentials for one of the clusters of its federation, under this name and role.
@@ -45,11 +56,11 @@ pub(super) fn net_in(
 ) -> anyhow::Result<Net> {
     let routes = config.network.routes.iter().map(|route| (route.to.to_string(), route.via.to_string())).collect();
     let (Some(ca), Some(cert), Some(key)) = (&cluster.ca, &cluster.cert, &cluster.key) else {
-        return Ok(Net::plaintext().routed(routes));
+        return Ok(Net::plaintext().routed(routes).levelled(level()));
     };
     let me = Identity::new(&cluster.name, role, name).map_err(bad_input)?;
     let credentials = credentials(&me, CredentialFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() })?;
-    Ok(Net::secured(credentials).routed(routes))
+    Ok(Net::secured(credentials).routed(routes).levelled(level()))
 }
 
 /// The node's credentials as an operator, to load and unload models for authorised clients.

@@ -7,7 +7,7 @@ use symphony_protocol::view::{
     AdviceView, BackendView, DriftView, FrontendView, GpuView, KindAdviceView, ModelView, Readiness, SlowGpuView,
     SubclusterView, View,
 };
-use symphony_types::{GpuId, ModelId, SubclusterId, VersionedName};
+use symphony_types::{GpuId, Level, ModelId, SubclusterId, VersionedName};
 
 use super::operation::asked;
 use super::page::Page;
@@ -287,10 +287,11 @@ pub(super) fn presence(frontend: &FrontendView) -> (Option<bool>, String) {
 
 pub(crate) fn members(view: &View) -> Shown {
     let (mut rows, mut json) = (Vec::new(), Vec::new());
-    let mut add = |member: Value, cells: [String; 7]| {
+    let mut add = |member: Value, cells: [String; 8]| {
         json.push(member);
         rows.push(cells.into());
     };
+    let known = |level: Option<Level>| level.map_or_else(|| "-".to_owned(), |level| level.get().to_string());
     let up = |up: bool| if up { "up" } else { "down" }.to_owned();
     let ids: std::collections::BTreeSet<_> = view.nodes.keys().chain(view.group.keys()).collect();
     for id in ids {
@@ -300,6 +301,7 @@ pub(crate) fn members(view: &View) -> Shown {
         let addr = node.map(|n| n.control_addr.clone()).or_else(|| member.map(|m| m.control_addr.clone()));
         let (addr, is_up) = (addr.unwrap_or_default(), node.is_some_and(|n| n.up));
         let duty = node.map(|n| n.duty).unwrap_or_default();
+        let level = member.and_then(|m| m.level);
         let (group, applied, lag) =
             (member.map(|m| m.role.label()), member.map(|m| m.applied_index), member.map(|m| m.lag));
         let mut note = match member {
@@ -312,9 +314,11 @@ pub(crate) fn members(view: &View) -> Shown {
             leads => format!("leads {leads} sub-clusters"),
         });
         let shown = json!({ "role": "scheduler", "id": id.to_string(), "name": "", "addr": addr, "up": is_up,
-            "duty": duty.label(), "group": group, "applied_index": applied, "lag": lag, "leads": leads, "note": note });
+            "duty": duty.label(), "group": group, "applied_index": applied, "lag": lag, "leads": leads,
+            "level": level.map(Level::get), "note": note });
         let state = if node.is_some() { up(is_up) } else { "joining".to_owned() };
-        add(shown, ["scheduler".into(), id.to_string(), String::new(), addr, state, duty.to_string(), note]);
+        let (id, duty) = (id.to_string(), duty.to_string());
+        add(shown, ["scheduler".into(), id, String::new(), addr, state, duty, known(level), note]);
     }
     let finished = |duty: symphony_types::Duty, drained| match (duty.takes_work(), drained) {
         (false, true) => format!("{duty}, done"),
@@ -323,23 +327,23 @@ pub(crate) fn members(view: &View) -> Shown {
     for (id, b) in &view.backends {
         let shown = json!({ "role": "backend", "id": id.to_string(), "name": b.name, "addr": b.exec_addr, "up": b.up,
             "duty": b.duty.label(), "drained": b.drained, "moves_to": b.moving.map(|m| subcluster_name(view, m.to)),
-            "note": b.executor });
+            "level": b.level.map(Level::get), "note": b.executor });
         let duty = match b.moving {
             Some(moving) => format!("moves to {}", subcluster_name(view, moving.to)),
             None => finished(b.duty, b.drained),
         };
         let (name, addr, note) = (b.name.clone(), b.exec_addr.clone(), b.executor.clone());
-        add(shown, ["backend".into(), id.to_string(), name, addr, up(b.up), duty, note]);
+        add(shown, ["backend".into(), id.to_string(), name, addr, up(b.up), duty, known(b.level), note]);
     }
     for (id, f) in &view.frontends {
         let (up, state) = presence(f);
         let shown = json!({ "role": "frontend", "id": id.to_string(), "name": f.name, "addr": f.data_addr, "up": up,
             "left": f.has_left(), "silent_s": f.silent.map(|silent| Duration::from(silent).as_secs_f64()),
-            "duty": f.duty.label(), "drained": f.drained, "note": "" });
+            "duty": f.duty.label(), "drained": f.drained, "level": f.level.map(Level::get), "note": "" });
         let (name, addr, duty) = (f.name.clone(), f.data_addr.clone(), finished(f.duty, f.drained));
-        add(shown, ["frontend".into(), id.to_string(), name, addr, state, duty, String::new()]);
+        add(shown, ["frontend".into(), id.to_string(), name, addr, state, duty, known(f.level), String::new()]);
     }
-    (&["ROLE", "ID", "NAME", "ADDRESS", "STATE", "DUTY", "NOTE"], rows, Value::Array(json))
+    (&["ROLE", "ID", "NAME", "ADDRESS", "STATE", "DUTY", "LEVEL", "NOTE"], rows, Value::Array(json))
 }
 
 #[cfg(test)]
@@ -373,7 +377,7 @@ mod tests {
     #[test]
     fn one_sub_cluster_is_no_plural() {
         let rows = members(&view()).1;
-        let notes: Vec<_> = rows.iter().filter(|row| row[0] == "scheduler").map(|row| row[6].as_str()).collect();
+        let notes: Vec<_> = rows.iter().filter(|row| row[0] == "scheduler").map(|row| row[7].as_str()).collect();
         assert_eq!(notes, ["leads 1 sub-cluster", "leads 0 sub-clusters"]);
     }
 

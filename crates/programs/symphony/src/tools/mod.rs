@@ -35,5 +35,6 @@ pub(crate) mod sim;
 mod sim_explain;
 pub(crate) mod table;
 mod timeline;
+pub(crate) mod upgrade;
 mod watch;
 mod wide;

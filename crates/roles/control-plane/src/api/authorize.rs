@@ -52,8 +52,8 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         "RegisterFrontend" | "ShareQuotas" => &[Role::Frontend],
         "LoadModel" | "UnloadModel" | "ChangeModel" | "SetTraffic" => LOADERS,
         "Backup" | "SetDuty" | "ChangeReplicas" | "RemoveFrontend" | "ProposePlan" | "ReviewPlan" => OPERATORS,
-        // A replica forwards this call to the Raft leader.
-        "PlanEpoch" => &[Role::Operator, Role::Scheduler],
+        // A replica forwards these calls to the Raft leader.
+        "PlanEpoch" | "RaiseLevel" => &[Role::Operator, Role::Scheduler],
         "Explain" => READERS,
         _ => &[],
     }

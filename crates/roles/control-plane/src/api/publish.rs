@@ -5,14 +5,16 @@ use std::time::Instant;
 
 use symphony_cluster_state::{EVENTS_MAX, OPERATIONS_KEPT, check};
 use symphony_consensus::{ControlGroup, Leadership, Members};
+use symphony_net::ClusterLevel;
 use symphony_protocol::view::{GroupMemberView, GroupRole, SortedView, View};
-use symphony_types::{Nanos, NodeId};
+use symphony_types::{Member, Nanos, NodeId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::view;
 use crate::error::Fatal;
 use crate::failure_detector::Progress;
+use crate::group::levels::ProcessLevels;
 use crate::group::state_machine::SharedState;
 use crate::initiatives::frontend_reaper::FrontendPresence;
 use crate::metrics::Metrics;
@@ -30,8 +32,12 @@ pub(crate) struct Viewer {
     pub(crate) reported: Arc<Mutex<Reported>>,
     /// The frontends that watch this replica.
     pub(crate) signs: FrontendPresence,
+    /// What the backends and frontends know that watch this replica.
+    pub(crate) levels: ProcessLevels,
     /// How far each replica has applied the log, by its heartbeats.
     pub(crate) progress: Arc<Mutex<Progress>>,
+    /// What this replica knows.
+    pub(crate) own_level: ClusterLevel,
 }
 
 impl Viewer {
@@ -54,7 +60,7 @@ impl Viewer {
     }
 
     /// The view with what only the Raft leader knows, if this replica is it: advice, loads of leads, quarantined GPUs,
-    /// silent frontends, members of the group, and how far they have applied the log.
+    /// silent frontends, what every process knows, members of the group, and how far they have applied the log.
     pub(crate) fn view_with_group(&self) -> View {
         let mut view = self.whole();
         if !self.leadership.borrow().is_leader {
@@ -70,19 +76,24 @@ impl Viewer {
         drop(reported);
         for (&id, frontend) in &mut view.frontends {
             frontend.silent = self.signs.silent(now, (id, frontend.boot)).map(Nanos::from);
+            frontend.level = self.levels.of((Member::Frontend(id), frontend.boot));
+        }
+        for (&id, backend) in &mut view.backends {
+            backend.level = self.levels.of((Member::Backend(id), backend.boot));
         }
         let Members { voters, addresses } = self.group.members();
         let heard = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let members = addresses.into_iter().map(|(node, control_addr)| {
-            let (role, applied_index) = match node {
-                me if me == self.node => (GroupRole::Leader, view.applied_index),
+            let (role, applied_index, level) = match node {
+                me if me == self.node => (GroupRole::Leader, view.applied_index, Some(self.own_level.newest())),
                 other => {
                     let role = if voters.contains(&other) { GroupRole::Voter } else { GroupRole::Learner };
-                    (role, heard.of(other))
+                    let boot = view.nodes.get(&other).and_then(|node| node.boot);
+                    (role, heard.of(other), boot.and_then(|boot| heard.level_of(other, boot)))
                 }
             };
             let lag = view.applied_index.saturating_sub(applied_index);
-            (node, GroupMemberView { control_addr, role, applied_index, lag })
+            (node, GroupMemberView { control_addr, role, applied_index, lag, level })
         });
         view.group = members.collect();
         view

@@ -7,13 +7,13 @@ use std::time::Instant;
 use futures::{Stream, StreamExt, stream};
 use prost::Message;
 use symphony_cluster_state::{
-    Action, Command, GPUS_MAX, MODELS_MAX, ModelSpec, Operation, Refusal, Reply, SUBCLUSTERS_MAX, encode_outcome,
+    Action, Command, GPUS_MAX, MODELS_MAX, ModelSpec, Operation, Outcome, Reply, SUBCLUSTERS_MAX, encode_outcome,
 };
 use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_server::Control;
 use symphony_protocol::view::{BackendScope, SortedView, View};
-use symphony_types::{BackendId, BootId, FrontendId, Member, Nanos, NodeId};
+use symphony_types::{BackendId, BootId, FrontendId, Level, Member, Nanos, NodeId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
@@ -23,10 +23,11 @@ use tonic::{Code, Request, Response, Status};
 use crate::api::backup;
 use crate::api::convert;
 use crate::api::explain::{self, Memory};
-use crate::api::operations::{self, Operations};
+use crate::api::operations::{self, Asker, Operations};
 use crate::api::publish::Viewer;
 use crate::api::watches::{CutWatch, Watching};
 use crate::error::CallError;
+use crate::group::levels::LevelTold;
 use crate::group::membership::Membership;
 use crate::group::propose::{Accepted, AttemptError, FORWARDED, Proposer};
 use crate::initiatives::frontend_reaper::FrontendPresence;
@@ -81,6 +82,18 @@ impl ControlService {
         }
     }
 
+    /// Whether a process that knows levels up to that one reads what this cluster writes; returns what that is.
+    fn admits(&self, what: &str, name: &str, told: u32) -> Result<Level, Status> {
+        let (known, level) = (Level::told(told), self.viewer.state.read().level());
+        if known < level {
+            return Err(Status::failed_precondition(format!(
+                "{what} `{name}` knows level {} at most, and the cluster's upgrade to level {level} is finished: start a newer release",
+                known.get()
+            )));
+        }
+        Ok(level)
+    }
+
     /// Has the cluster agree on the caller's action.
     async fn operate<T>(&self, request: &Request<T>, id: &str, action: Action) -> Result<Reply, Status> {
         let operation = self.operations.asked(&PeerInfo::of(request)?, id, action)?;
@@ -94,6 +107,25 @@ impl ControlService {
         let voters =
             change.await.map_err(|error| AttemptError::Retry(format!("the change ended early: {error}")))??;
         Ok(Response::new(pb::ChangeReplicasReply { voters: voters.into_iter().map(NodeId::get).collect() }))
+    }
+
+    /// The answer to a replica that has forwarded a command.
+    fn forwarded(&self, index: u64, outcome: &Outcome) -> pb::ForwardReply {
+        pb::ForwardReply { index, response: encode_outcome(outcome, self.proposer.cluster_level().written()) }
+    }
+
+    /// Notes what a backend or frontend tells that it knows, for as long as it watches.
+    fn level_of_watcher(&self, peer: &PeerInfo, process: Option<&pb::WatchingProcess>) -> Option<LevelTold> {
+        let process = process?;
+        let member = Member::try_from(process.member?).ok()?;
+        let role = match member {
+            Member::Backend(_) => Role::Backend,
+            Member::Frontend(_) => Role::Frontend,
+            // Replicas tell with their heartbeats.
+            Member::Scheduler(_) => return None,
+        };
+        let life = (member, BootId::new(process.boot_id));
+        peer.has_role(&[role]).then(|| self.viewer.levels.begin(life, Level::told(process.level)))
     }
 
     /// A command forwarded by another replica.
@@ -145,7 +177,8 @@ impl Control for ControlService {
         let peer = request.remote_addr();
         let watching = Watching::begin(&self.metrics.watchers)?;
         tracing::debug!(watcher = request.get_ref().watcher, ?peer, "watch begins");
-        let is_frontend = PeerInfo::of(&request)?.has_role(&[Role::Frontend]);
+        let peer_info = PeerInfo::of(&request)?;
+        let is_frontend = peer_info.has_role(&[Role::Frontend]);
         let sign =
             request.get_ref().frontend.filter(|_| is_frontend).map(|life| {
                 self.signs.begin(Instant::now(), (FrontendId::new(life.frontend), BootId::new(life.boot_id)))
@@ -161,8 +194,9 @@ impl Control for ControlService {
             }
         };
         let (metrics, stop) = (self.metrics.clone(), self.stop.clone().cancelled_owned());
+        let told = self.level_of_watcher(&peer_info, request.get_ref().process.as_ref());
         let views = views.map(move |view| {
-            let _open = (&watching, &sign);
+            let _open = (&watching, &sign, &told);
             metrics.view_bytes.inc_by(view.encoded_len() as u64);
             Ok(view)
         });
@@ -193,6 +227,7 @@ impl Control for ControlService {
         request: Request<pb::RegisterBackendRequest>,
     ) -> Result<Response<pb::RegisterBackendReply>, Status> {
         answers_to(&PeerInfo::of(&request)?, Role::Backend, &request.get_ref().name)?;
+        let level = self.admits("backend", &request.get_ref().name, request.get_ref().level)?;
         let accepted = self.propose(convert::register_backend(request.into_inner())).await?;
         let Reply::Backend { backend, subcluster, gpus, token } = accepted.reply else {
             return Err(surprised(&accepted.reply));
@@ -202,6 +237,7 @@ impl Control for ControlService {
             subcluster: subcluster.get(),
             gpus: gpus.iter().map(|g| g.get()).collect(),
             token: token.get(),
+            level: level.get().into(),
         }))
     }
 
@@ -210,9 +246,10 @@ impl Control for ControlService {
         request: Request<pb::RegisterFrontendRequest>,
     ) -> Result<Response<pb::RegisterFrontendReply>, Status> {
         answers_to(&PeerInfo::of(&request)?, Role::Frontend, &request.get_ref().name)?;
+        let level = self.admits("frontend", &request.get_ref().name, request.get_ref().level)?;
         let accepted = self.propose(convert::register_frontend(request.into_inner())).await?;
         let Reply::Frontend { frontend } = accepted.reply else { return Err(surprised(&accepted.reply)) };
-        Ok(Response::new(pb::RegisterFrontendReply { frontend: frontend.get() }))
+        Ok(Response::new(pb::RegisterFrontendReply { frontend: frontend.get(), level: level.get().into() }))
     }
 
     async fn load_model(&self, request: Request<pb::LoadModelRequest>) -> Result<Response<pb::LoadModelReply>, Status> {
@@ -316,7 +353,8 @@ impl Control for ControlService {
         match self.proposer.leader_elsewhere()? {
             None => Ok(self.change_here(operation).await?),
             Some(leader) => {
-                let command = command.encode().map_err(CallError::from)?;
+                let level = self.proposer.cluster_level().written();
+                let command = command.encode_at(level).map_err(CallError::from)?;
                 let request = pb::ForwardRequest { cluster: self.cluster.to_string(), command };
                 self.proposer
                     .client(leader)?
@@ -334,6 +372,42 @@ impl Control for ControlService {
         let action = Action::RemoveFrontend { frontend: FrontendId::new(request.get_ref().frontend) };
         self.operate(&request, &request.get_ref().operation_id, action).await?;
         Ok(Response::new(pb::RemoveFrontendReply {}))
+    }
+
+    async fn raise_level(
+        &self,
+        request: Request<pb::RaiseLevelRequest>,
+    ) -> Result<Response<pb::RaiseLevelReply>, Status> {
+        let forwarded = is_forwarded(&request)?;
+        let peer = PeerInfo::of(&request)?;
+        let pb::RaiseLevelRequest { operation_id, actor } = request.into_inner();
+        let asker = match forwarded {
+            true => self.operations.carried(&peer, &operation_id, &actor)?,
+            false => self.operations.asker(&peer, &operation_id)?,
+        };
+        if let Some(leader) = self.proposer.leader_elsewhere()?.filter(|_| !forwarded) {
+            let (operation_id, actor) = (asker.id.to_string(), asker.actor);
+            let mut onward = Request::new(pb::RaiseLevelRequest { operation_id, actor });
+            onward.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
+            let raised = self.proposer.client(leader)?.raise_level(onward).await;
+            return raised.map_err(|status| of_this_replica(leader, status));
+        }
+        // Who does not lead has heard nobody: everybody would be behind.
+        if let Some(leader) = self.proposer.leader_elsewhere()? {
+            return Err(Status::unavailable(format!("{leader} leads the control group by now")));
+        }
+        let level = self.proposer.cluster_level().newest();
+        let behind = self.viewer.view_with_group().behind(level);
+        if !behind.is_empty() {
+            return Err(Status::failed_precondition(format!(
+                "the upgrade to level {level} is not finished, since not every process knows it: {}",
+                in_part(&behind)
+            )));
+        }
+        let Asker { id, actor, at_unix_ms } = asker;
+        let action = Action::RaiseLevel { level };
+        self.propose(Command::Operate(Operation { id, actor, at_unix_ms, avoid: None, action })).await?;
+        Ok(Response::new(pb::RaiseLevelReply { level: level.get().into() }))
     }
 
     async fn propose_plan(
@@ -356,10 +430,7 @@ impl Control for ControlService {
     }
 
     async fn plan_epoch(&self, request: Request<pb::PlanEpochRequest>) -> Result<Response<pb::PlanEpochReply>, Status> {
-        let peer = PeerInfo::of(&request)?;
-        // A replica that is called by another replica trusts the actor that it names; no other caller may name one.
-        let forwarded = request.metadata().contains_key(FORWARDED)
-            && peer.identity.as_ref().is_none_or(|identity| identity.role == Role::Scheduler);
+        let (peer, forwarded) = (PeerInfo::of(&request)?, is_forwarded(&request)?);
         let pb::PlanEpochRequest { adopt, operation_id, actor } = request.into_inner();
         let asker = match forwarded {
             true => self.operations.carried(&peer, &operation_id, &actor)?,
@@ -439,11 +510,11 @@ impl Control for ControlService {
     async fn forward(&self, request: Request<pb::ForwardRequest>) -> Result<Response<pb::ForwardReply>, Status> {
         let command = self.carried(&request)?;
         match self.proposer.propose_here(&command).await {
-            Ok(Accepted { index, reply }) => {
-                Ok(Response::new(pb::ForwardReply { index, response: encode_outcome(&Ok(reply)) }))
-            }
+            Ok(Accepted { index, reply }) => Ok(Response::new(self.forwarded(index, &Ok(reply)))),
             // The refusal is forwarded whole, so that the replica in between can answer with it.
-            Err(AttemptError::Fatal(CallError::Refused(refusal))) => Ok(Response::new(refused(refusal))),
+            Err(AttemptError::Fatal(CallError::Refused(refusal))) => {
+                Ok(Response::new(self.forwarded(0, &Err(refusal))))
+            }
             Err(AttemptError::Fatal(error)) => Err(error.into()),
             Err(AttemptError::Retry(reason)) => Err(Status::unavailable(reason)),
         }
@@ -463,8 +534,23 @@ impl Control for ControlService {
     }
 }
 
-fn refused(refusal: Refusal) -> pb::ForwardReply {
-    pb::ForwardReply { index: 0, response: encode_outcome(&Err(refusal)) }
+/// Whether another replica has forwarded the call: it is trusted with the name of the caller; nobody else is.
+fn is_forwarded<T>(request: &Request<T>) -> Result<bool, Status> {
+    let peer = PeerInfo::of(request)?;
+    Ok(request.metadata().contains_key(FORWARDED)
+        && peer.identity.as_ref().is_none_or(|identity| identity.role == Role::Scheduler))
+}
+
+/// The most processes that a refusal names.
+const NAMED_MAX: usize = 10;
+
+/// A list, or its beginning and how many more there are.
+fn in_part(list: &[String]) -> String {
+    let (named, others) = list.split_at(list.len().min(NAMED_MAX));
+    match others.len() {
+        0 => named.join("; "),
+        more => format!("{}; and {more} more", named.join("; ")),
+    }
 }
 
 #[cfg(test)]

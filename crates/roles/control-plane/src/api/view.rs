@@ -48,6 +48,7 @@ pub(crate) fn view(
         cluster: cluster.to_owned(),
         applied_index: state.applied_index(),
         epoch: state.epoch(),
+        level: state.level(),
         replica,
         control_leader,
         nodes: nodes.collect(),
@@ -89,6 +90,7 @@ fn frontend(frontend: &state::Frontend) -> FrontendView {
         drained: frontend.standing.drained,
         leaving: frontend.standing.leaving,
         silent: None,
+        level: None,
     }
 }
 
@@ -115,6 +117,7 @@ fn backend(backend: &state::Backend) -> BackendView {
             preloads: moving.preloads,
             retiring: moving.retiring,
         }),
+        level: None,
     }
 }
 

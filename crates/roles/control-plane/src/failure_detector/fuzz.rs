@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::gauge::Gauge;
 use symphony_consensus::{Leadership, RoundTrip};
-use symphony_types::{BootId, NodeId};
+use symphony_types::{BootId, Level, NodeId};
 use tokio::sync::watch;
 
 use crate::config::Liveness;
@@ -63,8 +63,9 @@ fn acknowledge(bytes: &[u8]) -> bool {
     let (contact_state, told) = watch::channel(ContactState { in_contact: true, heard: false, member: true });
     let (me, boot, checkpoints, silence_switch) =
         (NodeId::new(2), BootId::new(20), Checkpoints::default(), SilenceSwitch::default());
+    let level = Level::NEWEST;
     let sources =
-        HeartbeatSources { cluster, me, boot, leadership, applied, checkpoints, contact_state, silence_switch };
+        HeartbeatSources { cluster, me, boot, leadership, applied, checkpoints, contact_state, silence_switch, level };
     let mut heartbeat_state = HeartbeatState::new(sources, now, limits);
     let (arrived, rest) = bytes.as_chunks::<ACK_BYTES>();
     for bytes in arrived {
@@ -87,8 +88,8 @@ pub fn heartbeats_seeds() -> Vec<Vec<u8>> {
     let cluster = cluster_hash(CLUSTER);
     let heartbeat = |sequence, echoed| {
         let checkpoint = Checkpoint { index: 48, hash: 0xfeed_f00d };
-        Heartbeat { node: NodeId::new(2), boot: BootId::new(20), applied: 50, sequence, checkpoint, echoed }
-            .encode(cluster)
+        let (node, boot, level) = (NodeId::new(2), BootId::new(20), Level::NEWEST);
+        Heartbeat { node, boot, applied: 50, sequence, checkpoint, echoed, level }.encode(cluster)
     };
     let ack = |sequence, member| Ack { sequence, member }.encode(cluster);
     vec![

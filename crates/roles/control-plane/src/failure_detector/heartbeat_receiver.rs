@@ -63,6 +63,7 @@ impl HeartbeatReceiver {
         let own = *self.applied.borrow();
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let applies = progress.record(now, (heartbeat.node, heartbeat.boot), heartbeat.applied, own);
+        progress.tell_level((heartbeat.node, heartbeat.boot), heartbeat.level);
         self.not_applying.set(progress.late() as i64);
         applies
     }
@@ -224,7 +225,7 @@ mod tests {
     use std::sync::mpsc::Receiver;
 
     use symphony_net::{Authority, Credentials, Expected, Identity};
-    use symphony_types::{BootId, NodeId};
+    use symphony_types::{BootId, Level, NodeId};
 
     use super::*;
     use crate::failure_detector::event_queue::TimedEvent;
@@ -308,7 +309,8 @@ mod tests {
         let stream = net.connect_line(&[scene.addr], patience).unwrap();
         let mut line = net.greet_line(stream, &leader, patience, patience, || true).unwrap();
         let (node, boot) = (NodeId::new(2), BootId::new(20));
-        let heartbeat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
+        let (checkpoint, level) = (Checkpoint::default(), Level::OLDEST);
+        let heartbeat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint, echoed: 7, level };
         line.write_all(&heartbeat.encode(cluster)).unwrap();
         line.flush().unwrap();
         assert_eq!(scene.hears(), DetectorEvent::Heartbeat { node, boot });
@@ -324,7 +326,8 @@ mod tests {
         let addr = *addr;
 
         let (node, boot) = (NodeId::new(2), BootId::new(20));
-        let heartbeat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint: Checkpoint::default(), echoed: 7 };
+        let (checkpoint, level) = (Checkpoint::default(), Level::NEWEST);
+        let heartbeat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint, echoed: 7, level };
         let mut line = TcpStream::connect(addr).unwrap();
         let bytes = heartbeat.encode(cluster);
         line.write_all(&bytes[..7]).unwrap();
@@ -336,6 +339,8 @@ mod tests {
         line.read_exact(&mut bytes).unwrap();
         assert_eq!(Ack::decode(&bytes, cluster), Some(Ack { sequence: 7, member: true }));
         assert_eq!(progress.lock().unwrap().of(node), 5);
+        assert_eq!(progress.lock().unwrap().level_of(node, boot), Some(Level::NEWEST));
+        assert_eq!(progress.lock().unwrap().level_of(node, BootId::new(21)), None, "of another life nothing is known");
         // It answers twice; a heartbeat that echoes neither answer has come over a slow connection.
         thread::sleep(*answer + Duration::from_millis(5));
         for (echoed, recent) in [(0, false), (8, true)] {

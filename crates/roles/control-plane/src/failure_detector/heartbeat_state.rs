@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use symphony_consensus::Leadership;
-use symphony_types::{BootId, NodeId};
+use symphony_types::{BootId, Level, NodeId};
 use tokio::sync::watch;
 
 use crate::config::Liveness;
@@ -36,6 +36,8 @@ pub(crate) struct HeartbeatSources {
     pub(crate) contact_state: watch::Sender<ContactState>,
     /// While it is on, no heartbeats are sent, so that this replica is taken for dead.
     pub(crate) silence_switch: SilenceSwitch,
+    /// The newest level that this replica knows.
+    pub(crate) level: Level,
 }
 
 /// Writes heartbeats, reads acknowledgements, and maintains the contact state.
@@ -119,10 +121,10 @@ impl HeartbeatState {
         if now.saturating_duration_since(self.answered) > self.limits.answer() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let HeartbeatSources { cluster, me: node, boot, .. } = self.sources;
+        let HeartbeatSources { cluster, me: node, boot, level, .. } = self.sources;
         let (applied, checkpoint) = (*self.sources.applied.borrow(), self.sources.checkpoints.newest());
         let sequence = self.contact.heartbeat_sent(now);
-        Ok(Heartbeat { node, boot, applied, sequence, checkpoint, echoed: self.echoed }.encode(cluster))
+        Ok(Heartbeat { node, boot, applied, sequence, checkpoint, echoed: self.echoed, level }.encode(cluster))
     }
 
     /// Handles an acknowledgement.
@@ -170,6 +172,7 @@ mod tests {
             checkpoints: Checkpoints::default(),
             contact_state: watch::channel(ContactState { in_contact: true, heard: false, member: true }).0,
             silence_switch: SilenceSwitch::default(),
+            level: Level::NEWEST,
         }
     }
 

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! 0       4        6       8               16     24     32              40         48            56          64       72
-//! | "SYBT" | version| 0     | cluster hash  | node | boot | applied index | sequence | checkpoint  | its hash  | echoed |
+//! | "SYBT" | version| level | cluster hash  | node | boot | applied index | sequence | checkpoint  | its hash  | echoed |
 //! | "SYBA" | version| flags | cluster hash  | sequence |
 //! ```
+//!
+//! Releases that know no levels send 0 in place of one, and do not look there: version 3 is theirs, too.
 
-use symphony_types::{BootId, NodeId};
+use symphony_types::{BootId, Level, NodeId};
 
 use crate::group::checkpoints::Checkpoint;
 
@@ -33,6 +35,8 @@ pub(crate) struct Heartbeat {
     pub(crate) checkpoint: Checkpoint,
     /// The newest of its heartbeats whose acknowledgement has arrived; 0: none.
     pub(crate) echoed: u64,
+    /// The newest level that it knows.
+    pub(crate) level: Level,
 }
 
 /// The acknowledgement of a heartbeat by a Raft leader with a quorum.
@@ -57,7 +61,8 @@ impl Heartbeat {
         let mut bytes = [0; HEARTBEAT_BYTES];
         bytes[..4].copy_from_slice(&HEARTBEAT_MAGIC);
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
-        let Self { node, boot, applied, sequence, checkpoint, echoed } = self;
+        let Self { node, boot, applied, sequence, checkpoint, echoed, level } = self;
+        bytes[6..8].copy_from_slice(&level.get().to_le_bytes());
         let numbers = [cluster, node.get(), boot.get(), applied, sequence, checkpoint.index, checkpoint.hash, echoed];
         for (place, number) in bytes[8..].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
@@ -75,6 +80,7 @@ impl Heartbeat {
             sequence: number(bytes, 40),
             checkpoint: Checkpoint { index: number(bytes, 48), hash: number(bytes, 56) },
             echoed: number(bytes, 64),
+            level: Level::told(u16::from_le_bytes([bytes[6], bytes[7]]).into()),
         })
     }
 }
@@ -101,11 +107,35 @@ impl Ack {
 mod tests {
     use super::*;
 
+    /// Bytes of version 3 as they always were, the first of a release that knows no levels.
+    #[test]
+    fn the_bytes_of_a_version_do_not_change() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let checkpoint = Checkpoint { index: 48, hash: 0xfeed_f00d };
+        let (node, boot, level) = (NodeId::new(3), BootId::new(20), Level::new(2));
+        let beat = Heartbeat { node, boot, applied: 50, sequence: 9, checkpoint, echoed: 8, level };
+        let number = |n: u64| hex(&n.to_le_bytes());
+        let rest = [7, 3, 20, 50, 9, 48, 0xfeed_f00d, 8].map(number).concat();
+        let written = ["0000", "0200"].map(|level| format!("535942540300{level}{rest}"));
+        let read = written.map(|text| {
+            let bytes: Vec<_> =
+                (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect();
+            Heartbeat::decode(bytes.first_chunk().unwrap(), 7).unwrap()
+        });
+        assert_eq!(read, [Heartbeat { level: Level::new(1), ..beat }, beat]);
+        assert_eq!(hex(&beat.encode(7)), format!("5359425403000200{rest}"));
+        assert_eq!(
+            hex(&Ack { sequence: 9, member: true }.encode(7)),
+            "535942410300010007000000000000000900000000000000"
+        );
+    }
+
     #[test]
     fn a_heartbeat_and_its_acknowledgement_survive_the_wire_and_strangers_do_not_pass() {
         let checkpoint = Checkpoint { index: 48, hash: 0xfeed_f00d };
         let (node, boot, applied) = (NodeId::new(3), BootId::new(u64::MAX - 5), 0x0102_0304_0506_0708);
-        let heartbeat = Heartbeat { node, boot, applied, sequence: 9, checkpoint, echoed: u64::MAX - 2 };
+        let (echoed, level) = (u64::MAX - 2, Level::NEWEST);
+        let heartbeat = Heartbeat { node, boot, applied, sequence: 9, checkpoint, echoed, level };
         let cluster = cluster_hash("blue");
         let bytes = heartbeat.encode(cluster);
         assert_eq!(Heartbeat::decode(&bytes, cluster), Some(heartbeat));

@@ -79,6 +79,7 @@ impl DetectorContext {
             checkpoints: self.checkpoints.clone(),
             contact_state,
             silence_switch,
+            level: config.net.level().newest(),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use symphony_types::{BootId, NodeId};
+use symphony_types::{BootId, Level, NodeId};
 
 /// How long a replica may take to apply what the leader has applied: several times the cost of a short disk stall.
 const APPLIES_WITHIN: Duration = Duration::from_secs(2);
@@ -19,6 +19,8 @@ pub(crate) struct Progress {
 struct Applied {
     boot: BootId,
     index: u64,
+    /// The newest level that it knows, once it has told.
+    level: Option<Level>,
     heard: Instant,
     /// While it lags: the index that it has to reach, since when, and whether its lag was logged.
     owes: Option<(u64, Instant, bool)>,
@@ -27,7 +29,10 @@ struct Applied {
 impl Progress {
     /// Records a heartbeat to a leader that has applied `own`. Returns whether the replica applies the log.
     pub(crate) fn record(&mut self, now: Instant, (node, boot): (NodeId, BootId), index: u64, own: u64) -> bool {
-        let known = self.nodes.entry(node).or_insert(Applied { boot, index, heard: now, owes: None });
+        let known = self.nodes.entry(node).or_insert(Applied { boot, index, level: None, heard: now, owes: None });
+        if known.boot != boot {
+            known.level = None;
+        }
         // While it was down or unheard, it could not show progress.
         if known.boot != boot || now.saturating_duration_since(known.heard) > APPLIES_WITHIN {
             known.owes = None;
@@ -45,6 +50,18 @@ impl Progress {
             );
         }
         !late
+    }
+
+    /// Records what a boot of a replica told with its last heartbeat.
+    pub(crate) fn tell_level(&mut self, (node, boot): (NodeId, BootId), level: Level) {
+        if let Some(known) = self.nodes.get_mut(&node).filter(|known| known.boot == boot) {
+            known.level = Some(level);
+        }
+    }
+
+    /// The newest level that a boot of a replica knows, if it has told.
+    pub(crate) fn level_of(&self, node: NodeId, boot: BootId) -> Option<Level> {
+        self.nodes.get(&node).filter(|known| known.boot == boot)?.level
     }
 
     /// The number of lagging replicas.

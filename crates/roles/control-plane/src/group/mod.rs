@@ -5,6 +5,7 @@ pub(crate) mod checkpoints;
 pub(crate) mod disk;
 pub(crate) mod founding;
 pub(crate) mod lead_reports;
+pub(crate) mod levels;
 pub(crate) mod membership;
 pub(crate) mod propose;
 pub(crate) mod registrar;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use symphony_cluster_state::{COMMAND_BYTES_MAX, Command, LogEntry, Reply, decode_outcome};
 use symphony_consensus::{ControlGroup, Leadership, ProposeError, ReadError};
-use symphony_net::{Expected, Net, Role};
+use symphony_net::{ClusterLevel, Expected, Net, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
 use symphony_protocol::externalscaler::external_scaler_client::ExternalScalerClient;
 use symphony_protocol::view::VIEW_BYTES_MAX;
-use symphony_types::NodeId;
+use symphony_types::{Level, NodeId};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -93,6 +93,11 @@ impl Proposer {
         Ok(Self { cluster, node: config.node, group, net, configured, channels, wall_clock, runtime })
     }
 
+    /// What this replica knows, and writes to the others by.
+    pub(crate) const fn cluster_level(&self) -> &ClusterLevel {
+        self.net.level()
+    }
+
     /// The control group.
     pub(crate) const fn group(&self) -> &ControlGroup {
         &self.group
@@ -144,8 +149,9 @@ impl Proposer {
     pub(crate) async fn propose_here(&self, command: &Command) -> Result<Accepted, AttemptError> {
         // The proposer is the Raft leader, which should not lead sub-clusters as well.
         let command = command.clone().avoiding(self.node);
+        let version = command.version_at(self.level().await?);
         let entry = LogEntry { at_unix_ms: (self.wall_clock)(), command };
-        let bytes = entry.encode().map_err(CallError::from)?;
+        let bytes = entry.encode_in(version).map_err(CallError::from)?;
         match self.group.propose(bytes).await {
             Ok(proposed) => accepted(proposed.index, &proposed.response),
             Err(ProposeError::Stopped) => Err(CallError::Stopped.into()),
@@ -153,8 +159,23 @@ impl Proposer {
         }
     }
 
+    /// What this replica writes into the log. If it has applied everything that was agreed and found no command, it
+    /// founds the cluster, at the newest level that it knows. Before, it must not write: its neighbours may not read
+    /// what it takes for the oldest.
+    async fn level(&self) -> Result<Level, AttemptError> {
+        let level = self.net.level();
+        if let Some(told) = level.told() {
+            return Ok(told);
+        }
+        match self.group.read_index().await {
+            Ok(_) => Ok(level.told().unwrap_or_else(|| level.newest())),
+            Err(ReadError::Stopped) => Err(CallError::Stopped.into()),
+            Err(error) => Err(AttemptError::Retry(error.to_string())),
+        }
+    }
+
     async fn forward(&self, leader: NodeId, command: &Command) -> Result<Accepted, AttemptError> {
-        let command = command.encode().map_err(CallError::from)?;
+        let command = command.encode_at(self.net.level().written()).map_err(CallError::from)?;
         let mut client = self.client(leader)?;
         let request = pb::ForwardRequest { cluster: self.cluster.to_string(), command };
         match client.forward(request).await {

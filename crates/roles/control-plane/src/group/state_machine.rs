@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use symphony_cluster_state::{ClusterState, Command, Effect, LogEntry, Operation, encode_outcome};
+use symphony_cluster_state::{ClusterState, Command, Effect, LogEntry, Operation, encode_outcome, version_of};
 use symphony_consensus::StateMachine;
+use symphony_net::ClusterLevel;
+use symphony_types::Level;
 use tokio::sync::watch;
 
 use crate::group::checkpoints::Checkpoints;
@@ -31,12 +33,19 @@ pub(crate) struct ClusterStateMachine {
     applied: watch::Sender<u64>,
     checkpoints: Checkpoints,
     metrics: Metrics,
+    /// What this process knows; it is told what the state says.
+    level: ClusterLevel,
 }
 
 impl ClusterStateMachine {
-    pub(crate) fn new(state: SharedState, checkpoints: Checkpoints, metrics: Metrics) -> (Self, watch::Receiver<u64>) {
+    pub(crate) fn new(
+        state: SharedState,
+        checkpoints: Checkpoints,
+        metrics: Metrics,
+        level: ClusterLevel,
+    ) -> (Self, watch::Receiver<u64>) {
         let (applied, receiver) = watch::channel(0);
-        (Self { state, applied, checkpoints, metrics }, receiver)
+        (Self { state, applied, checkpoints, metrics, level }, receiver)
     }
 
     fn announce(&self) {
@@ -44,6 +53,8 @@ impl ClusterStateMachine {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         self.metrics.applied_index.set(gauge(state.applied_index()));
         self.metrics.epoch.set(gauge(state.epoch().get()));
+        self.metrics.level.set(i64::from(state.level().get()));
+        self.level.tell(state.level());
         self.applied.send_replace(state.applied_index());
     }
 }
@@ -52,8 +63,15 @@ impl StateMachine for ClusterStateMachine {
     fn apply(&mut self, index: u64, entry: &[u8]) -> Result<Vec<u8>, String> {
         // A proposed entry was decodable for its proposer. Replicas that can decode it have applied it; to skip it
         // here would make this one diverge.
-        let entry = LogEntry::decode(entry)
-            .map_err(|error| format!("{error}; run the release that wrote it, on every replica"))?;
+        let version = version_of(entry);
+        let entry = LogEntry::decode_to(entry, self.level.newest().formats().state)
+            .map_err(|error| format!("{error}; run the release that wrote it, on every replica"))
+            .inspect_err(|reason| {
+                tracing::error!(index, reason, "this replica cannot apply what was agreed, and ends")
+            })?;
+        if let Some(level) = version.and_then(Level::of_state) {
+            self.state.replace(|state| state.found_at(level));
+        }
         self.checkpoints.pass(&self.state.read(), index);
         let mut applied = None;
         self.state.replace(|state| applied = Some(state.apply_entry(index, &entry)));
@@ -71,7 +89,7 @@ impl StateMachine for ClusterStateMachine {
             }
         }
         self.announce();
-        Ok(encode_outcome(&applied.outcome))
+        Ok(encode_outcome(&applied.outcome, self.level.written()))
     }
 
     fn snapshot(&self) -> Vec<u8> {
@@ -79,7 +97,7 @@ impl StateMachine for ClusterStateMachine {
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let restored = ClusterState::restore(bytes).map_err(|error| error.to_string())?;
+        let restored = ClusterState::restore_to(bytes, self.level.newest()).map_err(|error| error.to_string())?;
         self.state.replace(|state| *state = restored);
         self.announce();
         Ok(())
@@ -95,15 +113,83 @@ fn log_effect(index: u64, effect: &Effect) {
 
 #[cfg(test)]
 mod tests {
-    use symphony_cluster_state::NodeRegistration;
-    use symphony_types::{BootId, NodeId};
+    use symphony_cluster_state::{Action, NodeRegistration};
+    use symphony_types::{BootId, NodeId, OperationId};
 
     use super::*;
 
+    fn state_machine(level: ClusterLevel) -> (ClusterStateMachine, watch::Receiver<u64>) {
+        ClusterStateMachine::new(SharedState::default(), Checkpoints::default(), Metrics::default(), level)
+    }
+
+    fn registration(node: u64) -> Command {
+        Command::RegisterNode(NodeRegistration {
+            node: NodeId::new(node),
+            boot: BootId::new(7),
+            control_addr: "a:1".into(),
+            dispatch_addr: "a:2".into(),
+            beat_addr: "a:3".into(),
+            disk: 1,
+            avoid: None,
+        })
+    }
+
+    /// As a leader of a cluster at that level writes it.
+    fn entry(command: Command, level: Level) -> Vec<u8> {
+        let version = command.version_at(level);
+        LogEntry { at_unix_ms: 7, command }.encode_in(version).unwrap()
+    }
+
+    fn raise() -> Command {
+        let action = Action::RaiseLevel { level: Level::NEWEST };
+        let (id, actor) = (OperationId::new(9), "operator/ann".to_owned());
+        Command::Operate(Operation { id, actor, at_unix_ms: 0, avoid: None, action })
+    }
+
+    /// Two replicas of two releases apply the same log: equal states, byte for byte, until one command ends that.
+    #[test]
+    fn neighbours_agree_until_the_level_is_raised_and_then_the_older_one_stops_with_words() {
+        let (new, old) = (ClusterLevel::default(), ClusterLevel::knowing(Level::OLDEST));
+        let ((mut newer, _), (mut older, older_applied)) = (state_machine(new.clone()), state_machine(old.clone()));
+        for index in 1..=3 {
+            let entry = entry(registration(index), Level::OLDEST);
+            assert_eq!(newer.apply(index, &entry), older.apply(index, &entry));
+            assert_eq!(newer.snapshot(), older.snapshot(), "at index {index}");
+        }
+        assert_eq!((new.told(), old.told()), (Some(Level::OLDEST), Some(Level::OLDEST)));
+        let (before, raise) = (newer.snapshot(), entry(raise(), Level::OLDEST));
+        newer.apply(4, &raise).unwrap();
+        assert_eq!((new.told(), newer.state.read().level()), (Some(Level::NEWEST), Level::NEWEST));
+        let reason = older.apply(4, &raise).unwrap_err();
+        assert!(reason.contains("log entry of version 10; this release reads version 9"), "{reason}");
+        assert_eq!((*older_applied.borrow(), older.snapshot()), (3, before), "it is as it was");
+        let reason = older.restore(&newer.snapshot()).unwrap_err();
+        assert!(reason.contains("snapshot of version 10; this release reads version 9"), "{reason}");
+
+        // And what was written before the raise is read after it.
+        let (mut restarted, _) = state_machine(ClusterLevel::default());
+        restarted.restore(&older.snapshot()).unwrap();
+        restarted.apply(4, &raise).unwrap();
+        assert_eq!(*restarted.state.read(), *newer.state.read());
+    }
+
+    #[test]
+    fn a_cluster_begins_at_the_level_of_its_first_entry() {
+        for level in [Level::OLDEST, Level::NEWEST] {
+            let told = ClusterLevel::default();
+            let (mut state_machine, _) = state_machine(told.clone());
+            assert_eq!(told.told(), None);
+            state_machine.apply(1, &entry(registration(1), level)).unwrap();
+            assert_eq!((told.told(), state_machine.state.read().level()), (Some(level), level));
+            // A leader that had not applied the first one yet.
+            state_machine.apply(2, &entry(registration(2), Level::OLDEST)).unwrap();
+            assert_eq!(state_machine.state.read().level(), level);
+        }
+    }
+
     #[test]
     fn an_entry_of_another_release_is_not_skipped() {
-        let (mut state_machine, applied) =
-            ClusterStateMachine::new(SharedState::default(), Checkpoints::default(), Metrics::default());
+        let (mut state_machine, applied) = state_machine(ClusterLevel::default());
         let reason = state_machine.apply(1, b"rubbish").unwrap_err();
         assert!(reason.contains("expected a header") && reason.contains("run the release that wrote it"), "{reason}");
         assert_eq!((*applied.borrow(), state_machine.state.read().applied_index()), (0, 0));
@@ -111,24 +197,13 @@ mod tests {
 
     #[test]
     fn a_snapshot_carries_the_state_to_another_host_and_announces_it() {
-        let (mut state_machine, applied) =
-            ClusterStateMachine::new(SharedState::default(), Checkpoints::default(), Metrics::default());
-        let registration = Command::RegisterNode(NodeRegistration {
-            node: NodeId::new(1),
-            boot: BootId::new(7),
-            control_addr: "a:1".into(),
-            dispatch_addr: "a:2".into(),
-            beat_addr: "a:3".into(),
-            disk: 1,
-            avoid: None,
-        });
-        state_machine.apply(5, &LogEntry { at_unix_ms: 7, command: registration }.encode().unwrap()).unwrap();
+        let (mut state_machine, applied) = state_machine(ClusterLevel::default());
+        state_machine.apply(5, &entry(registration(1), Level::NEWEST)).unwrap();
         assert_eq!(*applied.borrow(), 5);
         let state = state_machine.state.read().clone();
         assert!(!state.events().is_empty() && state.events().iter().all(|event| event.at_unix_ms == 7));
 
-        let (mut other, applied) =
-            ClusterStateMachine::new(SharedState::default(), Checkpoints::default(), Metrics::default());
+        let (mut other, applied) = self::state_machine(ClusterLevel::default());
         other.restore(&state_machine.snapshot()).unwrap();
         assert_eq!(*applied.borrow(), 5);
         assert_eq!(*other.state.read(), *state_machine.state.read());

@@ -9,11 +9,11 @@ use symphony_control_plane::{
     ControlPlane, ControlPlaneConfig, Engine, Environment, Listeners, Liveness, OnDiskError, ReplicaAddrs, Timing,
     unix_ms,
 };
-use symphony_net::Net;
+use symphony_net::{ClusterLevel, Net};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
 use symphony_protocol::view::View;
-use symphony_types::{BootId, NodeId};
+use symphony_types::{BootId, Level, NodeId};
 use tempfile::TempDir;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -56,12 +56,19 @@ pub struct Cluster {
     timing: Timing,
     addrs: BTreeMap<NodeId, ReplicaAddrs>,
     founders: BTreeSet<u64>,
+    /// What the next life of a replica knows.
+    pub newest: Level,
     pub running: BTreeMap<u64, ControlPlane>,
 }
 
 impl Cluster {
     /// Starts replicas 1..=count; the boot id of each is ten times its number.
     pub async fn start(count: u64, timing: Timing) -> Self {
+        Self::start_of(Level::NEWEST, count, timing).await
+    }
+
+    /// The same, of a release that knows no level above this one.
+    pub async fn start_of(newest: Level, count: u64, timing: Timing) -> Self {
         let mut bound = Vec::new();
         let mut addrs = BTreeMap::new();
         for id in 1..=count {
@@ -76,7 +83,7 @@ impl Cluster {
         }
         let dir = tempfile::tempdir().unwrap();
         let founders = (1..=count).collect();
-        let mut cluster = Self { dir, timing, addrs, founders, running: BTreeMap::new() };
+        let mut cluster = Self { dir, timing, addrs, founders, newest, running: BTreeMap::new() };
         for (id, listeners) in bound {
             cluster.start_with(id, id * 10, listeners).await;
         }
@@ -128,7 +135,7 @@ impl Cluster {
             engine: Engine::Sled,
             on_disk_error: OnDiskError::Stop,
             environment: Environment::Machine,
-            net: Net::plaintext(),
+            net: Net::plaintext().levelled(ClusterLevel::knowing(self.newest)),
             join: !self.founders.contains(&id),
             epochs: symphony_control_plane::EpochSettings::default(),
             request_delays: symphony_types::Nanos::ZERO,
@@ -215,6 +222,7 @@ pub fn backend(name: &str, boot_id: u64, subcluster: &str) -> pb::RegisterBacken
         subcluster: subcluster.into(),
         executor: "emulated".into(),
         gpus: vec![pb::GpuOffer { kind: "cpu".into(), memory_bytes: 1 << 30 }],
+        level: Level::NEWEST.get().into(),
     }
 }
 

@@ -10,7 +10,7 @@ use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_transport::{ControlClient, ControlError, SharedInputs, ViewReceiver};
-use symphony_types::{BootId, FrontendId, Member, SubclusterId};
+use symphony_types::{BootId, FrontendId, Level, Member, SubclusterId};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
@@ -109,6 +109,7 @@ impl Cluster {
             boot_id: identity.boot.get(),
             data_addr: access.data_addr.clone(),
             console_addr: reachable(&identity.console_addr, &access.data_addr),
+            level: access.control.level_to_tell(),
         };
         let call = |mut client: pb::control_client::ControlClient<_>| {
             let request = request.clone();
@@ -119,6 +120,7 @@ impl Cluster {
             Err(error) => return Err((error, access)),
         };
         let ClusterAccess { name, data, net, control, .. } = access;
+        control.told(Level::told(reply.level));
         let id = FrontendId::new(reply.frontend);
         let view = control.watch_as_frontend(&format!("frontend {}", identity.name), id, identity.boot);
         let (misrouted, misrouted_out) = mpsc::unbounded_channel();

@@ -1,0 +1,99 @@
+//! By which level a process writes: that of its cluster, as far as it knows.
+
+use std::sync::Arc;
+
+use symphony_types::Level;
+use tokio::sync::watch;
+
+/// The level of the cluster that a process belongs to, and the newest that its program knows. One per process and
+/// cluster; a handle.
+#[derive(Clone, Debug)]
+pub struct ClusterLevel(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    newest: Level,
+    told: watch::Sender<Option<Level>>,
+}
+
+impl ClusterLevel {
+    /// For a program that knows no level above this one.
+    #[must_use]
+    pub fn knowing(newest: Level) -> Self {
+        Self(Arc::new(Inner { newest, told: watch::Sender::new(None) }))
+    }
+
+    /// The newest level that this process knows.
+    #[must_use]
+    pub fn newest(&self) -> Level {
+        self.0.newest
+    }
+
+    /// The level of the cluster, once this process has heard it.
+    #[must_use]
+    pub fn told(&self) -> Option<Level> {
+        *self.0.told.borrow()
+    }
+
+    /// What this process writes by: until it has heard from its cluster, by the oldest level, which every neighbour
+    /// of the release before reads.
+    #[must_use]
+    pub fn written(&self) -> Level {
+        self.told().unwrap_or_default().min(self.0.newest)
+    }
+
+    /// The cluster is at that level, or above it: who tells may lag.
+    pub fn tell(&self, level: Level) {
+        self.0.told.send_if_modified(|told| {
+            let is_news = Some(level) > *told;
+            if is_news {
+                *told = Some(level);
+            }
+            is_news
+        });
+    }
+
+    /// Waits until the cluster is at a level that this process does not know, and returns it.
+    pub async fn unknown(&self) -> Level {
+        let mut told = self.0.told.subscribe();
+        let is_unknown =
+            |told: &Option<Level>| told.is_some_and(|level| level < Level::OLDEST || level > self.0.newest);
+        let level = told.wait_for(is_unknown).await.ok().and_then(|told| *told);
+        match level {
+            Some(level) => level,
+            // The sender lives as long as this handle.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Default for ClusterLevel {
+    fn default() -> Self {
+        Self::knowing(Level::NEWEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_written_above_what_the_cluster_has_told_or_this_process_knows() {
+        let (new, old) = (ClusterLevel::default(), ClusterLevel::knowing(Level::OLDEST));
+        assert_eq!([new.written(), old.written()], [Level::OLDEST; 2], "nobody has told anything");
+        assert_eq!((new.told(), old.unknown().now_or_never()), (None, None));
+        for level in [&new, &old] {
+            level.clone().tell(Level::NEWEST);
+        }
+        assert_eq!([new.written(), old.written()], [Level::NEWEST, Level::OLDEST]);
+        assert_eq!(new.unknown().now_or_never(), None);
+        assert_eq!(old.unknown().now_or_never(), Some(Level::NEWEST));
+        new.tell(Level::OLDEST);
+        assert_eq!(new.written(), Level::NEWEST, "a replica that lags lowers nothing");
+        let behind = ClusterLevel::default();
+        behind.tell(Level::new(0));
+        assert_eq!(behind.unknown().now_or_never(), Some(Level::new(0)), "a cluster that is two releases behind");
+    }
+}

@@ -1,0 +1,102 @@
+//! Who keeps a cluster from a level.
+
+use symphony_types::{Level, Nanos};
+
+use super::View;
+
+/// A frontend that the leader has not seen for this long has ended. One that comes back is told at its registration.
+const GONE_AFTER: Nanos = Nanos::from_millis(60_000);
+
+impl View {
+    /// The processes that are there and do not know the level, or of which the leader of the control group does not
+    /// know whether they do; each with the reason. Only linearizable answers tell.
+    #[must_use]
+    pub fn behind(&self, level: Level) -> Vec<String> {
+        let lacks = |known: Option<Level>| match known {
+            Some(known) if known >= level => None,
+            Some(known) => Some(format!("knows level {known} at most")),
+            None => Some("has not told what it knows: an older release, or not connected to the leader yet".to_owned()),
+        };
+        let schedulers = self.group.iter().filter_map(|(id, member)| {
+            let is_up = self.nodes.get(id).is_some_and(|node| node.up);
+            let why = if is_up { lacks(member.level)? } else { "is down; bring it up, or remove it".to_owned() };
+            Some(format!("scheduler {id} {why}"))
+        });
+        let backends = self
+            .backends
+            .iter()
+            .filter(|(_, backend)| backend.up)
+            .filter_map(|(id, backend)| Some(format!("backend {} ({id}) {}", backend.name, lacks(backend.level)?)));
+        let there = self
+            .frontends
+            .iter()
+            .filter(|(_, frontend)| !frontend.has_left() && frontend.silent.is_none_or(|silent| silent < GONE_AFTER));
+        let frontends = there
+            .filter_map(|(id, frontend)| Some(format!("frontend {} ({id}) {}", frontend.name, lacks(frontend.level)?)));
+        schedulers.chain(backends).chain(frontends).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_types::{BackendId, FrontendId, NodeId};
+
+    use super::*;
+    use crate::view::{BackendView, FrontendView, GroupMemberView, GroupRole, NodeView};
+
+    fn view() -> View {
+        let new = Some(Level::NEWEST);
+        let member = |level| GroupMemberView {
+            control_addr: "a:1".into(),
+            role: GroupRole::Voter,
+            applied_index: 1,
+            lag: 0,
+            level,
+        };
+        let frontend = FrontendView { name: "f".into(), level: new, silent: Some(Nanos::ZERO), ..Default::default() };
+        View {
+            nodes: [1, 2].map(|id| (NodeId::new(id), NodeView { up: true, ..NodeView::default() })).into(),
+            group: [1, 2].map(|id| (NodeId::new(id), member(new))).into(),
+            backends: [(
+                BackendId::new(1),
+                BackendView { name: "b".into(), up: true, level: new, ..BackendView::default() },
+            )]
+            .into(),
+            frontends: [(FrontendId::new(1), frontend)].into(),
+            ..View::default()
+        }
+    }
+
+    fn behind(change: impl FnOnce(&mut View)) -> Vec<String> {
+        let mut view = view();
+        change(&mut view);
+        view.behind(Level::NEWEST)
+    }
+
+    #[test]
+    fn whoever_is_there_and_older_or_unheard_is_named_and_who_has_gone_is_not() {
+        assert_eq!(behind(|_| {}), Vec::<String>::new());
+        let (n2, b1, f1) = (NodeId::new(2), BackendId::new(1), FrontendId::new(1));
+        let older = |view: &mut View| {
+            view.group.get_mut(&n2).unwrap().level = Some(Level::OLDEST);
+            view.backends.get_mut(&b1).unwrap().level = None;
+            view.frontends.get_mut(&f1).unwrap().level = Some(Level::OLDEST);
+        };
+        let named = behind(older);
+        let said = ["scheduler n2 knows level 1", "backend b (b1) has not told", "frontend f (f1) knows level 1"];
+        assert!(named.len() == 3 && named.iter().zip(said).all(|(named, said)| named.starts_with(said)), "{named:?}");
+        assert_eq!(behind(|view| view.nodes.get_mut(&n2).unwrap().up = false).len(), 1, "it comes back one day");
+        let gone = |view: &mut View| {
+            older(view);
+            view.group.remove(&n2);
+            view.backends.get_mut(&b1).unwrap().up = false;
+            view.frontends.get_mut(&f1).unwrap().silent = Some(GONE_AFTER);
+        };
+        assert_eq!(behind(gone), Vec::<String>::new());
+        let left = |view: &mut View| {
+            let frontend = view.frontends.get_mut(&f1).unwrap();
+            (frontend.level, frontend.leaving, frontend.drained) = (None, true, true);
+        };
+        assert_eq!(behind(left), Vec::<String>::new());
+    }
+}
