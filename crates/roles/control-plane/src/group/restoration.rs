@@ -36,8 +36,12 @@ pub async fn restore(config: &ControlPlaneConfig, backup: &Backup, ids_skipped: 
     let (state, index) = backup.begin_anew(&config.cluster, &new)?;
     let voters = config.replicas.iter().map(|(&node, addrs)| (node, addrs.control.clone())).collect();
     let group = GroupConfig { voters, ..group_config(config) };
-    let (state_machine, _) =
-        ClusterStateMachine::new(SharedState::default(), Checkpoints::default(), Metrics::default());
+    let (state_machine, _) = ClusterStateMachine::new(
+        SharedState::default(),
+        Checkpoints::default(),
+        Metrics::default(),
+        config.net.level().clone(),
+    );
     let beginning = Beginning { state: state.snapshot(), index, term: index };
     symphony_consensus::restore(group, beginning, state_machine).await?;
     Ok(index)
