@@ -275,13 +275,13 @@ mod tests {
         let source = Some(Source::Repository(Box::new(model)));
         let wanted = Wanted { name: "m".into(), source, change: Change::default(), traffic: None };
         assert_eq!(words(&view, &wanted), ["load m@3", "unload m"]);
-        let traffic = Some(Traffic { weights: [(2, 1)].into(), shadow: Some(Shadow { version: 1, percent: 5 }) });
+        let traffic = Traffic { weights: [(2, 1)].into(), shadow: Some(Shadow { version: 1, percent: 5 }) };
         let change = Change { slo: Some(Nanos::from_millis(30)), ..Change::default() };
-        let wanted = Wanted { source: None, change, traffic: traffic.clone(), ..wanted };
+        let wanted = Wanted { source: None, change, traffic: Some(traffic.clone()), ..wanted };
         let steps = words(&view, &wanted);
         assert_eq!(steps[..2], ["change m: SLO 25 ms to 30 ms", "change m@2: SLO 25 ms to 30 ms"]);
         assert!(steps[2].starts_with("traffic: 100"), "{steps:?}");
-        view.traffic.insert("m".into(), traffic.unwrap());
+        view.traffic.insert("m".into(), traffic);
         assert_eq!(words(&view, &wanted).len(), 2, "it is split so already");
         let absent = Wanted { name: "absent".into(), ..wanted };
         let said = plan(&view, &absent, &[]).unwrap_err();
