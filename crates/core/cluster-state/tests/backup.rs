@@ -70,7 +70,7 @@ fn what_is_no_backup_is_refused_with_what_was_expected() {
     let said = |bytes: &[u8]| Backup::decode(bytes).unwrap_err().to_string();
     assert!(said(b"").contains("starts with `SYBK`"));
     assert!(said(&bytes[..bytes.len() - 1]).contains("both must agree"), "truncated");
-    let mut newer = bytes.clone();
+    let mut newer = bytes;
     newer[4] = 2;
     assert!(said(&newer).contains("version 2; this release reads version 1"));
     let mut other_state = backup(&busy().state);

@@ -290,7 +290,7 @@ async fn metadata_configuration_statistics_and_the_repository_are_as_other_serve
     let statistics = client.model_statistics(request).await.unwrap().into_inner().model_stats;
     assert_eq!((statistics.len(), statistics[0].inference_count, statistics[0].batch_stats[0].batch_size), (1, 12, 4));
     // Else perf_analyzer gives a measurement up.
-    let spans = statistics[0].inference_stats.clone().unwrap();
+    let spans = statistics[0].inference_stats.unwrap();
     let infer = spans.compute_infer.unwrap();
     assert_eq!([spans.compute_input, spans.compute_output].map(|span| span.unwrap().count), [infer.count; 2]);
     let batch = &statistics[0].batch_stats[0];
