@@ -58,7 +58,7 @@ pub(crate) fn client_of_process() -> anyhow::Result<PageClient> {
 /// # Errors
 /// If it does not answer in time, or with more than a page, or the key would go to it readable.
 pub(crate) async fn read(client: &PageClient, frontend: &FrontendView) -> anyhow::Result<Value> {
-    get(client, frontend, "/api/view", &[]).await
+    get(client, frontend, "/api/view", &[], "status").await
 }
 
 /// The last hour of a frontend's requests: all models in short, or one of them.
@@ -71,7 +71,7 @@ pub(crate) async fn history<T: DeserializeOwned>(
     model: Option<&str>,
 ) -> anyhow::Result<T> {
     let arguments: Vec<_> = model.map(|model| ("model", model)).into_iter().collect();
-    get(client, frontend, "/api/history", &arguments).await
+    get(client, frontend, "/api/history", &arguments, "console").await
 }
 
 async fn get<T: DeserializeOwned>(
@@ -79,6 +79,7 @@ async fn get<T: DeserializeOwned>(
     frontend: &FrontendView,
     path: &str,
     arguments: &[(&str, &str)],
+    right: &str,
 ) -> anyhow::Result<T> {
     // Whoever registered as a frontend chose the address.
     client.access.check(&frontend.console_addr).map_err(anyhow::Error::msg)?;
@@ -86,7 +87,7 @@ async fn get<T: DeserializeOwned>(
     let mut answer = client.http.get(url).query(arguments).send().await?;
     ensure!(
         !matches!(answer.status().as_u16(), 401 | 403),
-        "it wants the key of a tenant with the right `status`: name its file by --key-file or SYMPHONY_KEY_FILE"
+        "it wants the key of a tenant with the right `{right}`: name its file by --key-file or SYMPHONY_KEY_FILE"
     );
     let mut page = Vec::new();
     answer.error_for_status_ref()?;
