@@ -644,6 +644,13 @@ mod tests {
         assert_eq!((counts.in_time, counts.refused, counts.latency.iter().sum::<u64>()), (2, 2, 1));
         assert_eq!(sum.slowest.len(), 2);
 
+        // One whose clock is a slot ahead: its requests are in the slot after.
+        let mut ahead = History::new(NOON_MS);
+        ahead.ended(NOON_MS + SLOT_S * 1000, "m", &end(Outcome::Late, 10, 2));
+        sum.add(ahead.of_model("m").series(NOON_MS + SLOT_S * 1000));
+        let late: Vec<_> = sum.slots.iter().map(|(at, counts)| (at - NOON_MS / 1000, counts.late)).collect();
+        assert_eq!(late, [(0, 0), (SLOT_S, 1)]);
+
         let mut all = Overview::default();
         all.add(one.overview(NOON_MS + 2_000));
         all.add(one.overview(NOON_MS + 5_000));
