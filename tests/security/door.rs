@@ -20,9 +20,10 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
 /// How long something may take over loopback on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
-/// SHA-256 of the keys `key-of-ann`, `key-of-bob` and `key-of-cat`.
+/// SHA-256 of the keys `key-of-ann`, `key-of-bob`, `key-of-cat` and `key-of-dan`.
 pub(super) const ANN: (&str, &str) = ("key-of-ann", "ca64daa8b294dc4835d29ca02a6a47427ebc6a225ea3ac2e15f8417fb6601db2");
 pub(super) const BOB: (&str, &str) = ("key-of-bob", "808a1d81b5de08d72083995df738947d519d230a20c236003268f0f4b65ee475");
+const DAN: (&str, &str) = ("key-of-dan", "4e913e35f9933a915f6f793e9e3a9e63075f2d247f4b98e79b3e5ee7e1e2f2c4");
 const CAT: (&str, &str) = ("key-of-cat", "77b6af72f834491b4215dd9e49c6cbd5ad03c5ffb3558cb899f4c828c7f63e97");
 
 /// A folder of this test's own, for files that must be there before the cluster is.
@@ -135,7 +136,8 @@ fn callers_are_known_by_keys_and_certificates_over_tls_and_the_file_of_tenants_i
     let CredentialFiles { ca, cert, key } = issue("server");
     let eve = issue("eve");
     let by_certificate = "certificates = [\"spiffe://clients/operator/eve\"]";
-    let everybody = [("ann", ANN.1, by_certificate), ("bob", BOB.1, "rights = [\"status\"]")];
+    let dan = ("dan", DAN.1, "rights = [\"console\"]");
+    let everybody = [("ann", ANN.1, by_certificate), ("bob", BOB.1, "rights = [\"status\"]"), dan];
     let tenants = files.tenants(&everybody);
     let shape = Shape::emulated(&["default"])
         .with(&format!("frontend.tenants={tenants}"))
@@ -182,12 +184,14 @@ fn callers_are_known_by_keys_and_certificates_over_tls_and_the_file_of_tenants_i
 
             phase("status pages are for those who may, metrics and health for all");
             for (page, expected) in [
-                ("/api/view", [401, 403, 200]),
-                ("/", [401, 403, 200]),
-                ("/metrics", [200, 200, 200]),
-                ("/health/live", [200, 200, 200]),
+                ("/api/view", [401, 403, 200, 403]),
+                ("/", [401, 403, 200, 200]),
+                ("/api/console", [401, 403, 403, 200]),
+                ("/api/history", [401, 403, 403, 200]),
+                ("/metrics", [200, 200, 200, 200]),
+                ("/health/live", [200, 200, 200, 200]),
             ] {
-                for (key, expected) in [None, Some(ANN.0), Some(BOB.0)].into_iter().zip(expected) {
+                for (key, expected) in [None, Some(ANN.0), Some(BOB.0), Some(DAN.0)].into_iter().zip(expected) {
                     assert_eq!(status_of(&http, format!("{pages}{page}"), key).await, expected, "{page} by {key:?}");
                 }
             }

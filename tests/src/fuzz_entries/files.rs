@@ -85,7 +85,7 @@ pub(super) fn tenants_seeds() -> Vec<Vec<u8>> {
     let all = format!(
         "# Teams.\n[[tenant]]\nname = \"search\"\nkeys = [\"{hash}\", \"{other}\"]\ncertificates = [\"search.example\"]\n\
          items_per_s = 2000\ngpu_seconds_per_s = 1.5\nweight = 4\nrequests_in_flight_max = 4096\n\
-         rights = [\"infer\", \"status\", \"repository\"]\n[[tenant]]\nname = \"b-2\"\ncertificates = [\"é\"]\n"
+         rights = [\"infer\", \"status\", \"repository\", \"console\"]\n[[tenant]]\nname = \"b-2\"\ncertificates = [\"é\"]\n"
     );
     let least = format!("tenant = [{{ name = 'a', keys = ['{hash}'], weight = 1e-3 }}]");
     [all, least].map(String::into_bytes).into()

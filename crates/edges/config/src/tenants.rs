@@ -79,11 +79,13 @@ pub enum Right {
     Status,
     /// Load and unload models of the repository.
     Repository,
+    /// See the console: the whole cluster, and what became of single requests of all tenants.
+    Console,
 }
 
 impl Right {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Infer, Self::Status, Self::Repository];
+    pub const ALL: [Self; 4] = [Self::Infer, Self::Status, Self::Repository, Self::Console];
 
     /// Its word in the file and in messages.
     #[must_use]
@@ -92,6 +94,7 @@ impl Right {
             Self::Infer => "infer",
             Self::Status => "status",
             Self::Repository => "repository",
+            Self::Console => "console",
         }
     }
 }
@@ -301,7 +304,7 @@ fn check(tenant: &TenantConfig) -> Result<(), TenantsError> {
         return say("requests_in_flight_max is 0; expected a number from 1".into());
     }
     if tenant.rights == Rights::default() {
-        return say(r#"rights are empty; expected some of "infer", "status", "repository""#.into());
+        return say(r#"rights are empty; expected some of "infer", "status", "repository", "console""#.into());
     }
     Ok(())
 }
@@ -319,7 +322,7 @@ mod tests {
         let text = format!(
             "[[tenant]]\nname = \"search\"\nkeys = [\"{HASH}\"]\n\
              [[tenant]]\nname = \"batch\"\ncertificates = [\"batch.example\"]\nitems_per_s = 20\ngpu_seconds_per_s = 0.5\n\
-             weight = 0.25\nrequests_in_flight_max = 9\nrights = [\"infer\", \"status\"]\n"
+             weight = 0.25\nrequests_in_flight_max = 9\nrights = [\"infer\", \"status\", \"console\"]\n"
         );
         let tenants = TenantsFile::parse(&text).unwrap().tenants;
         let [search, batch] = tenants.as_slice() else { panic!("{tenants:?}") };
@@ -327,10 +330,10 @@ mod tests {
             (search.keys[0].to_string().as_str(), search.items_per_s, search.weight()),
             (HASH, None, RequestValue::ONE)
         );
-        assert_eq!(Right::ALL.map(|right| search.rights.has(right)), [true, false, false]);
+        assert_eq!(Right::ALL.map(|right| search.rights.has(right)), [true, false, false, false]);
         assert_eq!((batch.items_per_s, batch.gpu_seconds_per_s), (Some(20.0), Some(0.5)));
         assert_eq!((batch.weight(), batch.requests_in_flight_max), (RequestValue::from_number(0.25).unwrap(), Some(9)));
-        assert_eq!(Right::ALL.map(|right| batch.rights.has(right)), [true, true, false]);
+        assert_eq!(Right::ALL.map(|right| batch.rights.has(right)), [true, true, false, true]);
     }
 
     #[test]

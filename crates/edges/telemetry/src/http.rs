@@ -1,13 +1,15 @@
 //! Metrics, health and the console over HTTP.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
@@ -19,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::console::{self, ConsoleAnswer, ConsoleQuestion};
-use crate::page_guard::{PageCaller, PageConnection, PageGuard, PageRefusal};
+use crate::page_guard::{Page, PageCaller, PageConnection, PageGuard, PageRefusal};
 use crate::{Registry, plain_text};
 
 /// How long a stop waits for answers in progress. A scrape takes milliseconds; a client that sends half a request and
@@ -35,6 +37,12 @@ pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: usize = CONNECTIONS_MAX / 4;
 
 /// A connection without a request for this long is closed: longer than the usual scrape interval of at most a minute.
 const IDLE_MAX: Duration = Duration::from_secs(75);
+
+/// How long an answer of `/api/history` is good: consoles ask again each second.
+const HISTORY_FRESH: Duration = Duration::from_secs(1);
+
+/// Models whose history is told within that time. Each has some 100 KB, and requests that end wait while it is looked up.
+const HISTORIES_MAX: usize = 64;
 
 /// The port's name in metrics.
 pub(crate) const PORT: &str = "metrics";
@@ -69,7 +77,34 @@ impl Connected<IncomingStream<'_, Callers>> for PageConnection {
     }
 }
 
-type History = dyn Fn(Option<&str>) -> serde_json::Value + Send + Sync;
+type TellHistory = dyn Fn(Option<&str>) -> serde_json::Value + Send + Sync;
+type KeptHistories = BTreeMap<Option<String>, (Instant, Bytes)>;
+
+/// What `/api/history` answers. Answers are made one after another, and kept for a moment: however many ask, what
+/// serves requests notices little of it.
+struct History {
+    tell: Arc<TellHistory>,
+    kept: tokio::sync::Mutex<KeptHistories>,
+}
+
+impl History {
+    async fn answer(&self, model: Option<String>) -> Result<Bytes, PageRefusal> {
+        let mut kept = self.kept.lock().await;
+        kept.retain(|_, (at, _)| at.elapsed() < HISTORY_FRESH);
+        if let Some((_, answer)) = kept.get(&model) {
+            return Ok(answer.clone());
+        }
+        if model.is_some() && kept.len() >= HISTORIES_MAX {
+            let words = format!("{HISTORIES_MAX} models were asked for in a second, which is the most: ask again");
+            return Err(PageRefusal::unavailable(words));
+        }
+        let (tell, asked) = (Arc::clone(&self.tell), model.clone());
+        let told = tokio::task::spawn_blocking(move || Bytes::from(tell(asked.as_deref()).to_string())).await;
+        let answer = told.map_err(|error| PageRefusal::unavailable(error.to_string()))?;
+        kept.insert(model, (Instant::now(), answer.clone()));
+        Ok(answer)
+    }
+}
 type Console = dyn Fn(ConsoleQuestion) -> ConsoleAnswer + Send + Sync;
 
 /// What a process shows on its metrics port.
@@ -130,7 +165,7 @@ impl Surface {
     /// What `/api/history` answers: all models in short, or the last hour of one.
     #[must_use]
     pub fn with_history(mut self, history: impl Fn(Option<&str>) -> serde_json::Value + Send + Sync + 'static) -> Self {
-        self.history = Some(Arc::new(history));
+        self.history = Some(Arc::new(History { tell: Arc::new(history), kept: tokio::sync::Mutex::default() }));
         self
     }
 
@@ -159,7 +194,7 @@ pub fn router(surface: Surface) -> Router {
         .route("/api/history", get(history));
     for (path, content_type, content) in console::FILES {
         let file = move |State(surface): State<Surface>, request: Request| async move {
-            match surface.check_caller(&request, false) {
+            match surface.check_caller(&request, Page::Files) {
                 Ok(()) => console::file(content_type, content),
                 Err(refused) => refused.into_response(),
             }
@@ -204,15 +239,16 @@ pub async fn serve(
 
 impl Surface {
     /// An error if the caller may not see the page.
-    fn check_caller(&self, request: &Request, is_metrics: bool) -> Result<(), PageRefusal> {
-        let Some(guard) = self.guard.as_ref().filter(|guard| guard.metrics || !is_metrics) else { return Ok(()) };
+    fn check_caller(&self, request: &Request, page: Page) -> Result<(), PageRefusal> {
+        let guards = |guard: &&PageGuard| guard.metrics || page != Page::Metrics;
+        let Some(guard) = self.guard.as_ref().filter(guards) else { return Ok(()) };
         let connection = request.extensions().get::<ConnectInfo<PageConnection>>().map(|ConnectInfo(info)| info);
-        guard.check(&PageCaller { connection, headers: request.headers() })
+        guard.check(&PageCaller { page, connection, headers: request.headers() })
     }
 }
 
 async fn metrics(State(surface): State<Surface>, request: Request) -> Response {
-    if let Err(refused) = surface.check_caller(&request, true) {
+    if let Err(refused) = surface.check_caller(&request, Page::Metrics) {
         return refused.into_response();
     }
     let accept = request.headers().get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
@@ -231,27 +267,28 @@ async fn ready(State(surface): State<Surface>) -> Response {
 }
 
 async fn view(State(surface): State<Surface>, request: Request) -> Response {
-    if let Err(refused) = surface.check_caller(&request, false) {
+    if let Err(refused) = surface.check_caller(&request, Page::View) {
         return refused.into_response();
     }
     ([(header::CACHE_CONTROL, "no-store")], Json((surface.view)())).into_response()
 }
 
 async fn history(State(surface): State<Surface>, request: Request) -> Response {
-    let told = surface.check_caller(&request, false).and_then(|()| {
+    let asked = surface.check_caller(&request, Page::Cluster).and_then(|()| {
         let model = console::optional(request.uri(), "model")?;
         let words = "only frontends count requests: this process has no history";
         let history = surface.history.as_ref().ok_or_else(|| PageRefusal::not_found(words.into()))?;
-        Ok(history(model.as_deref()))
+        Ok((history, model))
     });
-    match told {
-        Ok(told) => ([(header::CACHE_CONTROL, "no-store")], Json(told)).into_response(),
-        Err(refused) => refused.into_response(),
-    }
+    let told = match asked {
+        Ok((history, model)) => history.answer(model).await,
+        Err(refused) => Err(refused),
+    };
+    told.map_or_else(IntoResponse::into_response, console::json)
 }
 
 async fn answer(State(surface): State<Surface>, request: Request) -> Response {
-    let asked = surface.check_caller(&request, false).and_then(|()| {
+    let asked = surface.check_caller(&request, Page::Cluster).and_then(|()| {
         let words = "this process belongs to no cluster: open the console of a scheduler, frontend or backend of one";
         let console = surface.console.as_ref().ok_or_else(|| PageRefusal::not_found(words.into()))?;
         Ok(console(ConsoleQuestion::parse(request.uri())?))
@@ -265,6 +302,8 @@ async fn answer(State(surface): State<Surface>, request: Request) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
 
@@ -311,6 +350,31 @@ mod tests {
             assert!(answer.contains(build), "{accept}: {answer}");
             assert_eq!(answer.ends_with("# EOF\n"), accept.contains("openmetrics"), "{accept}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_history_is_told_anew_after_a_second_and_of_so_many_models_within_it() {
+        let told = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&told);
+        let tell = move |model: Option<&str>| serde_json::json!([model, counter.fetch_add(1, Ordering::Relaxed)]);
+        let history = History { tell: Arc::new(tell), kept: tokio::sync::Mutex::default() };
+        for _ in 0..2 {
+            assert_eq!(history.answer(None).await.as_deref(), Ok(b"[null,0]".as_slice()));
+        }
+        // The machine may be slow: these are good for longer.
+        for model in 0..HISTORIES_MAX {
+            let later = Instant::now() + Duration::from_secs(60);
+            history.kept.lock().await.insert(Some(model.to_string()), (later, Bytes::new()));
+        }
+        let refused = history.answer(Some("m".into())).await.unwrap_err();
+        assert!(refused.words.contains("ask again"), "{}", refused.words);
+        let long_ago = Instant::now().checked_sub(2 * HISTORY_FRESH).unwrap();
+        for (at, _) in history.kept.lock().await.values_mut() {
+            *at = long_ago;
+        }
+        assert_eq!(history.answer(Some("m".into())).await.as_deref(), Ok(br#"["m",1]"#.as_slice()));
+        assert_eq!(history.answer(None).await.as_deref(), Ok(b"[null,2]".as_slice()));
+        assert_eq!(told.load(Ordering::Relaxed), 3);
     }
 
     #[tokio::test]

@@ -28,7 +28,7 @@ pub use http::{Surface, router, serve};
 pub use invariant::{violated, violations};
 pub use log::{LogError, LogFilter, LogForm, LogOptions, init_logging};
 pub use name_rules::{Kind, LABELS_MAX, MetricName, Unit, check_names};
-pub use page_guard::{PageCaller, PageConnection, PageGuard, PageRefusal};
+pub use page_guard::{Page, PageCaller, PageConnection, PageGuard, PageRefusal};
 pub use registry::Registry;
 pub use traces::{FinishedSpan, NoTraceContext, SpanIds, TRACEPARENT, TraceContext, TraceError, Traces};
 pub use value_histogram::{ValueCounts, ValueHistogram};

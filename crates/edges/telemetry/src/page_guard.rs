@@ -18,9 +18,24 @@ pub struct PageConnection {
     pub certificate: CertificateNames,
 }
 
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// `/metrics`.
+    Metrics,
+    /// `/api/view`: the cluster as this process knows it.
+    View,
+    /// The files of the console, which tell nothing by themselves.
+    Files,
+    /// `/api/console…` and `/api/history`: the whole cluster, and single requests of everybody.
+    Cluster,
+}
+
 /// Who asks for a page.
 #[derive(Clone, Copy, Debug)]
 pub struct PageCaller<'a> {
+    /// What it asks for.
+    pub page: Page,
     /// Its connection; none if that is not known.
     pub connection: Option<&'a PageConnection>,
     /// What it shows.
@@ -123,7 +138,7 @@ mod tests {
     fn a_guarded_host_shows_its_pages_to_callers_on_loopback_only() {
         let asks = |addr: &str| {
             let connection = PageConnection { addr: addr.parse().unwrap(), certificate: CertificateNames::default() };
-            let caller = PageCaller { connection: Some(&connection), headers: &HeaderMap::new() };
+            let caller = PageCaller { page: Page::View, connection: Some(&connection), headers: &HeaderMap::new() };
             PageGuard::this_host().check(&caller).map_err(|refused| refused.status)
         };
         for host in ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:9"] {
@@ -132,7 +147,7 @@ mod tests {
         for other in ["10.0.0.1:9", "[::ffff:10.0.0.1]:9", "[fe80::1]:9"] {
             assert_eq!(asks(other), Err(StatusCode::FORBIDDEN), "{other}");
         }
-        let unknown = PageCaller { connection: None, headers: &HeaderMap::new() };
+        let unknown = PageCaller { page: Page::View, connection: None, headers: &HeaderMap::new() };
         assert!(PageGuard::this_host().check(&unknown).is_err());
     }
 }

@@ -67,6 +67,7 @@ pub struct Frontend {
 /// What all handles of a frontend share.
 #[derive(Debug)]
 pub(crate) struct Inner {
+    boot: BootId,
     pub(crate) grace: Duration,
     /// The one limit on requests in flight, of which [`Inner::in_flight`] is what was accepted.
     pub(crate) in_flight_limit: InFlightLimit,
@@ -178,6 +179,7 @@ impl Frontend {
         let inputs = slots.iter().filter_map(|slot| slot.requests.inputs.clone()).collect();
         metrics::register(registry, tables, &ledger, inputs);
         let inner = Inner {
+            boot,
             grace: config.answer_grace().into(),
             in_flight_limit: InFlightLimit::new(config.requests_in_flight_max as usize),
             ledger: Arc::clone(&ledger),
@@ -235,7 +237,10 @@ impl Frontend {
     /// The last hour of requests, as `/api/history` shows it: all models in short, or one of them.
     #[must_use]
     pub fn history_json(&self, model: Option<&str>) -> serde_json::Value {
-        self.inner.statistics.history_json(model)
+        let mut told = self.inner.statistics.history_json(model);
+        // Whoever asks shall see that it is this process that answers.
+        told["boot"] = self.inner.boot.get().into();
+        told
     }
 
     /// Sends traces of requests from now on. To be called once.

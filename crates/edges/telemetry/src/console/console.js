@@ -6,7 +6,7 @@ import { troubles, ofModel, troubleList } from "./troubles.js";
 import { COLUMNS, modelsView, modelView, gpusView, eventsView, processesView } from "./views.js";
 
 const PERIOD_MS = 1000;
-const ANSWER_WITHIN_MS = 8000; // longer than a process may take to find out that the cluster does not answer
+const ANSWER_WITHIN_MS = 8000; // longer than the 6 s after which a process says that the cluster does not answer
 const VIEWS = ["models", "gpus", "events", "processes"];
 const SPANS = { model: [300, 900, 3600], gpus: [200, 1000, 5000, 20000] }; // s and ms
 
@@ -150,9 +150,18 @@ async function explain(request) {
   show();
 }
 
+// A name in an address, or the text as it is if it was written by hand and is no such name.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 function go() {
   const [view, ...name] = location.hash.replace(/^#\/?/, "").split("/");
-  const named = view === "models" && name.length ? decodeURIComponent(name.join("/")) : null;
+  const named = view === "models" && name.length ? decoded(name.join("/")) : null;
   state.route = { view: named ? "model" : VIEWS.includes(view) ? view : "models", name: named };
   Object.assign(state, { marked: null, cursor: null, readout: null });
   byId("view").dataset.view = state.route.view;

@@ -10,15 +10,26 @@ use symphony_telemetry::{ConsoleQuestion, PageRefusal};
 
 /// How long an answer is good: the console asks again each second.
 pub(super) const FRESH: Duration = Duration::from_secs(1);
-/// Answers that are kept or waited for. A model's has some 100 KB, so they have 6 MB; more people than that do not look
-/// at different things at a time.
+/// Answers about models and requests that are kept or waited for. A model's has some 100 KB, so they have 6 MB; more
+/// people than that do not look at different things at a time.
 const QUESTIONS_MAX: usize = 64;
 
 type Kept = Option<(Instant, Result<Bytes, PageRefusal>)>;
 
+type Places = BTreeMap<ConsoleQuestion, Arc<tokio::sync::Mutex<Kept>>>;
+
 /// By question.
 #[derive(Debug, Default)]
-pub(super) struct Answers(Mutex<BTreeMap<ConsoleQuestion, Arc<tokio::sync::Mutex<Kept>>>>);
+pub(super) struct Answers(Mutex<Places>);
+
+/// There is one answer about the cluster and one about its GPUs: nobody takes their places.
+const fn is_bounded(question: &ConsoleQuestion) -> bool {
+    matches!(question, ConsoleQuestion::Model(_) | ConsoleQuestion::Explain(_))
+}
+
+fn is_full(places: &Places) -> bool {
+    places.keys().filter(|question| is_bounded(question)).count() >= QUESTIONS_MAX
+}
 
 impl Answers {
     /// The answer that is there if it is fresh, or else what `gather` finds. Who asks meanwhile waits for the same.
@@ -44,10 +55,10 @@ impl Answers {
 
     fn place(&self, question: ConsoleQuestion) -> Result<Arc<tokio::sync::Mutex<Kept>>, PageRefusal> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if places.len() >= QUESTIONS_MAX && !places.contains_key(&question) {
+        if is_bounded(&question) && !places.contains_key(&question) && is_full(&places) {
             // Whoever waits for an answer holds its place.
-            places.retain(|_, place| Arc::strong_count(place) > 1);
-            if places.len() >= QUESTIONS_MAX {
+            places.retain(|question, place| !is_bounded(question) || Arc::strong_count(place) > 1);
+            if is_full(&places) {
                 let words = format!("{QUESTIONS_MAX} other questions wait for answers: ask again");
                 return Err(PageRefusal::unavailable(words));
             }
@@ -96,8 +107,11 @@ mod tests {
         let held: Vec<_> = (0..QUESTIONS_MAX).map(|number| answers.place(model(number)).unwrap()).collect();
         assert!(answers.place(model(QUESTIONS_MAX)).unwrap_err().words.contains("ask again"));
         assert!(answers.place(model(0)).is_ok(), "its place is there");
+        for always in [ConsoleQuestion::Cluster, ConsoleQuestion::Gpus] {
+            assert!(answers.place(always).is_ok(), "it has a place of its own");
+        }
         drop(held);
         assert!(answers.place(model(QUESTIONS_MAX)).is_ok());
-        assert_eq!(answers.0.lock().unwrap().len(), 1);
+        assert_eq!(answers.0.lock().unwrap().len(), 3);
     }
 }

@@ -90,8 +90,11 @@ fn models(view: &View, load: &Value, all: &Overview) -> Vec<Value> {
         .collect();
     let one = |name: &str| {
         let mut shown = model_json(view, name)?;
-        let summary = all.models.get(name).cloned().unwrap_or_default();
-        shown["now"] = counts_json(&summary.recent, all.over_s);
+        let summary = all.models.get(name);
+        // Of a model that frontends do not remember it is unknown whether it had requests.
+        let over_s = if summary.is_none() && all.left_out > 0 { 0.0 } else { all.over_s };
+        let summary = summary.cloned().unwrap_or_default();
+        shown["now"] = counts_json(&summary.recent, over_s);
         shown["trend"] = json!(summary.trend);
         shown["queued"] = queued.get(name).map_or(Value::Null, |&queued| queued.clone());
         Some(shown)
@@ -180,6 +183,15 @@ mod tests {
         let events = last_events(&view);
         let events = events.as_array().unwrap();
         assert_eq!((events.len(), &events[0]["index"]), (EVENTS_MAX, &(EVENTS_MAX as u64).into()));
+    }
+
+    #[test]
+    fn a_model_that_is_not_remembered_has_no_numbers() {
+        let mut history = scene::history(30).overview(NOW_MS);
+        history.left_out = 1;
+        let shown = json(&scene::view(), &json!({}), [("front".into(), history)].into(), &scene::me(), &[], NOW_MS);
+        assert!(shown["models"][0]["now"]["rate_rps"].is_f64(), "{shown}");
+        assert!(shown["models"][1]["now"]["rate_rps"].is_null(), "{shown}");
     }
 
     #[test]

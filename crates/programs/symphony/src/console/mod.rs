@@ -24,7 +24,7 @@ use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::control::explain_request::Question;
 use symphony_protocol::view::{FrontendView, View};
-use symphony_telemetry::history::{Overview, Series};
+use symphony_telemetry::history::{Counted, Overview, Series};
 use symphony_telemetry::{ConsoleAnswer, ConsoleQuestion, PageRefusal};
 use symphony_transport::ControlClient;
 use symphony_types::{ModelId, RequestId};
@@ -38,8 +38,12 @@ use crate::top::{Sample, Window};
 const LEADER_WITHIN: Duration = Duration::from_secs(2);
 /// How long any replica has; then what this process knew last is shown.
 const REPLICA_WITHIN: Duration = Duration::from_secs(1);
-/// How long a leader has to tell of its last batches: people wait for it.
+/// How long a leader has to tell of a request or of its last batches: people wait for it.
 const BATCHES_WITHIN: Duration = Duration::from_secs(2);
+/// How long everything may take, the wait for others who ask the same included; the page waits a little longer.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(6);
+/// Requests that are explained at a time: each is a question to every scheduler replica.
+const EXPLAINED_AT_A_TIME_MAX: usize = 4;
 /// Frontends and leaders that are asked at a time.
 const ASKED_AT_A_TIME_MAX: usize = 64;
 /// The span of GPU times: leads report once a second, and every four seconds while nothing changes.
@@ -68,12 +72,13 @@ struct Inner {
     /// The newest view that this process has.
     newest: Box<dyn Fn() -> Arc<View> + Send + Sync>,
     /// The history of this process, if it is a frontend: it needs no key to ask itself.
-    own: Option<Box<OwnHistory>>,
+    own: Option<Arc<OwnHistory>>,
     /// The last look: those who ask different things within a second share it.
     looked: tokio::sync::Mutex<Option<(Instant, Look)>>,
     window: Mutex<(Option<Duration>, Window)>,
     began: Instant,
     answers: Answers,
+    explaining: tokio::sync::Semaphore,
 }
 
 /// A view of the cluster, and what people have to know of it.
@@ -110,7 +115,7 @@ impl Console {
         newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
         own: impl Fn(Option<&str>) -> Value + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
-        Ok(Self::with_own(me, net, control, newest, Some(Box::new(own)), frontend_page::client_of_process()?))
+        Ok(Self::with_own(me, net, control, newest, Some(Arc::new(own)), frontend_page::client_of_process()?))
     }
 
     fn with_own(
@@ -118,7 +123,7 @@ impl Console {
         net: Net,
         control: ControlClient,
         newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
-        own: Option<Box<OwnHistory>>,
+        own: Option<Arc<OwnHistory>>,
         http: PageClient,
     ) -> Self {
         Self(Arc::new(Inner {
@@ -132,13 +137,19 @@ impl Console {
             window: Mutex::new((None, Window::new(GPUS_OVER))),
             began: Instant::now(),
             answers: Answers::default(),
+            explaining: tokio::sync::Semaphore::new(EXPLAINED_AT_A_TIME_MAX),
         }))
     }
 
     /// Answers a question; those that ask the same within a second get the same answer.
     pub(crate) fn answer(&self, question: ConsoleQuestion) -> ConsoleAnswer {
         let inner = Arc::clone(&self.0);
-        Box::pin(async move { inner.answers.get(question.clone(), inner.gather(&question)).await })
+        Box::pin(async move {
+            let answer = inner.answers.get(question.clone(), inner.gather(&question));
+            let too_late = || format!("the cluster did not answer within {} s: ask again", ANSWERED_WITHIN.as_secs());
+            let answered = tokio::time::timeout(ANSWERED_WITHIN, answer).await;
+            answered.unwrap_or_else(|_| Err(PageRefusal::unavailable(too_late())))
+        })
     }
 }
 
@@ -183,18 +194,28 @@ impl Inner {
             }
             Err(error) => {
                 notes.push(format!("no scheduler replica answers: this is what this process knew last ({error})"));
+                if self.me.role == "backend" {
+                    notes.push("a backend knows a part of the cluster: its own sub-cluster, and no events".to_owned());
+                }
                 ((self.newest)(), notes)
             }
         }
     }
 
     /// What each frontend says, or why it says nothing, which goes to `notes`.
-    async fn histories<T: DeserializeOwned>(&self, look: &mut Look, model: Option<&str>) -> BTreeMap<String, T> {
+    async fn histories<T: DeserializeOwned + Counted + Send + 'static>(
+        &self,
+        look: &mut Look,
+        model: Option<&str>,
+    ) -> BTreeMap<String, T> {
         let asked: Vec<FrontendView> = look.view.frontends.values().filter(|f| !f.has_left()).cloned().collect();
         let ask = |frontend: FrontendView| async move {
             let told = match &self.own {
                 Some(own) if self.me.name == frontend.name => {
-                    serde_json::from_value(own(model)).map_err(anyhow::Error::new)
+                    let (own, model) = (Arc::clone(own), model.map(str::to_owned));
+                    // Beside the threads that serve.
+                    let told = tokio::task::spawn_blocking(move || serde_json::from_value::<T>(own(model.as_deref())));
+                    told.await.map_err(anyhow::Error::new).and_then(|told| told.map_err(anyhow::Error::new))
                 }
                 _ => frontend_page::history(&self.http, &frontend, model).await,
             };
@@ -295,8 +316,13 @@ impl Inner {
     async fn explain(&self, request: &str) -> Result<Value, PageRefusal> {
         let id = request.parse::<RequestId>().map_err(|error| PageRefusal::bad_request(error.to_string()))?;
         let look = self.look().await;
+        if !look.view.frontends.contains_key(&id.frontend) {
+            return Err(PageRefusal::not_found(format!("request {id}: there is no frontend {}", id.frontend)));
+        }
+        let turn = self.explaining.acquire().await;
+        let _turn = turn.map_err(|error| PageRefusal::unavailable(error.to_string()))?;
         let asked = pb::ExplainedRequest { frontend: id.frontend.get(), boot_id: id.boot.get(), sequence: id.sequence };
-        let (told, silent) = explain::ask_all(&self.net, &look.view, Question::Request(asked)).await;
+        let (told, silent) = explain::ask_all(&self.net, &look.view, Question::Request(asked), BATCHES_WITHIN).await;
         if told.is_empty() {
             return Err(PageRefusal::not_found(explain::unknown(&format!("request {id}"), &silent)));
         }

@@ -36,7 +36,7 @@ pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
         }
         (None, None) => return Err(bad_input("expected a request, or --batch MODEL")),
     };
-    let (explanations, silent) = ask_all(&net, &view, question).await;
+    let (explanations, silent) = ask_all(&net, &view, question, WITHIN).await;
     if explanations.is_empty() {
         bail!(unknown(&what, &silent));
     }
@@ -69,14 +69,20 @@ fn request(args: &ExplainArgs) -> anyhow::Result<Option<RequestId>> {
 
 pub(crate) type Silent = Vec<(String, String)>;
 
-/// Asks every replica, since each records what it decided as a leader. Returns the answers and the silent replicas.
-pub(crate) async fn ask_all(net: &Net, view: &View, question: Question) -> (Vec<pb::Explanation>, Silent) {
+/// Asks every replica, since each records what it decided as a leader. Returns the answers and the replicas that were
+/// silent for so long.
+pub(crate) async fn ask_all(
+    net: &Net,
+    view: &View,
+    question: Question,
+    within: Duration,
+) -> (Vec<pb::Explanation>, Silent) {
     let request = pb::ExplainRequest { question: Some(question) };
     let ask = |addr: String| async move {
         let client =
             ControlClient::new(net, std::slice::from_ref(&addr)).map_err(|error| (addr.clone(), error.to_string()))?;
         let call = |mut grpc: Grpc<_>| async move { grpc.explain(request).await };
-        client.call(WITHIN, call).await.map_err(|error| (addr, error.to_string()))
+        client.call(within, call).await.map_err(|error| (addr, error.to_string()))
     };
     let up = view.nodes.values().filter(|node| node.up).map(|node| node.control_addr.clone());
     let (mut explanations, mut silent) = (Vec::new(), Vec::new());

@@ -6,8 +6,10 @@ use anyhow::ensure;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use symphony_config::Address;
 use symphony_load::Access;
 use symphony_protocol::view::FrontendView;
+use symphony_telemetry::history::Counted;
 
 use super::public_access;
 
@@ -58,20 +60,28 @@ pub(crate) fn client_of_process() -> anyhow::Result<PageClient> {
 /// # Errors
 /// If it does not answer in time, or with more than a page, or the key would go to it readable.
 pub(crate) async fn read(client: &PageClient, frontend: &FrontendView) -> anyhow::Result<Value> {
-    get(client, frontend, "/api/view", &[]).await
+    get(client, frontend, "/api/view", &[], "status").await
 }
 
 /// The last hour of a frontend's requests: all models in short, or one of them.
 ///
 /// # Errors
-/// As [`read`].
-pub(crate) async fn history<T: DeserializeOwned>(
+/// As [`read`], if it is on the loopback of another host perhaps, or if another process answers.
+pub(crate) async fn history<T: DeserializeOwned + Counted>(
     client: &PageClient,
     frontend: &FrontendView,
     model: Option<&str>,
 ) -> anyhow::Result<T> {
+    // Each host has a loopback of its own, and whoever listens there would get the key.
+    let is_loopback = |addr: &str| addr.parse().is_ok_and(|addr: Address| addr.is_loopback());
+    ensure!(
+        !is_loopback(&frontend.console_addr) || is_loopback(&frontend.data_addr),
+        "its frontend.metrics is on the loopback of its host, so it is not asked; expected an address for the cluster"
+    );
     let arguments: Vec<_> = model.map(|model| ("model", model)).into_iter().collect();
-    get(client, frontend, "/api/history", &arguments).await
+    let told: T = get(client, frontend, "/api/history", &arguments, "console").await?;
+    ensure!(told.boot() == frontend.boot.get(), "another process answers there, or it has just begun anew");
+    Ok(told)
 }
 
 async fn get<T: DeserializeOwned>(
@@ -79,6 +89,7 @@ async fn get<T: DeserializeOwned>(
     frontend: &FrontendView,
     path: &str,
     arguments: &[(&str, &str)],
+    right: &str,
 ) -> anyhow::Result<T> {
     // Whoever registered as a frontend chose the address.
     client.access.check(&frontend.console_addr).map_err(anyhow::Error::msg)?;
@@ -86,7 +97,7 @@ async fn get<T: DeserializeOwned>(
     let mut answer = client.http.get(url).query(arguments).send().await?;
     ensure!(
         !matches!(answer.status().as_u16(), 401 | 403),
-        "it wants the key of a tenant with the right `status`: name its file by --key-file or SYMPHONY_KEY_FILE"
+        "it wants the key of a tenant with the right `{right}`: name its file by --key-file or SYMPHONY_KEY_FILE"
     );
     let mut page = Vec::new();
     answer.error_for_status_ref()?;
@@ -95,4 +106,43 @@ async fn get<T: DeserializeOwned>(
         page.extend_from_slice(&part);
     }
     Ok(serde_json::from_slice(&page)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_telemetry::history::Overview;
+    use symphony_types::BootId;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_history_is_that_of_the_frontend_and_the_loopback_of_another_host_is_not_asked() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let console_addr = listener.local_addr().unwrap().to_string();
+        let answering = tokio::spawn(async move {
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut asked = [0; 4];
+                stream.read_exact(&mut asked).await.unwrap();
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\nconnection: close\r\n\r\n{\"boot\":7}";
+                stream.write_all(answer).await.unwrap();
+                // It stays open until the other side has read.
+                let _ = stream.read_to_end(&mut Vec::new()).await;
+            }
+        });
+        let client = client(Access::default()).unwrap();
+        let frontend = |data_addr: &str, boot| {
+            let (data_addr, console_addr, boot) = (data_addr.to_owned(), console_addr.clone(), BootId::new(boot));
+            FrontendView { data_addr, console_addr, boot, ..FrontendView::default() }
+        };
+        let told = history::<Overview>(&client, &frontend("127.0.0.1:1", 7), None).await;
+        assert_eq!(told.unwrap().boot, 7);
+        let other = history::<Overview>(&client, &frontend("127.0.0.1:1", 8), None).await.unwrap_err();
+        assert!(other.to_string().contains("another process"), "{other}");
+        answering.await.unwrap();
+        let far = history::<Overview>(&client, &frontend("10.0.0.1:1", 7), None).await.unwrap_err();
+        assert!(far.to_string().contains("on the loopback of its host"), "{far}");
+    }
 }

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use symphony_config::{CONFIG_BYTES_MAX, FrontendConfig, Right, TenantsFile};
 use symphony_net::FileStamp;
 use symphony_quotas::{TenantDemand, TenantShare};
-use symphony_telemetry::{PageCaller, PageGuard, PageRefusal, Registry};
+use symphony_telemetry::{Page, PageCaller, PageGuard, PageRefusal, Registry};
 use symphony_types::{Nanos, Time};
 
 use crate::access::tenant::{Tenant, TenantCounts};
@@ -266,7 +266,8 @@ impl Tenants {
         self.counts.refused.get_or_create_owned(&RefusedLabels { tenant: tenant.to_owned(), reason }).inc();
     }
 
-    /// Shows status pages to callers with that right, `/metrics` to all or to the same ones.
+    /// Shows status pages to callers with that right, the console to those with its own; `/metrics` to all, or to those
+    /// with the right to status pages.
     pub fn page_guard(self: &Arc<Self>, metrics: bool) -> PageGuard {
         let tenants = Arc::clone(self);
         PageGuard::new(metrics, move |page| tenants.may_see(page))
@@ -274,9 +275,15 @@ impl Tenants {
 
     fn may_see(&self, page: &PageCaller<'_>) -> Result<(), PageRefusal> {
         let certificate = page.connection.map_or(&[][..], |connection| connection.certificate.get());
+        let rights: &'static [Right] = match page.page {
+            Page::Metrics | Page::View => &[Right::Status],
+            // Then the page can say what is missing.
+            Page::Files => &[Right::Status, Right::Console],
+            Page::Cluster => &[Right::Console],
+        };
         // Browsers ask people for a name and a password: the key.
         let caller = self.known(&Credential::of_page(page.headers), certificate);
-        caller.and_then(|caller| self.check(&caller, &[Right::Status])).map_err(|error| {
+        caller.and_then(|caller| self.check(&caller, rights)).map_err(|error| {
             let face = error.face();
             PageRefusal { status: face.http, reason: face.reason, words: error.to_string() }
         })
@@ -529,19 +536,32 @@ mod tests {
 
     #[test]
     fn pages_are_for_those_with_the_right_and_browsers_are_asked_for_a_key() {
-        let scene = Scene::new(&file(&[("a", "key-a", ""), ("b", "key-b", "rights = [\"status\"]")]));
-        let asks = |headers: &[(&'static str, &str)]| {
+        let console = ("c", "key-c", "rights = [\"console\"]");
+        let scene = Scene::new(&file(&[("a", "key-a", ""), ("b", "key-b", "rights = [\"status\"]"), console]));
+        let asks_for = |page, headers: &[(&'static str, &str)]| {
             let header = |&(name, value): &(&'static str, &str)| (name.try_into().unwrap(), value.try_into().unwrap());
             let headers: HeaderMap = headers.iter().map(header).collect();
-            scene.tenants.may_see(&PageCaller { connection: None, headers: &headers }).map_err(|refused| refused.reason)
+            let caller = PageCaller { page, connection: None, headers: &headers };
+            scene.tenants.may_see(&caller).map_err(|refused| refused.reason)
         };
+        let asks = |headers: &[(&'static str, &str)]| asks_for(Page::View, headers);
         assert_eq!(asks(&[]), Err("no_key"));
         assert_eq!(asks(&[("authorization", "Bearer key-a")]), Err("no_right"));
         assert_eq!(asks(&[("authorization", "Bearer key-b")]), Ok(()));
-        // ann:key-b, :key-b, ann:key-c, and no base64.
+        let no_right = Err("no_right");
+        for (key, [metrics, view, files, cluster]) in [
+            ("Bearer key-a", [no_right; 4]),
+            ("Bearer key-b", [Ok(()), Ok(()), Ok(()), no_right]),
+            ("Bearer key-c", [no_right, no_right, Ok(()), Ok(())]),
+        ] {
+            let asked = [Page::Metrics, Page::View, Page::Files, Page::Cluster];
+            let told = asked.map(|page| asks_for(page, &[("authorization", key)]));
+            assert_eq!(told, [metrics, view, files, cluster], "{key}");
+        }
+        // ann:key-b, :key-b, ann:key-d, and no base64.
         assert_eq!(asks(&[("authorization", "Basic YW5uOmtleS1i")]), Ok(()));
         assert_eq!(asks(&[("authorization", "Basic OmtleS1i")]), Ok(()));
-        assert_eq!(asks(&[("authorization", "Basic YW5uOmtleS1j")]), Err("unknown_key"));
+        assert_eq!(asks(&[("authorization", "Basic YW5uOmtleS1k")]), Err("unknown_key"));
         assert_eq!(asks(&[("authorization", "Basic ###")]), Err("no_key"));
     }
 }

@@ -20,6 +20,9 @@ use crate::oip::{InferError, ModelStatistics, Span};
 /// How long the counts of a model are shown after it was unloaded: so that the last of them are scraped, and a model
 /// that is loaded again soon goes on counting.
 const KEPT_AFTER_UNLOAD: Duration = Duration::from_secs(300);
+/// A clock that goes back by more than this was set, and what was counted before is forgotten; after smaller steps
+/// requests are counted at the time before them.
+const STEP_BACK_MAX_MS: u64 = 60_000;
 /// How often it is looked which models are unloaded.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
@@ -64,24 +67,47 @@ struct ModelCounts {
     unloaded: Option<Instant>,
 }
 
-/// The last hour, by a clock that never goes back.
+/// The last hour by the wall clock, as its slots are those of other frontends; but one that never goes back.
 #[derive(Debug)]
-struct LastHour {
-    began: Instant,
-    began_unix_ms: u64,
-    history: Mutex<History>,
+struct LastHour(Mutex<Hour>);
+
+#[derive(Debug)]
+struct Hour {
+    now_unix_ms: u64,
+    history: History,
+}
+
+impl Hour {
+    const fn begin(now_unix_ms: u64) -> Self {
+        Self { now_unix_ms, history: History::new(now_unix_ms) }
+    }
+
+    /// The clock says this.
+    fn at(&mut self, unix_ms: u64) {
+        // What was counted by a clock that was wrong has wrong times, and would take all that comes until they are over.
+        if unix_ms.saturating_add(STEP_BACK_MAX_MS) < self.now_unix_ms {
+            *self = Self::begin(unix_ms);
+        }
+        self.now_unix_ms = self.now_unix_ms.max(unix_ms);
+    }
 }
 
 impl LastHour {
     fn begin() -> Self {
-        let began_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        Self { began: Instant::now(), began_unix_ms, history: Mutex::new(History::new(began_unix_ms)) }
+        Self(Mutex::new(Hour::begin(unix_ms())))
     }
 
     fn with<T>(&self, then: impl FnOnce(u64, &mut History) -> T) -> T {
-        let now = self.began_unix_ms.saturating_add(self.began.elapsed().as_millis() as u64);
-        then(now, &mut self.history.lock().unwrap_or_else(PoisonError::into_inner))
+        let unix_ms = unix_ms();
+        let mut hour = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        hour.at(unix_ms);
+        let now = hour.now_unix_ms;
+        then(now, &mut hour.history)
     }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 type HistogramFamily = Family<ModelLabels, Histogram, fn() -> Histogram>;
@@ -146,8 +172,7 @@ impl Statistics {
         let share = f64::from(observed.items) / f64::from(batch.max(1));
         counts.executions += share;
         counts.statistics.inference_count += u64::from(observed.items);
-        counts.statistics.last_inference_ms =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        counts.statistics.last_inference_ms = unix_ms();
         add(&mut counts.statistics.success, elapsed);
         add(&mut counts.statistics.compute, execution);
         add(&mut counts.statistics.queue, elapsed - execution);
@@ -363,6 +388,19 @@ mod tests {
         assert_eq!((of.success.total, of.queue.total + of.compute.total), (Nanos::from_millis(6), of.success.total));
         let batches: Vec<_> = of.batches.iter().map(|&(size, span)| (size, span.count, span.total)).collect();
         assert_eq!(batches, [(1, 1, Nanos::from_millis(1)), (2, 1, Nanos::from_millis(1))]);
+    }
+
+    #[test]
+    fn the_last_hour_follows_a_clock_that_is_set() {
+        let noon = 1_700_000_000_000;
+        let mut hour = Hour::begin(noon);
+        hour.history.refused(noon, "m", "quota");
+        hour.at(noon - 1_000);
+        assert_eq!(hour.now_unix_ms, noon, "a small step back is waited out");
+        hour.at(noon + 7_200_000);
+        assert_eq!((hour.now_unix_ms, hour.history.overview(noon).models.len()), (noon + 7_200_000, 1));
+        hour.at(noon);
+        assert_eq!((hour.now_unix_ms, hour.history.overview(noon).models.len()), (noon, 0), "it was set");
     }
 
     #[test]
