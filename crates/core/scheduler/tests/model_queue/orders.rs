@@ -397,8 +397,10 @@ fn withdrawn_together_is_withdrawn_one_by_one_with_one_candidate() {
 #[test]
 fn what_comes_back_together_is_queued_as_one_by_one_with_one_candidate() {
     let (mut together, mut one_by_one) = (Host::symphony(), Host::symphony());
-    let back =
-        |sequence: u64| Request { items: 1 + u32::from(sequence.is_multiple_of(4)), ..request(sequence, ms(40 + sequence)) };
+    let back = |sequence: u64| Request {
+        items: 1 + u32::from(sequence.is_multiple_of(4)),
+        ..request(sequence, ms(40 + sequence))
+    };
     for sequence in 0..20 {
         one_by_one.step(ms(0), ModelInput::Return(back(sequence)));
         let is_last = sequence == 19;
