@@ -82,6 +82,17 @@ async fn the_level_is_raised_when_every_replica_knows_it_and_not_before() {
     let reply = client.register_backend(backend("b", 77, "s")).await.unwrap().into_inner();
     assert_eq!(reply.level, u32::from(new.get()));
 
+    eprintln!("phase: so is a frontend of the release before that watches; tools are no part of the cluster");
+    let frontend = Some(pb::FrontendLife { frontend: 1, boot_id: 7 });
+    let older = pb::WatchRequest { watcher: "frontend f".to_owned(), frontend, ..Default::default() };
+    let Err(status) = client.watch(older.clone()).await else { panic!("it was to be refused") };
+    assert!(
+        status.code() == Code::FailedPrecondition && status.message().contains("`frontend f` knows level 1"),
+        "{status}"
+    );
+    let tool = pb::WatchRequest { frontend: None, ..older };
+    assert!(client.watch(tool).await.is_ok());
+
     eprintln!("phase: a restart reads the log across the raise");
     cluster.stop(one).await;
     comes_back(&mut cluster, one, one * 10 + 5, new).await;

@@ -83,15 +83,25 @@ impl ControlService {
     }
 
     /// Whether a process that knows levels up to that one reads what this cluster writes; returns what that is.
-    fn admits(&self, what: &str, name: &str, told: u32) -> Result<Level, Status> {
+    fn admits(&self, who: &str, told: u32) -> Result<Level, Status> {
         let (known, level) = (Level::told(told), self.viewer.state.read().level());
         if known < level {
             return Err(Status::failed_precondition(format!(
-                "{what} `{name}` knows level {} at most, and the cluster's upgrade to level {level} is finished: start a newer release",
+                "{who} knows level {} at most, and the cluster's upgrade to level {level} is finished: start a newer release",
                 known.get()
             )));
         }
         Ok(level)
+    }
+
+    /// Whether who watches, as a backend or frontend, reads what this cluster writes. Tools are no part of it.
+    fn admits_watch(&self, request: &pb::WatchRequest) -> Result<(), Status> {
+        if request.backend.is_none() && request.frontend.is_none() && request.process.is_none() {
+            return Ok(());
+        }
+        // A release from before there were levels tells of none.
+        let told = request.process.as_ref().map_or(0, |process| process.level);
+        self.admits(&format!("`{}`", request.watcher), told).map(drop)
     }
 
     /// Has the cluster agree on the caller's action.
@@ -178,6 +188,7 @@ impl Control for ControlService {
         let watching = Watching::begin(&self.metrics.watchers)?;
         tracing::debug!(watcher = request.get_ref().watcher, ?peer, "watch begins");
         let peer_info = PeerInfo::of(&request)?;
+        self.admits_watch(request.get_ref())?;
         let is_frontend = peer_info.has_role(&[Role::Frontend]);
         let sign =
             request.get_ref().frontend.filter(|_| is_frontend).map(|life| {
@@ -227,7 +238,7 @@ impl Control for ControlService {
         request: Request<pb::RegisterBackendRequest>,
     ) -> Result<Response<pb::RegisterBackendReply>, Status> {
         answers_to(&PeerInfo::of(&request)?, Role::Backend, &request.get_ref().name)?;
-        let level = self.admits("backend", &request.get_ref().name, request.get_ref().level)?;
+        let level = self.admits(&format!("backend `{}`", request.get_ref().name), request.get_ref().level)?;
         let accepted = self.propose(convert::register_backend(request.into_inner())).await?;
         let Reply::Backend { backend, subcluster, gpus, token } = accepted.reply else {
             return Err(surprised(&accepted.reply));
@@ -246,7 +257,7 @@ impl Control for ControlService {
         request: Request<pb::RegisterFrontendRequest>,
     ) -> Result<Response<pb::RegisterFrontendReply>, Status> {
         answers_to(&PeerInfo::of(&request)?, Role::Frontend, &request.get_ref().name)?;
-        let level = self.admits("frontend", &request.get_ref().name, request.get_ref().level)?;
+        let level = self.admits(&format!("frontend `{}`", request.get_ref().name), request.get_ref().level)?;
         let accepted = self.propose(convert::register_frontend(request.into_inner())).await?;
         let Reply::Frontend { frontend } = accepted.reply else { return Err(surprised(&accepted.reply)) };
         Ok(Response::new(pb::RegisterFrontendReply { frontend: frontend.get(), level: level.get().into() }))
