@@ -82,7 +82,8 @@ impl ControlService {
         }
     }
 
-    /// Whether a process that knows levels up to that one reads what this cluster writes; returns what that is.
+    /// Whether a process that knows levels up to that one reads what this cluster writes, as far as this replica knows;
+    /// returns what that is.
     fn admits(&self, who: &str, told: u32) -> Result<Level, Status> {
         let (known, level) = (Level::told(told), self.viewer.state.read().level());
         if known < level {
@@ -92,6 +93,24 @@ impl ControlService {
             )));
         }
         Ok(level)
+    }
+
+    /// The same by all that was agreed on: this replica may lag, or be empty. Who knows as much as this replica is no
+    /// question, and so a thousand backends that come back do not ask the leader for as many views.
+    async fn admits_by_all(&self, who: &str, told: u32) -> Result<Level, Status> {
+        if Level::told(told) < self.proposer.cluster_level().newest() {
+            backup::catch_up(&self.proposer, self.views.clone()).await?;
+        }
+        self.admits(who, told)
+    }
+
+    /// Has the cluster agree on a process that reads what it writes. Returns what that is.
+    async fn register(&self, who: &str, told: u32, command: Command) -> Result<(Reply, Level), Status> {
+        self.admits_by_all(who, told).await?;
+        let reply = self.propose(command).await?.reply;
+        // The upgrade may have been finished meanwhile.
+        let level = self.admits_by_all(who, told).await?;
+        Ok((reply, level))
     }
 
     /// Whether who watches, as a backend or frontend, reads what this cluster writes. Tools are no part of it.
@@ -238,11 +257,9 @@ impl Control for ControlService {
         request: Request<pb::RegisterBackendRequest>,
     ) -> Result<Response<pb::RegisterBackendReply>, Status> {
         answers_to(&PeerInfo::of(&request)?, Role::Backend, &request.get_ref().name)?;
-        let level = self.admits(&format!("backend `{}`", request.get_ref().name), request.get_ref().level)?;
-        let accepted = self.propose(convert::register_backend(request.into_inner())).await?;
-        let Reply::Backend { backend, subcluster, gpus, token } = accepted.reply else {
-            return Err(surprised(&accepted.reply));
-        };
+        let (who, told) = (format!("backend `{}`", request.get_ref().name), request.get_ref().level);
+        let (reply, level) = self.register(&who, told, convert::register_backend(request.into_inner())).await?;
+        let Reply::Backend { backend, subcluster, gpus, token } = reply else { return Err(surprised(&reply)) };
         Ok(Response::new(pb::RegisterBackendReply {
             backend: backend.get(),
             subcluster: subcluster.get(),
@@ -257,9 +274,9 @@ impl Control for ControlService {
         request: Request<pb::RegisterFrontendRequest>,
     ) -> Result<Response<pb::RegisterFrontendReply>, Status> {
         answers_to(&PeerInfo::of(&request)?, Role::Frontend, &request.get_ref().name)?;
-        let level = self.admits(&format!("frontend `{}`", request.get_ref().name), request.get_ref().level)?;
-        let accepted = self.propose(convert::register_frontend(request.into_inner())).await?;
-        let Reply::Frontend { frontend } = accepted.reply else { return Err(surprised(&accepted.reply)) };
+        let (who, told) = (format!("frontend `{}`", request.get_ref().name), request.get_ref().level);
+        let (reply, level) = self.register(&who, told, convert::register_frontend(request.into_inner())).await?;
+        let Reply::Frontend { frontend } = reply else { return Err(surprised(&reply)) };
         Ok(Response::new(pb::RegisterFrontendReply { frontend: frontend.get(), level: level.get().into() }))
     }
 
@@ -403,10 +420,8 @@ impl Control for ControlService {
             let raised = self.proposer.client(leader)?.raise_level(onward).await;
             return raised.map_err(|status| of_this_replica(leader, status));
         }
-        // Who does not lead has heard nobody: everybody would be behind.
-        if let Some(leader) = self.proposer.leader_elsewhere()? {
-            return Err(Status::unavailable(format!("{leader} leads the control group by now")));
-        }
+        // Who does not lead has heard nobody, and who was deposed may not know it, nor who has come since.
+        self.proposer.linearize_once(true).await?;
         let level = self.proposer.cluster_level().newest();
         let behind = self.viewer.view_with_group().behind(level);
         if !behind.is_empty() {
@@ -417,7 +432,10 @@ impl Control for ControlService {
         }
         let Asker { id, actor, at_unix_ms } = asker;
         let action = Action::RaiseLevel { level };
-        self.propose(Command::Operate(Operation { id, actor, at_unix_ms, avoid: None, action })).await?;
+        let command = Command::Operate(Operation { id, actor, at_unix_ms, avoid: None, action });
+        command.validate().map_err(CallError::from)?;
+        // Once, and here: another leader would have to look at who is behind for itself.
+        self.proposer.propose_here(&command).await?;
         Ok(Response::new(pb::RaiseLevelReply { level: level.get().into() }))
     }
 
