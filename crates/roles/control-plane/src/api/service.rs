@@ -147,14 +147,17 @@ impl ControlService {
     fn level_of_watcher(&self, peer: &PeerInfo, process: Option<&pb::WatchingProcess>) -> Option<LevelTold> {
         let process = process?;
         let member = Member::try_from(process.member?).ok()?;
-        let role = match member {
-            Member::Backend(_) => Role::Backend,
-            Member::Frontend(_) => Role::Frontend,
+        let state = self.viewer.state.read();
+        let (role, name) = match member {
+            Member::Backend(id) => (Role::Backend, state.backends().get(&id).map(|backend| &backend.name)),
+            Member::Frontend(id) => (Role::Frontend, state.frontends().get(&id).map(|frontend| &frontend.name)),
             // Replicas tell with their heartbeats.
             Member::Scheduler(_) => return None,
         };
+        // One that registered by another replica may not be known here yet: then its role has to do.
+        let is_itself = name.map_or_else(|| peer.has_role(&[role]), |name| peer.may_be(role, name));
         let life = (member, BootId::new(process.boot_id));
-        peer.has_role(&[role]).then(|| self.viewer.levels.begin(life, Level::told(process.level)))
+        is_itself.then(|| self.viewer.levels.begin(life, Level::told(process.level)))
     }
 
     /// A command forwarded by another replica.
