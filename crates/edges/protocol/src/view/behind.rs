@@ -43,7 +43,8 @@ fn gone(id: FrontendId, frontend: &FrontendView) -> Option<String> {
     let silent = frontend.silent.filter(|silent| *silent >= GONE_AFTER)?;
     let seconds = silent.get() / 1_000_000_000;
     Some(format!(
-        "has not been seen by the leader for {seconds} s: bring it up, or, if it has ended, symphony drain {id} --wait-s 0 and symphony members remove {id}"
+        "has not been seen by the leader for {seconds} s: bring it up, or, if it has ended, \
+         symphony drain {id} --wait-s 0 and symphony members remove {id}"
     ))
 }
 

@@ -9,7 +9,7 @@ use prost::Message;
 use symphony_cluster_state::{
     Action, Command, GPUS_MAX, MODELS_MAX, ModelSpec, Operation, Outcome, Reply, SUBCLUSTERS_MAX, encode_outcome,
 };
-use symphony_net::{PeerInfo, Role};
+use symphony_net::{ClusterLevel, PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_server::Control;
 use symphony_protocol::view::{BackendScope, SortedView, View};
@@ -87,10 +87,14 @@ impl ControlService {
     fn admits(&self, who: &str, told: u32) -> Result<Level, Status> {
         let (known, level) = (Level::told(told), self.viewer.state.read().level());
         if known < level {
-            return Err(Status::failed_precondition(format!(
-                "{who} knows level {} at most, and the cluster's upgrade to level {level} is finished: start a newer release",
-                known.get()
-            )));
+            let known = known.get();
+            return Err(ClusterLevel::refusal(
+                level,
+                format!(
+                    "{who} knows level {known} at most, and the cluster's upgrade to level {level} is finished: start a \
+                     newer release"
+                ),
+            ));
         }
         Ok(level)
     }
