@@ -124,7 +124,8 @@ impl ControlService {
         }
         // A release from before there were levels tells of none.
         let told = request.process.as_ref().map_or(0, |process| process.level);
-        self.admits(&format!("`{}`", request.watcher), told).map(drop)
+        self.admits(&format!("`{}`", request.watcher), told)?;
+        Ok(())
     }
 
     /// Has the cluster agree on the caller's action.
