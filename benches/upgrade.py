@@ -5,8 +5,8 @@ usage: benches/upgrade.py FROM target/release/symphony [--rate 200] [--out FILE]
 
 FROM is the program of the release before, or a tag or commit, which is built in target/upgrade. Three replicas, two backends and two frontends of it serve; each is
 stopped (SIGTERM) and started as the new program. Half-way two of them go back and come again. Clients are at the other frontend while one is replaced, as a load
-balancer sees to. At the end the upgrade is finished under load. What counts is what did not get its one answer: requests that failed, were lost or were answered twice.
-What came late or was shed is told beside it.
+balancer sees to. At the end the upgrade is finished under load. It fails if a request failed, was refused, lost or answered twice, if too many were shed for their SLO, and
+if too few were answered in time: an outage is no upgrade.
 """
 
 import argparse
@@ -27,6 +27,10 @@ READY_WITHIN_S = 60
 # A process hands over within five seconds and ends within four more; the rest is for a busy machine.
 STOPS_WITHIN_S = 60
 SLO_MS = 500
+# While one of two backends is away, or a leader changes, what cannot meet its SLO is shed: at most this share.
+SHED_MOST = 0.01
+# Of what the load was to send, at least this share is answered in time. The arrivals are random: a few percent of it is chance.
+GOOD_LEAST = 0.95
 
 
 def addr(port):
@@ -173,14 +177,21 @@ class Cluster:
         command += ["--duration-s", "86400", "--warmup-s", "0", "--slack-ms", "50", "--lag-p99-ms", "10000", "--lag-max-ms", "20000", "-o", "json"]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.environment)
         time.sleep(2)
-        return child
+        return child, time.monotonic()
 
 
 def ended(load):
-    if load.poll() is not None:
+    """The load's counts, with the seconds for which it was to send."""
+    child, began = load
+    if child.poll() is not None:
         sys.exit("the load ended by itself")
-    load.send_signal(signal.SIGINT)
-    return json.loads(load.communicate()[0])["total"]
+    seconds = time.monotonic() - began
+    child.send_signal(signal.SIGINT)
+    out = child.communicate()[0]
+    # It says that it could not send as planned, or that answers were wrong.
+    if child.returncode != 0:
+        sys.exit(f"the load ended with {child.returncode}:\n{out}")
+    return {**json.loads(out)["total"], "seconds": seconds}
 
 
 def upgrade(cluster, old, new, rate):
@@ -210,6 +221,15 @@ def upgrade(cluster, old, new, rate):
     return totals, took, shown["level"]
 
 
+def judge_service(number, total, rate):
+    """Each load for itself: the second one is short, and would vanish in a sum."""
+    least, shed = GOOD_LEAST * rate * total["seconds"], sum(total["dropped"].values())
+    if total["good"] < least:
+        raise SystemExit(f"load {number}: {total['good']} requests were answered in time, expected at least {least:.0f}")
+    if shed > SHED_MOST * total["offered"]:
+        raise SystemExit(f"load {number}: {shed} of {total['offered']} requests were shed, expected at most {SHED_MOST:.0%}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", metavar="FROM")
@@ -235,19 +255,26 @@ def main():
     def summed(key):
         return sum(total[key] for total in totals)
 
-    failed = {}
-    for total in totals:
-        for reason, count in total["failed"].items():
-            failed[reason] = failed.get(reason, 0) + count
+    def by_reason(key):
+        counts = {}
+        for total in totals:
+            for reason, count in total[key].items():
+                counts[reason] = counts.get(reason, 0) + count
+        return counts
+
     found = {"from": version(old), "to": version(new), "level": level, "rate_rps": args.rate, "requests": summed("offered")}
-    found |= {"failed": failed, "lost": summed("lost"), "answered_twice": summed("answered_twice"), "foreign": summed("foreign")}
-    found |= {"dropped": [total["dropped"] for total in totals], "late": summed("late")}
+    found |= {"good": summed("good"), "refused": by_reason("refused"), "failed": by_reason("failed")}
+    found |= {"lost": summed("lost"), "answered_twice": summed("answered_twice"), "foreign": summed("foreign")}
+    found |= {"dropped": by_reason("dropped"), "late": summed("late")}
     found |= {"replaced": len(took), "took_s": [round(min(took), 1), round(max(took), 1)]}
     print(json.dumps(found, indent=1))
     if args.out:
         args.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    if any(failed.values()) or found["lost"] or found["answered_twice"] or found["foreign"]:
-        raise SystemExit("requests did not get their one answer")
+    wrong = [key for key in ("failed", "refused", "lost", "answered_twice", "foreign") if found[key]]
+    if wrong:
+        raise SystemExit(f"requests did not get their one answer: {', '.join(wrong)}")
+    for number, total in enumerate(totals, 1):
+        judge_service(number, total, args.rate)
 
 
 if __name__ == "__main__":

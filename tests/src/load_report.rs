@@ -5,6 +5,8 @@ use serde_json::Value;
 
 /// A machine on which 1 % of the requests leave later than this is not judged by times: a tenth of most tests' SLOs.
 const LAG_JUDGED_MS: f64 = 50.0;
+/// The least share of good answers of a cluster that serves, on however busy a machine: less is an outage.
+const SERVES_LEAST: f64 = 0.5;
 
 /// A report and how the program ended.
 #[derive(Clone, Debug)]
@@ -74,6 +76,20 @@ impl LoadReport {
         Ok(())
     }
 
+    /// The cluster served all the time: nothing was refused, and at most this share of the requests was dropped or
+    /// late. A busy machine excuses lateness and what was shed for it, but no outage.
+    ///
+    /// # Errors
+    /// If it did not.
+    pub fn check_served(&self, bad_most: f64) -> Result<()> {
+        let total = &self.json["total"];
+        let refused = total["refused"].as_object().with_context(|| format!("no reasons of refusals: {total}"))?;
+        ensure!(refused.is_empty(), "requests were refused: {total}");
+        let (good, offered) = (self.number("total", "good")?, self.number("total", "offered")?);
+        ensure!(offered > 0.0 && good >= SERVES_LEAST * offered, "{good} of {offered} requests were served: {total}");
+        self.check_bad_rate("total", bad_most)
+    }
+
     /// Whether the generator itself was held up: then the cluster was as well, and times say nothing about it.
     ///
     /// # Errors
@@ -107,7 +123,10 @@ mod tests {
     use super::*;
 
     fn report(bad_rate: f64, failed: &Value, lag_p99_ms: f64) -> LoadReport {
-        let total = serde_json::json!({"name": "total", "bad_rate": bad_rate, "failed": failed});
+        let (offered, good) = (100.0, 100.0 - 100.0 * bad_rate);
+        let total = serde_json::json!({
+            "name": "total", "bad_rate": bad_rate, "failed": failed, "refused": {}, "offered": offered, "good": good
+        });
         LoadReport {
             code: Some(0),
             json: serde_json::json!({"total": total, "models": [], "lag": {"p99_ms": lag_p99_ms}}),
@@ -126,5 +145,22 @@ mod tests {
         assert!(report(0.0, &lost, 5.0).check_nothing_failed().is_err());
         assert!(report(0.0, &lost, 80.0).check_nothing_failed().is_ok());
         assert!(report(0.0, &other, 80.0).check_nothing_failed().is_err());
+    }
+
+    #[test]
+    fn an_outage_is_no_service_on_any_machine() {
+        let none = serde_json::json!({});
+        assert!(report(0.04, &none, 5.0).check_served(0.05).is_ok());
+        assert!(report(0.06, &none, 5.0).check_served(0.05).is_err());
+        assert!(report(0.4, &none, 80.0).check_served(0.05).is_ok());
+        assert!(report(0.6, &none, 80.0).check_served(0.05).is_err(), "dropped, on a busy machine");
+        let change = |key: &str, value: Value| {
+            let mut report = report(0.0, &none, 5.0);
+            report.json["total"][key] = value;
+            report.check_served(0.05)
+        };
+        assert!(change("late", 1.into()).is_ok());
+        assert!(change("refused", serde_json::json!({"overload": 1})).is_err());
+        assert!(change("offered", 0.into()).is_err(), "nothing was asked");
     }
 }

@@ -11,6 +11,8 @@ use symphony_types::{BackendId, BootId, Level};
 const TEST_LEVEL: &str = "SYMPHONY_TEST_LEVEL";
 /// As in a rolling restart.
 const STOPS_WITHIN: Duration = Duration::from_secs(60);
+/// As in a rolling restart: late, or shed for the SLO.
+const BAD_MOST: f64 = 0.05;
 
 /// Three schedulers, two backends of one sub-cluster, two frontends, all of the release before.
 fn shape() -> Shape {
@@ -81,6 +83,7 @@ fn processes_are_replaced_one_at_a_time_and_the_level_is_raised_when_all_know_it
         let report = cluster.end_load(load).unwrap();
         report.check_safety().unwrap();
         report.check_nothing_failed().unwrap();
+        report.check_served(BAD_MOST).unwrap();
         replace(cluster, "frontend", new);
 
         phase("every process knows the level: it is raised, under load, and requests pass as before");
@@ -95,6 +98,7 @@ fn processes_are_replaced_one_at_a_time_and_the_level_is_raised_when_all_know_it
         let report = cluster.end_load(load).unwrap();
         report.check_safety().unwrap();
         report.check_nothing_failed().unwrap();
+        report.check_served(BAD_MOST).unwrap();
         let events = cluster.cli(&["get", "events"]).ended_with(0).out;
         assert!(events.contains("the upgrade is finished") && events.contains("operator/admin"), "{events}");
 

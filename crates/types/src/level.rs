@@ -22,15 +22,18 @@ pub struct Formats {
     pub state: u16,
 }
 
-/// By level, from [`Level::OLDEST`] on.
+/// By level, from [`Level::OLDEST_READ`] on.
 const FORMATS: [Formats; 2] =
     [Formats { since: "0.1.0", frames: 12, state: 9 }, Formats { since: "0.2.0", frames: 13, state: 10 }];
 
 impl Level {
-    /// The oldest level that this release reads and writes: that of the release before.
-    pub const OLDEST: Self = Self(1);
+    /// The oldest level whose logs and snapshots are read: a log holds what is older than the last raise until it is
+    /// compacted.
+    pub const OLDEST_READ: Self = Self(1);
     /// The newest level that this release knows: its own.
-    pub const NEWEST: Self = Self(Self::OLDEST.0 + FORMATS.len() as u16 - 1);
+    pub const NEWEST: Self = Self(Self::OLDEST_READ.0 + FORMATS.len() as u16 - 1);
+    /// The oldest level of a cluster in which this release takes part: that of the release before.
+    pub const OLDEST: Self = Self(Self::NEWEST.0 - 1);
 
     /// The level of that number.
     #[must_use]
@@ -50,17 +53,23 @@ impl Level {
         self.0
     }
 
-    /// Whether this release reads and writes it.
+    /// Whether this release takes part in a cluster at it.
     #[must_use]
     pub fn is_known(self) -> bool {
         (Self::OLDEST..=Self::NEWEST).contains(&self)
     }
 
-    /// What is written at it; of a level that this release does not know, at the nearest that it does.
+    /// Whether this release reads a state at it.
+    #[must_use]
+    pub fn is_read(self) -> bool {
+        (Self::OLDEST_READ..=Self::NEWEST).contains(&self)
+    }
+
+    /// What is written at it; of a level that this release does not read, at the nearest that it does.
     #[must_use]
     pub const fn formats(self) -> Formats {
         let newest = FORMATS.len() - 1;
-        let at = self.0.saturating_sub(Self::OLDEST.0) as usize;
+        let at = self.0.saturating_sub(Self::OLDEST_READ.0) as usize;
         FORMATS[if at < newest { at } else { newest }]
     }
 
@@ -68,7 +77,7 @@ impl Level {
     #[must_use]
     pub fn of_state(version: u16) -> Option<Self> {
         let at = FORMATS.iter().position(|formats| formats.state == version)?;
-        Some(Self(Self::OLDEST.0 + at as u16))
+        Some(Self(Self::OLDEST_READ.0 + at as u16))
     }
 }
 
@@ -95,7 +104,10 @@ mod tests {
 
     #[test]
     fn this_release_knows_its_own_level_and_the_one_before() {
-        assert_eq!(Level::NEWEST.get() - Level::OLDEST.get(), 1, "a release reads one level back");
+        assert_eq!(Level::NEWEST.get() - Level::OLDEST.get(), 1, "a release works one level back");
+        assert!(Level::OLDEST_READ <= Level::OLDEST && Level::OLDEST_READ.is_read(), "it reads at least as far back");
+        assert_eq!(Level::OLDEST_READ.formats(), FORMATS[0]);
+        assert_eq!(Level::NEWEST.formats(), FORMATS[FORMATS.len() - 1]);
         let (major_minor, _) = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap();
         let (since, _) = Level::NEWEST.formats().since.rsplit_once('.').unwrap();
         assert_eq!(since, major_minor, "each minor release has its level: see the ADR for what to add");
@@ -106,7 +118,7 @@ mod tests {
         for pair in FORMATS.windows(2) {
             assert!(pair[0].state < pair[1].state && pair[0].frames <= pair[1].frames, "{pair:?}");
         }
-        for level in [Level::OLDEST, Level::NEWEST] {
+        for level in [Level::OLDEST_READ, Level::OLDEST, Level::NEWEST] {
             assert_eq!(Level::of_state(level.formats().state), Some(level));
         }
         assert_eq!(Level::of_state(Level::NEWEST.formats().state + 1), None);

@@ -16,8 +16,8 @@ pub(crate) const MAGIC: &str = "SYCS";
 /// The newest version of commands, replies and the state; each level of a cluster has its own.
 pub(crate) const VERSION: u16 = Level::NEWEST.formats().state;
 
-/// The oldest version that is read and written: that of the level before.
-pub(crate) const OLDEST: u16 = Level::OLDEST.formats().state;
+/// The oldest version that is read, since a log may hold it.
+pub(crate) const OLDEST: u16 = Level::OLDEST_READ.formats().state;
 
 /// The first version in which the state has a level.
 const WITH_LEVEL: u16 = 10;

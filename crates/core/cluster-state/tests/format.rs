@@ -247,7 +247,7 @@ fn what_was_written_at_any_level_is_read_as_the_same() {
 
 #[test]
 fn what_no_neighbour_wrote_is_refused_with_both_versions() {
-    let (oldest, newest) = (Level::OLDEST.formats().state, Level::NEWEST.formats().state);
+    let (oldest, newest) = (Level::OLDEST_READ.formats().state, Level::NEWEST.formats().state);
     let before = committed(oldest - 1);
     let said = [
         ClusterState::restore(&before["state"]).unwrap_err().to_string(),
@@ -258,6 +258,7 @@ fn what_no_neighbour_wrote_is_refused_with_both_versions() {
         assert!(said.starts_with(&expected), "{said}");
     }
     // And so does the release before with what it does not know.
+    let oldest = Level::OLDEST.formats().state;
     let (newer, raise) = (committed(newest), history(Level::NEWEST).pop().unwrap());
     let said = [
         ClusterState::restore_to(&newer["state"], Level::OLDEST).unwrap_err().to_string(),

@@ -4,6 +4,11 @@ use std::sync::Arc;
 
 use symphony_types::Level;
 use tokio::sync::watch;
+use tonic::Status;
+use tonic::metadata::MetadataValue;
+
+/// Metadata of refusals for a level: which one the cluster is at.
+const REFUSED_AT: &str = "x-symphony-level";
 
 /// The level of the cluster that a process belongs to, and the newest that its program knows. One per process and
 /// cluster; a handle.
@@ -53,6 +58,23 @@ impl ClusterLevel {
         });
     }
 
+    /// The answer to a process that does not know the cluster's level.
+    #[must_use]
+    pub fn refusal(level: Level, words: String) -> Status {
+        let mut status = Status::failed_precondition(words);
+        status.metadata_mut().insert(REFUSED_AT, MetadataValue::from(level.get()));
+        status
+    }
+
+    /// Learns the cluster's level from a [`refusal`](Self::refusal); other answers say nothing. A process that was cut
+    /// off while the level was raised gets no view that would tell.
+    pub fn tell_refused(&self, status: &Status) {
+        let told: Option<u16> = status.metadata().get(REFUSED_AT).and_then(|level| level.to_str().ok()?.parse().ok());
+        if let Some(level) = told {
+            self.tell(Level::new(level));
+        }
+    }
+
     /// Waits until the cluster is at a level that this process does not know, and returns it.
     pub async fn unknown(&self) -> Level {
         let mut told = self.0.told.subscribe();
@@ -92,6 +114,11 @@ mod tests {
         assert_eq!(old.unknown().now_or_never(), Some(Level::NEWEST));
         new.tell(Level::OLDEST);
         assert_eq!(new.written(), Level::NEWEST, "a replica that lags lowers nothing");
+        let refused = ClusterLevel::knowing(Level::OLDEST);
+        refused.tell_refused(&Status::failed_precondition("it has another life"));
+        assert_eq!(refused.unknown().now_or_never(), None);
+        refused.tell_refused(&ClusterLevel::refusal(Level::NEWEST, "start a newer release".to_owned()));
+        assert_eq!(refused.unknown().now_or_never(), Some(Level::NEWEST));
         let behind = ClusterLevel::default();
         behind.tell(Level::new(0));
         assert_eq!(behind.unknown().now_or_never(), Some(Level::new(0)), "a cluster that is two releases behind");

@@ -141,7 +141,11 @@ impl ControlClient {
         R: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         let call = |channel| call(Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX));
-        call_in_turn(|| self.replicas(), within, within, call).await
+        let answered = call_in_turn(|| self.replicas(), within, within, call).await;
+        if let Err(ControlError::Refused(status)) = &answered {
+            self.net.level().tell_refused(status);
+        }
+        answered
     }
 
     /// The same, beginning with the replica at this control address, if it is known. None has more than half of the
@@ -312,6 +316,9 @@ impl Watching {
         let mut pause = WATCH_AGAIN_AFTER;
         while !self.sender.is_closed() && known() {
             let watching = client.watch(self.request.clone()).await;
+            if let Err(status) = &watching {
+                self.client.net.level().tell_refused(status);
+            }
             if let Ok(stream) = watching {
                 let mut stream = stream.into_inner();
                 self.open.fetch_add(1, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use symphony_protocol::control as pb;
-use symphony_transport::{ControlClient, LinkedPayloads, PayloadTransport as _, ViewReceiver};
+use symphony_transport::{ControlClient, ControlError, LinkedPayloads, PayloadTransport as _, ViewReceiver};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{REGISTER_WITHIN, register};
@@ -37,8 +37,14 @@ pub(crate) async fn stay_registered(
         // Plans come as soon as it is up.
         transport.ready(READY_WITHIN).await;
         match register(&control, &request, REGISTER_WITHIN).await {
-            Ok(_) => standing.registered(Instant::now()),
-            Err(error) => tracing::warn!(%error, "cannot register again"),
+            Ok(_) => standing.answered(Instant::now()),
+            Err(error) => {
+                tracing::warn!(%error, "cannot register again");
+                // A refusal comes at once, and the next one too. One for the cluster's level ends the process.
+                if matches!(error, ControlError::Refused(_)) {
+                    standing.answered(Instant::now());
+                }
+            }
         }
     }
 }
@@ -48,25 +54,25 @@ pub(crate) async fn stay_registered(
 /// pure value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Standing {
-    registered: Option<Instant>,
+    answered: Option<Instant>,
     pause: Duration,
 }
 
 impl Standing {
     /// Whether it registers now, being down or not.
     fn registers(&mut self, now: Instant, down: bool) -> bool {
-        let since = self.registered.map(|at| now.saturating_duration_since(at));
+        let since = self.answered.map(|at| now.saturating_duration_since(at));
         if !down && since.is_some_and(|since| since > self.pause + STANDING_MAX) {
             *self = Self::default();
         }
         down && since.is_none_or(|since| since >= self.pause)
     }
 
-    /// The cluster shows it as up again.
-    fn registered(&mut self, now: Instant) {
+    /// The cluster shows it as up again, or refuses it.
+    fn answered(&mut self, now: Instant) {
         // The view may lag for a moment.
         self.pause = if self.pause.is_zero() { STANDING_EVERY * 5 } else { (self.pause * 2).min(STANDING_MAX) };
-        self.registered = Some(now);
+        self.answered = Some(now);
     }
 }
 
@@ -80,10 +86,10 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         let mut standing = Standing::default();
         assert!(!standing.registers(at(0), false) && standing.registers(at(0), true));
-        standing.registered(at(0));
+        standing.answered(at(0));
         for (early, again) in [(999, 1_000), (2_999, 3_000), (6_999, 7_000), (14_999, 15_000), (24_999, 25_000)] {
             assert!(!standing.registers(at(early), true) && standing.registers(at(again), true), "{again}");
-            standing.registered(at(again));
+            standing.answered(at(again));
         }
         assert!(!standing.registers(at(34_000), true), "ten seconds at most");
         // After a while up, the pause starts over.

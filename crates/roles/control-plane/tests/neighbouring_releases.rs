@@ -3,6 +3,7 @@
 mod scene;
 
 use scene::{Cluster, backend, steady};
+use symphony_net::ClusterLevel;
 use symphony_protocol::control as pb;
 use symphony_types::{Level, NodeId};
 use tonic::Code;
@@ -81,6 +82,20 @@ async fn the_level_is_raised_when_every_replica_knows_it_and_not_before() {
     assert!(status.message().contains("backend `b` knows level 1 at most"), "{status}");
     let reply = client.register_backend(backend("b", 77, "s")).await.unwrap().into_inner();
     assert_eq!(reply.level, u32::from(new.get()));
+
+    eprintln!("phase: so is a frontend of the release before that watches; tools are no part of the cluster");
+    let frontend = Some(pb::FrontendLife { frontend: 1, boot_id: 7 });
+    let older = pb::WatchRequest { watcher: "frontend f".to_owned(), frontend, ..Default::default() };
+    let Err(status) = client.watch(older.clone()).await else { panic!("it was to be refused") };
+    assert!(
+        status.code() == Code::FailedPrecondition && status.message().contains("`frontend f` knows level 1"),
+        "{status}"
+    );
+    let told = ClusterLevel::knowing(old);
+    told.tell_refused(&status);
+    assert_eq!(told.told(), Some(new), "so that it ends");
+    let tool = pb::WatchRequest { frontend: None, ..older };
+    assert!(client.watch(tool).await.is_ok());
 
     eprintln!("phase: a restart reads the log across the raise");
     cluster.stop(one).await;

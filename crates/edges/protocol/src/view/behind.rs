@@ -1,10 +1,10 @@
 //! Who keeps a cluster from a level.
 
-use symphony_types::{Level, Nanos};
+use symphony_types::{FrontendId, Level, Nanos};
 
-use super::View;
+use super::{FrontendView, View};
 
-/// A frontend that the leader has not seen for this long has ended. One that comes back is told at its registration.
+/// A frontend that the leader has not seen for this long has probably ended.
 const GONE_AFTER: Nanos = Nanos::from_millis(60_000);
 
 impl View {
@@ -27,22 +27,33 @@ impl View {
             .iter()
             .filter(|(_, backend)| backend.up)
             .filter_map(|(id, backend)| Some(format!("backend {} ({id}) {}", backend.name, lacks(backend.level)?)));
-        let there = self
-            .frontends
-            .iter()
-            .filter(|(_, frontend)| !frontend.has_left() && frontend.silent.is_none_or(|silent| silent < GONE_AFTER));
-        let frontends = there
-            .filter_map(|(id, frontend)| Some(format!("frontend {} ({id}) {}", frontend.name, lacks(frontend.level)?)));
+        // One that is only cut off from the leader still serves, by the views of the other replicas: that it has ended
+        // is the operator's to say.
+        let frontends =
+            self.frontends.iter().filter(|(_, frontend)| !frontend.has_left()).filter_map(|(id, frontend)| {
+                let why = lacks(frontend.level)?;
+                Some(format!("frontend {} ({id}) {}", frontend.name, gone(*id, frontend).unwrap_or(why)))
+            });
         schedulers.chain(backends).chain(frontends).collect()
     }
 }
 
+/// What to do about a frontend that has probably ended without a goodbye.
+fn gone(id: FrontendId, frontend: &FrontendView) -> Option<String> {
+    let silent = frontend.silent.filter(|silent| *silent >= GONE_AFTER)?;
+    let seconds = silent.get() / 1_000_000_000;
+    Some(format!(
+        "has not been seen by the leader for {seconds} s: bring it up, or, if it has ended, \
+         symphony drain {id} --wait-s 0 and symphony members remove {id}"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
-    use symphony_types::{BackendId, FrontendId, NodeId};
+    use symphony_types::{BackendId, NodeId};
 
     use super::*;
-    use crate::view::{BackendView, FrontendView, GroupMemberView, GroupRole, NodeView};
+    use crate::view::{BackendView, GroupMemberView, GroupRole, NodeView};
 
     fn view() -> View {
         let new = Some(Level::NEWEST);
@@ -90,9 +101,15 @@ mod tests {
             older(view);
             view.group.remove(&n2);
             view.backends.get_mut(&b1).unwrap().up = false;
-            view.frontends.get_mut(&f1).unwrap().silent = Some(GONE_AFTER);
+            view.frontends.clear();
         };
         assert_eq!(behind(gone), Vec::<String>::new());
+        let silent = |view: &mut View| {
+            let frontend = view.frontends.get_mut(&f1).unwrap();
+            (frontend.level, frontend.silent) = (None, Some(GONE_AFTER));
+        };
+        let named = behind(silent);
+        assert!(named.len() == 1 && named[0].contains("for 60 s") && named[0].ends_with("remove f1"), "{named:?}");
         let left = |view: &mut View| {
             let frontend = view.frontends.get_mut(&f1).unwrap();
             (frontend.level, frontend.leaving, frontend.drained) = (None, true, true);

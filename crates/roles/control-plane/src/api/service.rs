@@ -9,7 +9,7 @@ use prost::Message;
 use symphony_cluster_state::{
     Action, Command, GPUS_MAX, MODELS_MAX, ModelSpec, Operation, Outcome, Reply, SUBCLUSTERS_MAX, encode_outcome,
 };
-use symphony_net::{PeerInfo, Role};
+use symphony_net::{ClusterLevel, PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_server::Control;
 use symphony_protocol::view::{BackendScope, SortedView, View};
@@ -82,16 +82,50 @@ impl ControlService {
         }
     }
 
-    /// Whether a process that knows levels up to that one reads what this cluster writes; returns what that is.
-    fn admits(&self, what: &str, name: &str, told: u32) -> Result<Level, Status> {
+    /// Whether a process that knows levels up to that one reads what this cluster writes, as far as this replica knows;
+    /// returns what that is.
+    fn admits(&self, who: &str, told: u32) -> Result<Level, Status> {
         let (known, level) = (Level::told(told), self.viewer.state.read().level());
         if known < level {
-            return Err(Status::failed_precondition(format!(
-                "{what} `{name}` knows level {} at most, and the cluster's upgrade to level {level} is finished: start a newer release",
-                known.get()
-            )));
+            let known = known.get();
+            return Err(ClusterLevel::refusal(
+                level,
+                format!(
+                    "{who} knows level {known} at most, and the cluster's upgrade to level {level} is finished: start a \
+                     newer release"
+                ),
+            ));
         }
         Ok(level)
+    }
+
+    /// The same by all that was agreed on: this replica may lag, or be empty. Who knows as much as this replica is no
+    /// question, and so a thousand backends that come back do not ask the leader for as many views.
+    async fn admits_by_all(&self, who: &str, told: u32) -> Result<Level, Status> {
+        if Level::told(told) < self.proposer.cluster_level().newest() {
+            backup::catch_up(&self.proposer, self.views.clone()).await?;
+        }
+        self.admits(who, told)
+    }
+
+    /// Has the cluster agree on a process that reads what it writes. Returns what that is.
+    async fn register(&self, who: &str, told: u32, command: Command) -> Result<(Reply, Level), Status> {
+        self.admits_by_all(who, told).await?;
+        let reply = self.propose(command).await?.reply;
+        // The upgrade may have been finished meanwhile.
+        let level = self.admits_by_all(who, told).await?;
+        Ok((reply, level))
+    }
+
+    /// Whether who watches, as a backend or frontend, reads what this cluster writes. Tools are no part of it.
+    fn admits_watch(&self, request: &pb::WatchRequest) -> Result<(), Status> {
+        if request.backend.is_none() && request.frontend.is_none() && request.process.is_none() {
+            return Ok(());
+        }
+        // A release from before there were levels tells of none.
+        let told = request.process.as_ref().map_or(0, |process| process.level);
+        self.admits(&format!("`{}`", request.watcher), told)?;
+        Ok(())
     }
 
     /// Has the cluster agree on the caller's action.
@@ -118,14 +152,17 @@ impl ControlService {
     fn level_of_watcher(&self, peer: &PeerInfo, process: Option<&pb::WatchingProcess>) -> Option<LevelTold> {
         let process = process?;
         let member = Member::try_from(process.member?).ok()?;
-        let role = match member {
-            Member::Backend(_) => Role::Backend,
-            Member::Frontend(_) => Role::Frontend,
+        let state = self.viewer.state.read();
+        let (role, name) = match member {
+            Member::Backend(id) => (Role::Backend, state.backends().get(&id).map(|backend| &backend.name)),
+            Member::Frontend(id) => (Role::Frontend, state.frontends().get(&id).map(|frontend| &frontend.name)),
             // Replicas tell with their heartbeats.
             Member::Scheduler(_) => return None,
         };
+        // One that registered by another replica may not be known here yet: then its role has to do.
+        let is_itself = name.map_or_else(|| peer.has_role(&[role]), |name| peer.may_be(role, name));
         let life = (member, BootId::new(process.boot_id));
-        peer.has_role(&[role]).then(|| self.viewer.levels.begin(life, Level::told(process.level)))
+        is_itself.then(|| self.viewer.levels.begin(life, Level::told(process.level)))
     }
 
     /// A command forwarded by another replica.
@@ -178,6 +215,7 @@ impl Control for ControlService {
         let watching = Watching::begin(&self.metrics.watchers)?;
         tracing::debug!(watcher = request.get_ref().watcher, ?peer, "watch begins");
         let peer_info = PeerInfo::of(&request)?;
+        self.admits_watch(request.get_ref())?;
         let is_frontend = peer_info.has_role(&[Role::Frontend]);
         let sign =
             request.get_ref().frontend.filter(|_| is_frontend).map(|life| {
@@ -227,11 +265,9 @@ impl Control for ControlService {
         request: Request<pb::RegisterBackendRequest>,
     ) -> Result<Response<pb::RegisterBackendReply>, Status> {
         answers_to(&PeerInfo::of(&request)?, Role::Backend, &request.get_ref().name)?;
-        let level = self.admits("backend", &request.get_ref().name, request.get_ref().level)?;
-        let accepted = self.propose(convert::register_backend(request.into_inner())).await?;
-        let Reply::Backend { backend, subcluster, gpus, token } = accepted.reply else {
-            return Err(surprised(&accepted.reply));
-        };
+        let (who, told) = (format!("backend `{}`", request.get_ref().name), request.get_ref().level);
+        let (reply, level) = self.register(&who, told, convert::register_backend(request.into_inner())).await?;
+        let Reply::Backend { backend, subcluster, gpus, token } = reply else { return Err(surprised(&reply)) };
         Ok(Response::new(pb::RegisterBackendReply {
             backend: backend.get(),
             subcluster: subcluster.get(),
@@ -246,9 +282,9 @@ impl Control for ControlService {
         request: Request<pb::RegisterFrontendRequest>,
     ) -> Result<Response<pb::RegisterFrontendReply>, Status> {
         answers_to(&PeerInfo::of(&request)?, Role::Frontend, &request.get_ref().name)?;
-        let level = self.admits("frontend", &request.get_ref().name, request.get_ref().level)?;
-        let accepted = self.propose(convert::register_frontend(request.into_inner())).await?;
-        let Reply::Frontend { frontend } = accepted.reply else { return Err(surprised(&accepted.reply)) };
+        let (who, told) = (format!("frontend `{}`", request.get_ref().name), request.get_ref().level);
+        let (reply, level) = self.register(&who, told, convert::register_frontend(request.into_inner())).await?;
+        let Reply::Frontend { frontend } = reply else { return Err(surprised(&reply)) };
         Ok(Response::new(pb::RegisterFrontendReply { frontend: frontend.get(), level: level.get().into() }))
     }
 
@@ -392,10 +428,8 @@ impl Control for ControlService {
             let raised = self.proposer.client(leader)?.raise_level(onward).await;
             return raised.map_err(|status| of_this_replica(leader, status));
         }
-        // Who does not lead has heard nobody: everybody would be behind.
-        if let Some(leader) = self.proposer.leader_elsewhere()? {
-            return Err(Status::unavailable(format!("{leader} leads the control group by now")));
-        }
+        // Who does not lead has heard nobody, and who was deposed may not know it, nor who has come since.
+        self.proposer.linearize_once(true).await?;
         let level = self.proposer.cluster_level().newest();
         let behind = self.viewer.view_with_group().behind(level);
         if !behind.is_empty() {
@@ -406,7 +440,10 @@ impl Control for ControlService {
         }
         let Asker { id, actor, at_unix_ms } = asker;
         let action = Action::RaiseLevel { level };
-        self.propose(Command::Operate(Operation { id, actor, at_unix_ms, avoid: None, action })).await?;
+        let command = Command::Operate(Operation { id, actor, at_unix_ms, avoid: None, action });
+        command.validate().map_err(CallError::from)?;
+        // Once, and here: another leader would have to look at who is behind for itself.
+        self.proposer.propose_here(&command).await?;
         Ok(Response::new(pb::RaiseLevelReply { level: level.get().into() }))
     }
 

@@ -197,7 +197,8 @@ impl Proposer {
         }
     }
 
-    async fn linearize_once(&self, forwarded: bool) -> Result<Option<pb::ClusterView>, AttemptError> {
+    /// One attempt of [`linearize`](Self::linearize): with `forwarded`, it fails unless this replica leads.
+    pub(crate) async fn linearize_once(&self, forwarded: bool) -> Result<Option<pb::ClusterView>, AttemptError> {
         let leader = match self.group.read_index().await {
             Ok(_) => return Ok(None),
             Err(ReadError::NotLeader { leader: Some(leader) }) if !forwarded => leader,
