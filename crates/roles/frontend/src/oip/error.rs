@@ -42,6 +42,24 @@ pub enum InferError {
         /// The limit.
         bytes_max: usize,
     },
+    /// A compressed message of gRPC has more bytes, or becomes more, than the server unpacks.
+    #[error(
+        "the compressed message has or becomes more than {bytes_max} bytes, the most this server unpacks over gRPC; send \
+         it uncompressed, or over REST"
+    )]
+    PackedTooLarge {
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// What compressed requests in flight have become takes as much memory as it may.
+    #[error(
+        "compressed requests in flight take up to {bytes_max} bytes unpacked, the most this server holds; try again \
+         later, or send the request uncompressed"
+    )]
+    UnpackedFull {
+        /// The limit.
+        bytes_max: usize,
+    },
     /// The client took too long to send the request.
     #[error("the body of the request did not arrive within {} s", super::limits::BODY_READ_MAX.as_secs())]
     BodyTimeout,
@@ -266,13 +284,17 @@ impl InferError {
             Self::DecodedFull { .. } => {
                 later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "decoded_pictures_full")
             }
-            Self::TooLarge { .. } => face(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, "request_too_large"),
+            Self::TooLarge { .. } | Self::PackedTooLarge { .. } => {
+                face(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, "request_too_large")
+            }
             Self::BodyTimeout => face(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, "body_timeout"),
             Self::Unsupported(_) => face(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
             Self::UnknownRegion(_) => face(StatusCode::NOT_FOUND, Code::NotFound, "unknown_region"),
             Self::RegionExists(_) => face(StatusCode::CONFLICT, Code::AlreadyExists, "region_exists"),
             Self::RegionsFull { .. } => face(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "regions_full"),
-            Self::Busy { .. } => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "too_many_requests"),
+            Self::Busy { .. } | Self::UnpackedFull { .. } => {
+                later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "too_many_requests")
+            }
             Self::TooLittleTime { .. } => {
                 face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, DropReason::SloUnreachable.label())
             }
@@ -329,6 +351,7 @@ impl InferError {
             | Self::InvalidRequest(_)
             | Self::BadPicture(_)
             | Self::TooLarge { .. }
+            | Self::PackedTooLarge { .. }
             | Self::BodyTimeout
             | Self::Unsupported(_)
             | Self::UnknownRegion(_)
@@ -343,6 +366,7 @@ impl InferError {
             Self::DecodersBusy { .. }
             | Self::DecodedFull { .. }
             | Self::Busy { .. }
+            | Self::UnpackedFull { .. }
             | Self::NoGpu(_)
             | Self::Dropped(_)
             | Self::Failed(_)
@@ -436,6 +460,8 @@ mod tests {
             (InferError::DecodersBusy { waiting_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
             (InferError::DecodedFull { bytes_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
             (InferError::TooLarge { bytes_max: 1 }, 413, Code::ResourceExhausted, Retry::No),
+            (InferError::PackedTooLarge { bytes_max: 1 }, 413, Code::ResourceExhausted, Retry::No),
+            (InferError::UnpackedFull { bytes_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
             (InferError::BodyTimeout, 408, Code::DeadlineExceeded, Retry::No),
             (InferError::Unsupported(String::new()), 501, Code::Unimplemented, Retry::No),
             (InferError::UnknownRegion(String::new()), 404, Code::NotFound, Retry::No),
