@@ -59,6 +59,7 @@ async fn bodies_of_rest_are_unpacked_and_answers_packed_for_who_asks() {
     let body = serde_json::to_vec(&eight_items()).unwrap();
     let plain = post(&running, &[], body.clone()).await;
     assert!(!plain.headers().contains_key("content-encoding"), "nobody asked");
+    assert_eq!(plain.headers()["vary"], "accept-encoding");
     let plain: Value = plain.json().await.unwrap();
     assert_eq!(plain["outputs"][0]["data"].as_array().unwrap().len(), 32);
 
@@ -76,6 +77,11 @@ async fn bodies_of_rest_are_unpacked_and_answers_packed_for_who_asks() {
         };
         let answer: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(answer["outputs"], plain["outputs"], "{coding}");
+    }
+    for path in ["/v2/repository/index", "/v2/systemsharedmemory/unregister"] {
+        let packed = Client::new().post(running.url(path)).header("content-encoding", "gzip").body(gzip(b"{}"));
+        let refused = refusal(packed.send().await.unwrap()).await;
+        assert_eq!(refused, (501, "unsupported".to_owned()), "{path}");
     }
 }
 

@@ -173,14 +173,18 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         let headers = CallHeaders { grpc: None, ..of_stream.headers };
         let (service, limits, is_packed) = (Arc::clone(&self.service), self.limits, is_packed(metadata.as_ref()));
         let of_stream = Arc::new(of_stream);
-        let answers = stream
-            .then(move |message| async move {
-                // One message is unpacked, and admitted or not, before the next one is: then others have their turn.
-                if is_packed {
-                    tokio::task::yield_now().await;
-                }
-                message
-            })
+        let messages = stream::unfold(Some(stream), move |messages| async move {
+            let mut messages = messages?;
+            let message = messages.next().await?;
+            // One message is unpacked, and admitted or not, before the next one is: then others have their turn.
+            if is_packed {
+                tokio::task::yield_now().await;
+            }
+            // The codec would find the same fault in the same bytes again, as often as it is asked.
+            let rest = message.is_ok().then_some(messages);
+            Some((message, rest))
+        });
+        let answers = messages
             .map(move |message| {
                 let (service, of_stream) = (Arc::clone(&service), Arc::clone(&of_stream));
                 async move {
