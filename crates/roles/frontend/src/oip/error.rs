@@ -72,12 +72,18 @@ pub enum InferError {
     /// There is one already.
     #[error("there is a region `{0}` of shared memory already; unregister it, or choose another name")]
     RegionExists(String),
+    /// Another tenant has registered the object of that name, which is shortened.
+    #[error("the shared memory `{0}` is registered by others already; give yours another name")]
+    ObjectTaken(String),
     /// As many regions are registered as may be.
     #[error("{regions_max} regions of shared memory are registered, the most this server keeps; unregister some")]
     RegionsFull {
         /// The limit.
         regions_max: usize,
     },
+    /// The host has no memory left for what is to be written to the region of that name, which is shortened.
+    #[error("region `{0}` cannot be written: the frontend's host has no shared memory left; try again later")]
+    SharedMemoryFull(String),
     /// The server holds as many requests as it may.
     #[error("{in_flight_max} requests are in flight, the most this server takes; try again later")]
     Busy {
@@ -290,8 +296,13 @@ impl InferError {
             Self::BodyTimeout => face(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, "body_timeout"),
             Self::Unsupported(_) => face(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
             Self::UnknownRegion(_) => face(StatusCode::NOT_FOUND, Code::NotFound, "unknown_region"),
-            Self::RegionExists(_) => face(StatusCode::CONFLICT, Code::AlreadyExists, "region_exists"),
+            Self::RegionExists(_) | Self::ObjectTaken(_) => {
+                face(StatusCode::CONFLICT, Code::AlreadyExists, "region_exists")
+            }
             Self::RegionsFull { .. } => face(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "regions_full"),
+            Self::SharedMemoryFull(_) => {
+                later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "shared_memory_full")
+            }
             Self::Busy { .. } | Self::UnpackedFull { .. } => {
                 later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "too_many_requests")
             }
@@ -356,6 +367,7 @@ impl InferError {
             | Self::Unsupported(_)
             | Self::UnknownRegion(_)
             | Self::RegionExists(_)
+            | Self::ObjectTaken(_)
             | Self::RegionsFull { .. }
             | Self::TooLittleTime { .. }
             | Self::QuotaExceeded { .. }
@@ -365,6 +377,7 @@ impl InferError {
             Self::Access(_) => Fault::Client,
             Self::DecodersBusy { .. }
             | Self::DecodedFull { .. }
+            | Self::SharedMemoryFull(_)
             | Self::Busy { .. }
             | Self::UnpackedFull { .. }
             | Self::NoGpu(_)
@@ -466,7 +479,9 @@ mod tests {
             (InferError::Unsupported(String::new()), 501, Code::Unimplemented, Retry::No),
             (InferError::UnknownRegion(String::new()), 404, Code::NotFound, Retry::No),
             (InferError::RegionExists(String::new()), 409, Code::AlreadyExists, Retry::No),
+            (InferError::ObjectTaken(String::new()), 409, Code::AlreadyExists, Retry::No),
             (InferError::RegionsFull { regions_max: 1 }, 429, Code::ResourceExhausted, Retry::No),
+            (InferError::SharedMemoryFull(String::new()), 503, Code::Unavailable, Retry::Later),
             (InferError::Access(AccessError::NotLocal), 403, Code::PermissionDenied, Retry::No),
             (InferError::Busy { in_flight_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
             (TOO_LITTLE_TIME, 504, Code::DeadlineExceeded, Retry::No),

@@ -8,13 +8,15 @@ use futures::{Stream, StreamExt, stream};
 use prost::Message as _;
 use symphony_protocol::inference::grpc_inference_service_server::GrpcInferenceService;
 use symphony_protocol::inference::{
-    ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse, ModelMetadataRequest,
-    ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse, ModelStatisticsRequest, ModelStatisticsResponse,
-    ModelStreamInferResponse, RepositoryIndexRequest, RepositoryIndexResponse, RepositoryModelLoadRequest,
-    RepositoryModelLoadResponse, RepositoryModelUnloadRequest, RepositoryModelUnloadResponse, ServerLiveRequest,
-    ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
-    SystemSharedMemoryRegisterRequest, SystemSharedMemoryRegisterResponse, SystemSharedMemoryStatusRequest,
-    SystemSharedMemoryStatusResponse, SystemSharedMemoryUnregisterRequest, SystemSharedMemoryUnregisterResponse,
+    CudaSharedMemoryStatusRequest, CudaSharedMemoryStatusResponse, CudaSharedMemoryUnregisterRequest,
+    CudaSharedMemoryUnregisterResponse, ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse,
+    ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse, ModelStatisticsRequest,
+    ModelStatisticsResponse, ModelStreamInferResponse, RepositoryIndexRequest, RepositoryIndexResponse,
+    RepositoryModelLoadRequest, RepositoryModelLoadResponse, RepositoryModelUnloadRequest,
+    RepositoryModelUnloadResponse, ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest,
+    ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse, SystemSharedMemoryRegisterRequest,
+    SystemSharedMemoryRegisterResponse, SystemSharedMemoryStatusRequest, SystemSharedMemoryStatusResponse,
+    SystemSharedMemoryUnregisterRequest, SystemSharedMemoryUnregisterResponse,
 };
 use symphony_types::FailReason;
 use tonic::{Extensions, Request, Response, Status, Streaming};
@@ -25,10 +27,10 @@ use super::{infer_messages, messages, status};
 use crate::oip::call::{self, find_model, model_to_ask};
 use crate::oip::limits::{PACKED_ANSWER_BYTES_MAX, STREAM_PIPELINE_MAX};
 use crate::oip::parameters::CallHeaders;
-use crate::oip::shared_regions::Regions;
+use crate::oip::shared_regions::{Regions, close};
 use crate::oip::{
     AccessError, Caller, CheckedCall, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall,
-    RequestContext,
+    RequestContext, shared_regions,
 };
 
 /// Answers the methods out of an [`InferenceService`].
@@ -189,7 +191,12 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                 let (service, of_stream) = (Arc::clone(&service), Arc::clone(&of_stream));
                 async move {
                     let message = message.map_err(|refused| unread(refused, &*service, &of_stream))?;
-                    let id = message.id.clone();
+                    let asked = ModelInferResponse {
+                        model_name: message.model_name.clone(),
+                        model_version: message.model_version.clone(),
+                        id: message.id.clone(),
+                        ..ModelInferResponse::default()
+                    };
                     let receipt = Receipt::default();
                     let arrived = Instant::now();
                     let caller = &of_stream.caller;
@@ -214,7 +221,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                     // An error ends its request, not the stream; its id says which one.
                     let (error_message, mut response) = match answer {
                         Ok(answer) => (String::new(), answer),
-                        Err(error) => (error.to_string(), infer_messages::no_answer(id, &error, &receipt)),
+                        Err(error) => (error.to_string(), infer_messages::no_answer(asked, &error, &receipt)),
                     };
                     infer_messages::say_final(&mut response);
                     Ok(ModelStreamInferResponse { error_message, infer_response: Some(response) })
@@ -310,7 +317,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         let (_, extensions, request) = request.into_parts();
         let caller = caller(&extensions)?;
         let SystemSharedMemoryRegisterRequest { name, key, offset, byte_size } = request;
-        let registered = Regions::of(&*self.service, &caller).register(&name, &key, offset, byte_size);
+        let registered = shared_regions::register(&self.service, caller, name, key, offset, byte_size).await;
         registered
             .map(|()| Response::new(SystemSharedMemoryRegisterResponse {}))
             .map_err(|error| status::of_infer(&error))
@@ -322,9 +329,24 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<SystemSharedMemoryUnregisterResponse>, Status> {
         let (_, extensions, request) = request.into_parts();
         let caller = caller(&extensions)?;
-        let unregistered = Regions::of(&*self.service, &caller).unregister(&request.name);
-        unregistered
-            .map(|()| Response::new(SystemSharedMemoryUnregisterResponse {}))
-            .map_err(|error| status::of_infer(&error))
+        let taken = Regions::of(&*self.service, &caller).unregister(&request.name);
+        close(taken.map_err(|error| status::of_infer(&error))?).await;
+        Ok(Response::new(SystemSharedMemoryUnregisterResponse {}))
+    }
+
+    // There is none.
+    async fn cuda_shared_memory_status(
+        &self,
+        _: Request<CudaSharedMemoryStatusRequest>,
+    ) -> Result<Response<CudaSharedMemoryStatusResponse>, Status> {
+        Ok(Response::new(CudaSharedMemoryStatusResponse {}))
+    }
+
+    // Clients begin with it, whether or not they register any.
+    async fn cuda_shared_memory_unregister(
+        &self,
+        _: Request<CudaSharedMemoryUnregisterRequest>,
+    ) -> Result<Response<CudaSharedMemoryUnregisterResponse>, Status> {
+        Ok(Response::new(CudaSharedMemoryUnregisterResponse {}))
     }
 }

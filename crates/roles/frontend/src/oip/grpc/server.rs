@@ -128,6 +128,7 @@ fn rights_for(path: &str) -> Option<&'static [Right]> {
         "SystemSharedMemoryStatus" | "SystemSharedMemoryRegister" | "SystemSharedMemoryUnregister" => {
             Some(&[Right::Infer])
         }
+        "CudaSharedMemoryStatus" | "CudaSharedMemoryUnregister" => Some(&[Right::Infer]),
         "ModelStatistics" => Some(&[Right::Status]),
         "RepositoryIndex" => Some(&[Right::Status, Right::Repository]),
         "RepositoryModelLoad" | "RepositoryModelUnload" => Some(&[Right::Repository]),
@@ -215,7 +216,7 @@ fn is_unknown_call(answer: &http::Response<Body>) -> bool {
     headers.get(Status::GRPC_STATUS).is_some_and(|code| code == "12") && !headers.contains_key(Status::GRPC_MESSAGE)
 }
 
-/// Clients know more calls than are served: tritonclient those of CUDA's shared memory, traces and logs.
+/// Clients know more calls than are served: tritonclient those of traces and logs.
 fn not_served(path: &str) -> http::Response<Body> {
     let error = InferError::Unsupported(format!("`{}` is not served here", shorten(path)));
     of_infer(&error).into_http()
@@ -259,7 +260,7 @@ mod tests {
             let answer = not_served(path);
             answer.headers().get(Status::GRPC_MESSAGE).unwrap().to_str().unwrap().to_owned()
         };
-        let called = "/inference.GRPCInferenceService/CudaSharedMemoryUnregister";
+        let called = "/inference.GRPCInferenceService/CudaSharedMemoryRegister";
         assert!(named(called).contains(called), "{}", named(called));
         // Clients take 8 KiB of headers.
         assert!(named(&"/%20".repeat(4_000)).len() < 1024);

@@ -64,6 +64,10 @@ pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits, cors_or
         .route("/v2/systemsharedmemory/region/{region}/register", post(regions::register::<S>))
         .route("/v2/systemsharedmemory/unregister", post(regions::unregister::<S>))
         .route("/v2/systemsharedmemory/region/{region}/unregister", post(regions::unregister::<S>))
+        .route("/v2/cudasharedmemory/status", get(regions::cuda_status))
+        .route("/v2/cudasharedmemory/region/{region}/status", get(regions::cuda_status))
+        .route("/v2/cudasharedmemory/unregister", post(regions::cuda_unregister))
+        .route("/v2/cudasharedmemory/region/{region}/unregister", post(regions::cuda_unregister))
         .route("/v2/cudasharedmemory/{*call}", any(regions::no_cuda))
         .layer(DefaultBodyLimit::max(PLAIN_MESSAGE_BYTES_MAX));
     let about = Router::new()
