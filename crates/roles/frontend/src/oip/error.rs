@@ -44,8 +44,8 @@ pub enum InferError {
     },
     /// A compressed message of gRPC has more bytes, or becomes more, than the server unpacks.
     #[error(
-        "the compressed message has or becomes more than {bytes_max} bytes, the most this server unpacks over gRPC; send \
-         it uncompressed, or over REST"
+        "the compressed message has or becomes more than {bytes_max} bytes, the most this server unpacks over gRPC; \
+         send it uncompressed, or over REST"
     )]
     PackedTooLarge {
         /// The limit.

@@ -256,8 +256,8 @@ impl<'a> Regions<'a> {
     }
 }
 
-/// Registers a region of the caller's, on a thread for such work: opening its object may wait, and so may closing others
-/// to make room.
+/// Registers a region of the caller's, on a thread for such work: opening its object may wait, and so may closing
+/// others to make room.
 pub(crate) async fn register<S: InferenceService>(
     service: &Arc<S>,
     caller: Caller,

@@ -175,7 +175,8 @@ pub(crate) fn say_final(response: &mut ModelInferResponse) {
 }
 
 /// An answer without tensors, for a request of a stream that ended with an error: what it `asked`, its own id and its
-/// model, says which one it was, the parameters why there is none, when it may be asked again, and what `symphony explain` knows it as.
+/// model, says which one it was, the parameters why there is none, when it may be asked again, and what `symphony
+/// explain` knows it as.
 pub(crate) fn no_answer(asked: ModelInferResponse, error: &InferError, receipt: &Receipt) -> ModelInferResponse {
     let face = error.face();
     let reason = Some((parameters::REASON, ParameterChoice::StringParam(face.reason.to_owned())));

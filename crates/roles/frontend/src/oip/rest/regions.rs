@@ -105,7 +105,7 @@ pub(crate) async fn cuda_status() -> Response {
     Json(json!([])).into_response()
 }
 
-/// `POST /v2/cudasharedmemory[/region/{region}]/unregister`, with which clients begin, whether or not they register any.
+/// `POST /v2/cudasharedmemory[/region/{region}]/unregister`: clients begin with it, whether they register any or not.
 pub(crate) async fn cuda_unregister(request: Request) -> Response {
     answered(read_body(request, PLAIN_MESSAGE_BYTES_MAX).await.map(|_| json!({})))
 }
