@@ -19,8 +19,8 @@ const ANSWER_BYTES: u64 = 4;
 struct Object(String);
 
 impl Object {
-    fn new(bytes: &[u8]) -> Self {
-        let object = Self(format!("symphony-story-{}", std::process::id()));
+    fn new(whose: &str, bytes: &[u8]) -> Self {
+        let object = Self(format!("symphony-story-{whose}-{}", std::process::id()));
         std::fs::write(object.path(), bytes).unwrap();
         object
     }
@@ -91,7 +91,7 @@ fn a_region_is_its_tenants_own_and_one_that_is_cut_short_ends_no_process() {
         let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
         let item: Vec<u8> = numbers(3.0).iter().flat_map(|n| n.to_le_bytes()).collect();
         let whole = [item.as_slice(), &[0; ANSWER_BYTES as usize]].concat();
-        let object = Object::new(&whole);
+        let (object, of_bob) = (Object::new("ann", &whole), Object::new("bob", &whole));
         let (ann, bob) = (caller(cluster, ANN.0), caller(cluster, BOB.0));
         let expected = item_checksum([item.as_slice()]).to_le_bytes();
         cluster.block_on(async {
@@ -101,11 +101,13 @@ fn a_region_is_its_tenants_own_and_one_that_is_cut_short_ends_no_process() {
             assert_eq!(status, 200, "{answer}");
             assert_eq!(std::fs::read(object.path()).unwrap()[ITEM_BYTES as usize..], expected);
 
-            phase("bob neither uses it nor forgets it for her, and may have one of that name");
+            phase("bob neither uses it, nor registers it, nor forgets it for her, and may have one of that name");
             let (status, answer) = bob.infer().await;
             assert_eq!((status, &answer["reason"]), (404, &json!("unknown_region")), "{answer}");
             assert_eq!(bob.post("/v2/systemsharedmemory/unregister", &json!({})).await.0, 200);
-            assert_eq!(bob.register(&object).await.0, 200);
+            let (status, answer) = bob.register(&object).await;
+            assert_eq!((status, &answer["reason"]), (409, &json!("region_exists")), "{answer}");
+            assert_eq!(bob.register(&of_bob).await.0, 200);
             assert_eq!(bob.post("/v2/systemsharedmemory/region/r/unregister", &json!({})).await.0, 200);
 
             phase("she cuts her memory short: her request is refused, and whole again it is served");

@@ -12,7 +12,7 @@ use super::parameters::{CallHeaders, RequestParameters};
 use super::shared_regions::{self, SharedOutput};
 use super::{
     Caller, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo, ModelState,
-    Receipt, RepositoryError, RequestContext, Timeliness,
+    Receipt, RefusedCall, RepositoryError, RequestContext, Timeliness,
 };
 
 /// A request that has passed every check.
@@ -128,7 +128,12 @@ pub(crate) async fn run<'m, S: InferenceService>(
     }
     let mut outputs = call.outputs.cut(&call.id, model, items, &answer.payload)?;
     if !call.shared.is_empty() {
-        shared_regions::place(&mut outputs, &call.shared).await?;
+        let placed = shared_regions::place(&mut outputs, &call.shared).await;
+        placed.inspect_err(|error| {
+            // To the service it was answered, and its client has no answer.
+            let context = RequestContext::of(caller.clone(), &call.id, headers.trace);
+            service.refused(&RefusedCall { model: Some(model), context: &context, arrived, error });
+        })?;
     }
     Ok(Answered { outputs, answer, request: receipt.id(), says_final: call.parameters.says_final })
 }

@@ -127,11 +127,22 @@ struct Known {
 pub(crate) struct FromNear;
 
 /// Headers by which proxies say that they pass on what another host asks.
-const OF_PROXIES: [&str; 3] = ["forwarded", "x-forwarded-for", "via"];
+const OF_PROXIES: [&str; 7] = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+    "x-envoy-external-address",
+    "via",
+];
 
-/// Whether a call was made by a process of this host, as far as can be told.
+/// Whether a call was made by a process of this host, as far as can be told. A page is never one: its browser may be on
+/// this host and the page from anywhere, under a name that leads to the loopback by now.
 pub(crate) fn is_near(extensions: &Extensions, headers: &HeaderMap) -> bool {
-    extensions.get::<FromNear>().is_some() && !OF_PROXIES.iter().any(|&name| headers.contains_key(name))
+    extensions.get::<FromNear>().is_some()
+        && !headers.contains_key(ORIGIN)
+        && !OF_PROXIES.iter().any(|&name| headers.contains_key(name))
 }
 
 /// A caller that is known, or any caller where everybody is served; with the token that it shows.
@@ -285,12 +296,14 @@ mod tests {
 
     #[test]
     fn a_call_is_of_this_host_unless_a_proxy_says_otherwise() {
-        let (mut near, mut passed_on) = (Extensions::new(), HeaderMap::new());
-        assert!(!is_near(&near, &passed_on));
+        let mut near = Extensions::new();
+        assert!(!is_near(&near, &HeaderMap::new()));
         near.insert(FromNear);
-        assert!(is_near(&near, &passed_on));
-        passed_on.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.1"));
-        assert!(!is_near(&near, &passed_on));
+        assert!(is_near(&near, &HeaderMap::new()));
+        for name in OF_PROXIES.into_iter().chain(["origin"]) {
+            let headers = [(HeaderName::from_static(name), HeaderValue::from_static("192.0.2.1"))];
+            assert!(!is_near(&near, &headers.into_iter().collect()), "{name}");
+        }
     }
 
     #[test]

@@ -42,6 +42,24 @@ pub enum InferError {
         /// The limit.
         bytes_max: usize,
     },
+    /// A compressed message of gRPC has more bytes, or becomes more, than the server unpacks.
+    #[error(
+        "the compressed message has or becomes more than {bytes_max} bytes, the most this server unpacks over gRPC; \
+         send it uncompressed, or over REST"
+    )]
+    PackedTooLarge {
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// What compressed requests in flight have become takes as much memory as it may.
+    #[error(
+        "compressed requests in flight take up to {bytes_max} bytes unpacked, the most this server holds; try again \
+         later, or send the request uncompressed"
+    )]
+    UnpackedFull {
+        /// The limit.
+        bytes_max: usize,
+    },
     /// The client took too long to send the request.
     #[error("the body of the request did not arrive within {} s", super::limits::BODY_READ_MAX.as_secs())]
     BodyTimeout,
@@ -54,12 +72,18 @@ pub enum InferError {
     /// There is one already.
     #[error("there is a region `{0}` of shared memory already; unregister it, or choose another name")]
     RegionExists(String),
+    /// Another tenant has registered the object of that name, which is shortened.
+    #[error("the shared memory `{0}` is registered by others already; give yours another name")]
+    ObjectTaken(String),
     /// As many regions are registered as may be.
     #[error("{regions_max} regions of shared memory are registered, the most this server keeps; unregister some")]
     RegionsFull {
         /// The limit.
         regions_max: usize,
     },
+    /// The host has no memory left for what is to be written to the region of that name, which is shortened.
+    #[error("region `{0}` cannot be written: the frontend's host has no shared memory left; try again later")]
+    SharedMemoryFull(String),
     /// The server holds as many requests as it may.
     #[error("{in_flight_max} requests are in flight, the most this server takes; try again later")]
     Busy {
@@ -266,13 +290,22 @@ impl InferError {
             Self::DecodedFull { .. } => {
                 later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "decoded_pictures_full")
             }
-            Self::TooLarge { .. } => face(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, "request_too_large"),
+            Self::TooLarge { .. } | Self::PackedTooLarge { .. } => {
+                face(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, "request_too_large")
+            }
             Self::BodyTimeout => face(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, "body_timeout"),
             Self::Unsupported(_) => face(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
             Self::UnknownRegion(_) => face(StatusCode::NOT_FOUND, Code::NotFound, "unknown_region"),
-            Self::RegionExists(_) => face(StatusCode::CONFLICT, Code::AlreadyExists, "region_exists"),
+            Self::RegionExists(_) | Self::ObjectTaken(_) => {
+                face(StatusCode::CONFLICT, Code::AlreadyExists, "region_exists")
+            }
             Self::RegionsFull { .. } => face(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "regions_full"),
-            Self::Busy { .. } => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "too_many_requests"),
+            Self::SharedMemoryFull(_) => {
+                later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "shared_memory_full")
+            }
+            Self::Busy { .. } | Self::UnpackedFull { .. } => {
+                later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "too_many_requests")
+            }
             Self::TooLittleTime { .. } => {
                 face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, DropReason::SloUnreachable.label())
             }
@@ -329,10 +362,12 @@ impl InferError {
             | Self::InvalidRequest(_)
             | Self::BadPicture(_)
             | Self::TooLarge { .. }
+            | Self::PackedTooLarge { .. }
             | Self::BodyTimeout
             | Self::Unsupported(_)
             | Self::UnknownRegion(_)
             | Self::RegionExists(_)
+            | Self::ObjectTaken(_)
             | Self::RegionsFull { .. }
             | Self::TooLittleTime { .. }
             | Self::QuotaExceeded { .. }
@@ -342,7 +377,9 @@ impl InferError {
             Self::Access(_) => Fault::Client,
             Self::DecodersBusy { .. }
             | Self::DecodedFull { .. }
+            | Self::SharedMemoryFull(_)
             | Self::Busy { .. }
+            | Self::UnpackedFull { .. }
             | Self::NoGpu(_)
             | Self::Dropped(_)
             | Self::Failed(_)
@@ -436,11 +473,15 @@ mod tests {
             (InferError::DecodersBusy { waiting_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
             (InferError::DecodedFull { bytes_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
             (InferError::TooLarge { bytes_max: 1 }, 413, Code::ResourceExhausted, Retry::No),
+            (InferError::PackedTooLarge { bytes_max: 1 }, 413, Code::ResourceExhausted, Retry::No),
+            (InferError::UnpackedFull { bytes_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
             (InferError::BodyTimeout, 408, Code::DeadlineExceeded, Retry::No),
             (InferError::Unsupported(String::new()), 501, Code::Unimplemented, Retry::No),
             (InferError::UnknownRegion(String::new()), 404, Code::NotFound, Retry::No),
             (InferError::RegionExists(String::new()), 409, Code::AlreadyExists, Retry::No),
+            (InferError::ObjectTaken(String::new()), 409, Code::AlreadyExists, Retry::No),
             (InferError::RegionsFull { regions_max: 1 }, 429, Code::ResourceExhausted, Retry::No),
+            (InferError::SharedMemoryFull(String::new()), 503, Code::Unavailable, Retry::Later),
             (InferError::Access(AccessError::NotLocal), 403, Code::PermissionDenied, Retry::No),
             (InferError::Busy { in_flight_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
             (TOO_LITTLE_TIME, 504, Code::DeadlineExceeded, Retry::No),

@@ -24,6 +24,48 @@ pub struct InFlightLimit {
 pub struct InFlightPermit {
     _permit: OwnedSemaphorePermit,
     _tenant: Option<TenantPlace>,
+    _unpacked: Option<OwnedSemaphorePermit>,
+}
+
+/// Memory for what compressed requests in flight become, of all of them together: a thousandth of it travels, so that
+/// nothing else bounds it.
+#[derive(Clone, Debug)]
+pub(crate) struct UnpackedLimit {
+    pieces: Arc<Semaphore>,
+    bytes_max: usize,
+}
+
+/// Some of that memory, until this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Unpacked {
+    taken: Option<OwnedSemaphorePermit>,
+}
+
+impl UnpackedLimit {
+    /// What is given at a time.
+    pub(crate) const PIECE_BYTES: usize = 64 << 10;
+
+    /// For so many requests of this size.
+    pub(crate) fn new(requests: usize, request_bytes_max: usize) -> Self {
+        let pieces = request_bytes_max.div_ceil(Self::PIECE_BYTES).saturating_mul(requests);
+        let pieces = pieces.min(Semaphore::MAX_PERMITS);
+        let bytes_max = pieces.saturating_mul(Self::PIECE_BYTES);
+        Self { pieces: Arc::new(Semaphore::new(pieces)), bytes_max }
+    }
+
+    /// Gives another piece.
+    ///
+    /// # Errors
+    /// If none is left.
+    pub(crate) fn take(&self, unpacked: &mut Unpacked) -> Result<(), InferError> {
+        let piece = Arc::clone(&self.pieces).try_acquire_owned();
+        let piece = piece.map_err(|_| InferError::UnpackedFull { bytes_max: self.bytes_max })?;
+        match &mut unpacked.taken {
+            Some(taken) => taken.merge(piece),
+            none => *none = Some(piece),
+        }
+        Ok(())
+    }
 }
 
 impl InFlightLimit {
@@ -42,7 +84,7 @@ impl InFlightLimit {
     pub fn acquire(&self) -> Result<InFlightPermit, InferError> {
         let permit = Arc::clone(&self.permits).try_acquire_owned();
         permit
-            .map(|permit| InFlightPermit { _permit: permit, _tenant: None })
+            .map(|permit| InFlightPermit { _permit: permit, _tenant: None, _unpacked: None })
             .map_err(|_| InferError::Busy { in_flight_max: self.requests_max })
     }
 }
@@ -60,6 +102,12 @@ impl InFlightPermit {
     pub(crate) fn with(self, tenant: Option<TenantPlace>) -> Self {
         Self { _tenant: tenant, ..self }
     }
+
+    /// Keeps the memory for what its body became, too.
+    #[must_use]
+    pub(crate) fn with_unpacked(self, unpacked: Unpacked) -> Self {
+        Self { _unpacked: unpacked.taken, ..self }
+    }
 }
 
 #[cfg(test)]
@@ -76,5 +124,19 @@ mod tests {
         drop(second);
         assert!(limit.is_half_free());
         assert!(limit.acquire().is_ok());
+    }
+
+    #[test]
+    fn what_is_unpacked_counts_until_its_request_has_ended() {
+        let limit = UnpackedLimit::new(2, UnpackedLimit::PIECE_BYTES);
+        let (mut first, mut second) = (Unpacked::default(), Unpacked::default());
+        limit.take(&mut first).unwrap();
+        limit.take(&mut first).unwrap();
+        let bytes_max = 2 * UnpackedLimit::PIECE_BYTES;
+        assert_eq!(limit.take(&mut second), Err(InferError::UnpackedFull { bytes_max }));
+        let request = InFlightLimit::new(1).acquire().unwrap().with_unpacked(first);
+        assert!(limit.take(&mut second).is_err());
+        drop(request);
+        limit.take(&mut second).unwrap();
     }
 }

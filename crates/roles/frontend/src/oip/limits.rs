@@ -15,6 +15,16 @@ pub const HEADER_BYTES_MAX: u32 = 16 << 10;
 pub const PLAIN_MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// The same of calls that everybody may make, keys or not: they name a service at most.
 pub const OPEN_MESSAGE_BYTES_MAX: usize = 4 << 10;
+/// Most bytes of a compressed gRPC message with tensors, as it travels and as it becomes. The transport unpacks it on a
+/// thread that serves connections, which must not stand still for longer than some milliseconds; REST unpacks larger
+/// ones on threads for such work.
+pub const PACKED_MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// A gRPC answer of more bytes is not compressed, for the same reason.
+pub const PACKED_ANSWER_BYTES_MAX: usize = 128 << 10;
+/// What compressed requests over REST in flight have become takes no more than so many of the largest requests.
+pub const UNPACKED_REQUESTS_MAX: usize = 16;
+/// A call of reflection ends after this time, whatever it still asks.
+pub const REFLECTION_MAX: Duration = Duration::from_secs(30);
 /// A client must send the head of a request within this time of the one before; also closes idle REST connections. For
 /// the first one [`FIRST_WORDS_WITHIN`](symphony_net::FIRST_WORDS_WITHIN) is shorter.
 pub const HEADER_READ_MAX: Duration = Duration::from_secs(75);

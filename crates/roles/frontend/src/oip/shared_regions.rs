@@ -4,11 +4,13 @@
 //! Nothing is mapped: an object is read and written through its descriptor when a request needs it. One that its client
 //! has cut short meanwhile is an error of that request; touching a mapping of it would end this process (SIGBUS).
 //!
-//! A region is this process's own and its tenant's: no other frontend knows it, and no other tenant.
+//! A region is this process's own and its tenant's: no other frontend knows it, and no other tenant. Nor may another
+//! tenant register its object while it is there; the system does not say whose an object was before.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustix::fs::{Mode, OFlags};
@@ -23,7 +25,7 @@ use super::{AccessError, Caller, InferError, InferenceService};
 /// Regions at a time, each a file descriptor.
 pub const REGIONS_MAX: usize = 512;
 /// Of these, one tenant's.
-pub const REGIONS_PER_TENANT_MAX: usize = 256;
+pub const REGIONS_PER_TENANT_MAX: usize = 64;
 /// Most bytes of a region's name, and of its key: as long as the system's own names may be.
 const NAME_BYTES_MAX: usize = 255;
 /// Where the system has objects of POSIX shared memory, by their names.
@@ -46,6 +48,8 @@ pub(crate) struct Region {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
     object: File,
+    /// By what the system tells the object from others: its device and its number there.
+    identity: (u64, u64),
     /// This process may also write it.
     is_writable: bool,
 }
@@ -87,7 +91,14 @@ impl Region {
                  {bytes} at offset {offset}"
             )));
         }
-        Ok(Self { name: name.to_owned(), key: key.to_owned(), offset, bytes, object, is_writable })
+        let (name, key, identity) = (name.to_owned(), key.to_owned(), (is.dev(), is.ino()));
+        Ok(Self { name, key, offset, bytes, object, identity, is_writable })
+    }
+
+    /// Whether nobody can find its object any more. Clients take its name away when they are done with it, and some as
+    /// soon as it is registered.
+    fn is_nameless(&self) -> bool {
+        self.object.metadata().is_ok_and(|is| is.nlink() == 0)
     }
 }
 
@@ -98,14 +109,32 @@ impl SharedRegions {
             return Err(invalid(format!("the region's name has {got} bytes; expected 1 to {NAME_BYTES_MAX}")));
         }
         let region = Region::open(name, key, offset, bytes)?;
+        // Closed once others may go on: that may free their memory.
+        let mut gone: Vec<Arc<Region>> = Vec::new();
         let mut owners = self.owners.write().unwrap_or_else(PoisonError::into_inner);
+        let has_object =
+            |regions: &BTreeMap<String, Arc<Region>>| regions.values().any(|known| known.identity == region.identity);
+        if owners.iter().any(|(other, regions)| other != owner && has_object(regions)) {
+            return Err(InferError::ObjectTaken(shorten(key)));
+        }
+        // Where everybody is served, all are one.
+        let own_max = if owner.is_empty() { REGIONS_MAX } else { REGIONS_PER_TENANT_MAX };
+        let all: usize = owners.values().map(BTreeMap::len).sum();
+        if all >= REGIONS_MAX || owners.get(owner).is_some_and(|own| own.len() >= own_max) {
+            // Clients that have ended have forgotten theirs.
+            for regions in owners.values_mut() {
+                gone.extend(regions.values().filter(|known| known.is_nameless()).cloned());
+                regions.retain(|_, known| !gone.iter().any(|gone| Arc::ptr_eq(gone, known)));
+            }
+            owners.retain(|_, regions| !regions.is_empty());
+        }
         let all: usize = owners.values().map(BTreeMap::len).sum();
         let own = owners.get(owner);
         if own.is_some_and(|own| own.contains_key(name)) {
             return Err(InferError::RegionExists(shorten(name)));
         }
-        if own.map_or(0, BTreeMap::len) >= REGIONS_PER_TENANT_MAX {
-            return Err(InferError::RegionsFull { regions_max: REGIONS_PER_TENANT_MAX });
+        if own.map_or(0, BTreeMap::len) >= own_max {
+            return Err(InferError::RegionsFull { regions_max: own_max });
         }
         if all >= REGIONS_MAX {
             return Err(InferError::RegionsFull { regions_max: REGIONS_MAX });
@@ -114,14 +143,16 @@ impl SharedRegions {
         Ok(())
     }
 
-    /// Forgets one region, or all of an owner's; that there is none is what was wanted. Requests that have begun keep
+    /// Takes out one region, or all of an owner's; that there is none is what was wanted. Requests that have begun keep
     /// theirs.
-    fn unregister(&self, owner: &str, name: &str) {
+    fn unregister(&self, owner: &str, name: &str) -> Vec<Arc<Region>> {
         let mut owners = self.owners.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = owners.get_mut(owner) {
-            own.retain(|known, _| !name.is_empty() && known != name);
+        if name.is_empty() {
+            return owners.remove(owner).into_iter().flat_map(BTreeMap::into_values).collect();
         }
+        let taken = owners.get_mut(owner).and_then(|own| own.remove(name));
         owners.retain(|_, regions| !regions.is_empty());
+        taken.into_iter().collect()
     }
 
     /// One region, or all of an owner's, by name.
@@ -189,10 +220,10 @@ impl<'a> Regions<'a> {
         all.register(owner, name, key, offset, bytes)
     }
 
-    pub(crate) fn unregister(self, name: &str) -> Result<(), InferError> {
+    /// Takes out one region, or all, for [`close`].
+    pub(crate) fn unregister(self, name: &str) -> Result<Vec<Arc<Region>>, InferError> {
         let (all, owner) = self.get()?;
-        all.unregister(owner, name);
-        Ok(())
+        Ok(all.unregister(owner, name))
     }
 
     pub(crate) fn status(self, name: &str) -> Result<Vec<Arc<Region>>, InferError> {
@@ -223,6 +254,30 @@ impl<'a> Regions<'a> {
         }
         Ok(tensor)
     }
+}
+
+/// Registers a region of the caller's, on a thread for such work: opening its object may wait, and so may closing
+/// others to make room.
+pub(crate) async fn register<S: InferenceService>(
+    service: &Arc<S>,
+    caller: Caller,
+    name: String,
+    key: String,
+    offset: u64,
+    bytes: u64,
+) -> Result<(), InferError> {
+    let service = Arc::clone(service);
+    let registering =
+        tokio::task::spawn_blocking(move || Regions::of(&*service, &caller).register(&name, &key, offset, bytes));
+    // The runtime gives such work up only when it shuts down.
+    registering.await.map_err(|_| InferError::Failed(FailReason::Draining))?
+}
+
+/// Closes what was taken out, on a thread for such work: where nobody else has an object, the system frees its memory,
+/// gigabytes perhaps.
+pub(crate) async fn close(regions: Vec<Arc<Region>>) {
+    // The runtime gives such work up only when it shuts down.
+    let _ = tokio::task::spawn_blocking(move || drop(regions)).await;
 }
 
 /// A tensor in a region.
@@ -263,10 +318,17 @@ impl SharedTensor {
         read.map_err(|error| format!("region `{}` cannot be read: {error}", shorten(&self.region.name)))
     }
 
-    fn write(&self, data: &[u8]) -> Result<(), String> {
-        self.check_object()?;
+    fn write(&self, data: &[u8]) -> Result<(), InferError> {
+        self.check_object().map_err(invalid)?;
         let written = self.region.object.write_all_at(data, self.in_object());
-        written.map_err(|error| format!("region `{}` cannot be written: {error}", shorten(&self.region.name)))
+        written.map_err(|error| {
+            let name = shorten(&self.region.name);
+            match error.kind() {
+                // An object has its memory when it is written.
+                ErrorKind::StorageFull => InferError::SharedMemoryFull(name),
+                _ => invalid(format!("region `{name}` cannot be written: {error}")),
+            }
+        })
     }
 
     /// Where in the object it begins; it ends there, too, as was checked when the region was made.
@@ -308,7 +370,10 @@ pub(crate) async fn place(outputs: &mut [Output<'_>], shared: &[SharedOutput]) -
     }
     let write = move || {
         writes.into_iter().try_for_each(|(name, tensor, data)| {
-            tensor.write(&data).map_err(|reason| invalid(format!("output `{name}`: {reason}")))
+            tensor.write(&data).map_err(|error| match error {
+                InferError::InvalidRequest(reason) => invalid(format!("output `{name}`: {reason}")),
+                other => other,
+            })
         })
     };
     // Memory that was swapped out waits for a disk. The runtime gives such work up only when it shuts down.
@@ -370,12 +435,16 @@ mod tests {
         assert_eq!(std::fs::read(object.path()).unwrap(), b"012345ab89");
 
         assert_eq!(bob.tensor(&placed("r", 0, 1)), Err(InferError::UnknownRegion("r".into())));
+        for key in [object.key(), object.0.clone()] {
+            assert_eq!(bob.register("r", &key, 0, 1), Err(InferError::ObjectTaken(shorten(&key))));
+        }
         assert_eq!(bob.status("").unwrap().len(), 0);
         bob.unregister("r").unwrap();
         bob.unregister("").unwrap();
         assert_eq!(ann.status("r").unwrap()[0].key, object.key());
-        ann.unregister("").unwrap();
+        assert_eq!(ann.unregister("").unwrap().len(), 1);
         assert!(ann.is_empty() && ann.status("r").is_err());
+        bob.register("r", &object.key(), 0, 1).unwrap();
     }
 
     #[test]
@@ -387,9 +456,10 @@ mod tests {
         let tensor = own.tensor(&placed("r", 4096, 4096)).unwrap();
         File::options().write(true).open(object.path()).unwrap().set_len(100).unwrap();
         let mut read = Vec::new();
-        for refused in [tensor.read(4096, &mut read), tensor.write(&[0; 4096])] {
+        for refused in [tensor.read(4096, &mut read).map_err(invalid), tensor.write(&[0; 4096])] {
             let refused = refused.unwrap_err();
-            assert_eq!(refused, "region `r` was cut short: its object has 100 bytes and 8192 are needed");
+            let words = "region `r` was cut short: its object has 100 bytes and 8192 are needed";
+            assert_eq!(refused, invalid(words.into()));
         }
         assert!(read.is_empty(), "nothing is made room for");
     }
@@ -420,10 +490,11 @@ mod tests {
 
     #[test]
     fn so_many_are_kept_of_one_tenant_and_of_all() {
-        let object = Object::new("many", b"0");
         let all = SharedRegions::default();
-        for tenant in 0..REGIONS_MAX / REGIONS_PER_TENANT_MAX {
-            let owner = tenant.to_string();
+        let tenants = REGIONS_MAX / REGIONS_PER_TENANT_MAX;
+        let objects: Vec<_> = (0..=tenants).map(|tenant| Object::new(&format!("many-{tenant}"), b"0")).collect();
+        for (tenant, object) in objects[..tenants].iter().enumerate() {
+            let owner = format!("tenant-{tenant}");
             let own = Regions::Of { all: &all, owner: &owner };
             for region in 0..REGIONS_PER_TENANT_MAX {
                 own.register(&region.to_string(), &object.key(), 0, 1).unwrap();
@@ -432,10 +503,28 @@ mod tests {
             assert_eq!(refused, InferError::RegionsFull { regions_max: REGIONS_PER_TENANT_MAX });
         }
         let other = Regions::Of { all: &all, owner: "other" };
-        let refused = other.register("r", &object.key(), 0, 1).unwrap_err();
+        let key = objects[tenants].key();
+        let refused = other.register("r", &key, 0, 1).unwrap_err();
         assert_eq!(refused, InferError::RegionsFull { regions_max: REGIONS_MAX });
-        Regions::Of { all: &all, owner: "0" }.unregister("7").unwrap();
-        other.register("r", &object.key(), 0, 1).unwrap();
+        Regions::Of { all: &all, owner: "tenant-0" }.unregister("7").unwrap();
+        other.register("r", &key, 0, 1).unwrap();
+
+        // One whose name is gone makes room.
+        let first = Regions::Of { all: &all, owner: "tenant-0" };
+        first.register("7", &objects[0].key(), 0, 1).unwrap_err();
+        std::fs::remove_file(objects[1].path()).unwrap();
+        first.register("7", &objects[0].key(), 0, 1).unwrap();
+        assert!(Regions::Of { all: &all, owner: "tenant-1" }.is_empty());
+    }
+
+    #[test]
+    fn where_everybody_is_served_one_may_have_more() {
+        let object = Object::new("everybody", b"0");
+        let all = SharedRegions::default();
+        let everybody = Regions::Of { all: &all, owner: "" };
+        for region in 0..=REGIONS_PER_TENANT_MAX {
+            everybody.register(&region.to_string(), &object.key(), 0, 1).unwrap();
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use symphony_frontend::oip::Limits;
-use symphony_protocol::inference::{ModelInferRequest, ServerReadyRequest};
+use symphony_frontend::oip::limits::PACKED_MESSAGE_BYTES_MAX;
+use symphony_protocol::inference::{ModelInferRequest, ModelInferResponse, RepositoryIndexRequest, ServerReadyRequest};
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Status};
 
@@ -58,6 +59,7 @@ async fn bodies_of_rest_are_unpacked_and_answers_packed_for_who_asks() {
     let body = serde_json::to_vec(&eight_items()).unwrap();
     let plain = post(&running, &[], body.clone()).await;
     assert!(!plain.headers().contains_key("content-encoding"), "nobody asked");
+    assert_eq!(plain.headers()["vary"], "accept-encoding");
     let plain: Value = plain.json().await.unwrap();
     assert_eq!(plain["outputs"][0]["data"].as_array().unwrap().len(), 32);
 
@@ -75,6 +77,11 @@ async fn bodies_of_rest_are_unpacked_and_answers_packed_for_who_asks() {
         };
         let answer: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(answer["outputs"], plain["outputs"], "{coding}");
+    }
+    for path in ["/v2/repository/index", "/v2/systemsharedmemory/unregister"] {
+        let packed = Client::new().post(running.url(path)).header("content-encoding", "gzip").body(gzip(b"{}"));
+        let refused = refusal(packed.send().await.unwrap()).await;
+        assert_eq!(refused, (501, "unsupported".to_owned()), "{path}");
     }
 }
 
@@ -149,10 +156,14 @@ async fn messages_of_grpc_are_unpacked_and_answered_as_they_came() {
         assert!(packed.server_ready(ServerReadyRequest {}).await.unwrap().into_inner().ready);
 
         let requests = futures::stream::iter(["double", "double"].map(raw));
-        let mut answers = packed.model_stream_infer(requests).await.unwrap().into_inner();
-        while let Some(answer) = answers.message().await.unwrap() {
+        let answers = packed.model_stream_infer(requests).await.unwrap();
+        assert!(!answers.metadata().contains_key("grpc-encoding"), "answers of a stream are not compressed");
+        let mut answers = answers.into_inner();
+        for _ in 0..2 {
+            let answer = answers.message().await.unwrap().unwrap();
             assert_eq!(answer.infer_response.unwrap().raw_output_contents, expected);
         }
+        assert!(answers.message().await.unwrap().is_none());
     }
 }
 
@@ -168,5 +179,44 @@ async fn a_message_that_becomes_too_large_is_refused_while_it_is_unpacked() {
     let mut answers = client.model_stream_infer(futures::stream::iter([bomb()])).await.unwrap().into_inner();
     let refused = answers.message().await.unwrap_err();
     assert_eq!((refused.code(), reason(&refused)), (Code::ResourceExhausted, "request_too_large"), "{refused}");
+    let noticed = running.service.refused.lock().unwrap().clone();
+    assert_eq!(noticed, ["request_too_large"; 2].map(|reason| (String::new(), reason)), "in a stream, too");
     client.model_infer(raw("double")).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_transport_would_unpack_for_too_long_is_refused_and_may_come_as_it_is() {
+    let running = Running::start().await;
+    let plain = connect(&running).await;
+    let large =
+        || ModelInferRequest { raw_input_contents: vec![vec![0; PACKED_MESSAGE_BYTES_MAX].into()], ..raw("double") };
+    let mut packed = plain.clone().send_compressed(CompressionEncoding::Gzip);
+    let refused = packed.model_infer(large()).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused)), (Code::ResourceExhausted, "request_too_large"), "{refused}");
+    assert!(refused.message().contains("send it uncompressed, or over REST"), "{refused}");
+    // It is read, and fits no model.
+    let refused = plain.clone().model_infer(large()).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused)), (Code::InvalidArgument, "invalid_request"), "{refused}");
+}
+
+#[tokio::test]
+async fn what_is_no_message_or_in_no_known_encoding_is_its_senders_doing() {
+    let running = Running::start().await;
+    let mut strange = tonic::Request::new(raw("double"));
+    strange.metadata_mut().insert("grpc-encoding", "zstd".parse().unwrap());
+    let refused = connect(&running).await.model_infer(strange).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused)), (Code::Unimplemented, "unsupported"), "{refused}");
+    assert!(refused.metadata().contains_key("grpc-accept-encoding"), "{refused:?}");
+
+    let channel = tonic::transport::Endpoint::new(format!("http://{}", running.grpc)).unwrap().connect().await.unwrap();
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.unwrap();
+    let codec = tonic_prost::ProstCodec::<RepositoryIndexRequest, ModelInferResponse>::default();
+    // Its second field is a number, where a version is expected.
+    let other = tonic::Request::new(RepositoryIndexRequest { ready: true, ..RepositoryIndexRequest::default() });
+    let path = "/inference.GRPCInferenceService/ModelInfer".parse().unwrap();
+    let refused = client.unary(other, path, codec).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused)), (Code::InvalidArgument, "invalid_request"), "{refused}");
+    let noticed = running.service.refused.lock().unwrap().clone();
+    assert_eq!(noticed, ["unsupported", "invalid_request"].map(|reason| (String::new(), reason)));
 }

@@ -261,6 +261,7 @@ async fn a_stream_answers_in_order_and_survives_errors_in_it() {
         let answer = answer.unwrap();
         let inner = answer.infer_response.unwrap();
         assert_eq!(inner.id, "forty-two");
+        assert!(["double", "refuse-queue_full"].contains(&inner.model_name.as_str()), "errors name it, too");
         assert!(inner.parameters.contains_key("symphony_request_id"), "answers and errors alike");
         assert_eq!(inner.parameters["triton_final_response"], parameter(ParameterChoice::BoolParam(true)));
         let said = |name: &str| inner.parameters.get(name).and_then(|value| value.parameter_choice.clone());
@@ -346,7 +347,7 @@ async fn a_call_that_is_not_served_is_named() {
     let running = Running::start().await;
     let channel = tonic::transport::Endpoint::new(format!("http://{}", running.grpc)).unwrap().connect().await.unwrap();
     for path in [
-        "/inference.GRPCInferenceService/CudaSharedMemoryStatus",
+        "/inference.GRPCInferenceService/CudaSharedMemoryRegister",
         "/grpc.health.v1.Health/Nothing",
         "/nobody.Service/Call",
     ] {

@@ -13,8 +13,9 @@ use symphony_protocol::inference::infer_parameter::ParameterChoice;
 use symphony_protocol::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use symphony_protocol::inference::system_shared_memory_status_response::RegionStatus;
 use symphony_protocol::inference::{
-    InferParameter, ModelInferRequest, ServerMetadataRequest, SystemSharedMemoryRegisterRequest,
-    SystemSharedMemoryStatusRequest, SystemSharedMemoryUnregisterRequest,
+    CudaSharedMemoryStatusRequest, CudaSharedMemoryUnregisterRequest, InferParameter, ModelInferRequest,
+    ServerMetadataRequest, SystemSharedMemoryRegisterRequest, SystemSharedMemoryStatusRequest,
+    SystemSharedMemoryUnregisterRequest,
 };
 use tonic::codegen::Service as _;
 use tonic::{Code, Status};
@@ -233,6 +234,21 @@ async fn over_rest_as_over_grpc() {
 }
 
 #[tokio::test]
+async fn clients_that_begin_by_forgetting_all_of_cudas_may() {
+    let running = Running::start().await;
+    for path in ["/v2/cudasharedmemory/unregister", "/v2/cudasharedmemory/region/r/unregister"] {
+        assert_eq!(post(&running, path, &json!({})).await, (200, json!({})), "{path}");
+    }
+    for path in ["/v2/cudasharedmemory/status", "/v2/cudasharedmemory/region/r/status"] {
+        let listed: Value = reqwest::get(running.url(path)).await.unwrap().json().await.unwrap();
+        assert_eq!(listed, json!([]), "{path}");
+    }
+    let mut client = connect(&running).await;
+    client.cuda_shared_memory_unregister(CudaSharedMemoryUnregisterRequest::default()).await.unwrap();
+    client.cuda_shared_memory_status(CudaSharedMemoryStatusRequest::default()).await.unwrap();
+}
+
+#[tokio::test]
 async fn who_does_not_come_over_the_loopback_gets_none_of_it() {
     let running = Running::start_with_shared_memory().await;
     let object = item_and_room("far");
@@ -253,6 +269,22 @@ async fn who_does_not_come_over_the_loopback_gets_none_of_it() {
         let body: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(body["reason"], "not_local", "{path}");
     }
+    // Nor does what a proxy passes on, or a page sends.
+    for (name, value) in [("x-forwarded-for", "192.0.2.1"), ("x-real-ip", "192.0.2.1")] {
+        let mut client = connect(&running).await;
+        let mut infer = tonic::Request::new(in_region(16));
+        infer.metadata_mut().insert(name, value.parse().unwrap());
+        let refused = client.model_infer(infer).await.unwrap_err();
+        assert_eq!((refused.code(), reason(&refused)), (Code::PermissionDenied, "not_local"), "{name}: {refused}");
+        let mut all = tonic::Request::new(SystemSharedMemoryUnregisterRequest::default());
+        all.metadata_mut().insert(name, value.parse().unwrap());
+        let refused = client.system_shared_memory_unregister(all).await.unwrap_err();
+        assert_eq!((refused.code(), reason(&refused)), (Code::PermissionDenied, "not_local"), "{name}: {refused}");
+    }
+    let register = Http::new().post(running.url("/v2/systemsharedmemory/region/s/register")).json(&region);
+    let page = register.header("host", "evil.example").header("origin", "http://evil.example");
+    let refused: Value = page.send().await.unwrap().json().await.unwrap();
+    assert_eq!(refused["reason"], "not_local", "its name leads to the loopback by now");
     assert_eq!(object.bytes()[16..], [0; 16]);
     assert_eq!(running.service.count(), 0);
 }

@@ -20,6 +20,8 @@ use crate::oip::parameters::{CallHeaders, trace_of};
 use crate::oip::{Caller, InFlightPermit, InferError, InferenceService, Receipt, RefusedCall, RequestContext};
 
 const INFER_PATH: &str = "/inference.GRPCInferenceService/ModelInfer";
+/// The encodings that a side takes.
+pub(crate) const ACCEPTED_ENCODINGS: &str = "grpc-accept-encoding";
 const STREAM_PATH: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 /// Travels with an admitted call until it ends.
@@ -30,7 +32,10 @@ pub(crate) struct Arrival {
     pub(crate) caller: Caller,
     /// Of the one request of a call; each request of a stream has its own.
     pub(crate) receipt: Receipt,
-    _permit: Arc<InFlightPermit>,
+    /// What a message that is too large is refused with.
+    pub(crate) too_large: InferError,
+    /// Whoever works on the call beyond its end keeps its place.
+    pub(crate) permit: Arc<InFlightPermit>,
 }
 
 /// Travels with every call: whether its message has been read. What takes long from then on is no longer the client's
@@ -53,19 +58,20 @@ impl MessageRead {
 pub(crate) struct Admitted<I, S> {
     inner: I,
     service: Arc<S>,
-    request_bytes_max: usize,
+    too_large: InferError,
 }
 
 impl<I, S> Admitted<I, S> {
-    pub(crate) fn new(inner: I, service: Arc<S>, request_bytes_max: usize) -> Self {
-        Self { inner, service, request_bytes_max }
+    /// Refuses with `too_large` the messages that are too large for `inner`.
+    pub(crate) fn new(inner: I, service: Arc<S>, too_large: InferError) -> Self {
+        Self { inner, service, too_large }
     }
 }
 
 impl<I: Clone, S> Clone for Admitted<I, S> {
     fn clone(&self) -> Self {
         let service = Arc::clone(&self.service);
-        Self { inner: self.inner.clone(), service, request_bytes_max: self.request_bytes_max }
+        Self { inner: self.inner.clone(), service, too_large: self.too_large.clone() }
     }
 }
 
@@ -88,14 +94,17 @@ where
     }
 
     fn call(&mut self, mut request: http::Request<B>) -> Self::Future {
-        let bytes_max = self.request_bytes_max;
+        let too_large = self.too_large.clone();
         let read = MessageRead::default();
         request.extensions_mut().insert(read.clone());
         if !matches!(request.uri().path(), INFER_PATH | STREAM_PATH) {
             let answer = self.inner.call(request);
             return Box::pin(async move {
                 let answer = in_time(answer, &read, || {}).await?;
-                Ok(if is_too_large(&answer) { too_large(bytes_max) } else { answer })
+                Ok(match refused_unread(&answer, &too_large) {
+                    Some(error) => in_our_words(&error, &answer),
+                    None => answer,
+                })
             });
         }
         let at = Instant::now();
@@ -117,7 +126,7 @@ where
         let deadline = headers.grpc.filter(|_| request.uri().path() == INFER_PATH);
         let due = deadline.and_then(|deadline| at.checked_add(Duration::from_nanos(deadline.get())));
         let receipt = Receipt::default();
-        let arrival = Arrival { at, headers, caller, receipt: receipt.clone(), _permit: permit };
+        let arrival = Arrival { at, headers, caller, receipt: receipt.clone(), too_large: too_large.clone(), permit };
         request.extensions_mut().insert(arrival);
         let service = Arc::clone(&self.service);
         let answer = self.inner.call(request);
@@ -132,11 +141,9 @@ where
                 None => call.await,
             };
             let answer = answer?;
-            if !is_too_large(&answer) {
-                return Ok(answer);
-            }
-            notice(&*service, &context, at, &InferError::TooLarge { bytes_max });
-            Ok(too_large(bytes_max))
+            let Some(error) = refused_unread(&answer, &too_large) else { return Ok(answer) };
+            notice(&*service, &context, at, &error);
+            Ok(in_our_words(&error, &answer))
         })
     }
 }
@@ -167,10 +174,16 @@ fn notice<S: InferenceService>(service: &S, context: &RequestContext, arrived: I
     service.refused(&RefusedCall { model: None, context, arrived, error });
 }
 
-fn is_too_large(answer: &http::Response<Body>) -> bool {
-    Status::from_header_map(answer.headers()).is_some_and(|refused| status::is_too_large(&refused))
+/// Why a call was refused before its message was understood, by what is not ours and so says no reason.
+fn refused_unread(answer: &http::Response<Body>, too_large: &InferError) -> Option<InferError> {
+    status::unread(&Status::from_header_map(answer.headers())?, too_large)
 }
 
-fn too_large(bytes_max: usize) -> http::Response<Body> {
-    status::of_infer(&InferError::TooLarge { bytes_max }).into_http()
+/// The same refusal with a reason, and with the encodings that it may have named.
+fn in_our_words(error: &InferError, answer: &http::Response<Body>) -> http::Response<Body> {
+    let mut ours = status::of_infer(error).into_http();
+    if let Some(encodings) = answer.headers().get(ACCEPTED_ENCODINGS) {
+        ours.headers_mut().insert(ACCEPTED_ENCODINGS, encodings.clone());
+    }
+    ours
 }

@@ -5,28 +5,32 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::{Stream, StreamExt, stream};
+use prost::Message as _;
 use symphony_protocol::inference::grpc_inference_service_server::GrpcInferenceService;
 use symphony_protocol::inference::{
-    ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse, ModelMetadataRequest,
-    ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse, ModelStatisticsRequest, ModelStatisticsResponse,
-    ModelStreamInferResponse, RepositoryIndexRequest, RepositoryIndexResponse, RepositoryModelLoadRequest,
-    RepositoryModelLoadResponse, RepositoryModelUnloadRequest, RepositoryModelUnloadResponse, ServerLiveRequest,
-    ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
-    SystemSharedMemoryRegisterRequest, SystemSharedMemoryRegisterResponse, SystemSharedMemoryStatusRequest,
-    SystemSharedMemoryStatusResponse, SystemSharedMemoryUnregisterRequest, SystemSharedMemoryUnregisterResponse,
+    CudaSharedMemoryStatusRequest, CudaSharedMemoryStatusResponse, CudaSharedMemoryUnregisterRequest,
+    CudaSharedMemoryUnregisterResponse, ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse,
+    ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse, ModelStatisticsRequest,
+    ModelStatisticsResponse, ModelStreamInferResponse, RepositoryIndexRequest, RepositoryIndexResponse,
+    RepositoryModelLoadRequest, RepositoryModelLoadResponse, RepositoryModelUnloadRequest,
+    RepositoryModelUnloadResponse, ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest,
+    ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse, SystemSharedMemoryRegisterRequest,
+    SystemSharedMemoryRegisterResponse, SystemSharedMemoryStatusRequest, SystemSharedMemoryStatusResponse,
+    SystemSharedMemoryUnregisterRequest, SystemSharedMemoryUnregisterResponse,
 };
 use symphony_types::FailReason;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::admitted::{Arrival, MessageRead};
+use super::server::is_packed;
 use super::{infer_messages, messages, status};
 use crate::oip::call::{self, find_model, model_to_ask};
-use crate::oip::limits::STREAM_PIPELINE_MAX;
+use crate::oip::limits::{PACKED_ANSWER_BYTES_MAX, STREAM_PIPELINE_MAX};
 use crate::oip::parameters::CallHeaders;
-use crate::oip::shared_regions::Regions;
+use crate::oip::shared_regions::{Regions, close};
 use crate::oip::{
     AccessError, Caller, CheckedCall, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall,
-    RequestContext,
+    RequestContext, shared_regions,
 };
 
 /// Answers the methods out of an [`InferenceService`].
@@ -42,11 +46,10 @@ impl<S> Endpoint<S> {
     }
 }
 
-/// When a call arrived, what its headers say about time, and who calls. Its message has been read by now.
-fn arrival(extensions: &Extensions) -> Result<(Instant, CallHeaders, Caller, Receipt), Status> {
+/// What is known of a call since it was admitted. Its message has been read by now.
+fn arrival(extensions: &Extensions) -> Result<Arrival, Status> {
     read(extensions);
-    let arrival = extensions.get::<Arrival>().ok_or_else(|| status::of_access(&AccessError::PastTheDoor))?;
-    Ok((arrival.at, arrival.headers, arrival.caller.clone(), arrival.receipt.clone()))
+    extensions.get::<Arrival>().cloned().ok_or_else(|| status::of_access(&AccessError::PastTheDoor))
 }
 
 /// The message of a call has been read.
@@ -56,10 +59,12 @@ fn read(extensions: &Extensions) {
     }
 }
 
-/// What a stream ends with whose next message cannot be read.
-fn unread(refused: Status, limits: Limits) -> Status {
-    let bytes_max = limits.request_bytes_max;
-    if status::is_too_large(&refused) { status::of_infer(&InferError::TooLarge { bytes_max }) } else { refused }
+/// What a stream ends with whose next message cannot be read, which is noticed if it is not that the client has gone.
+fn unread<S: InferenceService>(refused: Status, service: &S, stream: &Arrival) -> Status {
+    let Some(error) = status::unread(&refused, &stream.too_large) else { return refused };
+    let context = RequestContext::of(stream.caller.clone(), "", stream.headers.trace);
+    service.refused(&RefusedCall { model: None, context: &context, arrived: Instant::now(), error: &error });
+    status::of_infer(&error)
 }
 
 /// Who calls, of a call that is not admitted.
@@ -71,22 +76,19 @@ fn caller(extensions: &Extensions) -> Result<Caller, Status> {
 async fn answer<S: InferenceService>(
     service: &Arc<S>,
     limits: Limits,
-    arrived: Instant,
-    headers: CallHeaders,
+    arrival: &Arrival,
     message: ModelInferRequest,
-    receipt: &Receipt,
-    caller: &Caller,
 ) -> Result<ModelInferResponse, InferError> {
+    let &Arrival { at: arrived, headers, ref caller, ref receipt, .. } = arrival;
+    let context = RequestContext::of(caller.clone(), &message.id, headers.trace);
     let refused = |model: Option<&ModelInfo>, error: InferError| {
-        let context = RequestContext::of(caller.clone(), &message.id, headers.trace);
         service.refused(&RefusedCall { model, context: &context, arrived, error: &error });
         error
     };
     let model = model_to_ask(&**service, &message.model_name, &message.model_version, headers);
     let model = model.map_err(|error| refused(None, error))?;
-    let call = check(service, &model, &message, limits, caller).await;
+    let call = check(service, &model, message, limits, arrival).await;
     let call = call.map_err(|error| refused(Some(&model), error))?;
-    drop(message);
     let answered = call::run(&**service, &model, &call, arrived, headers, receipt, caller).await?;
     Ok(infer_messages::respond(&model, call.id, answered))
 }
@@ -96,17 +98,18 @@ async fn answer<S: InferenceService>(
 async fn check<S: InferenceService>(
     service: &Arc<S>,
     model: &Arc<ModelInfo>,
-    message: &ModelInferRequest,
+    message: ModelInferRequest,
     limits: Limits,
-    caller: &Caller,
+    arrival: &Arrival,
 ) -> Result<CheckedCall, InferError> {
-    let regions = Regions::of(&**service, caller);
+    let regions = Regions::of(&**service, &arrival.caller);
     if regions.is_empty() {
-        return infer_messages::check(model, message, &limits, regions);
+        return infer_messages::check(model, &message, &limits, regions);
     }
-    let (service, model, caller, message) = (Arc::clone(service), Arc::clone(model), caller.clone(), message.clone());
+    // The work goes on if the client leaves meanwhile, and so it keeps its place with the rest of its arrival.
+    let (service, model, arrival) = (Arc::clone(service), Arc::clone(model), arrival.clone());
     let checked = tokio::task::spawn_blocking(move || {
-        infer_messages::check(&model, &message, &limits, Regions::of(&*service, &caller))
+        infer_messages::check(&model, &message, &limits, Regions::of(&*service, &arrival.caller))
     });
     // The runtime gives such work up only when it shuts down.
     checked.await.map_err(|_| InferError::Failed(FailReason::Draining))?
@@ -147,12 +150,16 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     }
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {
-        // The extensions hold the permit: they live as long as the call.
+        // It holds the permit, and lives as long as the call.
         let (_, extensions, message) = request.into_parts();
-        let (arrived, headers, caller, receipt) = arrival(&extensions)?;
-        let answer = answer(&self.service, self.limits, arrived, headers, message, &receipt, &caller).await;
-        let mut response = answer.map(Response::new).map_err(|error| status::of_named(&error, &receipt))?;
-        status::name(response.metadata_mut(), &receipt);
+        let arrival = arrival(&extensions)?;
+        let answer = answer(&self.service, self.limits, &arrival, message).await;
+        let mut response = answer.map(Response::new).map_err(|error| status::of_named(&error, &arrival.receipt))?;
+        // The transport compresses on a thread that serves connections.
+        if response.get_ref().encoded_len() > PACKED_ANSWER_BYTES_MAX {
+            response.disable_compression();
+        }
+        status::name(response.metadata_mut(), &arrival.receipt);
         Ok(response)
     }
 
@@ -162,27 +169,48 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         &self,
         request: Request<Streaming<ModelInferRequest>>,
     ) -> Result<Response<Self::ModelStreamInferStream>, Status> {
-        let (_, extensions, stream) = request.into_parts();
+        let (metadata, extensions, stream) = request.into_parts();
         // The gRPC deadline of a stream is the stream's, not that of each request in it.
-        let (_, headers, caller, _) = arrival(&extensions)?;
-        let headers = CallHeaders { grpc: None, ..headers };
-        let (service, limits) = (Arc::clone(&self.service), self.limits);
-        let answers = stream
+        let of_stream = arrival(&extensions)?;
+        let headers = CallHeaders { grpc: None, ..of_stream.headers };
+        let (service, limits, is_packed) = (Arc::clone(&self.service), self.limits, is_packed(metadata.as_ref()));
+        let of_stream = Arc::new(of_stream);
+        let messages = stream::unfold(Some(stream), move |messages| async move {
+            let mut messages = messages?;
+            let message = messages.next().await?;
+            // One message is unpacked, and admitted or not, before the next one is: then others have their turn.
+            if is_packed {
+                tokio::task::yield_now().await;
+            }
+            // The codec would find the same fault in the same bytes again, as often as it is asked.
+            let rest = message.is_ok().then_some(messages);
+            Some((message, rest))
+        });
+        let answers = messages
             .map(move |message| {
-                let (service, caller) = (Arc::clone(&service), caller.clone());
+                let (service, of_stream) = (Arc::clone(&service), Arc::clone(&of_stream));
                 async move {
-                    let message = message.map_err(|refused| unread(refused, limits))?;
-                    let id = message.id.clone();
+                    let message = message.map_err(|refused| unread(refused, &*service, &of_stream))?;
+                    let asked = ModelInferResponse {
+                        model_name: message.model_name.clone(),
+                        model_version: message.model_version.clone(),
+                        id: message.id.clone(),
+                        ..ModelInferResponse::default()
+                    };
                     let receipt = Receipt::default();
                     let arrived = Instant::now();
+                    let caller = &of_stream.caller;
                     // A stream outlives changes of the file of tenants: its caller is looked up again.
-                    let known = service.still_known(&caller).map(|known| known.seen(caller.is_near()));
+                    let known = service.still_known(caller).map(|known| known.seen(caller.is_near()));
                     let admitted = known.map_err(InferError::from);
                     let admitted = admitted.and_then(|caller| Ok((service.admit(&caller)?, caller)));
                     let answer = match admitted {
                         // In flight until it is answered.
-                        Ok((_permit, caller)) => {
-                            answer(&service, limits, arrived, headers, message, &receipt, &caller).await
+                        Ok((permit, caller)) => {
+                            let (receipt, too_large) = (receipt.clone(), of_stream.too_large.clone());
+                            let permit = Arc::new(permit);
+                            let arrival = Arrival { at: arrived, headers, caller, receipt, too_large, permit };
+                            answer(&service, limits, &arrival, message).await
                         }
                         Err(error) => {
                             let context = RequestContext::of(caller.clone(), &message.id, headers.trace);
@@ -193,7 +221,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                     // An error ends its request, not the stream; its id says which one.
                     let (error_message, mut response) = match answer {
                         Ok(answer) => (String::new(), answer),
-                        Err(error) => (error.to_string(), infer_messages::no_answer(id, &error, &receipt)),
+                        Err(error) => (error.to_string(), infer_messages::no_answer(asked, &error, &receipt)),
                     };
                     infer_messages::say_final(&mut response);
                     Ok(ModelStreamInferResponse { error_message, infer_response: Some(response) })
@@ -289,7 +317,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         let (_, extensions, request) = request.into_parts();
         let caller = caller(&extensions)?;
         let SystemSharedMemoryRegisterRequest { name, key, offset, byte_size } = request;
-        let registered = Regions::of(&*self.service, &caller).register(&name, &key, offset, byte_size);
+        let registered = shared_regions::register(&self.service, caller, name, key, offset, byte_size).await;
         registered
             .map(|()| Response::new(SystemSharedMemoryRegisterResponse {}))
             .map_err(|error| status::of_infer(&error))
@@ -301,9 +329,24 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
     ) -> Result<Response<SystemSharedMemoryUnregisterResponse>, Status> {
         let (_, extensions, request) = request.into_parts();
         let caller = caller(&extensions)?;
-        let unregistered = Regions::of(&*self.service, &caller).unregister(&request.name);
-        unregistered
-            .map(|()| Response::new(SystemSharedMemoryUnregisterResponse {}))
-            .map_err(|error| status::of_infer(&error))
+        let taken = Regions::of(&*self.service, &caller).unregister(&request.name);
+        close(taken.map_err(|error| status::of_infer(&error))?).await;
+        Ok(Response::new(SystemSharedMemoryUnregisterResponse {}))
+    }
+
+    // There is none.
+    async fn cuda_shared_memory_status(
+        &self,
+        _: Request<CudaSharedMemoryStatusRequest>,
+    ) -> Result<Response<CudaSharedMemoryStatusResponse>, Status> {
+        Ok(Response::new(CudaSharedMemoryStatusResponse {}))
+    }
+
+    // Clients begin with it, whether or not they register any.
+    async fn cuda_shared_memory_unregister(
+        &self,
+        _: Request<CudaSharedMemoryUnregisterRequest>,
+    ) -> Result<Response<CudaSharedMemoryUnregisterResponse>, Status> {
+        Ok(Response::new(CudaSharedMemoryUnregisterResponse {}))
     }
 }

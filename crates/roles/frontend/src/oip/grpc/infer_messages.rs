@@ -174,9 +174,10 @@ pub(crate) fn say_final(response: &mut ModelInferResponse) {
     response.parameters.insert(parameters::FINAL_RESPONSE.to_owned(), said);
 }
 
-/// An answer without tensors, for a request of a stream that ended with an error: its own id says which one it was, the
-/// parameters why there is none, when it may be asked again, and what `symphony explain` knows it as.
-pub(crate) fn no_answer(id: String, error: &InferError, receipt: &Receipt) -> ModelInferResponse {
+/// An answer without tensors, for a request of a stream that ended with an error: what it `asked`, its own id and its
+/// model, says which one it was, the parameters why there is none, when it may be asked again, and what `symphony
+/// explain` knows it as.
+pub(crate) fn no_answer(asked: ModelInferResponse, error: &InferError, receipt: &Receipt) -> ModelInferResponse {
     let face = error.face();
     let reason = Some((parameters::REASON, ParameterChoice::StringParam(face.reason.to_owned())));
     let retry = face.retry.after_s_and_ms();
@@ -184,5 +185,5 @@ pub(crate) fn no_answer(id: String, error: &InferError, receipt: &Receipt) -> Mo
     let name = |request: RequestId| (parameters::REQUEST_ID, ParameterChoice::StringParam(request.to_string()));
     let said = reason.into_iter().chain(retry).chain(receipt.id().map(name));
     let said = said.map(|(name, value)| (name.to_owned(), InferParameter { parameter_choice: Some(value) }));
-    ModelInferResponse { id, parameters: said.collect(), ..Default::default() }
+    ModelInferResponse { parameters: said.collect(), ..asked }
 }

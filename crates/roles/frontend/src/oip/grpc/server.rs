@@ -15,13 +15,13 @@ use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 
-use super::admitted::Admitted;
+use super::admitted::{ACCEPTED_ENCODINGS, Admitted};
 use super::endpoint::Endpoint;
 use super::health::Health;
 use super::reflection;
 use super::status::{of_access, of_infer};
 use crate::oip::caller::is_near;
-use crate::oip::limits::{BODY_READ_MAX, OPEN_MESSAGE_BYTES_MAX, PLAIN_MESSAGE_BYTES_MAX};
+use crate::oip::limits::{BODY_READ_MAX, OPEN_MESSAGE_BYTES_MAX, PACKED_MESSAGE_BYTES_MAX, PLAIN_MESSAGE_BYTES_MAX};
 use crate::oip::{ANY_RIGHT, InferError, InferenceService, Limits, Shown, shorten};
 
 /// The inference service, for messages of so many bytes.
@@ -32,6 +32,8 @@ type Inference<S> = Admitted<GrpcInferenceServiceServer<Endpoint<S>>, S>;
 pub struct GrpcServer<S: InferenceService> {
     /// The calls that bring tensors.
     inference: Inference<S>,
+    /// The same, if their messages come compressed.
+    packed: Inference<S>,
     /// The calls that everybody may make.
     open: Inference<S>,
     /// All other ones.
@@ -46,6 +48,7 @@ impl<S: InferenceService> Clone for GrpcServer<S> {
         let service = Arc::clone(&self.service);
         Self {
             inference: self.inference.clone(),
+            packed: self.packed.clone(),
             open: self.open.clone(),
             plain: self.plain.clone(),
             health: self.health.clone(),
@@ -64,15 +67,25 @@ impl<S: InferenceService> GrpcServer<S> {
             .accept_compressed(Deflate)
             .send_compressed(Gzip)
             .send_compressed(Deflate);
-        let of_bytes = |bytes_max: usize| {
+        let refusing = |bytes_max: usize, too_large: InferError| {
             let inference = inference.clone().max_decoding_message_size(bytes_max);
-            Admitted::new(inference, Arc::clone(&service), bytes_max)
+            Admitted::new(inference, Arc::clone(&service), too_large)
+        };
+        let of_bytes = |bytes_max: usize| refusing(bytes_max, InferError::TooLarge { bytes_max });
+        let packed = match limits.request_bytes_max {
+            // It would be too large uncompressed, too.
+            bytes_max @ ..=PACKED_MESSAGE_BYTES_MAX => of_bytes(bytes_max),
+            _ => {
+                let bytes_max = PACKED_MESSAGE_BYTES_MAX;
+                refusing(bytes_max, InferError::PackedTooLarge { bytes_max })
+            }
         };
         // A client that compresses all its calls checks health so, too.
         let health = HealthServer::new(Health::new(Arc::clone(&service)));
         let health = health.accept_compressed(Gzip).accept_compressed(Deflate);
         Self {
             inference: of_bytes(limits.request_bytes_max),
+            packed,
             open: of_bytes(OPEN_MESSAGE_BYTES_MAX),
             plain: of_bytes(PLAIN_MESSAGE_BYTES_MAX.min(limits.request_bytes_max)),
             health: health.max_decoding_message_size(OPEN_MESSAGE_BYTES_MAX),
@@ -82,8 +95,9 @@ impl<S: InferenceService> GrpcServer<S> {
     }
 
     /// Where a call of the inference service is answered: memory is given to messages before they are understood.
-    fn inference_for(&self, path: &str) -> Inference<S> {
+    fn inference_for(&self, path: &str, is_packed: bool) -> Inference<S> {
         let inference = match method_of(path) {
+            "ModelInfer" | "ModelStreamInfer" if is_packed => &self.packed,
             "ModelInfer" | "ModelStreamInfer" => &self.inference,
             "ServerLive" | "ServerReady" => &self.open,
             _ => &self.plain,
@@ -114,6 +128,7 @@ fn rights_for(path: &str) -> Option<&'static [Right]> {
         "SystemSharedMemoryStatus" | "SystemSharedMemoryRegister" | "SystemSharedMemoryUnregister" => {
             Some(&[Right::Infer])
         }
+        "CudaSharedMemoryStatus" | "CudaSharedMemoryUnregister" => Some(&[Right::Infer]),
         "ModelStatistics" => Some(&[Right::Status]),
         "RepositoryIndex" => Some(&[Right::Status, Right::Repository]),
         "RepositoryModelLoad" | "RepositoryModelUnload" => Some(&[Right::Repository]),
@@ -141,8 +156,8 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
         let answering: BoxFuture<Self::Response, Infallible> = match service_of(called.path()) {
             Some(SERVICE_NAME) => match self.authenticate(&mut request) {
                 Ok(()) => {
-                    answer_as_asked(request.headers_mut());
-                    self.inference_for(called.path()).call(request)
+                    answer_as_asked(method_of(called.path()), request.headers_mut());
+                    self.inference_for(called.path(), is_packed(request.headers())).call(request)
                 }
                 Err(refused) => return Box::pin(std::future::ready(Ok(refused.into_http()))),
             },
@@ -152,7 +167,10 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
                 Box::pin(async move { answering.await.unwrap_or_else(|_| Ok(not_read_in_time())) })
             }
             Some(name) if reflection::SERVICE_NAMES.contains(&name) => match self.authenticate(&mut request) {
-                Ok(()) => Box::pin(self.reflection.clone().call(request)),
+                Ok(()) => {
+                    let answering = self.reflection.clone().call(request);
+                    Box::pin(async move { answering.await.map(|answer| answer.map(reflection::ending)) })
+                }
                 Err(refused) => return Box::pin(std::future::ready(Ok(refused.into_http()))),
             },
             _ => return Box::pin(std::future::ready(Ok(not_served(called.path())))),
@@ -166,12 +184,20 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
 
 /// How a message is compressed, and how its answer may be.
 const ENCODING: &str = "grpc-encoding";
-const ACCEPTED_ENCODINGS: &str = "grpc-accept-encoding";
+
+/// Whether the messages of a call may be compressed.
+pub(crate) fn is_packed(headers: &http::HeaderMap) -> bool {
+    headers.get(ENCODING).is_some_and(|used| used != "identity")
+}
 
 /// Has the answer to a call compressed as its message is, as servers in Go do, and no other: most clients say of
-/// themselves that they could read a compressed one, and do not ask for the work.
-fn answer_as_asked(headers: &mut http::HeaderMap) {
+/// themselves that they could read a compressed one, and do not ask for the work. Never in a stream: its answers would
+/// be compressed all or none, and large ones must not be.
+fn answer_as_asked(method: &str, headers: &mut http::HeaderMap) {
     let Some(could) = headers.remove(ACCEPTED_ENCODINGS) else { return };
+    if method == "ModelStreamInfer" {
+        return;
+    }
     let Some(used) = headers.get(ENCODING) else { return };
     let mut accepted = could.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     if accepted.any(|accepted| accepted == used.as_bytes()) {
@@ -190,7 +216,7 @@ fn is_unknown_call(answer: &http::Response<Body>) -> bool {
     headers.get(Status::GRPC_STATUS).is_some_and(|code| code == "12") && !headers.contains_key(Status::GRPC_MESSAGE)
 }
 
-/// Clients know more calls than are served: tritonclient those of CUDA's shared memory, traces and logs.
+/// Clients know more calls than are served: tritonclient those of traces and logs.
 fn not_served(path: &str) -> http::Response<Body> {
     let error = InferError::Unsupported(format!("`{}` is not served here", shorten(path)));
     of_infer(&error).into_http()
@@ -211,17 +237,19 @@ mod tests {
 
     #[test]
     fn only_who_compresses_is_answered_so() {
-        let left = |could: &'static str, used: Option<&'static str>| {
+        let left_of = |method: &str, could: &'static str, used: Option<&'static str>| {
             let value = http::HeaderValue::from_static;
             let mut headers = http::HeaderMap::new();
             headers.insert(ACCEPTED_ENCODINGS, value(could));
             if let Some(used) = used {
                 headers.insert(ENCODING, value(used));
             }
-            answer_as_asked(&mut headers);
+            answer_as_asked(method, &mut headers);
             headers.get(ACCEPTED_ENCODINGS).map(|value| value.to_str().unwrap().to_owned())
         };
+        let left = |could, used| left_of("ModelInfer", could, used);
         assert_eq!(left("identity, deflate, gzip", Some("gzip")).as_deref(), Some("gzip"));
+        assert_eq!(left_of("ModelStreamInfer", "identity, deflate, gzip", Some("gzip")), None);
         assert_eq!(left("identity,deflate", Some("gzip")), None);
         assert_eq!(left("identity, deflate, gzip", None), None);
     }
@@ -232,7 +260,7 @@ mod tests {
             let answer = not_served(path);
             answer.headers().get(Status::GRPC_MESSAGE).unwrap().to_str().unwrap().to_owned()
         };
-        let called = "/inference.GRPCInferenceService/CudaSharedMemoryUnregister";
+        let called = "/inference.GRPCInferenceService/CudaSharedMemoryRegister";
         assert!(named(called).contains(called), "{}", named(called));
         // Clients take 8 KiB of headers.
         assert!(named(&"/%20".repeat(4_000)).len() < 1024);

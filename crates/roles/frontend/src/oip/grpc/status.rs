@@ -40,14 +40,26 @@ pub(crate) fn of_access(error: &AccessError) -> Status {
     status(error.face(), error.to_string())
 }
 
-/// Whether a message was refused for its size, by the codec and so before anything of ours ran: with OUT_OF_RANGE,
-/// which nothing of ours uses, or, where it became so large as it was unpacked, with RESOURCE_EXHAUSTED, which has a
-/// reason where it is ours.
-pub(crate) fn is_too_large(refused: &Status) -> bool {
+/// Why a message was refused by the codec, and so before anything of ours ran: what is ours has a reason. Sizes it
+/// refuses with OUT_OF_RANGE, or, where a message became so large as it was unpacked, with RESOURCE_EXHAUSTED; an
+/// encoding that it does not know with UNIMPLEMENTED; bytes that are not what they say with INTERNAL, which is the word
+/// for a server's fault.
+///
+/// None of what the codec does not say: that the client has gone, or that there is no such call, which has no words.
+pub(crate) fn unread(refused: &Status, too_large: &InferError) -> Option<InferError> {
+    if refused.metadata().contains_key(REASON_TRAILER) || refused.message().is_empty() {
+        return None;
+    }
     match refused.code() {
-        Code::OutOfRange => true,
-        Code::ResourceExhausted => !refused.metadata().contains_key(REASON_TRAILER),
-        _ => false,
+        Code::OutOfRange | Code::ResourceExhausted => Some(too_large.clone()),
+        Code::Unimplemented => {
+            let words = "grpc-encoding names one that is not served here; expected gzip, deflate or identity";
+            Some(InferError::Unsupported(words.into()))
+        }
+        Code::Internal => {
+            Some(InferError::InvalidRequest(format!("the message cannot be read: {}", refused.message())))
+        }
+        _ => None,
     }
 }
 
@@ -60,4 +72,23 @@ fn status(face: Face, message: String) -> Status {
         trailers.insert(RETRY_AFTER_TRAILER, MetadataValue::from(s));
     }
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_codec_refuses_is_the_clients_doing_and_has_a_reason() {
+        let too_large = InferError::TooLarge { bytes_max: 1 };
+        let of = |refused: Status| unread(&refused, &too_large);
+        assert_eq!(of(Status::out_of_range("long")), Some(too_large.clone()));
+        assert_eq!(of(Status::resource_exhausted("long")), Some(too_large.clone()));
+        assert_eq!(of(Status::unimplemented("zstd")), of(Status::unimplemented("br")));
+        assert!(matches!(of(Status::unimplemented("zstd")), Some(InferError::Unsupported(_))));
+        assert!(matches!(of(Status::internal("corrupt")), Some(InferError::InvalidRequest(_))));
+        for other in [Status::unimplemented(""), Status::cancelled("gone"), of_infer(&too_large)] {
+            assert_eq!(of(other), None);
+        }
+    }
 }

@@ -5,10 +5,11 @@ use std::io::{self, Read, Write};
 use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::Bytes;
 use flate2::Compression;
-use flate2::read::{GzDecoder, ZlibDecoder};
+use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
 
 use crate::oip::InferError;
+use crate::oip::in_flight::{Unpacked, UnpackedLimit};
 use crate::oip::inputs::{invalid, shorten};
 
 /// Answers with fewer bytes fit a packet or two as they are.
@@ -43,16 +44,21 @@ impl Coding {
     /// # Errors
     /// If in another way.
     pub(crate) fn of_request(headers: &HeaderMap) -> Result<Option<Self>, InferError> {
-        let Some(said) = headers.get(header::CONTENT_ENCODING) else { return Ok(None) };
+        let mut lines = headers.get_all(header::CONTENT_ENCODING).iter();
+        let Some(said) = lines.next() else { return Ok(None) };
         let named = |name: &str| said.as_bytes().eq_ignore_ascii_case(name.as_bytes());
+        let refused = |said: &str| {
+            InferError::Unsupported(format!("content-encoding is `{said}`; expected gzip, deflate, or none"))
+        };
+        if lines.next().is_some() {
+            return Err(refused("there several times"));
+        }
         if named("identity") {
             return Ok(None);
         }
-        let coding = Self::ALL.into_iter().find(|coding| named(coding.name()));
-        coding.map(Some).ok_or_else(|| {
-            let said = shorten(&String::from_utf8_lossy(said.as_bytes()));
-            InferError::Unsupported(format!("content-encoding is `{said}`; expected gzip, deflate, or none"))
-        })
+        // A name of gzip from before HTTP had one.
+        let coding = if named("x-gzip") { Some(Self::Gzip) } else { Self::ALL.into_iter().find(|c| named(c.name())) };
+        coding.map(Some).ok_or_else(|| refused(&shorten(&String::from_utf8_lossy(said.as_bytes()))))
     }
 
     /// How a client asks for its answer, if it asks at all.
@@ -67,21 +73,44 @@ impl Coding {
     /// many may come of a few.
     ///
     /// # Errors
-    /// If they are more, or `packed` stands for none.
-    pub(crate) fn unpack(self, packed: &[u8], bytes_max: usize) -> Result<Bytes, InferError> {
-        match self {
-            Self::Gzip => self.read(GzDecoder::new(packed), bytes_max),
-            Self::Deflate => self.read(ZlibDecoder::new(packed), bytes_max),
+    /// If they are more, `packed` stands for none, or `limit` has no room for them beside those of other requests.
+    pub(crate) fn unpack(
+        self,
+        packed: &[u8],
+        bytes_max: usize,
+        limit: &UnpackedLimit,
+    ) -> Result<(Bytes, Unpacked), InferError> {
+        let mut left = packed;
+        let unpacked = match self {
+            // Parts that were compressed one by one and put together are one body.
+            Self::Gzip => self.read(MultiGzDecoder::new(&mut left), bytes_max, limit)?,
+            Self::Deflate => self.read(ZlibDecoder::new(&mut left), bytes_max, limit)?,
+        };
+        if left.is_empty() { Ok(unpacked) } else { Err(self.is_not(&format!("{} bytes are left over", left.len()))) }
+    }
+
+    fn read(
+        self,
+        mut unpacking: impl Read,
+        bytes_max: usize,
+        limit: &UnpackedLimit,
+    ) -> Result<(Bytes, Unpacked), InferError> {
+        let (mut bytes, mut unpacked) = (Vec::new(), Unpacked::default());
+        loop {
+            limit.take(&mut unpacked)?;
+            let piece = unpacking.by_ref().take(UnpackedLimit::PIECE_BYTES as u64).read_to_end(&mut bytes);
+            let read = piece.map_err(|error| self.is_not(&error.to_string()))?;
+            if bytes.len() > bytes_max {
+                return Err(InferError::TooLarge { bytes_max });
+            }
+            if read < UnpackedLimit::PIECE_BYTES {
+                return Ok((bytes.into(), unpacked));
+            }
         }
     }
 
-    fn read(self, unpacking: impl Read, bytes_max: usize) -> Result<Bytes, InferError> {
-        let mut bytes = Vec::new();
-        // One more, to know that there are more.
-        let read = unpacking.take((bytes_max as u64).saturating_add(1)).read_to_end(&mut bytes);
-        let name = self.name();
-        read.map_err(|error| invalid(format!("content-encoding is {name}, and the body is not: {error}")))?;
-        if bytes.len() > bytes_max { Err(InferError::TooLarge { bytes_max }) } else { Ok(bytes.into()) }
+    fn is_not(self, why: &str) -> InferError {
+        invalid(format!("content-encoding is {}, and the body is not: {why}", self.name()))
     }
 
     /// The bytes that stand for `bytes`, found in haste: tensors shrink little, and clients wait.
@@ -104,7 +133,9 @@ impl Coding {
 /// Whether one element of `accept-encoding` takes answers of this name: with a weight of 0 it refuses them.
 fn accepts(one: &str, name: &str) -> bool {
     let (said, weight) = one.split_once(';').unwrap_or((one, ""));
-    let weight = weight.trim().strip_prefix("q=").map(|weight| weight.trim().parse::<f32>());
+    let weight = weight.trim();
+    let weight = weight.strip_prefix("q=").or_else(|| weight.strip_prefix("Q="));
+    let weight = weight.map(|weight| weight.trim().parse::<f32>());
     said.trim().eq_ignore_ascii_case(name) && weight.is_none_or(|weight| weight.is_ok_and(|weight| weight > 0.0))
 }
 
@@ -115,18 +146,32 @@ mod tests {
     #[test]
     fn what_is_packed_comes_back_and_no_more_of_it_than_may() {
         let bytes: Vec<u8> = (0..5000_u32).flat_map(|n| (n % 7).to_le_bytes()).collect();
+        let limit = UnpackedLimit::new(1, bytes.len());
+        let unpack = |coding: Coding, packed: &[u8], bytes_max: usize| {
+            coding.unpack(packed, bytes_max, &limit).map(|(bytes, _)| bytes)
+        };
         for coding in Coding::ALL {
             let packed = coding.pack(&bytes).unwrap();
             assert!(packed.len() < bytes.len() / 4, "{coding:?}");
-            assert_eq!(coding.unpack(&packed, bytes.len()).unwrap(), bytes);
-            let refused = coding.unpack(&packed, bytes.len() - 1).unwrap_err();
+            assert_eq!(unpack(coding, &packed, bytes.len()).unwrap(), bytes);
+            let refused = unpack(coding, &packed, bytes.len() - 1).unwrap_err();
             assert_eq!(refused, InferError::TooLarge { bytes_max: bytes.len() - 1 });
-            let refused = coding.unpack(b"{\"inputs\":[]}", 100).unwrap_err().to_string();
+            let refused = unpack(coding, b"{\"inputs\":[]}", 100).unwrap_err().to_string();
             assert!(refused.starts_with(&format!("content-encoding is {}, and", coding.name())), "{refused}");
         }
         let packed = Coding::Gzip.pack(&bytes).unwrap();
-        let cut_off = Coding::Gzip.unpack(&packed[..packed.len() - 4], bytes.len());
+        let cut_off = unpack(Coding::Gzip, &packed[..packed.len() - 4], bytes.len());
         assert!(matches!(cut_off, Err(InferError::InvalidRequest(_))), "{cut_off:?}");
+        let twice = [packed.as_slice(), &packed].concat();
+        assert_eq!(unpack(Coding::Gzip, &twice, 2 * bytes.len()).unwrap(), [bytes.as_slice(), &bytes].concat());
+        for coding in Coding::ALL {
+            let and_more = [coding.pack(&bytes).unwrap().as_slice(), b"more"].concat();
+            let refused = unpack(coding, &and_more, 2 * bytes.len());
+            assert!(matches!(refused, Err(InferError::InvalidRequest(_))), "{coding:?}: {refused:?}");
+        }
+        let (first, _room) = Coding::Gzip.unpack(&packed, bytes.len(), &limit).unwrap();
+        assert_eq!(first, bytes);
+        assert!(matches!(unpack(Coding::Gzip, &packed, bytes.len()), Err(InferError::UnpackedFull { .. })));
     }
 
     #[test]
@@ -141,6 +186,7 @@ mod tests {
             ("GZIP; q=0, deflate;q=1.0", Some(Coding::Deflate)),
             ("br", None),
             ("gzip;q=0", None),
+            ("gzip;Q=0", None),
             ("gzip;q=much", None),
             ("", None),
         ] {
@@ -153,6 +199,12 @@ mod tests {
             Coding::of_request(&headers)
         };
         assert_eq!((sent("identity"), sent("Deflate")), (Ok(None), Ok(Some(Coding::Deflate))));
+        assert_eq!(sent("x-gzip"), Ok(Some(Coding::Gzip)));
+        let mut several = HeaderMap::new();
+        for line in ["gzip", "deflate"] {
+            several.append(header::CONTENT_ENCODING, HeaderValue::from_static(line));
+        }
+        assert!(matches!(Coding::of_request(&several), Err(InferError::Unsupported(_))));
         for other in ["br", "gzip, gzip", ""] {
             assert!(matches!(sent(other), Err(InferError::Unsupported(_))), "{other}");
         }

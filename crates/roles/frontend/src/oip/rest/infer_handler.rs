@@ -89,9 +89,14 @@ async fn take<S: InferenceService>(
     let permit = shared.service.admit(caller)?;
     let headers = Headers::parse(request.headers())?;
     let bytes_max = shared.limits.request_bytes_max;
-    let body = read_body(request, bytes_max).await?;
+    let body = read_bytes(request, bytes_max).await?;
     let (body, permit) = match headers.packed {
-        Some(coding) => apart(permit, move || coding.unpack(&body, bytes_max)).await?,
+        Some(coding) => {
+            let limit = shared.unpacked.clone();
+            let ((body, unpacked), permit) = apart(permit, move || coding.unpack(&body, bytes_max, &limit)).await?;
+            // It may be kept until the answer: an input is a part of it.
+            (body, permit.with_unpacked(unpacked))
+        }
         None => (body, permit),
     };
     Ok(Taken { arrived, caller: caller.clone(), permit, headers, body })
@@ -184,8 +189,17 @@ impl Headers {
     }
 }
 
-/// Reads the body; the router's limit on its size applies.
+/// Reads the body of a call that is not for inference; only those may be compressed.
 pub(crate) async fn read_body(request: Request, bytes_max: usize) -> Result<Bytes, InferError> {
+    if Coding::of_request(request.headers())?.is_some() {
+        let words = "only requests for inference may have a content-encoding; send this one as it is";
+        return Err(InferError::Unsupported(words.into()));
+    }
+    read_bytes(request, bytes_max).await
+}
+
+/// Reads the body; the router's limit on its size applies.
+async fn read_bytes(request: Request, bytes_max: usize) -> Result<Bytes, InferError> {
     let stated = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if stated.is_some_and(|bytes: u64| bytes > bytes_max as u64) {
         return Err(InferError::TooLarge { bytes_max });

@@ -208,6 +208,7 @@ impl Answer {
         let content_type = if self.json_bytes.is_some() { "application/octet-stream" } else { "application/json" };
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
         if let Some(json_bytes) = self.json_bytes {
             headers.insert(&JSON_LENGTH, HeaderValue::from(json_bytes));
         }

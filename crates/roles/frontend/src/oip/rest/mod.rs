@@ -21,7 +21,8 @@ use symphony_telemetry::TRACEPARENT;
 use tower_http::cors::CorsLayer;
 
 use super::caller::is_near;
-use super::limits::PLAIN_MESSAGE_BYTES_MAX;
+use super::in_flight::UnpackedLimit;
+use super::limits::{PLAIN_MESSAGE_BYTES_MAX, UNPACKED_REQUESTS_MAX};
 use super::parameters::{SLO_HEADER, VERSION_HEADER};
 use super::{ANY_RIGHT, InferenceService, Limits, Shown};
 
@@ -35,11 +36,13 @@ const REPOSITORY_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Shared<S> {
     service: Arc<S>,
     limits: Limits,
+    /// For bodies that come compressed.
+    unpacked: UnpackedLimit,
 }
 
 impl<S> Clone for Shared<S> {
     fn clone(&self) -> Self {
-        Self { service: Arc::clone(&self.service), limits: self.limits }
+        Self { service: Arc::clone(&self.service), limits: self.limits, unpacked: self.unpacked.clone() }
     }
 }
 
@@ -47,6 +50,7 @@ impl<S> Clone for Shared<S> {
 /// of `cors_origins` call it, and their calls are served; those of other pages are not.
 pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits, cors_origins: &[String]) -> Router {
     let origins: Arc<[String]> = cors_origins.into();
+    let unpacked = UnpackedLimit::new(UNPACKED_REQUESTS_MAX, limits.request_bytes_max);
     // What balancers and clients ask before they ask anything else is open to all.
     let open =
         Router::new().route("/v2/health/live", get(pages::live::<S>)).route("/v2/health/ready", get(pages::ready::<S>));
@@ -60,6 +64,10 @@ pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits, cors_or
         .route("/v2/systemsharedmemory/region/{region}/register", post(regions::register::<S>))
         .route("/v2/systemsharedmemory/unregister", post(regions::unregister::<S>))
         .route("/v2/systemsharedmemory/region/{region}/unregister", post(regions::unregister::<S>))
+        .route("/v2/cudasharedmemory/status", get(regions::cuda_status))
+        .route("/v2/cudasharedmemory/region/{region}/status", get(regions::cuda_status))
+        .route("/v2/cudasharedmemory/unregister", post(regions::cuda_unregister))
+        .route("/v2/cudasharedmemory/region/{region}/unregister", post(regions::cuda_unregister))
         .route("/v2/cudasharedmemory/{*call}", any(regions::no_cuda))
         .layer(DefaultBodyLimit::max(PLAIN_MESSAGE_BYTES_MAX));
     let about = Router::new()
@@ -94,7 +102,7 @@ pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits, cors_or
         .merge(behind(repository, &[Right::Repository]))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(Shared { service: Arc::clone(&service), limits });
+        .with_state(Shared { service: Arc::clone(&service), limits, unpacked });
     with_cors(router, &origins)
 }
 
@@ -113,10 +121,11 @@ fn with_cors(router: Router, origins: &[String]) -> Router {
 }
 
 /// Headers that pages may send.
-const CORS_HEADERS: [&str; 7] = [
+const CORS_HEADERS: [&str; 8] = [
     "authorization",
     "x-api-key",
     "content-type",
+    "content-encoding",
     "inference-header-content-length",
     SLO_HEADER,
     VERSION_HEADER,

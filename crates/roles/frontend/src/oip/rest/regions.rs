@@ -13,8 +13,8 @@ use super::infer_handler::read_body;
 use super::{Shared, reply};
 use crate::oip::inputs::invalid;
 use crate::oip::limits::PLAIN_MESSAGE_BYTES_MAX;
-use crate::oip::shared_regions::{Region, Regions};
-use crate::oip::{Caller, InferError, InferenceService};
+use crate::oip::shared_regions::{Region, Regions, close};
+use crate::oip::{Caller, InferError, InferenceService, shared_regions};
 
 /// The region in a path; empty in those that mean all.
 #[derive(Deserialize)]
@@ -78,7 +78,7 @@ pub(crate) async fn register<S: InferenceService>(
             invalid(format!("the body is not what this path expects, key, byte_size and perhaps offset: {error}"))
         };
         let RegisterBody { key, offset, byte_size } = serde_json::from_slice(&body).map_err(expected)?;
-        Regions::of(&*shared.service, &caller).register(&region, &key, offset, byte_size)
+        shared_regions::register(&shared.service, caller, region, key, offset, byte_size).await
     };
     answered(registered.await.map(|()| json!({})))
 }
@@ -93,12 +93,24 @@ pub(crate) async fn unregister<S: InferenceService>(
         let caller = caller(&request)?;
         // There is nothing to say in it; unread it would end the connection.
         read_body(request, PLAIN_MESSAGE_BYTES_MAX).await?;
-        Regions::of(&*shared.service, &caller).unregister(&region)
+        let taken = Regions::of(&*shared.service, &caller).unregister(&region)?;
+        close(taken).await;
+        Ok::<_, InferError>(())
     };
     answered(unregistered.await.map(|()| json!({})))
 }
 
-/// Everything below `/v2/cudasharedmemory`.
+/// `GET /v2/cudasharedmemory[/region/{region}]/status`: there is none.
+pub(crate) async fn cuda_status() -> Response {
+    Json(json!([])).into_response()
+}
+
+/// `POST /v2/cudasharedmemory[/region/{region}]/unregister`: clients begin with it, whether they register any or not.
+pub(crate) async fn cuda_unregister(request: Request) -> Response {
+    answered(read_body(request, PLAIN_MESSAGE_BYTES_MAX).await.map(|_| json!({})))
+}
+
+/// Everything else below `/v2/cudasharedmemory`.
 pub(crate) async fn no_cuda() -> Response {
     let words = "CUDA shared memory is not served: its handles are for processes that use the same GPU, and requests \
                  may run on any; use system shared memory, or send the data of tensors with the request";
