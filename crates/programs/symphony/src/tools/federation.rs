@@ -26,11 +26,14 @@ impl FederationArgs {
     /// The federation's control surface, if it was named.
     pub(crate) fn client(&self, who: &ClusterArgs) -> anyhow::Result<Option<FederationClient>> {
         let Some(addrs) = &self.federation else { return Ok(None) };
-        let addrs = match addrs.as_str() {
-            "" => who.federation_addresses()?,
-            addrs => addrs.split(',').map(|addr| addr.trim().to_owned()).collect(),
+        let (net, addrs) = match addrs.as_str() {
+            "" => (who.net()?, who.federation_addresses()?),
+            addrs => {
+                let addrs = addrs.split(',').map(|addr| addr.trim().to_owned()).collect();
+                (who.clone().at_another_place().net()?, addrs)
+            }
         };
-        FederationClient::new(&who.net()?, &addrs).map(Some).map_err(bad_input)
+        FederationClient::new(&net, &addrs).map(Some).map_err(bad_input)
     }
 }
 
