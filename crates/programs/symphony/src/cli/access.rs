@@ -216,6 +216,20 @@ impl ClusterArgs {
         Ok(Net::secured(Arc::new(credentials)))
     }
 
+    /// How to talk to the federation.
+    pub(crate) fn federation_net(&self) -> anyhow::Result<Net> {
+        self.for_federation().net()
+    }
+
+    /// Certificates that are given are the federation's own, whatever cluster the context is of.
+    fn for_federation(&self) -> Self {
+        let mut args = self.clone();
+        if args.words.pki.is_some() {
+            args.words.context = Some(String::new());
+        }
+        args
+    }
+
     /// The cluster's control surface.
     pub(crate) fn control(&self) -> anyhow::Result<ControlClient> {
         ControlClient::new(&self.net()?, &self.addresses()?).map_err(bad_input)
@@ -228,7 +242,8 @@ fn pki_of_up() -> anyhow::Result<PathBuf> {
     up.is_dir().then(|| up.to_owned()).ok_or_else(|| {
         bad_input(
             "no certificates: give their folder with --pki or SYMPHONY_PKI (`symphony up` prints it, `symphony certs` \
-             makes them), name it in a context (`symphony context set`; beside --context no variable counts), or give --insecure-dev for a cluster without any",
+             makes them), name it in a context (`symphony context set`; beside --context no variable counts), or give \
+             --insecure-dev for a cluster without any",
         )
     })
 }
@@ -417,6 +432,8 @@ mod tests {
         let elsewhere = Shown { dir: "p".into(), operator: of_blue.operator.clone(), of: of_blue.of.clone() };
         assert_eq!(shown(&[]), Some(of_blue));
         assert_eq!(shown(&["--pki", "p"]), Some(elsewhere), "it still asks as the context says, and its cluster");
+        let of_federation = |words: &[&str]| args(words).for_federation().has_context();
+        assert!(of_federation(&[]) && !of_federation(&["--pki", "p"]), "they are of no cluster");
         assert_eq!(shown(&["--insecure-dev"]), None);
         assert_eq!(shown(&["--context", "plain"]), None);
         assert_eq!(shown(&["--context", "plain", "--pki", "p"]).unwrap().dir, Path::new("p"));

@@ -52,8 +52,8 @@ pub(crate) fn run(command: &ContextCommand) -> anyhow::Result<()> {
             let stronger = stronger(current, |name| std::env::var_os(name));
             if !stronger.is_empty() {
                 eprintln!(
-                    "warning: {} in the environment count more than the current context; --context {current} counts more \
-                     than they do",
+                    "warning: {} in the environment count more than the current context; --context {current} counts \
+                     more than they do",
                     stronger.join(", ")
                 );
             }

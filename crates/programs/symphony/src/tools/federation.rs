@@ -27,10 +27,10 @@ impl FederationArgs {
     pub(crate) fn client(&self, who: &ClusterArgs) -> anyhow::Result<Option<FederationClient>> {
         let Some(addrs) = &self.federation else { return Ok(None) };
         let (net, addrs) = match addrs.as_str() {
-            "" => (who.net()?, who.federation_addresses()?),
+            "" => (who.federation_net()?, who.federation_addresses()?),
             addrs => {
                 let addrs = addrs.split(',').map(|addr| addr.trim().to_owned()).collect();
-                (who.clone().at_another_place().net()?, addrs)
+                (who.clone().at_another_place().federation_net()?, addrs)
             }
         };
         FederationClient::new(&net, &addrs).map(Some).map_err(bad_input)
@@ -174,7 +174,7 @@ fn without_gpu(model: &FederatedModelView) -> String {
 
 /// The named federation, or the one of the context, or of `symphony up --clusters`.
 pub(crate) fn client(federation: &FederationArgs, who: &ClusterArgs) -> anyhow::Result<FederationClient> {
-    let standard = || FederationClient::new(&who.net()?, &who.federation_addresses()?).map_err(bad_input);
+    let standard = || FederationClient::new(&who.federation_net()?, &who.federation_addresses()?).map_err(bad_input);
     federation.client(who)?.map_or_else(standard, Ok)
 }
 
