@@ -21,6 +21,7 @@ fn applying_files_twice_changes_nothing_and_what_differs_is_changed_in_place() {
         write("notes.txt", "not for the cluster");
         let dir = dir.display().to_string();
         let apply = |more: &[&str]| cluster.cli(&[&["apply", "-f", &dir][..], more].concat());
+        let dir_of = |name: &str| cluster.workspace.file(name).display().to_string();
         let loaded = || cluster.cli(&["get", "models", "-o", "json"]).ended_with(0).json();
 
         phase("a dry run says what would be, and does nothing");
@@ -62,7 +63,17 @@ fn applying_files_twice_changes_nothing_and_what_differs_is_changed_in_place() {
         let _ = apply(&[]).ended_with(2).complains(&["wrong.yaml", "unknown field `slo`", "line 8"]);
         write("wrong.yaml", "kind: model\nname: absent\nslo_ms: 5\n");
         let _ = apply(&[]).ended_with(2).complains(&["nothing is changed", "no model is named `absent`"]);
+        write("wrong.yaml", &model("wrong", 500, "").replace("subcluster: default", "subcluster: defualt"));
+        let _ = apply(&[]).ended_with(2).complains(&["nothing is changed", "no sub-cluster is named `defualt`"]);
+        write("wrong.yaml", &model("wrong", 500, "traffic: { weights: { 7: 1 } }\n"));
+        let _ = apply(&["--dry-run"]).ended_with(2).complains(&["version 7 is neither loaded nor declared"]);
         assert!(loaded().as_array().unwrap().iter().all(|model| model["name"] != "new"));
+
+        phase("a split that is declared before one of its versions");
+        let first = model("parted", 500, "traffic: { weights: { 1: 1, 2: 1 } }\n");
+        std::fs::write(dir_of("parted.yaml"), format!("{first}---\n{}", model("parted@2", 500, ""))).unwrap();
+        let parted = cluster.cli(&["apply", "-f", &dir_of("parted.yaml")]).ended_with(0).out;
+        assert!(parted.contains("load parted; traffic: 50 % to version 1, 50 % to version 2"), "{parted}");
 
         phase("tenants are checked, and it is said where they belong");
         let hash = "0".repeat(64);

@@ -36,9 +36,35 @@ fn a_context_says_where_a_cluster_is_and_who_asks() {
         let _ = symphony(cluster, &["get", "models"]).ended_with(2);
         let _ = symphony(cluster, &["get", "models", "--context", "blue"]).ended_with(0);
 
+        phase("a context on the command line is stronger than variables, and these than the current one");
+        let file = cluster.workspace.file("contexts/config.toml").display().to_string();
+        let exported = [
+            ("SYMPHONY_CONFIG_FILE", file.as_str()),
+            ("SYMPHONY_CLUSTER", "127.0.0.1:1"),
+            ("SYMPHONY_CONTEXT", "wrong"),
+            ("SYMPHONY_KEY_FILE", "/nowhere/key"),
+        ];
+        let symphony_with = |args: &[&str]| run(cluster.workspace.path(), &exported, args).unwrap();
+        let named = symphony_with(&["get", "ledger", "--context", "blue", "-o", "json"]).ended_with(0).json();
+        assert!(named["frontends"].is_array(), "neither the address nor the key of the variables: {named}");
+        let used = symphony_with(&["context", "use", "blue"]).ended_with(0);
+        let _ = used.complains(&["SYMPHONY_CONTEXT, SYMPHONY_CLUSTER, SYMPHONY_KEY_FILE", "--context blue"]);
+
+        phase("an address on the command line has nothing of the context that a variable names");
+        let pki = cluster.workspace.file("pki").display().to_string();
+        let elsewhere = ["get", "models", "--cluster", &addresses, "--pki", &pki];
+        let _ = symphony_with(&elsewhere).ended_with(0);
+        let without = symphony_with(&["get", "models", "--cluster", &addresses]).ended_with(2);
+        let _ = without.complains(&["no certificates"]);
+
+        phase("a context without a frontend has none to send a key to");
+        let load = ["load", "--model", "resnet=1", "--context", "blue"];
+        let _ = symphony(cluster, &load).ended_with(2).complains(&["context `blue` has no frontend-grpc"]);
+
         phase("a name that is none, and one that is no more");
         let _ = symphony(cluster, &["get", "models", "--context", "bleu"]).ended_with(2).complains(&["near are blue"]);
         let _ = symphony(cluster, &["context", "use", "bleu"]).ended_with(2).complains(&["near are blue"]);
+        let _ = symphony(cluster, &["context", "use", "wrong"]).ended_with(0);
         let gone = symphony(cluster, &["context", "delete", "wrong"]).ended_with(0);
         assert!(gone.out.contains("there is no current context"), "{gone:?}");
         let _ = symphony(cluster, &["context", "show"]).ended_with(2).complains(&["no current context"]);

@@ -27,7 +27,7 @@ use symphony_types::Level;
 
 pub(crate) use access::{
     CLUSTER_OF_UP, ClusterArgs, FEDERATION_OF_UP, FederationArgs, LOAD_FRONTEND, OPERATOR, OperationArgs, PKI_OF_UP,
-    PublicArgs,
+    PublicArgs, PublicFiles, frontend_in,
 };
 pub(crate) use apply::ApplyArgs;
 pub(crate) use backup::{BackupArgs, RestoreArgs};

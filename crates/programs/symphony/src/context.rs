@@ -22,6 +22,9 @@ pub(crate) const FILE_VARIABLE: &str = "SYMPHONY_CONFIG_FILE";
 /// The largest file accepted: a context has some hundred bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// The most links from one to the next that are followed, as the system has it.
+const LINKS_MAX: usize = 40;
+
 /// How tools reach a cluster, and as whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -112,7 +115,7 @@ impl Contexts {
     /// The contexts of this file; none if it is not there.
     ///
     /// # Errors
-    /// If it cannot be read, or says something that is not understood.
+    /// If it cannot be read, or has a key that is not known. Whether a context is sound, its use will show.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let at = |error: &dyn std::fmt::Display| bad_input(format!("{}: {error}", path.display()));
         let file = match File::open(path) {
@@ -124,22 +127,19 @@ impl Contexts {
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(at(&format!("it has more than {FILE_BYTES_MAX} bytes")));
         }
-        let contexts: Self = toml::from_str(&text).map_err(|error| {
+        toml::from_str(&text).map_err(|error| {
             // Without the line itself: somebody may have written a key into it.
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             at(&format!("line {line}: {}", error.message()))
-        })?;
-        contexts.check().map_err(|problem| at(&problem))?;
-        Ok(contexts)
+        })
     }
 
-    /// What is wrong, if anything.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        for (name, context) in &self.contexts {
-            check_name(name)?;
-            context.check().map_err(|problem| format!("context.{name}.{problem}"))?;
-        }
-        self.current.as_ref().map_or(Ok(()), |name| self.find(name).map(drop))
+    /// The context of this name, if nothing is wrong with it: others may be.
+    pub(crate) fn sound(&self, name: &str) -> Result<&Context, String> {
+        let context = self.find(name)?;
+        check_name(name)?;
+        context.check().map_err(|problem| format!("context.{name}.{problem}"))?;
+        Ok(context)
     }
 
     /// The context of this name.
@@ -151,7 +151,7 @@ impl Contexts {
     /// The named context, or else the current one, if there is one. Its paths begin at this folder.
     pub(crate) fn choose(&self, name: Option<&str>, folder: &Path) -> Result<Option<Named>, String> {
         let Some(name) = name.or(self.current.as_deref()) else { return Ok(None) };
-        let context = self.find(name)?.clone().based_at(folder);
+        let context = self.sound(name)?.clone().based_at(folder);
         Ok(Some(Named { name: name.to_owned(), context }))
     }
 
@@ -166,8 +166,8 @@ impl Contexts {
     /// # Errors
     /// If it cannot be written; the one before stays.
     pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
-        // A link to the file stays one.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        // A link to the file stays one, also to a file that is not there yet.
+        let path = behind_links(path);
         let at = |error: io::Error| anyhow::anyhow!("{}: {error}", path.display());
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(at)?;
@@ -185,6 +185,16 @@ impl Contexts {
             at(error)
         })
     }
+}
+
+/// Where a path leads; there may be nothing yet.
+fn behind_links(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    path
 }
 
 /// Whether a context may be called so.
@@ -262,24 +272,51 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_a_mistake_is_refused_with_its_place() {
+    fn a_link_to_a_file_that_is_not_there_stays_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("config.toml");
+        std::os::unix::fs::symlink("kept/contexts.toml", &link).unwrap();
+        for _ in 0..2 {
+            Contexts::default().write(&link).unwrap();
+            assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+            assert!(dir.path().join("kept/contexts.toml").is_file());
+        }
+    }
+
+    #[test]
+    fn a_file_with_a_key_that_is_unknown_is_refused_with_its_place() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         let mistakes = [
             ("[context.a]\nscheduler = [\"h:1\"]", "line 2"),
             ("[context.a]\nscheduler = [\"h:1\"]", "unknown field `scheduler`"),
-            ("[context.a]\nschedulers = [\"h\"]", "context.a.schedulers"),
-            ("[context.a]\nfrontend_grpc = \"h:x\"", "context.a.frontend_grpc"),
-            ("[context.a]\ninsecure_dev = true\npki = \"p\"", "context.a.insecure_dev"),
-            ("[context.a]\nidentity = \"../x\"", "context.a.identity"),
-            ("[context.A]\n", "`A` is no name"),
-            ("current = \"b\"\n[context.a]\n", "no context is named `b`"),
             ("key = \"symphony_1\"", "unknown field `key`"),
         ];
         for (text, word) in mistakes {
             fs::write(&path, text).unwrap();
             let said = Contexts::read(&path).unwrap_err().to_string();
             assert!(said.contains(word) && said.contains("config.toml"), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_context_with_a_mistake_is_refused_and_the_others_serve() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        let mistakes = [
+            ("current = \"a\"\n[context.a]\nschedulers = [\"h\"]", "context.a.schedulers"),
+            ("current = \"a\"\n[context.a]\nfrontend_grpc = \"h:x\"", "context.a.frontend_grpc"),
+            ("current = \"a\"\n[context.a]\ninsecure_dev = true\npki = \"p\"", "context.a.insecure_dev"),
+            ("current = \"a\"\n[context.a]\nidentity = \"../x\"", "context.a.identity"),
+            ("current = \"A\"\n[context.A]\n", "`A` is no name"),
+            ("current = \"b\"\n", "no context is named `b`"),
+        ];
+        for (text, word) in mistakes {
+            fs::write(&path, format!("{text}\n[context.good]\n")).unwrap();
+            let contexts = Contexts::read(&path).unwrap();
+            let said = contexts.choose(None, dir.path()).unwrap_err();
+            assert!(said.contains(word), "{text}: {said}");
+            assert_eq!(contexts.choose(Some("good"), dir.path()).unwrap().unwrap().name, "good");
         }
     }
 }

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Args;
 use clap::builder::BoolishValueParser;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, FromArgMatches};
 use symphony_net::{CredentialFiles, Credentials, Net, Role};
 use symphony_transport::ControlClient;
 use symphony_types::OperationId;
@@ -25,11 +26,20 @@ pub(crate) const PKI_OF_UP: &str = "symphony-up/pki";
 /// Where the replicas of `symphony up` are if nothing else is said.
 pub(crate) const CLUSTER_OF_UP: &str = "127.0.0.1:7001,127.0.0.1:7011,127.0.0.1:7021";
 
-/// Where the cluster is, and who asks.
-#[derive(Debug, Args)]
+/// Where the cluster is, and who asks: what counts of [`ClusterWords`].
+#[derive(Clone, Debug)]
 pub(crate) struct ClusterArgs {
-    /// Context, from the file that `symphony context` writes: it says what no other option or variable says. The
-    /// current one if not given, unless --cluster is; an empty name is none.
+    words: ClusterWords,
+    /// The command line itself names the context: it is stronger than variables.
+    names_context: bool,
+}
+
+/// The words and variables that say where the cluster is, and who asks.
+#[derive(Clone, Debug, Default, Args)]
+struct ClusterWords {
+    /// Context, from the file that `symphony context` writes: it says what no other option says, and variables count
+    /// no more. As SYMPHONY_CONTEXT, what no option and no other variable says. The current one if not given, unless
+    /// the command line or SYMPHONY_CLUSTER says where the cluster is; an empty name is none.
     #[arg(long, env = "SYMPHONY_CONTEXT", value_name = "NAME")]
     context: Option<String>,
     /// Control addresses of the scheduler replicas; any that answers will do. Where `symphony up` has them if nothing
@@ -59,7 +69,65 @@ struct Shown {
     of: Option<(String, String)>,
 }
 
+/// Whether an option is on the command line: a variable gives it a value, too.
+fn is_on_line(matches: &ArgMatches, option: &str) -> bool {
+    matches.value_source(option) == Some(ValueSource::CommandLine)
+}
+
+impl Args for ClusterArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        ClusterWords::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        ClusterWords::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for ClusterArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self::of(ClusterWords::from_arg_matches(matches)?, |option| is_on_line(matches, option)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
 impl ClusterArgs {
+    /// What counts of these words: an option of the command line, then the context that it names, then variables, then
+    /// the current context.
+    fn of(mut words: ClusterWords, is_on_line: impl Fn(&str) -> bool) -> Self {
+        let names_context = is_on_line("context");
+        if names_context && words.context.as_ref().is_some_and(|name| !name.is_empty()) {
+            // Variables may be those of another cluster.
+            let ClusterWords { context: _, cluster, pki, identity, insecure_dev } = &mut words;
+            if !is_on_line("cluster") {
+                cluster.clear();
+            }
+            pki.take_if(|_| !is_on_line("pki"));
+            identity.take_if(|_| !is_on_line("identity"));
+            *insecure_dev &= is_on_line("insecure_dev");
+        }
+        let args = Self { words, names_context };
+        if is_on_line("cluster") { args.at_another_place() } else { args }
+    }
+
+    /// For an address that the command line gives: nothing of a context is for it, unless the command line names the
+    /// context, too.
+    pub(crate) fn at_another_place(mut self) -> Self {
+        if !self.names_context {
+            self.words.context = Some(String::new());
+        }
+        self
+    }
+
+    /// Whether the command line names a context, so that variables do not count beside it.
+    pub(crate) fn is_by_named_context(&self) -> bool {
+        self.names_context && self.has_context()
+    }
+
     /// The context that applies, if one does.
     ///
     /// # Errors
@@ -75,20 +143,20 @@ impl ClusterArgs {
     /// Somebody who says where the cluster is means another one than the current context: its certificates and keys are
     /// not for it.
     fn has_context(&self) -> bool {
-        self.context.as_ref().map_or(self.cluster.is_empty(), |name| !name.is_empty())
+        self.words.context.as_ref().map_or(self.words.cluster.is_empty(), |name| !name.is_empty())
     }
 
     fn choose(&self, contexts: &Contexts, folder: &Path) -> anyhow::Result<Option<Named>> {
         if !self.has_context() {
             return Ok(None);
         }
-        contexts.choose(self.context.as_deref(), folder).map_err(bad_input)
+        contexts.choose(self.words.context.as_deref(), folder).map_err(bad_input)
     }
 
     /// Control addresses of the scheduler replicas.
     pub(crate) fn addresses(&self) -> anyhow::Result<Vec<String>> {
-        if !self.cluster.is_empty() {
-            return Ok(self.cluster.clone());
+        if !self.words.cluster.is_empty() {
+            return Ok(self.words.cluster.clone());
         }
         addresses_in(self.context()?, "schedulers", CLUSTER_OF_UP, |context| context.schedulers)
     }
@@ -103,21 +171,20 @@ impl ClusterArgs {
         Ok(self.shown(|| self.context())?.map(|shown| shown.dir))
     }
 
-    /// The context is asked for only where nothing else says it.
+    /// Certificates to show, and whose; none in plaintext.
     fn shown(&self, context: impl FnOnce() -> anyhow::Result<Option<Named>>) -> anyhow::Result<Option<Shown>> {
-        if self.insecure_dev {
+        if self.words.insecure_dev {
             return Ok(None);
         }
-        if let Some(dir) = self.pki.clone() {
-            return Ok(Some(Shown { dir, operator: None, of: None }));
-        }
+        let given = self.words.pki.clone();
         let Some(Named { name, context }) = context()? else {
-            return Ok(Some(Shown { dir: pki_of_up()?, operator: None, of: None }));
+            return Ok(Some(Shown { dir: given.map_or_else(pki_of_up, Ok)?, operator: None, of: None }));
         };
-        if context.insecure_dev {
+        if context.insecure_dev && given.is_none() {
             return Ok(None);
         }
-        let dir = context.pki.map_or_else(pki_of_up, Ok)?;
+        // Whoever keeps them elsewhere still asks as the context says, and its cluster.
+        let dir = given.or(context.pki).map_or_else(pki_of_up, Ok)?;
         let of = context.cluster.map(|cluster| (name, cluster));
         Ok(Some(Shown { dir, operator: context.identity, of }))
     }
@@ -132,7 +199,7 @@ impl ClusterArgs {
         let Some(Shown { dir, operator, of }) = self.shown(|| self.context())? else { return Ok(Net::plaintext()) };
         // A context says which operator asks, not which frontend.
         let operator = operator.filter(|_| role == Role::Operator);
-        let identity = self.identity.clone().or(operator).unwrap_or_else(|| format!("{role}-{name}"));
+        let identity = self.words.identity.clone().or(operator).unwrap_or_else(|| format!("{role}-{name}"));
         let file = |extension: &str| dir.join(format!("{identity}.{extension}"));
         let files = CredentialFiles { ca: dir.join("ca.pem"), cert: file("pem"), key: file("key") };
         let credentials = Credentials::load(files).map_err(bad_input)?;
@@ -149,6 +216,20 @@ impl ClusterArgs {
         Ok(Net::secured(Arc::new(credentials)))
     }
 
+    /// How to talk to the federation.
+    pub(crate) fn federation_net(&self) -> anyhow::Result<Net> {
+        self.for_federation().net()
+    }
+
+    /// Certificates that are given are the federation's own, whatever cluster the context is of.
+    fn for_federation(&self) -> Self {
+        let mut args = self.clone();
+        if args.words.pki.is_some() {
+            args.words.context = Some(String::new());
+        }
+        args
+    }
+
     /// The cluster's control surface.
     pub(crate) fn control(&self) -> anyhow::Result<ControlClient> {
         ControlClient::new(&self.net()?, &self.addresses()?).map_err(bad_input)
@@ -161,8 +242,25 @@ fn pki_of_up() -> anyhow::Result<PathBuf> {
     up.is_dir().then(|| up.to_owned()).ok_or_else(|| {
         bad_input(
             "no certificates: give their folder with --pki or SYMPHONY_PKI (`symphony up` prints it, `symphony certs` \
-             makes them), name it in a context (`symphony context set`), or give --insecure-dev for a cluster without any",
+             makes them), name it in a context (`symphony context set`; beside --context no variable counts), or give \
+             --insecure-dev for a cluster without any",
         )
+    })
+}
+
+/// The frontend of a context under this key; without a context that of `symphony up`. A context's key is for its own
+/// frontends, whatever listens here.
+pub(crate) fn frontend_in(
+    context: Option<Named>,
+    key: &str,
+    of_up: &str,
+    frontend: impl FnOnce(Context) -> Option<String>,
+) -> anyhow::Result<String> {
+    let Some(Named { name, context }) = context else { return Ok(of_up.to_owned()) };
+    frontend(context).ok_or_else(|| {
+        bad_input(format!(
+            "context `{name}` has no {key}; give it with `symphony context set {name} --{key} HOST:PORT`, or --frontend"
+        ))
     })
 }
 
@@ -185,18 +283,76 @@ fn addresses_in(
     Ok(addresses)
 }
 
-/// Who asks at the public ports of frontends, and whom it believes.
-#[derive(Debug, Args)]
+/// Who asks at the public ports of frontends, and whom it believes; and which of that the command line itself says.
+#[derive(Debug)]
 pub(crate) struct PublicArgs {
+    words: PublicWords,
+    says_key_file: bool,
+    says_public_ca: bool,
+}
+
+#[derive(Debug, Default, Args)]
+struct PublicWords {
     /// File with the key of a tenant, for frontends that have tenants.
     #[arg(long, env = "SYMPHONY_KEY_FILE", value_name = "FILE")]
-    pub(crate) key_file: Option<OsString>,
+    key_file: Option<OsString>,
     /// File with the authority of the frontends' public certificates, PEM: frontends are talked to over TLS.
     #[arg(long, env = "SYMPHONY_PUBLIC_CA", value_name = "FILE")]
-    pub(crate) public_ca: Option<OsString>,
+    public_ca: Option<OsString>,
     /// Send the key in plaintext beyond loopback, too: the network is trusted.
     #[arg(long, env = "SYMPHONY_INSECURE_KEY", value_parser = BoolishValueParser::new())]
+    insecure_key: bool,
+}
+
+/// The files that are shown to frontends.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PublicFiles {
+    pub(crate) key_file: Option<PathBuf>,
+    pub(crate) public_ca: Option<PathBuf>,
     pub(crate) insecure_key: bool,
+}
+
+impl Args for PublicArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        PublicWords::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        PublicWords::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for PublicArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self {
+            words: PublicWords::from_arg_matches(matches)?,
+            says_key_file: is_on_line(matches, "key_file"),
+            says_public_ca: is_on_line(matches, "public_ca"),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl PublicArgs {
+    /// What options say, or else the context; variables where the command line names no context. `of_named`: it names
+    /// this one.
+    pub(crate) fn files(&self, context: Context, of_named: bool) -> PublicFiles {
+        let given = |path: &Option<OsString>, is_on_line: bool| {
+            // The variables may be those of another cluster, whose key is not for this one.
+            let counts = |path: &OsString| !path.is_empty() && (is_on_line || !of_named);
+            path.clone().filter(counts).map(PathBuf::from)
+        };
+        let PublicWords { key_file, public_ca, insecure_key } = &self.words;
+        PublicFiles {
+            key_file: given(key_file, self.says_key_file).or(context.key_file),
+            public_ca: given(public_ca, self.says_public_ca).or(context.public_ca),
+            insecure_key: *insecure_key,
+        }
+    }
 }
 
 /// Where the federation of `symphony up --clusters` is.
@@ -273,11 +429,83 @@ mod tests {
             operator: Some("operator-ann".into()),
             of: Some(("blue".into(), "blue".into())),
         };
+        let elsewhere = Shown { dir: "p".into(), operator: of_blue.operator.clone(), of: of_blue.of.clone() };
         assert_eq!(shown(&[]), Some(of_blue));
-        assert_eq!(shown(&["--pki", "p"]), Some(Shown { dir: "p".into(), operator: None, of: None }));
+        assert_eq!(shown(&["--pki", "p"]), Some(elsewhere), "it still asks as the context says, and its cluster");
+        let of_federation = |words: &[&str]| args(words).for_federation().has_context();
+        assert!(of_federation(&[]) && !of_federation(&["--pki", "p"]), "they are of no cluster");
         assert_eq!(shown(&["--insecure-dev"]), None);
         assert_eq!(shown(&["--context", "plain"]), None);
         assert_eq!(shown(&["--context", "plain", "--pki", "p"]).unwrap().dir, Path::new("p"));
+    }
+
+    /// The arguments if these options are on the command line, and all others of `words` in the environment.
+    fn said(words: &ClusterWords, on_line: &[&str]) -> ClusterArgs {
+        ClusterArgs::of(words.clone(), |option| on_line.contains(&option))
+    }
+
+    fn words(context: Option<&str>) -> ClusterWords {
+        ClusterWords {
+            context: context.map(str::to_owned),
+            cluster: vec!["h:1".into()],
+            pki: Some("p".into()),
+            identity: Some("operator-bob".into()),
+            insecure_dev: true,
+        }
+    }
+
+    #[test]
+    fn a_context_on_the_command_line_is_stronger_than_variables_and_an_option_is_stronger_than_it() {
+        let all = words(Some("blue"));
+        let ClusterArgs { words: counts, .. } = said(&all, &["context"]);
+        assert_eq!((counts.context.as_deref(), counts.cluster.len(), counts.pki), (Some("blue"), 0, None));
+        assert_eq!((counts.identity, counts.insecure_dev), (None, false), "of another cluster");
+        let ClusterArgs { words: counts, .. } = said(&all, &["context", "cluster", "identity"]);
+        assert_eq!((counts.cluster.len(), counts.pki), (1, None));
+        assert_eq!(counts.identity.as_deref(), Some("operator-bob"));
+        let ClusterArgs { words: counts, .. } = said(&words(Some("")), &["context"]);
+        assert_eq!((counts.cluster.len(), counts.insecure_dev), (1, true), "no context is meant: variables count");
+        let ClusterArgs { words: counts, .. } = said(&all, &[]);
+        assert_eq!((counts.context.as_deref(), counts.cluster.len()), (Some("blue"), 1), "variables, one by one");
+    }
+
+    #[test]
+    fn an_address_on_the_command_line_has_nothing_of_a_context_that_a_variable_names() {
+        let name = |args: &ClusterArgs| args.choose(&contexts(), Path::new("")).unwrap().map(|named| named.name);
+        let of_variable = ClusterWords { context: Some("blue".into()), ..ClusterWords::default() };
+        assert_eq!(name(&said(&of_variable, &[])).as_deref(), Some("blue"));
+        assert_eq!(name(&said(&words(Some("blue")), &["cluster"])), None);
+        assert_eq!(name(&said(&words(Some("blue")), &["cluster", "context"])).as_deref(), Some("blue"));
+        // --federation=HOST and --frontend are such addresses, too.
+        assert_eq!(name(&said(&of_variable, &[]).at_another_place()), None);
+        assert_eq!(name(&said(&ClusterWords::default(), &[]).at_another_place()), None, "nor of the current one");
+        assert_eq!(name(&said(&of_variable, &["context"]).at_another_place()).as_deref(), Some("blue"));
+    }
+
+    #[test]
+    fn the_key_of_a_variable_is_not_for_a_context_that_the_command_line_names() {
+        let words = || PublicWords { key_file: Some("variable".into()), ..PublicWords::default() };
+        let key = |says_key_file, of_named, of_context: Option<&str>| {
+            let context = Context { key_file: of_context.map(PathBuf::from), ..Context::default() };
+            let args = PublicArgs { words: words(), says_key_file, says_public_ca: false };
+            args.files(context, of_named).key_file.map(|path| path.display().to_string())
+        };
+        assert_eq!(key(false, false, Some("blue")).as_deref(), Some("variable"));
+        assert_eq!(key(false, true, Some("blue")).as_deref(), Some("blue"));
+        assert_eq!(key(false, true, None), None);
+        assert_eq!(key(true, true, Some("blue")).as_deref(), Some("variable"), "it is an option");
+        let cluster = args(&["--context", "blue"]);
+        assert!(cluster.is_by_named_context() && !args(&[]).is_by_named_context());
+    }
+
+    #[test]
+    fn a_context_without_a_frontend_does_not_send_its_key_to_this_machine() {
+        let of = |context| frontend_in(context, "frontend-grpc", "127.0.0.1:8001", |context| context.frontend_grpc);
+        assert_eq!(of(None).unwrap(), "127.0.0.1:8001");
+        let said = of(chosen(&[])).unwrap_err().to_string();
+        assert!(said.contains("context `blue` has no frontend-grpc"), "{said}");
+        let context = Context { frontend_grpc: Some("f:8001".into()), ..Context::default() };
+        assert_eq!(of(Some(Named { name: "blue".into(), context })).unwrap(), "f:8001");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `symphony context`: the file of contexts.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -9,6 +10,18 @@ use crate::cli::{ContextCommand, ContextKey, ContextSetArgs, Output};
 use crate::context::{Context, Contexts, FILE_VARIABLE, check_name, path};
 use crate::exit::bad_input;
 
+const CONTEXT_VARIABLE: &str = "SYMPHONY_CONTEXT";
+/// What says a part of what contexts say.
+const VARIABLES: [&str; 7] = [
+    CONTEXT_VARIABLE,
+    "SYMPHONY_CLUSTER",
+    "SYMPHONY_PKI",
+    "SYMPHONY_IDENTITY",
+    "SYMPHONY_INSECURE_DEV",
+    "SYMPHONY_KEY_FILE",
+    "SYMPHONY_PUBLIC_CA",
+];
+
 pub(crate) fn run(command: &ContextCommand) -> anyhow::Result<()> {
     let path =
         path().ok_or_else(|| bad_input(format!("there is no HOME; name the file of contexts in {FILE_VARIABLE}")))?;
@@ -16,14 +29,17 @@ pub(crate) fn run(command: &ContextCommand) -> anyhow::Result<()> {
     match command {
         ContextCommand::List { output } => return list(&contexts, *output),
         ContextCommand::Show { name, output } => return show(&contexts, name.as_deref(), &path, *output),
+        // Others may be bad, or the current one not there: this is how that is mended.
         ContextCommand::Use { name } => {
-            let _ = contexts.find(name).map_err(bad_input)?;
+            let _ = contexts.sound(name).map_err(bad_input)?;
             contexts.current = Some(name.clone());
         }
-        ContextCommand::Set(args) => set(&mut contexts, args)?,
+        ContextCommand::Set(args) => {
+            set(&mut contexts, args)?;
+            let _ = contexts.sound(&args.name).map_err(bad_input)?;
+        }
         ContextCommand::Delete { name } => delete(&mut contexts, name)?,
     }
-    contexts.check().map_err(bad_input)?;
     contexts.write(&path)?;
     match command {
         ContextCommand::Set(args) => println!("context {} is set, in {}", args.name, path.display()),
@@ -31,10 +47,31 @@ pub(crate) fn run(command: &ContextCommand) -> anyhow::Result<()> {
         _ => {}
     }
     match &contexts.current {
-        Some(current) => println!("the current context is {current}"),
+        Some(current) => {
+            println!("the current context is {current}");
+            let stronger = stronger(current, |name| std::env::var_os(name));
+            if !stronger.is_empty() {
+                eprintln!(
+                    "warning: {} in the environment count more than the current context; --context {current} counts \
+                     more than they do",
+                    stronger.join(", ")
+                );
+            }
+        }
         None => println!("there is no current context; `symphony context use` chooses one"),
     }
     Ok(())
+}
+
+/// The variables that would win over this context as the current one.
+fn stronger(current: &str, variable: impl Fn(&str) -> Option<OsString>) -> Vec<&'static str> {
+    let is_other = |name: &&str| match variable(name) {
+        None => false,
+        // An empty name is no context.
+        Some(value) if *name == CONTEXT_VARIABLE => value != current,
+        Some(value) => !value.is_empty(),
+    };
+    VARIABLES.into_iter().filter(is_other).collect()
 }
 
 fn list(contexts: &Contexts, output: Output) -> anyhow::Result<()> {
@@ -177,6 +214,20 @@ mod tests {
         assert_eq!((contexts.current.as_deref(), contexts.contexts.len()), (None, 1));
         assert!(delete(&mut contexts, "gren").unwrap_err().to_string().contains("no context is named `gren`"));
         done(&mut contexts, "blue --insecure-dev").unwrap();
-        assert!(contexts.check().unwrap_err().contains("expected no pki"), "it is not written so");
+        assert!(contexts.sound("blue").unwrap_err().contains("expected no pki"), "it is not written so");
+    }
+
+    #[test]
+    fn variables_that_win_over_the_current_context_are_named() {
+        let stronger = |variables: &[(&str, &str)]| {
+            stronger("blue", |name| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
+            })
+        };
+        assert_eq!(stronger(&[]), [""; 0]);
+        assert_eq!(stronger(&[("SYMPHONY_CONTEXT", "blue"), ("SYMPHONY_CLUSTER", "")]), [""; 0]);
+        assert_eq!(stronger(&[("SYMPHONY_CONTEXT", "")]), ["SYMPHONY_CONTEXT"], "none is another one");
+        let exported = [("SYMPHONY_KEY_FILE", "key"), ("SYMPHONY_CLUSTER", "h:1"), ("SYMPHONY_CONTEXT", "green")];
+        assert_eq!(stronger(&exported), ["SYMPHONY_CONTEXT", "SYMPHONY_CLUSTER", "SYMPHONY_KEY_FILE"]);
     }
 }

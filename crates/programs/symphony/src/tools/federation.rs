@@ -14,7 +14,7 @@ use symphony_types::{FailReason, OperationId};
 
 use super::get::Shown;
 use super::operation::not_done;
-use crate::cli::{ClusterArgs, FederationArgs, GetArgs, PlanMoveArgs, PlanNowArgs};
+use crate::cli::{ClusterArgs, FederationArgs, PlanMoveArgs, PlanNowArgs};
 use crate::exit::bad_input;
 
 /// The timeout of the federation's confirmation, including the search for a home.
@@ -26,11 +26,14 @@ impl FederationArgs {
     /// The federation's control surface, if it was named.
     pub(crate) fn client(&self, who: &ClusterArgs) -> anyhow::Result<Option<FederationClient>> {
         let Some(addrs) = &self.federation else { return Ok(None) };
-        let addrs = match addrs.as_str() {
-            "" => who.federation_addresses()?,
-            addrs => addrs.split(',').map(|addr| addr.trim().to_owned()).collect(),
+        let (net, addrs) = match addrs.as_str() {
+            "" => (who.federation_net()?, who.federation_addresses()?),
+            addrs => {
+                let addrs = addrs.split(',').map(|addr| addr.trim().to_owned()).collect();
+                (who.clone().at_another_place().federation_net()?, addrs)
+            }
         };
-        FederationClient::new(&who.net()?, &addrs).map(Some).map_err(bad_input)
+        FederationClient::new(&net, &addrs).map(Some).map_err(bad_input)
     }
 }
 
@@ -169,32 +172,23 @@ fn without_gpu(model: &FederatedModelView) -> String {
     model.no_gpu.iter().map(|(cluster, why)| format!("{cluster}: {why}")).collect::<Vec<_>>().join("; ")
 }
 
-/// `symphony get clusters`.
-pub(crate) async fn clusters(args: &GetArgs) -> anyhow::Result<Shown> {
-    Ok(show(&look(&args.federation, &args.cluster, !args.stale).await?))
-}
-
-/// `symphony get events --federation`.
-pub(crate) async fn events(args: &GetArgs) -> anyhow::Result<Shown> {
-    Ok(super::events::of_federation(&look(&args.federation, &args.cluster, !args.stale).await?))
-}
-
-/// `symphony get epochs --federation`.
-pub(crate) async fn epochs(args: &GetArgs) -> anyhow::Result<Shown> {
-    Ok(super::plan::epochs_of_federation(&look(&args.federation, &args.cluster, !args.stale).await?))
-}
-
 /// The named federation, or the one of the context, or of `symphony up --clusters`.
+pub(crate) fn client(federation: &FederationArgs, who: &ClusterArgs) -> anyhow::Result<FederationClient> {
+    let standard = || FederationClient::new(&who.federation_net()?, &who.federation_addresses()?).map_err(bad_input);
+    federation.client(who)?.map_or_else(standard, Ok)
+}
+
+/// What that federation says.
 pub(crate) async fn look(
     federation: &FederationArgs,
     who: &ClusterArgs,
     linearizable: bool,
 ) -> anyhow::Result<FederationView> {
-    let standard = || FederationClient::new(&who.net()?, &who.federation_addresses()?).map_err(bad_input);
-    Ok(federation.client(who)?.map_or_else(standard, Ok)?.get(linearizable, LOOK_WITHIN).await?)
+    Ok(client(federation, who)?.get(linearizable, LOOK_WITHIN).await?)
 }
 
-fn show(view: &FederationView) -> Shown {
+/// `symphony get clusters`.
+pub(super) fn show(view: &FederationView) -> Shown {
     let (mut rows, mut json) = (Vec::new(), Vec::new());
     for (name, cluster) in &view.clusters {
         let kinds = cluster.kinds.iter().map(|(kind, (gpus, bytes))| format!("{gpus} {kind} ({} MB)", bytes >> 20));

@@ -7,11 +7,13 @@ use symphony_protocol::view::{
     AdviceView, BackendView, DriftView, FrontendView, GpuView, KindAdviceView, ModelView, Readiness, SlowGpuView,
     SubclusterView, View,
 };
-use symphony_types::{GpuId, Level, ModelId, SubclusterId, VersionedName};
+use symphony_transport::{ControlClient, FederationClient};
+use symphony_types::{GpuId, Level, ModelId, Nanos, SubclusterId, VersionedName};
 
+use super::frontend_page::PageClient;
 use super::operation::asked;
 use super::page::Page;
-use super::{events, ledger, plan, watch, wide};
+use super::{events, federation, frontend_page, ledger, plan, watch, wide};
 use crate::cli::{Format, GetArgs, What};
 use crate::exit::bad_input;
 
@@ -22,37 +24,90 @@ const WITHIN: Duration = Duration::from_secs(5);
 const SILENT_S: u64 = 5;
 
 pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
+    let source = source(args)?;
+    let name = args.name.as_deref();
     if !args.watch {
-        print!("{}", page(args).await?.text(args.output)?);
+        let (page, _) = ask(args, &source).await?;
+        print!("{}", page.only(args.what, name)?.text(args.output)?);
         return Ok(());
     }
-    watch::run(async || page(args).await?.text_of_many(args.output)).await
+    watch::run(async |is_first: bool| {
+        let (page, compared) = ask(args, &source).await?;
+        // What was there and is gone is shown as nothing.
+        let text = |page: Page| -> anyhow::Result<String> {
+            page.called(args.what, name, is_first)?.text_of_many(args.output)
+        };
+        anyhow::Ok((text(page)?, text(compared)?))
+    })
+    .await
 }
 
-/// Asks, and keeps what is named.
-async fn page(args: &GetArgs) -> anyhow::Result<Page> {
-    let shown = match args.what {
-        What::Clusters => super::federation::clusters(args).await?,
-        What::Events if args.federation.federation.is_some() => super::federation::events(args).await?,
-        What::Epochs if args.federation.federation.is_some() => super::federation::epochs(args).await?,
-        what if args.federation.federation.is_some() => {
-            return Err(bad_input(format!(
-                "--federation: a federation shows its clusters, epochs and events; `{}` is asked of one cluster",
-                plural(what)
-            )));
+/// What is asked. It stays the same while somebody watches, whatever becomes the current context.
+enum Source {
+    /// A cluster, and its frontends where they are asked, too.
+    Cluster(ControlClient, Option<PageClient>),
+    Federation(FederationClient),
+}
+
+fn source(args: &GetArgs) -> anyhow::Result<Source> {
+    let is_federation = args.federation.federation.is_some();
+    match args.what {
+        What::Clusters => Ok(Source::Federation(federation::client(&args.federation, &args.cluster)?)),
+        What::Events | What::Epochs if is_federation => {
+            Ok(Source::Federation(federation::client(&args.federation, &args.cluster)?))
         }
-        what => {
-            let view = args.cluster.control()?.get(!args.stale, WITHIN).await.map_err(asked)?;
-            if what == What::Ledger {
-                ledger::show(&view, args.public.access(&args.cluster)?).await?
-            } else if args.output == Format::Wide {
-                return wide::page(&view, what, show(&view, what)).only(what, args.name.as_deref());
-            } else {
-                show(&view, what)
-            }
+        what if is_federation => Err(bad_input(format!(
+            "--federation: a federation shows its clusters, epochs and events; `{}` is asked of one cluster",
+            plural(what)
+        ))),
+        What::Ledger => {
+            let pages = frontend_page::client(args.public.access(&args.cluster)?)?;
+            Ok(Source::Cluster(args.cluster.control()?, Some(pages)))
+        }
+        _ => Ok(Source::Cluster(args.cluster.control()?, None)),
+    }
+}
+
+/// Asks; the second page is without ages, to be compared with others.
+async fn ask(args: &GetArgs, source: &Source) -> anyhow::Result<(Page, Page)> {
+    let page = match source {
+        Source::Federation(client) => {
+            let view = client.get(!args.stale, WITHIN).await?;
+            Page::from(match args.what {
+                What::Events => events::of_federation(&view),
+                What::Epochs => plan::epochs_of_federation(&view),
+                _ => federation::show(&view),
+            })
+        }
+        Source::Cluster(control, pages) => {
+            let view = control.get(!args.stale, WITHIN).await.map_err(asked)?;
+            let Some(pages) = pages else {
+                return Ok((page(args, &view), page(args, &without_ages(view))));
+            };
+            Page::from(ledger::show(&view, pages).await?)
         }
     };
-    Page::from(shown).only(args.what, args.name.as_deref())
+    Ok((page.clone(), page))
+}
+
+fn page(args: &GetArgs, view: &View) -> Page {
+    let shown = show(view, args.what);
+    if args.output == Format::Wide { wide::page(view, args.what, shown) } else { Page::from(shown) }
+}
+
+/// Without what differs each time although nothing has changed.
+fn without_ages(mut view: View) -> View {
+    for frontend in view.frontends.values_mut() {
+        let is_up = frontend.silent.is_none_or(|silent| Duration::from(silent).as_secs() < SILENT_S);
+        frontend.silent =
+            frontend.silent.map(|_| if is_up { Nanos::ZERO } else { Nanos::from_millis(SILENT_S * 1000) });
+    }
+    for advice in view.subclusters.values_mut().filter_map(|subcluster| subcluster.advice.as_mut()) {
+        for slow in &mut advice.slow {
+            slow.quarantined_ms = slow.quarantined_ms.map(|_| 0);
+        }
+    }
+    view
 }
 
 /// A kind as the command line has it.
@@ -372,6 +427,18 @@ mod tests {
             backends: [(BackendId::new(1), backend)].into(),
             ..View::default()
         }
+    }
+
+    #[test]
+    fn a_frontend_that_stays_silent_is_no_change() {
+        let silent = |millis| {
+            let mut view = crate::top::scene::view();
+            view.frontends.values_mut().for_each(|frontend| frontend.silent = Some(Nanos::from_millis(millis)));
+            Page::from(members(&without_ages(view)))
+        };
+        assert_eq!(silent(100), silent(1200), "up");
+        assert_eq!(silent(7000), silent(60_000), "silent");
+        assert_ne!(silent(100), silent(7000));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 use symphony_frontend::LedgerCounts;
-use symphony_load::Access;
 use symphony_protocol::view::{FrontendView, View};
 
 use super::frontend_page::{self, PageClient};
@@ -18,8 +17,7 @@ pub(crate) fn json(counts: &LedgerCounts, in_flight: u64) -> Value {
 ///
 /// Each is read while requests run and may miss those that are just ending. A frontend's ledger ends with its process,
 /// as do its clients' connections.
-pub(crate) async fn show(view: &View, access: Access) -> anyhow::Result<Shown> {
-    let client = frontend_page::client(access)?;
+pub(crate) async fn show(view: &View, client: &PageClient) -> anyhow::Result<Shown> {
     let (mut rows, mut frontends) = (Vec::new(), Vec::new());
     let (mut sum, mut open, mut unreachable) = (LedgerCounts::default(), 0, 0);
     let asked = view.frontends.iter().map(|(id, frontend)| {

@@ -15,12 +15,16 @@ use symphony_transport::ControlClient;
 use symphony_types::VersionedName;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{ClusterArgs, LOAD_FRONTEND, Output, PublicArgs};
+use crate::cli::{ClusterArgs, LOAD_FRONTEND, Output, PublicArgs, frontend_in};
+use crate::context::Named;
 use crate::exit::bad_input;
 use crate::node::until_told_to_stop;
 
 /// How long to look for a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);
+/// Where the frontend of `symphony up` is if nothing else is said.
+const GRPC_OF_UP: &str = "127.0.0.1:8001";
+const REST_OF_UP: &str = "127.0.0.1:8000";
 
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
@@ -107,13 +111,14 @@ fn parse_arrival(text: &str) -> Result<ArrivalKind, String> {
 }
 
 pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
-    let control = args.cluster.control()?;
+    let cluster = match args.frontend {
+        Some(_) => args.cluster.clone().at_another_place(),
+        None => args.cluster.clone(),
+    };
+    let frontend = frontend(args, cluster.context()?)?;
+    let control = cluster.control()?;
     let view = control.get(false, WITHIN).await?;
     let plan = plan(args, &view)?;
-    let context = args.cluster.context()?.map(|named| named.context).unwrap_or_default();
-    let address = |of_context: Option<String>, port: u16| {
-        args.frontend.clone().or(of_context).unwrap_or_else(|| format!("127.0.0.1:{port}"))
-    };
     let stop = CancellationToken::new();
     let told = stop.clone();
     tokio::spawn(async move {
@@ -121,20 +126,19 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
             told.cancel();
         }
     });
-    let access = args.public.access(&args.cluster)?;
+    let access = args.public.access(&cluster)?;
     let report = match args.protocol {
         Protocol::Grpc => {
-            let target =
-                GrpcTarget::connect_as(&address(context.frontend_grpc, 8001), args.connections, &access).await?;
+            let target = GrpcTarget::connect_as(&frontend, args.connections, &access).await?;
             run_load(plan, Arc::new(target), stop).await
         }
         Protocol::Rest => {
-            let target = RestTarget::connect_as(&address(context.frontend_rest, 8000), &access).await?;
+            let target = RestTarget::connect_as(&frontend, &access).await?;
             run_load(plan, Arc::new(target), stop).await
         }
         Protocol::Native => {
-            let net = native_net(&args.cluster)?;
-            let control = ControlClient::new(&net, &args.cluster.addresses()?).map_err(bad_input)?;
+            let net = native_net(&cluster)?;
+            let control = ControlClient::new(&net, &cluster.addresses()?).map_err(bad_input)?;
             let target = NativeTarget::join(&net, &control, crate::node::fresh_boot()).await?;
             let target = Arc::new(target);
             let report = run_load(plan, Arc::clone(&target), stop).await;
@@ -148,6 +152,19 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
     let wrong = report.total.lost + report.total.answered_twice + report.total.foreign;
     anyhow::ensure!(wrong == 0, "{wrong} requests were lost, answered twice, or answered with another's answer");
     Ok(())
+}
+
+/// Where requests go.
+fn frontend(args: &LoadArgs, context: Option<Named>) -> anyhow::Result<String> {
+    if let Some(given) = &args.frontend {
+        return Ok(given.clone());
+    }
+    match args.protocol {
+        Protocol::Grpc => frontend_in(context, "frontend-grpc", GRPC_OF_UP, |context| context.frontend_grpc),
+        Protocol::Rest => frontend_in(context, "frontend-rest", REST_OF_UP, |context| context.frontend_rest),
+        // It is one itself.
+        Protocol::Native => Ok(String::new()),
+    }
 }
 
 /// How a load generator talks to the cluster of which it is a frontend.

@@ -148,22 +148,31 @@ pub(crate) async fn load_and_wait(
     wait: Duration,
 ) -> anyhow::Result<()> {
     ask(control, spec, operation).await?;
-    let mut view = control.watch(&format!("model load {}", spec.name));
+    until_ready(control, &spec.name, wait).await?.map_err(|reason| {
+        bad_input(format!(
+            "model `{}` was not loaded: {reason}; `symphony model unload {}` removes it",
+            spec.name, spec.name
+        ))
+    })
+}
+
+/// Waits until a backend has the model, or could not load it, and says why.
+pub(crate) async fn until_ready(
+    control: &ControlClient,
+    name: &str,
+    wait: Duration,
+) -> anyhow::Result<Result<(), String>> {
+    let mut view = control.watch(&format!("model load {name}"));
     let mut no_gpu = None;
     let ready = async {
         loop {
             let current = std::sync::Arc::clone(&view.borrow_and_update());
-            match current.model_named(&spec.name).map(|(_, model)| model.readiness(&current)) {
-                Some(Readiness::Ready) => return Ok(()),
-                Some(Readiness::Failed(reason)) => {
-                    return Err(bad_input(format!(
-                        "model `{}` was not loaded: {reason}; `symphony model unload {}` removes it",
-                        spec.name, spec.name
-                    )));
-                }
+            match current.model_named(name).map(|(_, model)| model.readiness(&current)) {
+                Some(Readiness::Ready) => return anyhow::Ok(Ok(())),
+                Some(Readiness::Failed(reason)) => return Ok(Err(reason)),
                 Some(Readiness::NoGpu(why)) => {
                     if no_gpu.replace(why) != Some(why) {
-                        tell_no_gpu(&spec.name, why);
+                        tell_no_gpu(name, why);
                     }
                 }
                 Some(Readiness::Loading) | None => no_gpu = None,
@@ -173,11 +182,7 @@ pub(crate) async fn load_and_wait(
     };
     tokio::time::timeout(wait, ready).await.map_err(|_| {
         let why = no_gpu.map_or("no backend of its sub-cluster has reported", NoGpu::words);
-        anyhow::anyhow!(
-            "model `{}` is not ready after {} s: {why}; see `symphony get members`",
-            spec.name,
-            wait.as_secs()
-        )
+        anyhow::anyhow!("model `{name}` is not ready after {} s: {why}; see `symphony get members`", wait.as_secs())
     })?
 }
 

@@ -47,6 +47,11 @@ impl Page {
     /// # Errors
     /// If nothing is, or this kind has no names.
     pub(super) fn only(self, what: What, name: Option<&str>) -> anyhow::Result<Self> {
+        self.called(what, name, true)
+    }
+
+    /// The same, where nothing may be called so any more unless it is needed.
+    pub(super) fn called(self, what: What, name: Option<&str>, is_needed: bool) -> anyhow::Result<Self> {
         let Some(name) = name else { return Ok(self) };
         // The columns by which a row is called, the one that messages have last.
         let (kind, list, columns): (_, _, &[&str]) = match what {
@@ -74,7 +79,7 @@ impl Page {
             })
         };
         let rows: Vec<_> = self.rows.iter().filter(|row| is_called(row)).cloned().collect();
-        if rows.is_empty() {
+        if rows.is_empty() && is_needed {
             let known: Vec<_> =
                 self.rows.iter().filter_map(|row| names(row).pop()).filter(|own| !own.is_empty()).collect();
             let list = format!("symphony get {list}");
@@ -131,6 +136,8 @@ mod tests {
         let said = of("othr").unwrap_err().to_string();
         assert_eq!(said, "no model is named `othr`; near are other; see `symphony get models`");
         assert!(page().only(What::Events, Some("x")).unwrap_err().to_string().contains("no names"));
+        let gone = page().called(What::Models, Some("othr"), false).unwrap();
+        assert_eq!((gone.rows.len(), gone.json), (0, json!([])), "it was there, and somebody watches");
         let table = page().only(What::Models, Some("other")).unwrap().text(Format::Table).unwrap();
         assert_eq!(table, "ID  NAME\nm3  other\n");
     }

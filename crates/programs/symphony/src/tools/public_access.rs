@@ -1,6 +1,5 @@
 //! How tools show who they are at the public ports of frontends.
 
-use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Read as _;
@@ -8,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use symphony_load::Access;
 
-use crate::cli::{ClusterArgs, PublicArgs};
+use crate::cli::{ClusterArgs, PublicArgs, PublicFiles};
 use crate::exit::bad_input;
 
 /// Bytes of a file with a key or an authority at most: a key is a line, an authority a few certificates.
@@ -17,15 +16,14 @@ const KEY_FILE: &str = "--key-file (SYMPHONY_KEY_FILE)";
 const PUBLIC_CA: &str = "--public-ca (SYMPHONY_PUBLIC_CA)";
 
 impl PublicArgs {
-    /// What options and variables say, or else the context; nothing, over plaintext, if none says anything.
+    /// What options, variables and the context say; nothing, over plaintext, if none says anything.
     ///
     /// # Errors
     /// If a file that is named cannot be read, or holds something else.
     pub(crate) fn access(&self, cluster: &ClusterArgs) -> anyhow::Result<Access> {
-        let given = |path: &Option<OsString>| path.clone().filter(|path| !path.is_empty()).map(PathBuf::from);
         let context = cluster.context()?.map(|named| named.context).unwrap_or_default();
-        let key_file = given(&self.key_file).or(context.key_file);
-        access(key_file, given(&self.public_ca).or(context.public_ca), self.insecure_key)
+        let PublicFiles { key_file, public_ca, insecure_key } = self.files(context, cluster.is_by_named_context());
+        access(key_file, public_ca, insecure_key)
     }
 }
 

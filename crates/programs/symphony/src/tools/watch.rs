@@ -9,18 +9,19 @@ use tokio::time::MissedTickBehavior;
 /// The period of questions, as that of `top`: leaders report once a second.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Prints what `ask` says, and again when it says something else, until Ctrl-C or until nobody reads it.
+/// Prints what `ask` says first, and again when it says something else second, until Ctrl-C or until nobody reads it.
+/// It is told whether nothing was printed yet.
 ///
 /// # Errors
 /// If the first question has no answer. Later ones are asked again.
-pub(super) async fn run(ask: impl AsyncFn() -> anyhow::Result<String>) -> anyhow::Result<()> {
+pub(super) async fn run(ask: impl AsyncFn(bool) -> anyhow::Result<(String, String)>) -> anyhow::Result<()> {
     tokio::select! {
         ended = repeat(ask) => ended,
         stopped = tokio::signal::ctrl_c() => Ok(stopped?),
     }
 }
 
-async fn repeat(ask: impl AsyncFn() -> anyhow::Result<String>) -> anyhow::Result<()> {
+async fn repeat(ask: impl AsyncFn(bool) -> anyhow::Result<(String, String)>) -> anyhow::Result<()> {
     let mut ticks = tokio::time::interval(ASK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut last, mut is_silent) = (None, false);
@@ -29,12 +30,12 @@ async fn repeat(ask: impl AsyncFn() -> anyhow::Result<String>) -> anyhow::Result
         if reader_is_gone() {
             std::process::exit(crate::READER_GONE);
         }
-        match ask().await {
-            Ok(text) => {
+        match ask(last.is_none()).await {
+            Ok((text, compared)) => {
                 is_silent = false;
-                if last.as_ref() != Some(&text) {
+                if last.as_ref() != Some(&compared) {
                     print!("{text}");
-                    last = Some(text);
+                    last = Some(compared);
                 }
             }
             Err(error) if last.is_none() => return Err(error),

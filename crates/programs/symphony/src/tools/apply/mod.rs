@@ -1,7 +1,7 @@
 //! `symphony apply`: has a cluster serve models as files declare them.
 //!
-//! All files are read and compared with the cluster before anything is changed. `document` is the text, `wanted` the
-//! comparison.
+//! All files are read and compared with the cluster before anything is changed. Requests are split among versions when
+//! all of them are there. `document` is the text, `wanted` the comparison.
 
 mod document;
 mod wanted;
@@ -12,13 +12,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use symphony_protocol::control as pb;
+use symphony_protocol::view::Traffic;
 use symphony_repository::{ApplyError, Next, Rollout, change_model, set_traffic};
 use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
 use symphony_types::{Nanos, RequestValue};
 
 use self::document::{Declared, Syntax, parse};
 use self::wanted::{Plan, Source, Step, Wanted, check_names, plan};
-use super::model::load_and_wait;
+use super::model::{load_and_wait, until_ready};
 use super::operation::{asked, not_done};
 use crate::cli::ApplyArgs;
 use crate::exit::{bad_input, words};
@@ -123,33 +124,81 @@ async fn apply(args: &ApplyArgs, wanted: &[Wanted]) -> anyhow::Result<()> {
     if !refused.is_empty() {
         return Err(bad_input(format!("nothing is changed: {}", refused.join("; "))));
     }
-    for (one, first) in wanted.iter().zip(plans.into_iter().flatten()) {
-        let name = &one.name;
-        // With what came of the ones before.
-        let plan = match args.dry_run {
-            true => first,
-            false => plan(&control.get(true, AGREE_WITHIN).await.map_err(asked)?, one, &[]).map_err(bad_input)?,
-        };
-        if let Some(Source::Repository(model)) = &one.source {
-            for note in &model.notes {
-                eprintln!("note: model {name}: {note}");
+    if args.dry_run {
+        for (one, plan) in wanted.iter().zip(plans.into_iter().flatten()) {
+            tell(one, &plan);
+            println!("model {} {}", one.name, outcome(&plan, true));
+        }
+        return Ok(());
+    }
+    let wait = Duration::from_secs(args.wait_s);
+    let mut to_split = Vec::new();
+    for (place, one) in wanted.iter().enumerate() {
+        match make(&control, one, wanted, wait).await {
+            Ok(plan) => match &one.traffic {
+                Some(traffic) => to_split.push((one, plan, traffic)),
+                None => println!("model {} {}", one.name, outcome(&plan, false)),
+            },
+            Err(error) => {
+                let (before, after) = wanted.split_at(place + 1);
+                tell_not_tried(after, before);
+                return Err(error);
             }
         }
-        for note in &plan.notes {
-            eprintln!("note: {note}");
+    }
+    // Only now are all versions there.
+    for (place, (one, plan, traffic)) in to_split.iter().enumerate() {
+        if let Err(error) = split(&control, &one.name, traffic).await {
+            let left: Vec<_> = to_split[place + 1..].iter().map(|(one, ..)| (*one).clone()).collect();
+            tell_not_tried(&[], &left);
+            return Err(error);
         }
-        if !args.dry_run {
-            carry_out(&control, one, &plan, Duration::from_secs(args.wait_s)).await?;
-        }
-        println!("model {name} {}", outcome(&plan, args.dry_run));
+        println!("model {} {}", one.name, outcome(plan, false));
     }
     Ok(())
+}
+
+/// What is to be known of a model beside its steps.
+fn tell(one: &Wanted, plan: &Plan) {
+    if let Some(Source::Repository(model)) = &one.source {
+        for note in &model.notes {
+            eprintln!("note: model {}: {note}", one.name);
+        }
+    }
+    for note in &plan.notes {
+        eprintln!("note: {note}");
+    }
+}
+
+/// Whoever is told of a failure is told what else is not as declared.
+fn tell_not_tried(models: &[Wanted], to_split: &[Wanted]) {
+    let left = not_tried(models, to_split);
+    if !left.is_empty() {
+        eprintln!("note: not tried: {}", left.join(", "));
+    }
+}
+
+fn not_tried(models: &[Wanted], to_split: &[Wanted]) -> Vec<String> {
+    let models = models.iter().map(|one| format!("model {}", one.name));
+    let to_split = to_split.iter().filter(|one| one.traffic.is_some());
+    models.chain(to_split.map(|one| format!("the traffic of {}", one.name))).collect()
+}
+
+/// Has a model as it is declared, but for its traffic, with what came of the ones before.
+async fn make(control: &ControlClient, one: &Wanted, wanted: &[Wanted], wait: Duration) -> anyhow::Result<Plan> {
+    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
+    let plan = plan(&view, one, wanted).map_err(bad_input)?;
+    tell(one, &plan);
+    carry_out(control, one, &plan, wait).await?;
+    Ok(plan)
 }
 
 /// What became of a model, or would.
 fn outcome(plan: &Plan, is_dry_run: bool) -> String {
     let done = match (plan.steps.is_empty(), plan.is_new) {
-        (true, _) => return "is unchanged".to_owned(),
+        (true, _) if plan.unready.is_empty() => return "is unchanged".to_owned(),
+        (true, _) if is_dry_run => return "would be waited for: it is not ready".to_owned(),
+        (true, _) => return "is ready now, and otherwise unchanged".to_owned(),
         (false, true) => "created",
         (false, false) => "changed",
     };
@@ -161,7 +210,8 @@ fn outcome(plan: &Plan, is_dry_run: bool) -> String {
 async fn carry_out(control: &ControlClient, wanted: &Wanted, plan: &Plan, wait: Duration) -> anyhow::Result<()> {
     let is_split = |step: &Step| matches!(step, Step::SetTraffic(_));
     match &wanted.source {
-        Some(Source::Repository(model)) if !plan.steps.iter().all(is_split) => {
+        // A roll-out loads again what failed.
+        Some(Source::Repository(model)) if !plan.unready.is_empty() || !plan.steps.iter().all(is_split) => {
             let told = |next: &Next| {
                 if let Next::Wait(Some((name, why))) = next {
                     eprintln!("model {name} waits: {why}");
@@ -179,14 +229,25 @@ async fn carry_out(control: &ControlClient, wanted: &Wanted, plan: &Plan, wait: 
             for step in &plan.steps {
                 carry_out_step(control, step, wait).await?;
             }
+            for name in &plan.unready {
+                if let Err(reason) = until_ready(control, name, wait).await? {
+                    anyhow::bail!(
+                        "model `{name}` failed to load, and stays so until it is unloaded: {reason}; `symphony model \
+                         unload {name}` does that"
+                    );
+                }
+            }
         }
     }
-    let Some(traffic) = &wanted.traffic else { return Ok(()) };
-    // A roll-out may have split it otherwise meanwhile.
+    Ok(())
+}
+
+/// Splits a model's requests; a roll-out may have split them otherwise meanwhile.
+async fn split(control: &ControlClient, name: &str, traffic: &Traffic) -> anyhow::Result<()> {
     let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
-    if view.traffic.get(&wanted.name).cloned().unwrap_or_default() != *traffic {
+    if view.traffic.get(name).cloned().unwrap_or_default() != *traffic {
         let operation = fresh_operation_id();
-        let set = set_traffic(control, &wanted.name, traffic, operation.to_string(), AGREE_WITHIN).await;
+        let set = set_traffic(control, name, traffic, operation.to_string(), AGREE_WITHIN).await;
         set.map_err(|error| not_done(operation, error))?;
     }
     Ok(())
@@ -213,5 +274,31 @@ async fn carry_out_step(control: &ControlClient, step: &Step, wait: Duration) ->
         }
         // Only a roll-out unloads, and it does so itself; the split comes last.
         Step::Unload(_) | Step::SetTraffic(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wanted::Change;
+    use super::*;
+
+    #[test]
+    fn what_is_not_tried_is_named() {
+        let one = |name: &str, traffic: Option<Traffic>| Wanted {
+            name: name.into(),
+            source: None,
+            change: Change::default(),
+            traffic,
+        };
+        let (split, whole) = (one("a", Some(Traffic::default())), one("b", None));
+        assert_eq!(not_tried(&[one("c", None)], &[split, whole]), ["model c", "the traffic of a"]);
+    }
+
+    #[test]
+    fn a_model_that_is_not_ready_is_not_unchanged() {
+        let loading = Plan { unready: vec!["m".into()], ..Plan::default() };
+        assert_eq!(outcome(&Plan::default(), false), "is unchanged");
+        assert_eq!(outcome(&loading, false), "is ready now, and otherwise unchanged");
+        assert!(outcome(&loading, true).contains("not ready"));
     }
 }

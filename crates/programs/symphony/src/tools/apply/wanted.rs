@@ -1,6 +1,6 @@
 //! What is declared of a model, and what the cluster lacks of it. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_policy::ModelPolicy;
 use symphony_protocol::view::{ModelSpec, ModelView, Readiness, Traffic, View};
@@ -87,6 +87,8 @@ impl std::fmt::Display for Step {
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
     pub(super) notes: Vec<String>,
+    /// What is loaded as declared, and not ready.
+    pub(super) unready: Vec<String>,
     /// No version of it is there yet.
     pub(super) is_new: bool,
 }
@@ -94,7 +96,8 @@ pub(super) struct Plan {
 /// What the cluster lacks of a model. `declared`: everything that is declared beside it.
 ///
 /// # Errors
-/// If it is there otherwise than can be changed in place, or not there and nothing says what to load.
+/// If it is there otherwise than can be changed in place, or not there and nothing says what to load; if it names a
+/// sub-cluster or a version that will not be there.
 pub(super) fn plan(view: &View, wanted: &Wanted, declared: &[Wanted]) -> Result<Plan, String> {
     let loaded: BTreeMap<_, _> = versions(view, &wanted.name).collect();
     let mut plan = Plan { is_new: loaded.is_empty(), ..Plan::default() };
@@ -125,6 +128,9 @@ pub(super) fn plan(view: &View, wanted: &Wanted, declared: &[Wanted]) -> Result<
             }
         }
     }
+    if let Some(to) = &wanted.traffic {
+        check_versions(&loaded, wanted, to, declared)?;
+    }
     if let Some(to) = &wanted.traffic
         && view.traffic.get(&wanted.name).cloned().unwrap_or_default() != *to
     {
@@ -133,16 +139,54 @@ pub(super) fn plan(view: &View, wanted: &Wanted, declared: &[Wanted]) -> Result<
     Ok(plan)
 }
 
+/// Refuses to split requests among versions that are neither loaded nor declared.
+fn check_versions(
+    loaded: &BTreeMap<&str, &ModelView>,
+    wanted: &Wanted,
+    to: &Traffic,
+    declared: &[Wanted],
+) -> Result<(), String> {
+    let others = declared.iter().filter(|other| other.is_version_of(wanted));
+    let sources: Vec<_> = others.chain([wanted]).filter_map(|one| one.source.as_ref()).collect();
+    // A roll-out unloads what its repository does not serve.
+    let is_rolled_out = sources.iter().any(|source| matches!(source, Source::Repository(_)));
+    let stay = loaded.keys().copied().filter(|_| !is_rolled_out);
+    let come = sources.iter().flat_map(|source| match source {
+        Source::Repository(model) => model.versions.values().map(|spec| spec.name.as_str()).collect::<Vec<_>>(),
+        Source::Spec(spec) => vec![spec.name.as_str()],
+    });
+    let there: BTreeSet<_> = stay.chain(come).map(|name| VersionedName::parse(name).version).collect();
+    let known: Vec<_> = there.iter().map(ToString::to_string).collect();
+    match to.versions().find(|version| !there.contains(version)) {
+        None => Ok(()),
+        Some(version) => Err(format!(
+            "`{}`: traffic: version {version} is neither loaded nor declared; expected one of: {}",
+            wanted.name,
+            known.join(", ")
+        )),
+    }
+}
+
 impl Plan {
     /// Has a model served as specified.
     fn make(&mut self, view: &View, spec: &ModelSpec, loaded: Option<&ModelView>) -> Result<(), String> {
         let Some(loaded) = loaded else {
+            let known = || view.subclusters.values().map(|own| own.name.as_str());
+            if !spec.subcluster.is_empty() && !known().any(|name| name == spec.subcluster) {
+                let said = unknown("sub-cluster", &spec.subcluster, known(), "symphony get subclusters");
+                return Err(format!("`{}`: {said}", spec.name));
+            }
             self.steps.push(Step::Load(Box::new(spec.clone())));
             return Ok(());
         };
         let now = &loaded.spec;
-        if let Readiness::Failed(reason) = loaded.readiness(view) {
-            self.notes.push(format!("{} failed to load, and stays so until it is unloaded: {reason}", now.name));
+        match loaded.readiness(view) {
+            Readiness::Ready => {}
+            Readiness::Failed(reason) => {
+                self.notes.push(format!("{} failed to load: {reason}", now.name));
+                self.unready.push(now.name.clone());
+            }
+            Readiness::NoGpu(_) | Readiness::Loading => self.unready.push(now.name.clone()),
         }
         // Plans move models: where one was loaded says where it began.
         let home = subcluster_name(view, loaded.subcluster);
@@ -286,8 +330,39 @@ mod tests {
         let absent = Wanted { name: "absent".into(), ..wanted };
         let said = plan(&view, &absent, &[]).unwrap_err();
         assert!(said.contains("no model is named `absent`"), "{said}");
-        let split = plan(&view, &absent, &[one(spec("absent@2"))]).unwrap();
+        let split = plan(&view, &absent, &[one(spec("absent")), one(spec("absent@2"))]).unwrap();
         assert!(matches!(split.steps.as_slice(), [Step::SetTraffic(_)]), "it comes first: {split:?}");
+    }
+
+    #[test]
+    fn what_is_loaded_and_not_ready_is_waited_for() {
+        let mut view = view();
+        let replica = view.models.get_mut(&ModelId::new(1)).unwrap().replicas.values_mut().next().unwrap();
+        replica.state = Err("no file".into());
+        let failed = plan(&view, &one(spec("m")), &[]).unwrap();
+        assert_eq!((failed.unready, failed.steps), (vec!["m".to_owned()], Vec::new()));
+        assert_eq!(failed.notes, ["m failed to load: no file"]);
+        view.models.get_mut(&ModelId::new(1)).unwrap().replicas = [].into();
+        let loading = plan(&view, &one(spec("m")), &[]).unwrap();
+        assert_eq!((loading.unready, loading.notes), (vec!["m".to_owned()], Vec::new()));
+    }
+
+    #[test]
+    fn versions_and_sub_clusters_that_will_not_be_there_are_refused_before_anything_is_done() {
+        let nowhere = ModelSpec { subcluster: "pol".into(), ..spec("new") };
+        let said = plan(&view(), &one(nowhere), &[]).unwrap_err();
+        assert!(said.contains("`new`: no sub-cluster is named `pol`; near are pool"), "{said}");
+        let split = |versions: &[u64]| {
+            let weights = versions.iter().map(|&version| (version, 1)).collect();
+            Wanted { traffic: Some(Traffic { weights, shadow: None }), ..one(spec("m")) }
+        };
+        let said = plan(&view(), &split(&[1, 3]), &[one(spec("m@2"))]).unwrap_err();
+        assert!(
+            said.contains("`m`: traffic: version 3 is neither loaded nor declared; expected one of: 1, 2"),
+            "{said}"
+        );
+        let both = plan(&view(), &split(&[1, 2]), &[one(spec("m@2"))]).unwrap();
+        assert!(matches!(both.steps.as_slice(), [Step::SetTraffic(_)]), "m@2 may come after it: {both:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod model;
 mod place;
 mod requests;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use symphony_protocol::view::View;
@@ -18,8 +18,17 @@ use crate::exit::bad_input;
 use crate::tools::events;
 use crate::top::sample::{Sample, Sampler};
 
+/// The timeout for finding a replica that answers.
+const LOOK_WITHIN: Duration = Duration::from_secs(5);
+
 pub(crate) async fn run(args: &DescribeArgs) -> anyhow::Result<()> {
-    let sample = Sampler::new(&args.cluster, &args.public)?.take(Instant::now()).await?;
+    let sample = match args.what {
+        Described::Model | Described::Member => Sampler::new(&args.cluster, &args.public)?.take(Instant::now()).await?,
+        // Frontends know nothing of them, and need not see a key.
+        Described::Gpu | Described::Subcluster => {
+            Sample::of_view(Duration::ZERO, args.cluster.control()?.get(true, LOOK_WITHIN).await?)
+        }
+    };
     let described = describe(&sample, args.what, &args.name).map_err(bad_input)?;
     match args.output {
         Format::Table | Format::Wide => print!("{}", described.text()),
@@ -140,6 +149,22 @@ mod tests {
         assert_eq!(json["requests"]["m"]["in_time"], 900);
         let one = describe(&sample(), Described::Model, "m@2").unwrap();
         assert_eq!(one.json["items"].as_array().map(Vec::len), Some(1));
+    }
+
+    #[test]
+    fn a_name_that_looks_like_an_id_is_a_name_first() {
+        let mut sample = sample();
+        sample.view.models.get_mut(&ModelId::new(1)).unwrap().spec.name = "m2".into();
+        let title = |what, name: &str| describe(&sample, what, name).unwrap().title;
+        assert_eq!(title(Described::Model, "m2"), "model m2", "and not quiet, whose id is m2");
+        assert_eq!(title(Described::Model, "m3"), "model m@2", "nothing is called so");
+        let mut sample = crate::top::scene::sample(1);
+        sample.view.subclusters.values_mut().for_each(|own| {
+            if own.name == "spare" {
+                own.name = "s1".into();
+            }
+        });
+        assert!(describe(&sample, Described::Subcluster, "s1").unwrap().text().starts_with("sub-cluster s1\n"));
     }
 
     #[test]

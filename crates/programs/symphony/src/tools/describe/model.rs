@@ -14,11 +14,13 @@ use crate::tools::get::{model_state, show, subcluster_name};
 use crate::tools::wide::source;
 use crate::top::sample::Sample;
 
-/// A model of this name with all its versions, or one version, or a model by its id.
+/// A model of this name with all its versions, or one version; or else a model by its id.
 pub(super) fn describe(sample: &Sample, name: &str) -> Result<Description, String> {
     let view = &sample.view;
-    let by_id = view.models.iter().find(|(id, _)| id.to_string() == name).map(|(_, model)| model.spec.name.as_str());
-    let name = by_id.unwrap_or(name);
+    // A model may be called as another one's id is.
+    let is_name = versions(view, name).next().is_some();
+    let by_id = view.models.iter().find(|(id, _)| !is_name && id.to_string() == name);
+    let name = by_id.map_or(name, |(_, model)| model.spec.name.as_str());
     let called: Vec<_> = versions(view, name).map(|(loaded_as, _)| loaded_as.to_owned()).collect();
     let models: Vec<_> = view.models.iter().filter(|(_, model)| called.contains(&model.spec.name)).collect();
     if models.is_empty() {

@@ -39,7 +39,8 @@ pub(super) fn gpu(view: &View, name: &str) -> Result<Description, String> {
 
 /// A sub-cluster, by its name or id.
 pub(super) fn subcluster(view: &View, name: &str) -> Result<Description, String> {
-    let found = view.subclusters.iter().find(|(id, own)| own.name == name || id.to_string() == name);
+    let by_name = view.subclusters.iter().find(|(_, own)| own.name == name);
+    let found = by_name.or_else(|| view.subclusters.iter().find(|(id, _)| id.to_string() == name));
     let Some((&id, own)) = found else {
         let known = view.subclusters.values().map(|own| own.name.as_str());
         return Err(unknown("sub-cluster", name, known, "symphony get subclusters"));
