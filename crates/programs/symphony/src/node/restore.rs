@@ -40,7 +40,8 @@ pub(crate) async fn run(args: &RestoreArgs) -> anyhow::Result<()> {
     let plane = scheduler::plane_config(&Net::plaintext(), cluster, own, fresh_boot(), dispatch);
     nobody_runs(cluster, &state).await?;
     let ids_skipped = rand::random_range(IDS_SKIPPED_MIN..=IDS_SKIPPED_MAX);
-    let index = restore(&plane, &backup, ids_skipped).await.map_err(|error| refused(&args.from, error))?;
+    let index =
+        restore(&plane, &backup, ids_skipped, rand::random()).await.map_err(|error| refused(&args.from, error))?;
     println!("{}: {}", args.from.display(), backup::in_words(&backup, &state));
     print!("{}", next_steps(cluster, own.id, &own.data_dir, &backup, index));
     Ok(())
