@@ -19,7 +19,12 @@ fn path(cluster: &TestCluster, name: &str) -> String {
 
 /// `symphony restore` of that file for the first replica.
 fn restore(cluster: &TestCluster, file: &str) -> symphony_tests::ProgramOutput {
-    cluster.cli(&["restore", "--from", &path(cluster, file), "--config", &path(cluster, "scheduler-1.toml")])
+    restore_on(cluster, "scheduler-1", file)
+}
+
+fn restore_on(cluster: &TestCluster, name: &str, file: &str) -> symphony_tests::ProgramOutput {
+    let config = path(cluster, &format!("{name}.toml"));
+    cluster.cli(&["restore", "--from", &path(cluster, file), "--config", &config])
 }
 
 /// Ends all replicas without a word, and loses their disks.
@@ -143,5 +148,23 @@ fn a_second_restore_from_one_backup_is_obeyed_too_and_who_came_after_the_backup_
         cluster.wait_until_it_serves("first").unwrap();
         let twice = cluster.subcluster("first").unwrap().token;
         assert!(twice > once, "{twice} after {once}");
+
+        phase("one that is restored beside a group that exists ends, and the group goes on");
+        for name in SCHEDULERS {
+            cluster.kill(name).unwrap();
+        }
+        fs::remove_dir_all(cluster.data_dir("scheduler-2")).unwrap();
+        let _ = restore_on(cluster, "scheduler-2", "cluster.backup").ended_with(0);
+        for name in SCHEDULERS {
+            cluster.restart(name).unwrap();
+        }
+        let status = cluster.wait_until_it_ends("scheduler-2", END_WITHIN).unwrap();
+        assert_eq!(status.code(), Some(1));
+        cluster.wait_until_it_serves("first").unwrap();
+        let after = cluster.subcluster("first").unwrap().token;
+        assert!(
+            after >= twice && after.get() - twice.get() < 1 << 20,
+            "of the group that was there: {after} after {twice}"
+        );
     });
 }

@@ -9,7 +9,8 @@ use crate::simulation::Simulation;
 
 /// The founder has founded, and has had an opportunity to lead with votes that it must not get.
 const CUT_FOR: Duration = Duration::from_secs(3);
-/// After the link is back a replica leads and something was agreed within this time: a round of questions, and elections.
+/// After the link is back a replica leads and something was agreed within this time: a round of questions, and
+/// elections.
 const FOUNDED_WITHIN: Duration = Duration::from_secs(3);
 
 pub(crate) fn tell(simulation: &mut Simulation, seed: u64) -> Result<String, String> {

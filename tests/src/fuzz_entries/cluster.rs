@@ -41,8 +41,12 @@ pub fn backup(bytes: &[u8]) {
     let encoded = backup.encode().expect("what was decoded fits its limit");
     assert_eq!(Backup::decode(&encoded).as_ref(), Ok(&backup));
     backup.state = with_envelope_checksum(&backup.state);
-    let new =
-        NewGroup { replicas: [NodeId::new(1)].into(), at_unix_ms: 1_800_000_000_000, ids_skipped: IDS_SKIPPED_MIN };
+    let new = NewGroup {
+        replicas: [NodeId::new(1)].into(),
+        at_unix_ms: 1_800_000_000_000,
+        ids_skipped: IDS_SKIPPED_MIN,
+        chance: 0,
+    };
     if let Ok((state, number)) = backup.begin_anew(&backup.cluster, &new) {
         assert!(state.applied_index() == number && number > backup.index && number > backup.term);
         assert_eq!(ClusterState::restore(&state.snapshot()), Ok(state));

@@ -17,7 +17,8 @@ const VERSION: u16 = 1;
 
 /// Log entries, elections and epochs per second since 1970: a hundred times what a disk takes. So a number made from
 /// the time of a restore is above all numbers of groups that were founded or restored before it, also of one that was
-/// restored from the same backup. Until 2242 such numbers are exact in JSON and Prometheus (2^53).
+/// restored from the same backup. The bits below a second are drawn at random, so two restores differ, also within one
+/// second: equal numbers pass for the same log. Until 2242 such numbers are exact in JSON and Prometheus (2^53).
 const NUMBERS_PER_SECOND: u64 = 1 << 20;
 
 /// Numbers from here on are not exact everywhere.
@@ -96,14 +97,15 @@ pub enum BackupError {
     },
     /// The machine's clock makes no number above those of the backup.
     #[error(
-        "this machine's clock says {now_unix_ms} ms since 1970, the backup was taken at {taken_at_unix_ms}: set the clock; numbers that fence \
-         the former leaders are made from it"
+        "this machine's clock says {now_unix_ms} ms since 1970; expected at least {needed_unix_ms}, when the backup was taken or when the \
+         numbers in it end (an earlier restore may have been made by a clock that was ahead), and a year before 2242: set the clock; numbers \
+         that fence the former leaders are made from it"
     )]
     Clock {
         /// The machine's clock.
         now_unix_ms: u64,
-        /// The clock when the backup was taken.
-        taken_at_unix_ms: u64,
+        /// The earliest time that makes numbers above all of the backup.
+        needed_unix_ms: u64,
     },
     /// The cluster was restored too often.
     #[error("no ids are left for another restore; found a new cluster, and load the models there")]
@@ -122,6 +124,8 @@ pub struct NewGroup {
     pub at_unix_ms: u64,
     /// Ids that are left out, [`IDS_SKIPPED_MIN`] to [`IDS_SKIPPED_MAX`].
     pub ids_skipped: u32,
+    /// Any number, drawn at random. The low bits of the new group's number are of it.
+    pub chance: u64,
 }
 
 impl Backup {
@@ -168,11 +172,12 @@ impl Backup {
         if let Some(&node) = new.replicas.intersection(&state.removed_nodes).next() {
             return Err(BackupError::Removed { node });
         }
-        let number = (new.at_unix_ms / 1000).saturating_add(1).saturating_mul(NUMBERS_PER_SECOND);
+        let second = (new.at_unix_ms / 1000).saturating_add(1).saturating_mul(NUMBERS_PER_SECOND);
+        let number = second.saturating_add(new.chance % NUMBERS_PER_SECOND);
         let largest = self.term.max(state.applied_index).max(state.epoch.get());
-        if new.at_unix_ms < self.taken_at_unix_ms || number <= largest || number >= NUMBERS_END {
-            let (now_unix_ms, taken_at_unix_ms) = (new.at_unix_ms, self.taken_at_unix_ms);
-            return Err(BackupError::Clock { now_unix_ms, taken_at_unix_ms });
+        let needed_unix_ms = self.taken_at_unix_ms.max(largest / NUMBERS_PER_SECOND * 1000);
+        if new.at_unix_ms < needed_unix_ms || number >= NUMBERS_END {
+            return Err(BackupError::Clock { now_unix_ms: new.at_unix_ms, needed_unix_ms });
         }
         state.skip_ids(new.ids_skipped).ok_or(BackupError::NoIdsLeft)?;
         state.forget_processes(number, &new.replicas);

@@ -32,6 +32,7 @@ fn new_group(seconds: u64, replicas: &[u64]) -> NewGroup {
         replicas: replicas.iter().copied().map(NodeId::new).collect(),
         at_unix_ms: TAKEN + seconds * 1000,
         ids_skipped: IDS_SKIPPED_MIN,
+        chance: 0,
     }
 }
 
@@ -144,8 +145,26 @@ fn a_second_restore_of_one_backup_is_above_the_first() {
     let (restored, first) = backup.begin_anew("blue", &new_group(10, &[1])).unwrap();
     let again = Backup { index: first, term: first, state: restored.snapshot(), ..backup };
     assert!(again.begin_anew("blue", &new_group(20, &[1])).unwrap().1 > first);
+    // Its clock was ahead of this one: the time that it takes is named, not that of the backup.
     let clock = again.begin_anew("blue", &new_group(10, &[1])).unwrap_err();
-    assert!(matches!(clock, BackupError::Clock { .. }), "{clock}");
+    assert!(matches!(clock, BackupError::Clock { needed_unix_ms: 1_700_000_011_000, .. }), "{clock}");
+    assert!(clock.to_string().contains("expected at least 1700000011000"), "{clock}");
+    assert!(again.begin_anew("blue", &new_group(11, &[1])).unwrap().1 > first);
+}
+
+#[test]
+fn two_restores_in_one_second_differ_by_chance_and_stay_exact_in_json() {
+    let backup = backup(&busy().state);
+    let number = |at_unix_ms, chance| {
+        backup.begin_anew("blue", &NewGroup { at_unix_ms, chance, ..new_group(0, &[1]) }).map(|(_, number)| number)
+    };
+    let [first, second] = [0, 5].map(|chance| number(TAKEN, chance).unwrap());
+    assert_eq!(second, first + 5);
+    assert_eq!(number(TAKEN, u64::MAX), Ok(first + (1 << 20) - 1), "it stays below those of the next second");
+    // The last second before 2^53.
+    let last = ((1_u64 << 33) - 2) * 1000;
+    assert_eq!(number(last, u64::MAX), Ok((1 << 53) - 1));
+    assert!(matches!(number(last + 1000, 0), Err(BackupError::Clock { .. })));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! When a replica with an empty disk may take part in its group. It has forgotten what it may have voted for and
-//! acknowledged, so it needs proof that it never did: all initial members are as new as it is, or a leader with a quorum
-//! of the others behind it does not know it. What a part of the others say proves nothing: one that fell behind may not
+//! acknowledged, so it needs proof that it never did: all initial members are as new as it is, or a leader with a
+//! quorum of the others behind it does not know it. What a part of the others say proves nothing: one that fell behind may not
 //! know what the rest have agreed on with this replica.
 
 use std::collections::BTreeMap;
@@ -92,6 +92,17 @@ pub enum FoundingError {
     /// The group has other members.
     #[error("the group was founded without it, and its members are fixed")]
     Stranger,
+    /// It was restored from a backup, and another replica was too, or is part of a group.
+    #[error(
+        "it was restored from a backup, and {node} ({address}) has a log: that one was restored as well, or is of a group that exists; \
+         restore on one replica only, and start the others over empty directories"
+    )]
+    NotAlone {
+        /// The other one.
+        node: NodeId,
+        /// Its address.
+        address: String,
+    },
     /// The group was not founded.
     #[error(transparent)]
     Group(#[from] StartError),
@@ -130,8 +141,7 @@ impl Newcomer {
         let mut say_at = Instant::now() + SAY_AFTER;
         loop {
             // All of them in each round: one that was empty may have founded the group since.
-            let answers = others.iter().map(|&node| ask(node, Question::Replica));
-            let answers: Answers = others.iter().copied().zip(join_all(answers).await).collect();
+            let answers = ask_each(&others, &ask).await;
             let mut verdict = judge(self.join, &answers, None);
             let (mut pasts, mut why) = (answered(&answers).peekable(), String::new());
             // Where nobody has a log there is no leader to wait for.
@@ -167,15 +177,75 @@ impl Newcomer {
         }
     }
 
-    /// Logs which replicas it waits for and why they do not answer, and what to do about it.
-    fn say_who_is_missing(&self, answers: &Answers, no_quorum: &str) {
-        let (me, dir, what) = (self.node, self.data_dir.display(), self.what);
+    /// The same for a replica that [begins anew](ControlGroup::begins_anew) with a state from a backup: it takes part
+    /// once all others have answered that they have nothing. Two beginnings would be two groups, and one that could not
+    /// be asked may be another.
+    ///
+    /// # Errors
+    /// Another replica has a log; this one has taken no part.
+    pub async fn begin<F>(&self, group: &ControlGroup, ask: impl Fn(NodeId, Question) -> F) -> Result<(), FoundingError>
+    where
+        F: Future<Output = Result<Past, String>>,
+    {
+        let others: Vec<_> = self.voters.keys().copied().filter(|&node| node != self.node).collect();
+        let mut say_at = Instant::now() + SAY_AFTER;
+        loop {
+            let answers = ask_each(&others, &ask).await;
+            match is_alone(&answers) {
+                Ok(true) => {
+                    group.set_open(true);
+                    return Ok(());
+                }
+                Ok(false) if Instant::now() >= say_at => {
+                    say_at = Instant::now() + SAY_AGAIN_AFTER;
+                    tracing::warn!(
+                        node = %self.node,
+                        missing = self.missing(&answers),
+                        "this replica was restored from a backup, and begins once all others have answered that they have nothing: start those \
+                         that are missing, over empty directories, or restore again with a cluster.scheduler without them",
+                    );
+                }
+                Ok(false) => {}
+                Err(node) => {
+                    let address = self.voters.get(&node).cloned().unwrap_or_default();
+                    return Err(FoundingError::NotAlone { node, address });
+                }
+            }
+            sleep(ASK_AGAIN_AFTER).await;
+        }
+    }
+
+    /// Who has not answered, and why.
+    fn missing(&self, answers: &Answers) -> String {
         let missing = answers.iter().filter_map(|(node, answer)| {
             let address = self.voters.get(node).map_or("", String::as_str);
             answer.as_ref().err().map(|why| format!("{node} ({address}): {why}"))
         });
-        let missing = missing.collect::<Vec<_>>().join("; ");
-        if self.join {
+        missing.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Logs which replicas it waits for and why they do not answer, and what to do about it.
+    fn say_who_is_missing(&self, answers: &Answers, no_quorum: &str) {
+        let (me, dir, what) = (self.node, self.data_dir.display(), self.what);
+        let missing = self.missing(answers);
+        let restored = answers.iter().filter(|(_, answer)| answer.as_ref().is_ok_and(|past| past.is_restored()));
+        let restored: Vec<_> = restored.map(|(node, _)| node.to_string()).collect();
+        if restored.len() > 1 {
+            tracing::warn!(
+                node = %me,
+                restored = restored.join(", "),
+                "more than one replica was restored from a backup, so this one follows none: stop all but one of them, and empty their directories",
+            );
+        } else if !restored.is_empty() {
+            tracing::warn!(
+                node = %me,
+                restored = restored.join(", "),
+                %missing,
+                no_quorum,
+                "a replica was restored from a backup, and this one waits until all others have answered and none has more: start those that are \
+                 missing, over empty directories, or restore again with a cluster.scheduler without them",
+            );
+        } else if self.join {
             tracing::warn!(node = %me, %missing, no_quorum, "no leader with a quorum has answered yet; this replica waits to join");
         } else if answered(answers).any(|past| past.has_log()) {
             tracing::warn!(
@@ -201,6 +271,23 @@ type Answers = BTreeMap<NodeId, Result<Past, String>>;
 
 fn answered(answers: &Answers) -> impl Iterator<Item = Past> + '_ {
     answers.values().filter_map(|answer| answer.as_ref().ok()).copied()
+}
+
+/// What each of the others says of itself.
+async fn ask_each<F>(others: &[NodeId], ask: &impl Fn(NodeId, Question) -> F) -> Answers
+where
+    F: Future<Output = Result<Past, String>>,
+{
+    let answers = others.iter().map(|&node| ask(node, Question::Replica));
+    others.iter().copied().zip(join_all(answers).await).collect()
+}
+
+/// Whether all others have answered that they have nothing; or one that has a log.
+fn is_alone(answers: &Answers) -> Result<bool, NodeId> {
+    match answers.iter().find(|(_, answer)| answer.as_ref().is_ok_and(|past| past.has_log())) {
+        Some((&node, _)) => Err(node),
+        None => Ok(answers.values().all(Result::is_ok)),
+    }
 }
 
 /// What the group says of this replica, by the first of the others that can speak for a quorum; else why none can.
@@ -247,17 +334,29 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<Asker>) -> Verdict {
     if crate::planted::is(crate::planted::Bug::JoinsUnasked) && answered(answers).any(|past| past.has_log()) {
         return Verdict::Join;
     }
-    // One word is enough.
-    let said: Vec<_> = answered(answers).map(|past| past.asker).chain(of_quorum).collect();
+    // One word is enough, but not that of a disk of the group before the restored one.
+    let restored: Vec<_> = answered(answers).filter(|past| past.is_restored()).map(|past| past.applied_index).collect();
+    let begins_at = restored.iter().copied().max().unwrap_or(0);
+    let words = answered(answers).filter(|past| past.applied_index >= begins_at).map(|past| past.asker);
+    let said: Vec<_> = words.chain(of_quorum).collect();
     let refusals =
         [(Asker::Known, Verdict::Known), (Asker::Removed, Verdict::Removed), (Asker::Stranger, Verdict::Stranger)];
     if let Some((_, refusal)) = refusals.into_iter().find(|(asker, _)| said.contains(asker)) {
         return refusal;
     }
-    // Others may have founded it just now. Who does the same takes part even if they are gone before they say so.
-    if !join && answers.values().all(|answer| answer.as_ref().is_ok_and(|past| past.is_new())) {
+    if restored.len() > 1 {
+        // Whichever it followed, the other one would undo what it had acknowledged.
+        return Verdict::LookAgain;
+    }
+    if answers.values().all(|answer| answer.as_ref().is_ok_and(|past| past.is_new())) {
         // A state from a backup is what the group begins with, and this one must not begin with less.
-        return if answered(answers).any(Past::is_restored) { Verdict::Join } else { Verdict::Found };
+        if !restored.is_empty() {
+            return Verdict::Join;
+        }
+        // Others may have founded it just now. Who does the same takes part even if they are gone before they say so.
+        if !join {
+            return Verdict::Found;
+        }
     }
     if of_quorum.is_some() { Verdict::Join } else { Verdict::LookAgain }
 }
@@ -288,12 +387,50 @@ mod tests {
         assert_eq!(judged(&[Some(LED), Some(EMPTY)]), Verdict::LookAgain, "more than the first membership");
     }
 
+    const RESTORED: Past = Past { applied_index: 1 << 50, log_entries: 1, asker: Asker::New };
+
     #[test]
     fn who_comes_to_a_restored_state_joins_it_once_all_are_there() {
-        let restored = Some(Past { applied_index: 1 << 50, log_entries: 1, asker: Asker::New });
-        assert_eq!(judged(false, &[restored, Some(EMPTY)], None), Verdict::Join);
-        assert_eq!(judged(false, &[restored], None), Verdict::Join);
-        assert_eq!(judged(false, &[restored, None], None), Verdict::LookAgain, "it may have been left behind since");
+        let restored = Some(RESTORED);
+        for join in [false, true] {
+            assert_eq!(judged(join, &[restored, Some(EMPTY)], None), Verdict::Join, "{join}");
+            assert_eq!(judged(join, &[restored], None), Verdict::Join, "{join}");
+            let silent = judged(join, &[restored, None], None);
+            assert_eq!(silent, Verdict::LookAgain, "it may have been left behind since: {join}");
+        }
+    }
+
+    #[test]
+    fn of_two_restored_ones_none_is_followed() {
+        let other = Past { applied_index: 1 << 51, ..RESTORED };
+        for of_quorum in [None, Some(Asker::New)] {
+            assert_eq!(judged(false, &[Some(RESTORED), Some(other)], of_quorum), Verdict::LookAgain);
+            assert_eq!(judged(false, &[Some(RESTORED), Some(other), Some(EMPTY)], of_quorum), Verdict::LookAgain);
+        }
+    }
+
+    #[test]
+    fn a_disk_of_the_group_before_the_restored_one_has_no_say() {
+        for asker in [Asker::Known, Asker::Removed] {
+            let former = Some(Past { asker, ..OLD });
+            assert_eq!(judged(false, &[Some(RESTORED), former], None), Verdict::LookAgain, "it waits: {asker:?}");
+            let newer = Some(Past { asker, ..RESTORED });
+            assert_ne!(judged(false, &[Some(RESTORED), newer], None), Verdict::LookAgain, "{asker:?}");
+        }
+    }
+
+    #[test]
+    fn a_restored_one_begins_only_where_all_others_have_answered_that_they_have_nothing() {
+        let alone = |given: &[Option<Past>]| {
+            let given = given.iter().map(|past| past.ok_or_else(|| "no answer".to_owned()));
+            is_alone(&(1..).map(NodeId::new).zip(given).collect())
+        };
+        assert_eq!(alone(&[]), Ok(true), "nobody else shall be there");
+        assert_eq!(alone(&[Some(EMPTY), Some(EMPTY)]), Ok(true));
+        assert_eq!(alone(&[Some(EMPTY), None]), Ok(false), "the other may have been restored too");
+        for other in [RESTORED, OLD, LED, FOUNDED] {
+            assert_eq!(alone(&[None, Some(other)]), Err(NodeId::new(2)), "{other:?}");
+        }
     }
 
     #[test]

@@ -225,6 +225,20 @@ impl ControlGroup {
         self.log.known().last.map_or(0, |at| at.index.saturating_sub(self.log_begins_at) + 1)
     }
 
+    /// Whether it was [restored](crate::restore) from a backup, and its log has not grown since: nobody was elected that
+    /// it knows of.
+    #[must_use]
+    pub fn awaits_first_leader(&self) -> bool {
+        self.log_begins_at > 0 && self.log_entries() <= 1
+    }
+
+    /// Whether, besides, it has neither campaigned nor voted since: then no replica can have followed it.
+    #[must_use]
+    pub fn begins_anew(&self) -> bool {
+        let known = self.log.known();
+        self.awaits_first_leader() && known.vote.map(|vote| vote.term) == known.last.map(|at| at.term)
+    }
+
     /// Index of the last entry of its log, or of the snapshot that covers it; 0 if there is none.
     #[must_use]
     pub fn last_index(&self) -> u64 {

@@ -312,9 +312,13 @@ async fn a_group_begins_anew_with_a_backup_and_a_disk_of_before_does_not_prevail
     let beginning = Beginning { state: backup, index: FAR, term: FAR };
     restore(cluster.config(node(1)), beginning, Ledger::default()).await.expect("restores");
     cluster.restart(node(1)).await;
+    let restored = cluster.running[&node(1)].group.clone();
+    assert!(restored.begins_anew() && restored.awaits_first_leader(), "alone it is not elected");
     cluster.start_empty(node(2)).await;
     assert!(cluster.propose("three").await.index > FAR);
     cluster.all_have("three").await;
+    assert!(!restored.begins_anew() && !restored.awaits_first_leader());
+    drop(restored);
     let leader = cluster.leader().await;
     assert!(cluster.running[&leader].group.leadership().borrow().term > FAR);
 

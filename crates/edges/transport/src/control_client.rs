@@ -140,8 +140,20 @@ impl ControlClient {
         F: Fn(Grpc<Channel>) -> R,
         R: Future<Output = Result<tonic::Response<T>, Status>>,
     {
+        self.call_for(within, CONTROL_CALL_TIMEOUT.min(within), call).await
+    }
+
+    /// The same for a call with a large answer: each replica has `each` for it.
+    ///
+    /// # Errors
+    /// As [`ControlClient::call`].
+    pub async fn call_for<T, F, R>(&self, within: Duration, each: Duration, call: F) -> Result<T, ControlError>
+    where
+        F: Fn(Grpc<Channel>) -> R,
+        R: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
         let call = |channel| call(Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX));
-        let answered = call_in_turn(|| self.replicas(), within, within, call).await;
+        let answered = call_in_turn(|| self.replicas(), within, each, call).await;
         if let Err(ControlError::Refused(status)) = &answered {
             self.net.level().tell_refused(status);
         }
@@ -159,7 +171,8 @@ impl ControlClient {
         R: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         let call = |channel| call(Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX));
-        call_in_turn(|| beginning_with(first, self.replicas()), within, within / 2, call).await
+        let each = CONTROL_CALL_TIMEOUT.min(within / 2);
+        call_in_turn(|| beginning_with(first, self.replicas()), within, each, call).await
     }
 
     /// Fetches the cluster's view once.
@@ -238,7 +251,6 @@ where
     R: Future<Output = Result<tonic::Response<T>, Status>>,
 {
     let give_up = Instant::now() + within;
-    let each = CONTROL_CALL_TIMEOUT.min(each);
     loop {
         for (addr, channel) in replicas() {
             let last = match tokio::time::timeout(each, call(channel)).await {

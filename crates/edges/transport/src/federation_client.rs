@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use crate::control_client::{ControlError, call_in_turn, channel};
+use crate::control_client::{CONTROL_CALL_TIMEOUT, ControlError, call_in_turn, channel};
 
 /// Pause before a broken watch is opened again.
 const WATCH_AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -50,7 +50,7 @@ impl FederationClient {
         R: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         let call = |channel| call(Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX));
-        call_in_turn(|| self.replicas.to_vec(), within, within, call).await
+        call_in_turn(|| self.replicas.to_vec(), within, CONTROL_CALL_TIMEOUT.min(within), call).await
     }
 
     /// Fetches the federation's view once.

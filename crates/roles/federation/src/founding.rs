@@ -33,7 +33,7 @@ pub(crate) async fn found(config: &GroupConfig, group: &ControlGroup) -> Result<
             "replica {me} is none of the replicas with which the federation was founded, and those are fixed: \
              start it with the id and the disk of one of them"
         ),
-        FoundingError::Group(error) => error.to_string(),
+        error @ (FoundingError::NotAlone { .. } | FoundingError::Group(_)) => error.to_string(),
     })
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct BackupArgs {
     /// Back up what one replica has applied, even if it is cut off from the others.
     #[arg(long, requires = "to")]
     pub(crate) stale: bool,
-    /// Check a backup instead, and say what is in it. Asks no cluster.
+    /// Check a backup instead, and say what is in it. Asks no cluster. `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "stale"])]
     pub(crate) show: Option<PathBuf>,
     /// For people or for programs.
@@ -26,7 +26,7 @@ pub(crate) struct BackupArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// The backup.
+    /// The backup. `-` is standard input.
     #[arg(long, value_name = "FILE")]
     pub(crate) from: PathBuf,
     /// What the replica that founds the cluster anew is given: its scheduler.data_dir must be empty or missing. The

@@ -38,9 +38,14 @@ pub(crate) async fn run(args: &RestoreArgs) -> anyhow::Result<()> {
     let replica = cluster.replica(own.id).context("the configuration was checked")?;
     let dispatch = replica.dispatch.to_string();
     let plane = scheduler::plane_config(&Net::plaintext(), cluster, own, fresh_boot(), dispatch);
-    nobody_runs(cluster, &state).await?;
+    let silent = nobody_runs(cluster, &state).await?;
+    if !silent.is_empty() {
+        let (silent, within) = (silent.join(", "), ANSWERS_WITHIN.as_secs());
+        eprintln!("no answer from {silent} within {within} s: make sure that no scheduler runs there");
+    }
     let ids_skipped = rand::random_range(IDS_SKIPPED_MIN..=IDS_SKIPPED_MAX);
-    let index = restore(&plane, &backup, ids_skipped).await.map_err(|error| refused(&args.from, error))?;
+    let index =
+        restore(&plane, &backup, ids_skipped, rand::random()).await.map_err(|error| refused(&args.from, error))?;
     println!("{}: {}", args.from.display(), backup::in_words(&backup, &state));
     print!("{}", next_steps(cluster, own.id, &own.data_dir, &backup, index));
     Ok(())
@@ -57,18 +62,41 @@ fn refused(file: &Path, error: RestoreError) -> anyhow::Error {
     }
 }
 
+/// What an address says of the scheduler behind it.
+enum Sign {
+    /// It takes connections.
+    Runs(String),
+    /// The machine has refused the connection: nothing listens.
+    Gone,
+    /// No answer, or none that shows that nothing listens.
+    Silent(String),
+}
+
 /// Refuses while a replica of the former or of the new group takes connections: what it agrees on would be lost.
-async fn nobody_runs(cluster: &ClusterConfig, state: &ClusterState) -> anyhow::Result<()> {
+/// Returns those that did not answer at all, and so may run.
+async fn nobody_runs(cluster: &ClusterConfig, state: &ClusterState) -> anyhow::Result<Vec<String>> {
     let former = state.nodes().iter().map(|(&id, node)| (node.control_addr.clone(), id));
     let new = cluster.scheduler.iter().map(|replica| (replica.control.to_string(), replica.id));
     let all: BTreeMap<String, NodeId> = former.chain(new).collect();
     let answers = |(addr, id): (String, NodeId)| async move {
         let dialled = tokio::time::timeout(ANSWERS_WITHIN, TcpStream::connect(&addr)).await;
-        matches!(dialled, Ok(Ok(_))).then(|| format!("{id} ({addr})"))
+        let name = format!("{id} ({addr})");
+        match dialled {
+            Ok(Ok(_)) => Sign::Runs(name),
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => Sign::Gone,
+            Ok(Err(_)) | Err(_) => Sign::Silent(name),
+        }
     };
-    let running: Vec<_> = join_all(all.into_iter().map(answers)).await.into_iter().flatten().collect();
+    let (mut running, mut silent) = (Vec::new(), Vec::new());
+    for sign in join_all(all.into_iter().map(answers)).await {
+        match sign {
+            Sign::Runs(name) => running.push(name),
+            Sign::Gone => {}
+            Sign::Silent(name) => silent.push(name),
+        }
+    }
     if running.is_empty() {
-        return Ok(());
+        return Ok(silent);
     }
     Err(bad_input(format!(
         "a scheduler still takes connections: {}; stop all schedulers first. What they agree on from now on would be lost, and if most of \
@@ -111,11 +139,21 @@ mod tests {
     #[tokio::test]
     async fn a_scheduler_that_takes_connections_is_named() {
         let mut cluster = config().cluster;
-        nobody_runs(&cluster, &ClusterState::default()).await.unwrap();
+        let silent = nobody_runs(&cluster, &ClusterState::default()).await.unwrap();
+        assert!(silent.is_empty(), "it has refused: {silent:?}");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
         cluster.scheduler[0].control = addr.parse().unwrap();
         let refused = nobody_runs(&cluster, &ClusterState::default()).await.unwrap_err().to_string();
         assert!(refused.contains(&format!("n1 ({addr})")) && refused.contains("stop all schedulers"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn who_does_not_answer_does_not_pass_for_stopped() {
+        let mut cluster = config().cluster;
+        // The system refuses to dial a broadcast address, which says nothing of who listens.
+        cluster.scheduler[0].control = "255.255.255.255:7001".parse().unwrap();
+        let silent = nobody_runs(&cluster, &ClusterState::default()).await.unwrap();
+        assert_eq!(silent, ["n1 (255.255.255.255:7001)"]);
     }
 }

@@ -1,7 +1,7 @@
 //! `symphony backup`: the replicated state as a file.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,14 +17,18 @@ use super::operation::asked;
 use crate::cli::{BackupArgs, Output};
 use crate::exit::bad_input;
 
-/// How long the replicas may take to answer.
-const WITHIN: Duration = Duration::from_secs(10);
+/// How long the replicas may take to answer, all of them.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// And each of them, which leaves time for another one if the first hangs. A state at all its limits has 64 MiB, over
+/// whatever the operator's line is.
+const EACH_WITHIN: Duration = Duration::from_secs(20);
 
 /// An answer: a backup, and the few bytes around it.
 const ANSWER_BYTES_MAX: usize = BACKUP_BYTES_MAX + 64;
 
-/// Standard output, where a file is asked for.
-const STDOUT: &str = "-";
+/// Standard output, where a file is written, and standard input, where one is read.
+const STANDARD: &str = "-";
 
 pub(crate) async fn run(args: &BackupArgs) -> anyhow::Result<()> {
     match (&args.show, &args.to) {
@@ -41,14 +45,24 @@ pub(crate) async fn run(args: &BackupArgs) -> anyhow::Result<()> {
 /// Reads a backup and everything in it.
 pub(crate) fn read(file: &Path) -> anyhow::Result<(Backup, ClusterState)> {
     let named = |error: &dyn std::fmt::Display| bad_input(format!("{}: {error}", file.display()));
-    let length = fs::metadata(file).map_err(|error| named(&error))?.len();
-    if length > BACKUP_BYTES_MAX as u64 {
-        return Err(named(&format!("{length} bytes; a backup has at most {BACKUP_BYTES_MAX}")));
+    let bytes = match file.as_os_str() == STANDARD {
+        true => read_bounded(io::stdin().lock()),
+        false => File::open(file).and_then(read_bounded),
+    };
+    let bytes = bytes.map_err(|error| named(&error))?;
+    if bytes.len() > BACKUP_BYTES_MAX {
+        return Err(named(&format!("more than {BACKUP_BYTES_MAX} bytes, which no backup has")));
     }
-    let bytes = fs::read(file).map_err(|error| named(&error))?;
     let backup = Backup::decode(&bytes).map_err(|error| named(&error))?;
     let state = backup.open().map_err(|error| named(&error))?;
     Ok((backup, state))
+}
+
+/// Everything, or one byte more than a backup may have: the length of a device or a pipe is not known before.
+fn read_bounded(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(BACKUP_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Asks the cluster for a backup, checks it, and writes it.
@@ -57,11 +71,11 @@ async fn take(args: &BackupArgs, file: &Path) -> anyhow::Result<()> {
     let call = |client: ControlClient<_>| async move {
         client.max_decoding_message_size(ANSWER_BYTES_MAX).backup(pb::BackupRequest { stale }).await
     };
-    let bytes = args.cluster.control()?.call(WITHIN, call).await.map_err(asked)?.backup;
+    let bytes = args.cluster.control()?.call_for(WITHIN, EACH_WITHIN, call).await.map_err(asked)?.backup;
     let backup = Backup::decode(&bytes).context("the cluster answered with no sound backup")?;
     let state = backup.open().context("the cluster answered with a backup that this release cannot restore")?;
     let shown = shown(args.output, file, &backup, &state)?;
-    if file.as_os_str() == STDOUT {
+    if file.as_os_str() == STANDARD {
         eprintln!("{shown}");
         let mut out = io::stdout().lock();
         return out.write_all(&bytes).and_then(|()| out.flush()).context("cannot write to standard output");
@@ -73,8 +87,14 @@ async fn take(args: &BackupArgs, file: &Path) -> anyhow::Result<()> {
 
 /// Writes a file that only this user may read; it is whole and durable when this returns, or as it was before.
 fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    // A file would take the place of the device, the pipe or the link.
+    if fs::symlink_metadata(file).is_ok_and(|there| !there.is_file()) {
+        let why = "it exists and is no regular file; `--to -` writes to standard output";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    // Another run may write the same file now.
     let mut draft = file.as_os_str().to_owned();
-    draft.push(".unfinished");
+    draft.push(format!(".{}-{:08x}.unfinished", std::process::id(), rand::random::<u32>()));
     let draft = PathBuf::from(draft);
     let written = write_to(&draft, bytes).and_then(|()| fs::rename(&draft, file));
     if written.is_err() {
@@ -87,11 +107,6 @@ fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn write_to(draft: &Path, bytes: &[u8]) -> io::Result<()> {
-    // A draft that a killed run left may have other rights.
-    match fs::remove_file(draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
     file.write_all(bytes)?;
     file.sync_all()
@@ -189,6 +204,42 @@ mod tests {
         assert!(said().contains("both must agree"));
         fs::write(&file, "rubbish").unwrap();
         assert!(said().contains("starts with `SYBK`"));
+    }
+
+    #[test]
+    fn what_is_longer_than_a_backup_is_not_read_to_its_end() {
+        let refused = read(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(refused.contains("/dev/zero: more than"), "{refused}");
+        assert_eq!(read_bounded(io::repeat(7)).unwrap().len(), BACKUP_BYTES_MAX + 1);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (kept, link) = (dir.path().join("kept"), dir.path().join("link"));
+        fs::write(&kept, "as it was").unwrap();
+        std::os::unix::fs::symlink(&kept, &link).unwrap();
+        for there in [link.as_path(), dir.path()] {
+            let refused = write(there, b"x").unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{}: {refused}", there.display());
+        }
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "as it was");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no draft is left");
+    }
+
+    #[test]
+    fn runs_at_the_same_time_leave_one_whole_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = &dir.path().join("b.backup");
+        let contents = [vec![1_u8; 1 << 20], vec![2_u8; 1 << 20]];
+        std::thread::scope(|threads| {
+            for content in &contents {
+                threads.spawn(move || (0..10).for_each(|_| write(file, content).unwrap()));
+            }
+        });
+        assert!(contents.contains(&fs::read(file).unwrap()));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
     }
 
     #[test]

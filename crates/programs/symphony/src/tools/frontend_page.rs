@@ -43,8 +43,8 @@ pub(crate) fn client(access: Access) -> anyhow::Result<PageClient> {
     Ok(PageClient { http: builder.build()?, access })
 }
 
-/// A client for a process that serves: what cannot be used of its environment is a line in its log, and no reason not to
-/// start.
+/// A client for a process that serves: what cannot be used of its environment is a line in its log, and no reason not
+/// to start.
 ///
 /// # Errors
 /// If this system has no client at all.

@@ -211,6 +211,11 @@ impl Control for ControlService {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::ClusterView, Status>> + Send>>;
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        // A watcher keeps the view with the greatest index. This one may still be discarded for another restore, with
+        // smaller indexes.
+        if self.proposer.group().awaits_first_leader() {
+            return Err(Status::unavailable("this replica was restored from a backup and has had no leader since"));
+        }
         let peer = request.remote_addr();
         let watching = Watching::begin(&self.metrics.watchers)?;
         tracing::debug!(watcher = request.get_ref().watcher, ?peer, "watch begins");

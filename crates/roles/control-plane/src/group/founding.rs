@@ -1,5 +1,6 @@
 //! What a replica asks the others before it joins Raft. With an empty disk: may it found the control group? Only if no
-//! replica has one. With data: does another replica know of a later boot of it?
+//! replica has one. With data: does another replica know of a later boot of it? With a state from a backup: does another
+//! replica have a log?
 
 use std::time::Duration;
 
@@ -23,22 +24,44 @@ const LOOK_BACK_FOR: Duration = Duration::from_millis(300);
 
 /// Founds the group unless one exists, and answers the others' questions once it may.
 pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> Result<(), Fatal> {
-    let me = config.node;
-    let newcomer = Newcomer {
-        node: me,
+    let past = |node, question| past(config, proposer, node, question);
+    newcomer(config).take_part(proposer.group(), past).await.map_err(|error| ends(config, error))
+}
+
+/// Lets a replica that was restored, and has not campaigned since, begin the group anew, unless another one has a log.
+pub(crate) async fn begin(config: &ControlPlaneConfig, proposer: &Proposer) -> Result<(), Fatal> {
+    let past = |node, question| past(config, proposer, node, question);
+    newcomer(config).begin(proposer.group(), past).await.map_err(|error| ends(config, error))
+}
+
+fn newcomer(config: &ControlPlaneConfig) -> Newcomer {
+    Newcomer {
+        node: config.node,
         voters: config.replicas.iter().map(|(&node, addrs)| (node, addrs.control.clone())).collect(),
         join: config.join,
         data_dir: config.data_dir.clone(),
         what: "cluster",
-    };
-    let past = |node, question| async move {
-        let (log_entries, view) = ask(proposer, node, question).await?;
-        if view.cluster != config.cluster {
-            return Err(format!("a replica of the cluster `{}` answers there", view.cluster));
-        }
-        Ok(Past { applied_index: view.applied_index, log_entries, asker: asker(me, &view) })
-    };
-    newcomer.take_part(proposer.group(), past).await.map_err(|error| match error {
+    }
+}
+
+/// What another replica of this cluster answers.
+async fn past(
+    config: &ControlPlaneConfig,
+    proposer: &Proposer,
+    node: NodeId,
+    question: Question,
+) -> Result<Past, String> {
+    let (log_entries, view) = ask(proposer, node, question).await?;
+    if view.cluster != config.cluster {
+        return Err(format!("a replica of the cluster `{}` answers there", view.cluster));
+    }
+    Ok(Past { applied_index: view.applied_index, log_entries, asker: asker(config.node, &view) })
+}
+
+/// The words with which a replica ends that takes no part.
+fn ends(config: &ControlPlaneConfig, error: FoundingError) -> Fatal {
+    let me = config.node;
+    match error {
         FoundingError::Known => Fatal(format!(
             "scheduler {me} has an empty disk ({}), but the cluster knows it: what it voted for is forgotten. \
              Give it a new id (symphony members replace {} --with NEW --control HOST:PORT) or its old disk",
@@ -46,8 +69,12 @@ pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> R
             me.get()
         )),
         FoundingError::Removed => Fatal(Refusal::NodeRemoved { node: me }.to_string()),
+        error @ FoundingError::NotAlone { .. } => Fatal(format!(
+            "scheduler {me} takes no part: {error}. If that one is to stay, empty {}",
+            config.data_dir.display()
+        )),
         error @ (FoundingError::Stranger | FoundingError::Group(_)) => Fatal(error.to_string()),
-    })
+    }
 }
 
 /// What a view says of the replica that asks for it.

@@ -25,14 +25,19 @@ pub enum RestoreError {
 
 /// Makes this replica's directory, which must be empty or missing, that of the founder of a new group of all configured
 /// replicas, with the state of the backup. Returns the new group's first log index, above all of the former group.
-/// `ids_skipped` as in [`NewGroup`].
+/// `ids_skipped` and `chance` as in [`NewGroup`].
 ///
 /// # Errors
 /// See [`RestoreError`].
-pub async fn restore(config: &ControlPlaneConfig, backup: &Backup, ids_skipped: u32) -> Result<u64, RestoreError> {
+pub async fn restore(
+    config: &ControlPlaneConfig,
+    backup: &Backup,
+    ids_skipped: u32,
+    chance: u64,
+) -> Result<u64, RestoreError> {
     config.validate().map_err(RestoreError::Config)?;
     let replicas = config.replicas.keys().copied().collect();
-    let new = NewGroup { replicas, at_unix_ms: (config.wall_clock)(), ids_skipped };
+    let new = NewGroup { replicas, at_unix_ms: (config.wall_clock)(), ids_skipped, chance };
     let (state, index) = backup.begin_anew(&config.cluster, &new)?;
     let voters = config.replicas.iter().map(|(&node, addrs)| (node, addrs.control.clone())).collect();
     let group = GroupConfig { voters, ..group_config(config) };

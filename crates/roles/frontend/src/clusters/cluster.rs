@@ -317,8 +317,8 @@ async fn apply_views(cluster: Arc<Cluster>, mut view: ViewReceiver) {
     }
 }
 
-/// The address by which others reach the metrics port: one that listens on all addresses of its machine is reached by the
-/// host of the data port, which backends dial.
+/// The address by which others reach the metrics port: one that listens on all addresses of its machine is reached by
+/// the host of the data port, which backends dial.
 fn reachable(metrics: &str, data: &str) -> String {
     match (metrics.parse::<Address>(), data.parse::<Address>()) {
         (Ok(metrics), Ok(data)) if metrics.is_wildcard() => data.with_port(metrics.port()).to_string(),
