@@ -67,7 +67,7 @@ pub struct Frontend {
 /// What all handles of a frontend share.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    boot: BootId,
+    pub(crate) boot: BootId,
     pub(crate) grace: Duration,
     /// The one limit on requests in flight, of which [`Inner::in_flight`] is what was accepted.
     pub(crate) in_flight_limit: InFlightLimit,

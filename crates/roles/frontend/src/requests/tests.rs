@@ -107,6 +107,7 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         rates: Rates::begin(Instant::now()),
         repository: RepositoryDesk::new(None, &Registry::new("frontend")),
         traffic: TrafficSplitter::default(),
+        boot: BOOT,
         tenants: None,
         shared_regions: None,
         draining: AtomicBool::new(false),

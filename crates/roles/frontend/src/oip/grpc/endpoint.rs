@@ -187,6 +187,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
             Some((message, rest))
         });
         let answers = messages
+            .boxed()
             .map(move |message| {
                 let (service, of_stream) = (Arc::clone(&service), Arc::clone(&of_stream));
                 async move {

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use hyper::body::{Body as _, Frame};
+use hyper::body::Frame;
 use symphony_protocol::inference::FILE_DESCRIPTOR_SET;
 use tokio::time::Sleep;
 use tonic::Status;
@@ -76,6 +76,8 @@ impl hyper::body::Body for Ending {
 
 #[cfg(test)]
 mod tests {
+    use hyper::body::Body as _;
+
     use super::*;
 
     /// Answers that never come.
