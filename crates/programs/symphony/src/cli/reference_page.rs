@@ -28,6 +28,7 @@ const LISTS: [(&str, &[&str]); 4] = [
             "members",
             "backup",
             "restore",
+            "upgrade",
             "plan",
             "context",
             "certs",
