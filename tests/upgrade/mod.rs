@@ -73,7 +73,7 @@ fn processes_are_replaced_one_at_a_time_and_the_level_is_raised_when_all_know_it
         }
 
         phase("the upgrade is not finished, and whoever is older is named");
-        let words = ["level 2", "backend backend-b (b", "frontend frontend (f", "knows level 1 at most"];
+        let words = ["level 2", "backend backend-b (b", "frontend frontend (f", "knows level 1"];
         let _ = cluster.cli(&["upgrade", "finish"]).ended_with(2).complains(&words);
         let shown = cluster.cli(&["upgrade", "show", "-o", "json"]).ended_with(0).json();
         assert_eq!((&shown["level"], &shown["known"]), (&1.into(), &2.into()), "{shown}");

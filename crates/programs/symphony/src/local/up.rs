@@ -44,13 +44,14 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
         return federated(&federation(&layout, count, silent, federation_host(args)), &dir).await;
     }
     check_ports(ports(&layout))?;
+    // One that listens all the time: a signal between two would be lost.
+    let mut stop = std::pin::pin!(signalled());
     // If it is stopped during the start, dropping the future kills the processes started so far.
     let mut cluster = tokio::select! {
         cluster = start(args, &layout, &dir) => cluster?,
-        stopped = signalled() => return stopped,
+        stopped = &mut stop => return stopped,
     };
     print!("{}{}", tell::cluster(&layout, &dir), tell::context(&contexts()));
-    let mut stop = std::pin::pin!(signalled());
     let result = loop {
         tokio::select! {
             stopped = &mut stop => break stopped,
@@ -109,13 +110,13 @@ async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> 
     let frontend = frontend.map(|(key, address)| (format!("frontend.{key}"), address.clone()));
     let clusters = layout.clusters.iter().flat_map(ports).filter(|(key, _)| !key.starts_with("frontend."));
     check_ports(clusters.chain(frontend).chain(layout.ports()).collect())?;
+    let mut stop = std::pin::pin!(signalled());
     // If it is stopped during the start, dropping the future kills the processes started so far.
     let mut all = tokio::select! {
         all = LocalFederation::start(layout, dir) => all?,
-        stopped = signalled() => return stopped,
+        stopped = &mut stop => return stopped,
     };
     print!("{}{}", tell::federation(layout, dir), tell::context(&contexts()));
-    let mut stop = std::pin::pin!(signalled());
     let result = loop {
         tokio::select! {
             stopped = &mut stop => break stopped,
