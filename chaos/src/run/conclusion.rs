@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use symphony_config::Timing;
-use symphony_load::{Report as LoadReport, Verdict};
+use symphony_load::Report as LoadReport;
 use symphony_types::FailReason;
 
 use crate::admin::{Acked, Story};
@@ -62,6 +62,13 @@ impl Conclusion<'_> {
         let faults: Vec<Fault> = self.rounds.iter().flat_map(|round| round.faults.clone()).collect();
         let rounds: Vec<_> = self.rounds.iter().map(|round| figures.of(round, self.shape)).collect();
         let first_fault = self.rounds.iter().map(|round| round.struck_at).min();
+        let in_calm = |one: &&Observation| first_fault.is_none_or(|first| one.ended < first) && one.fate != Fate::Open;
+        let in_time = |one: &&Observation| one.fate == Fate::InTime;
+        let count = |number: usize| number as u64;
+        let calm = (
+            count(self.observations.iter().filter(in_calm).count()),
+            count(self.observations.iter().filter(in_calm).filter(in_time).count()),
+        );
         let (mut failed_before, mut failed_for) = (0, BTreeMap::new());
         for one in self.observations {
             let Fate::Failed(reason) = one.fate else { continue };
@@ -85,7 +92,7 @@ impl Conclusion<'_> {
             findings: self.findings,
             story,
             broke_down: self.broke_down,
-            lagged: matches!(self.load.verdict, Verdict::Lagged { .. }),
+            calm,
             load_failure: (!self.load.verdict.passed()).then(|| self.load.verdict.to_string()),
         };
         let (outcome, reasons) = judge(&evidence, self.promise);

@@ -1,7 +1,7 @@
 //! When a replica with an empty disk may take part in its group. It has forgotten what it may have voted for and
 //! acknowledged, so it needs proof that it never did: all initial members are as new as it is, or a leader with a
-//! quorum of the others behind it does not know it. What a part of the others say proves nothing: one that fell behind may not
-//! know what the rest have agreed on with this replica.
+//! quorum of the others behind it does not know it. What a part of the others say proves nothing: one that fell behind
+//! may not know what the rest have agreed on with this replica.
 
 use std::collections::BTreeMap;
 use std::future::Future;

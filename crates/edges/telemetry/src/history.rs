@@ -14,8 +14,8 @@ use crate::buckets::REQUEST_SECONDS;
 pub const SLOT_S: u64 = 10;
 /// Slots of a model: an hour of them. Those without requests take no memory.
 pub const SLOTS_MAX: u64 = 3600 / SLOT_S;
-/// Models that are remembered. One that is busy all the time takes 100 KB, 40 more for examples, and 150 more if it loses
-/// requests in every slot: 140 to 290 KB, so all of them 150 MB at most.
+/// Models that are remembered. One that is busy all the time takes 100 KB, 40 more for examples, and 150 more if it
+/// loses requests in every slot: 140 to 290 KB, so all of them 150 MB at most.
 pub const MODELS_MAX: usize = 512;
 /// Full slots that an overview sums up, beside the present one: a minute, as long as people look back for "now".
 pub const RECENT_SLOTS: u64 = 6;

@@ -41,7 +41,8 @@ const IDLE_MAX: Duration = Duration::from_secs(75);
 /// How long an answer of `/api/history` is good: consoles ask again each second.
 const HISTORY_FRESH: Duration = Duration::from_secs(1);
 
-/// Models whose history is told within that time. Each has some 100 KB, and requests that end wait while it is looked up.
+/// Models whose history is told within that time. Each has some 100 KB, and requests that end wait while it is looked
+/// up.
 const HISTORIES_MAX: usize = 64;
 
 /// The port's name in metrics.

@@ -1,6 +1,6 @@
 //! What a replica asks the others before it joins Raft. With an empty disk: may it found the control group? Only if no
-//! replica has one. With data: does another replica know of a later boot of it? With a state from a backup: does another
-//! replica have a log?
+//! replica has one. With data: does another replica know of a later boot of it? With a state from a backup: does
+//! another replica have a log?
 
 use std::time::Duration;
 

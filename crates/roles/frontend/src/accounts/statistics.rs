@@ -84,7 +84,8 @@ impl Hour {
 
     /// The clock says this.
     fn at(&mut self, unix_ms: u64) {
-        // What was counted by a clock that was wrong has wrong times, and would take all that comes until they are over.
+        // What was counted by a clock that was wrong has wrong times, and would take all that comes until they are
+        // over.
         if unix_ms.saturating_add(STEP_BACK_MAX_MS) < self.now_unix_ms {
             *self = Self::begin(unix_ms);
         }
