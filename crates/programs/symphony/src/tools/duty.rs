@@ -1,6 +1,5 @@
 //! `symphony drain`, `cordon` and `uncordon`: set the duty of processes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_protocol::control as pb;
@@ -15,43 +14,45 @@ use crate::exit::bad_input;
 /// The timeout of the cluster's confirmation.
 pub(crate) const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
+/// How often a draining process is looked at.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
 /// The most models that a warning names.
 const NAMED_MAX: usize = 10;
 
 /// Sets a duty and prints it.
 pub(crate) async fn set(args: &DutyArgs, duty: Duty) -> anyhow::Result<()> {
-    let (_, member, _) = agree(args, duty).await?;
+    let (_, member) = agree(args, duty).await?;
     println!("{member} is {duty}");
     Ok(())
 }
 
 /// Sets the duty to draining and waits until the process is drained.
 pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
-    let (control, member, since) = agree(&args.duty, Duty::Draining).await?;
+    let (control, member) = agree(&args.duty, Duty::Draining).await?;
     let wait = Duration::from_secs(args.wait_s);
     if wait.is_zero() {
         println!("{member} is {}; see `symphony get members`", Duty::Draining);
         return Ok(());
     }
-    let mut views = control.watch(&format!("drain {member}"));
-    let mut left = String::new();
+    let mut left = "the cluster does not answer".to_owned();
+    // Watchers do not hear of another leader of the control group before something is agreed.
     let drained = async {
         loop {
-            let view = Arc::clone(&views.borrow_and_update());
-            match rest(&view, member) {
-                // A replica that lags shows an old state.
-                None if view.applied_index >= since => return Ok(leads_the_group(&view, member)),
-                None => {}
-                Some(rest) => left = rest,
+            if let Ok(view) = control.get(true, AGREE_WITHIN).await {
+                match rest(&view, member) {
+                    None => return,
+                    Some(rest) => left = rest,
+                }
             }
-            views.changed().await?;
+            tokio::time::sleep(LOOK_AGAIN_AFTER).await;
         }
     };
     match tokio::time::timeout(wait, drained).await {
-        Ok(done) => done.map_err(|error: tokio::sync::watch::error::RecvError| error.into()).map(|leads| {
-            let leads = if leads { "; it leads the control group, and hands that over when it stops" } else { "" };
-            println!("{member} is drained: it may be stopped{leads}");
-        }),
+        Ok(()) => {
+            println!("{member} is drained: it may be stopped");
+            Ok(())
+        }
         Err(_) => Err(anyhow::anyhow!(
             "{member} is not drained after {} s: {left}. It stays cordoned; `symphony uncordon` takes that back",
             wait.as_secs()
@@ -66,10 +67,10 @@ fn rest(view: &View, member: Member) -> Option<String> {
             let led = view.subclusters.values().filter(|s| s.leader.is_some_and(|(leader, _)| leader == id));
             let names: Vec<_> = led.map(|s| s.name.as_str()).take(5).collect();
             if names.is_empty() && view.control_leader == Some(id) {
-                return Some("it leads the control group; can another replica lead?".to_owned());
+                return Some("it leads the control group (can another replica lead?)".to_owned());
             }
             (!names.is_empty())
-                .then(|| format!("it leads {} and perhaps more; can another replica lead?", names.join(", ")))
+                .then(|| format!("it leads {} and perhaps more (can another replica lead?)", names.join(", ")))
         }
         Member::Backend(id) => {
             let backend = view.backends.get(&id).filter(|b| b.up)?;
@@ -82,13 +83,8 @@ fn rest(view: &View, member: Member) -> Option<String> {
     }
 }
 
-/// Whether it is the replica that leads the control group, which draining leaves as it is.
-fn leads_the_group(view: &View, member: Member) -> bool {
-    matches!(member, Member::Scheduler(id) if view.control_leader == Some(id))
-}
-
-/// Also returns the log index from which on views show the change.
-async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Member, u64)> {
+/// Has the cluster agree on the duty.
+async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Member)> {
     let (control, operation) = (args.cluster.control()?, args.operation.id());
     let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
     let member = find(&view, &args.member).map_err(bad_input)?;
@@ -96,8 +92,7 @@ async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Me
         eprintln!("warning: {warning}");
     }
     call(&control, member, duty, operation, AGREE_WITHIN).await.map_err(|error| not_done(operation, error))?;
-    let since = control.get(true, AGREE_WITHIN).await.map_err(asked)?.applied_index;
-    Ok((control, member, since))
+    Ok((control, member))
 }
 
 /// Names the models that are ready now and would not be once the process has that duty, if any.
