@@ -139,6 +139,8 @@ fn a_second_restore_from_one_backup_is_obeyed_too_and_who_came_after_the_backup_
 
         phase("they are lost again, before there was another backup");
         lose_all_disks(cluster);
+        // The later of two restores counts, by seconds.
+        std::thread::sleep(Duration::from_secs(2));
         let _ = restore(cluster, "cluster.backup").ended_with(0);
         for name in SCHEDULERS {
             cluster.restart(name).unwrap();
