@@ -289,6 +289,7 @@ pub(crate) struct PublicArgs {
     words: PublicWords,
     says_key_file: bool,
     says_public_ca: bool,
+    says_insecure_key: bool,
 }
 
 #[derive(Debug, Default, Args)]
@@ -328,6 +329,7 @@ impl FromArgMatches for PublicArgs {
             words: PublicWords::from_arg_matches(matches)?,
             says_key_file: is_on_line(matches, "key_file"),
             says_public_ca: is_on_line(matches, "public_ca"),
+            says_insecure_key: is_on_line(matches, "insecure_key"),
         })
     }
 
@@ -350,7 +352,7 @@ impl PublicArgs {
         PublicFiles {
             key_file: given(key_file, self.says_key_file).or(context.key_file),
             public_ca: given(public_ca, self.says_public_ca).or(context.public_ca),
-            insecure_key: *insecure_key,
+            insecure_key: *insecure_key && (self.says_insecure_key || !of_named),
         }
     }
 }
@@ -487,9 +489,15 @@ mod tests {
         let words = || PublicWords { key_file: Some("variable".into()), ..PublicWords::default() };
         let key = |says_key_file, of_named, of_context: Option<&str>| {
             let context = Context { key_file: of_context.map(PathBuf::from), ..Context::default() };
-            let args = PublicArgs { words: words(), says_key_file, says_public_ca: false };
+            let args = PublicArgs { words: words(), says_key_file, says_public_ca: false, says_insecure_key: false };
             args.files(context, of_named).key_file.map(|path| path.display().to_string())
         };
+        let insecure = |says_insecure_key, of_named| {
+            let words = PublicWords { insecure_key: true, ..PublicWords::default() };
+            let args = PublicArgs { words, says_key_file: false, says_public_ca: false, says_insecure_key };
+            args.files(Context::default(), of_named).insecure_key
+        };
+        assert_eq!([insecure(false, false), insecure(true, true), insecure(false, true)], [true, true, false]);
         assert_eq!(key(false, false, Some("blue")).as_deref(), Some("variable"));
         assert_eq!(key(false, true, Some("blue")).as_deref(), Some("blue"));
         assert_eq!(key(false, true, None), None);

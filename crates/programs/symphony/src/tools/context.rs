@@ -12,7 +12,7 @@ use crate::exit::bad_input;
 
 const CONTEXT_VARIABLE: &str = "SYMPHONY_CONTEXT";
 /// What says a part of what contexts say.
-const VARIABLES: [&str; 7] = [
+const VARIABLES: [&str; 8] = [
     CONTEXT_VARIABLE,
     "SYMPHONY_CLUSTER",
     "SYMPHONY_PKI",
@@ -20,6 +20,7 @@ const VARIABLES: [&str; 7] = [
     "SYMPHONY_INSECURE_DEV",
     "SYMPHONY_KEY_FILE",
     "SYMPHONY_PUBLIC_CA",
+    "SYMPHONY_INSECURE_KEY",
 ];
 
 pub(crate) fn run(command: &ContextCommand) -> anyhow::Result<()> {

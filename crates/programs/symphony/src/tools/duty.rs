@@ -15,7 +15,7 @@ use crate::exit::bad_input;
 pub(crate) const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often a draining process is looked at.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// The most models that a warning names.
 const NAMED_MAX: usize = 10;
@@ -35,15 +35,14 @@ pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
         println!("{member} is {}; see `symphony get members`", Duty::Draining);
         return Ok(());
     }
-    let mut left = "the cluster does not answer".to_owned();
+    let mut left = "the cluster has not answered".to_owned();
     // Watchers do not hear of another leader of the control group before something is agreed.
     let drained = async {
         loop {
-            if let Ok(view) = control.get(true, AGREE_WITHIN).await {
-                match rest(&view, member) {
-                    None => return,
-                    Some(rest) => left = rest,
-                }
+            match control.get(true, AGREE_WITHIN).await.map(|view| rest(&view, member)) {
+                Ok(None) => return,
+                Ok(Some(rest)) => left = rest,
+                Err(error) => left = error.to_string(),
             }
             tokio::time::sleep(LOOK_AGAIN_AFTER).await;
         }

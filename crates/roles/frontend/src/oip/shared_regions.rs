@@ -117,23 +117,23 @@ impl SharedRegions {
         if owners.iter().any(|(other, regions)| other != owner && has_object(regions)) {
             return Err(InferError::ObjectTaken(shorten(key)));
         }
+        if owners.get(owner).is_some_and(|own| own.contains_key(name)) {
+            return Err(InferError::RegionExists(shorten(name)));
+        }
         // Where everybody is served, all are one.
         let own_max = if owner.is_empty() { REGIONS_MAX } else { REGIONS_PER_TENANT_MAX };
         let all: usize = owners.values().map(BTreeMap::len).sum();
         if all >= REGIONS_MAX || owners.get(owner).is_some_and(|own| own.len() >= own_max) {
-            // Clients that have ended have forgotten theirs.
-            for regions in owners.values_mut() {
+            // Its clients that have ended have forgotten theirs. Those of others stay: a client may drop the name of what
+            // it goes on using.
+            if let Some(regions) = owners.get_mut(owner) {
                 gone.extend(regions.values().filter(|known| known.is_nameless()).cloned());
                 regions.retain(|_, known| !gone.iter().any(|gone| Arc::ptr_eq(gone, known)));
             }
             owners.retain(|_, regions| !regions.is_empty());
         }
         let all: usize = owners.values().map(BTreeMap::len).sum();
-        let own = owners.get(owner);
-        if own.is_some_and(|own| own.contains_key(name)) {
-            return Err(InferError::RegionExists(shorten(name)));
-        }
-        if own.map_or(0, BTreeMap::len) >= own_max {
+        if owners.get(owner).map_or(0, BTreeMap::len) >= own_max {
             return Err(InferError::RegionsFull { regions_max: own_max });
         }
         if all >= REGIONS_MAX {
