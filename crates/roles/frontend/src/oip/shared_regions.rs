@@ -124,8 +124,8 @@ impl SharedRegions {
         let own_max = if owner.is_empty() { REGIONS_MAX } else { REGIONS_PER_TENANT_MAX };
         let all: usize = owners.values().map(BTreeMap::len).sum();
         if all >= REGIONS_MAX || owners.get(owner).is_some_and(|own| own.len() >= own_max) {
-            // Its clients that have ended have forgotten theirs. Those of others stay: a client may drop the name of what
-            // it goes on using.
+            // Its clients that have ended have forgotten theirs. Those of others stay: a client may drop the name of
+            // what it goes on using.
             if let Some(regions) = owners.get_mut(owner) {
                 gone.extend(regions.values().filter(|known| known.is_nameless()).cloned());
                 regions.retain(|_, known| !gone.iter().any(|gone| Arc::ptr_eq(gone, known)));
