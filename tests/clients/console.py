@@ -82,7 +82,7 @@ def gpus(page, model):
 
 def events(page):
     lines = page.locator(".events li")
-    expect(lines.filter(has_text="loaded").first).to_be_visible()
+    expect(lines.filter(has_text="ready on").first).to_be_visible()
     for time in lines.locator("time").all_inner_texts():
         assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", time), time
 
