@@ -509,12 +509,14 @@ mod tests {
         Regions::Of { all: &all, owner: "tenant-0" }.unregister("7").unwrap();
         other.register("r", &key, 0, 1).unwrap();
 
-        // One whose name is gone makes room.
-        let first = Regions::Of { all: &all, owner: "tenant-0" };
-        first.register("7", &objects[0].key(), 0, 1).unwrap_err();
+        // Those whose names are gone make room for their owner, and for nobody else.
+        let [first, second] = ["tenant-0", "tenant-1"].map(|owner| Regions::Of { all: &all, owner });
+        let fresh = Object::new("many-fresh", b"0");
         std::fs::remove_file(objects[1].path()).unwrap();
-        first.register("7", &objects[0].key(), 0, 1).unwrap();
-        assert!(Regions::Of { all: &all, owner: "tenant-1" }.is_empty());
+        first.register("7", &fresh.key(), 0, 1).unwrap_err();
+        assert!(!second.is_empty());
+        std::fs::remove_file(objects[0].path()).unwrap();
+        first.register("7", &fresh.key(), 0, 1).unwrap();
     }
 
     #[test]
