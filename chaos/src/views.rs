@@ -294,7 +294,7 @@ mod tests {
                 spec: spec.clone(),
                 subcluster: SubclusterId::new(subcluster),
                 moving: None,
-                replicas: BTreeMap::new(),
+                holders: BTreeMap::new(),
             };
             View {
                 backends: [(BackendId::new(1), backend)].into(),

@@ -53,7 +53,7 @@ fn models_and_backends_move_while_requests_come_and_none_fails() {
             .wait_for_view("the moved backend holds what is served there", |view| {
                 let (&id, backend) = view.backends.iter().find(|(_, b)| b.name == "backend-third")?;
                 let (_, model) = view.model_named("other")?;
-                (model.replicas.contains_key(&id) && backend.duty.takes_work()).then_some(())
+                (model.holders.contains_key(&id) && backend.duty.takes_work()).then_some(())
             })
             .unwrap();
 

@@ -60,7 +60,7 @@ impl ClusterState {
             Some((id, old)) => {
                 // The copies that the old boot had loaded are gone with it.
                 for model in self.models.values_mut() {
-                    model.replicas.remove(&id);
+                    model.holders.remove(&id);
                 }
                 (id, Some(old.boot), old.gpus, old.standing.reborn())
             }
@@ -217,7 +217,7 @@ impl ClusterState {
         }
         let Some(backend) = self.longest_dead() else { return };
         for model in self.models.values_mut() {
-            model.replicas.remove(&backend);
+            model.holders.remove(&backend);
         }
         if let Some(entry) = self.backends.remove(&backend) {
             effects.push(Effect::BackendForgotten { backend, name: entry.name });

@@ -50,7 +50,7 @@ pub use refusal::Refusal;
 pub use reply::{Outcome, Reply, decode_outcome, encode_outcome};
 pub use snapshot::RestoreError;
 pub use state::{
-    Backend, ClusterState, Event, Frontend, Gpu, Leader, Model, Node, Replica, ReplicaState, Standing, Subcluster,
+    Backend, ClusterState, Event, Frontend, Gpu, Holder, HolderState, Leader, Model, Node, Standing, Subcluster,
     Successor,
 };
 pub use symphony_replicated::envelope::version_of;

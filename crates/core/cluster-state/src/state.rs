@@ -291,21 +291,21 @@ pub struct Model {
     /// The first epoch that contains it.
     pub epoch: Epoch,
     /// Load reports by the sub-cluster's backends.
-    pub replicas: BTreeMap<BackendId, Replica>,
+    pub holders: BTreeMap<BackendId, Holder>,
 }
 
 /// A backend's load report on a model.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct Replica {
+pub struct Holder {
     /// The backend's boot id.
     pub boot: BootId,
     /// The result.
-    pub state: ReplicaState,
+    pub state: HolderState,
 }
 
 /// The result of loading a model.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub enum ReplicaState {
+pub enum HolderState {
     /// Loaded.
     Ready,
     /// Failed, with the error.
@@ -378,8 +378,8 @@ impl Model {
     }
 
     /// The load report of one boot of a backend.
-    pub(crate) fn word_of(&self, backend: BackendId, boot: BootId) -> Option<&ReplicaState> {
-        self.replicas.get(&backend).filter(|replica| replica.boot == boot).map(|replica| &replica.state)
+    pub(crate) fn word_of(&self, backend: BackendId, boot: BootId) -> Option<&HolderState> {
+        self.holders.get(&backend).filter(|holder| holder.boot == boot).map(|holder| &holder.state)
     }
 }
 

@@ -25,7 +25,7 @@ pub use event::EventView;
 pub use frontend::FrontendView;
 pub use group::{GroupMemberView, GroupRole};
 pub use load::{GpuLoadView, LoadView, ModelLoadView};
-pub use model::{ModelView, NoGpu, Readiness, ReplicaView};
+pub use model::{HolderView, ModelView, NoGpu, Readiness};
 pub(crate) use model_spec::tensors_to_pb;
 pub use model_spec::{KindProfile, ModelSource, ModelSpec};
 pub use node::NodeView;

@@ -354,7 +354,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use symphony_protocol::view::{
-        BackendView, LoadView, ModelLoadView, ModelSource, ReplicaView, Shadow, SubclusterView,
+        BackendView, HolderView, LoadView, ModelLoadView, ModelSource, Shadow, SubclusterView,
     };
     use symphony_types::{BackendId, BootId, ModelId, Nanos, RequestValue, Signature, SubclusterId, Token};
 
@@ -395,11 +395,11 @@ mod tests {
 
     fn view(models: &[(&str, BackendReport)]) -> View {
         let model = |(index, &(name, state)): (usize, &(&str, BackendReport))| {
-            let replica =
-                |state: Result<(), &str>| (BACKEND, ReplicaView { boot: BOOT, state: state.map_err(str::to_owned) });
+            let holder =
+                |state: Result<(), &str>| (BACKEND, HolderView { boot: BOOT, state: state.map_err(str::to_owned) });
             let spec = ModelSpec { subcluster: "s".into(), ..spec(name) };
             let model =
-                ModelView { spec, subcluster: HOME, moving: None, replicas: state.map(replica).into_iter().collect() };
+                ModelView { spec, subcluster: HOME, moving: None, holders: state.map(holder).into_iter().collect() };
             (ModelId::new(index as u32), model)
         };
         let backend = BackendView {

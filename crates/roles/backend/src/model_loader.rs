@@ -219,8 +219,8 @@ impl ModelLoader {
         if !*self.linked.borrow() {
             return;
         }
-        let replica = model.replicas.get(&self.identity.backend);
-        let shown = replica.is_some_and(|r| r.boot == self.identity.boot && r.state == report.state);
+        let holder = model.holders.get(&self.identity.backend);
+        let shown = holder.is_some_and(|r| r.boot == self.identity.boot && r.state == report.state);
         // Every report changes the view, and every change leads here: without the pause, many models would trigger
         // each other's reports.
         if !shown && report.reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN_AFTER) {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use symphony_cluster_state::{self as state, Action, ClusterState, OPERATIONS_KEPT, ReplicaState};
+use symphony_cluster_state::{self as state, Action, ClusterState, HolderState, OPERATIONS_KEPT};
 use symphony_protocol::control as pb;
 use symphony_protocol::plan_view::{
     BackendMoveView, ModelMoveView, MoveCostView, MoveProgressView, MovedView, PlanStatus, PlanView, PlannedMoveView,
 };
 use symphony_protocol::view::{
-    AdviceView, BackendView, DriftView, EventView, FrontendView, GpuView, KindAdviceView, KindProfile, ModelSource,
-    ModelSpec, ModelView, NodeView, OperationView, ReplicaView, SlowGpuView, SubclusterView, SuccessorView, View,
+    AdviceView, BackendView, DriftView, EventView, FrontendView, GpuView, HolderView, KindAdviceView, KindProfile,
+    ModelSource, ModelSpec, ModelView, NodeView, OperationView, SlowGpuView, SubclusterView, SuccessorView, View,
 };
 use symphony_types::{GpuId, LatencyProfile, ModelId, Nanos, NodeId};
 
@@ -122,12 +122,12 @@ fn backend(backend: &state::Backend) -> BackendView {
 }
 
 fn model(model: &state::Model) -> ModelView {
-    let replicas = model.replicas.iter().map(|(&backend, replica)| {
-        let state = match &replica.state {
-            ReplicaState::Ready => Ok(()),
-            ReplicaState::Failed(error) => Err(error.clone()),
+    let holders = model.holders.iter().map(|(&backend, holder)| {
+        let state = match &holder.state {
+            HolderState::Ready => Ok(()),
+            HolderState::Failed(error) => Err(error.clone()),
         };
-        (backend, ReplicaView { boot: replica.boot, state })
+        (backend, HolderView { boot: holder.boot, state })
     });
     let moving = model.moving.map(|moving| ModelMoveView {
         from: moving.from,
@@ -135,7 +135,7 @@ fn model(model: &state::Model) -> ModelView {
         since: moving.since,
         switched: moving.switched,
     });
-    ModelView { spec: spec(&model.spec), subcluster: model.subcluster, moving, replicas: replicas.collect() }
+    ModelView { spec: spec(&model.spec), subcluster: model.subcluster, moving, holders: holders.collect() }
 }
 
 /// Advice for operators.

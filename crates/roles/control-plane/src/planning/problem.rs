@@ -310,7 +310,7 @@ pub(crate) mod tests {
             ..Default::default()
         };
         apply(&mut state, &Command::ProposePlan(proposal));
-        let ready = symphony_cluster_state::ReplicaState::Ready;
+        let ready = symphony_cluster_state::HolderState::Ready;
         for model in 1..=4 {
             for backend in 3..=4 {
                 let (model, backend, boot) = (ModelId::new(model), BackendId::new(backend), BootId::new(1));

@@ -117,7 +117,7 @@ mod tests {
             policy: Default::default(),
             value: RequestValue::ONE,
         };
-        let model = |subcluster| ModelView { spec: spec.clone(), subcluster, moving: None, replicas: BTreeMap::new() };
+        let model = |subcluster| ModelView { spec: spec.clone(), subcluster, moving: None, holders: BTreeMap::new() };
         Arc::new(View { models: home.map(|home| (MODEL, model(home))).into_iter().collect(), ..View::default() })
     }
 

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::lead::prepared_handover::DialledLinks;
-use crate::lead::servable::{Holder, servable};
+use crate::lead::servable::{BackendHoldings, servable};
 use crate::lead::stuck_links::{StuckLinks, Tenure, echo_times};
 use crate::links::backend::{BackendLink, LinkEvent, LinkedGpu, Usage};
 use crate::records::tapes::Tapes;
@@ -162,9 +162,9 @@ impl LinkedBackend {
         self.gpus.iter().map(|gpu| gpu.class)
     }
 
-    fn holder(&self, view: &View, id: BackendId) -> Holder {
+    fn holdings(&self, view: &View, id: BackendId) -> BackendHoldings {
         let ready = view.models.iter().filter(|(_, model)| holds(model, id, self.boot));
-        Holder {
+        BackendHoldings {
             in_use: *self.usage.borrow() == Usage::Use,
             takes_work: takes_work(view, id),
             holds: ready.map(|(&model, _)| model).collect(),
@@ -473,7 +473,7 @@ impl Lead {
         for (id, _, model) in changed {
             self.change(id, model);
         }
-        let holders: Vec<_> = self.backends.iter().map(|(&id, backend)| backend.holder(view, id)).collect();
+        let holdings: Vec<_> = self.backends.iter().map(|(&id, backend)| backend.holdings(view, id)).collect();
         let served = self.models.keys().copied().collect();
         let waiting: Vec<_> = view
             .models
@@ -481,7 +481,7 @@ impl Lead {
             .filter(|(id, model)| model.is_served_by(self.id) && !self.models.contains_key(id))
             .map(|(&id, _)| id)
             .collect();
-        for id in servable(&served, waiting, &holders) {
+        for id in servable(&served, waiting, &holdings) {
             self.serve(id, &view.models[&id]);
         }
     }
@@ -576,5 +576,5 @@ fn takes_work(view: &View, backend: BackendId) -> bool {
 }
 
 fn holds(model: &ModelView, backend: BackendId, boot: BootId) -> bool {
-    model.replicas.get(&backend).is_some_and(|r| r.boot == boot && r.state.is_ok())
+    model.holders.get(&backend).is_some_and(|r| r.boot == boot && r.state.is_ok())
 }

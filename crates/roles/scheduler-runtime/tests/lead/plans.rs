@@ -5,7 +5,7 @@ use std::time::Duration;
 use symphony_net::Net;
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::execute::{Done, Execute, FromBackend, Refusal, SealedGpu, ToBackend};
-use symphony_protocol::view::{BackendView, GpuView, ReplicaView};
+use symphony_protocol::view::{BackendView, GpuView, HolderView};
 use symphony_transport::link_over;
 use symphony_types::{BackendId, BootId, FailReason, GpuId, ModelId, Nanos, Token};
 use tokio::net::TcpListener;
@@ -107,7 +107,7 @@ async fn a_gpu_of_a_kind_never_seen_joins_while_requests_wait_and_runs_them_by_i
         let former = view.backends[&BACKEND].clone();
         view.backends.insert(id, BackendView { boot, exec_addr: addr, gpus: vec![slow], ..former });
         for model in view.models.values_mut() {
-            model.replicas.insert(id, ReplicaView { boot, state: Ok(()) });
+            model.holders.insert(id, HolderView { boot, state: Ok(()) });
         }
     });
     let (stream, _) = soon("link to the second backend", listener.accept()).await.unwrap();

@@ -1,7 +1,7 @@
 //! Requests of a former leader or of a lost backend: run again if no backend has them, and only then.
 
 use symphony_protocol::dispatch::EndReason;
-use symphony_protocol::view::{BackendView, GpuView, ReplicaView};
+use symphony_protocol::view::{BackendView, GpuView, HolderView};
 use symphony_types::{BackendId, BootId, Duty, FailReason, GpuId, ModelId};
 
 use crate::backend::sequences;
@@ -59,9 +59,9 @@ async fn a_take_over_while_a_backend_drains_goes_on_with_what_the_others_hold() 
         let gpus = vec![GpuView { id: GpuId::new(17), ..former.gpus[0].clone() }];
         view.backends.insert(drains, BackendView { boot, gpus, duty: Duty::Draining, up: true, ..former });
         for model in view.models.values_mut() {
-            model.replicas.insert(drains, ReplicaView { boot, state: Ok(()) });
+            model.holders.insert(drains, HolderView { boot, state: Ok(()) });
         }
-        view.models.get_mut(&ModelId::new(2)).unwrap().replicas.remove(&BACKEND);
+        view.models.get_mut(&ModelId::new(2)).unwrap().holders.remove(&BACKEND);
     })
     .await;
     // Both are dialled; the requested seals tell them apart.
@@ -78,8 +78,8 @@ async fn a_take_over_while_a_backend_drains_goes_on_with_what_the_others_hold() 
     frontend.submit(&[header(2, 2)]);
     assert_eq!(frontend.next_end().await, (2, EndReason::Failed(FailReason::ModelNotReady)));
     scene.change(|view| {
-        let ready = ReplicaView { boot: BACKEND_BOOT, state: Ok(()) };
-        view.models.get_mut(&ModelId::new(2)).unwrap().replicas.insert(BACKEND, ready);
+        let ready = HolderView { boot: BACKEND_BOOT, state: Ok(()) };
+        view.models.get_mut(&ModelId::new(2)).unwrap().holders.insert(BACKEND, ready);
     });
     scene.served(2).await;
 }

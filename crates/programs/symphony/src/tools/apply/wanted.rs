@@ -337,12 +337,12 @@ mod tests {
     #[test]
     fn what_is_loaded_and_not_ready_is_waited_for() {
         let mut view = view();
-        let replica = view.models.get_mut(&ModelId::new(1)).unwrap().replicas.values_mut().next().unwrap();
-        replica.state = Err("no file".into());
+        let holder = view.models.get_mut(&ModelId::new(1)).unwrap().holders.values_mut().next().unwrap();
+        holder.state = Err("no file".into());
         let failed = plan(&view, &one(spec("m")), &[]).unwrap();
         assert_eq!((failed.unready, failed.steps), (vec!["m".to_owned()], Vec::new()));
         assert_eq!(failed.notes, ["m failed to load: no file"]);
-        view.models.get_mut(&ModelId::new(1)).unwrap().replicas = [].into();
+        view.models.get_mut(&ModelId::new(1)).unwrap().holders = [].into();
         let loading = plan(&view, &one(spec("m")), &[]).unwrap();
         assert_eq!((loading.unready, loading.notes), (vec!["m".to_owned()], Vec::new()));
     }
