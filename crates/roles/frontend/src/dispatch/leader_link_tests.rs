@@ -145,7 +145,7 @@ impl Leader {
     async fn announced(&mut self, under: Token) -> (bool, Vec<(u64, u32)>) {
         let of = |requests: Vec<RequestHeader>| requests.iter().map(|r| (r.sequence, r.attempt)).collect();
         match self.next().await {
-            ToLeader::Submit { token, requests } if token == under => (true, of(requests)),
+            ToLeader::Announce { token, requests } if token == under => (true, of(requests)),
             ToLeader::Redrive { token, requests, last: true } if token == under => (false, of(requests)),
             other => panic!("{other:?} instead of requests"),
         }
@@ -174,7 +174,7 @@ async fn each_request_is_announced_once_to_each_leader() {
     let mut leader = Leader::welcomes(&second, SECOND).await;
     assert_eq!(leader.announced(SECOND).await, (false, vec![(waiting, 2), (new, 2)]));
     let (newest, _newest_ending) = scene.accept();
-    assert_eq!(leader.announced(SECOND).await, (true, vec![(newest, 1)]), "nothing is submitted twice");
+    assert_eq!(leader.announced(SECOND).await, (true, vec![(newest, 1)]), "nothing is announced twice");
     assert_eq!(scene.ledger.counts().redriven, 2);
 }
 

@@ -500,6 +500,6 @@ mod tests {
         assert!(table.announce(1, old).is_none(), "announced under this token already");
         let again = table.announce_all(SubclusterId::new(1), new);
         assert_eq!(again.iter().map(|a| (a.sequence, a.attempt)).collect::<Vec<_>>(), [(2, 1), (4, 1), (1, 2)]);
-        assert!(table.announce(2, new).is_none(), "what was redriven is not submitted as well");
+        assert!(table.announce(2, new).is_none(), "what was redriven is not announced as well");
     }
 }

@@ -40,8 +40,8 @@ pub(crate) enum ModelMessage {
     Frontend { peer: Peer, sender: LinkSender<ToFrontend> },
     /// The link has ended; its frontend will announce again what it still wants.
     FrontendGone { peer: Peer },
-    /// Requests; their budgets count from `received`.
-    Submit { peer: Peer, received: Time, requests: Vec<RequestHeader>, redriven: bool },
+    /// Announced requests; their budgets count from `received`.
+    Announce { peer: Peer, received: Time, requests: Vec<RequestHeader>, redriven: bool },
     /// Requests whose clients have gone.
     Cancel { frontend: FrontendId, boot: BootId, requests: Vec<(u64, u32)> },
     /// The rank worker grants a GPU; `plan` is the next plan on it.

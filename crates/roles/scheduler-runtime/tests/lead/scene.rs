@@ -209,7 +209,7 @@ impl Scene {
         soon("service", async {
             for sequence in 1_000_000.. {
                 // Too late to run: the model's queue drops it, if there is a queue.
-                probe.submit(&[RequestHeader { budget: 0, ..header(sequence, model) }]);
+                probe.announce(&[RequestHeader { budget: 0, ..header(sequence, model) }]);
                 if !matches!(probe.next_end().await, (_, EndReason::Failed(FailReason::ModelNotReady))) {
                     return;
                 }

@@ -27,14 +27,14 @@ async fn what_a_lost_backend_had_runs_again_under_the_next_seal() {
     let mut backend = scene.sealed().await;
     scene.served(1).await;
     let frontend = scene.frontend().await;
-    frontend.submit(&[header(1, 1)]);
+    frontend.announce(&[header(1, 1)]);
     assert_eq!(backend.plan().await.sequence, 1);
     drop(backend);
     let mut backend = scene.sealed().await;
     let plan = backend.plan().await;
     assert_eq!((plan.sequence, sequences(&plan)), (1, vec![1]), "plans count anew");
     backend.done(&plan);
-    frontend.submit(&[header(2, 1)]);
+    frontend.announce(&[header(2, 1)]);
     assert_eq!(backend.plan().await.sequence, 2);
 }
 
@@ -73,9 +73,9 @@ async fn a_take_over_while_a_backend_drains_goes_on_with_what_the_others_hold() 
     backend.seal(TOKEN, vec![], vec![]);
     scene.served(1).await;
     let mut frontend = scene.frontend().await;
-    frontend.submit(&[header(1, 1)]);
+    frontend.announce(&[header(1, 1)]);
     assert_eq!(sequences(&backend.plan().await), [1]);
-    frontend.submit(&[header(2, 2)]);
+    frontend.announce(&[header(2, 2)]);
     assert_eq!(frontend.next_end().await, (2, EndReason::Failed(FailReason::ModelNotReady)));
     scene.change(|view| {
         let ready = HolderView { boot: BACKEND_BOOT, state: Ok(()) };
