@@ -26,7 +26,7 @@ use crate::accounts::rates::Rates;
 use crate::accounts::statistics::{Statistics, forget_unloaded};
 use crate::accounts::triton_names::TritonCollector;
 use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity, Requests};
-use crate::clusters::federation::{join, report_rates, take_back_from_lost_clusters};
+use crate::clusters::federation::{join, report_rates, withdraw_from_lost_clusters};
 use crate::clusters::traffic::TrafficSplitter;
 use crate::names;
 use crate::oip::limits::image_limits;
@@ -151,7 +151,7 @@ impl Frontend {
         for (index, access) in clusters.into_iter().enumerate() {
             tokio::spawn(join(Arc::clone(&frontend.inner), index, access, identity.clone()));
         }
-        tokio::spawn(take_back_from_lost_clusters(Arc::clone(&frontend.inner), plan, news));
+        tokio::spawn(withdraw_from_lost_clusters(Arc::clone(&frontend.inner), plan, news));
         tokio::spawn(report_rates(Arc::clone(&frontend.inner), federation.clone(), config.name.clone()));
         Ok(frontend)
     }

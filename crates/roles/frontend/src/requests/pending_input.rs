@@ -64,7 +64,7 @@ pub(super) async fn run_until_ready(attempt: &mut Attempt<'_>, input: &mut Input
                 attempt.target.cluster.withdraw(attempt.sequence);
                 return Some(AttemptEnd::Ended(Ending::NotHere));
             };
-            attempt.target.cluster.release(attempt.sequence, &route, input.ready());
+            attempt.target.cluster.announce_withheld(attempt.sequence, &route, input.ready());
         } else if let Some(payload) = input.ready() {
             attempt.target.cluster.supply(attempt.sequence, payload);
         }

@@ -168,7 +168,7 @@ impl RequestTable {
     /// Ends those requests for the model whose input was given to nobody, as [`Ending::NotHere`]: with them the input
     /// is gone, so none of them can run here any more. The others stay, since they may have run. Returns the numbers of
     /// those that go, and the sub-cluster whose leader may have heard of each; none of what was withheld.
-    pub(crate) fn take_back(&self, model: ModelId) -> Vec<(u64, Option<SubclusterId>)> {
+    pub(crate) fn withdraw_unread(&self, model: ModelId) -> Vec<(u64, Option<SubclusterId>)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,7 +203,7 @@ impl RequestTable {
 
     /// Leaders may hear of a request that was withheld, where its model is now. Its input, if it has been made by now,
     /// is there before anybody hears. False if it has its outcome.
-    pub(crate) fn release(
+    pub(crate) fn end_withholding(
         &self,
         sequence: u64,
         model: ModelId,
@@ -356,13 +356,13 @@ mod tests {
         );
         assert!(!table.waits_for(SubclusterId::new(1)));
         // Its model has moved meanwhile.
-        assert!(table.release(sequence, ModelId::new(2), SubclusterId::new(3), None));
+        assert!(table.end_withholding(sequence, ModelId::new(2), SubclusterId::new(3), None));
         assert!(table.announce_all(SubclusterId::new(1), token).is_empty());
         let announced = table.announce(sequence, token).unwrap();
         assert_eq!((announced.model, announced.attempt), (ModelId::new(2), 1));
         assert!(table.waits_for(SubclusterId::new(3)));
         table.remove(sequence);
-        assert!(!table.release(sequence, ModelId::new(2), SubclusterId::new(3), None));
+        assert!(!table.end_withholding(sequence, ModelId::new(2), SubclusterId::new(3), None));
     }
 
     #[test]
@@ -401,7 +401,7 @@ mod tests {
         assert!(matches!(waits.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
         assert!(!table.supply(ended, &Bytes::from_static(b"late")));
         assert!(table.coming(ended).is_none() && table.payload(ended).is_none());
-        assert!(table.take_back(ModelId::new(1)).is_empty(), "who asked for it may have run it");
+        assert!(table.withdraw_unread(ModelId::new(1)).is_empty(), "who asked for it may have run it");
     }
 
     #[test]
@@ -429,8 +429,8 @@ mod tests {
         let not_ready = || Ending::Ended(EndReason::Failed(FailReason::ModelNotReady));
         table.end(refused, not_ready());
         assert!(matches!(elsewhere.try_recv(), Ok(Ending::NotHere)));
-        assert_eq!(table.take_back(ModelId::new(2)), [], "of another model");
-        assert_eq!(table.take_back(ModelId::new(1)), [(kept, Some(SubclusterId::new(1)))]);
+        assert_eq!(table.withdraw_unread(ModelId::new(2)), [], "of another model");
+        assert_eq!(table.withdraw_unread(ModelId::new(1)), [(kept, Some(SubclusterId::new(1)))]);
         assert!(matches!(waiting.try_recv(), Ok(Ending::NotHere)));
         assert!(table.payload(kept).is_none(), "its input is gone with it");
         assert!(at_work.try_recv().is_err(), "it is still waited for");
