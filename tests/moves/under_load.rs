@@ -1,6 +1,6 @@
 //! Moves under load, each from begin to end, one of them while the leader of the control group dies.
 
-use symphony_protocol::plan_view::PlanStatus;
+use symphony_protocol::epoch_plan_view::PlanStatus;
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 use symphony_types::LatencyProfile;
 

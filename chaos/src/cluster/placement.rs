@@ -57,7 +57,7 @@ pub(crate) fn first_away<'a>(view: &'a View, home: &'a BTreeMap<String, String>)
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::plan_view::BackendMoveView;
+    use symphony_protocol::epoch_plan_view::BackendMoveView;
     use symphony_protocol::view::{BackendView, ModelSource, ModelSpec, ModelView, SubclusterView};
     use symphony_types::{BackendId, ModelId, Nanos, RequestValue, Signature, Token};
 

@@ -3,9 +3,9 @@
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, BootId, Epoch, FrontendId, Level, Member, ModelId, NodeId, SubclusterId, Token};
 
+use crate::epoch_plan::{LeftAlone, Moved, WantedMove};
 use crate::limits::COMMAND_BYTES_MAX;
 use crate::operation::{Action, Operation};
-use crate::plan::{LeftAlone, Moved, WantedMove};
 use crate::refusal::Refusal;
 use crate::state::HolderState;
 use symphony_replicated::command_bytes_max;

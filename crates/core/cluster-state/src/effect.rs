@@ -4,8 +4,8 @@ use std::fmt;
 
 use symphony_types::{BackendId, BootId, Duty, FrontendId, GpuId, Level, Member, ModelId, NodeId, SubclusterId, Token};
 
+use crate::epoch_plan::WantedMove;
 use crate::moves::MoveTrigger;
-use crate::plan::WantedMove;
 use crate::state::HolderState;
 use crate::traffic::Traffic;
 

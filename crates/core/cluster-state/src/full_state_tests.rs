@@ -12,10 +12,10 @@ use symphony_types::{
 };
 
 use crate::command::{BackendRegistration, Command, FrontendRegistration, GpuOffer, NodeRegistration, PlanProposal};
+use crate::epoch_plan::{LeftAlone, Moved, WantedMove};
 use crate::invariants::check;
 use crate::limits::*;
 use crate::operation::{Action, Operation};
-use crate::plan::{LeftAlone, Moved, WantedMove};
 use crate::refusal::Refusal;
 use crate::reply::Outcome;
 use crate::state::{ClusterState, HolderState};
@@ -262,7 +262,7 @@ fn a_state_with_as_much_as_its_limits_allow_fits_a_snapshot_and_takes_no_more() 
     let gpus: usize = state.backends.values().map(|backend| backend.gpus.len()).sum();
     let holders: usize = state.models.values().map(|model| model.holders.len()).sum();
     let reasons = state.plans.iter().flat_map(|plan| &plan.moves).filter(|planned| match &planned.progress {
-        crate::plan::MoveProgress::GivenUp(reason) => reason.len() == ERROR_BYTES_MAX,
+        crate::epoch_plan::MoveProgress::GivenUp(reason) => reason.len() == ERROR_BYTES_MAX,
         _ => false,
     });
     assert_eq!((state.nodes.len(), state.removed_nodes.len()), (NODES_MAX, NODES_REMOVED_MAX));

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use symphony_types::{BackendId, BootId, Epoch, ModelId, RequestValue, SubclusterId};
 
 use crate::effect::Effect;
+use crate::epoch_plan::Moved;
 use crate::limits::{HOLDERS_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX};
 use crate::operation::Changes;
-use crate::plan::Moved;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::{Backend, ClusterState, Gpu, Holder, HolderState, Model};

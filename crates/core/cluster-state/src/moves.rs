@@ -15,8 +15,8 @@ use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, ModelId, SubclusterId, Token};
 
 use crate::effect::Effect;
+use crate::epoch_plan::{MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
 use crate::limits::{ERROR_BYTES_MAX, LOADS_PER_BACKEND_MAX, MOVES_AT_ONCE_MAX};
-use crate::plan::{MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::{Backend, ClusterState, HolderState};

@@ -178,7 +178,7 @@ mod tests {
     use symphony_types::{BootId, Epoch, FrontendId, Nanos, NodeId, RequestValue, Signature, Token};
 
     use super::*;
-    use crate::plan_view::{BackendMoveView, ModelMoveView};
+    use crate::epoch_plan_view::{BackendMoveView, ModelMoveView};
     use crate::view::{
         BackendView, EventView, FrontendView, HolderView, ModelSource, ModelSpec, NodeView, SubclusterView,
         SuccessorView,

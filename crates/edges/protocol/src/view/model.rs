@@ -7,7 +7,7 @@ use symphony_types::{BackendId, BootId, ModelId, SubclusterId};
 
 use super::{ModelSpec, View, ViewError};
 use crate::control as pb;
-use crate::plan_view::ModelMoveView;
+use crate::epoch_plan_view::ModelMoveView;
 
 /// A model.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,7 +6,7 @@ use symphony_types::{
 
 use super::*;
 use crate::control as pb;
-use crate::plan_view::{BackendMoveView, ModelMoveView, MoveCostView, PlanStatus};
+use crate::epoch_plan_view::{BackendMoveView, ModelMoveView, MoveCostView, PlanStatus};
 
 fn model() -> ModelSpec {
     let latency = LatencyProfile::from_line(1.0, 5.0, 8).unwrap();
@@ -153,7 +153,7 @@ fn a_view_survives_the_wire() {
         )]
         .into(),
         removed_nodes: [NodeId::new(7)].into(),
-        plans: vec![PlanView {
+        plans: vec![EpochPlanView {
             id: 27,
             status: PlanStatus::Proposed,
             cause: "rates changed".into(),

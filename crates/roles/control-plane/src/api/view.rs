@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use symphony_cluster_state::{self as state, Action, ClusterState, HolderState, OPERATIONS_KEPT};
 use symphony_protocol::control as pb;
-use symphony_protocol::plan_view::{
-    BackendMoveView, ModelMoveView, MoveCostView, MoveProgressView, MovedView, PlanStatus, PlanView, PlannedMoveView,
+use symphony_protocol::epoch_plan_view::{
+    BackendMoveView, EpochPlanView, ModelMoveView, MoveCostView, MoveProgressView, MovedView, PlanStatus,
+    PlannedMoveView,
 };
 use symphony_protocol::view::{
     AdviceView, BackendView, DriftView, EventView, FrontendView, GpuView, HolderView, KindAdviceView, KindProfile,
@@ -173,7 +174,7 @@ const fn move_cost(cost: state::MoveCost) -> MoveCostView {
 }
 
 /// What ended a plan before it ran; empty if the plan was not dropped, or if the operation is no longer remembered.
-fn dropped(state: &ClusterState, plan: &state::Plan) -> String {
+fn dropped(state: &ClusterState, plan: &state::EpochPlan) -> String {
     if plan.status != state::PlanStatus::Dropped {
         return String::new();
     }
@@ -188,7 +189,7 @@ fn dropped(state: &ClusterState, plan: &state::Plan) -> String {
 }
 
 /// A partition plan for operators.
-pub(crate) fn plan(state: &ClusterState, plan: &state::Plan) -> PlanView {
+pub(crate) fn plan(state: &ClusterState, plan: &state::EpochPlan) -> EpochPlanView {
     let status = match plan.status {
         state::PlanStatus::Proposed => PlanStatus::Proposed,
         state::PlanStatus::Running => PlanStatus::Running,
@@ -210,7 +211,7 @@ pub(crate) fn plan(state: &ClusterState, plan: &state::Plan) -> PlanView {
         PlannedMoveView { what, from, to, cost, progress }
     });
     let (cause, summary) = (plan.cause.clone(), plan.summary.clone());
-    PlanView {
+    EpochPlanView {
         id: plan.id,
         status,
         cause,

@@ -93,7 +93,7 @@ mod tests {
     use std::sync::Mutex;
 
     use bytes::Bytes;
-    use symphony_protocol::plan_view::ModelMoveView;
+    use symphony_protocol::epoch_plan_view::ModelMoveView;
     use symphony_protocol::view::{ModelSource, ModelSpec, ModelView};
     use symphony_types::{Nanos, RequestValue, Signature, Token};
     use tokio::sync::{mpsc, oneshot, watch};
