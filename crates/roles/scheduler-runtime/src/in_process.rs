@@ -115,7 +115,7 @@ impl InProcess {
             sender: self.backend.clone(),
         };
         self.workers.send_to_all(|| ModelMessage::Route { gpu, route: route.clone() });
-        self.workers.rank.push(RankMessage::Sealed { gpu, class, seal, free_at: self.workers.clock.now() });
+        self.workers.rank.push(RankMessage::GpuReady { gpu, class, seal, free_at: self.workers.clock.now() });
         gpu
     }
 
