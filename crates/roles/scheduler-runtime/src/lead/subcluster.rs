@@ -60,7 +60,7 @@ pub struct LeadConfig {
 
 /// A sub-cluster that this node leads under one token.
 #[derive(Debug)]
-pub(crate) struct LedSubcluster {
+pub(crate) struct Lead {
     pub(crate) token: Token,
     pub(crate) workers: Arc<Workers>,
     /// Whether its links move.
@@ -72,7 +72,7 @@ pub(crate) struct LedSubcluster {
     pub(crate) ended: CancellationToken,
 }
 
-impl LedSubcluster {
+impl Lead {
     /// Installs the workers, and starts the task that follows `view` (cut to the sub-cluster) and its later versions.
     /// `dialled` are connections that were made in advance.
     pub(crate) fn start(
@@ -93,7 +93,7 @@ impl LedSubcluster {
         let ended = CancellationToken::new();
         let (stuck_links, echo) =
             (Arc::<StuckLinks>::default(), echo_times(threads.clock().origin(), config.stuck_after));
-        let lead = Lead {
+        let task = LeadTask {
             stuck_links: Arc::clone(&stuck_links),
             echo,
             config: config.clone(),
@@ -116,7 +116,7 @@ impl LedSubcluster {
             recovered: false,
         };
         let (view, views) = watch::channel(Arc::new(view));
-        tokio::spawn(lead.run(views, reports, ended.clone()));
+        tokio::spawn(task.run(views, reports, ended.clone()));
         Ok(Self { token, workers, stuck_links, echo, view, ended })
     }
 
@@ -139,7 +139,7 @@ impl LedSubcluster {
     }
 }
 
-impl Drop for LedSubcluster {
+impl Drop for Lead {
     fn drop(&mut self) {
         self.end();
     }
@@ -195,7 +195,7 @@ struct ServedModel {
 }
 
 /// Follows the view: which backends to seal, which models to serve.
-struct Lead {
+struct LeadTask {
     stuck_links: Arc<StuckLinks>,
     echo: EchoTimes,
     config: LeadConfig,
@@ -229,7 +229,7 @@ struct Lead {
     recovered: bool,
 }
 
-impl Lead {
+impl LeadTask {
     async fn run(
         mut self,
         mut view: watch::Receiver<Arc<View>>,

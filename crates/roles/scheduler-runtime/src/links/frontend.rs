@@ -10,7 +10,7 @@ use symphony_types::{DropReason, FrontendId, Token};
 use tokio_util::sync::CancellationToken;
 
 use crate::lead::leads::{HelloAnswer, Leads};
-use crate::lead::subcluster::LedSubcluster;
+use crate::lead::subcluster::Lead;
 use crate::workers::messages::{ModelMessage, Peer};
 
 /// Accepts frontends until cancelled.
@@ -83,7 +83,7 @@ async fn serve(connection: Connection, leads: Arc<Leads>) {
 struct FrontendLink {
     peer: Peer,
     token: Token,
-    lead: Arc<LedSubcluster>,
+    lead: Arc<Lead>,
     sender: LinkSender<ToFrontend>,
 }
 
