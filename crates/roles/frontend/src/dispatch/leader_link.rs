@@ -250,7 +250,7 @@ impl LeaderLink {
         loop {
             tokio::select! {
                 frame = receiver.receive() => match frame {
-                    Ok(frame) => self.end(leader.token, frame.message),
+                    Ok(frame) => self.receive(leader.token, frame.message),
                     Err(error) => {
                         tracing::debug!(subcluster = %self.subcluster, %error, "dispatch link ended");
                         return Some(());
@@ -291,7 +291,7 @@ impl LeaderLink {
             && (cancelled.is_empty() || sender.send(ToLeader::Cancel { requests: cancelled }).is_ok())
     }
 
-    fn end(&self, token: Token, message: ToFrontend) {
+    fn receive(&self, token: Token, message: ToFrontend) {
         match message {
             ToFrontend::Ended { requests } => {
                 for (sequence, reason) in requests {
