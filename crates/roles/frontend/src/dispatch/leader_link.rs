@@ -300,7 +300,7 @@ impl LeaderLink {
                     if reason == EndReason::Failed(FailReason::ModelNotReady) {
                         let _ = self.misrouted.send(sequence);
                     } else {
-                        self.table.end(sequence, Ending::Ended(reason));
+                        self.table.end(sequence, Ending::NoResult(reason));
                     }
                 }
             }

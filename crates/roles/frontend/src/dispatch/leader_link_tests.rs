@@ -317,7 +317,7 @@ async fn outcomes_and_withdrawals_find_their_requests() {
         .sender
         .send(ToFrontend::Ended { requests: vec![(dropped, reason), (dropped, reason), (77, reason)] })
         .unwrap();
-    assert!(matches!(soon(ending).await, Ok(Ending::Ended(ended)) if ended == reason));
+    assert!(matches!(soon(ending).await, Ok(Ending::NoResult(ended)) if ended == reason));
     assert_eq!(scene.table.len(), 1);
 
     scene.table.remove(withdrawn).unwrap();
@@ -356,7 +356,7 @@ async fn what_two_leaders_in_turn_panicked_with_fails_and_no_third_one_hears_of_
     leader.sender.send(ToFrontend::Panicked).unwrap();
     leader.sender.close();
     let reason = EndReason::Failed(FailReason::SchedulerPanicked);
-    assert!(matches!(soon(ending).await, Ok(Ending::Ended(ended)) if ended == reason));
+    assert!(matches!(soon(ending).await, Ok(Ending::NoResult(ended)) if ended == reason));
 
     let (other, _other_ending) = scene.accept();
     scene.view.send_replace(view(&first, Token::new(30)));

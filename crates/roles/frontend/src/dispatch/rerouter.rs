@@ -85,7 +85,7 @@ fn reannounce(table: &RequestTable, view: &View, sequence: u64, model: ModelId, 
 }
 
 fn fail(table: &RequestTable, sequence: u64) {
-    table.end(sequence, Ending::Ended(EndReason::Failed(FailReason::ModelNotReady)));
+    table.end(sequence, Ending::NoResult(EndReason::Failed(FailReason::ModelNotReady)));
 }
 
 #[cfg(test)]

@@ -30,8 +30,8 @@ pub(crate) enum Ending {
         /// Where it ran.
         backend: Option<BackendId>,
     },
-    /// The scheduler or a backend ended it.
-    Ended(EndReason),
+    /// No result: the scheduler or a backend dropped or failed it.
+    NoResult(EndReason),
     /// The cluster does not serve its model, or not any more. No backend there was given its input and none will be: it
     /// has not run, and may go to another cluster (invariant F1).
     NotHere,
@@ -115,7 +115,7 @@ impl RequestTable {
     pub(crate) fn end(&self, sequence: u64, ending: Ending) -> bool {
         let Some(pending) = self.remove(sequence) else { return false };
         let ending = match ending {
-            Ending::Ended(EndReason::Failed(FailReason::ModelNotReady)) if !pending.read => leaves(&pending),
+            Ending::NoResult(EndReason::Failed(FailReason::ModelNotReady)) if !pending.read => leaves(&pending),
             ending => ending,
         };
         // The waiter may have given up in this moment; then its own end counts, and there is nobody to tell.
@@ -262,7 +262,7 @@ impl RequestTable {
                 }
             }
         }
-        let failed = || Ending::Ended(EndReason::Failed(FailReason::SchedulerPanicked));
+        let failed = || Ending::NoResult(EndReason::Failed(FailReason::SchedulerPanicked));
         blamed.into_iter().filter(|&sequence| self.end(sequence, failed())).count()
     }
 
@@ -293,7 +293,7 @@ fn leaves(pending: &OpenRequest) -> Ending {
             Invariant::F1,
             "a request is about to leave the cluster whose backends have its input",
         );
-        return Ending::Ended(EndReason::Failed(FailReason::ModelNotReady));
+        return Ending::NoResult(EndReason::Failed(FailReason::ModelNotReady));
     }
     Ending::NotHere
 }
@@ -371,7 +371,7 @@ mod tests {
         let (request, mut receiver) = pending(1, Instant::now());
         let sequence = table.insert(request);
         assert_eq!(table.payload(sequence).unwrap(), "input");
-        let failed = || Ending::Ended(EndReason::Failed(FailReason::NoGpu));
+        let failed = || Ending::NoResult(EndReason::Failed(FailReason::NoGpu));
         assert!(table.end(sequence, failed()));
         assert!(!table.end(sequence, failed()), "a second ending is discarded");
         assert!(receiver.try_recv().is_ok());
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(symphony_telemetry::violations(Invariant::F1), before);
         // F1, planted: somebody sends away what a backend has.
         request.read = true;
-        assert!(matches!(leaves(&request), Ending::Ended(_)));
+        assert!(matches!(leaves(&request), Ending::NoResult(_)));
         assert_eq!(symphony_telemetry::violations(Invariant::F1), before + 1);
     }
 
@@ -426,7 +426,7 @@ mod tests {
         };
         let ((given, mut at_work), (kept, mut waiting), (refused, mut elsewhere)) = (accept(), accept(), accept());
         assert!(table.payload(given).is_some());
-        let not_ready = || Ending::Ended(EndReason::Failed(FailReason::ModelNotReady));
+        let not_ready = || Ending::NoResult(EndReason::Failed(FailReason::ModelNotReady));
         table.end(refused, not_ready());
         assert!(matches!(elsewhere.try_recv(), Ok(Ending::NotHere)));
         assert_eq!(table.withdraw_unread(ModelId::new(2)), [], "of another model");
@@ -435,7 +435,7 @@ mod tests {
         assert!(table.payload(kept).is_none(), "its input is gone with it");
         assert!(at_work.try_recv().is_err(), "it is still waited for");
         table.end(given, not_ready());
-        assert!(matches!(at_work.try_recv(), Ok(Ending::Ended(_))), "it may have run, and fails");
+        assert!(matches!(at_work.try_recv(), Ok(Ending::NoResult(_))), "it may have run, and fails");
         assert_eq!(table.len(), 0);
     }
 
@@ -478,7 +478,7 @@ mod tests {
         let (once, _once) = accept(1);
         table.announce(once, second).unwrap();
         assert_eq!(table.panicked(subcluster, second), 1);
-        assert!(matches!(ending.try_recv(), Ok(Ending::Ended(EndReason::Failed(FailReason::SchedulerPanicked)))));
+        assert!(matches!(ending.try_recv(), Ok(Ending::NoResult(EndReason::Failed(FailReason::SchedulerPanicked)))));
         assert!(!table.end(twice, Ending::NotHere), "it has its one outcome");
         let again: Vec<_> = table.announce_all(subcluster, third).iter().map(|a| a.sequence).collect();
         assert_eq!(again, [untold, once]);
