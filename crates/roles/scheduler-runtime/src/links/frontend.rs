@@ -138,7 +138,8 @@ impl FrontendLink {
     }
 
     fn end_too_long(&self, length: usize) {
-        tracing::warn!(frontend = %self.peer.frontend, length, max = ANNOUNCED_REQUESTS_MAX, "a frame of too many requests");
+        let max = ANNOUNCED_REQUESTS_MAX;
+        tracing::warn!(frontend = %self.peer.frontend, length, max, "a frame of too many requests");
     }
 
     /// False if the workers do not keep up.
