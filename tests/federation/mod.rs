@@ -1,5 +1,6 @@
 //! Several clusters under a top-level group, as real processes.
 
+mod canary;
 mod loss;
 mod moves;
 mod top_level;

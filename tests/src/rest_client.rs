@@ -142,7 +142,7 @@ impl RestClient {
 }
 
 /// A request for an emulated model.
-fn emulated(seed: f32) -> Value {
+pub(crate) fn emulated(seed: f32) -> Value {
     let input = json!({ "name": "INPUT0", "datatype": "FP32", "shape": [1, ITEM_NUMBERS], "data": numbers(seed) });
     json!({ "inputs": [input] })
 }
