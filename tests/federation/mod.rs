@@ -1,5 +1,6 @@
 //! Several clusters under a top-level group, as real processes.
 
+mod backup;
 mod canary;
 mod loss;
 mod moves;

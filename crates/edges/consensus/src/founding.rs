@@ -207,7 +207,7 @@ impl Newcomer {
             node = %self.node,
             missing = self.missing(answers),
             "this replica was restored from a backup, and begins once all others have answered that they have nothing: start those \
-             that are missing, over empty directories, or restore again with a cluster.scheduler without them",
+             that are missing, over empty directories, or restore again with a configuration without them",
         );
     }
 
@@ -238,7 +238,7 @@ impl Newcomer {
                 restored = restored.join(", "),
                 %missing,
                 no_quorum,
-                "a replica was restored from a backup with a cluster.scheduler that leaves this one out, and no {what} with a quorum has answered \
+                "a replica was restored from a backup with a configuration that leaves this one out, and no {what} with a quorum has answered \
                  yet: if that was a mistake, stop it; else this one is to have another id",
             );
         } else if !restored.is_empty() {
@@ -248,7 +248,7 @@ impl Newcomer {
                 %missing,
                 no_quorum,
                 "a replica was restored from a backup, and this one waits until all others have answered and none has more: start those that are \
-                 missing, over empty directories, or restore again with a cluster.scheduler without them",
+                 missing, over empty directories, or restore again with a configuration without them",
             );
         } else if self.join {
             tracing::warn!(node = %me, %missing, no_quorum, "no leader with a quorum has answered yet; this replica waits to join");
