@@ -1,5 +1,7 @@
 //! Several clusters under a top-level group, as real processes.
 
+mod backup;
+mod canary;
 mod loss;
 mod moves;
 mod top_level;

@@ -20,6 +20,13 @@ fn mistakes_are_named_and_a_role_gets_no_further_than_its_own() {
     to("nobody", "east").ended_with(2).complains(&["no model of the federation is named `nobody`"]);
     federation.cli(&["get", "models"]).ended_with(2).complains(&["models", "one cluster"]);
 
+    // What is each cluster's own affair: the answer names the cluster, and the command for it.
+    let of_east = "--pki PKI-OF-east";
+    federation.cli(&["model", "traffic", "m", "1=9"]).ended_with(2).complains(&["each cluster splits", of_east]);
+    federation.cli(&["model", "set", "m", "--slo-ms", "100"]).ended_with(2).complains(&["a copy begins with", of_east]);
+    let nowhere = federation.cli(&["model", "traffic", "nobody"]).ended_with(2);
+    nowhere.complains(&["has `nobody` nowhere", of_east, "--pki PKI-OF-west"]);
+
     // No cluster can serve it: the status shows that, and nothing else is held up.
     let waits = load(&["--gpu-kind", "h100", "--wait-s", "10"]).ended_with(1);
     waits.complains(&["no profile for any GPU there is (emulated)"]);

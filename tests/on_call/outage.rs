@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::{Histogram, MetricFamily};
+use prost::Message as _;
 use symphony_testkit::{promtool, wait_until};
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
@@ -30,6 +32,21 @@ fn of_schedulers(cluster: &TestCluster, metric: &str, labels: &[&str]) -> Result
         }
     }
     anyhow::bail!("no {metric} with {labels:?} in:\n{last}")
+}
+
+/// A model's durations of requests, as Prometheus gets them in protobuf, and the names of all families beside.
+fn scraped_durations(cluster: &TestCluster, model: &str) -> Result<(Histogram, Vec<String>)> {
+    let bytes = cluster.protobuf_metrics_of("frontend")?;
+    let (mut rest, mut durations, mut names) = (bytes.as_slice(), None, Vec::new());
+    while !rest.is_empty() {
+        let family = MetricFamily::decode_length_delimited(&mut rest)?;
+        if family.name == "symphony_frontend_request_duration_seconds" {
+            let of_model = family.metric.iter().find(|metric| metric.label.iter().any(|label| label.value == model));
+            durations = of_model.and_then(|metric| metric.histogram.clone());
+        }
+        names.push(family.name);
+    }
+    Ok((durations.context("no durations")?, names))
 }
 
 #[test]
@@ -72,6 +89,23 @@ fn an_outage_is_seen_in_the_series_that_alerts_go_by() {
                 let words = [said.stdout, said.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
                 assert!(said.status.success() && words.is_empty(), "{name}: {words}");
             }
+        }
+
+        phase("Prometheus gets native histograms beside the classic ones, and each metric of the text");
+        let text = cluster.metrics_of("frontend").unwrap();
+        let (durations, names) = scraped_durations(cluster, "resnet").unwrap();
+        assert!(durations.schema == 3 && durations.sample_count > 0, "{durations:?}");
+        // Deltas between neighbouring buckets; the last classic bucket has all.
+        let mut count = 0;
+        let counts = durations.positive_delta.iter().map(|delta| {
+            count += delta;
+            count
+        });
+        assert_eq!(counts.sum::<i64>() as u64 + durations.zero_count, durations.sample_count);
+        assert_eq!(durations.bucket.last().map(|bucket| bucket.cumulative_count), Some(durations.sample_count));
+        for typed in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+            let (name, _) = typed.split_once(' ').unwrap();
+            assert!(names.iter().any(|given| given == name), "{name} is not among {names:?}");
         }
 
         phase("its only backend is killed");

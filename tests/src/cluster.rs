@@ -347,6 +347,16 @@ impl TestCluster {
         self.page_of(name, "/metrics")
     }
 
+    /// The same in protobuf, as Prometheus scrapes it where it takes native histograms.
+    ///
+    /// # Errors
+    /// If it does not answer so.
+    pub fn protobuf_metrics_of(&self, name: &str) -> Result<Vec<u8>> {
+        let client = RestClient::new(&self.address(name, "metrics"));
+        let accept = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
+        self.block_on(async { client.get_bytes("/metrics", accept).await })
+    }
+
     fn page_of(&self, name: &str, page: &str) -> Result<String> {
         let client = RestClient::new(&self.address(name, "metrics"));
         Ok(self.block_on(async { client.get(page).await })?.body)

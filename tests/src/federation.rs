@@ -20,7 +20,7 @@ use crate::binary::{self, ProgramOutput};
 use crate::cluster::Shape;
 use crate::load_report::LoadReport;
 use crate::node_files;
-use crate::rest_client::RestClient;
+use crate::rest_client::{RestClient, emulated};
 
 /// The clusters.
 pub const CLUSTERS: [&str; 2] = ["east", "west"];
@@ -272,6 +272,17 @@ impl TestFederation {
         binary::run(self.workspace.path(), &[("SYMPHONY_PKI", pki.as_str())], &all).unwrap()
     }
 
+    /// Runs the program as an operator of one of the clusters.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn cli_of(&self, cluster: &str, args: &[&str]) -> ProgramOutput {
+        let pki = self.workspace.file(&format!("{cluster}-pki")).display().to_string();
+        let control = self.controls[cluster].to_string();
+        let who = [("SYMPHONY_PKI", pki.as_str()), ("SYMPHONY_CLUSTER", control.as_str())];
+        binary::run(self.workspace.path(), &who, args).unwrap()
+    }
+
     /// Loads an emulated model that two noisy cores serve in time, to begin in that cluster.
     ///
     /// # Panics
@@ -356,6 +367,20 @@ impl TestFederation {
     /// If it is answered in any other way.
     pub fn one_good_request(&self, model: &str) -> Result<()> {
         self.runtime.block_on(async { self.rest().check_emulated_in_any_time(model, 7.0).await })
+    }
+
+    /// Waits until this version answers a request for an emulated model that names none.
+    ///
+    /// # Panics
+    /// If that takes too long.
+    pub fn wait_for_version(&self, model: &str, version: &str) {
+        wait_until(&format!("version {version} of {model} to answer"), READY_WITHIN, || {
+            let reply = self.runtime.block_on(async { self.rest().infer_in_any_time(model, &emulated(7.0)).await })?;
+            let body: serde_json::Value = serde_json::from_str(&reply.body)?;
+            ensure!(body["model_version"] == version, "{reply:?}");
+            Ok(())
+        })
+        .unwrap();
     }
 
     /// Waits until a request for an emulated model is answered well.

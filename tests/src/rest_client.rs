@@ -66,6 +66,17 @@ impl RestClient {
         reply(self.http.get(format!("{}{path}", self.base)).send().await?).await
     }
 
+    /// GET of bytes in a format that `Accept` names; an error unless the answer is in it.
+    ///
+    /// # Errors
+    /// If there is no answer, or in another format.
+    pub async fn get_bytes(&self, path: &str, accept: &str) -> Result<Vec<u8>> {
+        let answer = self.http.get(format!("{}{path}", self.base)).header("accept", accept).send().await?;
+        let format = answer.headers().get("content-type").and_then(|format| format.to_str().ok()).unwrap_or_default();
+        ensure!(format == accept, "{path} is answered in `{format}`, and `{accept}` was asked for");
+        Ok(answer.bytes().await?.to_vec())
+    }
+
     /// POST of any body.
     ///
     /// # Errors
@@ -131,7 +142,7 @@ impl RestClient {
 }
 
 /// A request for an emulated model.
-fn emulated(seed: f32) -> Value {
+pub(crate) fn emulated(seed: f32) -> Value {
     let input = json!({ "name": "INPUT0", "datatype": "FP32", "shape": [1, ITEM_NUMBERS], "data": numbers(seed) });
     json!({ "inputs": [input] })
 }

@@ -31,10 +31,10 @@ pub const IDS_SKIPPED_MIN: u32 = 1 << 20;
 /// one gave, to a model that a backend still holds. There are enough ids for 31 restores at least.
 pub const IDS_SKIPPED_MAX: u32 = 1 << 27;
 
-/// A backup: the state, and where it is from.
+/// A backup: the state, and where it is from. That of a federation's top group is the same with its own state.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Backup {
-    /// The cluster's name.
+    /// The name of the cluster, or of the federation.
     pub cluster: String,
     /// The release that took it.
     pub release: String,
@@ -158,6 +158,34 @@ impl Backup {
         Ok(state)
     }
 
+    /// Whether it is of the cluster, or federation, of this name.
+    ///
+    /// # Errors
+    /// If it is another one's.
+    pub fn check_cluster(&self, name: &str) -> Result<(), BackupError> {
+        if self.cluster == name {
+            return Ok(());
+        }
+        Err(BackupError::Foreign { found: self.cluster.clone(), expected: name.to_owned() })
+    }
+
+    /// The log index and the term with which a group begins that is founded anew at this time, in milliseconds since
+    /// 1970, with this state: above all numbers that the former group can have given, of which `largest` is in the
+    /// state. `chance` is any number, drawn at random.
+    ///
+    /// # Errors
+    /// [`BackupError::Clock`].
+    pub fn number_above(&self, largest: u64, at_unix_ms: u64, chance: u64) -> Result<u64, BackupError> {
+        let second = (at_unix_ms / 1000).saturating_add(1).saturating_mul(NUMBERS_PER_SECOND);
+        let number = second.saturating_add(chance % NUMBERS_PER_SECOND);
+        let largest = self.term.max(largest);
+        let needed_unix_ms = self.taken_at_unix_ms.max(largest / NUMBERS_PER_SECOND * 1000);
+        if at_unix_ms < needed_unix_ms || number >= NUMBERS_END {
+            return Err(BackupError::Clock { now_unix_ms: at_unix_ms, needed_unix_ms });
+        }
+        Ok(number)
+    }
+
     /// The state with which a new group of the same cluster begins, and the number that is its log index and its term.
     /// All numbers are above those that the former group can have given, and everything that depends on a process
     /// waits for its word: replicas and backends register again, and backends report their models.
@@ -165,20 +193,13 @@ impl Backup {
     /// # Errors
     /// See [`BackupError`].
     pub fn begin_anew(&self, cluster: &str, new: &NewGroup) -> Result<(ClusterState, u64), BackupError> {
-        if self.cluster != cluster {
-            return Err(BackupError::Foreign { found: self.cluster.clone(), expected: cluster.to_owned() });
-        }
+        self.check_cluster(cluster)?;
         let mut state = self.open()?;
         if let Some(&node) = new.replicas.intersection(&state.removed_nodes).next() {
             return Err(BackupError::Removed { node });
         }
-        let second = (new.at_unix_ms / 1000).saturating_add(1).saturating_mul(NUMBERS_PER_SECOND);
-        let number = second.saturating_add(new.chance % NUMBERS_PER_SECOND);
-        let largest = self.term.max(state.applied_index).max(state.epoch.get());
-        let needed_unix_ms = self.taken_at_unix_ms.max(largest / NUMBERS_PER_SECOND * 1000);
-        if new.at_unix_ms < needed_unix_ms || number >= NUMBERS_END {
-            return Err(BackupError::Clock { now_unix_ms: new.at_unix_ms, needed_unix_ms });
-        }
+        let largest = state.applied_index.max(state.epoch.get());
+        let number = self.number_above(largest, new.at_unix_ms, new.chance)?;
         state.skip_ids(new.ids_skipped).ok_or(BackupError::NoIdsLeft)?;
         state.forget_processes(number, &new.replicas);
         let what = format!("restored from a backup of log index {}; what was agreed on after it is lost", self.index);

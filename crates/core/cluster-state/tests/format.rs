@@ -4,14 +4,12 @@
 
 mod scene;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-
 use scene::{Scene, backend, backend_down, frontend, node, node_down, operation, report, spec};
 use symphony_cluster_state::{
     Action, ClusterState, Command, HolderState, LeftAlone, LogEntry, ModelSpec, Moved, NewReplica, Outcome,
     PlanProposal, Refusal, Reply, Shadow, Traffic, decode_outcome, encode_outcome,
 };
+use symphony_testkit::{FormatFile, NamedBytes};
 use symphony_types::{
     BackendId, BootId, Colour, Duty, Epoch, Filter, Finite, Fit, FrontendId, ImageInput, Layout, Level, Member,
     ModelId, NodeId, OperationId, SubclusterId, Token, Transforms,
@@ -177,7 +175,7 @@ fn entry() -> LogEntry {
 }
 
 /// Everything that is written at a level, by name.
-fn written(level: Level) -> BTreeMap<String, Vec<u8>> {
+fn written(level: Level) -> NamedBytes {
     let commands = history(level).into_iter().enumerate().map(|(at, command)| {
         let bytes = command.encode_at(level).unwrap();
         assert_eq!(Command::decode(&bytes), Ok(command.clone()));
@@ -192,43 +190,21 @@ fn written(level: Level) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// The file of a version.
-fn file(version: u16) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/format/version-{version}.txt"))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn bytes(hex: &str) -> Vec<u8> {
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
-}
-
-fn committed(version: u16) -> BTreeMap<String, Vec<u8>> {
-    let file = file(version);
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    text.lines().filter_map(|line| line.split_once(": ")).map(|(name, hex)| (name.to_owned(), bytes(hex))).collect()
+fn file(version: u16) -> FormatFile {
+    FormatFile::new(format!("{}/tests/format/version-{version}.txt", env!("CARGO_MANIFEST_DIR")))
 }
 
 #[test]
 fn what_is_written_at_a_level_has_not_changed() {
     for level in LEVELS {
-        let (written, committed) = (written(level), committed(level.formats().state));
-        assert!(written.keys().eq(committed.keys()), "{:?}\n{:?}", written.keys(), committed.keys());
-        for (name, bytes) in &written {
-            assert_eq!(
-                hex(bytes),
-                hex(&committed[name]),
-                "{name} is written differently at level {level}: keep its layout there, and add a level"
-            );
-        }
+        file(level.formats().state).check(&written(level), "keep its layout at that level, and add another one");
     }
 }
 
 #[test]
 fn what_was_written_at_any_level_is_read_as_the_same() {
     for level in LEVELS {
-        let committed = committed(level.formats().state);
+        let committed = file(level.formats().state).read();
         for (at, command) in history(level).into_iter().enumerate() {
             assert_eq!(Command::decode(&committed[&format!("command {at:02} {}", command.label())]), Ok(command));
         }
@@ -248,7 +224,7 @@ fn what_was_written_at_any_level_is_read_as_the_same() {
 #[test]
 fn what_no_neighbour_wrote_is_refused_with_both_versions() {
     let (oldest, newest) = (Level::OLDEST_READ.formats().state, Level::NEWEST.formats().state);
-    let before = committed(oldest - 1);
+    let before = file(oldest - 1).read();
     let said = [
         ClusterState::restore(&before["state"]).unwrap_err().to_string(),
         Command::decode(&before["command 07 load_model"]).unwrap_err().to_string(),
@@ -259,7 +235,7 @@ fn what_no_neighbour_wrote_is_refused_with_both_versions() {
     }
     // And so does the release before with what it does not know.
     let oldest = Level::OLDEST.formats().state;
-    let (newer, raise) = (committed(newest), history(Level::NEWEST).pop().unwrap());
+    let (newer, raise) = (file(newest).read(), history(Level::NEWEST).pop().unwrap());
     let said = [
         ClusterState::restore_to(&newer["state"], Level::OLDEST).unwrap_err().to_string(),
         LogEntry::decode_to(&newer["entry"], oldest).unwrap_err().to_string(),
@@ -336,8 +312,5 @@ fn every_command_and_every_part_of_the_state_is_there() {
 #[ignore = "writes the file of a new version"]
 fn write_the_file_of_a_new_version() {
     let file = file(Level::NEWEST.formats().state);
-    assert!(!file.exists(), "{} is there and stays as it is", file.display());
-    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let lines = written(Level::NEWEST).into_iter().map(|(name, bytes)| format!("{name}: {}\n", hex(&bytes)));
-    std::fs::write(file, lines.collect::<String>()).unwrap();
+    assert!(file.write_if_missing(&written(Level::NEWEST)), "{file:?} is there and stays as it is");
 }

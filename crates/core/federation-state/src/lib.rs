@@ -12,6 +12,7 @@ mod moves;
 mod operate;
 mod plans;
 mod refusal;
+mod restored;
 mod snapshot;
 mod state;
 mod validate;

@@ -4,14 +4,12 @@
 
 mod scene;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-
 use scene::{Scene, load, operate, see, unload};
 use symphony_federation_state::{
     Action, Cause, Command, FederationState, LogEntry, Outcome, Progress, Refusal, Reply, decode_outcome,
     encode_outcome,
 };
+use symphony_testkit::{FormatFile, NamedBytes};
 use symphony_types::OperationId;
 
 /// A history with every command, that leads to a state with something in every part.
@@ -66,12 +64,12 @@ fn state() -> FederationState {
     scene.state
 }
 
-/// Everything that is written, by name.
 fn entry() -> LogEntry {
     LogEntry { at_unix_ms: 1_700_000_000_000, command: unload(1, "m") }
 }
 
-fn written() -> BTreeMap<String, Vec<u8>> {
+/// Everything that is written, by name.
+fn written() -> NamedBytes {
     let commands = history().into_iter().enumerate().map(|(at, command)| {
         let bytes = command.encode().unwrap();
         assert_eq!(Command::decode(&bytes), Ok(command.clone()));
@@ -86,37 +84,17 @@ fn written() -> BTreeMap<String, Vec<u8>> {
 }
 
 /// The file of the version that is in the header of everything.
-fn file() -> PathBuf {
+fn file() -> FormatFile {
     let bytes = unload(1, "m").encode().unwrap();
     assert_eq!(&bytes[..4], b"SYFS");
     let version = u16::from_le_bytes([bytes[4], bytes[5]]);
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/format/version-{version}.txt"))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn bytes(hex: &str) -> Vec<u8> {
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
-}
-
-fn committed() -> BTreeMap<String, Vec<u8>> {
-    let text = std::fs::read_to_string(file()).unwrap_or_else(|error| panic!("{}: {error}", file().display()));
-    text.lines().filter_map(|line| line.split_once(": ")).map(|(name, hex)| (name.to_owned(), bytes(hex))).collect()
+    FormatFile::new(format!("{}/tests/format/version-{version}.txt", env!("CARGO_MANIFEST_DIR")))
 }
 
 #[test]
 fn what_is_written_has_not_changed_within_a_version() {
-    let (written, committed) = (written(), committed());
-    assert!(written.keys().eq(committed.keys()), "{:?}\n{:?}", written.keys(), committed.keys());
-    for (name, bytes) in &written {
-        assert_eq!(
-            hex(bytes),
-            hex(&committed[name]),
-            "{name} is written differently: raise VERSION in src/snapshot.rs"
-        );
-    }
+    file().check(&written(), "raise VERSION in src/snapshot.rs");
+    let committed = file().read();
     assert_eq!(LogEntry::decode(&committed["entry"]), Ok(entry()));
     let restored = FederationState::restore(&committed["state"]).unwrap();
     assert_eq!(restored, state());
@@ -164,8 +142,5 @@ fn every_command_and_every_part_of_the_state_is_there() {
 #[test]
 #[ignore = "writes the file of a new version"]
 fn write_the_file_of_a_new_version() {
-    assert!(!file().exists(), "{} is there and stays as it is", file().display());
-    std::fs::create_dir_all(file().parent().unwrap()).unwrap();
-    let lines = written().into_iter().map(|(name, bytes)| format!("{name}: {}\n", hex(&bytes)));
-    std::fs::write(file(), lines.collect::<String>()).unwrap();
+    assert!(file().write_if_missing(&written()), "{:?} is there and stays as it is", file());
 }

@@ -137,8 +137,7 @@ impl Newcomer {
     where
         F: Future<Output = Result<Past, String>>,
     {
-        let others: Vec<_> = self.voters.keys().copied().filter(|&node| node != self.node).collect();
-        let mut say_at = Instant::now() + SAY_AFTER;
+        let (others, mut rounds) = (self.others(), Rounds::begin());
         loop {
             // All of them in each round: one that was empty may have founded the group since.
             let answers = ask_each(&others, &ask).await;
@@ -154,13 +153,7 @@ impl Newcomer {
                 }
             }
             match verdict {
-                Verdict::LookAgain => {
-                    if Instant::now() >= say_at {
-                        say_at = Instant::now() + SAY_AGAIN_AFTER;
-                        self.say_who_is_missing(&answers, &why);
-                    }
-                    sleep(ASK_AGAIN_AFTER).await;
-                }
+                Verdict::LookAgain => rounds.next(|| self.say_who_is_missing(&answers, &why)).await,
                 Verdict::Known => return Err(FoundingError::Known),
                 Verdict::Removed => return Err(FoundingError::Removed),
                 Verdict::Stranger => return Err(FoundingError::Stranger),
@@ -187,8 +180,7 @@ impl Newcomer {
     where
         F: Future<Output = Result<Past, String>>,
     {
-        let others: Vec<_> = self.voters.keys().copied().filter(|&node| node != self.node).collect();
-        let mut say_at = Instant::now() + SAY_AFTER;
+        let (others, mut rounds) = (self.others(), Rounds::begin());
         loop {
             let answers = ask_each(&others, &ask).await;
             match is_alone(&answers) {
@@ -196,23 +188,27 @@ impl Newcomer {
                     group.set_open(true);
                     return Ok(());
                 }
-                Ok(false) if Instant::now() >= say_at => {
-                    say_at = Instant::now() + SAY_AGAIN_AFTER;
-                    tracing::warn!(
-                        node = %self.node,
-                        missing = self.missing(&answers),
-                        "this replica was restored from a backup, and begins once all others have answered that they have nothing: start those \
-                         that are missing, over empty directories, or restore again with a cluster.scheduler without them",
-                    );
-                }
-                Ok(false) => {}
+                Ok(false) => rounds.next(|| self.say_that_it_begins_alone(&answers)).await,
                 Err(node) => {
                     let address = self.voters.get(&node).cloned().unwrap_or_default();
                     return Err(FoundingError::NotAlone { node, address });
                 }
             }
-            sleep(ASK_AGAIN_AFTER).await;
         }
+    }
+
+    fn others(&self) -> Vec<NodeId> {
+        self.voters.keys().copied().filter(|&node| node != self.node).collect()
+    }
+
+    /// Logs for whom a restored replica waits.
+    fn say_that_it_begins_alone(&self, answers: &Answers) {
+        tracing::warn!(
+            node = %self.node,
+            missing = self.missing(answers),
+            "this replica was restored from a backup, and begins once all others have answered that they have nothing: start those \
+             that are missing, over empty directories, or restore again with a configuration without them",
+        );
     }
 
     /// Who has not answered, and why.
@@ -236,6 +232,15 @@ impl Newcomer {
                 restored = restored.join(", "),
                 "more than one replica was restored from a backup, so this one follows none: stop all but one of them, and empty their directories",
             );
+        } else if answered(answers).any(|past| past.is_restored() && past.asker != Asker::New) {
+            tracing::warn!(
+                node = %me,
+                restored = restored.join(", "),
+                %missing,
+                no_quorum,
+                "a replica was restored from a backup with a configuration that leaves this one out, and no {what} with a quorum has answered \
+                 yet: if that was a mistake, stop it; else this one is to have another id",
+            );
         } else if !restored.is_empty() {
             tracing::warn!(
                 node = %me,
@@ -243,7 +248,7 @@ impl Newcomer {
                 %missing,
                 no_quorum,
                 "a replica was restored from a backup, and this one waits until all others have answered and none has more: start those that are \
-                 missing, over empty directories, or restore again with a cluster.scheduler without them",
+                 missing, over empty directories, or restore again with a configuration without them",
             );
         } else if self.join {
             tracing::warn!(node = %me, %missing, no_quorum, "no leader with a quorum has answered yet; this replica waits to join");
@@ -263,6 +268,26 @@ impl Newcomer {
                  Start them; one whose disk is lost too, over an empty directory",
             );
         }
+    }
+}
+
+/// The pace of questions, and when to log why they go on.
+struct Rounds {
+    say_at: Instant,
+}
+
+impl Rounds {
+    fn begin() -> Self {
+        Self { say_at: Instant::now() + SAY_AFTER }
+    }
+
+    /// Waits until the next round; `say` logs what the last one lacked, if it is time to.
+    async fn next(&mut self, say: impl FnOnce()) {
+        if Instant::now() >= self.say_at {
+            self.say_at = Instant::now() + SAY_AGAIN_AFTER;
+            say();
+        }
+        sleep(ASK_AGAIN_AFTER).await;
     }
 }
 
@@ -334,10 +359,13 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<Asker>) -> Verdict {
     if crate::planted::is(crate::planted::Bug::JoinsUnasked) && answered(answers).any(|past| past.has_log()) {
         return Verdict::Join;
     }
-    // One word is enough, but not that of a disk of the group before the restored one.
-    let restored: Vec<_> = answered(answers).filter(|past| past.is_restored()).map(|past| past.applied_index).collect();
-    let begins_at = restored.iter().copied().max().unwrap_or(0);
-    let words = answered(answers).filter(|past| past.applied_index >= begins_at).map(|past| past.asker);
+    // One word is enough, but not that of a disk of the group before the restored one. Nor that of a restored one unless
+    // all say the same: it may have been restored by mistake, beside a group that lives.
+    let restored: Vec<_> = answered(answers).filter(|past| past.is_restored()).collect();
+    let begins_at = restored.iter().map(|past| past.applied_index).max().unwrap_or(0);
+    let all_say = |asker: Asker| answers.values().all(|answer| answer.as_ref().is_ok_and(|past| past.asker == asker));
+    let counts = |past: &Past| past.applied_index >= begins_at && (!past.is_restored() || all_say(past.asker));
+    let words = answered(answers).filter(counts).map(|past| past.asker);
     let said: Vec<_> = words.chain(of_quorum).collect();
     let refusals =
         [(Asker::Known, Verdict::Known), (Asker::Removed, Verdict::Removed), (Asker::Stranger, Verdict::Stranger)];
@@ -349,9 +377,10 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<Asker>) -> Verdict {
         return Verdict::LookAgain;
     }
     if answers.values().all(|answer| answer.as_ref().is_ok_and(|past| past.is_new())) {
-        // A state from a backup is what the group begins with, and this one must not begin with less.
-        if !restored.is_empty() {
-            return Verdict::Join;
+        // A state from a backup is what the group begins with, and this one must not begin with less; nor at all in a
+        // group that begins without it.
+        if let Some(beginning) = restored.first() {
+            return if beginning.asker == Asker::New { Verdict::Join } else { Verdict::LookAgain };
         }
         // Others may have founded it just now. Who does the same takes part even if they are gone before they say so.
         if !join {
@@ -411,11 +440,26 @@ mod tests {
 
     #[test]
     fn a_disk_of_the_group_before_the_restored_one_has_no_say() {
-        for asker in [Asker::Known, Asker::Removed] {
+        for (asker, refusal) in [(Asker::Known, Verdict::Known), (Asker::Removed, Verdict::Removed)] {
             let former = Some(Past { asker, ..OLD });
             assert_eq!(judged(false, &[Some(RESTORED), former], None), Verdict::LookAgain, "it waits: {asker:?}");
-            let newer = Some(Past { asker, ..RESTORED });
-            assert_ne!(judged(false, &[Some(RESTORED), newer], None), Verdict::LookAgain, "{asker:?}");
+            let newer = Some(Past { asker, log_entries: 2, ..RESTORED });
+            assert_eq!(judged(false, &[Some(RESTORED), newer], None), refusal, "it has a log since");
+        }
+    }
+
+    #[test]
+    fn one_that_was_restored_by_mistake_ends_no_newcomer() {
+        let mistaken = Some(Past { asker: Asker::Removed, ..RESTORED });
+        for join in [false, true] {
+            for others in [&[mistaken, Some(OLD)][..], &[mistaken, Some(EMPTY)], &[mistaken, None]] {
+                assert_eq!(judged(join, others, None), Verdict::LookAgain, "{join} {others:?}");
+            }
+            let living = [mistaken, Some(OLD)];
+            assert_eq!(judged(join, &living, Some(Asker::New)), Verdict::Join, "the group lives beside it: {join}");
+            assert_eq!(judged(join, &living, Some(Asker::Removed)), Verdict::Removed, "a quorum says so: {join}");
+            assert_eq!(judged(join, &[mistaken], None), Verdict::Removed, "nobody is there to say otherwise: {join}");
+            assert_eq!(judged(join, &[mistaken, mistaken], None), Verdict::Removed, "all say so: {join}");
         }
     }
 

@@ -2,8 +2,7 @@
 //! and of what travels in protobuf, which is only ever added to. Who changes a message adds a level, keeps the old
 //! layout beside the new one, and writes new files: `cargo test -p symphony-protocol --test format -- --ignored`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeSet;
 
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
@@ -22,6 +21,7 @@ use symphony_protocol::view::{
     Traffic, View,
 };
 use symphony_protocol::{Echo, FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
+use symphony_testkit::{FormatFile, NamedBytes};
 use symphony_types::{
     BackendId, BootId, DropReason, Duty, Epoch, FailReason, FrontendId, GpuId, Level, ModelId, NodeId, RequestId,
     SubclusterId, Token,
@@ -160,15 +160,15 @@ fn carrier() -> Vec<CarrierMessage> {
 const ECHOES: [Echo; 2] = [Echo::Ask(7), Echo::Answer(7)];
 
 /// Every frame at a level, by name.
-fn frames(level: Level) -> BTreeMap<String, Vec<u8>> {
-    fn of<M: Message>(level: Level, what: &str, messages: &[M], all: &mut BTreeMap<String, Vec<u8>>) {
+fn frames(level: Level) -> NamedBytes {
+    fn of<M: Message>(level: Level, what: &str, messages: &[M], all: &mut NamedBytes) {
         for (at, message) in messages.iter().enumerate() {
             let mut bytes = BytesMut::new();
             Frame::encode(message, &[Bytes::from_static(b"tail")], level, &mut bytes).unwrap();
             all.insert(format!("{what} {at:02}"), bytes.to_vec());
         }
     }
-    let mut all = BTreeMap::new();
+    let mut all = NamedBytes::new();
     of(level, "to leader", &to_leader(), &mut all);
     of(level, "to frontend", &to_frontend(), &mut all);
     of(level, "to backend", &to_backend(), &mut all);
@@ -184,7 +184,7 @@ fn frames(level: Level) -> BTreeMap<String, Vec<u8>> {
     all
 }
 
-fn read<M: Message + PartialEq + std::fmt::Debug>(what: &str, messages: &[M], of: &BTreeMap<String, Vec<u8>>) {
+fn read<M: Message + PartialEq + std::fmt::Debug>(what: &str, messages: &[M], of: &NamedBytes) {
     for (at, message) in messages.iter().enumerate() {
         let name = format!("{what} {at:02}");
         let (head, body) = of[&name].split_first_chunk::<FRAME_HEADER_BYTES>().unwrap();
@@ -262,7 +262,7 @@ fn view() -> View {
 }
 
 /// What travels in protobuf between releases, by name.
-fn control() -> BTreeMap<String, Vec<u8>> {
+fn control() -> NamedBytes {
     let (what, member) = ("text".to_owned(), Some(symphony_types::Member::Backend(BackendId::new(1)).into()));
     let process = Some(pb::WatchingProcess { member, boot_id: 3, level: 2 });
     let scope = Some(pb::BackendScope { backend: 1, subcluster: 2 });
@@ -292,34 +292,16 @@ fn control() -> BTreeMap<String, Vec<u8>> {
     .collect()
 }
 
-fn file(what: &str, number: u16) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/format/{what}-{number}.txt"))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn committed(what: &str, number: u16) -> BTreeMap<String, Vec<u8>> {
-    let file = file(what, number);
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let byte = |hex: &str, at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-    let bytes = |hex: &str| (0..hex.len()).step_by(2).map(|at| byte(hex, at)).collect::<Vec<u8>>();
-    text.lines().filter_map(|line| line.split_once(": ")).map(|(name, hex)| (name.to_owned(), bytes(hex))).collect()
+fn file(what: &str, number: u16) -> FormatFile {
+    FormatFile::new(format!("{}/tests/format/{what}-{number}.txt", env!("CARGO_MANIFEST_DIR")))
 }
 
 #[test]
 fn frames_at_a_level_have_not_changed_and_are_read() {
     for level in LEVELS {
-        let (written, committed) = (frames(level), committed("frames", level.formats().frames));
-        assert!(written.keys().eq(committed.keys()), "{:?}\n{:?}", written.keys(), committed.keys());
-        for (name, bytes) in &written {
-            assert_eq!(
-                hex(bytes),
-                hex(&committed[name]),
-                "{name} is written differently at level {level}: keep its layout there, and add a level"
-            );
-        }
+        let file = file("frames", level.formats().frames);
+        file.check(&frames(level), "keep its layout at that level, and add another one");
+        let committed = file.read();
         read("to leader", &to_leader(), &committed);
         read("to frontend", &to_frontend(), &committed);
         read("to backend", &to_backend(), &committed);
@@ -424,12 +406,11 @@ fn every_message_has_a_frame() {
 
 #[test]
 fn what_releases_have_said_in_protobuf_is_read_as_they_meant_it() {
-    let committed = committed("control", 2);
+    let file = file("control", 2);
+    file.check(&control(), "fields are only added, with new numbers");
+    let committed = file.read();
     let decoded = pb::ClusterView::decode(&committed["view"][..]).unwrap();
     assert_eq!(View::try_from(decoded), Ok(view()));
-    for (name, bytes) in control() {
-        assert_eq!(hex(&bytes), hex(&committed[&name]), "{name}: fields are only added, with new numbers");
-    }
     // The release before tells no levels: its view is of the first one, and of its processes nothing is known.
     let before =
         pb::ClusterView { cluster: "blue".into(), backends: vec![pb::Backend::default()], ..Default::default() };
@@ -444,11 +425,8 @@ fn what_releases_have_said_in_protobuf_is_read_as_they_meant_it() {
 fn write_the_files_of_a_new_level() {
     let frames = LEVELS.map(|level| (file("frames", level.formats().frames), frames(level)));
     for (file, written) in frames.into_iter().chain([(file("control", Level::NEWEST.get()), control())]) {
-        if file.exists() {
-            continue;
+        if file.write_if_missing(&written) {
+            println!("{file:?} is new");
         }
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        let lines = written.into_iter().map(|(name, bytes)| format!("{name}: {}\n", hex(&bytes)));
-        std::fs::write(file, lines.collect::<String>()).unwrap();
     }
 }

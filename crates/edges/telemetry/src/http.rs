@@ -20,9 +20,10 @@ use symphony_net::{CallerLimits, FirstWords, PublicConnection, PublicListener, P
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use crate::Registry;
 use crate::console::{self, ConsoleAnswer, ConsoleQuestion};
+use crate::exposition::Exposition;
 use crate::page_guard::{Page, PageCaller, PageConnection, PageGuard, PageRefusal};
-use crate::{Registry, plain_text};
 
 /// How long a stop waits for answers in progress. A scrape takes milliseconds; a client that sends half a request and
 /// waits must not keep a process from ending.
@@ -253,11 +254,16 @@ async fn metrics(State(surface): State<Surface>, request: Request) -> Response {
         return refused.into_response();
     }
     let accept = request.headers().get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
-    let (content_type, text) = match plain_text::wants_open_metrics(&accept.collect::<Vec<_>>().join(",")) {
-        true => ("application/openmetrics-text; version=1.0.0; charset=utf-8", surface.registry.encode()),
-        false => (plain_text::CONTENT_TYPE, surface.registry.encode_plain()),
+    let format = Exposition::wanted(&accept.collect::<Vec<_>>().join(","));
+    let body = match format {
+        Exposition::Protobuf => match surface.registry.encode_protobuf() {
+            Ok(bytes) => Bytes::from(bytes),
+            Err(error) => return (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        },
+        Exposition::OpenMetrics => surface.registry.encode().into(),
+        Exposition::Plain => surface.registry.encode_plain().into(),
     };
-    ([(header::CONTENT_TYPE, content_type), (header::VARY, "accept")], text).into_response()
+    ([(header::CONTENT_TYPE, format.content_type()), (header::VARY, "accept")], body).into_response()
 }
 
 async fn ready(State(surface): State<Surface>) -> Response {
@@ -341,12 +347,18 @@ mod tests {
             ("Accept: application/openmetrics-text\r\n", "application/openmetrics-text", "# TYPE symphony_build info"),
             ("Accept: text/plain\r\n", "text/plain; version=0.0.4", "# TYPE symphony_build_info gauge"),
             ("", "text/plain; version=0.0.4", "# TYPE symphony_build_info gauge"),
+            (
+                "Accept: application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited\r\n",
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
+                "symphony_build_info",
+            ),
         ] {
             let mut caller = TcpStream::connect(addr).await.unwrap();
             let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{accept}Connection: close\r\n\r\n");
             caller.write_all(request.as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            caller.read_to_string(&mut answer).await.unwrap();
+            let mut answer = Vec::new();
+            caller.read_to_end(&mut answer).await.unwrap();
+            let answer = String::from_utf8_lossy(&answer);
             assert!(answer.contains(&format!("content-type: {content_type}")), "{accept}: {answer}");
             assert!(answer.contains(build), "{accept}: {answer}");
             assert_eq!(answer.ends_with("# EOF\n"), accept.contains("openmetrics"), "{accept}");

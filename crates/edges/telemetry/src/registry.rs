@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::prometheus_protobuf::{self, EncodeError};
 use prometheus_client::encoding::{EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::info::Info;
@@ -79,6 +80,14 @@ impl Registry {
     #[must_use]
     pub fn encode_plain(&self) -> String {
         plain_text::from_open_metrics(&self.encode())
+    }
+
+    /// The same as `io.prometheus.client.MetricFamily` messages, each behind its length: with native histograms.
+    ///
+    /// # Errors
+    /// If the clock was before 1970 when a histogram was made.
+    pub fn encode_protobuf(&self) -> Result<Vec<u8>, EncodeError> {
+        prometheus_protobuf::encode_to_vec(&self.lock().metrics)
     }
 
     fn lock(&self) -> MutexGuard<'_, Registered> {

@@ -49,8 +49,20 @@ impl FederationClient {
         F: Fn(Grpc<Channel>) -> R,
         R: Future<Output = Result<tonic::Response<T>, Status>>,
     {
+        self.call_for(within, CONTROL_CALL_TIMEOUT.min(within), call).await
+    }
+
+    /// The same for calls that take longer than most: each replica has so much time.
+    ///
+    /// # Errors
+    /// As [`FederationClient::call`].
+    pub async fn call_for<T, F, R>(&self, within: Duration, each: Duration, call: F) -> Result<T, ControlError>
+    where
+        F: Fn(Grpc<Channel>) -> R,
+        R: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
         let call = |channel| call(Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX));
-        call_in_turn(|| self.replicas.to_vec(), within, CONTROL_CALL_TIMEOUT.min(within), call).await
+        call_in_turn(|| self.replicas.to_vec(), within, each, call).await
     }
 
     /// Fetches the federation's view once.

@@ -27,6 +27,7 @@ fn options_that_would_be_ignored_are_refused_by_name() {
         ("explain f1/1/1 --last 3", "--last"),
         ("backup --show b --to c", "--to"),
         ("backup --show b --stale", "--stale"),
+        ("backup --show b --federation", "--federation"),
         ("model load m --repository models --to-cluster dev-2", "--to-cluster"),
         ("model load m --repository models --wanted-rps 5", "--wanted-rps"),
         ("model load m --repository models --subcluster pool", "--subcluster"),

@@ -502,9 +502,7 @@ async fn join_group(
     stop: CancellationToken,
 ) {
     let begin = async {
-        if opened.group.begins_anew() {
-            founding::begin(&config, &proposer).await?;
-        } else if opened.has_past {
+        if opened.has_past && !opened.group.begins_anew() {
             founding::rejoin(&config, &proposer, &opened.boot_history).await?;
         } else {
             founding::found(&config, &proposer).await?;

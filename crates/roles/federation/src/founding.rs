@@ -1,4 +1,4 @@
-//! What a replica with an empty disk asks the others before it may found the group.
+//! What a replica asks the others before it may found the group, with an empty disk or a state from a backup.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use symphony_protocol::control::federation_client::FederationClient as Grpc;
 use symphony_transport::FederationClient;
 use symphony_types::NodeId;
 
-/// Founds the group unless one exists, and lets this replica take part once it may; else the words to end with.
+/// Founds the group unless one exists, or begins it anew where it was restored, and lets this replica take part once it
+/// may; else the words to end with.
 pub(crate) async fn found(config: &GroupConfig, group: &ControlGroup) -> Result<(), String> {
     let GroupConfig { node: me, voters, data_dir, net, .. } = config;
     let client = |(&node, address): (&NodeId, &String)| {
@@ -23,7 +24,11 @@ pub(crate) async fn found(config: &GroupConfig, group: &ControlGroup) -> Result<
     };
     let (node, voters, data_dir) = (*me, voters.clone(), data_dir.clone());
     let newcomer = Newcomer { node, voters, join: false, data_dir, what: "federation" };
-    newcomer.take_part(group, past).await.map_err(|error| match error {
+    let taken = match group.begins_anew() {
+        true => newcomer.begin(group, past).await,
+        false => newcomer.take_part(group, past).await,
+    };
+    taken.map_err(|error| match error {
         FoundingError::Known | FoundingError::Removed => format!(
             "replica {me} of the federation has an empty disk ({}), but the federation knows it: what it voted for is forgotten. \
              Give it its old disk; without it the others go on as long as they are a majority",

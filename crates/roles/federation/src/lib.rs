@@ -15,6 +15,7 @@ mod propose;
 mod rates;
 mod rebalance;
 mod reconciler;
+mod restoration;
 #[cfg(test)]
 mod scene;
 mod service;
@@ -28,4 +29,6 @@ pub use error::StartError;
 pub use metrics::METRIC_NAMES;
 pub use plane::Federation;
 pub use rebalance::{BalanceMode, BalanceSettings};
+pub use restoration::{RestoreError, open, restore};
 pub use symphony_controllers::TriggerSettings;
+pub use symphony_federation_state::FederationState;

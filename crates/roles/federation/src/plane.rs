@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use symphony_cluster_state::BACKUP_BYTES_MAX;
 use symphony_consensus::{ControlGroup, GroupConfig, Leadership};
 use symphony_federation_state::FederationState;
 use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::control::federation_server::FederationServer;
-use symphony_protocol::view::VIEW_BYTES_MAX;
 use symphony_telemetry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -38,6 +38,8 @@ const HEADER_BYTES_MAX: u32 = 16 << 10;
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Bytes of a request: a model with every profile, or the rates of all models.
 const REQUEST_BYTES_MAX: usize = 2 * symphony_federation_state::COMMAND_BYTES_MAX;
+/// Bytes of an answer: the largest is a backup, with the few bytes around it.
+const ANSWER_BYTES_MAX: usize = BACKUP_BYTES_MAX + 64;
 /// How long a stop waits for calls in progress.
 const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 
@@ -67,8 +69,8 @@ impl Federation {
         let unfounded = GroupConfig { voters: BTreeMap::new(), ..config.group.clone() };
         let group = ControlGroup::start(unfounded, state_machine).await?;
         // Before any message can arrive: what is on the disk now is from an earlier boot.
-        let has_past = group.has_past();
-        group.set_open(has_past);
+        let takes_part = group.has_past() && !group.begins_anew();
+        group.set_open(takes_part);
         let (metrics, stop, leadership) = (Metrics::default(), CancellationToken::new(), group.leadership());
         let context = LeaderContext::new(
             group.clone(),
@@ -88,7 +90,7 @@ impl Federation {
         };
         let service = FederationServer::new(service)
             .max_decoding_message_size(REQUEST_BYTES_MAX)
-            .max_encoding_message_size(VIEW_BYTES_MAX);
+            .max_encoding_message_size(ANSWER_BYTES_MAX);
         let router = Server::builder()
             .http2_keepalive_interval(Some(KEEP_ALIVE))
             .http2_keepalive_timeout(Some(KEEP_ALIVE))
@@ -108,7 +110,7 @@ impl Federation {
         let taking_part = {
             let (group_config, group, stop) = (config.group.clone(), group.clone(), stop.clone());
             stop.run_until_cancelled_owned(async move {
-                let why = match if has_past { Ok(()) } else { founding::found(&group_config, &group).await } {
+                let why = match if takes_part { Ok(()) } else { founding::found(&group_config, &group).await } {
                     Ok(()) => {
                         group.forgotten().await;
                         FORGOTTEN.to_owned()

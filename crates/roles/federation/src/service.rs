@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::{Stream, StreamExt};
+use symphony_cluster_state::Backup;
 use symphony_consensus::Leadership;
 use symphony_federation_state::{
     Action, Cause, Command, FederationState, HomeMove, NAME_BYTES_MAX, Operation, Outcome, Refusal, Reply,
@@ -15,7 +16,7 @@ use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::federation_server::Federation;
 use symphony_protocol::view::View;
-use symphony_types::OperationId;
+use symphony_types::{NodeId, OperationId};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
@@ -44,7 +45,7 @@ pub(crate) fn allowed(method: &str) -> &'static [Role] {
     match method {
         "Watch" => PEOPLE,
         "Get" => PEOPLE_AND_REPLICAS,
-        "Load" | "Unload" | "Move" | "Balance" => OPERATORS,
+        "Load" | "Unload" | "Move" | "Balance" | "Backup" => OPERATORS,
         "ReportRates" => FRONTENDS,
         _ => &[],
     }
@@ -186,6 +187,10 @@ impl Federation for FederationService {
 
     async fn watch(&self, request: Request<pb::FederationWatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         authorize(&request, "Watch")?;
+        // Watchers keep the largest index, and a restored state may still be discarded.
+        if self.context.group.awaits_first_leader() {
+            return Err(Status::unavailable("this replica was restored from a backup and has had no leader since"));
+        }
         if self.metrics.watchers.inc() >= WATCHERS_MAX {
             self.metrics.watchers.dec();
             return Err(Status::resource_exhausted(format!("{WATCHERS_MAX} processes watch this replica already")));
@@ -217,6 +222,24 @@ impl Federation for FederationService {
             members: group.members().voters.iter().map(|node| node.get()).collect(),
             ..view
         }))
+    }
+
+    async fn backup(&self, request: Request<pb::BackupRequest>) -> Result<Response<pb::BackupReply>, Status> {
+        authorize(&request, "Backup")?;
+        let confirmed = !request.get_ref().stale;
+        let state = if confirmed { self.read().await? } else { self.context.state() };
+        let (cluster, node, term) = (self.federation.clone(), NodeId::new(self.node), self.leadership.borrow().term);
+        let taken_at_unix_ms = (self.context.wall_clock)();
+        let take = move || {
+            let (index, release) = (state.applied_index(), env!("CARGO_PKG_VERSION").to_owned());
+            Backup { cluster, release, taken_at_unix_ms, node, index, term, state: state.snapshot(), confirmed }
+                .encode()
+        };
+        // A large state takes a tenth of a second.
+        let taken = tokio::task::spawn_blocking(take).await;
+        let failed = |error: &dyn std::fmt::Display| Status::internal(format!("no backup was made: {error}"));
+        let backup = taken.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
+        Ok(Response::new(pb::BackupReply { backup }))
     }
 
     async fn load(&self, request: Request<pb::FederationLoadRequest>) -> Result<Response<pb::FederationReply>, Status> {
@@ -361,12 +384,12 @@ mod tests {
         let proto = include_str!("../../../../proto/symphony/v1/federation.proto");
         let methods = proto.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
         let methods: Vec<_> = methods.map(str::trim).collect();
-        assert_eq!(methods.len(), 7);
+        assert_eq!(methods.len(), 8);
         for method in methods {
             assert!(!allowed(method).is_empty(), "nobody may call {method}");
         }
         assert!(allowed("Destroy").is_empty());
-        for method in ["Load", "Unload", "Move", "Balance"] {
+        for method in ["Load", "Unload", "Move", "Balance", "Backup"] {
             assert_eq!(allowed(method), [Role::Operator]);
         }
     }

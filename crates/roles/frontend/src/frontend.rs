@@ -336,9 +336,15 @@ impl Inner {
         self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.cluster.get()?)))
     }
 
-    /// How the requests for a model that name no version are split, if they are.
+    /// How the requests for a model that name no version are split, if they are. Each cluster splits those for what it
+    /// serves: of several, one that requests for the split's versions do not go to, as it is lost or was left, has no
+    /// say.
     pub(crate) fn traffic_of(&self, model: &str) -> Option<Traffic> {
-        self.clusters().find_map(|(_, cluster)| cluster.view.borrow().traffic.get(model).cloned())
+        self.clusters().find_map(|(slot, cluster)| {
+            let split = cluster.view.borrow().traffic.get(model).cloned()?;
+            let is_here = |version| self.slots.len() == 1 || self.is_version_served_in(slot, model, version);
+            split.versions().any(is_here).then_some(split)
+        })
     }
 
     /// Forgets what was counted of models that no cluster has any more.

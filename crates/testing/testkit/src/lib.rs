@@ -3,6 +3,7 @@
 
 mod browser;
 mod child;
+mod format_file;
 mod json;
 mod needed;
 mod ports;
@@ -12,6 +13,7 @@ mod workspace;
 
 pub use browser::{Browser, browser};
 pub use child::{Child, ChildSpec};
+pub use format_file::{FormatFile, NamedBytes};
 pub use json::{read_json, wait_for_json};
 pub use needed::needed;
 pub use ports::{PORTS_MAX, free_ports};

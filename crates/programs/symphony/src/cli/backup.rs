@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{ClusterArgs, NodeArgs, Output};
+use super::{ClusterArgs, FederationArgs, NodeArgs, Output};
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
@@ -15,11 +15,13 @@ pub(crate) struct BackupArgs {
     #[arg(long, requires = "to")]
     pub(crate) stale: bool,
     /// Check a backup instead, and say what is in it. Asks no cluster. `-` is standard input.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "stale"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "stale", "federation"])]
     pub(crate) show: Option<PathBuf>,
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) federation: FederationArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
@@ -30,7 +32,8 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) from: PathBuf,
     /// What the replica that founds the cluster anew is given: its scheduler.data_dir must be empty or missing. The
-    /// other replicas of cluster.scheduler start over empty directories.
+    /// other replicas of cluster.scheduler start over empty directories. With a backup of a federation, the same for
+    /// federation.data_dir and federation.replica.
     #[command(flatten)]
     pub(crate) node: NodeArgs,
 }

@@ -34,7 +34,7 @@ pub(crate) struct ModelLoadArgs {
     /// the same folder at backend.model_dir. Versions that the repository serves no more are unloaded when the new ones
     /// are ready.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["onnx", "emulated", "profile", "alpha_ms", "beta_ms", "batch_max", "gpu_kind",
-          "transforms", "slo_ms", "subcluster", "policy", "value", "federation", "to_cluster", "wanted_rps", "operation_id"])]
+          "transforms", "slo_ms", "subcluster", "policy", "value", "to_cluster", "wanted_rps", "operation_id"])]
     pub(crate) repository: Option<PathBuf>,
     /// With --repository: the newest version gets so many per cent of the requests that name no version, step by step,
     /// before it gets all and old ones go; it is rolled back if it answers badly.
@@ -134,6 +134,8 @@ pub(crate) struct ModelSetArgs {
     #[arg(long)]
     pub(crate) value: Option<f64>,
     #[command(flatten)]
+    pub(crate) federation: FederationArgs,
+    #[command(flatten)]
     pub(crate) operation: OperationArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
@@ -152,6 +154,8 @@ pub(crate) struct ModelTrafficArgs {
     /// Back to the latest version, and no copies.
     #[arg(long, conflicts_with_all = ["weights", "shadow"])]
     pub(crate) clear: bool,
+    #[command(flatten)]
+    pub(crate) federation: FederationArgs,
     #[command(flatten)]
     pub(crate) operation: OperationArgs,
     #[command(flatten)]

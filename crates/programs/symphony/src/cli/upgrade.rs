@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{ClusterArgs, OperationArgs, Output};
+use super::{ClusterArgs, FederationArgs, OperationArgs, Output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum UpgradeCommand {
@@ -19,6 +19,8 @@ pub(crate) struct UpgradeShowArgs {
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
     #[command(flatten)]
+    pub(crate) federation: FederationArgs,
+    #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
 
@@ -26,6 +28,8 @@ pub(crate) struct UpgradeShowArgs {
 pub(crate) struct UpgradeFinishArgs {
     #[command(flatten)]
     pub(crate) operation: OperationArgs,
+    #[command(flatten)]
+    pub(crate) federation: FederationArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }

@@ -81,7 +81,7 @@ fn balance(config: &FederationBalanceConfig) -> BalanceSettings {
     }
 }
 
-fn group(config: &NodeConfig, net: Net) -> anyhow::Result<GroupConfig> {
+pub(super) fn group(config: &NodeConfig, net: Net) -> anyhow::Result<GroupConfig> {
     let Some(own) = &config.federation else { return Err(bad_input("the configuration has no [federation]")) };
     let voters = own.replica.iter().map(|replica| (replica.id, replica.control.to_string())).collect();
     let timing = match config.cluster.timing {

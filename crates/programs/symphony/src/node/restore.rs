@@ -1,4 +1,4 @@
-//! `symphony restore`: the directory of a scheduler that founds its cluster anew, from a backup.
+//! `symphony restore`: the directory of a replica that founds its cluster, or its federation, anew from a backup.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,47 +8,107 @@ use anyhow::Context as _;
 use futures::future::join_all;
 use symphony_config::{ClusterConfig, NodeConfig, Role};
 use symphony_control_plane::{
-    Backup, BackupError, ClusterState, IDS_SKIPPED_MAX, IDS_SKIPPED_MIN, RestoreError, restore,
+    Backup, BackupError, ClusterState, IDS_SKIPPED_MAX, IDS_SKIPPED_MIN, RestoreError, restore, unix_ms,
 };
+use symphony_federation::RestoreError as FederationRestoreError;
 use symphony_net::Net;
 use symphony_types::NodeId;
 use tokio::net::TcpStream;
 
-use super::{fresh_boot, load, scheduler};
+use super::{federation, fresh_boot, load, scheduler};
 use crate::cli::RestoreArgs;
 use crate::exit::bad_input;
-use crate::tools::backup;
+use crate::tools::backup::{self, Content};
 
 /// How long a replica of the former group may take to take a connection.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: &RestoreArgs) -> anyhow::Result<()> {
-    let config = load(&args.node, Role::Scheduler)?;
+    let (backup, content) = backup::read(&args.from)?;
+    let role = match content {
+        Content::Cluster(_) => Role::Scheduler,
+        Content::Federation(_) => Role::Federation,
+    };
+    let config = load(&args.node, role)?;
     if args.node.dump_config {
         print!("{}", config.to_toml());
         return Ok(());
     }
-    let NodeConfig { cluster, scheduler: Some(own), .. } = &config else {
+    let next_steps = match &content {
+        Content::Cluster(state) => restore_cluster(&args.from, &config, &backup, state).await?,
+        Content::Federation(_) => restore_federation(&args.from, &config, &backup).await?,
+    };
+    println!("{}: {}", args.from.display(), backup::in_words(&backup, &content));
+    print!("{next_steps}");
+    Ok(())
+}
+
+/// Restores a replica of a cluster's control group; returns what is to be done now.
+async fn restore_cluster(
+    file: &Path,
+    config: &NodeConfig,
+    backup: &Backup,
+    state: &ClusterState,
+) -> anyhow::Result<String> {
+    let NodeConfig { cluster, scheduler: Some(own), .. } = config else {
         return Err(bad_input("the configuration has no [scheduler]"));
     };
     if own.join {
         return Err(bad_input("scheduler.join = true: a replica that joins founds nothing; restore one that does not"));
     }
-    let (backup, state) = backup::read(&args.from)?;
     let replica = cluster.replica(own.id).context("the configuration was checked")?;
     let dispatch = replica.dispatch.to_string();
     let plane = scheduler::plane_config(&Net::plaintext(), cluster, own, fresh_boot(), dispatch);
-    let silent = nobody_runs(cluster, &state).await?;
+    warn_of(&nobody_runs(cluster, state).await?);
+    let ids_skipped = rand::random_range(IDS_SKIPPED_MIN..=IDS_SKIPPED_MAX);
+    let index = restore(&plane, backup, ids_skipped, rand::random()).await.map_err(|error| refused(file, error))?;
+    Ok(next_steps(cluster, own.id, &own.data_dir, backup, index))
+}
+
+/// The same of a federation's top group.
+async fn restore_federation(file: &Path, config: &NodeConfig, backup: &Backup) -> anyhow::Result<String> {
+    let Some(own) = &config.federation else {
+        return Err(bad_input("the configuration has no [federation]"));
+    };
+    let group = federation::group(config, Net::plaintext())?;
+    let replicas = own.replica.iter().map(|replica| (replica.control.to_string(), replica.id));
+    warn_of(&nobody_listens(replicas.collect(), "replica of the federation").await?);
+    let restored = symphony_federation::restore(group, backup, unix_ms(), rand::random()).await;
+    let index = restored.map_err(|error| match error {
+        FederationRestoreError::Backup(error @ BackupError::Foreign { .. }) => {
+            bad_input(format!("{}: {error}", file.display()))
+        }
+        FederationRestoreError::Disk(error @ symphony_consensus::StartError::NotEmpty { .. }) => bad_input(error),
+        FederationRestoreError::Disk(error) => error.into(),
+        error => bad_input(format!("{} is not restored: {error}", file.display())),
+    })?;
+    let others = own.replica.iter().map(|replica| replica.id).filter(|&id| id != own.id);
+    Ok(format!(
+        "restored into {}; the log goes on behind {index}\n\
+         Everything that the federation agreed on after log index {} is lost: look at what was loaded, unloaded and moved since.\n\
+         Start {} now.{} Clusters and frontends go on.\n",
+        own.data_dir.display(),
+        backup.index,
+        own.id,
+        then(others, "federation.data_dir")
+    ))
+}
+
+/// The replicas that are to be started next, if there are any.
+fn then(others: impl Iterator<Item = NodeId>, data_dir: &str) -> String {
+    let others: Vec<_> = others.map(|id| id.to_string()).collect();
+    match others.as_slice() {
+        [] => String::new(),
+        others => format!(" Then {}, each over an empty {data_dir}.", others.join(", ")),
+    }
+}
+
+/// Names those that have not answered.
+fn warn_of(silent: &[String]) {
     if !silent.is_empty() {
         let (silent, within) = (silent.join(", "), ANSWERS_WITHIN.as_secs());
-        eprintln!("no answer from {silent} within {within} s: make sure that no scheduler runs there");
+        eprintln!("no answer from {silent} within {within} s: make sure that none runs there");
     }
-    let ids_skipped = rand::random_range(IDS_SKIPPED_MIN..=IDS_SKIPPED_MAX);
-    let index =
-        restore(&plane, &backup, ids_skipped, rand::random()).await.map_err(|error| refused(&args.from, error))?;
-    println!("{}: {}", args.from.display(), backup::in_words(&backup, &state));
-    print!("{}", next_steps(cluster, own.id, &own.data_dir, &backup, index));
-    Ok(())
 }
 
 /// Whose mistake it is that nothing was restored.
@@ -77,7 +137,11 @@ enum Sign {
 async fn nobody_runs(cluster: &ClusterConfig, state: &ClusterState) -> anyhow::Result<Vec<String>> {
     let former = state.nodes().iter().map(|(&id, node)| (node.control_addr.clone(), id));
     let new = cluster.scheduler.iter().map(|replica| (replica.control.to_string(), replica.id));
-    let all: BTreeMap<String, NodeId> = former.chain(new).collect();
+    nobody_listens(former.chain(new).collect(), "scheduler").await
+}
+
+/// The same of replicas at these addresses.
+async fn nobody_listens(all: BTreeMap<String, NodeId>, what: &str) -> anyhow::Result<Vec<String>> {
     let answers = |(addr, id): (String, NodeId)| async move {
         let dialled = tokio::time::timeout(ANSWERS_WITHIN, TcpStream::connect(&addr)).await;
         let name = format!("{id} ({addr})");
@@ -99,7 +163,7 @@ async fn nobody_runs(cluster: &ClusterConfig, state: &ClusterState) -> anyhow::R
         return Ok(silent);
     }
     Err(bad_input(format!(
-        "a scheduler still takes connections: {}; stop all schedulers first. What they agree on from now on would be lost, and if most of \
+        "a {what} still takes connections: {}; stop all of them first. What they agree on from now on would be lost, and if most of \
          them run there is nothing to restore",
         running.join(", ")
     )))
@@ -107,12 +171,8 @@ async fn nobody_runs(cluster: &ClusterConfig, state: &ClusterState) -> anyhow::R
 
 /// What is lost, and what is to be done now.
 fn next_steps(cluster: &ClusterConfig, me: NodeId, data_dir: &Path, backup: &Backup, index: u64) -> String {
-    let others: Vec<_> =
-        cluster.scheduler.iter().map(|r| r.id).filter(|&id| id != me).map(|id| id.to_string()).collect();
-    let others = match others.as_slice() {
-        [] => String::new(),
-        others => format!(" Then {}, each over an empty scheduler.data_dir.", others.join(", ")),
-    };
+    let others = cluster.scheduler.iter().map(|replica| replica.id).filter(|&id| id != me);
+    let others = then(others, "scheduler.data_dir");
     format!(
         "restored into {}; the log goes on behind {index}\n\
          Everything that the cluster agreed on after log index {} is lost: look at what was loaded, unloaded and moved since.\n\
@@ -145,7 +205,12 @@ mod tests {
         let addr = listener.local_addr().unwrap().to_string();
         cluster.scheduler[0].control = addr.parse().unwrap();
         let refused = nobody_runs(&cluster, &ClusterState::default()).await.unwrap_err().to_string();
-        assert!(refused.contains(&format!("n1 ({addr})")) && refused.contains("stop all schedulers"), "{refused}");
+        assert!(
+            refused.contains(&format!("n1 ({addr})"))
+                && refused.contains("a scheduler still")
+                && refused.contains("stop all"),
+            "{refused}"
+        );
     }
 
     #[tokio::test]

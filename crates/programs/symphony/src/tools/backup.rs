@@ -9,8 +9,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::json;
 use symphony_control_plane::{BACKUP_BYTES_MAX, Backup, ClusterState};
+use symphony_federation::FederationState;
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
+use symphony_protocol::control::federation_client::FederationClient;
 
 use super::events::utc;
 use super::operation::asked;
@@ -33,8 +35,8 @@ const STANDARD: &str = "-";
 pub(crate) async fn run(args: &BackupArgs) -> anyhow::Result<()> {
     match (&args.show, &args.to) {
         (Some(file), _) => {
-            let (backup, state) = read(file)?;
-            println!("{}", shown(args.output, file, &backup, &state)?);
+            let (backup, content) = read(file)?;
+            println!("{}", shown(args.output, file, &backup, &content)?);
             Ok(())
         }
         (None, Some(file)) => take(args, file).await,
@@ -42,8 +44,25 @@ pub(crate) async fn run(args: &BackupArgs) -> anyhow::Result<()> {
     }
 }
 
+/// The state in a backup.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Cluster(ClusterState),
+    Federation(FederationState),
+}
+
+impl Content {
+    /// What is in a backup, whose checksum is right.
+    fn open(backup: &Backup) -> anyhow::Result<Self> {
+        Ok(match FederationState::is_snapshot(&backup.state) {
+            true => Self::Federation(symphony_federation::open(backup)?),
+            false => Self::Cluster(backup.open()?),
+        })
+    }
+}
+
 /// Reads a backup and everything in it.
-pub(crate) fn read(file: &Path) -> anyhow::Result<(Backup, ClusterState)> {
+pub(crate) fn read(file: &Path) -> anyhow::Result<(Backup, Content)> {
     let named = |error: &dyn std::fmt::Display| bad_input(format!("{}: {error}", file.display()));
     let bytes = match file.as_os_str() == STANDARD {
         true => read_bounded(io::stdin().lock()),
@@ -54,8 +73,8 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<(Backup, ClusterState)> {
         return Err(named(&format!("more than {BACKUP_BYTES_MAX} bytes, which no backup has")));
     }
     let backup = Backup::decode(&bytes).map_err(|error| named(&error))?;
-    let state = backup.open().map_err(|error| named(&error))?;
-    Ok((backup, state))
+    let content = Content::open(&backup).map_err(|error| named(&error))?;
+    Ok((backup, content))
 }
 
 /// Everything, or one byte more than a backup may have: the length of a device or a pipe is not known before.
@@ -65,16 +84,12 @@ fn read_bounded(from: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Asks the cluster for a backup, checks it, and writes it.
+/// Asks the cluster, or the federation, for a backup, checks it, and writes it.
 async fn take(args: &BackupArgs, file: &Path) -> anyhow::Result<()> {
-    let stale = args.stale;
-    let call = |client: ControlClient<_>| async move {
-        client.max_decoding_message_size(ANSWER_BYTES_MAX).backup(pb::BackupRequest { stale }).await
-    };
-    let bytes = args.cluster.control()?.call_for(WITHIN, EACH_WITHIN, call).await.map_err(asked)?.backup;
-    let backup = Backup::decode(&bytes).context("the cluster answered with no sound backup")?;
-    let state = backup.open().context("the cluster answered with a backup that this release cannot restore")?;
-    let shown = shown(args.output, file, &backup, &state)?;
+    let bytes = ask(args).await?;
+    let backup = Backup::decode(&bytes).context("the answer is no sound backup")?;
+    let content = Content::open(&backup).context("the answer is a backup that this release cannot restore")?;
+    let shown = shown(args.output, file, &backup, &content)?;
     if file.as_os_str() == STANDARD {
         eprintln!("{shown}");
         let mut out = io::stdout().lock();
@@ -83,6 +98,25 @@ async fn take(args: &BackupArgs, file: &Path) -> anyhow::Result<()> {
     write(file, &bytes).with_context(|| format!("cannot write {}", file.display()))?;
     println!("{shown}");
     Ok(())
+}
+
+async fn ask(args: &BackupArgs) -> anyhow::Result<Vec<u8>> {
+    let stale = args.stale;
+    let reply = match args.federation.client(&args.cluster)? {
+        Some(federation) => {
+            let call = |client: FederationClient<_>| async move {
+                client.max_decoding_message_size(ANSWER_BYTES_MAX).backup(pb::BackupRequest { stale }).await
+            };
+            federation.call_for(WITHIN, EACH_WITHIN, call).await
+        }
+        None => {
+            let call = |client: ControlClient<_>| async move {
+                client.max_decoding_message_size(ANSWER_BYTES_MAX).backup(pb::BackupRequest { stale }).await
+            };
+            args.cluster.control()?.call_for(WITHIN, EACH_WITHIN, call).await
+        }
+    };
+    Ok(reply.map_err(asked)?.backup)
 }
 
 /// Writes a file that only this user may read; it is whole and durable when this returns, or as it was before.
@@ -113,42 +147,70 @@ fn write_to(draft: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// What is in it, for people or for programs.
-fn shown(output: Output, file: &Path, backup: &Backup, state: &ClusterState) -> anyhow::Result<String> {
+fn shown(output: Output, file: &Path, backup: &Backup, content: &Content) -> anyhow::Result<String> {
     Ok(match output {
-        Output::Json => serde_json::to_string_pretty(&to_json(backup, state))?,
-        Output::Table => format!("{}: {}", file.display(), in_words(backup, state)),
+        Output::Json => serde_json::to_string_pretty(&to_json(backup, content))?,
+        Output::Table => format!("{}: {}", file.display(), in_words(backup, content)),
     })
 }
 
-fn to_json(backup: &Backup, state: &ClusterState) -> serde_json::Value {
-    json!({ "cluster": backup.cluster, "taken_at_unix_ms": backup.taken_at_unix_ms, "release": backup.release,
-            "node": backup.node.to_string(), "index": backup.index, "term": backup.term,
-            "confirmed": backup.confirmed, "state_bytes": backup.state.len(),
+fn to_json(backup: &Backup, content: &Content) -> serde_json::Value {
+    let whose = match content {
+        Content::Cluster(_) => "cluster",
+        Content::Federation(_) => "federation",
+    };
+    let mut all = json!({ whose: backup.cluster, "taken_at_unix_ms": backup.taken_at_unix_ms, "release": backup.release,
+                          "node": backup.node.to_string(), "index": backup.index, "term": backup.term,
+                          "confirmed": backup.confirmed, "state_bytes": backup.state.len() });
+    let parts = match content {
+        Content::Cluster(state) => json!({
             "models": state.models().values().map(|model| &model.spec.name).collect::<Vec<_>>(),
             "subclusters": state.subclusters().len(), "backends": state.backends().len(),
             "frontends": state.frontends().len(), "operations": state.operations().len(),
             "schedulers": state.nodes().iter().map(|(id, node)| json!({ "id": id.to_string(), "control": node.control_addr }))
-                .collect::<Vec<_>>() })
+                .collect::<Vec<_>>() }),
+        Content::Federation(state) => json!({
+            "models": state.models().keys().collect::<Vec<_>>(), "clusters": state.clusters().keys().collect::<Vec<_>>(),
+            "operations": state.operations().len(), "replicas": state.replicas() }),
+    };
+    if let (Some(all), serde_json::Value::Object(parts)) = (all.as_object_mut(), parts) {
+        all.extend(parts);
+    }
+    all
 }
 
 /// What is in it, on some lines.
-pub(crate) fn in_words(backup: &Backup, state: &ClusterState) -> String {
+pub(crate) fn in_words(backup: &Backup, content: &Content) -> String {
     let Backup { cluster, release, node, index, term, .. } = backup;
     let confirmed = match backup.confirmed {
         true => "confirmed by a quorum",
-        false => "NOT confirmed by a quorum: the cluster may have agreed on more by then",
+        false => "NOT confirmed by a quorum: the others may have agreed on more by then",
     };
-    let counts = [
-        (state.models().len(), "models"),
-        (state.subclusters().len(), "sub-clusters"),
-        (state.backends().len(), "backends"),
-        (state.frontends().len(), "frontends"),
-        (state.nodes().len(), "schedulers"),
-        (state.operations().len(), "operations"),
-    ];
+    let (whose, counts) = match content {
+        Content::Cluster(state) => (
+            "cluster",
+            vec![
+                (state.models().len(), "models"),
+                (state.subclusters().len(), "sub-clusters"),
+                (state.backends().len(), "backends"),
+                (state.frontends().len(), "frontends"),
+                (state.nodes().len(), "schedulers"),
+                (state.operations().len(), "operations"),
+            ],
+        ),
+        Content::Federation(state) => (
+            "federation",
+            vec![
+                (state.models().len(), "models"),
+                (state.clusters().len(), "clusters"),
+                (state.replicas().len(), "replicas"),
+                (state.operations().len(), "operations"),
+            ],
+        ),
+    };
     let counts: Vec<_> = counts.iter().map(|(count, what)| format!("{count} {what}")).collect();
     format!(
-        "cluster {cluster}, taken by {node} at {} by its clock, release {release}\n  log index {index}, term {term}, {confirmed}\n  {}",
+        "{whose} {cluster}, taken by {node} at {} by its clock, release {release}\n  log index {index}, term {term}, {confirmed}\n  {}",
         utc(backup.taken_at_unix_ms),
         counts.join(", ")
     )
@@ -185,11 +247,24 @@ mod tests {
         }
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
-        let (read, state) = read(&file).unwrap();
+        let (read, content) = read(&file).unwrap();
         assert_eq!(read, backup());
-        let words = in_words(&read, &state);
+        let words = in_words(&read, &content);
         assert!(words.contains("cluster blue") && words.contains("n2 at 2023-11-14T22:13:20Z"), "{words}");
         assert!(words.contains("NOT confirmed") && words.contains("0 models"), "{words}");
+    }
+
+    #[test]
+    fn a_federations_backup_is_told_from_a_clusters() {
+        let state = FederationState::default().snapshot();
+        let of_federation = Backup { cluster: "world".into(), state, ..backup() };
+        let content = Content::open(&of_federation).unwrap();
+        let words = in_words(&of_federation, &content);
+        assert!(words.contains("federation world") && words.contains("0 clusters"), "{words}");
+        let json = to_json(&of_federation, &content);
+        assert_eq!((&json["federation"], &json["index"]), (&json!("world"), &json!(0)), "{json}");
+        let json = to_json(&backup(), &Content::open(&backup()).unwrap());
+        assert!(json["cluster"] == "blue" && json["subclusters"] == 0, "{json}");
     }
 
     #[test]

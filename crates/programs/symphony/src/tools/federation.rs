@@ -1,7 +1,7 @@
 //! Operators' commands to a federation: `get clusters`, `model load --federation`, `plan move --to-cluster`,
 //! `plan now --federation`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use symphony_protocol::control::federation_client::FederationClient as Grpc;
 use symphony_protocol::federation::{FederatedModelView, FederationView};
 use symphony_protocol::view::ModelSpec;
 use symphony_transport::{FederationClient, fresh_operation_id};
-use symphony_types::{FailReason, OperationId};
+use symphony_types::{FailReason, OperationId, VersionedName};
 
 use super::get::Shown;
 use super::operation::not_done;
@@ -172,6 +172,41 @@ fn without_gpu(model: &FederatedModelView) -> String {
     model.no_gpu.iter().map(|(cluster, why)| format!("{cluster}: {why}")).collect::<Vec<_>>().join("; ")
 }
 
+/// Refuses what a federation leaves to its clusters: why, and the command for each that serves the model.
+pub(crate) async fn left_to_clusters(
+    federation: &FederationClient,
+    name: &str,
+    refused: &str,
+    command: &str,
+) -> anyhow::Error {
+    match federation.get(true, LOOK_WITHIN).await {
+        Ok(view) => bad_input(format!("{refused}. {}", where_to_ask(&view, name, command))),
+        Err(error) => error.into(),
+    }
+}
+
+/// In which clusters the versions of a model are, and the command for each.
+fn where_to_ask(view: &FederationView, name: &str, command: &str) -> String {
+    let is_version = |loaded_as: &str| loaded_as == name || VersionedName::parse(loaded_as).name == name;
+    let of_name = view.models.iter().filter(|(loaded_as, _)| is_version(loaded_as));
+    let homes: BTreeSet<&String> = of_name.flat_map(|(_, model)| model.home.iter().chain(&model.moves_to)).collect();
+    let mut words = match homes.len() {
+        0 => format!("The federation has `{name}` nowhere; ask the cluster that has"),
+        1 => format!("`{name}` is in the cluster below; ask that"),
+        _ => format!(
+            "Versions of `{name}` are in several clusters, and only versions in one share requests: `symphony plan move --federation \
+             --model NAME --to-cluster CLUSTER` brings them together. Or ask each"
+        ),
+    };
+    words += ", with a certificate of its own:";
+    let asked = view.clusters.iter().filter(|(cluster, _)| homes.is_empty() || homes.contains(cluster));
+    for (cluster, known) in asked {
+        words +=
+            &format!("\n  symphony {command} {name} … --cluster {} --pki PKI-OF-{cluster}", known.control.join(","));
+    }
+    words
+}
+
 /// The named federation, or the one of the context, or of `symphony up --clusters`.
 pub(crate) fn client(federation: &FederationArgs, who: &ClusterArgs) -> anyhow::Result<FederationClient> {
     let standard = || FederationClient::new(&who.federation_net()?, &who.federation_addresses()?).map_err(bad_input);
@@ -259,6 +294,31 @@ mod tests {
     use symphony_protocol::view::NoGpu;
 
     use super::*;
+
+    #[test]
+    fn what_is_left_to_clusters_is_asked_where_the_versions_are() {
+        let cluster = |address: &str| FederatedClusterView {
+            control: vec![address.to_owned()],
+            reachable: true,
+            ..FederatedClusterView::default()
+        };
+        let at = |home: &str| FederatedModelView { home: Some(home.to_owned()), ..FederatedModelView::default() };
+        let view = |models: &[(&str, &str)]| FederationView {
+            clusters: [("east", "e:1"), ("west", "w:1")].map(|(name, at)| (name.to_owned(), cluster(at))).into(),
+            models: models.iter().map(|&(model, home)| (model.to_owned(), at(home))).collect(),
+            ..FederationView::default()
+        };
+        let together = where_to_ask(&view(&[("m@1", "east"), ("m@2", "east"), ("mm", "west")]), "m", "model traffic");
+        assert!(together.ends_with("  symphony model traffic m … --cluster e:1 --pki PKI-OF-east"), "{together}");
+        assert!(!together.contains("w:1"), "{together}");
+        let apart = where_to_ask(&view(&[("m@1", "east"), ("m@2", "west")]), "m", "model traffic");
+        assert!(apart.contains("plan move") && apart.contains("e:1") && apart.contains("w:1"), "{apart}");
+        let one = where_to_ask(&view(&[("m@1", "east"), ("m@2", "west")]), "m@2", "model set");
+        assert!(one.ends_with("  symphony model set m@2 … --cluster w:1 --pki PKI-OF-west"), "{one}");
+        assert!(!one.contains("e:1"), "{one}");
+        let unknown = where_to_ask(&view(&[]), "m", "model set");
+        assert!(unknown.contains("nowhere") && unknown.contains("e:1") && unknown.contains("w:1"), "{unknown}");
+    }
 
     #[test]
     fn models_that_no_gpu_takes_are_shown_by_cluster_and_reason_in_the_words_of_a_cluster() {

@@ -61,6 +61,11 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
     for note in &model.notes {
         eprintln!("note: {note}");
     }
+    if let Some(federation) = args.federation.client(&args.cluster)? {
+        let refused = "a federation loads models one by one and rolls no folder out: `symphony model load NAME@VERSION --federation \
+                       --to-cluster CLUSTER`, or each cluster for itself, which are then its own models";
+        return Err(super::federation::left_to_clusters(&federation, &args.name, refused, "model load").await);
+    }
     let control = args.cluster.control()?;
     let mut rollout = Rollout::to(&model);
     if !args.canary.is_empty() {
@@ -247,6 +252,11 @@ async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
 }
 
 async fn set(args: &ModelSetArgs) -> anyhow::Result<()> {
+    if let Some(federation) = args.federation.client(&args.cluster)? {
+        let refused = "a federation keeps what a model was loaded with, and a copy begins with that wherever the model moves: unload it and \
+                       load it anew, or change its copy for as long as it stays in its cluster";
+        return Err(super::federation::left_to_clusters(&federation, &args.name, refused, "model set").await);
+    }
     let (control, operation) = (args.cluster.control()?, args.operation.id());
     let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
     let known: Vec<_> = versions(&view, &args.name).map(|(loaded_as, _)| loaded_as).collect();
@@ -274,6 +284,10 @@ async fn set(args: &ModelSetArgs) -> anyhow::Result<()> {
 }
 
 async fn traffic(args: &ModelTrafficArgs) -> anyhow::Result<()> {
+    if let Some(federation) = args.federation.client(&args.cluster)? {
+        let refused = "a federation splits no requests: each cluster splits those for what it serves, and a canary is that of one cluster";
+        return Err(super::federation::left_to_clusters(&federation, &args.name, refused, "model traffic").await);
+    }
     let control = args.cluster.control()?;
     let traffic = Traffic {
         weights: args.weights.iter().copied().collect(),

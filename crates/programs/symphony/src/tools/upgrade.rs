@@ -17,14 +17,25 @@ use crate::exit::bad_input;
 const OLDER: &str =
     "a scheduler replica that was asked runs a release that knows no levels: replace it by the new release first";
 
+/// Why a federation's top group is not asked.
+const NO_LEVEL: &str = "the replicas of a federation have no level: releases that follow each other write its state alike, and there is nothing to \
+                        finish. Replace them one by one, and upgrade each cluster for itself, with --cluster and its certificates";
+
 pub(crate) async fn run(command: &UpgradeCommand) -> anyhow::Result<()> {
+    let federation = match command {
+        UpgradeCommand::Show(args) => &args.federation,
+        UpgradeCommand::Finish(args) => &args.federation,
+    };
+    if federation.federation.is_some() {
+        return Err(bad_input(NO_LEVEL));
+    }
     match command {
         UpgradeCommand::Show(args) => show(args).await,
         UpgradeCommand::Finish(args) => finish(args).await,
     }
 }
 
-async fn show(UpgradeShowArgs { output, cluster }: &UpgradeShowArgs) -> anyhow::Result<()> {
+async fn show(UpgradeShowArgs { output, cluster, .. }: &UpgradeShowArgs) -> anyhow::Result<()> {
     let view = cluster.control()?.get(true, AGREE_WITHIN).await.map_err(asked)?;
     let (known, behind) = progress(&view);
     match output {

@@ -22,16 +22,16 @@ use crate::group::propose::{AttemptError, Proposer};
 /// later, with the leader's appends and at registration.
 const LOOK_BACK_FOR: Duration = Duration::from_millis(300);
 
-/// Founds the group unless one exists, and answers the others' questions once it may.
+/// Founds the group unless one exists, or begins it anew where it was restored, and answers the others' questions once
+/// it may.
 pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> Result<(), Fatal> {
     let past = |node, question| past(config, proposer, node, question);
-    newcomer(config).take_part(proposer.group(), past).await.map_err(|error| ends(config, error))
-}
-
-/// Lets a replica that was restored, and has not campaigned since, begin the group anew, unless another one has a log.
-pub(crate) async fn begin(config: &ControlPlaneConfig, proposer: &Proposer) -> Result<(), Fatal> {
-    let past = |node, question| past(config, proposer, node, question);
-    newcomer(config).begin(proposer.group(), past).await.map_err(|error| ends(config, error))
+    let (newcomer, group) = (newcomer(config), proposer.group());
+    let taken = match group.begins_anew() {
+        true => newcomer.begin(group, past).await,
+        false => newcomer.take_part(group, past).await,
+    };
+    taken.map_err(|error| ends(config, error))
 }
 
 fn newcomer(config: &ControlPlaneConfig) -> Newcomer {

@@ -125,7 +125,7 @@ pub(crate) struct Statistics {
 }
 
 fn duration_buckets() -> Histogram {
-    Histogram::new(REQUEST_SECONDS)
+    symphony_telemetry::latency_histogram(&REQUEST_SECONDS)
 }
 
 fn batch_buckets() -> Histogram {

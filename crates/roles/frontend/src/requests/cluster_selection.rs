@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use symphony_types::FailReason;
+use symphony_types::{FailReason, VersionedName};
 
 use crate::accounts::collectors::ModelStanding;
 use crate::clusters::cluster::Cluster;
@@ -53,6 +53,14 @@ impl Inner {
             second.get_or_insert(target);
         }
         second
+    }
+
+    /// Whether requests for this version of a model go to the cluster in that slot.
+    pub(crate) fn is_version_served_in(&self, slot: usize, name: &str, version: u64) -> bool {
+        let versioned = VersionedName { name, version }.loaded_as();
+        let unversioned = (version == VersionedName::UNVERSIONED).then_some(name);
+        let mut names = [Some(versioned.as_str()), unversioned].into_iter().flatten();
+        names.any(|loaded_as| self.select_cluster(loaded_as, None, &[]).is_some_and(|target| target.slot == slot))
     }
 
     /// What is known of the model of that name in the cluster that would be asked.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use symphony_protocol::federation::{FederatedClusterView, FederatedModelView};
 use symphony_protocol::view::{
-    BackendView, FrontendView, HolderView, ModelSource, ModelSpec, ModelView, NoGpu, SubclusterView,
+    BackendView, FrontendView, HolderView, ModelSource, ModelSpec, ModelView, NoGpu, SubclusterView, Traffic,
 };
 use symphony_types::{
     BackendId, BootId, DropReason, Duty, FailReason, Filter, FrontendId, ModelId, Nanos, RequestValue, SubclusterId,
@@ -114,6 +114,28 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         forgotten: identity.forgotten.subscribe(),
         ended: identity.ended,
     })
+}
+
+#[tokio::test]
+async fn requests_are_split_by_the_cluster_that_serves_the_versions() {
+    // A model that was loaded without a version is version 1.
+    let split = |weight: u32| Traffic { weights: [(1, weight)].into(), shadow: None };
+    let splits = |traffic: Traffic| View { traffic: [("m".to_owned(), traffic)].into(), ..view(true, Duty::Serving) };
+    let at = |home: &str| FederationView {
+        models: [("m".to_owned(), FederatedModelView { home: Some(home.into()), ..Default::default() })].into(),
+        ..FederationView::default()
+    };
+    for (home, weight) in [("a", 10), ("b", 20)] {
+        let frontend = frontend(vec![splits(split(10)), splits(split(20))], at(home));
+        assert_eq!(frontend.traffic_of("m"), Some(split(weight)), "{home}");
+    }
+    let left = frontend(vec![splits(split(10)), view(true, Duty::Serving)], at("b"));
+    assert_eq!(left.traffic_of("m"), None, "it has moved away from its split");
+    let elsewhere = Traffic { weights: [(2, 1)].into(), shadow: None };
+    let unserved = frontend(vec![splits(elsewhere.clone()), splits(split(20))], at("b"));
+    assert_eq!(unserved.traffic_of("m"), Some(split(20)), "nobody serves version 2");
+    let alone = frontend(vec![splits(elsewhere.clone())], FederationView::default());
+    assert_eq!(alone.traffic_of("m"), Some(elsewhere), "a cluster by itself has the only split");
 }
 
 async fn infer(frontend: &Arc<Inner>) -> InferError {
