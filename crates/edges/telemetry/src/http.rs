@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 
 use crate::console::{self, ConsoleAnswer, ConsoleQuestion};
 use crate::page_guard::{Page, PageCaller, PageConnection, PageGuard, PageRefusal};
+use crate::page_hosts::PageHosts;
 use crate::{Registry, plain_text};
 
 /// How long a stop waits for answers in progress. A scrape takes milliseconds; a client that sends half a request and
@@ -117,6 +118,7 @@ pub struct Surface {
     history: Option<Arc<History>>,
     console: Option<Arc<Console>>,
     guard: Option<PageGuard>,
+    hosts: PageHosts,
     tls: Option<Arc<PublicTls>>,
 }
 
@@ -131,6 +133,7 @@ impl Surface {
             history: None,
             console: None,
             guard: None,
+            hosts: PageHosts::default(),
             tls: None,
         }
     }
@@ -139,6 +142,14 @@ impl Surface {
     #[must_use]
     pub fn with_guard(mut self, guard: PageGuard) -> Self {
         self.guard = Some(guard);
+        self
+    }
+
+    /// The names by which browsers may ask for pages that need no key, beside IP addresses and `localhost`. Under TLS
+    /// the certificate has the names.
+    #[must_use]
+    pub fn with_hosts(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.hosts = PageHosts::new(names);
         self
     }
 
@@ -241,6 +252,11 @@ pub async fn serve(
 impl Surface {
     /// An error if the caller may not see the page.
     fn check_caller(&self, request: &Request, page: Page) -> Result<(), PageRefusal> {
+        let needs_key = self.guard.as_ref().is_some_and(|guard| guard.needs_key);
+        // Scrapers have names for their targets.
+        if page != Page::Metrics && !needs_key && self.tls.is_none() {
+            self.hosts.check(request.uri(), request.headers())?;
+        }
         let guards = |guard: &&PageGuard| guard.metrics || page != Page::Metrics;
         let Some(guard) = self.guard.as_ref().filter(guards) else { return Ok(()) };
         let connection = request.extensions().get::<ConnectInfo<PageConnection>>().map(|ConnectInfo(info)| info);
