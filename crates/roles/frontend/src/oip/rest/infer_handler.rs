@@ -92,8 +92,8 @@ async fn take<S: InferenceService>(
     let body = read_bytes(request, bytes_max).await?;
     let (body, permit) = match headers.packed {
         Some(coding) => {
-            let limit = shared.unpacked.clone();
-            let ((body, unpacked), permit) = apart(permit, move || coding.unpack(&body, bytes_max, &limit)).await?;
+            let room = shared.unpacked.begin(caller.name());
+            let ((body, unpacked), permit) = apart(permit, move || coding.unpack(&body, bytes_max, room)).await?;
             // It may be kept until the answer: an input is a part of it.
             (body, permit.with_unpacked(unpacked))
         }
