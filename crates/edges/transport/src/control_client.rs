@@ -64,8 +64,8 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// Whether the cluster refuses the caller for what it is, says or shows, however the cluster is: a name, a certificate
-    /// or a release. Another refusal may pass when a model is unloaded or a process forgotten.
+    /// Whether the cluster refuses the caller for what it is, says or shows, however the cluster is: a name, a
+    /// certificate or a release. Another refusal may pass when a model is unloaded or a process forgotten.
     #[must_use]
     pub fn is_for_good(&self) -> bool {
         let Self::Refused(status) = self else { return false };

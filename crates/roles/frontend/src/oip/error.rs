@@ -62,8 +62,8 @@ pub enum InferError {
     },
     /// What the tenant's compressed requests in flight have become takes as much of that memory as it may.
     #[error(
-        "compressed requests of tenant `{tenant}` in flight take up to {bytes_max} bytes unpacked, the most it may have \
-         here; try again later, or send the request uncompressed"
+        "compressed requests of tenant `{tenant}` in flight take up to {bytes_max} bytes unpacked, the most it may \
+         have here; try again later, or send the request uncompressed"
     )]
     TenantUnpacked {
         /// The tenant.
