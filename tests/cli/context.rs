@@ -61,6 +61,15 @@ fn a_context_says_where_a_cluster_is_and_who_asks() {
         let load = ["load", "--model", "resnet=1", "--context", "blue"];
         let _ = symphony(cluster, &load).ended_with(2).complains(&["context `blue` has no frontend-grpc"]);
 
+        phase("a frontend on the command line is one of the context's cluster");
+        cluster.wait_until_it_serves("resnet").unwrap();
+        let frontend = cluster.address("frontend", "grpc");
+        let load =
+            ["load", "--model", "resnet=20", "--duration-s", "0.5", "--warmup-s", "0.1", "--frontend", &frontend];
+        // The machine may be slow.
+        let load = [&load[..], &["--lag-p99-ms", "5000", "--lag-max-ms", "10000", "-o", "json"]].concat();
+        let _ = symphony(cluster, &load).ended_with(0);
+
         phase("a name that is none, and one that is no more");
         let _ = symphony(cluster, &["get", "models", "--context", "bleu"]).ended_with(2).complains(&["near are blue"]);
         let _ = symphony(cluster, &["context", "use", "bleu"]).ended_with(2).complains(&["near are blue"]);

@@ -23,6 +23,8 @@ pub struct SecurityConfig {
     pub insecure_dev: bool,
     /// Public ports beyond loopback serve everybody: clients without keys, and people who look at status pages.
     pub insecure_public: bool,
+    /// Names by which browsers may ask for status pages that need no key.
+    pub page_hosts: Vec<String>,
 }
 
 impl SecurityConfig {

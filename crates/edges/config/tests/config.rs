@@ -292,6 +292,10 @@ fn what_cannot_work_is_explained_with_key_and_values() {
             &["frontend.cors_origins=[\"https://a.example\", \"a.example\"]"],
             "frontend.cors_origins.1: `a.example` is no origin; expected scheme://host",
         ),
+        (
+            &["security.page_hosts=[\"console.example\", \"a.example:80\"]"],
+            "security.page_hosts.1: `a.example:80` is no name of a host; expected one without a port",
+        ),
         (&["frontend.data=scheduler:1", "security.insecure_dev=true"], "frontend.data: scheduler:1 is not a loopback"),
         (&["security.ca=ca.pem"], "security.ca: `up` makes certificates by itself"),
         (&["security.key=a.key", "security.insecure_dev=true"], "security.key: a.key with security.insecure_dev"),

@@ -24,6 +24,7 @@ use crate::Registry;
 use crate::console::{self, ConsoleAnswer, ConsoleQuestion};
 use crate::exposition::Exposition;
 use crate::page_guard::{Page, PageCaller, PageConnection, PageGuard, PageRefusal};
+use crate::page_hosts::PageHosts;
 
 /// How long a stop waits for answers in progress. A scrape takes milliseconds; a client that sends half a request and
 /// waits must not keep a process from ending.
@@ -118,6 +119,7 @@ pub struct Surface {
     history: Option<Arc<History>>,
     console: Option<Arc<Console>>,
     guard: Option<PageGuard>,
+    hosts: PageHosts,
     tls: Option<Arc<PublicTls>>,
 }
 
@@ -132,6 +134,7 @@ impl Surface {
             history: None,
             console: None,
             guard: None,
+            hosts: PageHosts::default(),
             tls: None,
         }
     }
@@ -140,6 +143,14 @@ impl Surface {
     #[must_use]
     pub fn with_guard(mut self, guard: PageGuard) -> Self {
         self.guard = Some(guard);
+        self
+    }
+
+    /// The names by which browsers may ask for pages that need no key, beside IP addresses and `localhost`. Under TLS
+    /// the certificate has the names.
+    #[must_use]
+    pub fn with_hosts(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.hosts = PageHosts::new(names);
         self
     }
 
@@ -242,6 +253,11 @@ pub async fn serve(
 impl Surface {
     /// An error if the caller may not see the page.
     fn check_caller(&self, request: &Request, page: Page) -> Result<(), PageRefusal> {
+        let needs_key = self.guard.as_ref().is_some_and(|guard| guard.needs_key);
+        // Scrapers have names for their targets.
+        if page != Page::Metrics && !needs_key && self.tls.is_none() {
+            self.hosts.check(request.uri(), request.headers())?;
+        }
         let guards = |guard: &&PageGuard| guard.metrics || page != Page::Metrics;
         let Some(guard) = self.guard.as_ref().filter(guards) else { return Ok(()) };
         let connection = request.extensions().get::<ConnectInfo<PageConnection>>().map(|ConnectInfo(info)| info);

@@ -93,6 +93,8 @@ pub struct PageGuard {
     check: Arc<Check>,
     /// Whether `/metrics` is guarded, too.
     pub(crate) metrics: bool,
+    /// Whether callers show who they are, and not only where they are.
+    pub(crate) needs_key: bool,
 }
 
 impl fmt::Debug for PageGuard {
@@ -102,19 +104,19 @@ impl fmt::Debug for PageGuard {
 }
 
 impl PageGuard {
-    /// Lets in whom `check` does; with `metrics` it is asked about `/metrics` as well.
+    /// Lets in whom `check` does by what they show; with `metrics` it is asked about `/metrics` as well.
     #[must_use]
     pub fn new(
         metrics: bool,
         check: impl Fn(&PageCaller<'_>) -> Result<(), PageRefusal> + Send + Sync + 'static,
     ) -> Self {
-        Self { check: Arc::new(check), metrics }
+        Self { check: Arc::new(check), metrics, needs_key: true }
     }
 
     /// Lets in callers of this host: for processes that know no keys.
     #[must_use]
     pub fn this_host() -> Self {
-        Self::new(false, |caller| {
+        let check = |caller: &PageCaller<'_>| {
             let addr = caller.connection.map(|connection| connection.addr.ip().to_canonical());
             if addr.is_some_and(|addr| addr.is_loopback()) {
                 return Ok(());
@@ -122,7 +124,8 @@ impl PageGuard {
             let words = "this page is for callers of its own host; use `symphony get` or `symphony top`, a tunnel, or set \
                          security.insecure_public";
             Err(PageRefusal { status: StatusCode::FORBIDDEN, reason: "this_host_only", words: words.into() })
-        })
+        };
+        Self { needs_key: false, ..Self::new(false, check) }
     }
 
     pub(crate) fn check(&self, caller: &PageCaller<'_>) -> Result<(), PageRefusal> {

@@ -19,8 +19,13 @@ const REQUESTS: MetricName = MetricName {
 
 /// Status line and headers, and the body.
 async fn get(port: u16, path: &str) -> (String, String) {
+    get_from("localhost", port, path).await
+}
+
+/// The same by another name.
+async fn get_from(host: &str, port: u16, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -82,6 +87,41 @@ async fn a_process_shows_metrics_health_view_and_console_and_stops_when_told() {
     // Phase 4: it stops when told.
     stop.send(()).unwrap();
     server.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_page_that_has_its_own_name_lead_here_gets_no_answer_without_a_key() {
+    let serving = async |surface: Surface| {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(serve(listener, surface, std::future::pending()));
+        port
+    };
+    let surface = || {
+        let surface = Surface::new(Registry::new("scheduler")).with_hosts(["console.example".to_owned()]);
+        surface
+            .with_history(|_| serde_json::json!({}))
+            .with_console(|_| Box::pin(async { Ok(axum::body::Bytes::from_static(b"{}")) }))
+    };
+    let open = serving(surface()).await;
+    let of_host = serving(surface().with_guard(PageGuard::this_host())).await;
+    let by_key = serving(surface().with_guard(PageGuard::new(false, |_| Ok(())))).await;
+    for path in ["/", "/console.js", "/api/view", "/api/history", "/api/console", "/api/console/gpus"] {
+        for port in [open, of_host] {
+            let (head, body) = get_from("evil.example:8002", port, path).await;
+            assert!(head.starts_with("HTTP/1.1 403") && body.contains("foreign_host"), "{path}: {head} {body}");
+            for known in ["console.example:8002", "127.0.0.1:8002", "localhost"] {
+                assert!(get_from(known, port, path).await.0.starts_with("HTTP/1.1 200"), "{path} by {known}");
+            }
+        }
+        assert!(
+            get_from("evil.example", by_key, path).await.0.starts_with("HTTP/1.1 200"),
+            "a key is no browser's own"
+        );
+    }
+    for path in ["/metrics", "/health/live", "/health/ready"] {
+        assert!(get_from("frontend-1:8002", open, path).await.0.starts_with("HTTP/1.1 200"), "{path}");
+    }
 }
 
 #[tokio::test]

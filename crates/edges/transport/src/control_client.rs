@@ -63,6 +63,23 @@ pub enum ControlError {
     View(#[from] ViewError),
 }
 
+impl ControlError {
+    /// Whether the cluster refuses the caller for what it is, says or shows, however the cluster is: a name, a
+    /// certificate or a release. Another refusal may pass when a model is unloaded or a process forgotten.
+    #[must_use]
+    pub fn is_for_good(&self) -> bool {
+        let Self::Refused(status) = self else { return false };
+        matches!(
+            status.code(),
+            Code::InvalidArgument
+                | Code::AlreadyExists
+                | Code::PermissionDenied
+                | Code::Unauthenticated
+                | Code::Unimplemented
+        )
+    }
+}
+
 /// The newest view; changes when the cluster does.
 pub type ViewReceiver = watch::Receiver<Arc<View>>;
 
@@ -389,6 +406,15 @@ impl Watching {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_caller_is_is_refused_for_good_and_what_the_cluster_holds_is_not() {
+        let refused = |code| ControlError::Refused(Status::new(code, "no")).is_for_good();
+        assert!([Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument].into_iter().all(refused));
+        // A model may be unloaded that leaves no room, a backend be forgotten that takes the place.
+        assert!(![Code::FailedPrecondition, Code::ResourceExhausted, Code::Internal].into_iter().any(refused));
+        assert!(!ControlError::NoAddress.is_for_good());
+    }
 
     #[test]
     fn the_one_that_is_named_is_called_first() {

@@ -15,6 +15,9 @@ const STANDING_EVERY: Duration = Duration::from_millis(200);
 /// The longest pause before a backend that is repeatedly declared down registers again: its leader cannot reach it.
 const STANDING_MAX: Duration = Duration::from_secs(10);
 
+/// The pause after a refusal that no repetition changes, in case somebody mends what it names: a certificate, perhaps.
+const REFUSED_FOR_GOOD: Duration = Duration::from_secs(60);
+
 /// Registers this backend again when it was declared down by mistake (a pause, a cut link).
 pub(crate) async fn stay_registered(
     control: ControlClient,
@@ -38,6 +41,11 @@ pub(crate) async fn stay_registered(
         transport.ready(READY_WITHIN).await;
         match register(&control, &request, REGISTER_WITHIN).await {
             Ok(_) => standing.answered(Instant::now()),
+            Err(error) if error.is_for_good() => {
+                let again_in_s = REFUSED_FOR_GOOD.as_secs();
+                tracing::error!(%error, again_in_s, "the cluster refuses this backend: mend what it says");
+                standing.refused(Instant::now());
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot register again");
                 // A refusal comes at once, and the next one too. One for the cluster's level ends the process.
@@ -68,7 +76,12 @@ impl Standing {
         down && since.is_none_or(|since| since >= self.pause)
     }
 
-    /// The cluster shows it as up again, or refuses it.
+    /// The cluster refuses it, and will the next time.
+    fn refused(&mut self, now: Instant) {
+        (self.answered, self.pause) = (Some(now), REFUSED_FOR_GOOD);
+    }
+
+    /// The cluster shows it as up again, or refuses it as things are.
     fn answered(&mut self, now: Instant) {
         // The view may lag for a moment.
         self.pause = if self.pause.is_zero() { STANDING_EVERY * 5 } else { (self.pause * 2).min(STANDING_MAX) };
@@ -94,5 +107,16 @@ mod tests {
         assert!(!standing.registers(at(34_000), true), "ten seconds at most");
         // After a while up, the pause starts over.
         assert!(!standing.registers(at(45_001), false) && standing.registers(at(45_200), true));
+    }
+
+    #[test]
+    fn who_is_refused_for_good_asks_once_a_minute() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut standing = Standing::default();
+        standing.refused(at(0));
+        assert!(!standing.registers(at(59_999), true) && standing.registers(at(60_000), true));
+        standing.answered(at(60_000));
+        assert!(standing.registers(at(70_000), true), "ten seconds at most");
     }
 }

@@ -63,5 +63,7 @@ pub const UNREACHABLE_MS: [u64; 2] = [500, 3_600_000];
 pub const ROUTES_MAX: usize = 1024;
 /// Origins that browsers may call from.
 pub const CORS_ORIGINS_MAX: usize = 64;
+/// Names of one process, for browsers.
+pub const PAGE_HOSTS_MAX: usize = 64;
 /// Bytes of a log filter.
 pub const LOG_LEVEL_BYTES_MAX: usize = 1024;

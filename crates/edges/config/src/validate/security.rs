@@ -1,7 +1,7 @@
 //! Checks of the `security` section: certificates, or none.
 
-use super::Check;
-use crate::{NodeConfig, Role};
+use super::{Check, limits};
+use crate::{Address, NodeConfig, Role};
 
 impl Check {
     pub(super) fn security(&mut self, config: &NodeConfig, role: Role) {
@@ -23,6 +23,19 @@ impl Check {
                     self.say(key, "`up` makes certificates by itself; leave it out");
                 }
                 _ => {}
+            }
+        }
+        let hosts = &security.page_hosts;
+        if hosts.len() > limits::PAGE_HOSTS_MAX {
+            let (got, max) = (hosts.len(), limits::PAGE_HOSTS_MAX);
+            self.say("security.page_hosts", format!("{got} names; expected at most {max}"));
+        }
+        for (index, host) in hosts.iter().enumerate() {
+            // What an address takes for a host, and no port.
+            if host.contains(':') || format!("{host}:0").parse::<Address>().is_err() {
+                let words =
+                    format!("`{host}` is no name of a host; expected one without a port, such as console.example");
+                self.say(format!("security.page_hosts.{index}"), words);
             }
         }
     }

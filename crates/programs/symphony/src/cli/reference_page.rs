@@ -96,8 +96,7 @@ fn append(command: &Command, above: &str, shared: &[&Arg], list: &mut String) {
         let mut does = meaning(&command.get_about().unwrap().to_string());
         for argument in command.get_positionals() {
             let value = argument.get_value_names().unwrap()[0].replace('|', "\\|");
-            let many = argument.get_num_args().is_some_and(|range| range.max_values() > 1);
-            let _ = write!(usage, " {value}{}", if many { "…" } else { "" });
+            let _ = write!(usage, " {}", place(argument, &value));
             let choices: Vec<_> = argument.get_possible_values().iter().map(|one| one.get_name().to_owned()).collect();
             if !choices.is_empty() {
                 let _ = write!(does, " {value}: {}.", choices.join(", "));
@@ -114,6 +113,12 @@ fn append(command: &Command, above: &str, shared: &[&Arg], list: &mut String) {
     for subcommand in command.get_subcommands().filter(|one| one.get_name() != "help" && !one.is_hide_set()) {
         append(subcommand, &format!("{name} "), shared, list);
     }
+}
+
+/// How a positional argument is written: what may be left out has brackets, as in `--help`.
+fn place(argument: &Arg, value: &str) -> String {
+    let many = if argument.get_num_args().is_some_and(|range| range.max_values() > 1) { "…" } else { "" };
+    if argument.is_required_set() { format!("{value}{many}") } else { format!("[{value}{many}]") }
 }
 
 /// How the option is written, also as a variable.
@@ -139,6 +144,20 @@ fn the_page_lists_every_command() {
     }
     let (page, expected) = page();
     assert!(page == expected, "docs/reference/cli.md is stale; the first comment of this file says how it is written");
+}
+
+#[test]
+fn what_may_be_left_out_has_brackets() {
+    let mut cli = Cli::command();
+    cli.build();
+    let row = |command: &str| {
+        let mut list = String::new();
+        append(cli.find_subcommand(command).unwrap(), "", &[], &mut list);
+        list
+    };
+    let (get, describe) = (row("get"), row("describe"));
+    assert!(get.starts_with("| `get WHAT [NAME]` |"), "{get}");
+    assert!(describe.starts_with("| `describe KIND NAME` |"), "{describe}");
 }
 
 /// Writes the lists of the page.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use symphony_protocol::view::View;
 use symphony_telemetry::history::{Counts, Overview};
+use symphony_types::Level;
 
 use super::Me;
 use crate::tools::events;
@@ -120,12 +121,20 @@ fn processes(view: &View, versions: &BTreeMap<String, String>, me: &Me) -> Value
             }
             _ => None,
         };
-        process["version"] = json!(version);
+        process["version"] = json!(version.or_else(|| minor_release(&process["level"])));
         let leads = process["role"] == "scheduler"
             && view.control_leader.is_some_and(|leader| process["id"] == leader.to_string());
         process["control_leader"] = leads.into();
     }
     processes
+}
+
+/// The release of a process whose own version is not known, to the minor one: each has a level of its own, the newest
+/// that it knows.
+fn minor_release(level: &Value) -> Option<String> {
+    let level = Level::new(u16::try_from(level.as_u64()?).ok()?);
+    let since = level.is_read().then(|| level.formats().since)?;
+    Some(since.rsplit_once('.')?.0.to_owned())
 }
 
 #[cfg(test)]
@@ -163,6 +172,22 @@ mod tests {
         };
         assert_eq!(of("frontend")["version"], env!("CARGO_PKG_VERSION"));
         assert_eq!((&of("scheduler")["control_leader"], &of("backend")["version"]), (&true.into(), &Value::Null));
+    }
+
+    #[test]
+    fn processes_that_do_not_say_their_version_have_the_release_of_their_level() {
+        let mut view = scene::view();
+        for backend in view.backends.values_mut() {
+            backend.level = Some(Level::NEWEST);
+        }
+        let shown = processes(&view, &BTreeMap::new(), &scene::me());
+        let version = |role: &str| {
+            let found = shown.as_array().unwrap().iter().find(|process| process["role"] == role);
+            found.unwrap()["version"].clone()
+        };
+        let (minor, _) = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap();
+        assert_eq!((version("backend"), version("scheduler")), (minor.into(), Value::Null), "{shown}");
+        assert_eq!(minor_release(&json!(Level::NEWEST.get() + 1)), None, "a release of which this one knows nothing");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! answers of what they say, and are pure.
 
 mod answers;
+mod asking;
 mod cluster;
 mod model;
 #[cfg(test)]
@@ -12,11 +13,10 @@ mod page_tests;
 mod scene;
 mod timeline;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use futures::StreamExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use symphony_net::Net;
@@ -30,6 +30,7 @@ use symphony_transport::ControlClient;
 use symphony_types::{ModelId, RequestId};
 
 use self::answers::{Answers, FRESH};
+use self::asking::ask_by;
 use crate::tools::explain;
 use crate::tools::frontend_page::{self, PageClient};
 use crate::top::{Sample, Window};
@@ -42,10 +43,12 @@ const REPLICA_WITHIN: Duration = Duration::from_secs(1);
 const BATCHES_WITHIN: Duration = Duration::from_secs(2);
 /// How long everything may take, the wait for others who ask the same included; the page waits a little longer.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(6);
+/// How long gathering may take: what came by then is the answer, and a moment is left to make it.
+const GATHERED_WITHIN: Duration = Duration::from_secs(5);
 /// Requests that are explained at a time: each is a question to every scheduler replica.
 const EXPLAINED_AT_A_TIME_MAX: usize = 4;
-/// Frontends and leaders that are asked at a time.
-const ASKED_AT_A_TIME_MAX: usize = 64;
+/// Frontends that are named of those that do not answer.
+const SILENT_NAMED_MAX: usize = 16;
 /// The span of GPU times: leads report once a second, and every four seconds while nothing changes.
 const GPUS_OVER: Duration = Duration::from_secs(5);
 
@@ -76,6 +79,8 @@ struct Inner {
     /// The last look: those who ask different things within a second share it.
     looked: tokio::sync::Mutex<Option<(Instant, Look)>>,
     window: Mutex<(Option<Duration>, Window)>,
+    /// Frontends that did not answer the last question.
+    silent: Mutex<BTreeSet<String>>,
     began: Instant,
     answers: Answers,
     explaining: tokio::sync::Semaphore,
@@ -135,6 +140,7 @@ impl Console {
             own,
             looked: tokio::sync::Mutex::default(),
             window: Mutex::new((None, Window::new(GPUS_OVER))),
+            silent: Mutex::default(),
             began: Instant::now(),
             answers: Answers::default(),
             explaining: tokio::sync::Semaphore::new(EXPLAINED_AT_A_TIME_MAX),
@@ -155,10 +161,11 @@ impl Console {
 
 impl Inner {
     async fn gather(&self, question: &ConsoleQuestion) -> Result<Value, PageRefusal> {
+        let by = tokio::time::Instant::now() + GATHERED_WITHIN;
         match question {
-            ConsoleQuestion::Cluster => Ok(self.cluster().await),
-            ConsoleQuestion::Model(name) => self.model(name).await,
-            ConsoleQuestion::Gpus => Ok(self.timeline().await),
+            ConsoleQuestion::Cluster => Ok(self.cluster(by).await),
+            ConsoleQuestion::Model(name) => self.model(name, by).await,
+            ConsoleQuestion::Gpus => Ok(self.timeline(by).await),
             ConsoleQuestion::Explain(request) => self.explain(request).await,
         }
     }
@@ -202,13 +209,20 @@ impl Inner {
         }
     }
 
-    /// What each frontend says, or why it says nothing, which goes to `notes`.
+    /// What each frontend says by then, or why it says nothing, which goes to `notes`.
     async fn histories<T: DeserializeOwned + Counted + Send + 'static>(
         &self,
         look: &mut Look,
         model: Option<&str>,
+        by: tokio::time::Instant,
     ) -> BTreeMap<String, T> {
-        let asked: Vec<FrontendView> = look.view.frontends.values().filter(|f| !f.has_left()).cloned().collect();
+        let there = look.view.frontends.values().filter(|frontend| !frontend.has_left());
+        let mut asked: Vec<_> = there.map(|frontend| (frontend.name.clone(), frontend.clone())).collect();
+        {
+            // Many that hang must not keep those from answering that do not.
+            let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.sort_by_key(|(name, _)| silent.contains(name));
+        }
         let ask = |frontend: FrontendView| async move {
             let told = match &self.own {
                 Some(own) if self.me.name == frontend.name => {
@@ -219,44 +233,47 @@ impl Inner {
                 }
                 _ => frontend_page::history(&self.http, &frontend, model).await,
             };
-            (frontend, told)
+            told.map_err(|error| format!("{} at {}: {error:#}", frontend.name, frontend.console_addr))
         };
         let all = asked.len();
-        let told: Vec<(FrontendView, anyhow::Result<T>)> =
-            futures::stream::iter(asked).map(ask).buffer_unordered(ASKED_AT_A_TIME_MAX).collect().await;
-        let (mut known, mut silent) = (BTreeMap::new(), Vec::new());
-        for (frontend, told) in told {
+        let (mut known, mut silent) = (BTreeMap::new(), BTreeMap::new());
+        for (name, told) in ask_by(by, asked, ask).await {
             match told {
-                Ok(told) => {
-                    known.insert(frontend.name, told);
+                Some(Ok(told)) => {
+                    known.insert(name, told);
                 }
-                Err(error) => silent.push(format!("{} at {}: {error:#}", frontend.name, frontend.console_addr)),
+                Some(Err(why)) => {
+                    silent.insert(name, why);
+                }
+                None => {
+                    let why = format!("{name}: not within {} s", GATHERED_WITHIN.as_secs());
+                    silent.insert(name, why);
+                }
             }
         }
-        silent.sort();
-        if let Some(first) = silent.first() {
-            let out = silent.len();
-            look.notes.push(format!("{out} of {all} frontends do not answer, their requests are not counted: {first}"));
+        if let Some(note) = silent_note(&silent, all) {
+            look.notes.push(note);
         } else if all == 0 {
             look.notes.push("there is no frontend: nobody counts requests".to_owned());
         }
+        *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = silent.into_keys().collect();
         known
     }
 
-    async fn cluster(&self) -> Value {
+    async fn cluster(&self, by: tokio::time::Instant) -> Value {
         let mut look = self.look().await;
-        let histories = self.histories::<Overview>(&mut look, None).await;
+        let histories = self.histories::<Overview>(&mut look, None, by).await;
         let load = self.load(&look);
         cluster::json(&look.view, &load, histories, &self.me, &look.notes, unix_ms())
     }
 
-    async fn model(&self, name: &str) -> Result<Value, PageRefusal> {
+    async fn model(&self, name: &str, by: tokio::time::Instant) -> Result<Value, PageRefusal> {
         let mut look = self.look().await;
         if look.view.model_named(name).is_none() {
             return Err(PageRefusal::not_found(format!("there is no model `{name}`")));
         }
         let mut series = Series::default();
-        for told in self.histories::<Series>(&mut look, Some(name)).await.into_values() {
+        for told in self.histories::<Series>(&mut look, Some(name), by).await.into_values() {
             series.add(told);
         }
         Ok(model::json(&look.view, name, &series, &look.notes, unix_ms()))
@@ -279,7 +296,7 @@ impl Inner {
         load
     }
 
-    async fn timeline(&self) -> Value {
+    async fn timeline(&self, by: tokio::time::Instant) -> Value {
         let mut look = self.look().await;
         let load = self.load(&look);
         let asked = timeline::asked(&look.view);
@@ -288,23 +305,25 @@ impl Inner {
         for (addr, models) in asked {
             // One connection for all of its models.
             match ControlClient::new(&self.net, std::slice::from_ref(&addr)) {
-                Ok(client) => calls.extend(models.into_iter().map(|model| (addr.clone(), client.clone(), model))),
+                Ok(client) => calls.extend(models.into_iter().map(|model| (addr.clone(), (client.clone(), model)))),
                 Err(error) => look.notes.push(format!("{addr} cannot be asked for its batches: {error}")),
             }
         }
-        let call = |(addr, client, model): (String, ControlClient, ModelId)| async move {
+        let call = |(client, model): (ControlClient, ModelId)| async move {
             let last = pb::LastBatches { model: model.get(), count };
             let request = pb::ExplainRequest { question: Some(Question::LastBatches(last)) };
             let ask = |mut grpc: Grpc<_>| async move { grpc.explain(request).await };
-            (addr, client.call(BATCHES_WITHIN, ask).await)
+            client.call(BATCHES_WITHIN, ask).await
         };
-        let told: Vec<_> = futures::stream::iter(calls).map(call).buffer_unordered(ASKED_AT_A_TIME_MAX).collect().await;
         let (mut explanations, mut silent) = (Vec::new(), BTreeMap::new());
-        for (addr, told) in told {
+        for (addr, told) in ask_by(by, calls, call).await {
             match told {
-                Ok(reply) => explanations.extend(reply.explanations.into_iter().map(|explained| explained.json)),
-                Err(error) => {
-                    silent.insert(addr, error);
+                Some(Ok(reply)) => explanations.extend(reply.explanations.into_iter().map(|explained| explained.json)),
+                Some(Err(error)) => {
+                    silent.insert(addr, error.to_string());
+                }
+                None => {
+                    silent.insert(addr, format!("not all within {} s", GATHERED_WITHIN.as_secs()));
                 }
             }
         }
@@ -333,6 +352,42 @@ impl Inner {
     }
 }
 
+/// Names the frontends that did not answer, if there are any, of `all` that were asked; and says why of the first one.
+fn silent_note(silent: &BTreeMap<String, String>, all: usize) -> Option<String> {
+    let why = silent.values().next()?;
+    let mut note = format!("{} of {all} frontends do not answer, their requests are not counted: {why}", silent.len());
+    let others: Vec<_> = silent.keys().skip(1).take(SILENT_NAMED_MAX).map(String::as_str).collect();
+    if !others.is_empty() {
+        note.push_str(&format!("; also {}", others.join(", ")));
+    }
+    match silent.len().saturating_sub(1 + others.len()) {
+        0 => {}
+        more => note.push_str(&format!(" and {more} more")),
+    }
+    Some(note)
+}
+
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frontends_that_do_not_answer_are_named() {
+        let silent = |names: usize| -> BTreeMap<String, String> {
+            (0..names).map(|name| (format!("f-{name:03}"), format!("f-{name:03}: why"))).collect()
+        };
+        assert_eq!(silent_note(&silent(0), 3), None);
+        let note = |names: usize| silent_note(&silent(names), 200).unwrap();
+        let begin = |names: usize| {
+            format!("{names} of 200 frontends do not answer, their requests are not counted: f-000: why")
+        };
+        assert_eq!(note(1), begin(1));
+        assert_eq!(note(3), format!("{}; also f-001, f-002", begin(3)));
+        let many = note(130);
+        assert!(many.starts_with(&begin(130)) && many.ends_with("f-016 and 113 more"), "{many}");
+    }
 }

@@ -237,7 +237,8 @@ impl LocalCluster {
 }
 
 fn base(layout: &Layout, security: SecurityConfig) -> NodeConfig {
-    let security = SecurityConfig { insecure_public: layout.security.insecure_public, ..security };
+    let SecurityConfig { insecure_public, page_hosts, .. } = layout.security.clone();
+    let security = SecurityConfig { insecure_public, page_hosts, ..security };
     NodeConfig {
         cluster: layout.cluster.clone(),
         scheduler: None,

@@ -57,6 +57,22 @@ fn rules_of(text: &str) -> Vec<&str> {
     starts.iter().zip(ends).map(|(&start, end)| &text[start..end]).collect()
 }
 
+/// The seconds of a line such as `for: 15s`.
+fn seconds(text: &str, key: &str) -> u64 {
+    let said = text.lines().find_map(|line| line.trim().strip_prefix(key)).unwrap();
+    said.trim().strip_suffix('s').unwrap().parse().unwrap()
+}
+
+#[test]
+fn an_outage_of_a_model_alerts_within_half_a_minute() {
+    let named = |rule: &&str| rule.trim_start().starts_with("SymphonyModelUnready\n");
+    let rule = rules_of(RULES).into_iter().find(named).unwrap();
+    let config = include_str!("../../../../../deploy/prometheus/prometheus.yml");
+    // A scrape sees it, the next evaluation begins to wait, and the first one after the wait fires.
+    let evaluated = seconds(config, "evaluation_interval:");
+    assert!(seconds(config, "scrape_interval:") + 2 * evaluated + seconds(rule, "for:") <= 30);
+}
+
 /// Metrics and labels of the rules that there are not.
 fn problems(rules: &str, names: &[MetricName]) -> Vec<String> {
     let text = without_comments(rules);

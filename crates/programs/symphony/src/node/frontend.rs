@@ -70,6 +70,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
 
     let (ready, shown, counted, name) = (frontend.clone(), frontend.clone(), frontend.clone(), own.name.clone());
     let mut surface = Surface::new(registry)
+        .with_hosts(page_hosts(&config, own))
         .with_tls(tls)
         .with_readiness(move || match ready.server().ready {
             true => Ok(()),
@@ -112,6 +113,13 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let records = tokio::task::spawn_blocking(move || frontend.finish_records());
     let _ = tokio::time::timeout(RECORDED_WITHIN, records).await;
     broken.map_or(Ok(()), Err)
+}
+
+/// The names of this frontend: where its `metrics` listens on all addresses, others ask at the host of its `data`.
+fn page_hosts(config: &NodeConfig, own: &FrontendConfig) -> Vec<String> {
+    let clusters = config.federation.iter().flat_map(|federation| &federation.clusters);
+    let data = clusters.filter_map(|cluster| cluster.data.as_ref());
+    super::page_hosts(config, [&own.metrics, &own.data].into_iter().chain(data))
 }
 
 /// The console, which shows the whole cluster that `control` asks.

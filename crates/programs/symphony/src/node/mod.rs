@@ -89,11 +89,18 @@ async fn bind(key: &str, address: &Address) -> anyhow::Result<TcpListener> {
 
 /// The pages of a process that knows no keys: beyond loopback its status pages are for callers of its own host.
 fn surface(registry: Registry, config: &NodeConfig, metrics: &Address) -> Surface {
-    let surface = Surface::new(registry);
+    let surface = Surface::new(registry).with_hosts(page_hosts(config, [metrics]));
     match metrics.is_loopback() || config.security.insecure_public {
         true => surface,
         false => surface.with_guard(PageGuard::this_host()),
     }
+}
+
+/// The names by which browsers may ask this process for pages without a key: those of these addresses of its own, and
+/// those that it is given.
+fn page_hosts<'a>(config: &NodeConfig, own: impl IntoIterator<Item = &'a Address>) -> Vec<String> {
+    let own = own.into_iter().map(|address| address.host().to_owned());
+    own.chain(config.security.page_hosts.iter().cloned()).collect()
 }
 
 /// A fresh boot id for this process. Never zero, which means "none" on the wire.

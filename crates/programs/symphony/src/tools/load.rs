@@ -111,9 +111,11 @@ fn parse_arrival(text: &str) -> Result<ArrivalKind, String> {
 }
 
 pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
-    let cluster = match args.frontend {
-        Some(_) => args.cluster.clone().at_another_place(),
-        None => args.cluster.clone(),
+    let cluster = &args.cluster;
+    // A context's key is not for a frontend that the command line names.
+    let at_frontend = match args.frontend {
+        Some(_) => cluster.clone().at_another_place(),
+        None => cluster.clone(),
     };
     let frontend = frontend(args, cluster.context()?)?;
     let control = cluster.control()?;
@@ -126,7 +128,7 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
             told.cancel();
         }
     });
-    let access = args.public.access(&cluster)?;
+    let access = args.public.access(&at_frontend)?;
     let report = match args.protocol {
         Protocol::Grpc => {
             let target = GrpcTarget::connect_as(&frontend, args.connections, &access).await?;
@@ -137,7 +139,7 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
             run_load(plan, Arc::new(target), stop).await
         }
         Protocol::Native => {
-            let net = native_net(&cluster)?;
+            let net = native_net(cluster)?;
             let control = ControlClient::new(&net, &cluster.addresses()?).map_err(bad_input)?;
             let target = NativeTarget::join(&net, &control, crate::node::fresh_boot()).await?;
             let target = Arc::new(target);

@@ -102,19 +102,26 @@ impl ControlService {
     /// The same by all that was agreed on: this replica may lag, or be empty. Who knows as much as this replica is no
     /// question, and so a thousand backends that come back do not ask the leader for as many views.
     async fn admits_by_all(&self, who: &str, told: u32) -> Result<Level, Status> {
-        if Level::told(told) < self.proposer.cluster_level().newest() {
+        if self.is_behind(told) {
             backup::catch_up(&self.proposer, self.views.clone()).await?;
         }
         self.admits(who, told)
     }
 
+    /// Whether a process knows less than this replica.
+    fn is_behind(&self, told: u32) -> bool {
+        Level::told(told) < self.proposer.cluster_level().newest()
+    }
+
     /// Has the cluster agree on a process that reads what it writes. Returns what that is.
     async fn register(&self, who: &str, told: u32, command: Command) -> Result<(Reply, Level), Status> {
         self.admits_by_all(who, told).await?;
-        let reply = self.propose(command).await?.reply;
-        // The upgrade may have been finished meanwhile.
-        let level = self.admits_by_all(who, told).await?;
-        Ok((reply, level))
+        let Accepted { index, reply } = self.propose(command).await?;
+        // The upgrade may have been finished meanwhile. From this entry on it waits for whoever is behind.
+        if self.is_behind(told) {
+            backup::applied(self.views.clone(), index).await?;
+        }
+        Ok((reply, self.admits(who, told)?))
     }
 
     /// Whether who watches, as a backend or frontend, reads what this cluster writes. Tools are no part of it.

@@ -170,7 +170,8 @@ impl Membership {
         };
         timeout(CATCH_UP_WITHIN, caught_up).await.unwrap_or_else(|_| {
             Err(refused(format!(
-                "{node} has not caught up and registered within {CATCH_UP_WITHIN:?}; is it running at {addr}, with scheduler.join = true? It follows and does not vote yet"
+                "{node} has not caught up and registered within {CATCH_UP_WITHIN:?}; is it running at {addr}, with scheduler.join = true? It follows and does not vote yet: \
+                 give the command again, with another address if this one is wrong, or take {node} out with `symphony members remove`"
             )))
         })
     }

@@ -11,8 +11,8 @@ use super::outputs::{Output, Selection};
 use super::parameters::{CallHeaders, RequestParameters};
 use super::shared_regions::{self, SharedOutput};
 use super::{
-    Caller, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo, ModelState,
-    Receipt, RefusedCall, RepositoryError, RequestContext, Timeliness,
+    Caller, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo,
+    ModelState, Receipt, RefusedCall, RepositoryError, RequestContext, Timeliness,
 };
 
 /// A request that has passed every check.
@@ -45,6 +45,17 @@ impl CheckedCall {
     pub fn pictures(&self) -> &[bytes::Bytes] {
         self.inputs.pictures.as_ref().map_or(&[], |pictures| &pictures.encoded)
     }
+}
+
+/// What is known of a call beside its message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) arrived: Instant,
+    pub(crate) headers: CallHeaders,
+    pub(crate) receipt: &'a Receipt,
+    pub(crate) caller: &'a Caller,
+    /// Whoever works on the call beyond its end keeps its place.
+    pub(crate) permit: &'a Arc<InFlightPermit>,
 }
 
 /// A call that has its answer.
@@ -106,11 +117,9 @@ pub(crate) async fn run<'m, S: InferenceService>(
     service: &S,
     model: &'m Arc<ModelInfo>,
     call: &CheckedCall,
-    arrived: Instant,
-    headers: CallHeaders,
-    receipt: &Receipt,
-    caller: &Caller,
+    asked: Asked<'_>,
 ) -> Result<Answered<'m>, InferError> {
+    let Asked { arrived, headers, receipt, caller, permit } = asked;
     let items = call.items();
     let request = InferRequest {
         model: Arc::clone(model),
@@ -128,7 +137,7 @@ pub(crate) async fn run<'m, S: InferenceService>(
     }
     let mut outputs = call.outputs.cut(&call.id, model, items, &answer.payload)?;
     if !call.shared.is_empty() {
-        let placed = shared_regions::place(&mut outputs, &call.shared).await;
+        let placed = shared_regions::place(&mut outputs, &call.shared, Arc::clone(permit)).await;
         placed.inspect_err(|error| {
             // To the service it was answered, and its client has no answer.
             let context = RequestContext::of(caller.clone(), &call.id, headers.trace);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{Extensions, HeaderMap, StatusCode};
 use symphony_config::Right;
+use symphony_telemetry::is_unnamed_host;
 use symphony_types::{Nanos, RequestValue};
 use tonic::Code;
 
@@ -39,11 +40,10 @@ impl Shown<'_> {
         }
         let origin = origin.to_str().unwrap_or_default();
         let host = self.headers.get(HOST).and_then(|host| host.to_str().ok());
-        // A page that came in plaintext may be anybody's; without a certificate it is not told apart from one behind a
-        // proxy that speaks TLS.
+        // A page that came in plaintext may be anybody's: of the one whose name leads here by now, unless it has none.
         let own = origin.split_once("://").is_some_and(|(scheme, from)| {
             host.is_some_and(|host| host.eq_ignore_ascii_case(from))
-                && (self.certificate.is_empty() || scheme == "https")
+                && (scheme == "https" || (self.certificate.is_empty() && is_unnamed_host(from.as_bytes())))
         });
         if own || origins.iter().any(|known| known == origin) { Ok(()) } else { Err(AccessError::ForeignOrigin) }
     }
@@ -289,8 +289,13 @@ mod tests {
             }
         }
         let plain = ("origin", "http://a.example:8000");
-        assert_eq!(checked(&[host, plain], nobody), Ok(()));
+        assert_eq!(checked(&[host, plain], nobody), Err(AccessError::ForeignOrigin), "its name may lead here by now");
         assert_eq!(checked(&[host, plain], &ann), Err(AccessError::ForeignOrigin), "over TLS its own pages are https");
+        for (host, origin) in [("127.0.0.1:8000", "http://127.0.0.1:8000"), ("localhost", "http://localhost")] {
+            let own = [("host", host), ("origin", origin)];
+            assert_eq!(checked(&own, nobody), Ok(()), "{host}");
+            assert_eq!(checked(&own, &ann), Err(AccessError::ForeignOrigin), "{host}");
+        }
         assert!(checked(&[("origin", "https://a.example:8000")], nobody).is_err(), "no host");
     }
 

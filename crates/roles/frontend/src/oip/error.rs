@@ -60,6 +60,17 @@ pub enum InferError {
         /// The limit.
         bytes_max: usize,
     },
+    /// What the tenant's compressed requests in flight have become takes as much of that memory as it may.
+    #[error(
+        "compressed requests of tenant `{tenant}` in flight take up to {bytes_max} bytes unpacked, the most it may \
+         have here; try again later, or send the request uncompressed"
+    )]
+    TenantUnpacked {
+        /// The tenant.
+        tenant: String,
+        /// The limit.
+        bytes_max: usize,
+    },
     /// The client took too long to send the request.
     #[error("the body of the request did not arrive within {} s", super::limits::BODY_READ_MAX.as_secs())]
     BodyTimeout,
@@ -315,7 +326,9 @@ impl InferError {
                 let retry = Retry::After(*wait);
                 Face { retry, ..later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "quota") }
             }
-            Self::TenantBusy { .. } => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "tenant_busy"),
+            Self::TenantBusy { .. } | Self::TenantUnpacked { .. } => {
+                later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "tenant_busy")
+            }
             Self::Dropped(reason) => {
                 let label = reason.label();
                 match reason {
@@ -372,6 +385,7 @@ impl InferError {
             | Self::TooLittleTime { .. }
             | Self::QuotaExceeded { .. }
             | Self::TenantBusy { .. }
+            | Self::TenantUnpacked { .. }
             | Self::Cancelled => Fault::Client,
             Self::Access(AccessError::PastTheDoor) => Fault::Server,
             Self::Access(_) => Fault::Client,
@@ -488,6 +502,12 @@ mod tests {
             (quota(Nanos::from_millis(7)), 429, Code::ResourceExhausted, Retry::After(Nanos::from_millis(7))),
             (
                 InferError::TenantBusy { tenant: String::new(), in_flight_max: 1 },
+                429,
+                Code::ResourceExhausted,
+                Retry::Later,
+            ),
+            (
+                InferError::TenantUnpacked { tenant: String::new(), bytes_max: 1 },
                 429,
                 Code::ResourceExhausted,
                 Retry::Later,

@@ -1,6 +1,7 @@
 //! The one limit on requests in flight, over gRPC, REST and in the process together.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -24,20 +25,25 @@ pub struct InFlightLimit {
 pub struct InFlightPermit {
     _permit: OwnedSemaphorePermit,
     _tenant: Option<TenantPlace>,
-    _unpacked: Option<OwnedSemaphorePermit>,
+    _unpacked: Option<Unpacked>,
 }
 
 /// Memory for what compressed requests in flight become, of all of them together: a thousandth of it travels, so that
-/// nothing else bounds it.
+/// nothing else bounds it. A tenant has half of it at most, as it has of the requests in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct UnpackedLimit {
     pieces: Arc<Semaphore>,
-    bytes_max: usize,
+    pieces_max: usize,
+    /// The pieces of each tenant that has some.
+    of_tenants: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
 /// Some of that memory, until this is dropped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Unpacked {
+    limit: UnpackedLimit,
+    /// Whose request it is; empty where everybody is served.
+    tenant: String,
     taken: Option<OwnedSemaphorePermit>,
 }
 
@@ -48,23 +54,59 @@ impl UnpackedLimit {
     /// For so many requests of this size.
     pub(crate) fn new(requests: usize, request_bytes_max: usize) -> Self {
         let pieces = request_bytes_max.div_ceil(Self::PIECE_BYTES).saturating_mul(requests);
-        let pieces = pieces.min(Semaphore::MAX_PERMITS);
-        let bytes_max = pieces.saturating_mul(Self::PIECE_BYTES);
-        Self { pieces: Arc::new(Semaphore::new(pieces)), bytes_max }
+        let pieces_max = pieces.min(Semaphore::MAX_PERMITS);
+        Self { pieces: Arc::new(Semaphore::new(pieces_max)), pieces_max, of_tenants: Arc::default() }
     }
 
-    /// Gives another piece.
+    /// Nothing yet, for a request of this tenant; an empty name where everybody is served.
+    pub(crate) fn begin(&self, tenant: &str) -> Unpacked {
+        Unpacked { limit: self.clone(), tenant: tenant.to_owned(), taken: None }
+    }
+
+    fn of_tenants(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.of_tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Unpacked {
+    /// Takes another piece.
     ///
     /// # Errors
-    /// If none is left.
-    pub(crate) fn take(&self, unpacked: &mut Unpacked) -> Result<(), InferError> {
-        let piece = Arc::clone(&self.pieces).try_acquire_owned();
-        let piece = piece.map_err(|_| InferError::UnpackedFull { bytes_max: self.bytes_max })?;
-        match &mut unpacked.taken {
+    /// If none is left, or none for the tenant.
+    pub(crate) fn take(&mut self) -> Result<(), InferError> {
+        let bytes = |pieces: usize| pieces.saturating_mul(UnpackedLimit::PIECE_BYTES);
+        let piece = Arc::clone(&self.limit.pieces).try_acquire_owned();
+        let piece = piece.map_err(|_| InferError::UnpackedFull { bytes_max: bytes(self.limit.pieces_max) })?;
+        if !self.tenant.is_empty() {
+            let pieces_max = self.limit.pieces_max.div_ceil(2);
+            let mut of_tenants = self.limit.of_tenants();
+            let own = of_tenants.entry(self.tenant.clone()).or_default();
+            if *own >= pieces_max {
+                return Err(InferError::TenantUnpacked { tenant: self.tenant.clone(), bytes_max: bytes(pieces_max) });
+            }
+            *own += 1;
+        }
+        match &mut self.taken {
             Some(taken) => taken.merge(piece),
             none => *none = Some(piece),
         }
         Ok(())
+    }
+}
+
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        let pieces = self.taken.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        if self.tenant.is_empty() || pieces == 0 {
+            return;
+        }
+        let mut of_tenants = self.limit.of_tenants();
+        if let Some(own) = of_tenants.get_mut(&self.tenant) {
+            *own = own.saturating_sub(pieces);
+            if *own == 0 {
+                of_tenants.remove(&self.tenant);
+            }
+        }
     }
 }
 
@@ -106,7 +148,7 @@ impl InFlightPermit {
     /// Keeps the memory for what its body became, too.
     #[must_use]
     pub(crate) fn with_unpacked(self, unpacked: Unpacked) -> Self {
-        Self { _unpacked: unpacked.taken, ..self }
+        Self { _unpacked: Some(unpacked), ..self }
     }
 }
 
@@ -129,14 +171,32 @@ mod tests {
     #[test]
     fn what_is_unpacked_counts_until_its_request_has_ended() {
         let limit = UnpackedLimit::new(2, UnpackedLimit::PIECE_BYTES);
-        let (mut first, mut second) = (Unpacked::default(), Unpacked::default());
-        limit.take(&mut first).unwrap();
-        limit.take(&mut first).unwrap();
+        let (mut first, mut second) = (limit.begin(""), limit.begin(""));
+        first.take().unwrap();
+        first.take().unwrap();
         let bytes_max = 2 * UnpackedLimit::PIECE_BYTES;
-        assert_eq!(limit.take(&mut second), Err(InferError::UnpackedFull { bytes_max }));
+        assert_eq!(second.take(), Err(InferError::UnpackedFull { bytes_max }));
         let request = InFlightLimit::new(1).acquire().unwrap().with_unpacked(first);
-        assert!(limit.take(&mut second).is_err());
+        assert!(second.take().is_err());
         drop(request);
-        limit.take(&mut second).unwrap();
+        second.take().unwrap();
+    }
+
+    #[test]
+    fn a_tenant_leaves_the_others_half_of_what_may_be_unpacked() {
+        let limit = UnpackedLimit::new(4, UnpackedLimit::PIECE_BYTES);
+        let (mut one, mut more, mut other) = (limit.begin("ann"), limit.begin("ann"), limit.begin("bob"));
+        one.take().unwrap();
+        more.take().unwrap();
+        let bytes_max = 2 * UnpackedLimit::PIECE_BYTES;
+        assert_eq!(one.take(), Err(InferError::TenantUnpacked { tenant: "ann".into(), bytes_max }));
+        other.take().unwrap();
+        other.take().unwrap();
+        drop(one);
+        more.take().unwrap();
+        assert!(more.take().is_err());
+        drop((more, other));
+        assert!(limit.of_tenants().is_empty(), "who has nothing is forgotten");
+        assert_eq!(limit.pieces.available_permits(), 4);
     }
 }

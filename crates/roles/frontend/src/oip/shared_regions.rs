@@ -20,7 +20,7 @@ use symphony_types::FailReason;
 use super::inputs::{invalid, shorten};
 use super::outputs::{Content, Output};
 use super::parameters::Placement;
-use super::{AccessError, Caller, InferError, InferenceService};
+use super::{AccessError, Caller, InFlightPermit, InferError, InferenceService};
 
 /// Regions at a time, each a file descriptor.
 pub const REGIONS_MAX: usize = 512;
@@ -357,8 +357,13 @@ pub(crate) struct SharedOutput {
     pub(crate) tensor: SharedTensor,
 }
 
-/// Writes outputs where they were asked for.
-pub(crate) async fn place(outputs: &mut [Output<'_>], shared: &[SharedOutput]) -> Result<(), InferError> {
+/// Writes outputs where they were asked for. The writing goes on if the client leaves meanwhile, and so it keeps the
+/// call's place.
+pub(crate) async fn place(
+    outputs: &mut [Output<'_>],
+    shared: &[SharedOutput],
+    permit: Arc<InFlightPermit>,
+) -> Result<(), InferError> {
     let mut writes = Vec::with_capacity(shared.len());
     for SharedOutput { at, tensor } in shared {
         let Some(output) = outputs.get_mut(*at) else { continue };
@@ -369,6 +374,7 @@ pub(crate) async fn place(outputs: &mut [Output<'_>], shared: &[SharedOutput]) -
         output.content = Content::Placed(data_type, written);
     }
     let write = move || {
+        let _permit = permit;
         writes.into_iter().try_for_each(|(name, tensor, data)| {
             tensor.write(&data).map_err(|error| match error {
                 InferError::InvalidRequest(reason) => invalid(format!("output `{name}`: {reason}")),
@@ -382,6 +388,11 @@ pub(crate) async fn place(outputs: &mut [Output<'_>], shared: &[SharedOutput]) -
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+    use symphony_types::DataType;
+
+    use super::super::InFlightLimit;
+    use super::super::outputs::Encoding;
     use super::*;
 
     /// Shared memory of a test's own; its name is gone when this is dropped.
@@ -462,6 +473,29 @@ mod tests {
             assert_eq!(refused, invalid(words.into()));
         }
         assert!(read.is_empty(), "nothing is made room for");
+    }
+
+    #[tokio::test]
+    async fn a_call_that_ends_early_keeps_its_place_until_its_outputs_are_written() {
+        const BYTES: usize = 16 << 20;
+        let object = Object::new("early", &vec![0; BYTES]);
+        let all = SharedRegions::default();
+        let own = Regions::Of { all: &all, owner: "" };
+        own.register("r", &object.key(), 0, BYTES as u64).unwrap();
+        let shared = [SharedOutput { at: 0, tensor: own.output(&placed("r", 0, BYTES as u64)).unwrap() }];
+        let content = Content::Elements(DataType::Uint8, vec![7; BYTES].into());
+        let shape = vec![1, BYTES as i64];
+        let mut outputs = [Output { name: "y", shape, encoding: Encoding::Raw, content }];
+
+        let limit = InFlightLimit::new(1);
+        let permit = Arc::new(limit.acquire().unwrap());
+        // Its client leaves as soon as the writing has begun.
+        let placed = place(&mut outputs, &shared, permit).now_or_never();
+        assert!(placed.is_none_or(|placed| placed.is_ok()));
+        while limit.acquire().is_err() {
+            tokio::task::yield_now().await;
+        }
+        assert!(std::fs::read(object.path()).unwrap().iter().all(|&byte| byte == 7));
     }
 
     #[test]

@@ -194,9 +194,13 @@ async fn what_the_transport_would_unpack_for_too_long_is_refused_and_may_come_as
     let refused = packed.model_infer(large()).await.unwrap_err();
     assert_eq!((refused.code(), reason(&refused)), (Code::ResourceExhausted, "request_too_large"), "{refused}");
     assert!(refused.message().contains("send it uncompressed, or over REST"), "{refused}");
-    // It is read, and fits no model.
-    let refused = plain.clone().model_infer(large()).await.unwrap_err();
-    assert_eq!((refused.code(), reason(&refused)), (Code::InvalidArgument, "invalid_request"), "{refused}");
+    // It is read, and fits no model; as well from a client that would compress, and sends this one as it is.
+    let mut as_it_is = tonic::Request::new(large());
+    as_it_is.metadata_mut().insert("grpc-encoding", "gzip".parse().unwrap());
+    for plain_message in [tonic::Request::new(large()), as_it_is] {
+        let refused = plain.clone().model_infer(plain_message).await.unwrap_err();
+        assert_eq!((refused.code(), reason(&refused)), (Code::InvalidArgument, "invalid_request"), "{refused}");
+    }
 }
 
 #[tokio::test]

@@ -35,7 +35,6 @@ pub(crate) struct Arrival {
     /// What a message that is too large is refused with.
     pub(crate) too_large: InferError,
     /// Whoever works on the call beyond its end keeps its place.
-    #[expect(dead_code, reason = "it is held, and never asked")]
     pub(crate) permit: Arc<InFlightPermit>,
 }
 

@@ -24,7 +24,7 @@ use tonic::{Extensions, Request, Response, Status, Streaming};
 use super::admitted::{Arrival, MessageRead};
 use super::server::is_packed;
 use super::{infer_messages, messages, status};
-use crate::oip::call::{self, find_model, model_to_ask};
+use crate::oip::call::{self, Asked, find_model, model_to_ask};
 use crate::oip::limits::{PACKED_ANSWER_BYTES_MAX, STREAM_PIPELINE_MAX};
 use crate::oip::parameters::CallHeaders;
 use crate::oip::shared_regions::{Regions, close};
@@ -79,7 +79,7 @@ async fn answer<S: InferenceService>(
     arrival: &Arrival,
     message: ModelInferRequest,
 ) -> Result<ModelInferResponse, InferError> {
-    let &Arrival { at: arrived, headers, ref caller, ref receipt, .. } = arrival;
+    let &Arrival { at: arrived, headers, ref caller, ref receipt, ref permit, .. } = arrival;
     let context = RequestContext::of(caller.clone(), &message.id, headers.trace);
     let refused = |model: Option<&ModelInfo>, error: InferError| {
         service.refused(&RefusedCall { model, context: &context, arrived, error: &error });
@@ -89,7 +89,8 @@ async fn answer<S: InferenceService>(
     let model = model.map_err(|error| refused(None, error))?;
     let call = check(service, &model, message, limits, arrival).await;
     let call = call.map_err(|error| refused(Some(&model), error))?;
-    let answered = call::run(&**service, &model, &call, arrived, headers, receipt, caller).await?;
+    let asked = Asked { arrived, headers, receipt, caller, permit };
+    let answered = call::run(&**service, &model, &call, asked).await?;
     Ok(infer_messages::respond(&model, call.id, answered))
 }
 
@@ -109,6 +110,8 @@ async fn check<S: InferenceService>(
     // The work goes on if the client leaves meanwhile, and so it keeps its place with the rest of its arrival.
     let (service, model, arrival) = (Arc::clone(service), Arc::clone(model), arrival.clone());
     let checked = tokio::task::spawn_blocking(move || {
+        // All of it: a closure takes no more than it names.
+        let arrival = &arrival;
         infer_messages::check(&model, &message, &limits, Regions::of(&*service, &arrival.caller))
     });
     // The runtime gives such work up only when it shuts down.

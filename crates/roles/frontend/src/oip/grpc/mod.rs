@@ -2,6 +2,7 @@
 
 mod admitted;
 mod endpoint;
+mod first_frame;
 mod health;
 mod infer_messages;
 mod messages;

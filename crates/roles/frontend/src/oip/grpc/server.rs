@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Instant;
 
 use hyper::body::Incoming;
 use symphony_config::Right;
@@ -17,12 +18,16 @@ use tonic_health::pb::health_server::HealthServer;
 
 use super::admitted::{ACCEPTED_ENCODINGS, Admitted};
 use super::endpoint::Endpoint;
+use super::first_frame;
 use super::health::Health;
 use super::reflection;
 use super::status::{of_access, of_infer};
 use crate::oip::caller::is_near;
 use crate::oip::limits::{BODY_READ_MAX, OPEN_MESSAGE_BYTES_MAX, PACKED_MESSAGE_BYTES_MAX, PLAIN_MESSAGE_BYTES_MAX};
-use crate::oip::{ANY_RIGHT, InferError, InferenceService, Limits, Shown, shorten};
+use crate::oip::parameters::trace_of;
+use crate::oip::{
+    ANY_RIGHT, Caller, InferError, InferenceService, Limits, RefusedCall, RequestContext, Shown, shorten,
+};
 
 /// The inference service, for messages of so many bytes.
 type Inference<S> = Admitted<GrpcInferenceServiceServer<Endpoint<S>>, S>;
@@ -95,14 +100,34 @@ impl<S: InferenceService> GrpcServer<S> {
     }
 
     /// Where a call of the inference service is answered: memory is given to messages before they are understood.
-    fn inference_for(&self, path: &str, is_packed: bool) -> Inference<S> {
+    fn inference_for(&self, path: &str, may_be_packed: bool) -> Inference<S> {
         let inference = match method_of(path) {
-            "ModelInfer" | "ModelStreamInfer" if is_packed => &self.packed,
+            "ModelStreamInfer" if may_be_packed => &self.packed,
             "ModelInfer" | "ModelStreamInfer" => &self.inference,
             "ServerLive" | "ServerReady" => &self.open,
             _ => &self.plain,
         };
         inference.clone()
+    }
+
+    /// Answers a call that names an encoding by whether its message comes compressed. In a stream messages may differ:
+    /// there the name counts.
+    fn infer_as_it_comes(&self, request: http::Request<Incoming>) -> BoxFuture<http::Response<Body>, Infallible> {
+        let (packed, plain, service) = (self.packed.clone(), self.inference.clone(), Arc::clone(&self.service));
+        let arrived = Instant::now();
+        let (parts, body) = request.into_parts();
+        Box::pin(async move {
+            let Ok((is_packed, body)) = tokio::time::timeout(BODY_READ_MAX, first_frame::look(body)).await else {
+                if let Ok(caller) = Caller::of(&parts.extensions) {
+                    let context = RequestContext::of(caller, "", trace_of(&parts.headers));
+                    let error = &InferError::BodyTimeout;
+                    service.refused(&RefusedCall { model: None, context: &context, arrived, error });
+                }
+                return Ok(not_read_in_time());
+            };
+            let mut inference = if is_packed { packed } else { plain };
+            inference.call(http::Request::from_parts(parts, body)).await
+        })
     }
 
     /// Finds out who calls, if the call is not open to all.
@@ -156,8 +181,12 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
         let answering: BoxFuture<Self::Response, Infallible> = match service_of(called.path()) {
             Some(SERVICE_NAME) => match self.authenticate(&mut request) {
                 Ok(()) => {
-                    answer_as_asked(method_of(called.path()), request.headers_mut());
-                    self.inference_for(called.path(), is_packed(request.headers())).call(request)
+                    let method = method_of(called.path());
+                    answer_as_asked(method, request.headers_mut());
+                    match (method, is_packed(request.headers())) {
+                        ("ModelInfer", true) => self.infer_as_it_comes(request),
+                        (_, may_be_packed) => self.inference_for(called.path(), may_be_packed).call(request),
+                    }
                 }
                 Err(refused) => return Box::pin(std::future::ready(Ok(refused.into_http()))),
             },

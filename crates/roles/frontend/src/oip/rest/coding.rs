@@ -70,21 +70,21 @@ impl Coding {
     }
 
     /// The bytes that `packed` stands for. What they are is found out no further than `bytes_max`: a thousand times as
-    /// many may come of a few.
+    /// many may come of a few. `room` is what they take.
     ///
     /// # Errors
-    /// If they are more, `packed` stands for none, or `limit` has no room for them beside those of other requests.
+    /// If they are more, `packed` stands for none, or there is no room for them beside those of other requests.
     pub(crate) fn unpack(
         self,
         packed: &[u8],
         bytes_max: usize,
-        limit: &UnpackedLimit,
+        room: Unpacked,
     ) -> Result<(Bytes, Unpacked), InferError> {
         let mut left = packed;
         let unpacked = match self {
             // Parts that were compressed one by one and put together are one body.
-            Self::Gzip => self.read(MultiGzDecoder::new(&mut left), bytes_max, limit)?,
-            Self::Deflate => self.read(ZlibDecoder::new(&mut left), bytes_max, limit)?,
+            Self::Gzip => self.read(MultiGzDecoder::new(&mut left), bytes_max, room)?,
+            Self::Deflate => self.read(ZlibDecoder::new(&mut left), bytes_max, room)?,
         };
         if left.is_empty() { Ok(unpacked) } else { Err(self.is_not(&format!("{} bytes are left over", left.len()))) }
     }
@@ -93,18 +93,18 @@ impl Coding {
         self,
         mut unpacking: impl Read,
         bytes_max: usize,
-        limit: &UnpackedLimit,
+        mut room: Unpacked,
     ) -> Result<(Bytes, Unpacked), InferError> {
-        let (mut bytes, mut unpacked) = (Vec::new(), Unpacked::default());
+        let mut bytes = Vec::new();
         loop {
-            limit.take(&mut unpacked)?;
+            room.take()?;
             let piece = unpacking.by_ref().take(UnpackedLimit::PIECE_BYTES as u64).read_to_end(&mut bytes);
             let read = piece.map_err(|error| self.is_not(&error.to_string()))?;
             if bytes.len() > bytes_max {
                 return Err(InferError::TooLarge { bytes_max });
             }
             if read < UnpackedLimit::PIECE_BYTES {
-                return Ok((bytes.into(), unpacked));
+                return Ok((bytes.into(), room));
             }
         }
     }
@@ -148,7 +148,7 @@ mod tests {
         let bytes: Vec<u8> = (0..5000_u32).flat_map(|n| (n % 7).to_le_bytes()).collect();
         let limit = UnpackedLimit::new(1, bytes.len());
         let unpack = |coding: Coding, packed: &[u8], bytes_max: usize| {
-            coding.unpack(packed, bytes_max, &limit).map(|(bytes, _)| bytes)
+            coding.unpack(packed, bytes_max, limit.begin("")).map(|(bytes, _)| bytes)
         };
         for coding in Coding::ALL {
             let packed = coding.pack(&bytes).unwrap();
@@ -169,7 +169,7 @@ mod tests {
             let refused = unpack(coding, &and_more, 2 * bytes.len());
             assert!(matches!(refused, Err(InferError::InvalidRequest(_))), "{coding:?}: {refused:?}");
         }
-        let (first, _room) = Coding::Gzip.unpack(&packed, bytes.len(), &limit).unwrap();
+        let (first, _room) = Coding::Gzip.unpack(&packed, bytes.len(), limit.begin("")).unwrap();
         assert_eq!(first, bytes);
         assert!(matches!(unpack(Coding::Gzip, &packed, bytes.len()), Err(InferError::UnpackedFull { .. })));
     }

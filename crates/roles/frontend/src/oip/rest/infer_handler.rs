@@ -14,7 +14,7 @@ use symphony_types::FailReason;
 use super::coding::{Coding, PACKED_BYTES_MIN};
 use super::infer_json::{self, Answer, JSON_LENGTH, respond};
 use super::{Shared, reply};
-use crate::oip::call::{self, model_to_ask};
+use crate::oip::call::{self, Asked, model_to_ask};
 use crate::oip::inputs::invalid;
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::{CallHeaders, trace_of};
@@ -92,8 +92,8 @@ async fn take<S: InferenceService>(
     let body = read_bytes(request, bytes_max).await?;
     let (body, permit) = match headers.packed {
         Some(coding) => {
-            let limit = shared.unpacked.clone();
-            let ((body, unpacked), permit) = apart(permit, move || coding.unpack(&body, bytes_max, &limit)).await?;
+            let room = shared.unpacked.begin(caller.name());
+            let ((body, unpacked), permit) = apart(permit, move || coding.unpack(&body, bytes_max, room)).await?;
             // It may be kept until the answer: an input is a part of it.
             (body, permit.with_unpacked(unpacked))
         }
@@ -118,13 +118,15 @@ async fn answer<S: InferenceService>(
     let model = model.map_err(|error| refused(None, error))?;
     let checked = check(shared, &model, headers.json_bytes, body, &caller, permit).await;
     let (call, permit) = checked.map_err(|error| refused(Some(&model), error))?;
-    let answered = call::run(&*shared.service, &model, &call, arrived, headers.deadline, receipt, &caller).await?;
+    let permit = Arc::new(permit);
+    let asked = Asked { arrived, headers: headers.deadline, receipt, caller: &caller, permit: &permit };
+    let answered = call::run(&*shared.service, &model, &call, asked).await?;
     let answer = respond(&model, &call.id, answered);
     pack(answer, headers.answer, permit).await
 }
 
 /// The answer as its client asks for it. What few bytes would save is not worth it.
-async fn pack(answer: Answer, coding: Option<Coding>, permit: InFlightPermit) -> Result<Response, InferError> {
+async fn pack(answer: Answer, coding: Option<Coding>, permit: Arc<InFlightPermit>) -> Result<Response, InferError> {
     let coding = coding.filter(|_| answer.len() >= PACKED_BYTES_MIN);
     if coding.is_none() || answer.len() <= INLINE_BYTES_MAX {
         return Ok(answer.into_response(coding));
@@ -155,10 +157,10 @@ async fn check<S: InferenceService>(
 }
 
 /// Does what takes long on a thread for such work.
-async fn apart<T: Send + 'static>(
-    permit: InFlightPermit,
+async fn apart<T: Send + 'static, P: Send + 'static>(
+    permit: P,
     work: impl FnOnce() -> Result<T, InferError> + Send + 'static,
-) -> Result<(T, InFlightPermit), InferError> {
+) -> Result<(T, P), InferError> {
     // The work goes on if the client leaves meanwhile, and so it must keep its place.
     let working = tokio::task::spawn_blocking(move || work().map(|done| (done, permit)));
     // The runtime gives such work up only when it shuts down.

@@ -1,0 +1,50 @@
+//! Asks many at a time, and takes what has come by a deadline.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt as _;
+use tokio::time::Instant;
+
+/// Frontends and leaders that are asked at a time.
+const ASKED_AT_A_TIME_MAX: usize = 64;
+
+/// Puts its question to each of these, in this order, and returns who was asked with the answer; none if it had not
+/// come by then.
+pub(super) async fn ask_by<Q, T, F: Future<Output = T>>(
+    by: Instant,
+    asked: Vec<(String, Q)>,
+    ask: impl Fn(Q) -> F,
+) -> Vec<(String, Option<T>)> {
+    let (names, questions): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+    let one = move |(at, question): (usize, Q)| {
+        let answer = ask(question);
+        async move { (at, answer.await) }
+    };
+    let answers =
+        futures::stream::iter(questions.into_iter().enumerate()).map(one).buffer_unordered(ASKED_AT_A_TIME_MAX);
+    let mut told: BTreeMap<usize, T> = answers.take_until(tokio::time::sleep_until(by)).collect().await;
+    names.into_iter().enumerate().map(|(at, name)| (name, told.remove(&at))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_came_in_time_is_told_however_many_hang() {
+        let answers = |name: usize| async move {
+            match name {
+                7 => name,
+                _ => std::future::pending().await,
+            }
+        };
+        let asked = (0..3 * ASKED_AT_A_TIME_MAX).map(|name| (name.to_string(), name)).collect();
+        let told = ask_by(Instant::now() + Duration::from_secs(1), asked, answers).await;
+        assert_eq!(told.len(), 3 * ASKED_AT_A_TIME_MAX);
+        for (name, told) in told {
+            assert_eq!(told, (name == "7").then_some(7), "{name}");
+        }
+    }
+}
