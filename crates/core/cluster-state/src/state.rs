@@ -12,57 +12,119 @@ use crate::traffic::Traffic;
 use symphony_replicated::ModelSpec;
 use symphony_replicated::operation_book::KeptOperation;
 
-/// The state, and its layout in version 9, from the fields that both have, in this order. A level that changes one of
-/// them needs a layout of its own for the versions before.
-macro_rules! state_since_version_9 {
-    ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {
-        /// The state on which the replicas of a cluster agree.
-        #[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-        pub struct ClusterState {
-            $($(#[$doc])* pub(crate) $field: $type,)*
-            /// What all processes of the cluster read, and therefore write.
-            pub(crate) level: Level,
-        }
-
-        /// The state as version 9 has it, which knows no levels.
-        #[derive(Archive, Serialize, Deserialize)]
-        pub(crate) struct StateOfVersion9 {
-            $($field: $type,)*
-        }
-
-        impl From<ClusterState> for StateOfVersion9 {
-            fn from(state: ClusterState) -> Self {
-                Self { $($field: state.$field,)* }
-            }
-        }
-
-        impl From<StateOfVersion9> for ClusterState {
-            /// What was written in that version is of a cluster at the first level.
-            fn from(state: StateOfVersion9) -> Self {
-                Self { $($field: state.$field,)* level: Level::new(1) }
-            }
-        }
-    };
+/// The state on which the replicas of a cluster agree.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterState {
+    pub(crate) applied_index: u64,
+    pub(crate) epoch: Epoch,
+    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    /// Ids of removed replicas, which are never reused.
+    pub(crate) removed_nodes: BTreeSet<NodeId>,
+    pub(crate) subclusters: BTreeMap<SubclusterId, Subcluster>,
+    pub(crate) backends: BTreeMap<BackendId, Backend>,
+    pub(crate) frontends: BTreeMap<FrontendId, Frontend>,
+    pub(crate) models: BTreeMap<ModelId, Model>,
+    /// How requests that name no version are split, by model; of versions that are loaded.
+    pub(crate) traffic: BTreeMap<String, Traffic>,
+    pub(crate) events: Vec<Event>,
+    /// The last operations in log order: the answers to repetitions, and the record of operators' actions.
+    pub(crate) operations: Vec<KeptOperation<Outcome>>,
+    /// The last plans of the epoch loop, in log order.
+    pub(crate) plans: Vec<EpochPlan>,
+    pub(crate) last: LastIds,
+    /// What all processes of the cluster read, and therefore write.
+    pub(crate) level: Level,
 }
 
-state_since_version_9! {
+/// The state as version 9 has it, which knows no levels.
+#[derive(Archive, Serialize, Deserialize)]
+pub(crate) struct StateOfVersion9 {
     applied_index: u64,
     epoch: Epoch,
     nodes: BTreeMap<NodeId, Node>,
-    /// Ids of removed replicas, which are never reused.
     removed_nodes: BTreeSet<NodeId>,
     subclusters: BTreeMap<SubclusterId, Subcluster>,
     backends: BTreeMap<BackendId, Backend>,
     frontends: BTreeMap<FrontendId, Frontend>,
     models: BTreeMap<ModelId, Model>,
-    /// How requests that name no version are split, by model; of versions that are loaded.
     traffic: BTreeMap<String, Traffic>,
     events: Vec<Event>,
-    /// The last operations in log order: the answers to repetitions, and the record of operators' actions.
     operations: Vec<KeptOperation<Outcome>>,
-    /// The last plans of the epoch loop, in log order.
     plans: Vec<EpochPlan>,
     last: LastIds,
+}
+
+impl From<ClusterState> for StateOfVersion9 {
+    fn from(state: ClusterState) -> Self {
+        let ClusterState {
+            applied_index,
+            epoch,
+            nodes,
+            removed_nodes,
+            subclusters,
+            backends,
+            frontends,
+            models,
+            traffic,
+            events,
+            operations,
+            plans,
+            last,
+            level: _,
+        } = state;
+        Self {
+            applied_index,
+            epoch,
+            nodes,
+            removed_nodes,
+            subclusters,
+            backends,
+            frontends,
+            models,
+            traffic,
+            events,
+            operations,
+            plans,
+            last,
+        }
+    }
+}
+
+impl From<StateOfVersion9> for ClusterState {
+    /// What was written in that version is of a cluster at the first level.
+    fn from(state: StateOfVersion9) -> Self {
+        let StateOfVersion9 {
+            applied_index,
+            epoch,
+            nodes,
+            removed_nodes,
+            subclusters,
+            backends,
+            frontends,
+            models,
+            traffic,
+            events,
+            operations,
+            plans,
+            last,
+        } = state;
+        Self {
+            applied_index,
+            epoch,
+            nodes,
+            removed_nodes,
+            subclusters,
+            backends,
+            frontends,
+            models,
+            traffic,
+            events,
+            operations,
+            plans,
+            last,
+            level: Level::new(1),
+        }
+    }
 }
 
 /// The largest id assigned so far, per type: no id is reused, not even after removal.

@@ -343,7 +343,8 @@ impl Inner {
         self.clusters().find_map(|(slot, cluster)| {
             let split = cluster.view.borrow().traffic.get(model).cloned()?;
             let is_here = |version| self.slots.len() == 1 || self.is_version_served_in(slot, model, version);
-            split.versions().any(is_here).then_some(split)
+            let is_anywhere = split.versions().any(is_here);
+            is_anywhere.then_some(split)
         })
     }
 
