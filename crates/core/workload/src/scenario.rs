@@ -266,7 +266,7 @@ impl Check<'_> {
     fn scenario(&self, text: &ScenarioText) -> Result<Scenario, ScenarioError> {
         let policy = match text.policy.parse() {
             Ok(policy) => policy,
-            Err(Refused { below, expected, got }) => return self.refuse(format!("policy{below}"), expected, got),
+            Err(Refused { below, expected, got }) => return self.refuse(format!("policy{below}"), &expected, got),
         };
         let duration_s = self.positive("duration_s", text.duration_s, DURATION_S_MAX)?;
         let warmup_s = self.number("warmup_s", text.warmup_s, 0.0, DURATION_S_MAX)?;
