@@ -9,7 +9,7 @@ pub struct Refused {
     /// The key below the policy, with its dot: `.drop.window`; empty for the policy itself.
     pub below: Cow<'static, str>,
     /// What was expected.
-    pub expected: &'static str,
+    pub expected: Cow<'static, str>,
     /// What was found.
     pub got: String,
 }

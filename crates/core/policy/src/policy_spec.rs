@@ -4,15 +4,17 @@ use std::borrow::Cow;
 use std::fmt;
 
 use symphony_types::Nanos;
+use toml::Value;
 
 use crate::choices::{ModelPolicyName, parse_word};
-use crate::error::Refused;
+use crate::error::{PolicyError, Refused};
 use crate::model_policy::ModelPolicy;
+use crate::options::{PolicyOptions, RegisteredPolicy};
 use crate::research::SimulatedPolicy;
 use crate::text::{PolicyTable, PolicyText};
 
 /// A validated policy.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum PolicySpec {
     /// A queue for each model and one ranker.
     Queues(SimulatedPolicy),
@@ -33,13 +35,16 @@ pub enum PolicySpec {
         /// `preempt_factor`: how many times larger a batch must be to preempt a running one.
         preempt_factor: f64,
     },
+    /// A policy that the program adds.
+    Registered(RegisteredPolicy),
 }
 
+/// The names that every program knows; none of them can be added.
+pub const POLICY_NAMES: [&str; 8] =
+    ["symphony", "auto", "eager", "timeout", "clipper", "clockwork", "nexus", "shepherd"];
 /// The longest time that a policy may contain.
 pub(crate) const SPAN_MAX: Nanos = Nanos::from_millis(1_000_000_000);
 pub(crate) const SPANS: &str = "milliseconds, 0 to 1e9";
-const NAMES: &str =
-    "one of \"symphony\", \"auto\", \"eager\", \"timeout\", \"clipper\", \"clockwork\", \"nexus\", \"shepherd\"";
 const MODEL_NAMES: &str = "one of \"symphony\", \"auto\", \"eager\", \"timeout\", \"clipper\"";
 /// Look-ahead and margin of policy `clockwork`: half of the published look-ahead and the whole of the published margin,
 /// which together reproduce what the Symphony paper measured in its Table 4.
@@ -57,11 +62,12 @@ impl PolicyText {
         }
     }
 
-    /// The policy in the text.
+    /// The policy in the text, where the program adds policies of these names.
     ///
     /// # Errors
-    /// If it names no policy, or contains invalid options for it.
-    pub fn parse(&self) -> Result<PolicySpec, Refused> {
+    /// If it names no policy, or contains invalid options for it. Options of an added policy are checked when it is
+    /// built.
+    pub fn parse_among(&self, added: &[&str]) -> Result<PolicySpec, Refused> {
         let (below, name) = self.name();
         let named = PolicyTable::default();
         let table = match self {
@@ -94,8 +100,22 @@ impl PolicyText {
                 }
                 Ok(PolicySpec::Shepherd { preempt_factor })
             }
-            _ => refuse(below, NAMES, format!("\"{name}\"")),
+            name if added.contains(&name) => {
+                Ok(PolicySpec::Registered(RegisteredPolicy { name: name.to_owned(), options: table.options()? }))
+            }
+            _ => {
+                let known = POLICY_NAMES.iter().chain(added).map(|known| format!("\"{known}\"")).collect::<Vec<_>>();
+                refuse(below, format!("one of {}", known.join(", ")), format!("\"{name}\""))
+            }
         }
+    }
+
+    /// As [`parse_among`](Self::parse_among), where the program adds none.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn parse(&self) -> Result<PolicySpec, Refused> {
+        self.parse_among(&[])
     }
 
     /// The model policy in the text, as a cluster requires.
@@ -123,7 +143,49 @@ impl PolicyText {
     }
 }
 
+impl PolicyTable {
+    /// All keys besides the name, for a policy that only the program knows.
+    fn options(&self) -> Result<PolicyOptions, Refused> {
+        let number = |key, value: Option<f64>| Some((key, Value::Float(value?)));
+        let word = |key, value: &Option<String>| Some((key, Value::String(value.clone()?)));
+        // Keys that other policies have as well.
+        let shared = [
+            word("ready_order", &self.ready_order),
+            word("gpu_choice", &self.gpu_choice),
+            word("shed", &self.shed),
+            number("share", self.share),
+            number("commit_ms", self.commit_ms),
+            number("early_ms", self.early_ms),
+            number("frontends", self.frontends.map(f64::from)),
+            number("preempt_factor", self.preempt_factor),
+        ];
+        const PLAIN: &str = "a number, a text on one line, true or false, under a key of a–z, 0–9, - and _";
+        if self.trigger.is_some() || self.drop.is_some() {
+            let key = if self.trigger.is_some() { ".trigger" } else { ".drop" };
+            return refuse(
+                key,
+                "other keys: trigger and drop belong to policies of single models",
+                key[1..].to_owned(),
+            );
+        }
+        let mut options = PolicyOptions::default();
+        let own = self.unknown.iter().map(|(key, value)| (key.as_str(), value.clone()));
+        for (key, value) in shared.into_iter().flatten().chain(own) {
+            options.set(key, value).or_else(|got| refuse(format!(".{key}"), PLAIN, got))?;
+        }
+        Ok(options)
+    }
+}
+
 impl PolicySpec {
+    /// The policy in a text, where the program adds policies of these names.
+    ///
+    /// # Errors
+    /// If it is neither a name nor a readable table, names no policy, or contains invalid options for it.
+    pub fn parse_among(text: &str, added: &[&str]) -> Result<Self, PolicyError> {
+        text.parse::<PolicyText>()?.parse_among(added).map_err(PolicyError::Value)
+    }
+
     /// The choices for queues and ranker, if the policy uses these.
     #[must_use]
     pub const fn queues(&self) -> Option<&SimulatedPolicy> {
@@ -166,10 +228,10 @@ pub(crate) fn span(key: &'static str, ms: f64) -> Result<Nanos, Refused> {
 
 pub(crate) fn refuse<T>(
     below: impl Into<Cow<'static, str>>,
-    expected: &'static str,
+    expected: impl Into<Cow<'static, str>>,
     got: String,
 ) -> Result<T, Refused> {
-    Err(Refused { below: below.into(), expected, got })
+    Err(Refused { below: below.into(), expected: expected.into(), got })
 }
 
 /// The canonical text: the name alone if all options are its defaults, otherwise a table.
@@ -183,6 +245,7 @@ impl fmt::Display for PolicySpec {
         };
         let name = match self {
             Self::Queues(queues) => return queues.fmt(f),
+            Self::Registered(registered) => return registered.fmt(f),
             Self::Clockwork { commit, early } => {
                 option("commit_ms", commit.as_millis_f64(), CLOCKWORK_MS);
                 option("early_ms", early.as_millis_f64(), CLOCKWORK_MS);

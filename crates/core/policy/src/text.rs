@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Value;
 
@@ -70,9 +70,9 @@ pub struct PolicyTable {
     pub(crate) early_ms: Option<f64>,
     pub(crate) frontends: Option<u32>,
     pub(crate) preempt_factor: Option<f64>,
-    /// Unknown keys, kept for an error message that suggests valid ones.
+    /// Further keys: options of a policy that the program added, otherwise an error.
     #[serde(flatten)]
-    pub(crate) unknown: BTreeMap<String, IgnoredAny>,
+    pub(crate) unknown: BTreeMap<String, Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -124,6 +124,7 @@ impl FromStr for PolicyText {
     }
 }
 
+/// Without policies that a program adds: see [`PolicySpec::parse_among`].
 impl FromStr for PolicySpec {
     type Err = PolicyError;
 

@@ -106,7 +106,7 @@ proptest! {
             PolicySpec::Nexus { frontends },
             PolicySpec::Shepherd { preempt_factor: factor },
         ] {
-            prop_assert_eq!(policy.to_string().parse::<PolicySpec>(), Ok(policy), "{}", policy);
+            prop_assert_eq!(policy.to_string().parse::<PolicySpec>(), Ok(policy.clone()), "{}", policy);
         }
     }
 
@@ -220,4 +220,25 @@ fn policies_of_whole_clusters_are_refused_for_a_model_with_the_reason() {
         refused(text, &["expected one of \"symphony\"", name, "runs in `symphony sim` only"]);
     }
     assert!(matches!("clockwork".parse::<ModelPolicy>(), Err(PolicyError::Value(_))));
+}
+
+#[test]
+fn policies_that_a_program_adds_are_read_back_and_unknown_ones_are_told_the_known() {
+    let added = ["mine", "other"];
+    for (text, shown) in [
+        ("mine", "mine"),
+        ("{ name = 'mine' }", "mine"),
+        ("{ name = 'mine', depth = 3, share = 0.5, fast = true, how = 'x' }", ""),
+    ] {
+        let policy = PolicySpec::parse_among(text, &added).unwrap();
+        assert!(matches!(&policy, PolicySpec::Registered(registered) if registered.name == "mine"), "{policy}");
+        assert!(shown.is_empty() || policy.to_string() == shown, "{policy}");
+        assert_eq!(PolicySpec::parse_among(&policy.to_string(), &added), Ok(policy));
+    }
+    let refused = |text: &str| PolicySpec::parse_among(text, &added).unwrap_err().to_string();
+    assert!(refused("mien").contains("\"shepherd\", \"mine\", \"other\", got \"mien\""), "{}", refused("mien"));
+    assert!(refused("{ name = 'mine', a = [1] }").contains("key `a`"), "{}", refused("{ name = 'mine', a = [1] }"));
+    let trigger = "{ name = 'mine', trigger = 'eager' }";
+    assert!(refused(trigger).contains("key `trigger`"), "{}", refused(trigger));
+    assert!("mine".parse::<PolicySpec>().is_err(), "without the program's names it is unknown");
 }

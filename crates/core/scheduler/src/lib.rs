@@ -3,13 +3,18 @@
 //! Two objects, each with one method `step(now, input, &mut actions)`: [`ModelQueue`] holds the requests of one model
 //! and forms its batches; [`GpuRanker`] knows when the GPUs of one sub-cluster are free and decides which model gets
 //! which GPU when. A host (the runtime or the simulator) executes their actions.
+//!
+//! A [`ClusterPolicy`] takes the place of both, with one `step` for a whole sub-cluster: the port for policies that a
+//! program adds to its [`PolicyRegistry`].
 
 mod actions;
 mod auto;
+mod cluster;
 mod cluster_policy;
 mod meters;
 mod plan_check;
 mod policy;
+pub mod policy_kit;
 mod pool;
 mod queue;
 mod ranker;
@@ -21,6 +26,12 @@ pub use actions::{
 };
 pub use auto::demand::{DEMAND_LEVELS, Demand};
 pub use auto::early_start::EarlyStart;
+pub use cluster::facts::ClusterFacts;
+pub use cluster::guard::{BoxedPolicy, GuardedPolicy, PolicyFault};
+pub use cluster::model::ClusterModel;
+pub use cluster::orders::CLUSTER_ORDERS_MAX;
+pub use cluster::referee::ClusterReferee;
+pub use cluster::registry::{PolicyRegistry, RegistryError};
 pub use cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy};
 pub use meters::data_delays::{DataDelaySettings, DataDelays};
 pub use meters::delays::{DataDelay, DelaySource, Delays};
@@ -38,5 +49,5 @@ pub use queue::target_batch::target_batch;
 pub use ranker::gpu_counts::GpuCounts;
 pub use ranker::gpu_ranker::{GPUS_MAX, GpuRanker, MODELS_MAX};
 pub use ranker::min_tree::MinTree;
-pub use symphony_policy::{DropRule, GpuChoice, ReadyOrder, TargetShare};
+pub use symphony_policy::{DropRule, GpuChoice, PolicyOptions, ReadyOrder, TargetShare};
 pub use why::{DropCause, GrantWhy, IDLE_COUNTED_MAX, Matched, PlanWhy, Rival, ShedCause};
