@@ -80,6 +80,9 @@ fn main() -> ExitCode {
             Command::Sim(args) => tools::sim::run(&args),
             Command::Paper(args) => tools::paper::run(&args),
             Command::Replay(args) => tools::replay::run(&args),
+            Command::Tape(command) => tools::tape::run(&command),
+            Command::Trace(command) => tools::trace::run(&command),
+            Command::Compare(args) => tools::compare::run(&args),
             Command::Completions(args) => {
                 tools::shell::completions(&args);
                 Ok(())

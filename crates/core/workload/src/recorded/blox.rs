@@ -63,7 +63,7 @@ impl<'a> Job<'a> {
         let (id, model) = (fields.next()?, fields.next()?);
         let mut number = |above: f64, max: f64| {
             let number: f64 = fields.next()?.parse().ok()?;
-            (number >= above && number <= max).then_some(number)
+            (above..=max).contains(&number).then_some(number)
         };
         // A nanosecond is the shortest time there is.
         let slo_ms = number(1e-6, TIME_MS_MAX)?;

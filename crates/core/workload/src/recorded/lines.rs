@@ -71,7 +71,7 @@ impl Row<'_> {
     /// A number of at least zero and at most `max`.
     pub(super) fn number(&self, column: usize, what: &str, max: f64) -> Result<f64, String> {
         match self.field(column).parse::<f64>() {
-            Ok(number) if number >= 0.0 && number <= max => Ok(number),
+            Ok(number) if (0.0..=max).contains(&number) => Ok(number),
             _ => self.refuse(&format!("{what} from 0 to {max}"), self.field(column)),
         }
     }
