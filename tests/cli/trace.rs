@@ -32,7 +32,7 @@ fn rows(workspace: &Workspace) -> Vec<(f64, String, String, String)> {
     assert_eq!(lines.next(), Some("time_s,model,items,slo_ms"));
     let row = |line: &str| {
         let fields: Vec<_> = line.split(',').map(str::to_owned).collect();
-        (fields[0].parse().unwrap(), fields[1].clone(), fields[2].clone(), fields[3].clone())
+        (fields[0].parse::<f64>().unwrap(), fields[1].clone(), fields[2].clone(), fields[3].clone())
     };
     let rows: Vec<_> = lines.map(row).collect();
     assert!(rows.is_sorted_by_key(|row: &(f64, String, String, String)| row.0));

@@ -16,10 +16,7 @@ fn recording() -> String {
         let (items, slo_ms) = (if n % 3 == 0 { "3" } else { "" }, if n % 2 == 0 { "800" } else { "" });
         format!("{}.{:02},f,{items},{slo_ms}\n", n / 50, n % 50 * 2)
     };
-    "time_s,model,items,slo_ms\n"
-        .chars()
-        .chain((0..REQUESTS).flat_map(|n| row(n).chars().collect::<Vec<_>>()))
-        .collect()
+    std::iter::once("time_s,model,items,slo_ms\n".to_owned()).chain((0..REQUESTS).map(row)).collect()
 }
 
 /// Tapes by the lead that they are of: their names begin with sub-cluster, token and boot id.
