@@ -1,5 +1,5 @@
-//! The load on tapes: models as they were configured, GPUs, and the requests that arrived. It does not depend on what was
-//! decided, so it can be played under other policies.
+//! The load on tapes: models as they were configured, GPUs, and the requests that arrived. It does not depend on what
+//! was decided, so it can be played under other policies.
 
 use std::collections::BTreeMap;
 

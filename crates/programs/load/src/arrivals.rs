@@ -28,8 +28,8 @@ pub struct DueRequest {
     pub slo: Option<Duration>,
 }
 
-/// The due times of one model's requests since the start of the run, never decreasing. Drawn ones have no end; behind the
-/// last recorded one comes [`Duration::MAX`].
+/// The due times of one model's requests since the start of the run, never decreasing. Drawn ones have no end; behind
+/// the last recorded one comes [`Duration::MAX`].
 #[derive(Clone, Debug)]
 pub struct Arrivals(Times);
 

@@ -42,7 +42,8 @@ pub struct ModelLoad {
     pub rate_rps: f64,
     /// The process that makes arrivals.
     pub arrival: ArrivalKind,
-    /// Recorded requests in the order of time, which are sent in place of drawn ones: rate and process do not count then.
+    /// Recorded requests in the order of time, which are sent in place of drawn ones: rate and process do not count
+    /// then.
     pub recorded: Option<Arc<[DueRequest]>>,
     /// An answer is good if it comes within this time after its request was due, by this process's clock.
     pub slo: Duration,

@@ -108,7 +108,7 @@ async fn a_server_that_behaves_gets_all_requests_and_a_clean_report() {
 async fn recorded_requests_are_sent_once_each_with_its_own_deadline() {
     let mut plan = plan(vec![load("m", 0.0, random()), load("n", 1000.0, random())]);
     plan.warmup = Duration::ZERO;
-    let due = |due, slo| DueRequest { due: due * MS, slo };
+    let due = |due: u32, slo| DueRequest { due: due * MS, slo };
     // The second one's own deadline cannot be met; the last one lies behind the end.
     let requests = [due(0, Some(1500 * MS)), due(10, Some(Duration::from_nanos(1))), due(10, None), due(600, None)];
     plan.models[0].recorded = Some(requests.into());

@@ -12,8 +12,8 @@ impl RecordedArrivals {
     /// Reads the form that scenarios read (`workload.arrival.trace_csv`). The source is the model.
     ///
     /// # Errors
-    /// If a column is unknown, a number is negative or none, or there are no or too many arrivals; the message names the
-    /// row.
+    /// If a column is unknown, a number is negative or none, or there are no or too many arrivals; the message names
+    /// the row.
     pub fn from_csv(text: &str) -> Result<Self, String> {
         let (mut sources, mut rows) = (Sources::default(), Vec::new());
         each_row(text, |number, row| {

@@ -17,7 +17,8 @@ impl RecordedArrivals {
     /// `HashFunction`. Within its minute an arrival lies where `spread` puts it; outside of `window` none is made.
     ///
     /// # Errors
-    /// If the columns are others, a count is no whole number, or there are too many arrivals; the message names the line.
+    /// If the columns are others, a count is no whole number, or there are too many arrivals; the message names the
+    /// line.
     pub fn from_azure_functions_2019(
         text: &str,
         begin: Nanos,

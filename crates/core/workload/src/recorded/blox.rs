@@ -12,8 +12,9 @@ const FIELDS: &str = "<job, model, slo in ms, rate in requests per second, arriv
 const RATE_MAX: f64 = 1e9;
 
 impl RecordedArrivals {
-    /// Reads jobs: each asks for `rate` requests per second from its arrival on for `lasts`, spread as `spread` says, with
-    /// its SLO. The source is the model. The log may have a header, and `<` and `>` around lines. Jobs may be in any order.
+    /// Reads jobs: each asks for `rate` requests per second from its arrival on for `lasts`, spread as `spread` says,
+    /// with its SLO. The source is the model. The log may have a header, and `<` and `>` around lines. Jobs may be in
+    /// any order.
     ///
     /// # Errors
     /// If a line has other fields, or a number is negative or none; the message names the line.

@@ -17,8 +17,8 @@ pub use window::Window;
 
 use symphony_types::Nanos;
 
-/// Arrivals of one conversion: at 40 bytes each, 800 MB in memory. A day of Azure Functions 2019 has a thousand million:
-/// take a window of it.
+/// Arrivals of one conversion: at 40 bytes each, 800 MB in memory. A day of Azure Functions 2019 has a thousand
+/// million: take a window of it.
 pub const ARRIVALS_MAX: usize = 20_000_000;
 /// Functions or models of one trace; Azure Functions 2019 has 83 000 functions.
 pub const SOURCES_MAX: usize = 1 << 20;

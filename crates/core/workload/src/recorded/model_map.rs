@@ -16,8 +16,8 @@ pub enum Rest {
     Keep,
     /// They are left out.
     LeaveOut,
-    /// They are ranked by their arrivals, most first, and go to these models in turn: the first to the first, and behind
-    /// the last model to the first again. So papers turn traces of functions into loads of models.
+    /// They are ranked by their arrivals, most first, and go to these models in turn: the first to the first, and
+    /// behind the last model to the first again. So papers turn traces of functions into loads of models.
     Ranked(Vec<String>),
 }
 
