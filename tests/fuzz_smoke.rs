@@ -68,6 +68,13 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
         let replay = symphony_tape::replay(&symphony_tape::Tape::open(&bytes).unwrap()).unwrap();
         assert_eq!((replay.difference, replay.summary.steps), (None, 20));
     }
+    let all = symphony_workload::Window::ALL;
+    let read = |text: &str| symphony_workload::RecordedArrivals::from_azure_functions_2021(text, all);
+    assert!(
+        seeds("azure_functions_2021").iter().all(|trace| read(&text(trace)).is_ok_and(|read| read.rows.len() == 2))
+    );
+    let read = |text: &str| symphony_workload::RecordedArrivals::from_azure_llm(text, "llm", all);
+    assert!(seeds("azure_llm").iter().all(|trace| read(&text(trace)).is_ok_and(|read| read.rows.len() == 2)));
     for config in seeds("model_config").iter().map(text) {
         let parsed = symphony_repository::ModelConfig::parse(std::path::Path::new("seed"), "digits", &config);
         // The last one is nested deeper than the parser's stack would bear.

@@ -151,6 +151,7 @@ impl RunningLoad {
             model: spec.name.as_str().into(),
             rate_rps: load.rate_rps,
             arrival: ArrivalKind::Uniform,
+            recorded: None,
             slo: spec.slo.into(),
             slack,
             timeout: None,

@@ -11,3 +11,4 @@ mod partition;
 mod profile;
 mod sim;
 mod top;
+mod trace;

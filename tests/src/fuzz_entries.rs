@@ -10,6 +10,7 @@ mod frames;
 mod replicas;
 mod requests;
 mod tapes;
+mod traces;
 
 pub use cluster::{backup, command, log_entry, snapshot, view};
 pub use federation::{federation_answer, federation_command, federation_messages, federation_snapshot};
@@ -18,6 +19,7 @@ pub use frames::{frames, rdma, ring};
 pub use replicas::{heartbeats, raft_message, raft_snapshot};
 pub use requests::{grpc_answer, grpc_infer, picture, rest_infer};
 pub use tapes::tape;
+pub use traces::{azure_functions_2019, azure_functions_2021, azure_llm, blox};
 
 /// Where the headers of the values of replicated states keep their checksum.
 const ENVELOPE_CHECKSUM_AT: usize = 8;
@@ -40,7 +42,7 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 28] = [
+pub const ALL: [Entry; 32] = [
     Entry { name: "picture", run: picture, seeds: requests::picture_seeds },
     Entry { name: "frames", run: frames, seeds: frames::frame_seeds },
     Entry { name: "command", run: command, seeds: cluster::command_seeds },
@@ -69,6 +71,10 @@ pub const ALL: [Entry; 28] = [
     Entry { name: "raft_snapshot", run: raft_snapshot, seeds: replicas::raft_snapshot_seeds },
     Entry { name: "heartbeats", run: heartbeats, seeds: replicas::heartbeats_seeds },
     Entry { name: "tenants", run: tenants, seeds: files::tenants_seeds },
+    Entry { name: "azure_functions_2019", run: azure_functions_2019, seeds: traces::azure_functions_2019_seeds },
+    Entry { name: "azure_functions_2021", run: azure_functions_2021, seeds: traces::azure_functions_2021_seeds },
+    Entry { name: "azure_llm", run: azure_llm, seeds: traces::azure_llm_seeds },
+    Entry { name: "blox", run: blox, seeds: traces::blox_seeds },
 ];
 
 fn with_envelope_checksum(bytes: &[u8]) -> Vec<u8> {

@@ -1,5 +1,7 @@
 //! The decisions of a real cluster are recorded, and made again.
 
+mod compare;
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -13,6 +13,8 @@ const CHUNK_HEADER_BYTES: usize = 8;
 pub fn tape(bytes: &[u8]) {
     let bytes = with_chunk_checksums(bytes);
     let Ok(tape) = Tape::open(&bytes) else { return };
+    let mut load = symphony_tape::RecordedLoad::default();
+    let _ = load.add(&tape);
     let replayed = symphony_tape::replay(&tape);
     assert_eq!(replayed, symphony_tape::replay(&tape), "a replay is a function of its tape");
     if let Ok(replay) = replayed {
@@ -53,7 +55,7 @@ pub(super) fn tape_seeds() -> Vec<Vec<u8>> {
     let tape = |policy: Policy, end: TapeEnd| {
         let mut chunks = [Chunk::with_capacity(0), Chunk::with_capacity(0)];
         let (mut queue, mut actions) = (ModelQueue::new(config(policy)), ModelActions::default());
-        chunks[0].model(1, ModelId::new(4), 0, &config(policy));
+        chunks[0].model(1, ModelId::new(4), "m", 0, &config(policy));
         queue.set_profile(second, line(3.0));
         chunks[0].profile(1, second, &line(3.0));
         let data = DataDelay::each_item(Nanos::from_micros(30));

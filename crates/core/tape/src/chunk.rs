@@ -6,8 +6,8 @@ use symphony_scheduler::{
 };
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
-use crate::codec::{Coded, put_list};
-use crate::record::{TapeEnd, tag};
+use crate::codec::{Coded, put_list, put_text};
+use crate::record::{MODEL_NAME_BYTES_MAX, TapeEnd, tag};
 
 /// Length and checksum.
 pub(crate) const CHUNK_HEADER_BYTES: usize = 8;
@@ -59,10 +59,11 @@ impl Chunk {
     }
 
     /// Introduces a [`ModelQueue`](symphony_scheduler::ModelQueue), which replaces the previous object of this number.
-    pub fn model(&mut self, object: u32, model: ModelId, ordinal: u32, config: &ModelQueueConfig) {
+    pub fn model(&mut self, object: u32, model: ModelId, name: &str, ordinal: u32, config: &ModelQueueConfig) {
         self.bytes.push(tag::MODEL);
         object.put(&mut self.bytes);
         model.put(&mut self.bytes);
+        put_text(name, MODEL_NAME_BYTES_MAX, &mut self.bytes);
         ordinal.put(&mut self.bytes);
         config.put(&mut self.bytes);
     }

@@ -152,6 +152,24 @@ impl<T: Coded> Coded for Vec<T> {
     }
 }
 
+/// A text as its length and its bytes, cut to `bytes_max`.
+pub(crate) fn put_text(text: &str, bytes_max: usize, out: &mut Vec<u8>) {
+    let text = &text[..text.floor_char_boundary(bytes_max)];
+    text.len().put(out);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// A text of at most `bytes_max` bytes.
+pub(crate) fn take_text(from: &mut Source<'_>, bytes_max: usize) -> Result<String, TapeError> {
+    let offset = from.offset();
+    let length = from.length("length of a name")?;
+    if length > bytes_max {
+        return Err(TapeError::NoSuch { offset, what: "length of a name", got: length as u64 });
+    }
+    let text = std::str::from_utf8(from.bytes(length, "a name")?);
+    Ok(text.map_err(|_| TapeError::NotText { offset })?.to_owned())
+}
+
 /// A list as its length and its members.
 pub(crate) fn put_list<T: Coded>(list: &[T], out: &mut Vec<u8>) {
     list.len().put(out);

@@ -1,6 +1,6 @@
 //! Errors of reading a tape.
 
-use symphony_types::ProfileError;
+use symphony_types::{ProfileError, SubclusterId, Token};
 
 use crate::TAPE_VERSION;
 
@@ -62,7 +62,7 @@ pub enum TapeError {
         got: u64,
     },
     /// Invalid UTF-8 text.
-    #[error("byte {offset}: a name that is not UTF-8")]
+    #[error("byte {offset}: a name is not UTF-8")]
     NotText {
         /// Its offset.
         offset: usize,
@@ -106,6 +106,21 @@ pub enum TapeError {
     SecondRanker {
         /// Offset of the record.
         offset: usize,
+    },
+    /// Tapes of different leads.
+    #[error(
+        "a tape of {got_subcluster} under token {got_token}, beside those of {subcluster} under token {token}: their times \
+         cannot be compared; expected the tapes of one lead"
+    )]
+    AnotherLead {
+        /// The sub-cluster of the first tape.
+        subcluster: SubclusterId,
+        /// Its token.
+        token: Token,
+        /// That of this one.
+        got_subcluster: SubclusterId,
+        /// Its token.
+        got_token: Token,
     },
     /// Records after the end.
     #[error("byte {offset}: something follows the end of the tape")]

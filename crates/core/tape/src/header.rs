@@ -3,7 +3,7 @@
 use symphony_types::{BootId, NodeId, SubclusterId, Token};
 
 use crate::TapeError;
-use crate::codec::{Coded, Source, coded_struct};
+use crate::codec::{Coded, Source, coded_struct, put_text, take_text};
 
 /// Incremented whenever the encoding of a record changes, or an object's decisions change for equal inputs.
 pub const TAPE_VERSION: u16 = 16;
@@ -45,9 +45,7 @@ impl TapeHeader {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut fields = Vec::new();
         self.origin.put(&mut fields);
-        let worker = &self.worker[..self.worker.floor_char_boundary(WORKER_BYTES_MAX)];
-        worker.len().put(&mut fields);
-        fields.extend_from_slice(worker.as_bytes());
+        put_text(&self.worker, WORKER_BYTES_MAX, &mut fields);
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&TAPE_VERSION.to_le_bytes());
         out.extend_from_slice(&[0, 0]);
@@ -67,13 +65,6 @@ impl TapeHeader {
     /// Parses the fields from their chunk.
     pub(crate) fn read(from: &mut Source<'_>) -> Result<Self, TapeError> {
         let origin = TapeOrigin::take(from)?;
-        let offset = from.offset();
-        let length = from.length("length of a name")?;
-        if length > WORKER_BYTES_MAX {
-            return Err(TapeError::NoSuch { offset, what: "length of a worker's name", got: length as u64 });
-        }
-        let worker = std::str::from_utf8(from.bytes(length, "the name of the worker")?);
-        let worker = worker.map_err(|_| TapeError::NotText { offset })?.to_owned();
-        Ok(Self { origin, worker })
+        Ok(Self { origin, worker: take_text(from, WORKER_BYTES_MAX)? })
     }
 }

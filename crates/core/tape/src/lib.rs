@@ -10,6 +10,7 @@ mod error;
 mod header;
 mod reader;
 mod record;
+mod recorded_load;
 mod replay;
 mod summary;
 mod words;
@@ -18,7 +19,8 @@ pub use chunk::Chunk;
 pub use error::TapeError;
 pub use header::{TAPE_VERSION, TapeHeader, TapeOrigin, WORKER_BYTES_MAX};
 pub use reader::{Records, Tape};
-pub use record::{ObjectConfig, Record, TapeEnd};
+pub use record::{MODEL_NAME_BYTES_MAX, ObjectConfig, Record, TapeEnd};
+pub use recorded_load::{RecordedLoad, RecordedModel, RecordedRequest};
 pub use replay::{Difference, OBJECTS_MAX, Replay, replay, replay_among};
 pub use summary::{Ending, Summary};
 

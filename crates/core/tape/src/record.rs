@@ -4,7 +4,10 @@ use symphony_scheduler::{ClusterFacts, ClusterInput, DataDelay, ModelInput, Mode
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
 use crate::TapeError;
-use crate::codec::{Coded, Source, coded_enum};
+use crate::codec::{Coded, Source, coded_enum, take_text};
+
+/// The longest name of a model; a longer one is cut.
+pub const MODEL_NAME_BYTES_MAX: usize = 256;
 
 /// First byte of each record.
 pub(crate) mod tag {
@@ -42,6 +45,8 @@ pub enum ObjectConfig {
     Model {
         /// The model.
         model: ModelId,
+        /// Its name.
+        name: String,
         /// Its slot at the ranker.
         ordinal: u32,
         /// Its configuration.
@@ -157,8 +162,9 @@ impl<'a> Record<'a> {
         let object = u32::take(from)?;
         Ok(match kind {
             tag::MODEL => {
-                let (model, ordinal, config) = (Coded::take(from)?, Coded::take(from)?, Coded::take(from)?);
-                Self::Begin { object, config: ObjectConfig::Model { model, ordinal, config: Box::new(config) } }
+                let (model, name) = (Coded::take(from)?, take_text(from, MODEL_NAME_BYTES_MAX)?);
+                let (ordinal, config) = (Coded::take(from)?, Box::new(Coded::take(from)?));
+                Self::Begin { object, config: ObjectConfig::Model { model, name, ordinal, config } }
             }
             tag::RANKER => {
                 let (models, gpus) = (Coded::take(from)?, Coded::take(from)?);

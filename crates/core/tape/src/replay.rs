@@ -138,7 +138,7 @@ impl Stage {
 
     fn begin(&mut self, offset: usize, object: u32, config: ObjectConfig) -> Result<(), TapeError> {
         let made = match config {
-            ObjectConfig::Model { model, ordinal: _, config } => {
+            ObjectConfig::Model { model, name: _, ordinal: _, config } => {
                 self.summary.models += 1;
                 Object::Model(model, Box::new(ModelQueue::new(*config)))
             }

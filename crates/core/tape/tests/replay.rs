@@ -56,7 +56,7 @@ fn config(policy: Policy) -> ModelQueueConfig {
 /// The objects of a scene, in a chunk of their own.
 fn introduction(config: &ModelQueueConfig) -> Chunk {
     let mut chunk = Chunk::with_capacity(CHUNK_BYTES);
-    chunk.model(MODEL, ModelId::new(7), 0, config);
+    chunk.model(MODEL, ModelId::new(7), "m", 0, config);
     chunk.ranker(RANKER, 1, GPUS);
     chunk.pool(POOL);
     chunk

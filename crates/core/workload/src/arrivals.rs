@@ -61,7 +61,8 @@ impl ArrivalStream {
             Gaps::Recorded { rows, next } => {
                 let row = *rows.get(*next)?;
                 *next += 1;
-                return Some(Time::from_nanos(row.time_ns as u64));
+                // Rounded: a decimal number of seconds is seldom a binary one, and a nanosecond would be cut off.
+                return Some(Time::from_nanos(row.time_ns.round() as u64));
             }
         };
         self.unit_time += gap;
@@ -111,12 +112,13 @@ pub fn arrival_streams(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<Arr
 }
 
 fn recorded(scenario: &Scenario, trace: &Trace, seed: u64, rate_rps: f64) -> Vec<ArrivalStream> {
-    let stretch_ns = 1e9 * trace.time_scale * trace.rate_rps() / rate_rps;
+    // At its own rate a trace is played as it is, to the nanosecond: the quotient is exactly one.
+    let stretch = trace.time_scale * (trace.rate_rps() / rate_rps);
     let mut deal = stream_rng(seed, TRACE_STREAM);
     let mut rows = vec![Vec::new(); scenario.models.len()];
     for row in &trace.rows {
         let model = row.model.map_or_else(|| draw(scenario, deal.random()), |model| model as usize);
-        rows[model].push(Recorded { time_ns: row.time_s * stretch_ns, items: row.items, slo: row.slo });
+        rows[model].push(Recorded { time_ns: row.time_s * 1e9 * stretch, items: row.items, slo: row.slo });
     }
     let stream = |rows| ArrivalStream {
         gaps: Gaps::Recorded { rows, next: 0 },

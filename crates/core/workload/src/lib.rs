@@ -17,6 +17,7 @@ mod popularity;
 mod profile_csv;
 mod profile_toml;
 mod rate_profile;
+mod recorded;
 mod request_stream;
 mod scenario;
 mod seed;
@@ -36,6 +37,10 @@ pub use popularity::Popularity;
 pub use profile_csv::profile_from_csv;
 pub use profile_toml::profile_from_toml;
 pub use rate_profile::{RATE_STEPS_MAX, RateProfile};
+pub use recorded::{
+    ARRIVALS_MAX, ModelMap, RecordedArrival, RecordedArrivals, Rest, SOURCES_MAX, Spread, SpreadSeed, TRACE_S_MAX,
+    Window,
+};
 pub use request_stream::{Arriving, RequestStream, request_streams};
 pub use scenario::{
     Arrival, DURATION_S_MAX, GpuSpec, ModelSpec, Network, RATE_RPS_MAX, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX,

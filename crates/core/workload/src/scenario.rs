@@ -604,7 +604,14 @@ impl Check<'_> {
                 let text = self.csv(key, &table.trace_csv)?;
                 let positions: HashMap<&str, u32> =
                     models.iter().map(|model| model.name.as_str()).zip(0_u32..).collect();
-                let trace = Trace::from_csv(&text, scale, |name| positions.get(name).copied())
+                for (name, model) in &table.map {
+                    if !positions.contains_key(model.as_str()) {
+                        let key = format!("workload.arrival.map.{name}");
+                        return self.refuse(key, "a model of the scenario", format!("`{model}`"));
+                    }
+                }
+                let named = |name: &str| positions.get(table.map.get(name).map_or(name, String::as_str)).copied();
+                let trace = Trace::from_csv(&text, scale, named)
                     .map_err(|message| self.csv_refused(key, &table.trace_csv, message))?;
                 Ok(Arrival::Trace(Arc::new(trace)))
             }

@@ -223,7 +223,8 @@ pub(crate) struct WorkloadText {
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected \"poisson\", \"uniform\", { gamma = shape } or { trace_csv = \"file\", time_scale = x }"
+    expecting = "expected \"poisson\", \"uniform\", { gamma = shape } or { trace_csv = \"file\", time_scale = x, \
+                 map = { name = \"model\" } }"
 )]
 pub(crate) enum ArrivalText {
     Name(String),
@@ -242,6 +243,8 @@ pub(crate) struct GammaTable {
 pub(crate) struct TraceTable {
     pub(crate) trace_csv: String,
     pub(crate) time_scale: Option<f64>,
+    #[serde(default)]
+    pub(crate) map: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -39,6 +39,49 @@ struct Row {
     slo_ms: Option<f64>,
 }
 
+/// A row whose values were checked, with the model as it is written.
+pub(crate) struct CheckedRow {
+    pub(crate) time_s: f64,
+    pub(crate) model: Option<String>,
+    pub(crate) items: Option<u32>,
+    pub(crate) slo: Option<Nanos>,
+}
+
+/// Passes the rows of a CSV file to `take`, with their numbers from 1; at least one.
+pub(crate) fn each_row(
+    text: &str,
+    mut take: impl FnMut(usize, CheckedRow) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
+    let mut number = 0;
+    for row in reader.deserialize::<Row>() {
+        number += 1;
+        let Row { time_s, model, items, slo_ms } =
+            row.map_err(|error| format!("expected columns time_s and perhaps model, items, slo_ms: {error}"))?;
+        if !(time_s.is_finite() && time_s >= 0.0) {
+            return Err(format!("row {number}: expected time_s of at least 0, got {time_s}"));
+        }
+        if let Some(items) = items
+            && !(1..=PROFILE_BATCH_MAX).contains(&items)
+        {
+            return Err(format!("row {number}: expected items from 1 to {PROFILE_BATCH_MAX}, got {items}"));
+        }
+        if let Some(slo_ms) = slo_ms
+            && !(slo_ms > 0.0 && slo_ms <= TIME_MS_MAX)
+        {
+            return Err(format!("row {number}: expected slo_ms above 0, at most {TIME_MS_MAX}, got {slo_ms}"));
+        }
+        let model = model.filter(|name| !name.is_empty());
+        take(number, CheckedRow { time_s, model, items, slo: slo_ms.map(slo_from_ms) })?;
+    }
+    if number == 0 { Err("has no arrivals; expected rows with time_s".to_owned()) } else { Ok(()) }
+}
+
+/// A time to the deadline: at least a nanosecond.
+pub(crate) fn slo_from_ms(slo_ms: f64) -> Nanos {
+    Nanos::from_millis_f64(slo_ms).max(Nanos::new(1))
+}
+
 impl Trace {
     /// Parses a trace; `position` finds a model by name.
     pub(crate) fn from_csv(
@@ -46,44 +89,21 @@ impl Trace {
         time_scale: f64,
         position: impl Fn(&str) -> Option<u32>,
     ) -> Result<Self, String> {
-        let mut reader =
-            csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
         let mut rows = Vec::new();
-        for row in reader.deserialize::<Row>() {
-            let row =
-                row.map_err(|error| format!("expected columns time_s and perhaps model, items, slo_ms: {error}"))?;
-            if !(row.time_s.is_finite() && row.time_s >= 0.0) {
-                return Err(format!("row {}: expected time_s of at least 0, got {}", rows.len() + 1, row.time_s));
-            }
+        each_row(text, |number, row| {
             let model = match row.model.as_deref() {
-                None | Some("") => None,
+                None => None,
                 Some(name) => {
-                    let found = position(name);
-                    Some(found.ok_or_else(|| format!("row {}: the scenario has no model `{name}`", rows.len() + 1))?)
+                    Some(position(name).ok_or_else(|| format!("row {number}: the scenario has no model `{name}`"))?)
                 }
             };
-            if rows.len() == TRACE_ROWS_MAX {
+            if number > TRACE_ROWS_MAX {
                 return Err(format!("has more than {TRACE_ROWS_MAX} rows"));
             }
-            if let Some(items) = row.items
-                && !(1..=PROFILE_BATCH_MAX).contains(&items)
-            {
-                let number = rows.len() + 1;
-                return Err(format!("row {number}: expected items from 1 to {PROFILE_BATCH_MAX}, got {items}"));
-            }
-            if let Some(slo_ms) = row.slo_ms
-                && !(slo_ms > 0.0 && slo_ms <= TIME_MS_MAX)
-            {
-                let number = rows.len() + 1;
-                return Err(format!("row {number}: expected slo_ms above 0, at most {TIME_MS_MAX}, got {slo_ms}"));
-            }
-            let slo = row.slo_ms.map(|ms| Nanos::from_millis_f64(ms).max(Nanos::new(1)));
-            rows.push(TraceRow { time_s: row.time_s, model, items: row.items, slo });
-        }
-        if rows.is_empty() {
-            return Err("has no arrivals; expected rows with time_s".to_owned());
-        }
-        rows.sort_by(|a, b| a.time_s.total_cmp(&b.time_s));
+            rows.push(TraceRow { time_s: row.time_s, model, items: row.items, slo: row.slo });
+            Ok(())
+        })?;
+        rows.sort_by(|a: &TraceRow, b: &TraceRow| a.time_s.total_cmp(&b.time_s));
         Ok(Self { rows, time_scale })
     }
 

@@ -1,5 +1,6 @@
-//! When requests are due: one seeded stream per model.
+//! When requests are due: one seeded or recorded stream per model.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::{Rng as _, SeedableRng as _};
@@ -18,9 +19,28 @@ pub enum ArrivalKind {
     Gamma(f64),
 }
 
-/// The due times of one model's requests since the start of the run, never decreasing, without end.
+/// A request of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DueRequest {
+    /// When it is due, since the start of the run.
+    pub due: Duration,
+    /// Its own time to the deadline, which is sent to the server; without one the model's holds.
+    pub slo: Option<Duration>,
+}
+
+/// The due times of one model's requests since the start of the run, never decreasing. Drawn ones have no end; behind
+/// the last recorded one comes [`Duration::MAX`].
 #[derive(Clone, Debug)]
-pub struct Arrivals {
+pub struct Arrivals(Times);
+
+#[derive(Clone, Debug)]
+enum Times {
+    Drawn(Drawn),
+    Recorded { requests: Arc<[DueRequest]>, next: usize },
+}
+
+#[derive(Clone, Debug)]
+struct Drawn {
     kind: ArrivalKind,
     gamma: Option<Gamma<f64>>,
     rng: Xoshiro256PlusPlus,
@@ -46,11 +66,29 @@ impl Arrivals {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ stream.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         // A random phase, or models of equal rate would all arrive in the same instants.
         let at = if kind == ArrivalKind::Uniform { rng.random::<f64>() - 1.0 } else { 0.0 };
-        Some(Self { kind, gamma, rng, at, mean_gap_s: 1.0 / rate_rps })
+        Some(Self(Times::Drawn(Drawn { kind, gamma, rng, at, mean_gap_s: 1.0 / rate_rps })))
+    }
+
+    /// Recorded requests, in the order of time.
+    #[must_use]
+    pub const fn recorded(requests: Arc<[DueRequest]>) -> Self {
+        Self(Times::Recorded { requests, next: 0 })
     }
 
     /// The next due time.
     pub fn next_due(&mut self) -> Duration {
+        match &mut self.0 {
+            Times::Drawn(drawn) => drawn.next_due(),
+            Times::Recorded { requests, next } => {
+                *next += 1;
+                requests.get(*next - 1).map_or(Duration::MAX, |request| request.due)
+            }
+        }
+    }
+}
+
+impl Drawn {
+    fn next_due(&mut self) -> Duration {
         self.at += match (self.kind, &self.gamma) {
             (ArrivalKind::Gamma(_), Some(gamma)) => gamma.sample(&mut self.rng),
             (ArrivalKind::Uniform, _) => 1.0,
@@ -89,5 +127,14 @@ mod tests {
         for shape in [0.0, -1.0, f64::NAN] {
             assert!(Arrivals::new(ArrivalKind::Gamma(shape), 1.0, 1, 0).is_none(), "{shape}");
         }
+    }
+
+    #[test]
+    fn recorded_requests_are_due_as_they_are_and_then_none_is() {
+        let due = |ms| DueRequest { due: Duration::from_millis(ms), slo: None };
+        let mut arrivals = Arrivals::recorded([due(3), due(3), due(8)].into());
+        let times: Vec<_> = (0..5).map(|_| arrivals.next_due()).collect();
+        let ms = Duration::from_millis;
+        assert_eq!(times, [ms(3), ms(3), ms(8), Duration::MAX, Duration::MAX]);
     }
 }

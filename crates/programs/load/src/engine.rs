@@ -29,6 +29,8 @@ struct Record {
     id: u64,
     /// When it was due, since the start.
     due: Duration,
+    /// The time within which its answer is good, without the slack.
+    slo: Duration,
     /// How late it was sent.
     lag: Duration,
     /// When its answer came, since the start, and the judgement of its outputs.
@@ -117,7 +119,7 @@ impl<T: Target> Pacer<T> {
         let mut due: BinaryHeap<_> =
             arrivals.iter_mut().enumerate().map(|(model, stream)| Reverse((stream.next_due(), model))).collect();
         let mut paced = Paced { sent: vec![0; arrivals.len()], withheld: 0, until: end };
-        let mut id = 0;
+        let (mut id, mut due_so_far) = (0, vec![0; arrivals.len()]);
         while let Some(Reverse((at, model))) = due.pop() {
             if at >= end {
                 break;
@@ -127,11 +129,14 @@ impl<T: Target> Pacer<T> {
                 break;
             }
             due.push(Reverse((arrivals[model].next_due(), model)));
+            // Counts withheld ones, too: request n of a recording is its n-th.
+            let n = due_so_far[model];
+            due_so_far[model] += 1;
             if self.in_flight.load(Ordering::Relaxed) >= IN_FLIGHT_MAX {
                 paced.withheld += 1;
                 continue;
             }
-            self.spawn(id, model, paced.sent[model], at);
+            self.spawn(id, model, n, at);
             id += 1;
             paced.sent[model] += 1;
         }
@@ -175,14 +180,20 @@ impl<T: Target> Pacer<T> {
                 (at, answer, judgement)
             });
             // The receiver is gone only if the run itself was dropped.
-            let _ = records.send(Record { model, id, due, lag, answered });
+            let _ = records.send(Record { model, id, due, slo: load.slo_of(n), lag, answered });
         });
     }
 }
 
 fn request(id: u64, load: &ModelLoad, n: u64) -> Request {
     let sample = load.inputs.sample(n);
-    Request { id, model: Arc::clone(&load.model), items: sample.items, inputs: sample.inputs, timeout: load.timeout }
+    Request {
+        id,
+        model: Arc::clone(&load.model),
+        items: sample.items,
+        inputs: sample.inputs,
+        timeout: load.timeout_of(n),
+    }
 }
 
 /// Adds records up.
@@ -231,7 +242,7 @@ impl Collector {
         let latency = at.saturating_sub(record.due);
         match answer.end {
             End::Ok | End::Late if foreign => Tally::count_reason(&mut tally.failed, "foreign_answer".into(), 1),
-            End::Ok if latency <= load.slo + load.slack => {
+            End::Ok if latency <= record.slo + load.slack => {
                 tally.note_latency(latency);
                 tally.note_good(at);
             }

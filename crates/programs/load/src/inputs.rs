@@ -1,6 +1,7 @@
 //! Inputs of requests, and the check of their answers.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rand::{RngCore as _, SeedableRng as _};
@@ -47,7 +48,9 @@ pub enum Judgement {
 /// Random bytes in the shape of a signature; answers are not judged.
 #[derive(Clone, Debug)]
 pub struct RandomInputs {
-    items: u32,
+    /// Items of every request, or of the n-th; behind the last one it begins anew.
+    items: Arc<[u32]>,
+    /// Each with as many items as the largest request.
     pool: Vec<Vec<(TensorSpec, Bytes)>>,
 }
 
@@ -57,9 +60,17 @@ impl RandomInputs {
     /// Floating-point elements are uniform in [0, 1), everything else is random bits; booleans are 0 or 1.
     #[must_use]
     pub fn new(signature: &Signature, items: u32, seed: u64) -> Self {
+        Self::with_items(signature, [items].into(), seed)
+    }
+
+    /// The same with `items[n]` items in request `n`; with one item in each if there are none.
+    #[must_use]
+    pub fn with_items(signature: &Signature, items: Arc<[u32]>, seed: u64) -> Self {
+        let items: Arc<[u32]> = if items.is_empty() { [1].into() } else { items };
+        let most = items.iter().copied().max().unwrap_or(1);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut tensor = |spec: &TensorSpec| {
-            let bytes = random_bytes(spec, items, &mut rng);
+            let bytes = random_bytes(spec, most, &mut rng);
             (spec.clone(), Bytes::from(bytes))
         };
         let pool = (0..POOL).map(|_| signature.inputs.iter().map(&mut tensor).collect()).collect();
@@ -98,7 +109,10 @@ fn random_bytes(spec: &TensorSpec, items: u32, rng: &mut Xoshiro256PlusPlus) -> 
 
 impl InputSet for RandomInputs {
     fn sample(&self, n: u64) -> Sample {
-        Sample { items: self.items, inputs: self.pool[(n % POOL) as usize].clone() }
+        let items = self.items[(n % self.items.len() as u64) as usize];
+        let part =
+            |(spec, data): &(TensorSpec, Bytes)| (spec.clone(), data.slice(..spec.item_bytes() * items as usize));
+        Sample { items, inputs: self.pool[(n % POOL) as usize].iter().map(part).collect() }
     }
 
     fn judge(&self, _: u64, _: &[OutputTensor]) -> Judgement {
@@ -118,6 +132,12 @@ impl EmulatedInputs {
     #[must_use]
     pub fn new(signature: &Signature, items: u32, seed: u64) -> Self {
         Self { random: RandomInputs::new(signature, items, seed) }
+    }
+
+    /// The same with `items[n]` items in request `n`.
+    #[must_use]
+    pub fn with_items(signature: &Signature, items: Arc<[u32]>, seed: u64) -> Self {
+        Self { random: RandomInputs::with_items(signature, items, seed) }
     }
 
     /// The bytes of item `item` in each input.
@@ -263,6 +283,25 @@ mod tests {
         assert_eq!(inputs.judge(3, &[]), Judgement::Foreign);
         let short = OutputTensor { data: answer(3)[0].data.slice(..7), ..answer(3)[0].clone() };
         assert_eq!(inputs.judge(3, &[short]), Judgement::Foreign);
+    }
+
+    #[test]
+    fn requests_of_different_sizes_are_answered_each_by_its_own_sum() {
+        let inputs = EmulatedInputs::with_items(&default_signature(), [1, 3].into(), 5);
+        let answer = |n| {
+            let sample = inputs.sample(n);
+            let sums = (0..sample.items as usize)
+                .flat_map(|item| item_checksum(EmulatedInputs::item(&sample, item)).to_le_bytes());
+            [OutputTensor { name: "OUTPUT0".into(), data: sums.collect::<Vec<_>>().into() }]
+        };
+        for n in 0..4 {
+            let sample = inputs.sample(n);
+            assert_eq!(sample.items, [1, 3][(n % 2) as usize]);
+            let (spec, data) = &sample.inputs[0];
+            assert_eq!(data.len(), spec.item_bytes() * sample.items as usize);
+            assert_eq!(inputs.judge(n, &answer(n)), Judgement::Right);
+        }
+        assert_eq!(inputs.judge(1, &answer(0)), Judgement::Foreign);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The open-loop load generator.
 //!
 //! ```text
-//! LoadPlan ─▶ schedule (seeded arrivals, all models) ─▶ pacing thread ─▶ one task per request ─▶ Target
+//! LoadPlan ─▶ schedule (seeded or recorded, all models) ─▶ pacing thread ─▶ one task per request ─▶ Target
 //!                                                                              │ lag, latency, answer, judgement
 //!                                                           Report ◀── Tally ◀─┘
 //! ```
@@ -28,7 +28,7 @@ mod target;
 mod tests;
 
 pub use access::Access;
-pub use arrivals::{ArrivalKind, Arrivals};
+pub use arrivals::{ArrivalKind, Arrivals, DueRequest};
 pub use engine::run;
 pub use inputs::{DigitInputs, EmulatedInputs, InputSet, Judgement, RandomInputs, Sample};
 pub use load_plan::{IN_FLIGHT_MAX, LagLimits, LoadPlan, MODELS_MAX, ModelLoad, PlanError, RATE_RPS_MAX};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arrivals::{ArrivalKind, Arrivals};
+use crate::arrivals::{ArrivalKind, Arrivals, DueRequest};
 use crate::inputs::InputSet;
 
 /// The most models in one run.
@@ -42,6 +42,9 @@ pub struct ModelLoad {
     pub rate_rps: f64,
     /// The process that makes arrivals.
     pub arrival: ArrivalKind,
+    /// Recorded requests in the order of time, which are sent in place of drawn ones: rate and process do not count
+    /// then.
+    pub recorded: Option<Arc<[DueRequest]>>,
     /// An answer is good if it comes within this time after its request was due, by this process's clock.
     pub slo: Duration,
     /// Allowance on top of the SLO for the network both ways and this process: the server counts the SLO from the first
@@ -51,6 +54,23 @@ pub struct ModelLoad {
     pub timeout: Option<Duration>,
     /// What is sent.
     pub inputs: Arc<dyn InputSet>,
+}
+
+impl ModelLoad {
+    /// The own time to the deadline of request `n`, if the recording has one.
+    fn recorded_slo(&self, n: u64) -> Option<Duration> {
+        self.recorded.as_ref()?.get(n as usize)?.slo
+    }
+
+    /// The time within which an answer to request `n` is good, without the slack.
+    pub(super) fn slo_of(&self, n: u64) -> Duration {
+        self.recorded_slo(n).unwrap_or(self.slo)
+    }
+
+    /// The deadline to send with request `n`.
+    pub(super) fn timeout_of(&self, n: u64) -> Option<Duration> {
+        self.recorded_slo(n).or(self.timeout)
+    }
 }
 
 /// How late the generator itself may be: from the due time of a request to its hand-over to the target.
@@ -97,6 +117,9 @@ impl LoadPlan {
             }
         }
         let stream = |(index, load): (usize, &ModelLoad)| {
+            if let Some(requests) = &load.recorded {
+                return Ok(Arrivals::recorded(Arc::clone(requests)));
+            }
             if load.rate_rps > RATE_RPS_MAX {
                 let key = format!("rate of {}", load.model);
                 return Err(refuse(key, load.rate_rps.to_string(), "at most 1000000 requests per second"));

@@ -153,6 +153,7 @@ async fn speaks_the_protocol<T: Target>(target: T) {
         model: "sums".into(),
         rate_rps: 200.0,
         arrival: ArrivalKind::Poisson,
+        recorded: None,
         slo: Duration::from_secs(60),
         slack: Duration::ZERO,
         timeout: None,

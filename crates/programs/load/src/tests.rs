@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::{
-    Answer, ArrivalKind, DigitInputs, EmulatedInputs, End, InputSet, LagLimits, LoadPlan, ModelLoad, OutputTensor,
-    RandomInputs, Report, Request, Target, Verdict, run,
+    Answer, ArrivalKind, DigitInputs, DueRequest, EmulatedInputs, End, InputSet, LagLimits, LoadPlan, ModelLoad,
+    OutputTensor, RandomInputs, Report, Request, Target, Verdict, run,
 };
 use bytes::Bytes;
 use symphony_executor::{default_signature, digits, item_checksum};
@@ -22,6 +22,7 @@ fn load(model: &str, rate_rps: f64, inputs: impl InputSet + 'static) -> ModelLoa
         model: model.into(),
         rate_rps,
         arrival: ArrivalKind::Uniform,
+        recorded: None,
         slo: 2000 * MS,
         slack: Duration::ZERO,
         timeout: None,
@@ -101,6 +102,31 @@ async fn a_server_that_behaves_gets_all_requests_and_a_clean_report() {
     assert!(report.table().contains("total") && report.table().contains("the load was sent as planned"));
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!((&json["verdict"]["result"], &json["models"][1]["good"]), (&"passed".into(), &50.into()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_requests_are_sent_once_each_with_its_own_deadline() {
+    let mut plan = plan(vec![load("m", 0.0, random()), load("n", 1000.0, random())]);
+    plan.warmup = Duration::ZERO;
+    let due = |due: u32, slo| DueRequest { due: due * MS, slo };
+    // The second one's own deadline cannot be met; the last one lies behind the end.
+    let requests = [due(0, Some(1500 * MS)), due(10, Some(Duration::from_nanos(1))), due(10, None), due(600, None)];
+    plan.models[0].recorded = Some(requests.into());
+    plan.models[1].recorded = Some([due(5, None)].into());
+    let timeouts = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&timeouts);
+    let report = run_with(plan, move |request| {
+        seen.lock().unwrap().push((request.model.to_string(), request.timeout));
+        std::future::ready(checksum(&request))
+    })
+    .await;
+    let [m, n] = &report.models[..] else { panic!("{} models", report.models.len()) };
+    assert_eq!((m.sent, m.good, m.late, n.sent, n.good), (3, 2, 1, 1, 1), "{}", report.table());
+    let mut timeouts = timeouts.lock().unwrap().clone();
+    timeouts.sort();
+    let m = |timeout| ("m".to_owned(), timeout);
+    let expected = [m(None), m(Some(Duration::from_nanos(1))), m(Some(1500 * MS)), ("n".to_owned(), None)];
+    assert_eq!(timeouts, expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,6 @@
 //! Reproduces tables and figures of the papers with our own policies, beside the papers' values.
 
+mod comparison;
 mod data;
 mod experiment;
 mod experiments;
@@ -11,6 +12,7 @@ mod report;
 mod setup;
 mod system;
 
+pub use comparison::{ComparedModel, ComparedRun, comparison_page};
 pub use experiment::{EXPERIMENTS, Experiment, Paper, find};
 pub use lab::{Lab, Size, Step};
 pub use page::{Outcome, write_index, write_report};

@@ -18,6 +18,7 @@ mod reference_page;
 mod shell;
 mod simulate;
 mod top;
+mod trace;
 mod upgrade;
 
 use std::sync::OnceLock;
@@ -50,6 +51,10 @@ pub(crate) use profile::{
 pub(crate) use shell::{CompletionsArgs, ManArgs};
 pub(crate) use simulate::{PaperArgs, ReplayArgs, SimArgs};
 pub(crate) use top::TopArgs;
+pub(crate) use trace::{
+    CompareArgs, SpreadName, TapeArrivalsArgs, TapeCommand, TraceCommand, TraceConvertArgs, TraceFormat, TracePartArgs,
+    renamed,
+};
 pub(crate) use upgrade::{UpgradeCommand, UpgradeFinishArgs, UpgradeShowArgs};
 
 /// The release, and the newest level that it knows.
@@ -137,6 +142,14 @@ pub(crate) enum Command {
     Paper(PaperArgs),
     /// Decide again what a scheduler recorded (scheduler.tape_dir), and say where the decisions differ.
     Replay(ReplayArgs),
+    /// Take out of tapes what other tools read.
+    #[command(subcommand)]
+    Tape(TapeCommand),
+    /// Turn recorded arrivals of others into a CSV that scenarios and `symphony load` play.
+    #[command(subcommand)]
+    Trace(TraceCommand),
+    /// Simulate a recorded load (scheduler.tape_dir) under other policies and numbers of GPUs, side by side.
+    Compare(CompareArgs),
     /// Print what a shell needs to complete commands, options and their values.
     Completions(CompletionsArgs),
     /// Write manual pages.

@@ -36,6 +36,9 @@ fn options_that_would_be_ignored_are_refused_by_name() {
         ("model load m --repository models --beta-ms 2", "--beta-ms"),
         ("model load m --repository models --gpu-kind a100", "--gpu-kind"),
         ("model load m --profile p.toml --slo-ms 5 --beta-ms 2", "--beta-ms"),
+        ("load --trace t.csv --model m=5", "--model"),
+        ("load --trace t.csv --arrival uniform", "--arrival"),
+        ("trace convert --from arrivals a.csv -o b.csv --map a=b --models m --only-mapped", "--only-mapped"),
     ];
     for (words, option) in mistakes {
         let said = refused(words);

@@ -86,6 +86,9 @@ pub fn main_with(policies: PolicyRegistry) -> ExitCode {
             Command::Sim(args) => tools::sim::run(&args, &policies),
             Command::Paper(args) => tools::paper::run(&args),
             Command::Replay(args) => tools::replay::run(&args, &policies),
+            Command::Tape(command) => tools::tape::run(&command),
+            Command::Trace(command) => tools::trace::run(&command),
+            Command::Compare(args) => tools::compare::run(&args),
             Command::Completions(args) => {
                 tools::shell::completions(&args);
                 Ok(())

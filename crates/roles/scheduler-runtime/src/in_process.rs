@@ -89,6 +89,7 @@ impl InProcess {
         assert!((model as usize) < SUBCLUSTER_MODELS_MAX, "model {model}, the limit is {SUBCLUSTER_MODELS_MAX}");
         let add = ModelMessage::Add {
             model: ModelId::new(model),
+            name: format!("model-{model}").into(),
             ordinal: model,
             config: Box::new(config),
             counts: Arc::default(),

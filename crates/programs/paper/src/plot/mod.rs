@@ -14,3 +14,4 @@ pub(crate) use figure::{Figure, Panel};
 pub(crate) use lines::{Draw, Lines, Rule, Series};
 pub(crate) use stack::{Layer, Stack};
 pub(crate) use style::{Marker, Style};
+pub(crate) use svg::escaped;

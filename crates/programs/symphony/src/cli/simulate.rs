@@ -74,7 +74,7 @@ pub(crate) struct PaperArgs {
 }
 
 /// Threads: at least one, and no more than any machine has cores.
-fn threads(text: &str) -> Result<usize, String> {
+pub(super) fn threads(text: &str) -> Result<usize, String> {
     const THREADS_MAX: usize = 4096;
     let expected = || format!("expected 1 to {THREADS_MAX} threads");
     text.parse().ok().filter(|threads| (1..=THREADS_MAX).contains(threads)).ok_or_else(expected)

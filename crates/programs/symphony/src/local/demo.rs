@@ -221,6 +221,7 @@ fn model_load(model: &ModelSpec, seed: u64) -> ModelLoad {
         model: model.name.as_str().into(),
         rate_rps,
         arrival: ArrivalKind::Poisson,
+        recorded: None,
         slo: model.slo.into(),
         slack: Duration::from_millis(20),
         timeout: None,

@@ -1,5 +1,6 @@
 //! `symphony load`: open-loop load on a running cluster.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +10,14 @@ use symphony_load::{
     RandomInputs, Report, RestTarget, run as run_load,
 };
 use symphony_net::{Net, Role};
-use symphony_protocol::view::{ModelSource, View};
+use symphony_protocol::view::{ModelSource, ModelView, View};
 use symphony_repository::versions;
 use symphony_transport::ControlClient;
 use symphony_types::VersionedName;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{ClusterArgs, LOAD_FRONTEND, Output, PublicArgs, frontend_in};
+use super::load_trace::{LoadedModel, models_of_trace};
+use crate::cli::{ClusterArgs, LOAD_FRONTEND, Output, PublicArgs, frontend_in, renamed};
 use crate::context::Named;
 use crate::exit::bad_input;
 use crate::node::until_told_to_stop;
@@ -25,19 +27,33 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// Where the frontend of `symphony up` is if nothing else is said.
 const GRPC_OF_UP: &str = "127.0.0.1:8001";
 const REST_OF_UP: &str = "127.0.0.1:8000";
+/// Seconds of a run that nothing else is said of.
+const WARMUP_S: f64 = 1.0;
+const DURATION_S: f64 = 10.0;
 
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
     /// Model and rate in requests per second, for example digits=50; repeatable. Of a model with versions the latest,
     /// or as in digits@2=50.
-    #[arg(long = "model", value_name = "NAME=RPS", required = true)]
+    #[arg(long = "model", value_name = "NAME=RPS", required_unless_present = "trace")]
     models: Vec<String>,
-    /// Seconds that count. Ctrl-C ends the run before: answers are waited for, and the report is of what was sent.
-    #[arg(long, default_value_t = 10.0)]
-    duration_s: f64,
-    /// Seconds before counting begins.
-    #[arg(long, default_value_t = 1.0)]
-    warmup_s: f64,
+    /// Send recorded requests at their times instead: a CSV with time_s,model,items,slo_ms, as `symphony trace convert`
+    /// and `symphony tape arrivals` write it. Requests with an slo_ms have that deadline.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["models", "arrival", "items"])]
+    trace: Option<PathBuf>,
+    /// With --trace: how many times as fast it is played.
+    #[arg(long, value_name = "FACTOR", requires = "trace")]
+    speed: Option<f64>,
+    /// With --trace: what it calls NAME is sent to MODEL; repeatable. Others keep their names.
+    #[arg(long, value_name = "NAME=MODEL", requires = "trace", value_parser = renamed)]
+    map: Vec<(String, String)>,
+    /// Seconds that count; 10 if not given, and with --trace until its end. Ctrl-C ends the run before: answers are
+    /// waited for, and the report is of what was sent.
+    #[arg(long)]
+    duration_s: Option<f64>,
+    /// Seconds before counting begins; 1 if not given, and with --trace 0.
+    #[arg(long)]
+    warmup_s: Option<f64>,
     /// poisson, uniform, or gamma:SHAPE (below 1 is burstier than Poisson).
     #[arg(long, default_value = "poisson", value_parser = parse_arrival)]
     arrival: ArrivalKind,
@@ -197,52 +213,92 @@ fn plan(args: &LoadArgs, view: &View) -> anyhow::Result<LoadPlan> {
     };
     let millis = |key: &str, value: f64| seconds(key, value / 1e3);
     let slack = millis("--slack-ms", args.slack_ms)?;
-    let mut models = Vec::new();
-    for (index, text) in args.models.iter().enumerate() {
-        let (name, rate) =
-            text.split_once('=').ok_or_else(|| bad_input(format!("--model {text}: expected NAME=RPS")))?;
-        let rate_rps = rate.parse().map_err(|_| bad_input(format!("--model {text}: `{rate}` is no number")))?;
-        // Inputs are made for the latest version. The frontends choose for each request, as for any client's; with
-        // frames there is nobody who would.
-        let latest = || versions(view, name).max_by_key(|(name, _)| VersionedName::parse(name).version);
-        let exact = view.model_named(name).map(|(_, model)| model);
-        let model = exact.or_else(|| latest().map(|(_, model)| model)).ok_or_else(|| {
-            let known: Vec<_> = view.models.values().map(|m| m.spec.name.as_str()).collect();
-            bad_input(format!("--model {text}: no such model; loaded are: {}", known.join(", ")))
-        })?;
-        let named_digits = VersionedName::parse(name).name == "digits";
-        let digits = args.inputs.map_or(named_digits, |inputs| inputs == Inputs::Digits);
-        let seed = args.seed.wrapping_add(index as u64);
-        let inputs: Arc<dyn InputSet> = match model.spec.source {
-            _ if digits => Arc::new(DigitInputs::new()),
-            ModelSource::Emulated => Arc::new(EmulatedInputs::new(&model.spec.signature, args.items, seed)),
-            ModelSource::Onnx(_) => Arc::new(RandomInputs::new(&model.spec.signature, args.items, seed)),
-        };
-        models.push(ModelLoad {
-            model: if args.protocol == Protocol::Native { model.spec.name.as_str() } else { name }.into(),
-            rate_rps,
+    let given = match &args.trace {
+        Some(path) => models_of_trace(path, args.speed.unwrap_or(1.0), &args.map)?,
+        None => models_of_rates(args)?,
+    };
+    let ends = given.iter().filter_map(LoadedModel::ends).max();
+    let warmup_s = args.warmup_s.unwrap_or(if ends.is_some() { 0.0 } else { WARMUP_S });
+    let warmup = seconds("--warmup-s", warmup_s)?;
+    let duration = match (args.duration_s, ends) {
+        (None, Some(ends)) if ends <= warmup => {
+            let ends_s = ends.as_secs_f64();
+            return Err(bad_input(format!("--warmup-s {warmup_s}: expected less than the {ends_s} s of the trace")));
+        }
+        (None, Some(ends)) => ends - warmup,
+        (given, _) => seconds("--duration-s", given.unwrap_or(DURATION_S))?,
+    };
+    let models = (0_u64..).zip(given).map(|(index, given)| -> anyhow::Result<ModelLoad> {
+        let model = model_in(view, &given)?;
+        let inputs = inputs(args, &given, model, args.seed.wrapping_add(index))?;
+        Ok(ModelLoad {
+            model: if args.protocol == Protocol::Native { model.spec.name.as_str() } else { given.name.as_str() }
+                .into(),
+            rate_rps: given.rate_rps,
             arrival: args.arrival,
+            recorded: given.recorded.clone(),
             slo: model.spec.slo.into(),
             slack,
             timeout: None,
             inputs,
-        });
-    }
+        })
+    });
     Ok(LoadPlan {
         seed: args.seed,
-        warmup: seconds("--warmup-s", args.warmup_s)?,
-        duration: seconds("--duration-s", args.duration_s)?,
+        models: models.collect::<anyhow::Result<_>>()?,
+        warmup,
+        duration,
         grace: Duration::from_secs(5),
         lag: LagLimits { p99: millis("--lag-p99-ms", args.lag_p99_ms)?, max: millis("--lag-max-ms", args.lag_max_ms)? },
-        models,
     })
+}
+
+fn models_of_rates(args: &LoadArgs) -> anyhow::Result<Vec<LoadedModel>> {
+    let model = |text: &String| -> anyhow::Result<LoadedModel> {
+        let (name, rate) =
+            text.split_once('=').ok_or_else(|| bad_input(format!("--model {text}: expected NAME=RPS")))?;
+        let rate_rps = rate.parse().map_err(|_| bad_input(format!("--model {text}: `{rate}` is no number")))?;
+        let (given, name) = (format!("--model {text}"), name.to_owned());
+        Ok(LoadedModel { given, name, rate_rps, recorded: None, items: [args.items].into() })
+    };
+    args.models.iter().map(model).collect()
+}
+
+/// The model that is loaded. Inputs are made for the latest version. The frontends choose for each request, as for any
+/// client's; with frames there is nobody who would.
+fn model_in<'a>(view: &'a View, given: &'a LoadedModel) -> anyhow::Result<&'a ModelView> {
+    let latest = || versions(view, &given.name).max_by_key(|(name, _)| VersionedName::parse(name).version);
+    let exact = view.model_named(&given.name).map(|(_, model)| model);
+    exact.or_else(|| latest().map(|(_, model)| model)).ok_or_else(|| {
+        let known: Vec<_> = view.models.values().map(|m| m.spec.name.as_str()).collect();
+        bad_input(format!("{}: no such model; loaded are: {}", given.given, known.join(", ")))
+    })
+}
+
+fn inputs(args: &LoadArgs, given: &LoadedModel, model: &ModelView, seed: u64) -> anyhow::Result<Arc<dyn InputSet>> {
+    let named_digits = VersionedName::parse(&given.name).name == "digits";
+    let several = given.recorded.is_some() && given.items.iter().any(|&items| items != 1);
+    let items = || Arc::clone(&given.items);
+    let inputs: Arc<dyn InputSet> = match (args.inputs, &model.spec.source) {
+        (Some(Inputs::Digits), _) if several => {
+            return Err(bad_input(format!(
+                "{}: --inputs digits sends one item in each request, and it has more",
+                given.given
+            )));
+        }
+        (Some(Inputs::Digits), _) => Arc::new(DigitInputs::new()),
+        (None, _) if named_digits && !several => Arc::new(DigitInputs::new()),
+        (_, ModelSource::Emulated) => Arc::new(EmulatedInputs::with_items(&model.spec.signature, items(), seed)),
+        (_, ModelSource::Onnx(_)) => Arc::new(RandomInputs::with_items(&model.spec.signature, items(), seed)),
+    };
+    Ok(inputs)
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
     use symphony_executor::default_signature;
-    use symphony_protocol::view::{ModelSpec, ModelView};
+    use symphony_protocol::view::ModelSpec;
     use symphony_types::{ModelId, Nanos, RequestValue, SubclusterId, Transforms};
 
     use super::*;

@@ -1,9 +1,11 @@
 //! Tools that talk to a cluster or work on files.
 
 pub(crate) mod apply;
+mod arrivals_file;
 mod asked_model;
 pub(crate) mod backup;
 pub(crate) mod certs;
+pub(crate) mod compare;
 pub(crate) mod context;
 pub(crate) mod describe;
 mod device_timeline;
@@ -17,6 +19,7 @@ pub(crate) mod health;
 pub(crate) mod keys;
 pub(crate) mod ledger;
 pub(crate) mod load;
+mod load_trace;
 pub(crate) mod members;
 pub(crate) mod model;
 mod operation;
@@ -34,7 +37,9 @@ pub(crate) mod shell;
 pub(crate) mod sim;
 mod sim_explain;
 pub(crate) mod table;
+pub(crate) mod tape;
 mod timeline;
+pub(crate) mod trace;
 pub(crate) mod upgrade;
 mod watch;
 mod wide;

@@ -46,7 +46,8 @@ fn replay(path: &Path, policies: &PolicyRegistry) -> anyhow::Result<Replayed> {
     Ok(Replayed { file, header, replay })
 }
 
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+/// The bytes of a tape.
+pub(super) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // One byte over the limit distinguishes a file that is too long. The recorder's last record may lie beyond the
     // limit.

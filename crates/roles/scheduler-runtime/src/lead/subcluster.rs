@@ -498,7 +498,8 @@ impl LeadTask {
         }
         let Some((ordinal, config)) = self.place(id, model, profiles) else { return };
         let counts = self.workers.loads.of_model(id);
-        self.workers.of_model(id.get()).push(ModelMessage::Add { model: id, ordinal, config, counts });
+        let name = model.spec.name.as_str().into();
+        self.workers.of_model(id.get()).push(ModelMessage::Add { model: id, name, ordinal, config, counts });
         tracing::info!(model = %model.spec.name, policy = %model.spec.policy, subcluster = %self.id, "serves");
     }
 

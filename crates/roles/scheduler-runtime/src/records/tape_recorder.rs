@@ -47,8 +47,14 @@ impl TapeRecorder {
     }
 
     /// A queue is created.
-    pub(crate) fn model(&mut self, object: usize, model: ModelId, ordinal: u32, config: &ModelQueueConfig) {
-        self.append(None, |chunk| chunk.model(object as u32, model, ordinal, config));
+    pub(crate) fn model(
+        &mut self,
+        object: usize,
+        (model, name): (ModelId, &str),
+        ordinal: u32,
+        config: &ModelQueueConfig,
+    ) {
+        self.append(None, |chunk| chunk.model(object as u32, model, name, ordinal, config));
     }
 
     /// A queue gets a profile.

@@ -19,7 +19,7 @@ use crate::workers::load::ModelCounts;
 #[derive(Debug)]
 pub(crate) enum ModelMessage {
     /// Serve this model, and count its load.
-    Add { model: ModelId, ordinal: u32, config: Box<ModelQueueConfig>, counts: Arc<ModelCounts> },
+    Add { model: ModelId, name: Arc<str>, ordinal: u32, config: Box<ModelQueueConfig>, counts: Arc<ModelCounts> },
     /// Serve a model otherwise than before: with another SLO, policy or value. What waits for it waits on.
     Change { model: ModelId, ordinal: u32, config: Box<ModelQueueConfig> },
     /// The profile of a served model on a class of GPUs that has appeared since.

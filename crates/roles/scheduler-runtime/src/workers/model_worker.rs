@@ -149,8 +149,8 @@ impl ModelWorker {
 
     fn receive(&mut self, now: Time, message: ModelMessage) {
         match message {
-            ModelMessage::Add { model, ordinal, config, counts } => {
-                self.add_model(now, (model, ordinal), *config, counts);
+            ModelMessage::Add { model, name, ordinal, config, counts } => {
+                self.add_model(now, (model, name), ordinal, *config, counts);
             }
             ModelMessage::Change { model, ordinal, config } => self.change_model(now, (model, ordinal), *config),
             ModelMessage::Profile { model, class, profile } => self.set_profile(model, class, *profile),

@@ -14,6 +14,8 @@ use crate::workers::offer_board::Offer;
 
 pub(super) struct ModelSlot {
     pub(super) id: ModelId,
+    /// For tapes.
+    pub(super) name: Arc<str>,
     pub(super) ordinal: u32,
     pub(super) queue: ModelQueue,
     pub(super) counts: Arc<ModelCounts>,
@@ -27,7 +29,8 @@ impl ModelWorker {
     pub(super) fn add_model(
         &mut self,
         now: Time,
-        (id, ordinal): (ModelId, u32),
+        (id, name): (ModelId, Arc<str>),
+        ordinal: u32,
         config: ModelQueueConfig,
         counts: Arc<ModelCounts>,
     ) {
@@ -42,9 +45,9 @@ impl ModelWorker {
                 self.slots.len() - 1
             }
         };
-        self.tape.model(index, id, ordinal, &config);
+        self.tape.model(index, (id, &*name), ordinal, &config);
         let queue = ModelQueue::new(config);
-        self.slots[index] = Some(ModelSlot { id, ordinal, queue, counts, offers: Vec::new(), armed_in: 0 });
+        self.slots[index] = Some(ModelSlot { id, name, ordinal, queue, counts, offers: Vec::new(), armed_in: 0 });
         self.by_id.insert(id, index);
         self.by_ordinal.insert(ordinal, index);
         if self.classes != GpuClasses::NONE {
@@ -84,7 +87,7 @@ impl ModelWorker {
     pub(super) fn change_model(&mut self, now: Time, (id, ordinal): (ModelId, u32), config: ModelQueueConfig) {
         let Some(slot) = self.take_model(id) else { return };
         let profiles = slot.queue.profiles().clone();
-        self.add_model(now, (id, ordinal), ModelQueueConfig { profiles, ..config }, slot.counts);
+        self.add_model(now, (id, slot.name), ordinal, ModelQueueConfig { profiles, ..config }, slot.counts);
         // Tens of thousands may wait: not in one turn, and nothing that may concern them is handled before.
         let requests: Vec<_> = slot.queue.into_requests().collect();
         self.frame_in_progress =

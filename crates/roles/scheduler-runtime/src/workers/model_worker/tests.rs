@@ -81,6 +81,7 @@ impl Scene {
         inbox.push(ModelMessage::AllSealed);
         inbox.push(ModelMessage::Add {
             model: ModelId::new(0),
+            name: "m".into(),
             ordinal: 0,
             config: Box::new(config(policy)),
             counts: Arc::default(),

@@ -1,0 +1,106 @@
+//! `symphony compare`: a recorded load under other policies and numbers of GPUs, simulated.
+
+mod policies;
+mod scenario;
+mod show;
+
+use anyhow::Context as _;
+use symphony_paper::{ComparedModel, ComparedRun, comparison_page};
+use symphony_simulator::{RunResult, preflight};
+use symphony_sweep::{Run, Sweep};
+use symphony_workload::{Scenario, ScenarioError};
+
+use super::tape;
+use crate::cli::{CompareArgs, Output};
+use crate::exit::bad_input;
+use policies::split;
+use scenario::RecordedScenario;
+
+/// Runs of one comparison: more do not fit on a page.
+const RUNS_MAX: usize = 64;
+/// Arrivals are recorded, so chance has no part in most policies.
+const SEED: u64 = 1;
+
+pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
+    let policies = split(&args.policies)?;
+    let runs = policies.len() * args.gpus.len().max(1);
+    if runs > RUNS_MAX {
+        return Err(bad_input(format!(
+            "expected at most {RUNS_MAX} runs (policies times numbers of GPUs), got {runs}"
+        )));
+    }
+    let load = tape::load(&args.tapes)?;
+    let mut arrivals = tape::arrivals(&load)?;
+    args.part.apply(&mut arrivals)?;
+    let recorded = RecordedScenario::new(&load, &arrivals)?;
+    let gpus = match args.gpus.as_slice() {
+        [] => vec![recorded.recorded_gpus()?],
+        some => some.iter().map(|&gpus| recorded.gpus(gpus)).collect::<anyhow::Result<_>>()?,
+    };
+    let mut scenarios = Vec::with_capacity(runs);
+    for gpus in &gpus {
+        for policy in &policies {
+            let text = recorded.text(gpus);
+            let mut set = args.set.clone();
+            set.push(format!("policy={policy}"));
+            let scenario = Scenario::parse("the tapes", &text, &set, &|name: &str| recorded.csv(name));
+            let scenario = scenario.map_err(|error| in_words(error, policy))?;
+            preflight(&scenario).map_err(|error| bad_input(format!("--policy {policy}: {error}")))?;
+            scenarios.push(scenario);
+        }
+    }
+    let runs: Vec<_> =
+        scenarios.iter().map(|scenario| Run { scenario, seed: SEED, rate_rps: scenario.rate_rps }).collect();
+    let results = Sweep::new(args.threads).runs(&runs, &|_| {})?;
+    let compared: Vec<_> = scenarios.iter().zip(&results).map(|(scenario, run)| compared(scenario, run)).collect();
+    let lasts_s = arrivals.rows.last().map_or(0.0, |row| row.at.as_secs_f64());
+    let of_tapes = show::OfTapes { requests: arrivals.rows.len(), models: recorded.models(), lasts_s };
+    if let Some(path) = &args.html {
+        let page = comparison_page("A recorded load under other policies", &of_tapes.to_string(), &compared);
+        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    match args.output {
+        Output::Table => show::table(&of_tapes, &compared),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&show::json(&of_tapes, &compared))?),
+    }
+    Ok(())
+}
+
+/// Says what is wrong with a policy as it was given.
+fn in_words(error: ScenarioError, policy: &str) -> anyhow::Error {
+    match error {
+        ScenarioError::Set { assignment, message } if assignment == format!("policy={policy}") => {
+            bad_input(format!("--policy {policy}: {message}"))
+        }
+        error => bad_input(error),
+    }
+}
+
+fn compared(scenario: &Scenario, run: &RunResult) -> ComparedRun {
+    let sum = |of: fn(&ComparedModel) -> u64, models: &[ComparedModel]| -> u64 { models.iter().map(of).sum() };
+    let models: Vec<_> = run
+        .models
+        .iter()
+        .map(|model| ComparedModel {
+            name: model.name.clone(),
+            offered: model.offered,
+            good: model.good,
+            late: model.late,
+            dropped: model.dropped,
+            p50_ms: model.p50_ms,
+            p99_ms: model.p99_ms,
+        })
+        .collect();
+    let gpus = scenario.gpu_count();
+    ComparedRun {
+        policy: scenario.policy.to_string(),
+        gpus,
+        offered: sum(|model| model.offered, &models),
+        good: sum(|model| model.good, &models),
+        late: sum(|model| model.late, &models),
+        dropped: sum(|model| model.dropped, &models),
+        gpu_s: run.gpu_utilization * f64::from(gpus) * scenario.duration.as_secs_f64(),
+        gpu_utilization: run.gpu_utilization,
+        models,
+    }
+}
