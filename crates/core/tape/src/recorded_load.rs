@@ -135,11 +135,15 @@ impl Reading<'_> {
                     self.by_class[class.index()] -= 1;
                 }
             }
+            Record::Begin { config: ObjectConfig::Cluster { policy, .. }, .. } => {
+                return Err(TapeError::NoQueues { offset, policy });
+            }
             Record::Gone { .. }
             | Record::Begin { config: ObjectConfig::Pool, .. }
             | Record::ModelStep { .. }
             | Record::RankStep { .. }
             | Record::PoolStep { .. }
+            | Record::ClusterStep { .. }
             | Record::End(_) => {}
         }
         Ok(())
