@@ -27,10 +27,11 @@ pub struct Variant {
 /// The deepest cut point that all the models share, one for each model, in order.
 #[must_use]
 pub fn common_cut<'a>(models: &[&'a Model]) -> Option<Vec<&'a Cut>> {
-    let (first, others) = models.split_first()?;
-    let at = |model: &'a Model, hash: ValueHash| model.cuts().iter().find(move |cut| cut.hash == hash);
+    let (&first, others) = models.split_first()?;
+    let by_hash = |&model: &&'a Model| model.cuts().iter().map(|cut| (cut.hash, cut)).collect();
+    let others: Vec<BTreeMap<ValueHash, &'a Cut>> = others.iter().map(by_hash).collect();
     first.cuts().iter().rev().find_map(|cut| {
-        let rest = others.iter().map(|model| at(model, cut.hash));
+        let rest = others.iter().map(|cuts| cuts.get(&cut.hash).copied());
         std::iter::once(Some(cut)).chain(rest).collect()
     })
 }

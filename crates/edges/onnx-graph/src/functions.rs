@@ -29,7 +29,8 @@ impl Functions {
     pub(crate) fn of(functions: &[FunctionProto], encoded: &[&[u8]]) -> Result<Self, Error> {
         let mut own = BTreeMap::new();
         for (function, bytes) in functions.iter().zip(encoded) {
-            let key = (domain(function.domain()).to_owned(), function.name().to_owned(), function.overload().to_owned());
+            let key =
+                (domain(function.domain()).to_owned(), function.name().to_owned(), function.overload().to_owned());
             let body = Body::of(function, bytes);
             if own.insert(key.clone(), body).is_some() {
                 return Err(Error::FunctionTwice { name: format!("{}:{}:{}", key.0, key.1, key.2) });
@@ -54,7 +55,8 @@ struct Body {
 
 impl Body {
     fn of(function: &FunctionProto, bytes: &[u8]) -> Self {
-        let mut body = Self { hash: Sum::of("function").bytes(bytes).hash(), has_random_operator: false, calls: BTreeSet::new() };
+        let mut body =
+            Self { hash: Sum::of("function").bytes(bytes).hash(), has_random_operator: false, calls: BTreeSet::new() };
         let version = |of: &str| {
             let imports = function.opset_import.iter().filter(|import| domain(import.domain()) == of);
             imports.map(|import| import.version()).max()

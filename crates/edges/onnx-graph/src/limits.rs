@@ -21,9 +21,9 @@ pub const MESSAGE_DEPTH_MAX: u32 = 64;
 /// Bytes of a name. Exporters write the path of a module into it, a few hundred at most.
 pub const NAME_BYTES_MAX: usize = 1 << 12;
 
-/// What the decoded messages may take beside the file itself, by [`MESSAGE_BYTES`] and its like: a file of empty
-/// messages or packed numbers grows many times when it is decoded. Weights in `raw_data` do not count: they stay in the
-/// file's bytes.
+/// What the decoded messages may take beside the file itself, at 1 KiB for a message, 64 bytes for a text and 8 for a
+/// number: a file of empty messages or packed numbers grows many times when it is decoded. Weights in `raw_data` do not
+/// count: they stay in the file's bytes.
 pub const DECODED_BYTES_MAX: u64 = 2 << 30;
 
 /// What a decoded message takes: no less than the largest, `AttributeProto` with its lists.

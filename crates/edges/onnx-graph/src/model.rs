@@ -70,16 +70,8 @@ impl Model {
         let functions: Vec<_> = functions.map(|field| &bytes[field.value.clone()]).collect();
         let functions = Functions::of(&proto.functions, &functions)?;
         let versions = Versions::of(&proto.opset_import);
-        let hashed = of_graph(&graph, Context { versions: &versions, functions: &functions, file: &bytes })?;
-        let hash = |value: &Value| {
-            let undefined = || Error::Undefined { user: "the graph".to_owned(), name: value.name.clone() };
-            hashed.values.get(value.name.as_str()).copied().ok_or_else(undefined)
-        };
-        let hashes = wiring.values.iter().map(hash).collect::<Result<Vec<_>, _>>()?;
-        let flow = Flow::of(&wiring, &hashed.is_random);
-        let types = types(&graph);
-        let separators = separators(&wiring, &flow, &hashed.is_random);
-        let cuts = cuts(&separators, &wiring, &hashes, |name| types.get(name).copied());
+        let context = Context { versions: &versions, functions: &functions, file: &bytes };
+        let (hashes, flow, cuts) = hashed_and_cut(&graph, &wiring, context)?;
         Ok(Self { bytes, model_fields, graph_fields, proto, graph, wiring, hashes, cuts, flow })
     }
 
@@ -124,6 +116,25 @@ impl Model {
         let cut = self.cuts.iter().find(|cut| cut.value == value);
         cut.ok_or_else(|| Error::NotACut { value: value.to_owned() })
     }
+}
+
+/// The hash of each value, the nodes on paths, and the cut points.
+fn hashed_and_cut(
+    graph: &GraphProto,
+    wiring: &Wiring,
+    context: Context<'_>,
+) -> Result<(Vec<ValueHash>, Flow, Vec<Cut>), Error> {
+    let hashed = of_graph(graph, context)?;
+    let hash = |value: &Value| {
+        let undefined = || Error::Undefined { user: "the graph".to_owned(), name: value.name.clone() };
+        hashed.values.get(value.name.as_str()).copied().ok_or_else(undefined)
+    };
+    let hashes = wiring.values.iter().map(hash).collect::<Result<Vec<_>, _>>()?;
+    let flow = Flow::of(wiring, &hashed.is_random);
+    let separators = separators(wiring, &flow, &hashed.is_random);
+    let types = types(graph);
+    let cuts = cuts(&separators, wiring, &hashes, |name| types.get(name).copied());
+    Ok((hashes, flow, cuts))
 }
 
 /// The fields of one message, in order.

@@ -10,7 +10,8 @@ use crate::cuts::Cut;
 use crate::error::Error;
 use crate::model::{Model, number};
 use crate::onnx::{TensorAnnotation, TypeProto, ValueInfoProto};
-use crate::wire::put_delimited;
+use crate::subgraph::sparse_name;
+use crate::wire::{Field, put_delimited};
 use crate::wiring::Source;
 
 /// What lies between two cut points; without one, from the inputs or to the outputs.
@@ -54,8 +55,8 @@ impl Model {
         {
             return Err(Error::Backward { from: from.value.clone(), to: to.value.clone() });
         }
-        let input = part.from.as_ref().zip(from).map(|(end, cut)| self.end(end, cut)).transpose()?;
-        let output = part.to.as_ref().zip(to).map(|(end, cut)| self.output(end, cut));
+        let input = part.from.as_ref().zip(from).map(|(end, cut)| typed(end, cut)).transpose()?;
+        let output = part.to.as_ref().zip(to).map(|(end, cut)| value_info(end, cut));
         let content = self.content(from, to);
         let graph = self.graph_bytes(&content, input.as_ref(), output.as_ref());
         let mut bytes = Vec::with_capacity(graph.len());
@@ -72,8 +73,8 @@ impl Model {
     /// Bytes of the initializers that a part has; those that several parts use count in each.
     pub(crate) fn initializer_bytes(&self, from: Option<&Cut>, to: Option<&Cut>) -> u64 {
         let content = self.content(from, to);
-        let is_initializer = |number: u32| number == number::INITIALIZER || number == number::SPARSE_INITIALIZER;
-        let fields = self.kept(&content).filter(|field| is_initializer(field.number));
+        let numbers = [number::INITIALIZER, number::SPARSE_INITIALIZER];
+        let fields = self.kept(&content).filter(|field| numbers.contains(&field.number));
         fields.map(|field| field.value.len() as u64).sum()
     }
 
@@ -103,19 +104,6 @@ impl Model {
         content
     }
 
-    /// What the part takes, with its type.
-    fn end(&self, end: &End, cut: &Cut) -> Result<ValueInfoProto, Error> {
-        let info = self.output(end, cut);
-        let is_typed = info.r#type.as_ref().is_some_and(|value_type| value_type.value.is_some());
-        if is_typed { Ok(info) } else { Err(Error::TypeUnknown { value: cut.value.clone() }) }
-    }
-
-    /// What the part gives, with its type if it is known.
-    fn output(&self, end: &End, cut: &Cut) -> ValueInfoProto {
-        let value_type = end.value_type.clone().or_else(|| cut.value_type.clone());
-        ValueInfoProto { name: Some(cut.value.clone()), r#type: value_type, ..Default::default() }
-    }
-
     fn graph_bytes(
         &self,
         content: &Content,
@@ -137,7 +125,7 @@ impl Model {
     }
 
     /// The fields of the graph that a part has.
-    fn kept<'a>(&'a self, content: &'a Content) -> impl Iterator<Item = &'a crate::wire::Field> {
+    fn kept<'a>(&'a self, content: &'a Content) -> impl Iterator<Item = &'a Field> {
         let mut seen = [0_usize; 64];
         self.graph_fields.iter().filter(move |field| {
             let Some(count) = seen.get_mut(field.number as usize) else { return false };
@@ -148,18 +136,18 @@ impl Model {
     }
 
     /// Whether a part has the `nth` field of that number.
-    fn keeps(&self, content: &Content, number: u32, nth: usize) -> bool {
+    fn keeps(&self, content: &Content, field: u32, nth: usize) -> bool {
         let graph = &self.graph;
         let has = |name: &str| self.wiring.places.get(name).is_some_and(|&place| content.values[place]);
         let is_end = |name: &str| {
             let place = self.wiring.places.get(name).copied();
             place.is_some() && (place == content.from || place == content.to)
         };
-        match number {
+        match field {
             number::NODE => content.nodes.get(nth).copied().unwrap_or_default(),
             number::INITIALIZER => graph.initializer.get(nth).is_some_and(|tensor| has(tensor.name())),
             number::SPARSE_INITIALIZER => {
-                graph.sparse_initializer.get(nth).is_some_and(|sparse| has(crate::subgraph::sparse_name(sparse)))
+                graph.sparse_initializer.get(nth).is_some_and(|sparse| has(sparse_name(sparse)))
             }
             number::INPUT => graph.input.get(nth).is_some_and(|input| has(input.name())),
             number::OUTPUT => content.to.is_none(),
@@ -170,6 +158,19 @@ impl Model {
             _ => true,
         }
     }
+}
+
+/// A value at the end of a part, with its type if that is known.
+fn value_info(end: &End, cut: &Cut) -> ValueInfoProto {
+    let value_type = end.value_type.clone().or_else(|| cut.value_type.clone());
+    ValueInfoProto { name: Some(cut.value.clone()), r#type: value_type, ..Default::default() }
+}
+
+/// The same, for what the part takes.
+fn typed(end: &End, cut: &Cut) -> Result<ValueInfoProto, Error> {
+    let info = value_info(end, cut);
+    let is_typed = info.r#type.as_ref().is_some_and(|value_type| value_type.value.is_some());
+    if is_typed { Ok(info) } else { Err(Error::TypeUnknown { value: cut.value.clone() }) }
 }
 
 /// Whether a part has the annotated tensor and all that its annotation names.

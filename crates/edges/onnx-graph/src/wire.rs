@@ -132,6 +132,9 @@ mod tests {
         assert_eq!(problem(&[0x08, 0x80]), "a number is cut off");
         assert_eq!(problem(&[0x0a, 0x02, 0x00]), "a field reaches beyond its message");
         assert_eq!(problem(&[0x0b]), "a group, which ONNX does not have");
-        assert_eq!(problem(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]), "a field reaches beyond its message");
+        assert_eq!(
+            problem(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]),
+            "a field reaches beyond its message"
+        );
     }
 }

@@ -3,15 +3,14 @@
 
 use std::collections::HashMap;
 
-use super::node::{Versions, attribute, operator};
+use super::node::{Versions, attribute, domain, operator};
 use super::sum::{Sum, ValueHash};
 use super::tensor::{of_sparse, of_tensor};
 use super::types::of_type;
 use crate::error::Error;
 use crate::functions::Functions;
-use crate::hash::node::domain;
 use crate::onnx::tensor_proto::DataType;
-use crate::onnx::{GraphProto, NodeProto, TensorAnnotation, TensorProto};
+use crate::onnx::{GraphProto, NodeProto, StringStringEntryProto, TensorAnnotation, TensorProto};
 use crate::random::is_random_operator;
 use crate::subgraph::sparse_name;
 
@@ -151,7 +150,8 @@ impl<'a> Walk<'a> {
         sum = sum.int(graph.output.len() as i64);
         for output in &graph.output {
             let hash = self.found(output.name());
-            let undefined = || Error::Undefined { user: format!("graph `{}`", graph.name()), name: output.name().into() };
+            let undefined =
+                || Error::Undefined { user: format!("graph `{}`", graph.name()), name: output.name().into() };
             sum = sum.value(hash.ok_or_else(undefined)?);
         }
         Ok(sum.hash())
@@ -170,7 +170,7 @@ impl<'a> Walk<'a> {
         let mut parameters: Vec<_> = annotation.quant_parameter_tensor_names.iter().collect();
         parameters.sort_by(|a, b| a.key().cmp(b.key()));
         let sum = Sum::of("quantized").value(hash).int(parameters.len() as i64);
-        let add = |sum: Sum, parameter: &crate::onnx::StringStringEntryProto| {
+        let add = |sum: Sum, parameter: &StringStringEntryProto| {
             let known = self.found(parameter.value());
             let sum = sum.text(parameter.key()).optional(known);
             if known.is_some() { sum } else { sum.text(parameter.value()) }
@@ -217,10 +217,9 @@ fn constant(node: &NodeProto) -> Option<Result<ValueHash, Error>> {
         "sparse_value" => return attribute.sparse_tensor.as_ref().map(of_sparse),
         "value_float" => TensorProto { float_data: vec![attribute.f()], ..of(DataType::Float, vec![]) },
         "value_int" => TensorProto { int64_data: vec![attribute.i()], ..of(DataType::Int64, vec![]) },
-        "value_string" => TensorProto {
-            string_data: vec![attribute.s.clone().unwrap_or_default()],
-            ..of(DataType::String, vec![])
-        },
+        "value_string" => {
+            TensorProto { string_data: vec![attribute.s.clone().unwrap_or_default()], ..of(DataType::String, vec![]) }
+        }
         "value_floats" => {
             let floats = attribute.floats.clone();
             TensorProto { float_data: floats, ..of(DataType::Float, length(attribute.floats.len())) }

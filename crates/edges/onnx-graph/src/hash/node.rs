@@ -57,7 +57,8 @@ pub(super) fn attribute<'a>(
     sum: Sum,
     mut graph: impl FnMut(&'a GraphProto) -> Result<ValueHash, Error>,
 ) -> Result<Sum, Error> {
-    let sum = sum.text(attribute.name()).text(attribute.ref_attr_name()).int(attribute.r#type.unwrap_or_default().into());
+    let sum =
+        sum.text(attribute.name()).text(attribute.ref_attr_name()).int(attribute.r#type.unwrap_or_default().into());
     let sum = sum.int(attribute.f().to_bits().into()).int(attribute.i()).bytes(attribute.s());
     let floats: Vec<i64> = attribute.floats.iter().map(|number| number.to_bits().into()).collect();
     let sum = sum.ints(&floats).ints(&attribute.ints);

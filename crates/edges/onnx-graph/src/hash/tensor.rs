@@ -40,7 +40,8 @@ pub(super) fn of_tensor(tensor: &TensorProto) -> Result<ValueHash, Error> {
         return Err(refused("is one of several segments; expected whole tensors".to_owned()));
     }
     let count = tensor.dims.iter().try_fold(1_u64, |count, &dim| count.checked_mul(u64::try_from(dim).ok()?));
-    let count = count.ok_or_else(|| refused(format!("has the shape {:?}; expected dimensions of numbers", tensor.dims)))?;
+    let count =
+        count.ok_or_else(|| refused(format!("has the shape {:?}; expected dimensions of numbers", tensor.dims)))?;
     let sum = Sum::of("tensor").int(tensor.data_type().into()).ints(&tensor.dims);
     if places(tensor) > 1 {
         return Err(refused("has elements in more than one place; expected one".to_owned()));
@@ -70,7 +71,8 @@ pub(super) fn of_sparse(sparse: &SparseTensorProto) -> Result<ValueHash, Error> 
 
 /// In how many fields the tensor has elements.
 fn places(tensor: &TensorProto) -> usize {
-    let TensorProto { float_data, int32_data, string_data, int64_data, raw_data, double_data, uint64_data, .. } = tensor;
+    let TensorProto { float_data, int32_data, string_data, int64_data, raw_data, double_data, uint64_data, .. } =
+        tensor;
     let has = [
         !float_data.is_empty(),
         !int32_data.is_empty(),
@@ -157,7 +159,11 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), String> {
 fn fits(number: i128, width: usize) -> Result<(), String> {
     let bits = 8 * width as u32;
     let (low, high) = (-(1_i128 << (bits - 1)), 1_i128 << bits);
-    if (low..high).contains(&number) { Ok(()) } else { Err(format!("has the number {number}, which is no element of its type")) }
+    if (low..high).contains(&number) {
+        Ok(())
+    } else {
+        Err(format!("has the number {number}, which is no element of its type"))
+    }
 }
 
 #[cfg(test)]
@@ -223,7 +229,8 @@ mod tests {
         assert!(words(&tensor(DataType::Float, &[i64::MAX, 3])).contains("dimensions"));
         let unknown = TensorProto { data_type: Some(99), ..raw(DataType::Float, &[1], &[0; 4]) };
         assert!(words(&unknown).contains("unknown type 99"));
-        let external = TensorProto { data_location: Some(DataLocation::External.into()), ..tensor(DataType::Float, &[1]) };
+        let external =
+            TensorProto { data_location: Some(DataLocation::External.into()), ..tensor(DataType::Float, &[1]) };
         assert_eq!(of_tensor(&external), Err(Error::External { tensor: String::new() }));
         assert!(words(&tensor(DataType::String, &[1])).contains("0 strings; expected 1"));
     }

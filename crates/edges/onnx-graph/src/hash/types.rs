@@ -88,7 +88,7 @@ mod tests {
         assert!(batch_may_come_first(Some(&tensor(1, &[size(-1)]))));
         assert!(!batch_may_come_first(Some(&tensor(1, &[size(8), free("N")]))));
         assert!(!batch_may_come_first(Some(&tensor(1, &[]))), "a single number has no batch");
-        let sequence = type_proto::Value::SequenceType(Box::default());
-        assert!(!batch_may_come_first(Some(&TypeProto { value: Some(sequence), denotation: None })));
+        let opaque = type_proto::Value::OpaqueType(type_proto::Opaque::default());
+        assert!(!batch_may_come_first(Some(&TypeProto { value: Some(opaque), denotation: None })));
     }
 }
