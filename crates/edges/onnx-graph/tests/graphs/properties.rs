@@ -125,7 +125,7 @@ proptest! {
         for pair in ends.windows(2) {
             let bytes = model.part(&Part { from: pair[0].clone(), to: pair[1].clone() }).unwrap();
             let part = Model::read(bytes.clone().into()).unwrap();
-            if let Some(to) = &pair[1] && pair[0].is_none() {
+            if let (None, Some(to)) = (&pair[0], &pair[1]) {
                 prop_assert_eq!(part.hash_of(&to.value), model.hash_of(&to.value));
             }
             for node in decoded(&bytes).node {

@@ -4,7 +4,7 @@ use prost::Message as _;
 use symphony_onnx_graph::onnx::tensor_proto::DataLocation;
 use symphony_onnx_graph::onnx::{FunctionProto, GraphProto, ModelProto, NodeProto};
 use symphony_onnx_graph::{
-    Error, FUNCTIONS_MAX, INITIALIZERS_MAX, Model, NAME_BYTES_MAX, NODES_MAX, SUBGRAPH_DEPTH_MAX,
+    DECODED_BYTES_MAX, Error, FUNCTIONS_MAX, INITIALIZERS_MAX, Model, NAME_BYTES_MAX, NODES_MAX, SUBGRAPH_DEPTH_MAX,
 };
 
 use crate::builder::{branch, encoded, floats, graph, node, proto, subgraph, with};
@@ -72,7 +72,7 @@ fn what_is_written_twice_or_otherwise_is_refused() {
     // ir_version as text.
     let refused = Model::read(vec![0x0a, 0x01, b'8'].into()).unwrap_err().to_string();
     assert_eq!(refused, "ModelProto at byte 0: ir_version is written as Delimited; expected Varint");
-    assert_eq!(Model::read(Vec::new().into()).unwrap_err(), Error::NoGraph);
+    assert_eq!(Model::read(Vec::<u8>::new().into()).unwrap_err(), Error::NoGraph);
     let cut_off = Model::read(once[..once.len() - 1].to_vec().into()).unwrap_err();
     assert!(matches!(cut_off, Error::Malformed { .. }), "{cut_off}");
 }
@@ -124,18 +124,13 @@ fn each_limit_is_refused_by_its_name() {
 }
 
 #[test]
-fn numbers_that_grow_when_they_are_decoded_are_counted_before() {
-    // A quarter of a gibibyte of packed zeros would become two of 64-bit numbers, and the message itself is on top.
-    let zeros = vec![0_u8; 1 << 28];
-    let put = |out: &mut Vec<u8>, number: u32, value: &[u8]| {
-        prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, out);
-        prost::encoding::encode_varint(value.len() as u64, out);
-        out.extend_from_slice(value);
-    };
-    let (mut tensor, mut graph, mut model) = (Vec::new(), Vec::new(), Vec::new());
-    put(&mut tensor, 7, &zeros);
-    put(&mut graph, 5, &tensor);
-    put(&mut model, 7, &graph);
-    let refused = Model::read(model.into()).unwrap_err().to_string();
-    assert!(refused.contains("bytes when it is decoded"), "{refused}");
+fn messages_that_grow_when_they_are_decoded_are_counted_before() {
+    // Four mebibytes of empty value infos: two gibibytes, and the graph itself is on top.
+    let infos = [0x6a_u8, 0x00].repeat(1 << 21);
+    let mut bytes = Vec::new();
+    prost::encoding::encode_key(7, prost::encoding::WireType::LengthDelimited, &mut bytes);
+    prost::encoding::encode_varint(infos.len() as u64, &mut bytes);
+    bytes.extend_from_slice(&infos);
+    let refused = Model::read(bytes.into()).unwrap_err().to_string();
+    assert_eq!(refused, format!("the model has more than {DECODED_BYTES_MAX} bytes when it is decoded"));
 }
