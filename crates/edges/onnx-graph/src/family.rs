@@ -37,7 +37,8 @@ pub fn common_cut<'a>(models: &[&'a Model]) -> Option<Vec<&'a Cut>> {
 }
 
 /// The families among the models: those that share the deepest trunk first, each model in one family at most. Whether a
-/// shallower trunk for more models would be worth more, depends on latencies: [`common_cut`] says what any of them share.
+/// shallower trunk for more models would be worth more depends on latencies: [`common_cut`] says what any of them
+/// share.
 #[must_use]
 pub fn families(models: &[&Model]) -> Vec<Family> {
     let mut shared = BTreeMap::<ValueHash, Vec<(usize, &Cut)>>::new();

@@ -6,15 +6,14 @@ use crate::error::Error;
 use crate::onnx::GraphProto;
 use crate::subgraph::{self, Free, sparse_name, used};
 
-/// Where a value comes from; numbers are places in the graph's lists.
+/// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// What clients give.
-    Input(usize),
-    /// What is in the file.
-    Initializer(usize),
-    SparseInitializer(usize),
-    /// What a node makes.
+    Input,
+    /// An initializer, dense or sparse.
+    File,
+    /// The node of that number.
     Node(usize),
 }
 
@@ -50,15 +49,13 @@ impl Wiring {
             return Err(Error::Undefined { user, name: name.to_owned() });
         }
         let mut wiring = Self::default();
-        for (index, tensor) in graph.initializer.iter().enumerate() {
-            wiring.add(tensor.name(), Source::Initializer(index));
+        let dense = graph.initializer.iter().map(|tensor| tensor.name());
+        for name in dense.chain(graph.sparse_initializer.iter().map(sparse_name)) {
+            wiring.add(name, Source::File);
         }
-        for (index, sparse) in graph.sparse_initializer.iter().enumerate() {
-            wiring.add(sparse_name(sparse), Source::SparseInitializer(index));
-        }
-        for (index, input) in graph.input.iter().enumerate() {
+        for input in &graph.input {
             if !wiring.places.contains_key(input.name()) {
-                wiring.add(input.name(), Source::Input(index));
+                wiring.add(input.name(), Source::Input);
             }
         }
         for (index, node) in graph.node.iter().enumerate() {
@@ -77,7 +74,7 @@ impl Wiring {
 
     /// The places of what clients give, in order.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = usize> {
-        let is_input = |&(_, value): &(usize, &Value)| matches!(value.source, Source::Input(_));
+        let is_input = |&(_, value): &(usize, &Value)| value.source == Source::Input;
         self.values.iter().enumerate().filter(is_input).map(|(place, _)| place)
     }
 

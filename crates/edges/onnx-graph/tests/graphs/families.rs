@@ -41,7 +41,7 @@ fn twenty_heads_on_one_trunk_are_a_family() {
 }
 
 #[test]
-fn who_shares_most_goes_together_and_strangers_stay_alone() {
+fn those_that_share_most_go_together_and_strangers_stay_alone() {
     let models = [
         read(classifier("a", &[1.0, 2.0, 3.0], &[4.0])),
         read(classifier("b", &[1.0, 2.0, 3.0], &[5.0, 6.0])),
