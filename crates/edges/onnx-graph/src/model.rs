@@ -147,3 +147,28 @@ fn fields(message: &'static str, bytes: &[u8], range: &Range<usize>) -> Result<V
 fn types(graph: &GraphProto) -> HashMap<&str, &TypeProto> {
     graph.value_info.iter().filter_map(|info| Some((info.name(), info.r#type.as_ref()?))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::TensorProto;
+    use crate::onnx::tensor_proto::DataType;
+
+    #[test]
+    fn weights_stay_in_the_bytes_of_the_file() {
+        let weight = TensorProto {
+            name: Some("w".to_owned()),
+            data_type: Some(DataType::Uint8.into()),
+            dims: vec![64],
+            raw_data: Some(vec![7; 64].into()),
+            ..Default::default()
+        };
+        let graph = GraphProto { initializer: vec![weight], ..Default::default() };
+        let file = Bytes::from(ModelProto { graph: Some(graph), ..Default::default() }.encode_to_vec());
+        let places = file.as_ptr_range();
+        let model = Model::read(file.clone()).unwrap();
+        let raw = model.graph.initializer[0].raw_data.as_ref().unwrap();
+        assert_eq!(raw.len(), 64);
+        assert!(places.contains(&raw.as_ptr()), "decoded without a copy");
+    }
+}

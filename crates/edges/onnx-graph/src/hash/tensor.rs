@@ -40,8 +40,9 @@ pub(super) fn of_tensor(tensor: &TensorProto) -> Result<ValueHash, Error> {
         return Err(refused("is one of several segments; expected whole tensors".to_owned()));
     }
     let count = tensor.dims.iter().try_fold(1_u64, |count, &dim| count.checked_mul(u64::try_from(dim).ok()?));
-    let count =
-        count.ok_or_else(|| refused(format!("has the shape {:?}; expected dimensions of numbers", tensor.dims)))?;
+    let count = count.ok_or_else(|| {
+        refused(format!("has the shape {:?}; expected dimensions of 0 or more whose product fits 64 bits", tensor.dims))
+    })?;
     let sum = Sum::of("tensor").int(tensor.data_type().into()).ints(&tensor.dims);
     if places(tensor) > 1 {
         return Err(refused("has elements in more than one place; expected one".to_owned()));
@@ -168,6 +169,8 @@ fn fits(number: i128, width: usize) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn tensor(data_type: DataType, dims: &[i64]) -> TensorProto {
@@ -208,7 +211,7 @@ mod tests {
         assert_ne!(base, of_tensor(&raw(DataType::Int32, &[2], &[0; 8])).unwrap());
         assert_ne!(base, of_tensor(&raw(DataType::Float, &[2], &[0, 0, 0, 0x80, 0, 0, 0, 0])).unwrap());
         let strings = |first: &str, second: &str| {
-            let string_data = [first, second].map(|string| string.as_bytes().to_vec().into()).to_vec();
+            let string_data = vec![Bytes::copy_from_slice(first.as_bytes()), Bytes::copy_from_slice(second.as_bytes())];
             of_tensor(&TensorProto { string_data, ..tensor(DataType::String, &[2]) }).unwrap()
         };
         assert_ne!(strings("ab", "c"), strings("a", "bc"));
