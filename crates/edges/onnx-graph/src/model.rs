@@ -160,7 +160,7 @@ mod tests {
             name: Some("w".to_owned()),
             data_type: Some(DataType::Uint8.into()),
             dims: vec![64],
-            raw_data: Some(vec![7; 64].into()),
+            raw_data: Some(vec![7_u8; 64].into()),
             ..Default::default()
         };
         let graph = GraphProto { initializer: vec![weight], ..Default::default() };

@@ -93,12 +93,12 @@ fn dags() -> impl Strategy<Value = Dag> {
             };
             nodes.push((operator, attribute, picks.into_iter().map(pick).collect()));
         }
-        let mut dag = Dag { inputs, nodes, outputs: vec![] };
-        dag.outputs.push(dag.values() - 1);
+        let values = inputs + 1 + nodes.len();
+        let mut outputs = vec![values - 1];
         if more == 0 {
-            dag.outputs.push(output.index(dag.values()));
+            outputs.push(output.index(values));
         }
-        dag
+        Dag { inputs, nodes, outputs }
     })
 }
 
@@ -106,7 +106,9 @@ proptest! {
     #[test]
     fn cut_points_are_what_removing_a_value_shows(dag in dags()) {
         let model = read(dag.graph(plain, 1.0));
-        let separates = |&value: &usize| dag.connects(None) && !dag.connects(Some(value)) && !dag.outputs.contains(&value);
+        let separates = |value: &usize| {
+            dag.connects(None) && !dag.connects(Some(*value)) && !dag.outputs.contains(value)
+        };
         let expected: Vec<String> =
             (0..dag.nodes.len()).map(|node| dag.made_by(node)).filter(separates).map(plain).collect();
         prop_assert_eq!(cut_names(&model), expected);
