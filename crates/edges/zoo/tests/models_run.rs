@@ -21,8 +21,8 @@ fn run(executor: &mut OnnxExecutor, items: &[Vec<f32>]) -> Vec<f32> {
     outputs[0].as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
 }
 
-/// The answers of the model cut at its middle cut point, one part after the other. The file does not say the type of the
-/// value there; the trunk's session does.
+/// The answers of the model cut at its middle cut point, one part after the other. The file does not say the type of
+/// the value there; the trunk's session does.
 fn run_in_two_parts(runtime: &Runtime, bytes: &[u8], items: &[Vec<f32>]) -> Vec<f32> {
     let model = Model::read(bytes.to_vec().into()).unwrap();
     let cut = &model.cuts()[model.cuts().len() / 2].value;

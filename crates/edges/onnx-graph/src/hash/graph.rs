@@ -86,7 +86,7 @@ impl<'a> Walk<'a> {
                 self.define(name, hash);
             }
         }
-        // In the main graph an initializer is what clients do not give; in a subgraph the node may give it nevertheless.
+        // In the main graph an initializer is what clients do not give; in a subgraph a node may give it nevertheless.
         let asked = graph.input.iter().filter(|input| depth > 1 || !initial.contains_key(input.name()));
         for (position, input) in asked.enumerate() {
             let sum = Sum::of("input").int(depth).int(position as i64).value(of_type(input.r#type.as_ref()));
