@@ -45,6 +45,7 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
     assert!(seeds("raft_message").iter().all(|bytes| symphony_consensus::fuzz::raft_message(bytes)));
     assert!(seeds("raft_snapshot").iter().all(|bytes| symphony_consensus::fuzz::raft_snapshot(bytes)));
     assert!(seeds("heartbeats").iter().all(|bytes| symphony_control_plane::fuzz::heartbeats(bytes)));
+    assert!(seeds("onnx_model").iter().all(|bytes| symphony_onnx_graph::Model::read(bytes.clone().into()).is_ok()));
     for entry in &ALL {
         assert!((entry.seeds)().iter().all(|seed| seed.len() <= MUTATION_BYTES_MAX), "{entry:?}");
     }

@@ -7,6 +7,7 @@ mod cluster;
 mod federation;
 mod files;
 mod frames;
+mod models;
 mod replicas;
 mod requests;
 mod tapes;
@@ -16,6 +17,7 @@ pub use cluster::{backup, command, log_entry, snapshot, view};
 pub use federation::{federation_answer, federation_command, federation_messages, federation_snapshot};
 pub use files::{batch_sizes, config, digits_signature, model_config, policy, profile, scenario, tenants, transforms};
 pub use frames::{frames, rdma, ring};
+pub use models::onnx_model;
 pub use replicas::{heartbeats, raft_message, raft_snapshot};
 pub use requests::{grpc_answer, grpc_infer, picture, rest_infer};
 pub use tapes::tape;
@@ -42,7 +44,7 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 32] = [
+pub const ALL: [Entry; 33] = [
     Entry { name: "picture", run: picture, seeds: requests::picture_seeds },
     Entry { name: "frames", run: frames, seeds: frames::frame_seeds },
     Entry { name: "command", run: command, seeds: cluster::command_seeds },
@@ -70,6 +72,7 @@ pub const ALL: [Entry; 32] = [
     Entry { name: "raft_message", run: raft_message, seeds: replicas::raft_message_seeds },
     Entry { name: "raft_snapshot", run: raft_snapshot, seeds: replicas::raft_snapshot_seeds },
     Entry { name: "heartbeats", run: heartbeats, seeds: replicas::heartbeats_seeds },
+    Entry { name: "onnx_model", run: onnx_model, seeds: models::onnx_model_seeds },
     Entry { name: "tenants", run: tenants, seeds: files::tenants_seeds },
     Entry { name: "azure_functions_2019", run: azure_functions_2019, seeds: traces::azure_functions_2019_seeds },
     Entry { name: "azure_functions_2021", run: azure_functions_2021, seeds: traces::azure_functions_2021_seeds },

@@ -7,11 +7,10 @@ use std::path::Path;
 use prost::Message;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
-
-use crate::onnx::attribute_proto::AttributeType;
-use crate::onnx::tensor_shape_proto::{Dimension, dimension};
-use crate::onnx::type_proto::{self, Tensor};
-use crate::onnx::{
+use symphony_onnx_graph::onnx::attribute_proto::AttributeType;
+use symphony_onnx_graph::onnx::tensor_shape_proto::{Dimension, dimension};
+use symphony_onnx_graph::onnx::type_proto::{self, Tensor};
+use symphony_onnx_graph::onnx::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto, TypeProto,
     ValueInfoProto,
 };
@@ -103,7 +102,7 @@ pub(crate) fn graph(
         output: vec![to.to_owned()],
         name: Some(to.to_owned()),
         op_type: Some(operator.to_owned()),
-        attribute: vec![],
+        ..Default::default()
     });
     let body = GraphProto { name: Some(name.to_owned()), node: node.collect(), input, output, ..Default::default() };
     attribute(name, AttributeType::Graph, |a| a.g = Some(body))
@@ -150,6 +149,7 @@ impl Graph {
             name: Some(name.clone()),
             op_type: Some(operator.into()),
             attribute: attributes,
+            ..Default::default()
         });
         Value(name)
     }
@@ -189,7 +189,8 @@ impl Graph {
             dims: shape.iter().map(|&d| i64::from(d)).collect(),
             data_type: Some(data_type),
             name: Some(name.clone()),
-            raw_data: Some(raw_data),
+            raw_data: Some(raw_data.into()),
+            ..Default::default()
         });
         Value(name)
     }
@@ -271,6 +272,7 @@ impl Graph {
             doc_string: Some(description),
             graph: Some(self.graph),
             opset_import: vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(OPSET) }],
+            ..Default::default()
         };
         OnnxModel { bytes: model.encode_to_vec(), parameters: self.parameters }
     }
@@ -280,12 +282,14 @@ impl Graph {
 pub(crate) fn value_info(name: &str, element: i32, item_shape: &[u32]) -> ValueInfoProto {
     let batch = dimension::Value::DimParam(BATCH.into());
     let fixed = item_shape.iter().map(|&d| dimension::Value::DimValue(i64::from(d)));
-    let dim = std::iter::once(batch).chain(fixed).map(|value| Dimension { value: Some(value) }).collect();
+    let dims = std::iter::once(batch).chain(fixed);
+    let dim = dims.map(|value| Dimension { value: Some(value), ..Default::default() }).collect();
     info(name, element, dim)
 }
 
 fn info(name: &str, element: i32, dim: Vec<Dimension>) -> ValueInfoProto {
     let tensor = Tensor { elem_type: Some(element), shape: Some(TensorShapeProto { dim }) };
     let value = Some(type_proto::Value::TensorType(tensor));
-    ValueInfoProto { name: Some(name.into()), r#type: Some(TypeProto { value }) }
+    let value_type = TypeProto { value, ..Default::default() };
+    ValueInfoProto { name: Some(name.into()), r#type: Some(value_type), ..Default::default() }
 }

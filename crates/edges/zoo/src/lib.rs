@@ -20,9 +20,3 @@ pub use layer::{Precision, layer};
 pub use mlp::Mlp;
 pub use mobilenet::MobileNet;
 pub use resnet::ResNet;
-
-/// Generated from `proto/onnx/onnx.proto`.
-mod onnx {
-    #![allow(missing_docs, unreachable_pub, clippy::all)]
-    include!(concat!(env!("OUT_DIR"), "/onnx.rs"));
-}

@@ -1,0 +1,17 @@
+//! Merkle hashes: equal only if two values compute the same from the same inputs.
+//!
+//! An input is its type, shape and position; an initializer its shape, element type and elements; a node its operator
+//! with version, attributes and the hashes of what it uses. Names do not count. The hash is conservative: what computes
+//! the same and is written otherwise (commuted operands, a default that one model spells out) may differ.
+
+mod graph;
+mod node;
+mod sum;
+mod tensor;
+mod types;
+
+pub(crate) use graph::{Context, of_graph};
+pub(crate) use node::{Versions, domain};
+pub(crate) use sum::Sum;
+pub use sum::ValueHash;
+pub(crate) use types::batch_may_come_first;
