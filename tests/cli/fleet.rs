@@ -84,3 +84,20 @@ fn what_cannot_be_is_refused_with_file_key_and_expectation() {
     let magic = fleet(&workspace, &["ranking-model.toml", "--evaluate", "--policy", "magic"]);
     let _ = magic.ended_with(2).complains(&["policy", "magic"]);
 }
+
+#[test]
+fn provisioning_within_a_budget_asks_for_a_price_of_each_kind() {
+    let _alone = alone();
+    let workspace = workspace();
+    let provision = |rest: &[&str]| {
+        let args: Vec<_> = ["provision", "--max", "2"].iter().chain(rest).copied().collect();
+        run(workspace.path(), &[], &args).unwrap().ended_with(2)
+    };
+    let two_prices =
+        ["--config", "a.toml", "--budget-per-hour", "1", "--price-per-hour", "0.5", "--price-per-hour", "0.5"];
+    let _ = provision(&two_prices).complains(&["--price-per-hour", "one for each --config, got 2 for 1"]);
+    let little = ["--config", "a.toml", "--budget-per-hour", "0.4", "--price-per-hour", "0.5"];
+    let _ = provision(&little).complains(&["--budget-per-hour", "at least 0.5", "got 0.4"]);
+    let _ = provision(&["--config", "a.toml", "--budget-per-hour", "0"]).complains(&["above 0"]);
+    let _ = provision(&["--config", "a.toml", "--budget-per-hour", "1"]).complains(&["--price-per-hour"]);
+}
