@@ -6,6 +6,8 @@ use crate::fluid::FluidBound;
 use crate::kairos_bound::KairosBound;
 use crate::problem::FleetProblem;
 
+/// Fleets times classes of requests of a fluid bound: with twenty steps for each, some ten seconds.
+pub const FLUID_WORK_MAX: usize = 100_000_000;
 /// Fleets that must agree on the number of bases for the first to be chosen.
 const AGREEING: usize = 3;
 /// Fleets among which the most central one is chosen otherwise.
@@ -68,6 +70,14 @@ pub fn rank(problem: &FleetProblem, bound: Bound) -> Result<Ranking, RankError> 
         Bound::Alone => Some(FluidBound::new(problem, Merging::Alone)),
         Bound::Together => Some(FluidBound::new(problem, Merging::Together)),
     };
+    if let Some(fluid) = &fluid
+        && fluid.class_count().saturating_mul(counts.len()) > FLUID_WORK_MAX
+    {
+        let (fleets, classes) = (counts.len(), fluid.class_count());
+        return Err(RankError::TooMany(format!(
+            "{fleets} fleets and {classes} sizes of requests are more than are ranked by this bound (FLUID_WORK_MAX)"
+        )));
+    }
     let rps = |counts: &[u32]| {
         let of_kairos = kairos.as_ref().map(|bound| bound.rps(counts));
         of_kairos.or_else(|| fluid.as_ref().map(|bound| bound.rps(counts))).unwrap_or(0.0)

@@ -4,8 +4,8 @@
 use crate::classes::{Class, Merging, classes};
 use crate::problem::FleetProblem;
 
-/// Steps of the simplex method for one fleet. It takes about twice as many as there are kinds; the bound holds after any
-/// number of them.
+/// Steps of the simplex method for one fleet: it takes some twenty, and for eight kinds at most about a hundred. The bound
+/// holds after any number of them.
 pub const SIMPLEX_STEPS_MAX: usize = 200;
 /// The bound is within this share of the optimum of the linear program.
 const TOLERANCE: f64 = 1e-9;
@@ -29,6 +29,12 @@ impl FluidBound {
     #[must_use]
     pub fn new(problem: &FleetProblem, merging: Merging) -> Self {
         Self { classes: classes(problem, merging) }
+    }
+
+    /// Classes of requests: sizes of models.
+    #[must_use]
+    pub fn class_count(&self) -> usize {
+        self.classes.len()
     }
 
     /// The most requests per second that this fleet can answer within their SLOs, models in their shares.

@@ -17,7 +17,7 @@ mod scenario;
 mod search;
 
 pub use candidates::{CONFIGURATIONS_MAX, candidates};
-pub use choice::{Bound, RankError, RankedFleet, Ranking, rank};
+pub use choice::{Bound, FLUID_WORK_MAX, RankError, RankedFleet, Ranking, rank};
 pub use classes::Merging;
 pub use error::FleetError;
 pub use fluid::{FluidBound, SIMPLEX_STEPS_MAX};
