@@ -1,11 +1,11 @@
-//! Our bound: no schedule answers more, whatever it knows of the future. For several models, and for policies that merge
-//! requests, which Kairos's bound leaves out. The README derives it.
+//! Our bound: no schedule answers more, whatever it knows of the future. For several models, and for policies that
+//! merge requests, which Kairos's bound leaves out. The README derives it.
 
 use crate::classes::{Class, Merging, classes};
 use crate::problem::FleetProblem;
 
-/// Steps of the simplex method for one fleet: it takes some twenty, and for eight kinds at most about a hundred. The bound
-/// holds after any number of them.
+/// Steps of the simplex method for one fleet: it takes some twenty, and for eight kinds at most about a hundred. The
+/// bound holds after any number of them.
 pub const SIMPLEX_STEPS_MAX: usize = 200;
 /// The bound is within this share of the optimum of the linear program.
 const TOLERANCE: f64 = 1e-9;

@@ -7,8 +7,8 @@ use crate::value_distribution::ValueDistribution;
 
 /// The widest spread of a Gaussian law, in items: the widest range of items.
 pub const GAUSSIAN_SIGMA_MAX: f64 = PROFILE_BATCH_MAX as f64;
-/// The widest spread of a lognormal law, of the logarithm: at 4, one request in a hundred has over ten thousand times the
-/// median.
+/// The widest spread of a lognormal law, of the logarithm: at 4, one request in a hundred has over ten thousand times
+/// the median.
 pub const LOGNORMAL_ITEMS_SIGMA_MAX: f64 = 4.0;
 
 /// The shape of a law.

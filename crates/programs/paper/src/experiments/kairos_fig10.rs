@@ -1,4 +1,5 @@
-//! The Kairos paper, Figure 10 (section 8.3): how much of the space each scheme evaluates to find its best configuration.
+//! The Kairos paper, Figure 10 (section 8.3): how much of the space each scheme evaluates until it has its best
+//! configuration.
 
 use anyhow::Result;
 

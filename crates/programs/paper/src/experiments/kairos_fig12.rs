@@ -1,5 +1,5 @@
-//! The Kairos paper, Figure 12 (section 8.4): the configurations that each scheme evaluates after the sizes have changed
-//! from log-normal to Gaussian.
+//! The Kairos paper, Figure 12 (section 8.4): the configurations that each scheme evaluates after the sizes have
+//! changed from log-normal to Gaussian.
 
 use anyhow::Result;
 

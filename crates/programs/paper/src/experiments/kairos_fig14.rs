@@ -1,5 +1,5 @@
-//! The Kairos paper, Figure 14 (section 8.5): RM2's configurations with the highest bounds under other query distribution
-//! mechanisms; and our policy over the artifact's distributor.
+//! The Kairos paper, Figure 14 (section 8.5): RM2's configurations with the highest bounds under other query
+//! distribution mechanisms; and our policy over the artifact's distributor.
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;

@@ -1,5 +1,5 @@
-//! Searches without bounds: random order, and a genetic algorithm. Both leave out what is part of a fleet that was tried,
-//! as the paper gives its rivals.
+//! Searches without bounds: random order, and a genetic algorithm. Both leave out what is part of a fleet that was
+//! tried, as the paper gives its rivals.
 
 use anyhow::Result;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};

@@ -17,8 +17,8 @@ pub(crate) struct Sizes {
     law: fn() -> BTreeMap<u32, f64>,
 }
 
-/// The sampler of the artifact (`helper.py`, after DeepRecSys): of 99 requests 64 are lognormal from 100 to 200 items, or
-/// 190 to 199 where that fails; the others are even, 8 below 100, 22 from 200 to 599 and 5 from 600 to 999.
+/// The sampler of the artifact (`helper.py`, after DeepRecSys): of 99 requests 64 are lognormal from 100 to 200 items,
+/// or 190 to 199 where that fails; the others are even, 8 below 100, 22 from 200 to 599 and 5 from 600 to 999.
 pub(crate) const MIX: Sizes = Sizes { name: "log-normal mix", law: mix };
 /// The paper gives no numbers: here with the mean of the mix, and a spread that reaches all sizes of it.
 pub(crate) const GAUSSIAN: Sizes = Sizes { name: "Gaussian", law: gaussian };
