@@ -106,7 +106,8 @@ pub(crate) struct ProvisionArgs {
     /// Override a key, for example --set backend.subcluster=pool; repeatable.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Fewest replicas of each configuration. At least one: a sub-cluster without GPUs measures nothing that could ask for one.
+    /// Fewest replicas of each configuration. At least one: a sub-cluster without GPUs measures nothing that could ask
+    /// for one.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=REPLICAS_MAX))]
     pub(crate) min: u32,
     /// Most replicas of each configuration.
