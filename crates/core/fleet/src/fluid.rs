@@ -164,7 +164,8 @@ mod tests {
 
     #[test]
     fn one_kind_serves_the_inverse_of_its_mean_time() {
-        is(bound(&[(0.5, &[0.1]), (0.5, &[0.3])], &[4]), 20.0);
+        let mix: [(f64, &[f64]); 2] = [(0.5, &[0.1]), (0.5, &[0.3])];
+        is(bound(&mix, &[4]), 20.0);
     }
 
     #[test]

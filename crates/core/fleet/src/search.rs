@@ -47,8 +47,8 @@ pub fn search<E: Evaluator>(ranking: &Ranking, evaluator: &mut E, evaluations_ma
             // So are all bounds that follow.
             break;
         }
-        let evaluated = found.evaluations.iter().map(|evaluation| &ranking.fleets[evaluation.place].counts);
-        if evaluated.into_iter().any(|larger| is_part_of(&fleet.counts, larger)) {
+        let mut evaluated = found.evaluations.iter().map(|evaluation| &ranking.fleets[evaluation.place].counts);
+        if evaluated.any(|larger| is_part_of(&fleet.counts, larger)) {
             continue;
         }
         if found.evaluations.len() >= evaluations_max {
