@@ -3,6 +3,7 @@
 mod apply;
 mod context;
 mod describe;
+mod fleet;
 mod get;
 mod help;
 mod operations;

@@ -13,6 +13,8 @@ pub enum Paper {
     Symphony,
     /// The Nexus paper.
     Nexus,
+    /// The Kairos paper.
+    Kairos,
 }
 
 impl Paper {
@@ -23,6 +25,9 @@ impl Paper {
             Self::Symphony => "Symphony: Optimized Model Serving using Centralized Orchestration (Chen et al.)",
             Self::Nexus => {
                 "Nexus: A GPU Cluster Engine for Accelerating DNN-Based Video Analysis (Shen et al., SOSP 2019)"
+            }
+            Self::Kairos => {
+                "Kairos: Building Cost-Efficient Machine Learning Inference Systems with Heterogeneous Cloud Resources (Li et al., HPDC 2023)"
             }
         }
     }
@@ -114,6 +119,54 @@ pub const EXPERIMENTS: &[Experiment] = &[
     ),
     experiment!("nexus-fig5", Nexus, "Figure 5", "bad rate of lazy dropping by α", nexus_fig5),
     experiment!("nexus-fig9", Nexus, "Figure 9", "throughput of lazy and early drop by α", nexus_fig9),
+    experiment!("kairos-fig1", Kairos, "Figure 1", "unequal fleets against the best of equal ones", kairos_fig1),
+    experiment!(
+        "kairos-fig2",
+        Kairos,
+        "Figure 2",
+        "most fleets on the way of a search are worse than equal ones",
+        kairos_fig2
+    ),
+    experiment!(
+        "kairos-fig3",
+        Kairos,
+        "Figure 3",
+        "what a fleet answers depends on who gets which request",
+        kairos_fig3
+    ),
+    experiment!(
+        "kairos-fig8",
+        Kairos,
+        "Figure 8",
+        "the fleet chosen in one shot over the best of equal GPUs",
+        kairos_fig8
+    ),
+    experiment!(
+        "kairos-fig9",
+        Kairos,
+        "Figure 9",
+        "the fleet chosen in one shot against rivals on their best fleets",
+        kairos_fig9
+    ),
+    experiment!(
+        "kairos-fig10",
+        Kairos,
+        "Figure 10",
+        "how many fleets each policy must try to find its best one",
+        kairos_fig10
+    ),
+    experiment!("kairos-fig11", Kairos, "Figure 11", "how many fleets other searches try", kairos_fig11),
+    experiment!(
+        "kairos-fig12",
+        Kairos,
+        "Figure 12",
+        "a new fleet after the sizes of requests have changed",
+        kairos_fig12
+    ),
+    experiment!("kairos-fig13", Kairos, "Figure 13", "what the fleets with the highest bounds answer", kairos_fig13),
+    experiment!("kairos-fig14", Kairos, "Figure 14", "bounds and policies on the same fleets", kairos_fig14),
+    experiment!("kairos-fig15", Kairos, "Figure 15", "a larger budget, a longer SLO", kairos_fig15),
+    experiment!("kairos-fig16", Kairos, "Figure 16", "Gaussian sizes, noisy latencies", kairos_fig16),
 ];
 
 /// The experiment of this name. The paper may be left out where only one has such a figure: `fig15`.

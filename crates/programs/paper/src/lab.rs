@@ -1,9 +1,11 @@
 //! Runs experiments: on all cores, each search once.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use symphony_simulator::RunResult;
 use symphony_sweep::{Progress, Run, Sweep};
 use symphony_workload::Scenario;
@@ -19,6 +21,25 @@ pub enum Size {
     /// Short, with one seed and few points: shows that everything works, and roughly the results.
     Quick,
 }
+
+/// An experiment needs data of others, which are not part of the repository, and the caller named no folder.
+#[derive(Debug)]
+pub struct NoData {
+    /// A file of them.
+    file: String,
+}
+
+impl fmt::Display for NoData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "--data: expected the folder with {}, measured by others and not part of the repository, got nothing",
+            self.file
+        )
+    }
+}
+
+impl std::error::Error for NoData {}
 
 /// The progress of an experiment.
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +59,27 @@ pub struct Lab<'a> {
     tell: &'a (dyn Fn(Step<'_>) + Sync),
     /// Goodputs by the text of the scenario, which contains everything a search depends on.
     found: Mutex<HashMap<String, f64>>,
+    /// The folder with data of others.
+    data: Option<PathBuf>,
 }
 
 impl<'a> Lab<'a> {
     /// With this many threads (all cores if `None`); `tell` is called for each event, on any thread.
     pub fn new(size: Size, threads: Option<usize>, tell: &'a (dyn Fn(Step<'_>) + Sync)) -> Self {
-        Self { sweep: Sweep::new(threads), size, tell, found: Mutex::default() }
+        Self { sweep: Sweep::new(threads), size, tell, found: Mutex::default(), data: None }
+    }
+
+    /// With the folder of data of others, for experiments that need them.
+    #[must_use]
+    pub fn with_data(self, data: Option<PathBuf>) -> Self {
+        Self { data, ..self }
+    }
+
+    /// The text of a file of others' data.
+    pub(crate) fn data_file(&self, name: &str) -> Result<String> {
+        let Some(folder) = &self.data else { return Err(NoData { file: name.to_owned() }.into()) };
+        let path = folder.join(name);
+        std::fs::read_to_string(&path).with_context(|| format!("--data: {}", path.display()))
     }
 
     /// Whether all experiments run short.
@@ -92,12 +128,21 @@ impl<'a> Lab<'a> {
             unnamed.to_toml() + &unnamed.trace
         };
         let keys: Vec<_> = setups.iter().map(key).collect();
+        self.goodputs_by_key(&keys, |at| setups[at].scenario())
+    }
+
+    /// The goodput of each scenario in requests per second; its key says everything that it depends on.
+    pub(crate) fn goodputs_by_key(
+        &self,
+        keys: &[String],
+        scenario: impl Fn(usize) -> Result<Scenario>,
+    ) -> Result<Vec<f64>> {
         let mut open: Vec<(&String, Scenario)> = Vec::new();
         {
             let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-            for (setup, key) in setups.iter().zip(&keys) {
+            for (at, key) in keys.iter().enumerate() {
                 if !found.contains_key(key) && !open.iter().any(|(other, _)| *other == key) {
-                    open.push((key, setup.scenario()?));
+                    open.push((key, scenario(at)?));
                 }
             }
         }

@@ -14,6 +14,6 @@ mod system;
 
 pub use comparison::{ComparedModel, ComparedRun, comparison_page};
 pub use experiment::{EXPERIMENTS, Experiment, Paper, find};
-pub use lab::{Lab, Size, Step};
+pub use lab::{Lab, NoData, Size, Step};
 pub use page::{Outcome, write_index, write_report};
 pub use report::{Comparison, Reading, Report};

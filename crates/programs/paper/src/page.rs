@@ -83,7 +83,8 @@ fn page(outcome: &Outcome) -> String {
         let measured = if table.measured { ", measured in real time: differs from run to run" } else { "" };
         text += &format!("- [{name}{0}.csv]({name}{0}.csv){measured}\n", table.suffix);
     }
-    text += &format!("\nMade by `symphony paper {name}`. Everything is in virtual time");
+    let data = if *paper == Paper::Kairos { " --data DIR" } else { "" };
+    text += &format!("\nMade by `symphony paper {name}{data}`. Everything is in virtual time");
     text += if report.tables.iter().any(|table| table.measured) { " unless marked" } else { "" };
     text += ", so the same command gives the same bytes.\n\n[All tables and figures](README.md)\n";
     text
@@ -131,10 +132,11 @@ fn index(outcomes: &[Outcome]) -> String {
     let mut text = "# The papers, reproduced\n\n\
         Tables and figures of the papers that Symphony builds on, made again with this repository's policies in virtual time, beside what \
         the papers say. Each page has the plot, the data and the reasons for differences. All of it is made again by\n\n\
-        ```sh\nsymphony paper all --out docs/papers\n```\n\n\
-        and `symphony paper NAME` makes one of them. `--quick` takes about a minute for all and is what the tests run.\n"
+        ```sh\nsymphony paper all --out docs/papers --data DIR\n```\n\n\
+        and `symphony paper NAME` makes one of them. DIR has what others measured and published, which is not part of the repository; what \
+        needs it is left out without. `--quick` takes about a minute for all and is what the tests run.\n"
         .to_owned();
-    for paper in [Paper::Symphony, Paper::Nexus] {
+    for paper in [Paper::Symphony, Paper::Nexus, Paper::Kairos] {
         let mut of_paper = outcomes.iter().filter(|outcome| outcome.experiment.paper == paper).peekable();
         if of_paper.peek().is_none() {
             continue;

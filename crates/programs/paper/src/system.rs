@@ -90,3 +90,18 @@ pub(crate) const NEXUS_8: System = System {
 /// Flex with preemption.
 pub(crate) const SHEPHERD: System =
     System { key: "shepherd", label: "shepherd", policy: r#""shepherd""#, colour: "#56B4E9", marker: Marker::Cross };
+/// Each waiting request to one GPU by minimum cost (the Kairos paper, section 5.1).
+pub(crate) const KAIROS: System =
+    System { key: "kairos", label: "kairos", policy: r#""kairos""#, colour: "#0072B2", marker: Marker::Circle };
+/// First come, first served, the base kind first (the Kairos paper, section 7).
+pub(crate) const RIBBON: System =
+    System { key: "ribbon", label: "ribbon", policy: r#""ribbon""#, colour: "#7a8793", marker: Marker::Square };
+/// Requests above a threshold of items go to the base kind (the Kairos paper, section 7, after DeepRecSys).
+pub(crate) const DRS: System =
+    System { key: "drs", label: "drs", policy: r#""drs""#, colour: "#CC79A7", marker: Marker::Down };
+/// A queue for each GPU, and requests where they are in time (the Kairos paper, section 7, after Clockwork).
+pub(crate) const CLKWRK: System =
+    System { key: "clkwrk", label: "clkwrk", policy: r#""clkwrk""#, colour: "#E69F00", marker: Marker::Up };
+/// Knows all requests before they come (the Kairos paper, section 7).
+pub(crate) const ORACLE: System =
+    System { key: "oracle", label: "oracle", policy: r#""oracle""#, colour: "#6b7280", marker: Marker::Cross };

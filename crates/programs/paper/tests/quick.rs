@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 
-use symphony_paper::{EXPERIMENTS, Lab, Outcome, Report, Size, write_index, write_report};
+use symphony_paper::{EXPERIMENTS, Lab, NoData, Outcome, Paper, Report, Size, write_index, write_report};
 
 fn carried_out(name: &str) -> Outcome {
     let experiment = symphony_paper::find(name).unwrap();
@@ -230,14 +231,40 @@ fn the_same_experiment_gives_the_same_bytes_and_the_index_leads_to_its_page() {
     }
 }
 
+/// `SYMPHONY_DATA` names the folder of the data of others.
+#[test]
+fn kairos_pages_are_made_where_the_artifacts_data_are() {
+    let Some(data) = std::env::var_os("SYMPHONY_DATA").map(PathBuf::from) else {
+        eprintln!("skipped: SYMPHONY_DATA does not name the folder with kairos_latency.csv");
+        return;
+    };
+    let lab = Lab::new(Size::Quick, None, &|_| {}).with_data(Some(data));
+    for experiment in EXPERIMENTS.iter().filter(|experiment| experiment.paper == Paper::Kairos) {
+        let report = (experiment.run)(&lab).unwrap_or_else(|error| panic!("{}: {error:#}", experiment.name));
+        check_files(&Outcome { experiment, report });
+    }
+}
+
+#[test]
+fn what_needs_data_of_others_says_so_without() {
+    let lab = Lab::new(Size::Quick, None, &|_| {});
+    for experiment in EXPERIMENTS.iter().filter(|experiment| experiment.paper == Paper::Kairos) {
+        let error = (experiment.run)(&lab).unwrap_err();
+        assert!(
+            error.is::<NoData>() && error.to_string().contains("--data: expected the folder with kairos_"),
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn names_are_unambiguous() {
     let names: BTreeSet<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
     assert_eq!(names.len(), EXPERIMENTS.len());
-    let ours = |name: &&str| name.starts_with("symphony-") || name.starts_with("nexus-");
+    let ours = |name: &&str| ["symphony-", "nexus-", "kairos-"].iter().any(|paper| name.starts_with(paper));
     assert!(names.iter().all(ours));
     let found = |name| symphony_paper::find(name).map(|experiment| experiment.name);
-    assert_eq!((found("fig15"), found("table4")), (Some("symphony-fig15"), Some("symphony-table4")));
+    assert_eq!((found("table2"), found("table4")), (Some("symphony-table2"), Some("symphony-table4")));
     assert_eq!(
         (found("symphony-fig9"), found("fig9"), found("")),
         (Some("symphony-fig9"), None, None),

@@ -43,7 +43,9 @@ pub(crate) use members::{
 pub(crate) use model::{
     ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs,
 };
-pub(crate) use plan::{PartitionArgs, PlanCommand, PlanMoveArgs, PlanNowArgs, PlanReviewArgs, PlanShowArgs, Solver};
+pub(crate) use plan::{
+    FleetArgs, FleetBound, PartitionArgs, PlanCommand, PlanMoveArgs, PlanNowArgs, PlanReviewArgs, PlanShowArgs, Solver,
+};
 pub(crate) use processes::{BackendArgs, DemoArgs, NodeArgs, ProvisionArgs, UpArgs};
 pub(crate) use profile::{
     LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand, ProfileCompareArgs, ProfileGemmArgs, ProfiledDevice,

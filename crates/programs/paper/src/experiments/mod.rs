@@ -1,5 +1,17 @@
 //! One file for each table or figure: its runs, its plots, its comparisons.
 
+pub(crate) mod kairos_fig1;
+pub(crate) mod kairos_fig10;
+pub(crate) mod kairos_fig11;
+pub(crate) mod kairos_fig12;
+pub(crate) mod kairos_fig13;
+pub(crate) mod kairos_fig14;
+pub(crate) mod kairos_fig15;
+pub(crate) mod kairos_fig16;
+pub(crate) mod kairos_fig2;
+pub(crate) mod kairos_fig3;
+pub(crate) mod kairos_fig8;
+pub(crate) mod kairos_fig9;
 pub(crate) mod nexus_fig5;
 pub(crate) mod nexus_fig9;
 pub(crate) mod symphony_fig1;
@@ -17,6 +29,7 @@ pub(crate) mod symphony_table2;
 pub(crate) mod symphony_table4;
 
 mod changing_rates;
+mod kairos;
 mod two_models;
 
 /// A number for a CSV file, with this many decimals.

@@ -10,6 +10,8 @@ use super::{ClusterArgs, FederationArgs, OperationArgs, Output};
 pub(crate) enum PlanCommand {
     /// Divide the models of a problem file among its parts (sub-clusters, or clusters), and show what changes.
     Partition(PartitionArgs),
+    /// Choose how many GPUs of which kind to rent within a budget, by bounds of their throughput.
+    Fleet(FleetArgs),
     /// Move models and backends to another sub-cluster. They are loaded there first, and nothing is interrupted.
     Move(PlanMoveArgs),
     /// Look for a better plan now, by the rates of the last half minute, and propose it.
@@ -122,6 +124,42 @@ pub(crate) struct PartitionArgs {
     /// Seconds after which the search ends with what it has; 10 for highs, no limit for local if not given.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) time_limit_s: Option<f64>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// By what fleets are ranked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FleetBound {
+    /// The bound of Kairos, for one model whose requests run alone.
+    Kairos,
+    /// What no schedule exceeds whose requests run alone.
+    Alone,
+    /// What no schedule exceeds, also of those that run requests together.
+    Together,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FleetArgs {
+    /// The problem (TOML): budget, kinds with prices, latencies, sizes of requests; docs/reference/fleets.md describes
+    /// it.
+    #[arg(value_name = "FLEET.toml")]
+    pub(crate) problem: PathBuf,
+    /// By what fleets are ranked; if not given, kairos for one model, and together for several or to evaluate a policy
+    /// that runs requests together.
+    #[arg(long, value_enum)]
+    pub(crate) bound: Option<FleetBound>,
+    /// Find the best fleet by simulating those with the highest bounds, until no other can be better (Kairos+).
+    #[arg(long)]
+    pub(crate) evaluate: bool,
+    /// The policy that is simulated: a name, or a table such as '{ name = "nexus", frontends = 8 }'.
+    #[arg(long, requires = "evaluate", default_value = "auto")]
+    pub(crate) policy: String,
+    /// The most fleets that are simulated.
+    #[arg(long, requires = "evaluate", value_name = "COUNT", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) evaluations_max: u32,
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,

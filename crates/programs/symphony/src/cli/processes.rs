@@ -94,16 +94,23 @@ fn replica_bounds(text: &str) -> Result<(u32, u32), String> {
 #[derive(Debug, Args)]
 pub(crate) struct ProvisionArgs {
     /// Configuration of a backend, which all replicas share: replica N is called backend.name-N, and listens on the
-    /// first free ports from backend.exec and backend.metrics on.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: PathBuf,
+    /// first free ports from backend.exec and backend.metrics on. Repeatable: one for each kind of GPU.
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) config: Vec<PathBuf>,
+    /// What all replicas may cost per hour together; more are not started, whatever is advised.
+    #[arg(long, value_name = "PRICE", requires = "price_per_hour", value_parser = price)]
+    pub(crate) budget_per_hour: Option<f64>,
+    /// What one replica of each --config costs per hour, in their order.
+    #[arg(long, value_name = "PRICE", requires = "budget_per_hour", value_parser = price)]
+    pub(crate) price_per_hour: Vec<f64>,
     /// Override a key, for example --set backend.subcluster=pool; repeatable.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Fewest replicas. At least one: a sub-cluster without GPUs measures nothing that could ask for one.
+    /// Fewest replicas of each configuration. At least one: a sub-cluster without GPUs measures nothing that could ask
+    /// for one.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=REPLICAS_MAX))]
     pub(crate) min: u32,
-    /// Most replicas.
+    /// Most replicas of each configuration.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=REPLICAS_MAX))]
     pub(crate) max: u32,
     /// How often the scaler is asked, in milliseconds.
@@ -126,6 +133,13 @@ pub(crate) struct ProvisionArgs {
 
 /// Processes that one provisioner starts: more than a machine has cores for.
 const REPLICAS_MAX: i64 = 256;
+
+/// A price or a budget: above zero.
+fn price(text: &str) -> Result<f64, String> {
+    const PRICE_MAX: f64 = 1e9;
+    let expected = || format!("expected a number above 0, at most {PRICE_MAX}");
+    text.parse().ok().filter(|&price| price > 0.0 && price <= PRICE_MAX).ok_or_else(expected)
+}
 
 fn share(text: &str) -> Result<f64, String> {
     let expected = || format!("`{text}` is no share; expected 0 to 1");

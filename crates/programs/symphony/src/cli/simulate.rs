@@ -65,6 +65,9 @@ pub(crate) struct PaperArgs {
     /// Where the files go; made if it is not there. The repository keeps them in docs/papers.
     #[arg(long, value_name = "DIR", default_value = "papers")]
     pub(crate) out: PathBuf,
+    /// The folder with data that others measured, for the papers that need them: they are not part of the repository.
+    #[arg(long, value_name = "DIR", env = "SYMPHONY_DATA")]
+    pub(crate) data: Option<PathBuf>,
     /// Short runs, one seed, few points: about a minute for all.
     #[arg(long)]
     pub(crate) quick: bool,

@@ -102,9 +102,14 @@ impl Fleet {
         self.processes.remove(&number);
     }
 
+    /// Tells all replicas to stop.
+    pub(crate) fn tell_all_to_stop(&mut self) {
+        self.processes.values_mut().for_each(Process::tell_to_stop);
+    }
+
     /// Stops all replicas; each first finishes its work.
     pub(crate) fn stop(&mut self) {
-        self.processes.values_mut().for_each(Process::tell_to_stop);
+        self.tell_all_to_stop();
         self.processes.values_mut().for_each(Process::stop);
     }
 }

@@ -1,12 +1,13 @@
 //! `symphony provision`: starts and stops backends on this machine by the cluster's advice to KEDA.
 
+mod budget;
 mod fleet;
 mod horizontal;
 mod replicas;
 mod scaler;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use symphony_config::{NodeConfig, Role};
@@ -16,6 +17,7 @@ use symphony_transport::{ControlClient, ViewReceiver};
 use symphony_types::{BackendId, Duty, Member};
 use tokio::time::Instant;
 
+use self::budget::Budget;
 use self::fleet::Fleet;
 use self::horizontal::Horizontal;
 pub(crate) use self::horizontal::HorizontalSettings;
@@ -38,9 +40,37 @@ pub(crate) async fn run(args: &ProvisionArgs) -> anyhow::Result<()> {
     if args.min > args.max {
         return Err(bad_input(format!("--min {} is more than --max {}", args.min, args.max)));
     }
+    if args.budget_per_hour.is_some() && args.price_per_hour.len() != args.config.len() {
+        let (prices, configs) = (args.price_per_hour.len(), args.config.len());
+        return Err(bad_input(format!("--price-per-hour: expected one for each --config, got {prices} for {configs}")));
+    }
+    let budget = args.budget_per_hour.map(|per_hour| Budget::new(per_hour, &args.price_per_hour, args.min));
+    let budget = budget.transpose()?;
+    let mut provisioners = Vec::with_capacity(args.config.len());
+    for (at, file) in args.config.iter().enumerate() {
+        let provisioned = provisioned(args, file)?;
+        let funds = budget.clone().map(|budget| Funds { budget, at, is_short: false });
+        provisioners.push(Provisioner::new(provisioned, args.cluster.control()?, funds)?);
+    }
+    distinct(&provisioners)?;
+    end_with_parent();
+    let ended = {
+        let running = provisioners.iter_mut().map(|provisioner| Box::pin(provisioner.run()));
+        tokio::select! {
+            (failed, _, _) = futures::future::select_all(running) => failed,
+            stopped = signalled() => stopped,
+        }
+    };
+    println!("stopping");
+    provisioners.iter_mut().for_each(Provisioner::tell_to_stop);
+    provisioners.iter_mut().for_each(Provisioner::stop);
+    ended
+}
+
+fn provisioned(args: &ProvisionArgs, file: &Path) -> anyhow::Result<Provisioned> {
     let pki = args.cluster.pki_dir()?;
-    let provisioned = Provisioned {
-        template: template(args, pki.as_deref())?,
+    Ok(Provisioned {
+        template: template(args, file, pki.as_deref())?,
         pki,
         dir: std::path::absolute(&args.dir)?,
         net: args.cluster.net()?,
@@ -52,20 +82,31 @@ pub(crate) async fn run(args: &ProvisionArgs) -> anyhow::Result<()> {
             down_stabilization: Duration::from_secs(args.down_stabilization_s),
         },
         every: Duration::from_millis(args.every_ms),
-    };
-    let mut provisioner = Provisioner::new(provisioned, args.cluster.control()?)?;
-    end_with_parent();
-    let ended = tokio::select! {
-        failed = provisioner.run() => failed,
-        stopped = signalled() => stopped,
-    };
-    println!("stopping");
-    provisioner.stop();
-    ended
+    })
+}
+
+/// Replicas are told apart by their names, and counted by sub-cluster and kind.
+fn distinct(provisioners: &[Provisioner]) -> anyhow::Result<()> {
+    for (at, one) in provisioners.iter().enumerate() {
+        for other in &provisioners[..at] {
+            if one.fleet.prefix() == other.fleet.prefix() {
+                let name = one.fleet.prefix();
+                return Err(bad_input(format!(
+                    "--config: expected names (backend.name) that differ, got {name}N twice"
+                )));
+            }
+            if one.counted == other.counted {
+                let (subcluster, kind) = &one.counted;
+                let what = "expected one configuration for each kind of GPU in a sub-cluster";
+                return Err(bad_input(format!("--config: {what}, got `{kind}` in `{subcluster}` twice")));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The configuration shared by all replicas, validated as the first one would use it.
-fn template(args: &ProvisionArgs, pki: Option<&std::path::Path>) -> anyhow::Result<NodeConfig> {
+fn template(args: &ProvisionArgs, file: &Path, pki: Option<&Path>) -> anyhow::Result<NodeConfig> {
     let mut overrides = args.set.clone();
     match pki {
         None => overrides.push("security.insecure_dev=true".to_owned()),
@@ -77,7 +118,7 @@ fn template(args: &ProvisionArgs, pki: Option<&std::path::Path>) -> anyhow::Resu
             }
         }
     }
-    NodeConfig::load(Role::Backend, Some(&args.config), std::env::vars(), &overrides).map_err(bad_input)
+    NodeConfig::load(Role::Backend, Some(file), std::env::vars(), &overrides).map_err(bad_input)
 }
 
 /// What is provisioned, and for whom.
@@ -105,6 +146,16 @@ struct Wish {
     gpus: Option<f64>,
 }
 
+/// A template's access to the budget of all.
+#[derive(Debug)]
+struct Funds {
+    budget: Budget,
+    /// The template's number.
+    at: usize,
+    /// Whether more is wanted than can be paid; said once.
+    is_short: bool,
+}
+
 /// Keeps the desired number of replicas running.
 #[derive(Debug)]
 pub(crate) struct Provisioner {
@@ -113,6 +164,9 @@ pub(crate) struct Provisioner {
     horizontal: Horizontal,
     replicas: Replicas,
     fleet: Fleet,
+    /// Sub-cluster and kind of its GPUs.
+    counted: (String, String),
+    funds: Option<Funds>,
     /// Changes of duty that the cluster has not confirmed yet.
     duties: BTreeMap<u32, Duty>,
     every: Duration,
@@ -122,7 +176,7 @@ pub(crate) struct Provisioner {
 }
 
 impl Provisioner {
-    pub(crate) fn new(provisioned: Provisioned, control: ControlClient) -> anyhow::Result<Self> {
+    fn new(provisioned: Provisioned, control: ControlClient, funds: Option<Funds>) -> anyhow::Result<Self> {
         let Provisioned { template, pki, dir, net, control_addrs, horizontal, every } = provisioned;
         let backend = template.backend.as_ref().ok_or_else(|| bad_input("the configuration has no [backend]"))?;
         let [gpus] = backend.gpus.as_slice() else {
@@ -131,6 +185,8 @@ impl Provisioner {
         let min = horizontal.min;
         Ok(Self {
             scaler: Scaler::new(&net, &control_addrs, &backend.subcluster, &gpus.kind, gpus.count)?,
+            counted: (backend.subcluster.clone(), gpus.kind.clone()),
+            funds,
             control,
             horizontal: Horizontal::new(horizontal),
             replicas: Replicas::default(),
@@ -193,6 +249,7 @@ impl Provisioner {
                     true => self.horizontal.desired(Instant::now(), current, Some(measured)),
                     false => self.horizontal.none(),
                 };
+                let replicas = self.affordable(replicas);
                 Wish { replicas, gpus }
             }
             Err(status) => {
@@ -201,9 +258,21 @@ impl Provisioner {
                     eprintln!("the scaler does not say how many replicas are wanted; nothing changes: {words}");
                     self.unanswered = Some(words);
                 }
-                Wish { replicas: self.horizontal.desired(Instant::now(), current, None), gpus: None }
+                let replicas = self.horizontal.desired(Instant::now(), current, None);
+                Wish { replicas: self.affordable(replicas), gpus: None }
             }
         }
+    }
+
+    /// As many of the wanted replicas as can be paid.
+    fn affordable(&mut self, wanted: u32) -> u32 {
+        let Some(Funds { budget, at, is_short }) = &mut self.funds else { return wanted };
+        let granted = budget.grant(*at, wanted);
+        if granted < wanted && !*is_short {
+            println!("{wanted} replicas of kind {} are wanted; the budget pays for {granted}", self.counted.1);
+        }
+        *is_short = granted < wanted;
+        granted
     }
 
     async fn look(&mut self, view: &View) {
@@ -273,6 +342,11 @@ impl Provisioner {
                 self.duties.remove(&number);
             }
         }
+    }
+
+    /// Tells all replicas to stop, so that those of several kinds do it at the same time.
+    fn tell_to_stop(&mut self) {
+        self.fleet.tell_all_to_stop();
     }
 
     /// Stops all replicas; each first finishes its work.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use symphony_paper::{EXPERIMENTS, Experiment, Lab, Outcome, Size, Step, find, write_index, write_report};
+use symphony_paper::{EXPERIMENTS, Experiment, Lab, NoData, Outcome, Size, Step, find, write_index, write_report};
 
 use super::table;
 use crate::cli::PaperArgs;
@@ -27,13 +27,24 @@ pub(crate) fn run(args: &PaperArgs) -> anyhow::Result<()> {
         bar.set_message(format!("{done}/{of} {what}"));
         bar.tick();
     };
-    let lab = Lab::new(if args.quick { Size::Quick } else { Size::Full }, args.threads, &tell);
+    let lab =
+        Lab::new(if args.quick { Size::Quick } else { Size::Full }, args.threads, &tell).with_data(args.data.clone());
     let began = Instant::now();
     let mut outcomes = Vec::new();
     for experiment in chosen {
         bar.set_prefix(experiment.name);
         let begun = Instant::now();
-        let outcome = Outcome { experiment, report: (experiment.run)(&lab)? };
+        let report = match (experiment.run)(&lab) {
+            Ok(report) => report,
+            // What needs the data of others is left out of all, and said.
+            Err(error) if error.is::<NoData>() && args.name == "all" => {
+                bar.suspend(|| eprintln!("{} left out: {error}", experiment.name));
+                continue;
+            }
+            Err(error) if error.is::<NoData>() => return Err(bad_input(error)),
+            Err(error) => return Err(error),
+        };
+        let outcome = Outcome { experiment, report };
         write_report(&args.out, &outcome)?;
         let page = args.out.join(format!("{}.md", experiment.name));
         bar.suspend(|| eprintln!("{} in {:.1} s", page.display(), begun.elapsed().as_secs_f64()));

@@ -2,6 +2,7 @@
 
 mod change;
 mod federated;
+mod fleet;
 mod parts;
 mod show;
 
@@ -14,6 +15,7 @@ use crate::cli::PlanCommand;
 pub(crate) async fn run(command: &PlanCommand) -> anyhow::Result<()> {
     match command {
         PlanCommand::Partition(args) => partition::run(args),
+        PlanCommand::Fleet(args) => fleet::run(args),
         PlanCommand::Move(args) => change::move_to(args).await,
         PlanCommand::Now(args) => change::now(args).await,
         PlanCommand::Approve(args) => change::review(args, true).await,
