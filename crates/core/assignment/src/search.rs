@@ -96,7 +96,7 @@ impl Search {
     fn relax(&mut self, problem: &Problem, duals: &Duals, row: usize, distance: f64) -> Option<usize> {
         let costs = problem.row(row);
         let base = distance - duals.row_dual[row];
-        let (mut nearest, mut least) = (None, f64::INFINITY);
+        let (mut nearest, mut least, mut is_free) = (None, f64::INFINITY, false);
         for (at, &column) in self.open.iter().enumerate() {
             let way = base + (costs[column] - duals.column_dual[column]);
             if way < self.distance[column] {
@@ -104,8 +104,9 @@ impl Search {
                 self.before[column] = row;
             }
             let known = self.distance[column];
-            if known < least || (known == least && nearest.is_some() && duals.row_of[column] == NONE) {
-                (nearest, least) = (Some(at), known);
+            let free = duals.row_of[column] == NONE;
+            if known < least || (known == least && nearest.is_some() && free && !is_free) {
+                (nearest, least, is_free) = (Some(at), known, free);
             }
         }
         nearest
