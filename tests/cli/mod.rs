@@ -6,6 +6,7 @@ mod describe;
 mod get;
 mod help;
 mod operations;
+mod pack;
 mod paper;
 mod partition;
 mod profile;

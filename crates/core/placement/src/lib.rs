@@ -10,6 +10,7 @@ mod loads;
 mod packed;
 mod placed;
 mod random;
+mod sessions_file;
 mod sticky;
 
 pub use demand::{Demand, GPUS_MAX, Refused};
@@ -20,6 +21,7 @@ pub use loads::Loads;
 pub use packed::Packed;
 pub use placed::{Placed, PlacedGpu};
 pub use random::Random;
+pub use sessions_file::{NamedSession, read_sessions};
 pub use sticky::Sticky;
 
 /// Decides which sessions each GPU runs.

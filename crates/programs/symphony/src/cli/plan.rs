@@ -10,6 +10,8 @@ use super::{ClusterArgs, FederationArgs, OperationArgs, Output};
 pub(crate) enum PlanCommand {
     /// Divide the models of a problem file among its parts (sub-clusters, or clusters), and show what changes.
     Partition(PartitionArgs),
+    /// Pack the sessions of a file onto as few GPUs as possible: squishy bin packing.
+    Pack(PackArgs),
     /// Move models and backends to another sub-cluster. They are loaded there first, and nothing is interrupted.
     Move(PlanMoveArgs),
     /// Look for a better plan now, by the rates of the last half minute, and propose it.
@@ -122,6 +124,19 @@ pub(crate) struct PartitionArgs {
     /// Seconds after which the search ends with what it has; 10 for highs, no limit for local if not given.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) time_limit_s: Option<f64>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PackArgs {
+    /// The sessions (TOML); docs/reference/packing.md describes them.
+    #[arg(value_name = "SESSIONS.toml")]
+    pub(crate) sessions: PathBuf,
+    /// The packing in force, as -o json printed it: sessions stay where they are if possible, and what moves is counted.
+    #[arg(long, value_name = "PACK.json")]
+    pub(crate) previous: Option<PathBuf>,
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,

@@ -20,6 +20,7 @@ pub(crate) mod load;
 pub(crate) mod members;
 pub(crate) mod model;
 mod operation;
+mod pack;
 mod page;
 pub(crate) mod paper;
 mod partition;
