@@ -13,6 +13,8 @@ pub enum Paper {
     Symphony,
     /// The Nexus paper.
     Nexus,
+    /// The report on Nexus in Blox.
+    Blox,
 }
 
 impl Paper {
@@ -24,6 +26,7 @@ impl Paper {
             Self::Nexus => {
                 "Nexus: A GPU Cluster Engine for Accelerating DNN-Based Video Analysis (Shen et al., SOSP 2019)"
             }
+            Self::Blox => "Implementing Inference scheduler in Blox (Jonnavithula, Rallabandi, Reddy)",
         }
     }
 }
@@ -112,8 +115,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "how evenly models are divided among sub-clusters",
         symphony_fig15
     ),
+    experiment!("nexus-fig2", Nexus, "Figure 2", "which models share a GPU", nexus_fig2),
     experiment!("nexus-fig5", Nexus, "Figure 5", "bad rate of lazy dropping by α", nexus_fig5),
     experiment!("nexus-fig9", Nexus, "Figure 9", "throughput of lazy and early drop by α", nexus_fig9),
+    experiment!("nexus-fig13", Nexus, "Figure 13", "epochs follow a workload over 1000 s", nexus_fig13),
+    experiment!("nexus-fig16", Nexus, "Figure 16", "squishy packing over allocation without batches", nexus_fig16),
+    experiment!("blox-fig4", Blox, "Figure 4", "GPUs by the number of jobs", blox_fig4),
+    experiment!("blox-fig5", Blox, "Figure 5", "bad rate by the number of GPUs", blox_fig5),
+    experiment!("blox-fig6", Blox, "Figure 6", "how often a model is loaded where it is placed", blox_fig6),
 ];
 
 /// The experiment of this name. The paper may be left out where only one has such a figure: `fig15`.

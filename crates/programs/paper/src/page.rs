@@ -134,7 +134,7 @@ fn index(outcomes: &[Outcome]) -> String {
         ```sh\nsymphony paper all --out docs/papers\n```\n\n\
         and `symphony paper NAME` makes one of them. `--quick` takes about a minute for all and is what the tests run.\n"
         .to_owned();
-    for paper in [Paper::Symphony, Paper::Nexus] {
+    for paper in [Paper::Symphony, Paper::Nexus, Paper::Blox] {
         let mut of_paper = outcomes.iter().filter(|outcome| outcome.experiment.paper == paper).peekable();
         if of_paper.peek().is_none() {
             continue;
