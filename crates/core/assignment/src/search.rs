@@ -66,7 +66,7 @@ impl Search {
         self.open.clear();
         self.open.extend(0..problem.columns);
         self.reached.clear();
-        let (mut row, mut distance) = (root, 0.0);
+        let (mut row, mut distance) = (root, 0.0_f64);
         let (mut dropped, mut least_dropped) = (root, f64::INFINITY);
         loop {
             self.reached.push((row, distance));
@@ -92,7 +92,8 @@ impl Search {
         }
     }
 
-    /// Shortens the ways over a row at a distance. Returns the nearest open column, by its index there; free ones first.
+    /// Shortens the ways over a row at a distance. Returns the nearest open column, a free one if there is, by its index
+    /// among the open ones.
     fn relax(&mut self, problem: &Problem, duals: &Duals, row: usize, distance: f64) -> Option<usize> {
         let costs = problem.row(row);
         let base = distance - duals.row_dual[row];

@@ -35,8 +35,8 @@ pub enum Refused {
 }
 
 impl<'a> Demand<'a> {
-    /// Sessions, the model of each (two sessions of a model share its copy on a GPU), the number of GPUs, and a seed for
-    /// placements that draw.
+    /// Sessions, the model of each (two sessions of a model share its copy on a GPU), the number of GPUs, and a seed
+    /// for placements that draw.
     ///
     /// # Errors
     /// Something is more than the limits, or sessions and models differ in number.

@@ -2,8 +2,8 @@
 
 use symphony_packing::{PackedNode, PackedSession, Session};
 use symphony_partitioner::{
-    Budget, Gpu, GpuKind, GpuNeed, KindNeed, Model, NO_LIMIT_BYTES, Part, PartKind, Plan, Problem, Steadiness, adopt,
-    gpu_need, solve,
+    Budget, Gpu, GpuKind, GpuNeed, KindNeed, Model, NO_LIMIT_BYTES, Part, PartGpus, PartKind, PartPlan, Plan, Problem,
+    Steadiness, gpu_need, solve,
 };
 use symphony_types::Nanos;
 
@@ -12,8 +12,8 @@ use crate::{Demand, Placed, Placement};
 /// Sub-clusters as the partitioner makes them: all GPUs of one run all of its models, whose batches are formed by
 /// deferral, so that nodes have no duty cycle.
 ///
-/// GPUs are divided evenly, in order. If they are too few, their occupancy is above one; only sessions whose SLO is out
-/// of reach are left out.
+/// GPUs are distributed by need. If they are too few, their occupancy is above one; only sessions whose SLO is out of
+/// reach are left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Divided {
     /// Number of sub-clusters; at least one, and at most as many as GPUs.
@@ -24,18 +24,10 @@ pub struct Divided {
 
 /// More than any rank thread decides: sub-clusters are not limited by rate here.
 const RATE_NO_LIMIT_RPS: f64 = 1e12;
+/// All GPUs are alike.
+const KIND: &str = "gpu";
 
 impl Divided {
-    /// Sub-clusters with so many GPUs: none is without.
-    fn parts(self, gpus: usize) -> usize {
-        self.parts.clamp(1, gpus.max(1))
-    }
-
-    /// The sub-cluster of a GPU.
-    fn part_of(self, gpu: usize, gpus: usize) -> usize {
-        gpu * self.parts(gpus) / gpus.max(1)
-    }
-
     /// One model per session that can be served, one part per sub-cluster. Memory has no limit.
     fn problem(self, demand: &Demand<'_>) -> Problem {
         let model = |(at, session): (usize, &Session<'_>)| {
@@ -57,29 +49,17 @@ impl Divided {
             share: 1.0,
             kinds: vec![PartKind { kind: 0, memory_max_bytes: NO_LIMIT_BYTES }],
         };
-        let gpu = |at: usize| Gpu { name: at.to_string(), kind: 0, part: Some(self.part_of(at, demand.gpus)) };
+        let gpu = |at: usize| Gpu { name: at.to_string(), kind: 0, part: None };
         Problem {
-            kinds: vec![GpuKind { name: "gpu".to_owned(), memory_bytes: NO_LIMIT_BYTES }],
+            kinds: vec![GpuKind { name: KIND.to_owned(), memory_bytes: NO_LIMIT_BYTES }],
             models: demand.sessions.iter().enumerate().filter_map(model).collect(),
-            parts: (0..self.parts(demand.gpus)).map(part).collect(),
+            // A sub-cluster without a GPU would serve nothing.
+            parts: (0..self.parts.clamp(1, demand.gpus.max(1))).map(part).collect(),
             gpus: (0..demand.gpus).map(gpu).collect(),
             memory_weight: 0.0,
             disruption_max: None,
             steadiness: Steadiness::default(),
         }
-    }
-
-    /// The plan in force, if every session has a GPU.
-    fn in_force(self, problem: &Problem, previous: &Placed) -> Option<Plan> {
-        let gpus = problem.gpus.len();
-        let home = |model: &Model| {
-            let session = model.name.parse().ok()?;
-            let runs = |gpu: &crate::PlacedGpu| gpu.node.as_ref().is_some_and(|node| node.runs(session));
-            let gpu = previous.gpus.iter().take(gpus).position(runs)?;
-            Some(self.part_of(gpu, gpus))
-        };
-        let division = problem.models.iter().map(home).collect::<Option<Vec<_>>>()?;
-        adopt(problem, None, &division).ok()
     }
 }
 
@@ -88,19 +68,43 @@ impl Placement for Divided {
         let problem = self.problem(demand);
         let budget = Budget { moves: self.moves, seed: demand.seed, should_stop: None };
         // There is no plan if there is nothing to serve.
-        let plan = solve(&problem, self.in_force(&problem, previous).as_ref(), &budget).unwrap_or_default();
-        let mut sessions_of = vec![Vec::new(); problem.parts.len()];
-        for (part, sessions) in plan.parts.iter().zip(&mut sessions_of) {
-            *sessions = part.models.iter().filter_map(|name| name.parse::<usize>().ok()).collect();
+        let plan = solve(&problem, in_force(&problem, previous).as_ref(), &budget).unwrap_or_default();
+        let mut nodes = Vec::new();
+        for part in &plan.parts {
+            let sessions: Vec<usize> = part.models.iter().filter_map(|name| name.parse().ok()).collect();
+            let gpus = part.gpus.iter().flat_map(|gpus| &gpus.names).filter_map(|name| name.parse().ok());
+            let mut gpus: Vec<Option<usize>> = gpus.map(Some).collect();
+            if gpus.is_empty() {
+                gpus.push(None);
+            }
+            let node = share(demand, &sessions, gpus.len());
+            if !sessions.is_empty() {
+                nodes.extend(gpus.into_iter().map(|gpu| (node.clone(), gpu)));
+            }
         }
-        let mut gpus_of = vec![0_usize; problem.parts.len()];
-        (0..demand.gpus).for_each(|gpu| gpus_of[self.part_of(gpu, demand.gpus)] += 1);
-        let nodes = (0..demand.gpus).map(|gpu| {
-            let part = self.part_of(gpu, demand.gpus);
-            (share(demand, &sessions_of[part], gpus_of[part]), Some(gpu))
-        });
-        Placed::put(demand, previous, nodes.filter(|(node, _)| !node.sessions.is_empty()))
+        Placed::put(demand, previous, nodes)
     }
+}
+
+/// The plan in force: GPUs that run the same sessions are a part.
+fn in_force(problem: &Problem, previous: &Placed) -> Option<Plan> {
+    let part = |part: &Part| PartPlan { name: part.name.clone(), ..PartPlan::default() };
+    let mut plan = Plan { parts: problem.parts.iter().map(part).collect(), ..Plan::default() };
+    let mut known: Vec<Vec<String>> = Vec::new();
+    for (at, gpu) in previous.gpus.iter().enumerate().take(problem.gpus.len()) {
+        let Some(node) = &gpu.node else { continue };
+        let models: Vec<String> = node.sessions.iter().map(|packed| packed.session.to_string()).collect();
+        let index = known.iter().position(|known| *known == models).unwrap_or(known.len());
+        // There may be fewer parts than before.
+        let Some(part) = plan.parts.get_mut(index) else { continue };
+        if index == known.len() {
+            part.models.clone_from(&models);
+            part.gpus.push(PartGpus { kind: KIND.to_owned(), ..PartGpus::default() });
+            known.push(models);
+        }
+        part.gpus[0].names.push(at.to_string());
+    }
+    (!known.is_empty()).then_some(plan)
 }
 
 /// `None` if a session asks for nothing, or for what no GPU can do in time.

@@ -4,8 +4,8 @@ use symphony_packing::squishy_bin_packing;
 
 use crate::{Demand, Placed, Placement};
 
-/// Each session in turn has its whole GPUs, and one more for its residue: nothing is shared. Sessions for which no GPU is
-/// left get none. From *Implementing Inference scheduler in Blox*, section 5.2.
+/// Each session in turn has its whole GPUs, and one more for its residue: nothing is shared. Sessions for which no GPU
+/// is left get none. From *Implementing Inference scheduler in Blox*, section 5.2.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fifo;
 

@@ -5,8 +5,8 @@ use symphony_packing::{PackedNode, repack};
 use crate::sticky::fewest_loads;
 use crate::{Demand, Placed, Placement};
 
-/// The incremental form of Algorithm 1 of Nexus (its section 6.1, last paragraph): nodes stay on their GPUs, and new ones
-/// go where their models are loaded.
+/// The incremental form of Algorithm 1 of Nexus (its section 6.1, last paragraph): nodes stay on their GPUs, and new
+/// ones go where their models are loaded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Incremental;
 

@@ -6,8 +6,8 @@ use symphony_packing::{PackedNode, squishy_bin_packing};
 use crate::placed::models_of;
 use crate::{Demand, Placed, Placement};
 
-/// Algorithm 1 of Nexus each epoch, its nodes on GPUs such that as few models as possible have to be loaded. The paper on
-/// Blox, section 4.4.3, looks for each model in turn; this is the least over all.
+/// Algorithm 1 of Nexus each epoch, its nodes on GPUs such that as few models as possible have to be loaded. The paper
+/// on Blox, section 4.4.3, looks for each model in turn; this is the least over all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sticky;
 

@@ -34,8 +34,8 @@ impl NamedSession {
         Session { profile: &self.profile, slo: self.slo, rate_per_second: self.rate_per_second }
     }
 
-    /// Whether a GPU of its own can keep its SLO: an item waits for up to one batch and runs in the next (the Nexus paper,
-    /// section 4.1).
+    /// Whether a GPU of its own can keep its SLO: an item waits for up to one batch and runs in the next (the Nexus
+    /// paper, section 4.1).
     #[must_use]
     pub fn is_servable(&self) -> bool {
         self.profile.latency(1).saturating_mul(2) <= self.slo
@@ -43,8 +43,8 @@ impl NamedSession {
 }
 
 /// The sessions of a file: `[[session]]` with `name`, `slo_ms`, `rate_rps`, and `profile_csv` (columns
-/// `batch,latency_ms`) or `alpha_ms` and `beta_ms` (and `batch_max`). `read_csv` returns the text of a CSV file, or why it
-/// cannot be read.
+/// `batch,latency_ms`) or `alpha_ms` and `beta_ms` (and `batch_max`). `read_csv` returns the text of a CSV file, or why
+/// it cannot be read.
 ///
 /// # Errors
 /// If anything is unknown, missing or invalid; the message names file, key and what was expected.

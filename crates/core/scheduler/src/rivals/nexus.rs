@@ -52,8 +52,8 @@ struct Node {
 /// and of batches that uncoordinated frontends limit to half of the SLO.
 ///
 /// From *Nexus: A GPU Cluster Engine for Accelerating DNN-Based Video Analysis* (SOSP 2019): squishy bin
-/// packing ([`squishy_bin_packing`](symphony_packing::squishy_bin_packing)) of the given rates, multiplied by the largest factor
-/// that fits the GPUs. Each frontend sends to the replicas of a model in its own round robin. GPUs go through their
+/// packing ([`symphony_packing::squishy_bin_packing`]) of the given rates, multiplied by the largest factor that fits the
+/// GPUs. Each frontend sends to the replicas of a model in its own round robin. GPUs go through their
 /// models without pausing and drop early: of the next b requests, heads that do not fit into a batch of all b. A GPU
 /// that is added or lost causes a new packing. The rates are the true ones, so nothing is lost by estimation; epochs
 /// never change them.

@@ -58,7 +58,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         ),
         differences: vec![
             "The paper does not say how jobs were generated, and everything depends on that: FIFO pays for a whole GPU for each residue, so what sharing \
-             saves is what residues leave. With jobs of a quarter of a GPU at most more is saved than in the paper, with larger ones less."
+             saves is what residues leave. Jobs of a quarter of a GPU at most save about what the paper says, larger ones less."
                 .to_owned(),
             "The zoo's SLOs allow batches of a few items, as in the Symphony paper. With longer ones more models fit into a duty cycle.".to_owned(),
         ],

@@ -188,7 +188,9 @@ fn lag(gpus: &[usize], from: usize, changes: fn(usize, usize) -> bool) -> Option
 
 fn figure(offered: &[f64], incremental: &Course, scratch: &Course) -> Figure {
     let x = || Axis::between("time, s", 0.0, WINDOW_S as f64);
-    let points = |of: &dyn Fn(usize) -> f64| (0..WINDOW_S).step_by(STEP_S).map(|at| (at as f64, of(at))).collect();
+    let points = |of: &dyn Fn(usize) -> f64| -> Vec<(f64, f64)> {
+        (0..WINDOW_S).step_by(STEP_S).map(|at| (at as f64, of(at))).collect()
+    };
     let sum = |of: &[f64], at: usize| of[at..at + STEP_S].iter().sum::<f64>();
     let series = |label: &str, index: usize, draw: Draw, points: Vec<(f64, f64)>| Series {
         style: Style::plain(label, index),

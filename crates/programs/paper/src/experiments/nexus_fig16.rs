@@ -87,19 +87,20 @@ fn mixes() -> Result<Vec<Mix>> {
     let mut mixes = Vec::new();
     for (letter, name) in [("a", "InceptionV3"), ("b", "ResNet50")] {
         let row = data::model_1080ti(name);
-        let jobs = (0..SESSIONS).map(|at| job(&row, slo_ms(at), 1.0)).collect::<Result<_>>()?;
+        let jobs = (0..SESSIONS).map(|at| job(&row, slo_ms(at), 1.0)).collect::<Result<Vec<_>>>()?;
         mixes.push((letter, format!("{name}, SLOs of 50 to 200 ms"), jobs));
     }
     for (letter, name) in [("c", "InceptionV3"), ("d", "ResNet50")] {
         let row = data::model_1080ti(name);
         let zipf = |at: usize| ((at + 1) as f64).powf(-0.9);
-        let jobs = (0..SESSIONS).map(|at| job(&row, SLO_MS, zipf(at))).collect::<Result<_>>()?;
+        let jobs = (0..SESSIONS).map(|at| job(&row, SLO_MS, zipf(at))).collect::<Result<Vec<_>>>()?;
         mixes.push((letter, format!("{name}, rates by Zipf-0.9"), jobs));
     }
     let mut zoo = data::zoo_1080ti();
     zoo.sort_by(|a, b| (a.alpha_ms + a.beta_ms).total_cmp(&(b.alpha_ms + b.beta_ms)));
     zoo.truncate(SESSIONS / 2);
-    let jobs = zoo.iter().flat_map(|row| [50.0, 100.0].map(|slo_ms| job(row, slo_ms, 1.0))).collect::<Result<_>>()?;
+    let jobs =
+        zoo.iter().flat_map(|row| [50.0, 100.0].map(|slo_ms| job(row, slo_ms, 1.0))).collect::<Result<Vec<_>>>()?;
     mixes.push(("e", format!("{} models, SLOs of 50 and 100 ms", zoo.len()), jobs));
     Ok(mixes)
 }
