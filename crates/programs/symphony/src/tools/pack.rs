@@ -140,8 +140,10 @@ fn show(named: &[NamedSession], nodes: &[RepackedNode], moved: Option<usize>) {
     if nodes.len() > NODES_SHOWN {
         println!("… and {} more: -o json has all", nodes.len() - NODES_SHOWN);
     }
-    let mean = nodes.iter().map(|repacked| repacked.node.occupancy).sum::<f64>() / nodes.len().max(1) as f64;
-    println!("{} GPUs, {:.0} % busy on average", nodes.len(), 100.0 * mean);
+    // Not `sum`, which is −0 for nothing.
+    let busy = nodes.iter().fold(0.0, |busy, repacked| busy + repacked.node.occupancy);
+    let mean = 100.0 * busy / nodes.len().max(1) as f64;
+    println!("{} GPUs, {mean:.0} % busy on average", nodes.len());
     if let Some(moved) = moved {
         println!("{moved} models are loaded where they were not");
     }
