@@ -7,6 +7,7 @@ mod fleet;
 mod get;
 mod help;
 mod operations;
+mod pack;
 mod paper;
 mod partition;
 mod profile;

@@ -36,7 +36,7 @@ pub use item_law::{GAUSSIAN_SIGMA_MAX, ItemLaw, ItemLawError, LOGNORMAL_ITEMS_SI
 pub use learning::QUARANTINED_PERCENT_MAX;
 pub use override_key::{override_at_fault, override_key};
 pub use popularity::Popularity;
-pub use profile_csv::profile_from_csv;
+pub use profile_csv::{profile_from_batches, profile_from_csv};
 pub use profile_toml::profile_from_toml;
 pub use rate_profile::{RATE_STEPS_MAX, RateProfile};
 pub use recorded::{

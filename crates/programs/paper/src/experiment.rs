@@ -15,6 +15,8 @@ pub enum Paper {
     Nexus,
     /// The Kairos paper.
     Kairos,
+    /// The report on Nexus in Blox.
+    Blox,
 }
 
 impl Paper {
@@ -29,6 +31,7 @@ impl Paper {
             Self::Kairos => {
                 "Kairos: Building Cost-Efficient Machine Learning Inference Systems with Heterogeneous Cloud Resources (Li et al., HPDC 2023)"
             }
+            Self::Blox => "Implementing Inference scheduler in Blox (Jonnavithula, Rallabandi, Reddy)",
         }
     }
 }
@@ -117,6 +120,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "how evenly models are divided among sub-clusters",
         symphony_fig15
     ),
+    experiment!("nexus-fig2", Nexus, "Figure 2", "which models share a GPU", nexus_fig2),
     experiment!("nexus-fig5", Nexus, "Figure 5", "bad rate of lazy dropping by α", nexus_fig5),
     experiment!("nexus-fig9", Nexus, "Figure 9", "throughput of lazy and early drop by α", nexus_fig9),
     experiment!("kairos-fig1", Kairos, "Figure 1", "unequal fleets against the best of equal ones", kairos_fig1),
@@ -167,6 +171,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!("kairos-fig14", Kairos, "Figure 14", "bounds and policies on the same fleets", kairos_fig14),
     experiment!("kairos-fig15", Kairos, "Figure 15", "a larger budget, a longer SLO", kairos_fig15),
     experiment!("kairos-fig16", Kairos, "Figure 16", "Gaussian sizes, noisy latencies", kairos_fig16),
+    experiment!("nexus-fig13", Nexus, "Figure 13", "epochs follow a workload over 1000 s", nexus_fig13),
+    experiment!("nexus-fig16", Nexus, "Figure 16", "squishy packing over allocation without batches", nexus_fig16),
+    experiment!("blox-fig4", Blox, "Figure 4", "GPUs by the number of jobs", blox_fig4),
+    experiment!("blox-fig5", Blox, "Figure 5", "bad rate by the number of GPUs", blox_fig5),
+    experiment!("blox-fig6", Blox, "Figure 6", "how often a model is loaded where it is placed", blox_fig6),
 ];
 
 /// The experiment of this name. The paper may be left out where only one has such a figure: `fig15`.

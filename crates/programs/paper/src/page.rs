@@ -136,7 +136,7 @@ fn index(outcomes: &[Outcome]) -> String {
         and `symphony paper NAME` makes one of them. DIR has what others measured and published, which is not part of the repository; what \
         needs it is left out without. `--quick` takes about a minute for all and is what the tests run.\n"
         .to_owned();
-    for paper in [Paper::Symphony, Paper::Nexus, Paper::Kairos] {
+    for paper in [Paper::Symphony, Paper::Nexus, Paper::Kairos, Paper::Blox] {
         let mut of_paper = outcomes.iter().filter(|outcome| outcome.experiment.paper == paper).peekable();
         if of_paper.peek().is_none() {
             continue;

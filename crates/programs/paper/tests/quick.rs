@@ -258,10 +258,59 @@ fn what_needs_data_of_others_says_so_without() {
 }
 
 #[test]
+fn nexus_fig2_is_packed_as_printed() {
+    let outcome = carried_out("nexus-fig2");
+    check_files(&outcome);
+    for comparison in &outcome.report.comparisons {
+        let (ours, theirs) = (comparison.ours.unwrap(), comparison.theirs.0);
+        assert!((ours - theirs).abs() < 1e-6, "{}: {ours}", comparison.what);
+    }
+}
+
+#[test]
+fn nexus_fig13_moves_less_between_epochs_than_from_scratch() {
+    let outcome = carried_out("nexus-fig13");
+    check_files(&outcome);
+    assert!(ours(&outcome.report, "moves") <= 0.4);
+    assert!(ours(&outcome.report, "bad_rate") < 0.05);
+    for key in ["rise", "fall"] {
+        assert_eq!(outcome.report.comparison(key).and_then(|comparison| comparison.ratio()), Some(1.0), "{key}");
+    }
+}
+
+#[test]
+fn nexus_fig16_is_worth_more_than_batch_oblivious_allocation() {
+    let outcome = carried_out("nexus-fig16");
+    check_files(&outcome);
+    ratio_at_least(&outcome.report, "least", 1.0);
+    ratio_at_least(&outcome.report, "most", 1.0);
+}
+
+#[test]
+fn blox_fig4_and_fig5_squishy_packing_needs_fewer_gpus() {
+    let outcome = carried_out("blox-fig4");
+    check_files(&outcome);
+    let over = ["half_25", "half_50", "half_100"].map(|key| ours(&outcome.report, key));
+    assert!(over.is_sorted() && over[1] < 0.75, "{over:?}");
+    let outcome = carried_out("blox-fig5");
+    check_files(&outcome);
+    ratio_at_least(&outcome.report, "all_served", 1.0);
+    assert!(ours(&outcome.report, "all_served") < 1.0);
+}
+
+#[test]
+fn blox_fig6_sticky_hits_six_times_of_ten() {
+    let outcome = carried_out("blox-fig6");
+    check_files(&outcome);
+    let [sticky, random] = ["sticky", "random"].map(|key| ours(&outcome.report, key));
+    assert!(sticky >= 0.58 && random < sticky / 2.0, "{sticky} {random}");
+}
+
+#[test]
 fn names_are_unambiguous() {
     let names: BTreeSet<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
     assert_eq!(names.len(), EXPERIMENTS.len());
-    let ours = |name: &&str| ["symphony-", "nexus-", "kairos-"].iter().any(|paper| name.starts_with(paper));
+    let ours = |name: &&str| ["symphony-", "nexus-", "kairos-", "blox-"].iter().any(|paper| name.starts_with(paper));
     assert!(names.iter().all(ours));
     let found = |name| symphony_paper::find(name).map(|experiment| experiment.name);
     assert_eq!((found("table2"), found("table4")), (Some("symphony-table2"), Some("symphony-table4")));

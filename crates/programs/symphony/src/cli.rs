@@ -44,7 +44,8 @@ pub(crate) use model::{
     ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs,
 };
 pub(crate) use plan::{
-    FleetArgs, FleetBound, PartitionArgs, PlanCommand, PlanMoveArgs, PlanNowArgs, PlanReviewArgs, PlanShowArgs, Solver,
+    FleetArgs, FleetBound, PackArgs, PartitionArgs, PlanCommand, PlanMoveArgs, PlanNowArgs, PlanReviewArgs,
+    PlanShowArgs, Solver,
 };
 pub(crate) use processes::{BackendArgs, DemoArgs, NodeArgs, ProvisionArgs, UpArgs};
 pub(crate) use profile::{

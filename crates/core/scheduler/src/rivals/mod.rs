@@ -10,9 +10,7 @@ mod gpu_book;
 mod nexus;
 pub(crate) mod round_robin;
 mod shepherd;
-mod squishy;
 
 pub use clockwork::{Clockwork, ClockworkSettings};
 pub use nexus::{Nexus, NexusSettings};
 pub use shepherd::{Shepherd, ShepherdSettings};
-pub use squishy::{PackedNode, PackedSession, Session, fit_nodes, squishy_bin_packing};

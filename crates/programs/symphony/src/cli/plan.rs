@@ -12,6 +12,8 @@ pub(crate) enum PlanCommand {
     Partition(PartitionArgs),
     /// Choose how many GPUs of which kind to rent within a budget, by bounds of their throughput.
     Fleet(FleetArgs),
+    /// Pack the sessions of a file onto as few GPUs as possible: squishy bin packing.
+    Pack(PackArgs),
     /// Move models and backends to another sub-cluster. They are loaded there first, and nothing is interrupted.
     Move(PlanMoveArgs),
     /// Look for a better plan now, by the rates of the last half minute, and propose it.
@@ -160,6 +162,19 @@ pub(crate) struct FleetArgs {
     #[arg(long, requires = "evaluate", value_name = "COUNT", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) evaluations_max: u32,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PackArgs {
+    /// The sessions (TOML); docs/reference/packing.md describes them.
+    #[arg(value_name = "SESSIONS.toml")]
+    pub(crate) sessions: PathBuf,
+    /// The packing in force, as -o json printed it: sessions stay where they are if possible, and what moves is counted.
+    #[arg(long, value_name = "PACK.json")]
+    pub(crate) previous: Option<PathBuf>,
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,

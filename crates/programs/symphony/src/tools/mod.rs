@@ -23,6 +23,7 @@ mod load_trace;
 pub(crate) mod members;
 pub(crate) mod model;
 mod operation;
+mod pack;
 mod page;
 pub(crate) mod paper;
 mod partition;
