@@ -2,8 +2,8 @@
 
 use symphony_packing::{PackedNode, PackedSession, Session};
 use symphony_partitioner::{
-    Budget, Gpu, GpuKind, GpuNeed, KindNeed, Model, NO_LIMIT_BYTES, Part, PartGpus, PartKind, PartPlan, Plan, Problem,
-    Steadiness, gpu_need, solve,
+    Budget, Gpu, GpuKind, GpuNeed, KindNeed, Model, NO_LIMIT_BYTES, Part, PartGpus, PartKind, PartPlan, PartitionPlan,
+    Problem, Steadiness, gpu_need, solve,
 };
 use symphony_types::Nanos;
 
@@ -87,9 +87,9 @@ impl Placement for Divided {
 }
 
 /// The plan in force: GPUs that run the same sessions are a part.
-fn in_force(problem: &Problem, previous: &Placed) -> Option<Plan> {
+fn in_force(problem: &Problem, previous: &Placed) -> Option<PartitionPlan> {
     let part = |part: &Part| PartPlan { name: part.name.clone(), ..PartPlan::default() };
-    let mut plan = Plan { parts: problem.parts.iter().map(part).collect(), ..Plan::default() };
+    let mut plan = PartitionPlan { parts: problem.parts.iter().map(part).collect(), ..PartitionPlan::default() };
     let mut known: Vec<Vec<String>> = Vec::new();
     for (at, gpu) in previous.gpus.iter().enumerate().take(problem.gpus.len()) {
         let Some(node) = &gpu.node else { continue };

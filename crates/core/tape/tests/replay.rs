@@ -313,13 +313,13 @@ fn steps_of_objects_that_nobody_introduced_are_refused() {
     let none = tape(|chunk| chunk.model_step(0, Time::ZERO, &ModelInput::Wake, &ModelActions::default()));
     assert!(matches!(none, TapeError::UnknownObject { object: 0, .. }));
     let gone = tape(|chunk| {
-        chunk.model(0, ModelId::new(7), 0, &config(Policy::EAGER));
+        chunk.model(0, ModelId::new(7), "m", 0, &config(Policy::EAGER));
         chunk.gone(0);
         chunk.model_step(0, Time::ZERO, &ModelInput::Wake, &ModelActions::default());
     });
     assert!(matches!(gone, TapeError::UnknownObject { object: 0, .. }));
     let other = tape(|chunk| {
-        chunk.model(0, ModelId::new(7), 0, &config(Policy::EAGER));
+        chunk.model(0, ModelId::new(7), "m", 0, &config(Policy::EAGER));
         chunk.rank_step(0, Time::ZERO, &RankInput::Wake, &[]);
     });
     assert!(matches!(other, TapeError::UnknownObject { object: 0, .. }));
