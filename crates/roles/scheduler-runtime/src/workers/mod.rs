@@ -1,5 +1,6 @@
 //! The workers of one sub-cluster: hosts of the decision objects of `symphony-scheduler`, and their messages.
 
+pub(crate) mod carrier;
 pub(crate) mod corrections;
 pub(crate) mod counters;
 pub(crate) mod id_map;
