@@ -13,7 +13,6 @@ mod shepherd;
 mod squishy;
 
 pub use clockwork::{Clockwork, ClockworkSettings};
-pub use cluster::{Cluster, ClusterModel};
 pub use nexus::{Nexus, NexusSettings};
 pub use shepherd::{Shepherd, ShepherdSettings};
 pub use squishy::{PackedNode, PackedSession, Session, fit_nodes, squishy_bin_packing};
