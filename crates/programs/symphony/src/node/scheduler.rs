@@ -361,6 +361,7 @@ fn lead_config(
             Timing::Relaxed => STUCK_AFTER_RELAXED,
         },
         consolidate: scheduler.consolidate.clone(),
+        policies: symphony_scheduler::PolicyRegistry::new(),
     })
 }
 

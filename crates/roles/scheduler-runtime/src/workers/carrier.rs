@@ -157,6 +157,11 @@ impl Carrier {
         self.routes[slot] = Some(route);
     }
 
+    /// Whether plans reach the GPU under this seal.
+    pub(crate) fn has_route(&self, gpu: u32, seal: SealNumber) -> bool {
+        self.routes.get(gpu as usize).and_then(Option::as_ref).is_some_and(|route| route.seal == seal)
+    }
+
     /// Whether the lead has any GPU that can be expected to run something: linked, accepting work, and not silent.
     pub(crate) fn is_served(&self, now: Time) -> bool {
         if self.all_drained {

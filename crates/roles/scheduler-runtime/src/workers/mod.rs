@@ -8,6 +8,7 @@ pub(crate) mod load;
 pub(crate) mod messages;
 pub(crate) mod model_worker;
 pub(crate) mod offer_board;
+pub(crate) mod policy_worker;
 pub(crate) mod rank_worker;
 pub(crate) mod sent_plans;
 pub(crate) mod subcluster_workers;
