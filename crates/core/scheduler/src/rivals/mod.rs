@@ -8,7 +8,7 @@ mod cluster;
 mod deadline_queue;
 mod gpu_book;
 mod nexus;
-mod round_robin;
+pub(crate) mod round_robin;
 mod shepherd;
 mod squishy;
 
