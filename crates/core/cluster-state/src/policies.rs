@@ -89,8 +89,7 @@ impl ClusterState {
     pub(crate) fn can_decide(&self, node: NodeId, subcluster: SubclusterId) -> bool {
         let wanted = self.policies.get(&subcluster).filter(|policy| policy.failed.is_none());
         wanted.is_none_or(|policy| {
-            policy.added.is_empty()
-                || self.policies_known.get(&node).is_some_and(|names| names.contains(&policy.added))
+            policy.added.is_empty() || self.policies_known.get(&node).is_some_and(|names| names.contains(&policy.added))
         })
     }
 
@@ -156,7 +155,7 @@ impl ClusterState {
             PolicySpec::Queues(_) => {
                 let others: Vec<_> = POLICY_NAMES[5..].iter().copied().chain(added).collect();
                 return Err(invalid(format!(
-                    "{spec} decides for each model alone (symphony model change NAME --policy); expected one for a whole \
+                    "{spec} decides for each model alone (symphony model set NAME --policy); expected one for a whole \
                      sub-cluster: {}; or {POLICY_OF_MODELS}",
                     others.join(", ")
                 )));

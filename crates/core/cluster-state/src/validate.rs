@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use symphony_policy::{POLICY_TEXT_BYTES_MAX, is_policy_name};
 use symphony_replicated::InvalidField;
 use symphony_replicated::fields::{address, count, invalid, name, text};
-use symphony_policy::{POLICY_TEXT_BYTES_MAX, is_policy_name};
 use symphony_types::{BootId, Level, NodeId};
 
 use crate::command::{Command, PlanProposal};

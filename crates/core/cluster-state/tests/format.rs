@@ -57,9 +57,8 @@ fn history(level: Level) -> Vec<Command> {
         commands.push(asked(13, Action::RaiseLevel { level }));
     }
     if level >= Level::WITH_POLICIES {
-        let policy = |subcluster: &str, policy: &str| {
-            Action::SetPolicy { subcluster: subcluster.into(), policy: policy.into() }
-        };
+        let policy =
+            |subcluster: &str, policy: &str| Action::SetPolicy { subcluster: subcluster.into(), policy: policy.into() };
         let names = vec!["house".into(), "yard".into()];
         commands.extend([
             Command::KnowPolicies { node: NodeId::new(1), boot: BootId::new(10), names },

@@ -16,6 +16,7 @@ use crate::threads::clock::Clock;
 use crate::threads::decision_threads::DecisionThreads;
 use crate::workers::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, SealNumber};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
+use crate::workers::policy_worker::LeadPolicy;
 use crate::workers::subcluster_workers::{DecisionConfig, Workers};
 use crate::workers::worker_metrics::WorkerDurations;
 
@@ -67,18 +68,25 @@ impl InProcess {
         Self::start_with(threads, tapes, None)
     }
 
-    /// A sub-cluster for which this policy decides, on threads of its own.
+    /// A sub-cluster for which the policy of this text decides, on threads of its own; recorded if there are tapes.
     ///
     /// # Errors
     /// If the system refuses a thread.
-    pub fn with_policy(config: &DecisionConfig, policy: GuardedPolicy) -> std::io::Result<(Self, Orders)> {
-        Self::start_with(&Arc::new(DecisionThreads::new(config.clone())), None, Some(policy))
+    pub fn with_policy(
+        config: &DecisionConfig,
+        text: &str,
+        policy: GuardedPolicy,
+        tapes: Option<&Tapes>,
+    ) -> std::io::Result<(Self, Orders)> {
+        let policy = LeadPolicy { text: text.to_owned(), policy };
+        let tapes = tapes.map(|tapes| (tapes, TapeOrigin::default()));
+        Self::start_with(&Arc::new(DecisionThreads::new(config.clone())), tapes, Some(policy))
     }
 
     fn start_with(
         threads: &Arc<DecisionThreads>,
         tapes: Option<(&Tapes, TapeOrigin)>,
-        policy: Option<GuardedPolicy>,
+        policy: Option<LeadPolicy>,
     ) -> std::io::Result<(Self, Orders)> {
         let workers = Workers::start("local", threads, tapes, policy)?;
         let (backend, plans) = local_link();

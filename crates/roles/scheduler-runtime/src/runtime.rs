@@ -62,7 +62,7 @@ pub struct LeadStatus {
     pub token: Token,
     /// Its models by name.
     pub models: Vec<(String, ModelBatches)>,
-    /// The name of the policy that decides for it; none if each model has its own.
+    /// The policy that decides for it; none if each model has its own.
     pub policy: Option<String>,
     /// The name of its ranking decision thread.
     pub thread: String,

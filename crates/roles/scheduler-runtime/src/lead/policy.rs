@@ -3,20 +3,20 @@
 use symphony_cluster_state::PolicyFailure;
 use symphony_policy::PolicySpec;
 use symphony_protocol::view::SubclusterView;
-use symphony_scheduler::{ClusterFacts, GuardedPolicy, PolicyFault, PolicyRegistry};
+use symphony_scheduler::{ClusterFacts, PolicyFault, PolicyRegistry};
+
+use crate::workers::policy_worker::LeadPolicy;
 
 /// The policy for a new lead of the sub-cluster; none if each model has its own.
 ///
 /// # Errors
 /// If this program does not know it, or refuses its options.
-pub(crate) fn policy_of(
-    registry: &PolicyRegistry,
-    subcluster: &SubclusterView,
-) -> Result<Option<GuardedPolicy>, String> {
+pub(crate) fn policy_of(registry: &PolicyRegistry, subcluster: &SubclusterView) -> Result<Option<LeadPolicy>, String> {
     let Some(policy) = subcluster.policy.as_ref().filter(|policy| policy.failed.is_none()) else { return Ok(None) };
     let added: Vec<_> = registry.names().collect();
     let spec = PolicySpec::parse_among(&policy.text, &added).map_err(|error| error.to_string())?;
-    registry.build(&spec, &ClusterFacts::default()).map(Some).map_err(|error| error.to_string())
+    let policy = registry.build(&spec, &ClusterFacts::default()).map_err(|error| error.to_string())?;
+    Ok(Some(LeadPolicy { text: spec.to_string(), policy }))
 }
 
 /// The fault in the words of the control group.
@@ -44,7 +44,7 @@ mod tests {
         let registry = PolicyRegistry::new();
         assert!(policy_of(&registry, &SubclusterView::default()).unwrap().is_none());
         let nexus = policy_of(&registry, &named("nexus", None)).unwrap().expect("a policy");
-        assert_eq!(nexus.name(), "nexus");
+        assert_eq!((nexus.policy.name(), nexus.text.as_str()), ("nexus", "nexus"));
         assert!(policy_of(&registry, &named("nexus", Some("panicked on n1"))).unwrap().is_none());
         let refusal = policy_of(&registry, &named("house", None)).unwrap_err();
         assert!(refusal.contains("house"), "{refusal}");

@@ -9,7 +9,7 @@ use symphony_cluster_state::LeadReport;
 use symphony_net::Net;
 use symphony_protocol::view::{BackendView, ModelView, View};
 use symphony_scheduler::{
-    ClassProfiles, DataDelay, DataDelaySettings, DataDelays, Delays, GuardedPolicy, ModelQueueConfig, Policy, PolicyFault,
+    ClassProfiles, DataDelay, DataDelaySettings, DataDelays, Delays, ModelQueueConfig, Policy, PolicyFault,
     PolicyRegistry,
 };
 use symphony_tape::TapeOrigin;
@@ -32,6 +32,7 @@ use crate::workers::corrections::correct;
 use crate::workers::counters::add;
 use crate::workers::messages::{ModelMessage, RankMessage};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
+use crate::workers::policy_worker::LeadPolicy;
 use crate::workers::subcluster_workers::{DecisionConfig, Workers};
 use symphony_controllers::Learner;
 
@@ -70,7 +71,7 @@ pub struct LeadConfig {
 #[derive(Debug)]
 pub(crate) struct Lead {
     pub(crate) token: Token,
-    /// The name of the policy that decides for it, if one does.
+    /// The policy that decides for it, if one does.
     pub(crate) policy: Option<String>,
     pub(crate) workers: Arc<Workers>,
     /// Whether its links move.
@@ -89,14 +90,14 @@ impl Lead {
         config: &LeadConfig,
         threads: &DecisionThreads,
         (id, token): (SubclusterId, Token),
-        policy: Option<GuardedPolicy>,
+        policy: Option<LeadPolicy>,
         view: View,
         dialled: DialledLinks,
         reports: mpsc::UnboundedSender<LeadReport>,
     ) -> std::io::Result<Self> {
         let origin = TapeOrigin { node: config.node, boot: config.boot, subcluster: id, token };
         let tapes = config.tapes.as_ref().map(|tapes| (tapes, origin));
-        let named = policy.as_ref().map(|policy| policy.name().to_owned());
+        let named = policy.as_ref().map(|policy| policy.text.clone());
         let workers = Workers::start(&id.to_string(), threads, tapes, policy)?;
         if view.subclusters.get(&id).is_some_and(|subcluster| config.consolidate.contains(&subcluster.name)) {
             workers.rank.push(RankMessage::Consolidate);
@@ -129,7 +130,7 @@ impl Lead {
         };
         let (view, views) = watch::channel(Arc::new(view));
         if let Some(policy) = &named {
-            tracing::info!(subcluster = %id, %token, policy, "a policy decides for the whole sub-cluster");
+            tracing::info!(subcluster = %id, %token, %policy, "a policy decides for the whole sub-cluster");
         }
         tokio::spawn(task.run(views, reports, ended.clone()));
         Ok(Self { token, policy: named, workers, stuck_links, echo, view, ended })

@@ -18,6 +18,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
 use crate::records::recorder_queue::RecorderQueue;
+use crate::records::tape_recorder::TapeRecorder;
 use crate::threads::inbox::Inbox;
 use crate::threads::worker::{TURN_EVENTS_MAX, TurnEnd, TurnStart, Worker};
 use crate::workers::carrier::{Carrier, handle_frame, receive, recover};
@@ -30,11 +31,21 @@ use models::ModelSlot;
 /// How often a policy is told the measured rates of its models, where they have changed.
 const RATES_TOLD_EVERY: Nanos = Nanos::from_millis(500);
 
-/// A policy with what it was built from, for a worker.
+/// A policy that is to decide for a sub-cluster.
+#[derive(Debug)]
+pub(crate) struct LeadPolicy {
+    /// Its canonical text.
+    pub(crate) text: String,
+    pub(crate) policy: GuardedPolicy,
+}
+
+/// What a worker needs to host a policy.
 #[derive(Debug)]
 pub(crate) struct PolicyHost {
     pub(crate) policy: GuardedPolicy,
+    /// With what it was built.
     pub(crate) facts: ClusterFacts,
+    pub(crate) tape: TapeRecorder,
     /// Where its first fault is told; there is no further one.
     pub(crate) fault: watch::Sender<Option<PolicyFault>>,
 }
@@ -60,6 +71,7 @@ pub(crate) struct PolicyWorker {
     /// The turn that armed the timer.
     armed_in: u64,
     actions: ClusterActions,
+    tape: TapeRecorder,
     metrics: Arc<WorkerMetrics>,
     /// The number of the current turn.
     turn: u64,
@@ -74,7 +86,7 @@ impl PolicyWorker {
         log: RecorderQueue,
         recover_by: Time,
     ) -> Self {
-        let PolicyHost { policy, facts, fault } = host;
+        let PolicyHost { policy, facts, tape, fault } = host;
         Self {
             carrier: Carrier::new(inbox, Arc::clone(&metrics), log, recover_by),
             rank,
@@ -90,6 +102,7 @@ impl PolicyWorker {
             wake_at: Time::NEVER,
             armed_in: 0,
             actions: ClusterActions::with_room(),
+            tape,
             metrics,
             turn: 0,
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use crossbeam::queue::ArrayQueue;
 use symphony_explain::{FlightRecorder, RecorderLimits};
-use symphony_scheduler::{ClusterFacts, GuardedPolicy, PolicyFault, Pressure};
+use symphony_scheduler::{ClusterFacts, PolicyFault, Pressure};
 use symphony_tape::TapeOrigin;
 use symphony_telemetry::ErrorCounts;
 use symphony_types::PayloadDelay;
@@ -26,7 +26,7 @@ use crate::workers::load::Loads;
 use crate::workers::messages::{ModelMessage, RankMessage};
 use crate::workers::model_worker::ModelWorker;
 use crate::workers::offer_board::{OfferBoard, SUBCLUSTER_MODELS_MAX};
-use crate::workers::policy_worker::{PolicyHost, PolicyWorker};
+use crate::workers::policy_worker::{LeadPolicy, PolicyHost, PolicyWorker};
 use crate::workers::rank_worker::RankWorker;
 use crate::workers::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
 use symphony_controllers::{Learner, LearningSettings, Run};
@@ -126,13 +126,18 @@ impl Inboxes {
     fn policy_worker(
         &self,
         (clock, config): (Clock, &DecisionConfig),
-        policy: GuardedPolicy,
+        tapes: Option<(&Tapes, TapeOrigin)>,
+        LeadPolicy { text, policy }: LeadPolicy,
         fault: watch::Sender<Option<PolicyFault>>,
     ) -> Installed {
         let recorder = config.recorder.map(|limits| Arc::new(Mutex::new(FlightRecorder::new(limits))));
         let log = RecorderQueue::new(recorder.clone());
         let metrics = Arc::new(WorkerMetrics::new(WorkerKind::Policy));
-        let host = PolicyHost { policy, facts: ClusterFacts::default(), fault };
+        let facts = ClusterFacts::default();
+        let tape = tapes.map(|(tapes, origin)| tapes.record(origin, "policy", &metrics));
+        let mut tape = tape.unwrap_or_default();
+        tape.cluster(&text, &facts);
+        let host = PolicyHost { policy, facts, tape, fault };
         let (inbox, recover_by) = (Arc::clone(&self.models[0]), clock.now() + config.redrive_wait);
         let worker = PolicyWorker::new(host, inbox, Arc::clone(&self.rank), Arc::clone(&metrics), log, recover_by);
         let worker: Box<dyn Worker> = Box::new(worker.with_runs(self.runs.clone()));
@@ -186,7 +191,7 @@ impl Workers {
         name: &str,
         threads: &DecisionThreads,
         tapes: Option<(&Tapes, TapeOrigin)>,
-        policy: Option<GuardedPolicy>,
+        policy: Option<LeadPolicy>,
     ) -> std::io::Result<Arc<Self>> {
         let (clock, config) = (threads.clock(), threads.config());
         let slots = match (config.model_threads, &policy) {
@@ -207,7 +212,7 @@ impl Workers {
         let (fault, policy_fault) = watch::channel(None);
         let policy_fault = policy.is_some().then_some(policy_fault);
         let Installed { groups, metrics, recorders } = match policy {
-            Some(policy) => inboxes.policy_worker((clock, config), policy, fault),
+            Some(policy) => inboxes.policy_worker((clock, config), tapes, policy, fault),
             None => inboxes.queues_and_ranker((clock, config), tapes, slots.len()),
         };
         for (slot, group) in slots.iter().zip(groups) {

@@ -57,7 +57,11 @@ impl PolicyWorker {
     /// One decision, checked. Of a step with a fault nothing is done.
     fn checked(&mut self, now: Time, input: ClusterInput, actions: &mut ClusterActions) -> Result<(), PolicyFault> {
         self.referee.told(now, &input);
+        let kept = self.tape.is_on().then(|| input.clone());
         self.policy.step(now, input, actions)?;
+        if let Some(input) = kept {
+            self.tape.cluster_step(now, &input, actions);
+        }
         let waiting = self.policy.waiting();
         self.referee.ordered(now, actions, waiting).map_err(|violation| self.policy.violated(violation))
     }
