@@ -48,8 +48,12 @@ impl ClusterPolicy for Plain {
                 self.queue.push_back((model, request));
             }
             ClusterInput::Cancel { request, .. } => self.queue.retain(|(_, other)| other.id != request.id),
-            ClusterInput::GpuUp { gpu, class, free_at } => drop(self.gpus.insert(gpu, (class, free_at, false))),
-            ClusterInput::GpuDown(gpu) => drop(self.gpus.remove(&gpu)),
+            ClusterInput::GpuUp { gpu, class, free_at } => {
+                self.gpus.insert(gpu, (class, free_at, false));
+            }
+            ClusterInput::GpuDown(gpu) => {
+                self.gpus.remove(&gpu);
+            }
             ClusterInput::Done { gpu, .. } | ClusterInput::Refused { gpu, .. } => {
                 if let Some(known) = self.gpus.get_mut(&gpu) {
                     known.2 = false;
@@ -76,7 +80,8 @@ struct Scene {
     inbox: Arc<Inbox<ModelMessage>>,
     rank: Arc<Inbox<RankMessage>>,
     route: symphony_transport::LinkSender<ToBackend>,
-    backend: LocalReceiver<ToBackend>,
+    /// None if the link has ended.
+    backend: Option<LocalReceiver<ToBackend>>,
     frontend: LocalReceiver<ToFrontend>,
     fault: watch::Receiver<Option<PolicyFault>>,
     now: Time,
@@ -114,7 +119,8 @@ impl Scene {
         };
         inbox.push(ModelMessage::Add { model: MODEL, ordinal: 0, config: Box::new(config), counts: Arc::default() });
         inbox.push(ModelMessage::Frontend { peer: PEER, sender });
-        let mut scene = Self { worker, inbox, rank, route, backend, frontend, fault: faults, now, turns: 0 };
+        let mut scene =
+            Self { worker, inbox, rank, route, backend: Some(backend), frontend, fault: faults, now, turns: 0 };
         scene.turn();
         scene
     }
@@ -176,7 +182,7 @@ impl Scene {
 
     /// The plans that were sent: GPU, number, and requests.
     fn plans(&mut self) -> Vec<Execute> {
-        let sent = std::iter::from_fn(|| self.backend.try_receive());
+        let sent = std::iter::from_fn(|| self.backend.as_mut()?.try_receive());
         sent.map(|message| match message {
             ToBackend::Execute(plan) => plan,
             other => panic!("{other:?}"),
@@ -252,7 +258,7 @@ fn what_a_lost_gpu_had_waits_again_and_its_next_seal_counts_from_one() {
 #[test]
 fn a_plan_that_finds_no_link_is_taken_back_before_the_loss_is_told() {
     let mut scene = Scene::new(Plain::default());
-    scene.route.close();
+    scene.backend = None;
     scene.announce(0..1);
     scene.turn();
     assert_eq!((scene.planned(), scene.waiting()), (vec![], 1));
