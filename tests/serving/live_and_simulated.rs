@@ -27,7 +27,7 @@ fn compared(workspace: &Workspace, (case, policy): (&str, &str), scale: &str, sh
     let mut args = vec![&*script, &*program, "--no-search", "--seconds", SECONDS, "--out", &*out];
     args.extend(["--case", case, "--policy", policy, "--scale", scale]);
     args.extend(shares.iter().flat_map(|share| ["--share", share]));
-    let mut child = ChildSpec::new(&format!("{case}-{policy}"), python, args, workspace.path()).spawn().unwrap();
+    let mut child = ChildSpec::new(format!("{case}-{policy}"), python, args, workspace.path()).spawn().unwrap();
     let status = child.wait(ENDS_WITHIN).unwrap();
     let said = child.stdout().unwrap();
     // It fails if a request is lost, answered twice, or counted differently by client and frontend.
