@@ -54,10 +54,7 @@ impl ClusterStateMachine {
         self.metrics.applied_index.set(gauge(state.applied_index()));
         self.metrics.epoch.set(gauge(state.epoch().get()));
         self.metrics.level.set(i64::from(state.level().get()));
-        // Below it is the beginning of a log that was raised later: it says nothing of the cluster as it is.
-        if state.level() >= Level::OLDEST {
-            self.level.tell(state.level());
-        }
+        self.level.tell_by_log(state.level());
         self.applied.send_replace(state.applied_index());
     }
 }
