@@ -269,7 +269,7 @@ fn policies_are_of_subclusters(state: &ClusterState) -> Result<(), Violation> {
     let strange = state
         .policies
         .iter()
-        .find(|(id, policy)| !state.subclusters.contains_key(id) || policy.text.len() > POLICY_TEXT_BYTES_MAX);
+        .find(|(id, policy)| !state.subclusters.contains_key(*id) || policy.text.len() > POLICY_TEXT_BYTES_MAX);
     if let Some((id, policy)) = strange {
         return broken(Invariant::S5, format!("{id} has a policy of {} bytes", policy.text.len()));
     }

@@ -137,13 +137,14 @@ impl Worker for PolicyWorker {
         self.turn = turn.number;
         let mut handled = 0;
         while handled < TURN_EVENTS_MAX && self.has_work() {
-            if self.carrier.has_frame() {
+            // Few, and none of them is about a request: a flood of requests must not hold them up.
+            if let Some(message) = self.rank.pop() {
+                self.receive_gpu(now, message);
+                handled += 1;
+            } else if self.carrier.has_frame() {
                 handled += handle_frame(self, now, TURN_EVENTS_MAX - handled);
             } else if let Some(message) = self.carrier.next_message() {
                 self.receive_model(now, message);
-                handled += 1;
-            } else if let Some(message) = self.rank.pop() {
-                self.receive_gpu(now, message);
                 handled += 1;
             } else {
                 break;
