@@ -28,8 +28,8 @@ use crate::workers::worker_metrics::WorkerMetrics;
 use gpus::Gpu;
 use models::ModelSlot;
 
-/// How often a policy is told the measured rates of its models, where they have changed.
-const RATES_TOLD_EVERY: Nanos = Nanos::from_millis(500);
+/// How often a policy is told the measured rates and lateness of its models, where they have changed.
+const MEASURED_TOLD_EVERY: Nanos = Nanos::from_millis(500);
 
 /// A policy that is to decide for a sub-cluster.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub(crate) struct PolicyWorker {
     gpus: Vec<Gpu>,
     /// Answers to retired GPUs, held until the plans of the turn are on their links.
     retired: Vec<(u64, UnboundedSender<u64>)>,
-    rates_at: Time,
+    measured_at: Time,
     wake_at: Time,
     /// The turn that armed the timer.
     armed_in: u64,
@@ -98,7 +98,7 @@ impl PolicyWorker {
             by_id: IdMap::default(),
             gpus: Vec::new(),
             retired: Vec::new(),
-            rates_at: Time::ZERO,
+            measured_at: Time::ZERO,
             wake_at: Time::NEVER,
             armed_in: 0,
             actions: ClusterActions::with_room(),
@@ -161,16 +161,16 @@ impl Worker for PolicyWorker {
             recover(self, now);
             handled += 1;
         }
-        if self.rates_at <= now && self.has_work() {
-            self.rates_at = now + RATES_TOLD_EVERY;
-            self.tell_rates(now);
+        if self.measured_at <= now && self.has_work() {
+            self.measured_at = now + MEASURED_TOLD_EVERY;
+            self.tell_measured(now);
             handled += 1;
         }
         if self.is_over {
             // What was decided before the fault is sent; the next lead hears of all else from its frontends.
             return TurnEnd { wake_at: Time::NEVER, handled: handled.max(1) };
         }
-        let wake_at = self.wake_at.min(self.carrier.recovers_at()).min(self.rates_told_at());
+        let wake_at = self.wake_at.min(self.carrier.recovers_at()).min(self.measured_told_at());
         TurnEnd { wake_at: if more { Time::ZERO } else { wake_at }, handled }
     }
 

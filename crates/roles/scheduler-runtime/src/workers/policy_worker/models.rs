@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use symphony_scheduler::{ClusterInput, ClusterModel, ModelQueueConfig, Policy, RateMeter, Shed};
+use symphony_scheduler::{
+    ClusterInput, ClusterModel, Delays, LatenessMeter, ModelQueueConfig, Policy, RateMeter, Shed,
+};
 use symphony_types::{LatencyProfile, ModelId, Nanos, RequestValue, Time};
 
 use super::PolicyWorker;
@@ -11,9 +13,12 @@ use crate::workers::counters::count;
 use crate::workers::load::ModelCounts;
 use crate::workers::messages::ModelMessage;
 
-/// A rate is told again when it differs from the last one told by this share: a measured rate is never exact, and a
-/// policy may have much to do with a new one.
-const RATE_CHANGE_TOLD: f64 = 0.1;
+/// A measured value is told again when it differs from the last one told by this share: it is never exact, and a policy
+/// may have much to do with a new one.
+const CHANGE_TOLD: f64 = 0.1;
+
+/// The largest part of an SLO that lateness takes off deadlines: a machine that pauses is no reason to serve nothing.
+const LATENESS_SHARE_MAX: u64 = 4;
 
 /// A served model.
 pub(super) struct ModelSlot {
@@ -21,6 +26,10 @@ pub(super) struct ModelSlot {
     pub(super) known: Arc<ClusterModel>,
     pub(super) counts: Arc<ModelCounts>,
     pub(super) rate: RateMeter,
+    /// How much later than planned its batches ended.
+    pub(super) lateness: LatenessMeter,
+    /// The reply delay without lateness.
+    reply: Nanos,
     /// The most requests that may wait.
     pub(super) requests_max: u64,
     /// The requests that the policy owns.
@@ -40,6 +49,12 @@ impl ModelSlot {
     pub(super) fn left(&mut self, requests: u64) {
         self.waiting = self.waiting.saturating_sub(requests);
         self.counts.queued.store(self.waiting, Ordering::Relaxed);
+    }
+
+    /// The reply delay that deadlines are planned with: lateness comes off them.
+    fn reply_with_lateness(&self) -> Nanos {
+        let most = Nanos::new(self.known.slo.get() / LATENESS_SHARE_MAX);
+        self.reply + self.lateness.start_late().min(most)
     }
 
     fn set_known(&mut self, known: ClusterModel) {
@@ -72,9 +87,9 @@ impl PolicyWorker {
         match message {
             ModelMessage::Add { model, config, counts, .. } => self.add_model(now, model, *config, counts),
             ModelMessage::Change { model, config, .. } => self.change_model(now, model, |known| {
-                // Its profiles may have been corrected since.
-                let value = value_of(&config.policy);
-                (known.slo, known.value, known.delays) = (config.slo, value, config.delays);
+                // Its profiles may have been corrected, and its lateness measured since.
+                let delays = Delays { reply: known.delays.reply, ..config.delays };
+                (known.slo, known.value, known.delays) = (config.slo, value_of(&config.policy), delays);
             }),
             ModelMessage::Profile { model, class, profile } => {
                 self.change_model(now, model, |known| known.profiles.set(class, *profile));
@@ -95,13 +110,15 @@ impl PolicyWorker {
         }
         let value = value_of(&config.policy);
         let known = ClusterModel::new(config.profiles, config.slo).with_delays(config.delays).with_value(value);
-        let (item_cost, known) = (item_cost(&known), Arc::new(known));
+        let (item_cost, reply, known) = (item_cost(&known), known.delays.reply, Arc::new(known));
         let slot = self.free_slot();
         self.slots[slot as usize] = Some(ModelSlot {
             id,
             known: Arc::clone(&known),
             counts,
             rate: RateMeter::default(),
+            lateness: LatenessMeter::default(),
+            reply,
             requests_max: config.requests_max as u64,
             waiting: 0,
             item_cost,
@@ -142,17 +159,17 @@ impl PolicyWorker {
         }
     }
 
-    /// When rates are told next; never while no request comes.
-    pub(super) fn rates_told_at(&self) -> Time {
+    /// When measured values are told next; never while no request comes.
+    pub(super) fn measured_told_at(&self) -> Time {
         let changed = self.slots.iter().flatten().any(|model| {
             let (told, now) = (model.known.rate_per_second, model.rate.per_second());
             told > 0.0 || now > 0.0
         });
-        if changed { self.rates_at } else { Time::NEVER }
+        if changed { self.measured_at } else { Time::NEVER }
     }
 
-    /// Tells the policy the rates that have changed.
-    pub(super) fn tell_rates(&mut self, now: Time) {
+    /// Tells the policy the rates and the lateness that have changed.
+    pub(super) fn tell_measured(&mut self, now: Time) {
         for slot in 0..self.slots.len() {
             let Some(model) = &mut self.slots[slot] else { continue };
             if model.counts.arrived_items.load(Ordering::Relaxed) == 0 {
@@ -160,9 +177,11 @@ impl PolicyWorker {
             }
             // Time without arrivals counts, too, after the first one.
             model.rate.count(now, 0);
-            let (id, rate, told) = (model.id, model.rate.per_second(), model.known.rate_per_second);
-            if (rate - told).abs() > told * RATE_CHANGE_TOLD {
-                self.change_model(now, id, |known| known.rate_per_second = rate);
+            let (id, rate, reply) = (model.id, model.rate.per_second(), model.reply_with_lateness());
+            let (rate_told, reply_told) = (model.known.rate_per_second, model.known.delays.reply);
+            let is_news = |new: f64, told: f64| (new - told).abs() > told * CHANGE_TOLD;
+            if is_news(rate, rate_told) || is_news(reply.as_secs_f64(), reply_told.as_secs_f64()) {
+                self.change_model(now, id, |known| (known.rate_per_second, known.delays.reply) = (rate, reply));
             }
         }
     }

@@ -84,6 +84,10 @@ impl Host for PolicyWorker {
         let slot = self.by_id.get(&sent.model).and_then(|&slot| self.slots[slot as usize].as_ref());
         let counts = slot.map(|model| &*model.counts);
         let latency = self.carrier.batch_done(now, plan.gpu, &sent, measured, failed, counts);
+        let slot = self.by_id.get(&sent.model).copied();
+        if let Some(model) = slot.and_then(|slot| self.slots[slot as usize].as_mut()) {
+            model.lateness.record(measured.0 + (latency - sent.predicted), Nanos::ZERO, sent.predicted);
+        }
         self.carrier.recycle(sent);
         let Some(out) = self.gpus.get_mut(plan.gpu as usize).and_then(|gpu| gpu.ended(plan)) else { return };
         let (gpu, start_late) = (GpuId::new(plan.gpu), measured.0);
