@@ -4,7 +4,7 @@ use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_policy::{POLICY_NAMES, PolicySpec};
-use symphony_types::{BootId, NodeId, SubclusterId, Token};
+use symphony_types::{BootId, Level, NodeId, SubclusterId, Token};
 
 use crate::effect::Effect;
 use crate::leader_choice::Preference;
@@ -72,6 +72,16 @@ fn invalid(reason: String) -> Refusal {
 }
 
 impl ClusterState {
+    /// Below level 3 a snapshot has no room for policies: replicas of the release before would lose them.
+    fn has_policies(&self) -> Result<(), Refusal> {
+        if self.level >= Level::WITH_POLICIES {
+            return Ok(());
+        }
+        // By number: refusals of operations are part of the state.
+        let (needed, level) = (Level::WITH_POLICIES.get(), self.level.get());
+        Err(invalid(format!("the cluster is at level {level}; expected level {needed} (symphony upgrade finish)")))
+    }
+
     /// The policies of sub-clusters that have one.
     #[must_use]
     pub const fn policies(&self) -> &std::collections::BTreeMap<SubclusterId, SubclusterPolicy> {
@@ -101,6 +111,7 @@ impl ClusterState {
         names: &[String],
         effects: &mut Vec<Effect>,
     ) -> Outcome {
+        self.has_policies()?;
         let entry = self.nodes.get(&node).ok_or(Refusal::UnknownNode { node })?;
         if entry.boot != boot {
             let (what, name) = ("scheduler".into(), node.to_string());
@@ -116,6 +127,7 @@ impl ClusterState {
     /// Sets the policy of a sub-cluster. Its leader gets a new assignment: the lead under it decides by the new policy,
     /// and hears of all waiting requests as after a take-over.
     pub(crate) fn set_policy(&mut self, index: u64, name: &str, text: &str, effects: &mut Vec<Effect>) -> Outcome {
+        self.has_policies()?;
         let unknown = || Refusal::UnknownSubcluster { name: name.to_owned() };
         let (id, leader) = self.subcluster_named(name).map(|(id, entry)| (id, entry.leader)).ok_or_else(unknown)?;
         let next = match text {

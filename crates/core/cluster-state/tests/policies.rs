@@ -4,7 +4,7 @@ mod scene;
 
 use scene::{Scene, backend, node, node_down, operate};
 use symphony_cluster_state::{Action, Command, Effect, PolicyFailure};
-use symphony_types::{BootId, NodeId, SubclusterId, Token};
+use symphony_types::{BootId, Level, NodeId, SubclusterId, Token};
 
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 
@@ -31,6 +31,7 @@ fn failed(token: u64, node: u64, boot: u64) -> Command {
 /// Three replicas, and a sub-cluster that one of them leads.
 fn scene() -> Scene {
     let mut scene = Scene::default();
+    scene.state.found_at(Level::WITH_POLICIES);
     for id in 1..=3 {
         scene.done(&node(id, id * 10));
     }
@@ -56,6 +57,15 @@ fn a_policy_is_set_once_under_a_new_token_of_the_same_leader_and_taken_back() {
     assert_eq!(text(&scene), None);
     assert!(scene.leadership("s").1 > newer);
     assert_eq!(scene.done(&set("auto")), []);
+}
+
+#[test]
+fn below_the_level_of_policies_none_is_set() {
+    let mut scene = Scene::with_three_nodes();
+    scene.done(&backend("a", 1, "s", &["cpu"]));
+    for early in [set("nexus"), knows(1, 10, &["house"])] {
+        assert!(scene.refused(&early).to_string().contains("expected level 3"), "{early:?}");
+    }
 }
 
 #[test]
