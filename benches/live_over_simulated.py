@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Simulator and live side by side: the same models, GPUs and rates in virtual time and as processes on loopback.
 
-usage: benches/live_over_simulated.py target/release/symphony [--case table4] [--case zoo] [--seconds 30] [--csv FILE] [--out FILE]
+usage: benches/live_over_simulated.py target/release/symphony [--case table4] [--case zoo] [--policy auto] [--seconds 30] [--csv FILE] [--out FILE]
 
-Cases are scenarios: ResNet-50 on 8 GPUs (Table 4), 35 models on 64 GPUs (the zoo of Figure 6), Poisson, policy `auto`. For each the simulator
+Cases are scenarios: ResNet-50 on 8 GPUs (Table 4), 35 models on 64 GPUs (the zoo of Figure 6), Poisson, policy `auto` unless another one is named. For each the simulator
 finds the goodput; then a scheduler, a frontend, a backend with as many emulated GPUs, and a client over gRPC are offered shares of it.
 
 One machine carries all of that, so time is stretched by `--scale`: every latency and SLO times k, every rate divided by k. That leaves
@@ -33,7 +33,9 @@ import tomllib
 from cluster import PAGES, WARMUP_S, Cluster
 
 SCENARIOS = pathlib.Path(__file__).parent.parent / "deploy" / "scenarios"
+# Of a model, unless a policy decides for the whole sub-cluster.
 POLICY = "auto"
+SUBCLUSTER_POLICIES = ("clockwork", "nexus", "shepherd")
 # Scenario, and by how much its time is stretched unless somebody says it: to about a thousand requests per second.
 CASES = {"table4": ("table4-resnet50.toml", 5), "zoo": ("zoo-1080ti-all.toml", 8)}
 SHARES = [0.5, 0.8, 0.95, 1.05]
@@ -81,16 +83,17 @@ class Case:
     # Of load for each rate.
     seconds: float
     noise: float
+    policy: str
 
     @staticmethod
-    def read(name, scale, seconds, noise):
+    def read(name, scale, seconds, noise, policy):
         scenario = tomllib.loads((SCENARIOS / name).read_text())
         for model in scenario["model"]:
             # The largest batch within the SLO, as the simulator has it.
             model["batch_max"] = max(1, int((model["slo_ms"] - model["beta_ms"]) / model["alpha_ms"] + 1e-9))
             for key in ("alpha_ms", "beta_ms", "slo_ms"):
                 model[key] = round(scale * model[key], 6)
-        return Case(scenario, scale, seconds, noise)
+        return Case(scenario, scale, seconds, noise, policy)
 
     @property
     def models(self):
@@ -108,7 +111,7 @@ class Case:
         warmup_s, duration_s = (self.scale * self.scenario[key] for key in ("warmup_s", "duration_s"))
         # As much as the scenario says, unless the load is short as well.
         duration_s = min(duration_s, SIMULATED_OVER_LIVE_MAX * self.seconds)
-        lines = [f'name = "{self.scenario["name"]}"', f'policy = "{POLICY}"', f"duration_s = {duration_s}", f"warmup_s = {warmup_s}"]
+        lines = [f'name = "{self.scenario["name"]}"', f'policy = "{self.policy}"', f"duration_s = {duration_s}", f"warmup_s = {warmup_s}"]
         lines += [f"seeds = {self.scenario['seeds']}"]
         lines += ["[network]", f"ctrl_us = {1e3 * met.control_ms}", f"reply_us = {1e3 * met.margin_ms}"]
         if self.noise > 0:
@@ -338,7 +341,7 @@ def passes(result):
 
 def measured_case(name, args):
     file, scale = CASES[name]
-    case = Case.read(file, args.scale or scale, args.seconds, args.noise)
+    case = Case.read(file, args.scale or scale, args.seconds, args.noise, args.policy)
     simulator = Simulator(args.binary, case)
     goodput, planned = simulator.goodput(Met()), simulator.goodput(Met.planned())
     print(f"{name}: {len(case.models)} models on {case.gpus} GPUs, time stretched {case.scale} times, noise {case.noise}")
@@ -352,6 +355,9 @@ def measured_case(name, args):
     with Cluster(args.binary, settings, host=f"127.{10 + os.getpid() % 200}.{os.getpid() // 200 % 250}.1") as cluster:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda model: load_model(cluster, case, model), case.models))
+        if args.policy in SUBCLUSTER_POLICIES:
+            [subcluster] = json.loads(cluster.tell("get", "subclusters", "-o", "json"))
+            cluster.tell("subcluster", "policy", subcluster["name"], args.policy)
         at = lambda share, seed: compared(cluster, simulator, share * goodput, share, seed)
         results = [at(share, args.seed) for share in args.share]
         best = search(results, at, args) if args.search else None
@@ -361,13 +367,13 @@ def measured_case(name, args):
         print(f"  live goodput: {words}", flush=True)
     numbers = {"simulated_goodput_rps": goodput * case.scale, "with_delays_goodput_rps": planned * case.scale, "live_goodput_rps": live_goodput}
     facts = {"case": name, "run": args.seed, "models": len(case.models), "gpus": case.gpus, "scale": case.scale, "noise": case.noise}
-    facts |= {"seconds": case.seconds, "settings": " ".join(args.set)}
+    facts |= {"policy": case.policy, "seconds": case.seconds, "settings": " ".join(args.set)}
     return facts | numbers | {"live_over_simulated": best, "results": results}
 
 
 def load_model(cluster, case, model):
     line = [word for key in ("alpha_ms", "beta_ms", "slo_ms", "batch_max") for word in (f"--{key.replace('_', '-')}", str(model[key]))]
-    cluster.tell("model", "load", model["name"], "--emulated", *line, "--gpu-kind", case.scenario["gpu"][0]["kind"], "--policy", POLICY)
+    cluster.tell("model", "load", model["name"], "--emulated", *line, "--gpu-kind", case.scenario["gpu"][0]["kind"], "--policy", POLICY if case.policy in SUBCLUSTER_POLICIES else case.policy)
 
 
 def search(results, at, args):
@@ -422,6 +428,7 @@ def main():
     parser = argparse.ArgumentParser(description="Simulator and live side by side.")
     parser.add_argument("binary")
     parser.add_argument("--case", action="append", choices=list(CASES), help="both if not given")
+    parser.add_argument("--policy", default=POLICY, help="of the models, or of the sub-cluster: " + ", ".join(SUBCLUSTER_POLICIES))
     parser.add_argument("--runs", type=int, default=1, help="each with a cluster and a seed of its own")
     parser.add_argument("--seed", type=int, default=1, help="of the first run")
     parser.add_argument("--seconds", type=float, default=30, help="of load for each rate")

@@ -232,6 +232,7 @@ mod tests {
             token: Token::new(token),
             standbys: vec![],
             successor: None,
+            policy: None,
             advice: None,
             load: None,
         };

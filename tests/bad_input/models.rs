@@ -60,7 +60,7 @@ fn profiles_and_options_that_make_no_sense_are_refused_by_file_key_and_expectati
             ),
             (
                 &["--alpha-ms", "1", "--beta-ms", "1", "--policy", "clockwork"],
-                &["--policy", "expected one of \"symphony\"", "\"clockwork\"", "runs in `symphony sim` only"],
+                &["--policy", "expected one of \"symphony\"", "\"clockwork\"", "`symphony subcluster policy` sets it"],
             ),
             (&["--emulated", "--alpha-ms", "1", "--beta-ms", "1", "--subcluster", "nowhere"], &["nowhere"]),
         ];

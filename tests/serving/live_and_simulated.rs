@@ -15,18 +15,19 @@ const SECONDS: &str = "6";
 /// Of the requests well below the simulated goodput, so many are in time: the simulator misses none.
 const IN_TIME_MIN: f64 = 0.9;
 
-/// What the script has to say of a case whose time is stretched `scale` times, at shares of its simulated goodput.
-fn compared(workspace: &Workspace, case: &str, scale: &str, shares: &[&str]) -> Vec<Value> {
+/// What the script has to say of a case whose time is stretched `scale` times, under a policy, at shares of its simulated
+/// goodput.
+fn compared(workspace: &Workspace, (case, policy): (&str, &str), scale: &str, shares: &[&str]) -> Vec<Value> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let python = root.join(".cache/venv/bin/python");
     assert!(python.exists(), "{} is missing; run `make setup-tests` once", python.display());
     let script = root.join("benches/live_over_simulated.py").display().to_string();
     let program = symphony().unwrap().display().to_string();
-    let out = format!("{case}.json");
+    let out = format!("{case}-{policy}.json");
     let mut args = vec![&*script, &*program, "--no-search", "--seconds", SECONDS, "--out", &*out];
-    args.extend(["--case", case, "--scale", scale]);
+    args.extend(["--case", case, "--policy", policy, "--scale", scale]);
     args.extend(shares.iter().flat_map(|share| ["--share", share]));
-    let mut child = ChildSpec::new(case, python, args, workspace.path()).spawn().unwrap();
+    let mut child = ChildSpec::new(format!("{case}-{policy}"), python, args, workspace.path()).spawn().unwrap();
     let status = child.wait(ENDS_WITHIN).unwrap();
     let said = child.stdout().unwrap();
     // It fails if a request is lost, answered twice, or counted differently by client and frontend.
@@ -56,10 +57,22 @@ fn what_the_simulator_serves_is_served_live_and_nothing_is_lost_above_its_goodpu
     let _alone = alone();
     let workspace = Workspace::new("live-and-simulated").unwrap();
     phase("ResNet-50 on 8 GPUs, at half of the simulated goodput and above it");
-    let results = compared(&workspace, "table4", "50", &["0.5", "1.05"]);
+    let results = compared(&workspace, ("table4", "auto"), "50", &["0.5", "1.05"]);
     check_agreement(&results[0]);
     check_books(&results[1]["live"]);
     phase("35 models on 64 GPUs, at a rate that two cores carry");
-    let results = compared(&workspace, "zoo", "13", &["0.1"]);
+    let results = compared(&workspace, ("zoo", "auto"), "13", &["0.1"]);
     check_agreement(&results[0]);
+}
+
+/// A policy for the whole sub-cluster serves live what it serves in the simulator.
+#[test]
+fn rivals_serve_live_what_they_serve_in_the_simulator() {
+    let _alone = alone();
+    let workspace = Workspace::new("rivals-live").unwrap();
+    for policy in ["clockwork", "nexus", "shepherd"] {
+        phase(&format!("ResNet-50 on 8 GPUs under {policy}, at half of its simulated goodput"));
+        let results = compared(&workspace, ("table4", policy), "50", &["0.5"]);
+        check_agreement(&results[0]);
+    }
 }

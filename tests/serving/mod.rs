@@ -11,4 +11,5 @@ mod policies;
 mod repository;
 mod repository_pictures;
 mod rollout;
+mod subcluster_policies;
 mod tritonclient;

@@ -41,6 +41,8 @@ pub struct Shape {
     pub repository: bool,
     /// Variables of all processes.
     pub env: Vec<(String, String)>,
+    /// The program of all processes, if it is not `symphony` itself.
+    pub program: Option<PathBuf>,
 }
 
 /// One backend.
@@ -99,6 +101,13 @@ impl Shape {
         self
     }
 
+    /// This cluster of processes of another program.
+    #[must_use]
+    pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = Some(program.into());
+        self
+    }
+
     /// This cluster with `section.key=value` in all configurations.
     #[must_use]
     pub fn with(mut self, setting: &str) -> Self {
@@ -141,7 +150,10 @@ impl TestCluster {
     pub fn start(test: &str, shape: &Shape) -> Result<Self> {
         let alone = crate::alone();
         let workspace = Workspace::new(test)?;
-        let program = binary::symphony()?;
+        let program = match &shape.program {
+            Some(program) => program.clone(),
+            None => binary::symphony()?,
+        };
         let files = node_files::write(&workspace, shape)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (mut addresses, mut waiting) = (BTreeMap::new(), BTreeMap::new());

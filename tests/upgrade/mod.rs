@@ -73,10 +73,10 @@ fn processes_are_replaced_one_at_a_time_and_the_level_is_raised_when_all_know_it
         }
 
         phase("the upgrade is not finished, and whoever is older is named");
-        let words = ["level 2", "backend backend-b (b", "frontend frontend (f", "knows level 1"];
+        let words = ["level 3", "backend backend-b (b", "frontend frontend (f", "knows level 2"];
         let _ = cluster.cli(&["upgrade", "finish"]).ended_with(2).complains(&words);
         let shown = cluster.cli(&["upgrade", "show", "-o", "json"]).ended_with(0).json();
-        assert_eq!((&shown["level"], &shown["known"]), (&1.into(), &2.into()), "{shown}");
+        assert_eq!((&shown["level"], &shown["known"]), (&2.into(), &3.into()), "{shown}");
         assert_eq!(shown["behind"].as_array().map(Vec::len), Some(2), "{shown}");
         assert_eq!(cluster.view().unwrap().level, old, "the refusal has changed nothing");
         replace(cluster, "backend-b", new);
@@ -104,7 +104,7 @@ fn processes_are_replaced_one_at_a_time_and_the_level_is_raised_when_all_know_it
 
         phase("older processes can join no more, and say why");
         for (name, words) in [
-            ("backend-b", "the cluster's upgrade to level 2 (release 0.2.0) is finished"),
+            ("backend-b", "the cluster's upgrade to level 3 (release 0.3.0) is finished"),
             ("scheduler-3", "of version 10; this release reads version 9"),
         ] {
             let _ = cluster.stop(name, STOPS_WITHIN).unwrap();

@@ -73,6 +73,7 @@ mod tests {
             token: Token::default(),
             standbys: vec![],
             successor: None,
+            policy: None,
             advice: None,
             load: None,
         };

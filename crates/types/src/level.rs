@@ -23,8 +23,11 @@ pub struct Formats {
 }
 
 /// By level, from [`Level::OLDEST_READ`] on.
-const FORMATS: [Formats; 2] =
-    [Formats { since: "0.1.0", frames: 12, state: 9 }, Formats { since: "0.2.0", frames: 13, state: 10 }];
+const FORMATS: [Formats; 3] = [
+    Formats { since: "0.1.0", frames: 12, state: 9 },
+    Formats { since: "0.2.0", frames: 13, state: 10 },
+    Formats { since: "0.3.0", frames: 13, state: 11 },
+];
 
 impl Level {
     /// The oldest level whose logs and snapshots are read: a log holds what is older than the last raise until it is
@@ -34,6 +37,9 @@ impl Level {
     pub const NEWEST: Self = Self(Self::OLDEST_READ.0 + FORMATS.len() as u16 - 1);
     /// The oldest level of a cluster in which this release takes part: that of the release before.
     pub const OLDEST: Self = Self(Self::NEWEST.0 - 1);
+
+    /// The first level at which the state has policies of sub-clusters.
+    pub const WITH_POLICIES: Self = Self(3);
 
     /// The level of that number.
     #[must_use]
@@ -130,6 +136,6 @@ mod tests {
         let next = Level::new(Level::NEWEST.get() + 1);
         assert!(!next.is_known() && Level::NEWEST.is_known());
         assert_eq!(next.formats(), Level::NEWEST.formats());
-        assert_eq!((next.to_string(), Level::new(2).to_string()), ("3".to_owned(), "2 (release 0.2.0)".to_owned()));
+        assert_eq!((next.to_string(), Level::new(2).to_string()), ("4".to_owned(), "2 (release 0.2.0)".to_owned()));
     }
 }

@@ -14,6 +14,9 @@ use crate::cluster::{Cluster, HOSTS, MEMBERS, VOTERS};
 use crate::operator::Job;
 use crate::seats::GroupMembership;
 
+/// What the operator has decide for a sub-cluster, one or the other; each lead under the last one ends by its fault.
+const POLICIES: [&str; 4] = ["nexus", "auto", "clockwork", "shepherd"];
+
 /// Shortest and longest time between two troubles.
 const BETWEEN_MS: std::ops::Range<u64> = 20..900;
 /// Longest time that a host stays down.
@@ -184,7 +187,9 @@ impl Faults {
             }
             8 => {
                 let most = self.random.random_range(CALM_MS_MAX..=SLOW_MS_MAX);
-                note(&self.cluster, format!("messages take up to {most} ms"));
+                note(&self.cluster, format!("messages take up to {most} ms, and a policy is set"));
+                let policy = POLICIES[most as usize % POLICIES.len()];
+                self.cluster.jobs.borrow_mut().push_back(Job::Policy { subcluster: "s-b1", policy });
                 sim.set_max_message_latency(Duration::from_millis(most));
                 self.end_later(now, CUT_MS_MAX, Remedy::Quicken);
             }

@@ -23,6 +23,8 @@ pub(crate) enum Job {
     Change { add: Option<(NodeId, &'static str)>, remove: Option<(NodeId, &'static str)> },
     /// What a replica is for.
     Duty { of: NodeId, duty: pb::Duty },
+    /// Which policy decides for a sub-cluster.
+    Policy { subcluster: &'static str, policy: &'static str },
 }
 
 /// How long one attempt may take: a change waits for a replica to catch up, and for one that hands over.
@@ -49,6 +51,8 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str, seed: u64) -> tur
             (Ok(Ok(())), _) => true,
             // The replica is gone.
             (Ok(Err(status)), Job::Duty { .. }) => status.code() == Code::NotFound,
+            // There is no such sub-cluster yet.
+            (Ok(Err(status)), Job::Policy { .. }) => matches!(status.code(), Code::NotFound | Code::InvalidArgument),
             _ => false,
         };
         if over {
@@ -80,6 +84,10 @@ async fn attempt(
         Job::Duty { of, duty } => {
             let member = Some(pb::Member { id: Some(pb::member::Id::Scheduler(of.get())) });
             client.set_duty(pb::SetDutyRequest { member, duty: duty.into(), operation_id }).await.map(drop)
+        }
+        Job::Policy { subcluster, policy } => {
+            let (subcluster, policy) = (subcluster.to_owned(), policy.to_owned());
+            client.set_policy(pb::SetPolicyRequest { subcluster, policy, operation_id }).await.map(drop)
         }
         Job::Change { add, remove } => {
             let request = pb::ChangeReplicasRequest {

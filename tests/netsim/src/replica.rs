@@ -46,6 +46,7 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Resul
         epochs: EpochSettings::default(),
         request_delays: symphony_types::Nanos::ZERO,
         wall_clock,
+        policies: Default::default(),
     };
     let plane = std::rc::Rc::new(ControlPlane::start(config, listeners).await?);
     let looked_at = std::rc::Rc::clone(&plane);

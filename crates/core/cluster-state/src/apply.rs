@@ -91,6 +91,10 @@ impl ClusterState {
             Command::CancelMove { what, since, reason } => self.cancel_move(*what, *since, reason, effects),
             Command::Operate(operation) => self.operate(index, operation, next, effects),
             Command::ForgetFrontend { frontend, boot } => self.forget_frontend(*frontend, *boot, effects),
+            Command::KnowPolicies { node, boot, names } => self.know_policies(*node, *boot, names, effects),
+            Command::PolicyFailed { subcluster, token, node, boot, why, avoid } => {
+                self.policy_failed(index, (*subcluster, *token), (*node, *boot), (*why, *avoid), effects)
+            }
         };
         if outcome.is_ok() {
             self.advance_moves(index, effects);

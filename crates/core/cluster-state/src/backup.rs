@@ -224,6 +224,7 @@ impl ClusterState {
     /// Makes this the state of a new group at `index`, as if all processes had just been declared down.
     fn forget_processes(&mut self, index: u64, replicas: &BTreeSet<NodeId>) {
         (self.applied_index, self.epoch) = (index, Epoch::new(index));
+        self.policies_known.clear();
         // A known replica over an empty disk would be refused.
         let former = std::mem::take(&mut self.nodes);
         self.removed_nodes.extend(former.into_keys().filter(|node| !replicas.contains(node)));

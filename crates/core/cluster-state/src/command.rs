@@ -6,6 +6,7 @@ use symphony_types::{BackendId, BootId, Epoch, FrontendId, Level, Member, ModelI
 use crate::epoch_plan::{LeftAlone, Moved, WantedMove};
 use crate::limits::COMMAND_BYTES_MAX;
 use crate::operation::{Action, Operation};
+use crate::policies::PolicyFailure;
 use crate::refusal::Refusal;
 use crate::state::HolderState;
 use symphony_replicated::command_bytes_max;
@@ -139,6 +140,30 @@ pub enum Command {
         frontend: FrontendId,
         /// The silent boot; other boots are not affected.
         boot: BootId,
+    },
+    /// A replica tells which policies for sub-clusters its program adds. From level 3 on.
+    KnowPolicies {
+        /// The replica.
+        node: NodeId,
+        /// Its boot id; the next boot tells again.
+        boot: BootId,
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// The policy of a sub-cluster has ended a lead by its fault: it decides nothing more. From level 3 on.
+    PolicyFailed {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The assignment that ends; others are not affected.
+        token: Token,
+        /// The former leader.
+        node: NodeId,
+        /// Its boot id.
+        boot: BootId,
+        /// What the policy did.
+        why: PolicyFailure,
+        /// A replica that should not become leader if another one can.
+        avoid: Option<NodeId>,
     },
 }
 
@@ -297,6 +322,8 @@ impl Command {
             Self::CancelMove { .. } => "cancel_move",
             Self::Operate(operation) => operation.action.label(),
             Self::ForgetFrontend { .. } => "forget_frontend",
+            Self::KnowPolicies { .. } => "know_policies",
+            Self::PolicyFailed { .. } => "policy_failed",
         }
     }
 
@@ -308,6 +335,7 @@ impl Command {
             | Self::NodeDown { avoid, .. }
             | Self::RegisterBackend(BackendRegistration { avoid, .. })
             | Self::CedeLead { avoid, .. }
+            | Self::PolicyFailed { avoid, .. }
             | Self::Operate(Operation { avoid, .. }) => *avoid = Some(proposer),
             Self::BackendDown { .. }
             | Self::RegisterFrontend(_)
@@ -320,7 +348,8 @@ impl Command {
             | Self::ProposePlan(_)
             | Self::FinishMove { .. }
             | Self::CancelMove { .. }
-            | Self::ForgetFrontend { .. } => {}
+            | Self::ForgetFrontend { .. }
+            | Self::KnowPolicies { .. } => {}
         }
         self
     }

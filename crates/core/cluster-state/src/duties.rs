@@ -106,6 +106,7 @@ impl ClusterState {
             effects.push(Effect::NodeDown { node, boot: entry.boot });
         }
         self.removed_nodes.insert(node);
+        self.policies_known.remove(&node);
         effects.push(Effect::NodeRemoved { node });
         self.place_the_leaderless(index, Preference { avoid, last_choice: None }, effects);
         Ok(Reply::Done)

@@ -6,6 +6,7 @@ use symphony_types::{BackendId, BootId, Duty, FrontendId, GpuId, Level, Member, 
 
 use crate::epoch_plan::WantedMove;
 use crate::moves::MoveTrigger;
+use crate::policies::PolicyFailure;
 use crate::state::HolderState;
 use crate::traffic::Traffic;
 
@@ -79,6 +80,12 @@ pub enum Effect {
     MoveGivenUp { wanted: WantedMove, reason: String },
     /// Everything is written by a higher level from here on.
     LevelRaised { level: Level },
+    /// The program of a replica adds these policies.
+    PoliciesKnown { node: NodeId, names: String },
+    /// A sub-cluster has another policy, or none.
+    PolicySet { subcluster: SubclusterId, name: String, policy: String },
+    /// The policy of a sub-cluster has ended a lead by its fault, and decides nothing more.
+    PolicyFailed { subcluster: SubclusterId, name: String, policy: String, node: NodeId, why: PolicyFailure },
 }
 
 impl Effect {
@@ -130,7 +137,10 @@ impl Effect {
             | Self::PlanProposed { .. }
             | Self::PlanDone { .. }
             | Self::PlanDropped { .. }
-            | Self::LevelRaised { .. } => None,
+            | Self::LevelRaised { .. }
+            | Self::PoliciesKnown { .. }
+            | Self::PolicySet { .. }
+            | Self::PolicyFailed { .. } => None,
         }
     }
 
@@ -200,6 +210,12 @@ impl fmt::Display for Effect {
             Self::LevelRaised { level } => {
                 let level = level.get();
                 write!(f, "the upgrade is finished: the cluster is at level {level}, and older releases cannot join")
+            }
+            Self::PoliciesKnown { node, names } => write!(f, "scheduler {node} adds the policies {names}"),
+            Self::PolicySet { name, policy, .. } => write!(f, "policy {policy} decides for sub-cluster {name}"),
+            Self::PolicyFailed { name, policy, node, why, .. } => {
+                let why = why.words();
+                write!(f, "policy {policy} of sub-cluster {name} {why} on {node}: each model has its own policy now")
             }
         }
     }

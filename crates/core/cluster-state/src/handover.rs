@@ -37,6 +37,7 @@ impl ClusterState {
         (to, boot): (NodeId, BootId),
         effects: &mut Vec<Effect>,
     ) -> Outcome {
+        let able = self.can_decide(to, id);
         let entry = self.subclusters.get_mut(&id).ok_or(Refusal::UnknownSubclusterId { subcluster: id })?;
         if entry.token != token {
             return Err(Refusal::AssignmentOver { subcluster: id, named: token, current: entry.token });
@@ -47,7 +48,7 @@ impl ClusterState {
             return Err(Refusal::StaleLife { what, name, named: boot, current: node.boot });
         }
         let from = entry.leader.map(|l| l.node);
-        if !node.takes_leads() || from == Some(to) {
+        if !able || !node.takes_leads() || from == Some(to) {
             return Err(Refusal::CannotSucceed { subcluster: id, node: to });
         }
         if let Some(pending) = entry.successor {

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use symphony_policy::POLICY_TEXT_BYTES_MAX;
 use symphony_types::{Invariant, Token};
 
 use crate::epoch_plan::{Moved, PlanStatus};
 use crate::limits::{
     BACKENDS_MAX, EVENTS_MAX, FRONTENDS_MAX, GPUS_MAX, GPUS_PER_BACKEND_MAX, HOLDERS_MAX, MODEL_BYTES_TOTAL_MAX,
     MODELS_MAX, MOVES_AT_ONCE_MAX, NAME_BYTES_MAX, NODES_MAX, NODES_REMOVED_MAX, OPERATION_WORDS_BYTES_MAX,
-    OPERATIONS_KEPT, PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLANS_KEPT, SUBCLUSTERS_MAX, TRAFFIC_SPLITS_MAX,
+    OPERATIONS_KEPT, PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLANS_KEPT, POLICIES_KNOWN_MAX, SUBCLUSTERS_MAX,
+    TRAFFIC_SPLITS_MAX,
 };
 use crate::state::ClusterState;
 use crate::traffic::is_version;
@@ -47,6 +49,7 @@ pub fn check(state: &ClusterState) -> Result<(), Violation> {
     operations_are_past(state)?;
     traffic_goes_to_versions(state)?;
     level_is_known(state)?;
+    policies_are_of_subclusters(state)?;
     within_limits(state)
 }
 
@@ -259,6 +262,20 @@ fn level_is_known(state: &ClusterState) -> Result<(), Violation> {
     match state.level.is_read() {
         true => Ok(()),
         false => broken(Invariant::S5, format!("level {}; this release knows none such", state.level)),
+    }
+}
+
+fn policies_are_of_subclusters(state: &ClusterState) -> Result<(), Violation> {
+    let strange = state
+        .policies
+        .iter()
+        .find(|(id, policy)| !state.subclusters.contains_key(*id) || policy.text.len() > POLICY_TEXT_BYTES_MAX);
+    if let Some((id, policy)) = strange {
+        return broken(Invariant::S5, format!("{id} has a policy of {} bytes", policy.text.len()));
+    }
+    match state.policies_known.iter().find(|(_, names)| names.len() > POLICIES_KNOWN_MAX) {
+        Some((node, names)) => broken(Invariant::S5, format!("{node} adds {} policies", names.len())),
+        None => Ok(()),
     }
 }
 

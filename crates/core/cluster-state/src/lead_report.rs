@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use symphony_types::{BackendId, BootId, Nanos, NodeId, SubclusterId, Time, Token};
 
 use crate::command::Command;
+use crate::policies::PolicyFailure;
 
 /// The time in which the control group must agree to end a hung lead; afterwards the replica stops its heartbeats.
 pub const CEDE_WITHIN: Nanos = Nanos::from_millis(100);
@@ -48,6 +49,24 @@ pub enum LeadReport {
         /// The assignment.
         token: Token,
         /// How long to wait before this replica leads it again: above 0 if leads of it panicked or hung here lately.
+        pause: Nanos,
+    },
+    /// The policy of the sub-cluster has ended this lead by its fault.
+    PolicyFailed {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The assignment.
+        token: Token,
+        /// What it did.
+        failure: PolicyFailure,
+    },
+    /// This node does not know the policy of the sub-cluster that it should lead, and does not lead it.
+    PolicyUnknown {
+        /// The sub-cluster.
+        subcluster: SubclusterId,
+        /// The assignment.
+        token: Token,
+        /// How long to wait before another replica is asked for.
         pause: Nanos,
     },
 }
@@ -155,8 +174,13 @@ impl LeadReporter {
                 (Command::CompleteHandover { subcluster, since, node, boot }, Insistence::Once, Nanos::ZERO)
             }
             LeadReport::CutOff { subcluster, token } => (cede(subcluster, token), Insistence::Once, Nanos::ZERO),
-            LeadReport::Panicked { subcluster, token, pause } => {
+            LeadReport::Panicked { subcluster, token, pause }
+            | LeadReport::PolicyUnknown { subcluster, token, pause } => {
                 (cede(subcluster, token), Insistence::UntilSettled, pause)
+            }
+            LeadReport::PolicyFailed { subcluster, token, failure: why } => {
+                let failed = Command::PolicyFailed { subcluster, token, node, boot, why, avoid: None };
+                (failed, Insistence::UntilSettled, Nanos::ZERO)
             }
             LeadReport::Stuck { subcluster, token, pause } => (cede(subcluster, token), Insistence::OrSilent, pause),
         };

@@ -45,11 +45,13 @@ impl ClusterState {
 
     /// The living replica to lead one more sub-cluster: the one that leads fewest, ties to the smallest id. A cordoned
     /// or draining one leads if no other is up: service comes first.
-    fn choose(&self, counts: &LeadCounts, preference: Preference) -> Option<Leader> {
+    fn choose(&self, subcluster: SubclusterId, counts: &LeadCounts, preference: Preference) -> Option<Leader> {
         let is = |choice: Option<NodeId>, node| choice == Some(node);
         let rank = |&(&node, &led): &(&NodeId, &usize)| {
             let unwilling = !self.nodes[&node].takes_leads();
-            (unwilling, is(preference.last_choice, node), is(preference.avoid, node), led, node)
+            // Who does not know the sub-cluster's policy would only cede the lead.
+            let unable = !self.can_decide(node, subcluster);
+            (unable, unwilling, is(preference.last_choice, node), is(preference.avoid, node), led, node)
         };
         let (&node, _) = counts.iter().min_by_key(rank)?;
         Some(Leader { node, boot: self.nodes[&node].boot })
@@ -67,7 +69,7 @@ impl ClusterState {
     ) {
         let Some(entry) = self.subclusters.get(&subcluster) else { return };
         let successor = entry.successor.map(Successor::as_leader).filter(|&s| lives(&self.nodes, s));
-        let leader = successor.or_else(|| self.choose(counts, preference));
+        let leader = successor.or_else(|| self.choose(subcluster, counts, preference));
         if let Some(led) = leader.filter(|_| successor.is_none()).and_then(|l| counts.get_mut(&l.node)) {
             *led += 1;
         }

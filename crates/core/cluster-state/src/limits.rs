@@ -9,6 +9,7 @@
 //! | operations | 1024 × (0.5 KiB of words + 128 B of actor + 0.5 KiB of refusal) | 1.2 |
 //! | plans | 8 × (1024 moves × (256 B of reason + 80 B) + 64 models × (256 B of reason + 16 B) + 1 KiB) | 2.8 |
 //! | traffic splits | 256 × (128 B of name + 4 × 24 B + 0.1 KiB) | 0.1 |
+//! | policies of sub-clusters | 1024 × (512 B of text + 63 B of name + 32 B) + 64 × 32 × 72 B | 0.7 |
 //! | sub-clusters, nodes, events | 1024 × (64 × 8 B + 0.2 KiB) + 64 × 0.9 KiB + 4096 × 8 B + 64 × 1 KiB | 1 |
 //!
 //! `full_state_tests.rs` makes such a state: 59.6 MiB.
@@ -53,6 +54,9 @@ pub const TRAFFIC_VERSIONS_MAX: usize = 4;
 
 /// The largest weight in a split.
 pub const TRAFFIC_WEIGHT_MAX: u32 = 1_000_000;
+
+/// Policies for sub-clusters that the program of a replica adds.
+pub const POLICIES_KNOWN_MAX: usize = 32;
 
 /// Events remembered.
 pub const EVENTS_MAX: usize = 64;

@@ -65,6 +65,8 @@ impl ClusterState {
                     effects.push(Effect::NodeDown { node, boot: entry.boot });
                 }
                 *entry = life(entry.duty, Some(entry.boot));
+                // Its program may be another one.
+                self.policies_known.remove(&node);
                 preference.last_choice = Some(node);
             }
         }

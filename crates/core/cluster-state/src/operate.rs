@@ -56,6 +56,7 @@ impl ClusterState {
             Action::ReviewPlan { plan, approve } => self.review_plan(*plan, *approve, effects),
             Action::RemoveFrontend { frontend } => self.remove_frontend(*frontend, effects),
             Action::RaiseLevel { level } => Ok(self.raise_level(*level, effects)),
+            Action::SetPolicy { subcluster, policy } => self.set_policy(index, subcluster, policy, effects),
         }
     }
 

@@ -91,7 +91,17 @@ pub enum Action {
         /// The level.
         level: Level,
     },
+    /// Let a policy decide for a whole sub-cluster. From level 3 on.
+    SetPolicy {
+        /// Its name.
+        subcluster: String,
+        /// The policy; [`POLICY_OF_MODELS`](crate::POLICY_OF_MODELS) lets each model have its own.
+        policy: String,
+    },
 }
+
+/// Bytes of a policy's text in the words of an operation; a longer one is cut.
+const POLICY_WORDS_BYTES_MAX: usize = 256;
 
 /// A replica that joins the control group.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -124,6 +134,7 @@ impl Action {
             Self::ReviewPlan { .. } => "review_plan",
             Self::RemoveFrontend { .. } => "remove_frontend",
             Self::RaiseLevel { .. } => "raise_level",
+            Self::SetPolicy { .. } => "set_policy",
         }
     }
 }
@@ -156,6 +167,11 @@ impl fmt::Display for Action {
             Self::RemoveFrontend { frontend } => write!(f, "remove frontend {frontend}"),
             // By number: the words are part of the state, on replicas of every release.
             Self::RaiseLevel { level } => write!(f, "finish the upgrade to level {}", level.get()),
+            Self::SetPolicy { subcluster, policy } => {
+                let (kept, cut) = policy.split_at(policy.floor_char_boundary(POLICY_WORDS_BYTES_MAX));
+                let dots = if cut.is_empty() { "" } else { "…" };
+                write!(f, "set the policy of sub-cluster {subcluster}: {kept}{dots}")
+            }
         }
     }
 }

@@ -159,7 +159,9 @@ pub enum Refusal {
         current: Token,
     },
     /// The replica already leads, is down, or is cordoned or draining.
-    #[error("{node} cannot take over sub-cluster {subcluster}: it leads it, is down, or is cordoned")]
+    #[error(
+        "{node} cannot take over sub-cluster {subcluster}: it leads it, is down or cordoned, or does not know its policy"
+    )]
     CannotSucceed {
         /// The sub-cluster.
         subcluster: SubclusterId,

@@ -6,7 +6,7 @@ use symphony_types::Level;
 
 use crate::invariants::{self, Violation};
 use crate::limits::SNAPSHOT_BYTES_MAX;
-use crate::state::{ClusterState, StateOfVersion9};
+use crate::state::{ClusterState, StateOfVersion9, StateOfVersion10};
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 use symphony_replicated::{Fnv1a, InvalidField};
 
@@ -19,8 +19,9 @@ pub(crate) const VERSION: u16 = Level::NEWEST.formats().state;
 /// The oldest version that is read, since a log may hold it.
 pub(crate) const OLDEST: u16 = Level::OLDEST_READ.formats().state;
 
-/// The first version in which the state has a level.
-const WITH_LEVEL: u16 = 10;
+/// The last versions in which the state has no level, and no policies of sub-clusters.
+const WITHOUT_LEVEL: u16 = 9;
+const WITHOUT_POLICIES: u16 = 10;
 
 /// Why bytes are not a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,17 +46,19 @@ impl Enveloped for ClusterState {
     const BYTES_MAX: usize = SNAPSHOT_BYTES_MAX;
 
     fn body(&self, version: u16) -> Result<AlignedVec, rancor::Error> {
-        if version < WITH_LEVEL {
-            return rkyv::to_bytes::<rancor::Error>(&StateOfVersion9::from(self.clone()));
+        match version {
+            ..=WITHOUT_LEVEL => rkyv::to_bytes::<rancor::Error>(&StateOfVersion9::from(self.clone())),
+            WITHOUT_POLICIES => rkyv::to_bytes::<rancor::Error>(&StateOfVersion10::from(self.clone())),
+            _ => rkyv::to_bytes::<rancor::Error>(self),
         }
-        rkyv::to_bytes::<rancor::Error>(self)
     }
 
     fn read(version: u16, body: &[u8]) -> Result<Self, rancor::Error> {
-        if version < WITH_LEVEL {
-            return Ok(rkyv::from_bytes::<StateOfVersion9, rancor::Error>(body)?.into());
+        match version {
+            ..=WITHOUT_LEVEL => Ok(rkyv::from_bytes::<StateOfVersion9, rancor::Error>(body)?.into()),
+            WITHOUT_POLICIES => Ok(rkyv::from_bytes::<StateOfVersion10, rancor::Error>(body)?.into()),
+            _ => rkyv::from_bytes::<Self, rancor::Error>(body),
         }
-        rkyv::from_bytes::<Self, rancor::Error>(body)
     }
 }
 

@@ -7,6 +7,7 @@ use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, Level, M
 
 use crate::epoch_plan::EpochPlan;
 use crate::moves::{BackendMove, ModelMove};
+use crate::policies::SubclusterPolicy;
 use crate::reply::Outcome;
 use crate::traffic::Traffic;
 use symphony_replicated::ModelSpec;
@@ -34,96 +35,78 @@ pub struct ClusterState {
     pub(crate) last: LastIds,
     /// What all processes of the cluster read, and therefore write.
     pub(crate) level: Level,
+    /// The policies that decide for whole sub-clusters; without one, each model has its own.
+    pub(crate) policies: BTreeMap<SubclusterId, SubclusterPolicy>,
+    /// The policies that the programs of replicas add, by name.
+    pub(crate) policies_known: BTreeMap<NodeId, Vec<String>>,
 }
 
-/// The state as version 9 has it, which knows no levels.
-#[derive(Archive, Serialize, Deserialize)]
-pub(crate) struct StateOfVersion9 {
-    applied_index: u64,
-    epoch: Epoch,
-    nodes: BTreeMap<NodeId, Node>,
-    removed_nodes: BTreeSet<NodeId>,
-    subclusters: BTreeMap<SubclusterId, Subcluster>,
-    backends: BTreeMap<BackendId, Backend>,
-    frontends: BTreeMap<FrontendId, Frontend>,
-    models: BTreeMap<ModelId, Model>,
-    traffic: BTreeMap<String, Traffic>,
-    events: Vec<Event>,
-    operations: Vec<KeptOperation<Outcome>>,
-    plans: Vec<EpochPlan>,
-    last: LastIds,
-}
-
-impl From<ClusterState> for StateOfVersion9 {
-    fn from(state: ClusterState) -> Self {
-        let ClusterState {
-            applied_index,
-            epoch,
-            nodes,
-            removed_nodes,
-            subclusters,
-            backends,
-            frontends,
-            models,
-            traffic,
-            events,
-            operations,
-            plans,
-            last,
-            level: _,
-        } = state;
-        Self {
-            applied_index,
-            epoch,
-            nodes,
-            removed_nodes,
-            subclusters,
-            backends,
-            frontends,
-            models,
-            traffic,
-            events,
-            operations,
-            plans,
-            last,
+/// The state as an older version has it, and how what is missing there begins.
+macro_rules! state_of_version {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty,)* } and { $($new:ident: $begins:expr,)* }) => {
+        $(#[$doc])*
+        #[derive(Archive, Serialize, Deserialize)]
+        pub(crate) struct $name {
+            $($field: $type,)*
         }
+
+        impl From<ClusterState> for $name {
+            fn from(state: ClusterState) -> Self {
+                Self { $($field: state.$field,)* }
+            }
+        }
+
+        impl From<$name> for ClusterState {
+            fn from(state: $name) -> Self {
+                Self { $($field: state.$field,)* $($new: $begins,)* }
+            }
+        }
+    };
+}
+
+state_of_version! {
+    /// The state as version 9 has it, which knows no levels: what was written in it is of a cluster at the first one.
+    StateOfVersion9 {
+        applied_index: u64,
+        epoch: Epoch,
+        nodes: BTreeMap<NodeId, Node>,
+        removed_nodes: BTreeSet<NodeId>,
+        subclusters: BTreeMap<SubclusterId, Subcluster>,
+        backends: BTreeMap<BackendId, Backend>,
+        frontends: BTreeMap<FrontendId, Frontend>,
+        models: BTreeMap<ModelId, Model>,
+        traffic: BTreeMap<String, Traffic>,
+        events: Vec<Event>,
+        operations: Vec<KeptOperation<Outcome>>,
+        plans: Vec<EpochPlan>,
+        last: LastIds,
+    } and {
+        level: Level::new(1),
+        policies: BTreeMap::new(),
+        policies_known: BTreeMap::new(),
     }
 }
 
-impl From<StateOfVersion9> for ClusterState {
-    /// What was written in that version is of a cluster at the first level.
-    fn from(state: StateOfVersion9) -> Self {
-        let StateOfVersion9 {
-            applied_index,
-            epoch,
-            nodes,
-            removed_nodes,
-            subclusters,
-            backends,
-            frontends,
-            models,
-            traffic,
-            events,
-            operations,
-            plans,
-            last,
-        } = state;
-        Self {
-            applied_index,
-            epoch,
-            nodes,
-            removed_nodes,
-            subclusters,
-            backends,
-            frontends,
-            models,
-            traffic,
-            events,
-            operations,
-            plans,
-            last,
-            level: Level::new(1),
-        }
+state_of_version! {
+    /// The state as version 10 has it, which knows no policies of sub-clusters.
+    StateOfVersion10 {
+        applied_index: u64,
+        epoch: Epoch,
+        nodes: BTreeMap<NodeId, Node>,
+        removed_nodes: BTreeSet<NodeId>,
+        subclusters: BTreeMap<SubclusterId, Subcluster>,
+        backends: BTreeMap<BackendId, Backend>,
+        frontends: BTreeMap<FrontendId, Frontend>,
+        models: BTreeMap<ModelId, Model>,
+        traffic: BTreeMap<String, Traffic>,
+        events: Vec<Event>,
+        operations: Vec<KeptOperation<Outcome>>,
+        plans: Vec<EpochPlan>,
+        last: LastIds,
+        level: Level,
+    } and {
+        policies: BTreeMap::new(),
+        policies_known: BTreeMap::new(),
     }
 }
 

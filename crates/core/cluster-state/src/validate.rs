@@ -2,12 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use symphony_policy::{POLICY_TEXT_BYTES_MAX, is_policy_name};
 use symphony_replicated::InvalidField;
 use symphony_replicated::fields::{address, count, invalid, name, text};
 use symphony_types::{BootId, Level, NodeId};
 
 use crate::command::{Command, PlanProposal};
-use crate::limits::{ERROR_BYTES_MAX, GPUS_PER_BACKEND_MAX, PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLAN_WORDS_BYTES_MAX};
+use crate::limits::{
+    ERROR_BYTES_MAX, GPUS_PER_BACKEND_MAX, PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLAN_WORDS_BYTES_MAX,
+    POLICIES_KNOWN_MAX,
+};
 use crate::operation::{Action, Operation};
 use crate::state::HolderState;
 
@@ -51,7 +55,16 @@ pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
         | Command::ForgetFrontend { boot: life, .. } => boot(*life),
         Command::BeginHandover { to: id, boot: life, .. }
         | Command::CompleteHandover { node: id, boot: life, .. }
-        | Command::CedeLead { node: id, boot: life, .. } => node(*id).and(boot(*life)),
+        | Command::CedeLead { node: id, boot: life, .. }
+        | Command::PolicyFailed { node: id, boot: life, .. } => node(*id).and(boot(*life)),
+        Command::KnowPolicies { node: id, boot: life, names } => {
+            node(*id).and(boot(*life))?;
+            count("names", names.len(), 0..=POLICIES_KNOWN_MAX)?;
+            match names.iter().find(|name| !is_policy_name(name)) {
+                Some(name) => Err(invalid("names", &format!("{name:?}; expected names of policies"))),
+                None => Ok(()),
+            }
+        }
         Command::ProposePlan(proposal) => plan(proposal),
         Command::FinishMove { .. } => Ok(()),
         Command::CancelMove { reason, .. } => text("reason", reason, 0..=ERROR_BYTES_MAX),
@@ -83,6 +96,10 @@ fn operation(operation: &Operation) -> Result<(), InvalidField> {
             traffic.validate()
         }
         Action::SetDuty { .. } | Action::ReviewPlan { .. } | Action::RemoveFrontend { .. } => Ok(()),
+        Action::SetPolicy { subcluster, policy } => {
+            name("subcluster", subcluster)?;
+            text("policy", policy, 1..=POLICY_TEXT_BYTES_MAX)
+        }
         Action::RaiseLevel { level } if level.is_known() => Ok(()),
         Action::RaiseLevel { level } => {
             let (oldest, newest) = (Level::OLDEST.get(), Level::NEWEST.get());

@@ -7,7 +7,7 @@ mod scene;
 use scene::{Scene, backend, backend_down, frontend, node, node_down, operation, report, spec};
 use symphony_cluster_state::{
     Action, ClusterState, Command, HolderState, LeftAlone, LogEntry, ModelSpec, Moved, NewReplica, Outcome,
-    PlanProposal, Refusal, Reply, Shadow, Traffic, decode_outcome, encode_outcome,
+    PlanProposal, PolicyFailure, Refusal, Reply, Shadow, Traffic, decode_outcome, encode_outcome,
 };
 use symphony_testkit::{FormatFile, NamedBytes};
 use symphony_types::{
@@ -45,14 +45,31 @@ fn with_transforms(mut spec: ModelSpec) -> ModelSpec {
     spec
 }
 
-/// What this release writes and reads at.
-const LEVELS: [Level; 2] = [Level::OLDEST, Level::NEWEST];
+/// What this release reads, and still writes as it was.
+const LEVELS: [Level; 3] = [Level::OLDEST_READ, Level::OLDEST, Level::NEWEST];
 
 /// A history with every command of a cluster that came to that level, and a state with something in every part.
 fn history(level: Level) -> Vec<Command> {
     let mut commands = history_of_version_9();
     if level > Level::new(1) {
         commands.push(asked(13, Action::RaiseLevel { level }));
+    }
+    if level >= Level::WITH_POLICIES {
+        let policy =
+            |subcluster: &str, policy: &str| Action::SetPolicy { subcluster: subcluster.into(), policy: policy.into() };
+        let names = vec!["house".into(), "yard".into()];
+        commands.extend([
+            Command::KnowPolicies { node: NodeId::new(1), boot: BootId::new(10), names },
+            asked(14, policy("t", "{ name = \"house\", rooms = 3 }")),
+            Command::PolicyFailed {
+                subcluster: SubclusterId::new(2),
+                token: Token::new(1),
+                node: NodeId::new(1),
+                boot: BootId::new(10),
+                why: PolicyFailure::BrokeRule,
+                avoid: None,
+            },
+        ]);
     }
     commands
 }
@@ -164,6 +181,8 @@ fn answers() -> Vec<Outcome> {
 
 fn state(level: Level) -> ClusterState {
     let mut scene = Scene::default();
+    // As old as a log can be that is read.
+    scene.state.found_at(Level::new(1));
     for command in history(level) {
         let _ = scene.apply(&command);
     }
@@ -235,7 +254,7 @@ fn what_no_neighbour_wrote_is_refused_with_both_versions() {
     }
     // And so does the release before with what it does not know.
     let oldest = Level::OLDEST.formats().state;
-    let (newer, raise) = (file(newest).read(), history(Level::NEWEST).pop().unwrap());
+    let (newer, raise) = (file(newest).read(), asked(13, Action::RaiseLevel { level: Level::NEWEST }));
     let said = [
         ClusterState::restore_to(&newer["state"], Level::OLDEST).unwrap_err().to_string(),
         LogEntry::decode_to(&newer["entry"], oldest).unwrap_err().to_string(),
@@ -243,7 +262,7 @@ fn what_no_neighbour_wrote_is_refused_with_both_versions() {
     ];
     for (said, what) in said.into_iter().zip(["snapshot", "log entry", "log entry"]) {
         assert!(
-            said.starts_with(&format!("{what} of version {newest}; this release reads version {oldest}")),
+            said.starts_with(&format!("{what} of version {newest}; this release reads versions 9 to {oldest}")),
             "{said}"
         );
     }
@@ -303,6 +322,7 @@ fn every_command_and_every_part_of_the_state_is_there() {
     );
     part("frontends", state.frontends().values().all(|f| f.standing.leaving));
     part("models", state.models().values().any(|m| !m.holders.is_empty()));
+    part("policies", !state.policies().is_empty());
     part("events", !state.events().is_empty());
     part("operations", state.operations().iter().any(|kept| kept.outcome.is_err()));
 }

@@ -131,11 +131,8 @@ impl PolicyText {
             };
         }
         let why = match name.as_str() {
-            "clockwork" | "shepherd" => {
-                ", which gives out the GPUs of all models itself: it runs in `symphony sim` only, to be compared with"
-            }
-            "nexus" => {
-                ", which plans from rates that are known beforehand: it runs in `symphony sim` only, to be compared with"
+            "clockwork" | "nexus" | "shepherd" => {
+                ", which decides for all models of a sub-cluster at once: `symphony subcluster policy` sets it"
             }
             _ => "",
         };

@@ -217,7 +217,7 @@ fn policies_of_whole_clusters_are_refused_for_a_model_with_the_reason() {
         ("{ name = 'nexus', frontends = 8 }", "nexus"),
     ] {
         assert!(text.parse::<PolicySpec>().is_ok(), "{text}");
-        refused(text, &["expected one of \"symphony\"", name, "runs in `symphony sim` only"]);
+        refused(text, &["expected one of \"symphony\"", name, "`symphony subcluster policy` sets it"]);
     }
     assert!(matches!("clockwork".parse::<ModelPolicy>(), Err(PolicyError::Value(_))));
 }

@@ -1,6 +1,6 @@
 //! By which level a process writes: that of its cluster, as far as it knows.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use symphony_types::Level;
 use tokio::sync::watch;
@@ -19,13 +19,15 @@ pub struct ClusterLevel(Arc<Inner>);
 struct Inner {
     newest: Level,
     told: watch::Sender<Option<Level>>,
+    /// What the log says so far, if that is a level below [`Level::OLDEST`].
+    by_log: Mutex<Option<Level>>,
 }
 
 impl ClusterLevel {
     /// For a program that knows no level above this one.
     #[must_use]
     pub fn knowing(newest: Level) -> Self {
-        Self(Arc::new(Inner { newest, told: watch::Sender::new(None) }))
+        Self(Arc::new(Inner { newest, told: watch::Sender::new(None), by_log: Mutex::default() }))
     }
 
     /// The newest level that this process knows.
@@ -56,6 +58,27 @@ impl ClusterLevel {
             }
             is_news
         });
+    }
+
+    /// The log of a replica says so as far as it is applied. A level below those of this program's neighbours is no news
+    /// yet: a log holds what is older than the last raise until it is compacted.
+    pub fn tell_by_log(&self, level: Level) {
+        if level >= Level::OLDEST {
+            return self.tell(level);
+        }
+        *self.0.by_log.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
+    }
+
+    /// The level of the cluster, for a replica that has applied its whole log. It is told from here on, also if it is
+    /// below those of this program's neighbours: then a release was skipped, and the process ends.
+    #[must_use]
+    pub fn told_by_whole_log(&self) -> Option<Level> {
+        if self.told().is_none()
+            && let Some(level) = *self.0.by_log.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            self.tell(level);
+        }
+        self.told()
     }
 
     /// The answer to a process that does not know the cluster's level.
@@ -119,6 +142,15 @@ mod tests {
         assert_eq!(refused.unknown().now_or_never(), None);
         refused.tell_refused(&ClusterLevel::refusal(Level::NEWEST, "start a newer release".to_owned()));
         assert_eq!(refused.unknown().now_or_never(), Some(Level::NEWEST));
+        let replays = ClusterLevel::default();
+        replays.tell_by_log(Level::new(0));
+        assert_eq!((replays.told(), replays.unknown().now_or_never()), (None, None), "the beginning of a log");
+        replays.tell_by_log(Level::OLDEST);
+        assert_eq!(replays.told_by_whole_log(), Some(Level::OLDEST));
+        let skipped = ClusterLevel::default();
+        skipped.tell_by_log(Level::new(0));
+        assert_eq!(skipped.told_by_whole_log(), Some(Level::new(0)));
+        assert_eq!(skipped.unknown().now_or_never(), Some(Level::new(0)), "a release was skipped");
         let behind = ClusterLevel::default();
         behind.tell(Level::new(0));
         assert_eq!(behind.unknown().now_or_never(), Some(Level::new(0)), "a cluster that is two releases behind");

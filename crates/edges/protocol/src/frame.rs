@@ -343,9 +343,11 @@ mod tests {
     #[test]
     fn a_frame_of_a_release_that_is_no_neighbour_is_refused_with_what_is_read() {
         let newest = encode(&announce(), &[]);
-        let header = newest[..FRAME_HEADER_BYTES].try_into().unwrap();
+        let mut former = newest.to_vec();
+        former[4..6].copy_from_slice(&12_u16.to_le_bytes());
+        let header = former[..FRAME_HEADER_BYTES].try_into().unwrap();
         let said = FrameHeader::parse(header, Level::OLDEST).unwrap_err().to_string();
-        assert!(said.starts_with("frame version 13 from the peer; this process reads 12 to 12"), "{said}");
+        assert!(said.starts_with("frame version 12 from the peer; this process reads 13 to 13"), "{said}");
         for unknown in [Level::OLDEST.formats().frames - 1, Level::NEWEST.formats().frames + 1] {
             let mut bytes = newest.to_vec();
             bytes[4..6].copy_from_slice(&unknown.to_le_bytes());
@@ -353,7 +355,7 @@ mod tests {
         }
     }
 
-    /// Since version 13 the checksum finds it; before, it took the message's own layout to.
+    /// Since version 13 the checksum finds it.
     #[test]
     fn a_message_of_another_length_than_was_written_is_damage() {
         let of = |level| {
@@ -362,7 +364,6 @@ mod tests {
             decode(bytes.into())
         };
         assert!(matches!(of(Level::NEWEST), Err(FrameError::Checksum { .. })), "{:?}", of(Level::NEWEST));
-        assert!(!matches!(of(Level::OLDEST), Err(FrameError::Checksum { .. })));
     }
 
     #[test]

@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(with("").map(|spec| spec.policy), Ok(symphony_policy::ModelPolicy::default()));
         for (policy, words) in [
             ("magic", "model `m`: policy: expected one of \"symphony\""),
-            ("clockwork", "runs in `symphony sim` only"),
+            ("clockwork", "`symphony subcluster policy` sets it"),
             (
                 "{ name = 'auto', ready_order = 'start' }",
                 "model `m`: policy: key `ready_order`: expected only trigger, drop",

@@ -30,7 +30,7 @@ pub(crate) use model_spec::tensors_to_pb;
 pub use model_spec::{KindProfile, ModelSource, ModelSpec};
 pub use node::NodeView;
 pub use operation::OperationView;
-pub use subcluster::{SubclusterView, SuccessorView};
+pub use subcluster::{PolicyView, SubclusterView, SuccessorView};
 pub use symphony_cluster_state::{Shadow, TRAFFIC_VERSIONS_MAX, Traffic};
 
 use std::collections::{BTreeMap, BTreeSet};

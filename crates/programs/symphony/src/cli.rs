@@ -17,6 +17,7 @@ mod profile;
 mod reference_page;
 mod shell;
 mod simulate;
+mod subcluster;
 mod top;
 mod trace;
 mod upgrade;
@@ -53,6 +54,7 @@ pub(crate) use profile::{
 };
 pub(crate) use shell::{CompletionsArgs, ManArgs};
 pub(crate) use simulate::{PaperArgs, ReplayArgs, SimArgs};
+pub(crate) use subcluster::{SubclusterCommand, SubclusterPolicyArgs};
 pub(crate) use top::TopArgs;
 pub(crate) use trace::{
     CompareArgs, SpreadName, TapeArrivalsArgs, TapeCommand, TraceCommand, TraceConvertArgs, TraceFormat, TracePartArgs,
@@ -104,6 +106,9 @@ pub(crate) enum Command {
     /// Load, change, unload or generate models, and split requests among their versions.
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Change how a sub-cluster is scheduled.
+    #[command(subcommand)]
+    Subcluster(SubclusterCommand),
     /// Have the cluster serve models as files declare them; what is so already stays.
     Apply(ApplyArgs),
     /// Show the cluster: all of a kind, or what is named.

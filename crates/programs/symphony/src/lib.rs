@@ -46,7 +46,8 @@ fn end_with_the_reader() {
 }
 
 /// Runs the command line of this process, with the policies of the registry beside those that every program has: what
-/// they are called is taken by `symphony sim --policy`, scenarios and `symphony replay`.
+/// they are called is taken by `symphony sim --policy`, scenarios, `symphony replay` and, where a scheduler of the cluster
+/// runs this program, `symphony subcluster policy`.
 pub fn main_with(policies: PolicyRegistry) -> ExitCode {
     end_with_the_reader();
     let cli = Cli::parse();
@@ -56,7 +57,7 @@ pub fn main_with(policies: PolicyRegistry) -> ExitCode {
     };
     let result = runtime.block_on(async {
         match cli.command {
-            Command::Scheduler(args) => node::scheduler::run(&args).await,
+            Command::Scheduler(args) => node::scheduler::run(&args, &policies).await,
             Command::Frontend(args) => node::frontend::run(&args).await,
             Command::Backend(args) => node::backend::run(args).await,
             Command::Federation(args) => node::federation::run(&args).await,
@@ -68,6 +69,7 @@ pub fn main_with(policies: PolicyRegistry) -> ExitCode {
             Command::Keys(command) => tools::keys::run(command),
             Command::Context(command) => tools::context::run(&command),
             Command::Model(command) => tools::model::run(command).await,
+            Command::Subcluster(command) => tools::subcluster::run(command).await,
             Command::Apply(args) => tools::apply::run(&args).await,
             Command::Get(args) => tools::get::run(&args).await,
             Command::Describe(args) => tools::describe::run(&args).await,

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use symphony_consensus::{Engine, Environment, OnDiskError};
 use symphony_net::Net;
+use symphony_scheduler::PolicyRegistry;
 use symphony_types::{BootId, Nanos, NodeId};
 
 use crate::planning::EpochSettings;
@@ -44,6 +45,8 @@ pub struct ControlPlaneConfig {
     pub request_delays: Nanos,
     /// Time stamps of operations and log entries, for people; no decision depends on them.
     pub wall_clock: WallClock,
+    /// The policies for whole sub-clusters that this program adds.
+    pub policies: PolicyRegistry,
 }
 
 /// Milliseconds since 1970.
@@ -191,6 +194,7 @@ mod tests {
             epochs: EpochSettings::default(),
             request_delays: Nanos::ZERO,
             wall_clock: unix_ms,
+            policies: symphony_scheduler::PolicyRegistry::new(),
         };
         assert_eq!(config.validate(), Ok(()));
         let relaxed = ControlPlaneConfig { timing: Timing::relaxed(), ..config.clone() };

@@ -27,7 +27,8 @@ pub use metrics::{METRIC_NAMES, Metrics};
 pub use plane::{ControlPlane, HeartbeatListener, Listeners};
 pub use planning::{EpochMode, EpochSettings, LoadReports, SCALING_METRIC_NAMES, ScalingCollector, ScalingSettings};
 pub use symphony_cluster_state::{
-    BACKUP_BYTES_MAX, Backup, BackupError, ClusterState, Command, IDS_SKIPPED_MAX, IDS_SKIPPED_MIN, LeadReport, Refusal,
+    BACKUP_BYTES_MAX, Backup, BackupError, ClusterState, Command, IDS_SKIPPED_MAX, IDS_SKIPPED_MIN, LeadReport,
+    PolicyFailure, Refusal,
 };
 pub use symphony_consensus::{Engine, Environment, Leadership, OnDiskError, SimulatedDisk, SnapshotEvery};
 pub use symphony_controllers::{AutoscalerSettings, TriggerSettings};

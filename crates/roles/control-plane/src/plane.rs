@@ -461,6 +461,7 @@ impl Parts {
             epochs,
             load_bytes_per_s: config.epochs.load_bytes_per_s,
             request_delays: config.request_delays,
+            policies: config.policies.clone(),
             signs: viewer.signs.clone(),
             metrics: self.metrics.clone(),
             stop: self.stop.clone(),
@@ -581,6 +582,7 @@ mod tests {
             epochs: crate::EpochSettings::default(),
             request_delays: symphony_types::Nanos::ZERO,
             wall_clock: || 0,
+            policies: symphony_scheduler::PolicyRegistry::new(),
         };
         let patience = Duration::from_secs(60);
         let plane = ControlPlane::start(config, Listeners { control: control.into(), heartbeat: heartbeat.into() })

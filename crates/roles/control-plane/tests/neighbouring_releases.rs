@@ -54,7 +54,7 @@ async fn the_level_is_raised_when_every_replica_knows_it_and_not_before() {
     let name = format!("scheduler n{leader}");
     refused(&cluster, one, &[name.as_str(), "is down"]).await;
     comes_back(&mut cluster, leader, leader * 10 + 1, old).await;
-    refused(&cluster, one, &[name.as_str(), "knows level 1"]).await;
+    refused(&cluster, one, &[name.as_str(), "knows level 2"]).await;
     cluster.all_see("no new level", |view| view.level == old).await;
 
     eprintln!("phase: it is replaced, too; whoever is asked raises the level");

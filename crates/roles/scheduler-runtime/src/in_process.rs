@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use symphony_protocol::dispatch::{RequestHeader, ToFrontend};
 use symphony_protocol::execute::{Execute, ToBackend};
-use symphony_scheduler::{DataDelay, ModelQueueConfig};
+use symphony_scheduler::{DataDelay, GuardedPolicy, ModelQueueConfig, PolicyFault};
 use symphony_tape::TapeOrigin;
 use symphony_transport::{LocalReceiver, local_link};
 use symphony_types::{
@@ -16,6 +16,7 @@ use crate::threads::clock::Clock;
 use crate::threads::decision_threads::DecisionThreads;
 use crate::workers::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, SealNumber};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
+use crate::workers::policy_worker::LeadPolicy;
 use crate::workers::subcluster_workers::{DecisionConfig, Workers};
 use crate::workers::worker_metrics::WorkerDurations;
 
@@ -64,7 +65,30 @@ impl InProcess {
     /// # Errors
     /// If the system refuses a thread.
     pub fn on(threads: &Arc<DecisionThreads>, tapes: Option<(&Tapes, TapeOrigin)>) -> std::io::Result<(Self, Orders)> {
-        let workers = Workers::start("local", threads, tapes)?;
+        Self::start_with(threads, tapes, None)
+    }
+
+    /// A sub-cluster for which the policy of this text decides, on threads of its own; recorded if there are tapes.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn with_policy(
+        config: &DecisionConfig,
+        text: &str,
+        policy: GuardedPolicy,
+        tapes: Option<&Tapes>,
+    ) -> std::io::Result<(Self, Orders)> {
+        let policy = LeadPolicy { text: text.to_owned(), policy };
+        let tapes = tapes.map(|tapes| (tapes, TapeOrigin::default()));
+        Self::start_with(&Arc::new(DecisionThreads::new(config.clone())), tapes, Some(policy))
+    }
+
+    fn start_with(
+        threads: &Arc<DecisionThreads>,
+        tapes: Option<(&Tapes, TapeOrigin)>,
+        policy: Option<LeadPolicy>,
+    ) -> std::io::Result<(Self, Orders)> {
+        let workers = Workers::start("local", threads, tapes, policy)?;
         let (backend, plans) = local_link();
         let (sender, ended) = local_link();
         let frontend = Peer { frontend: FrontendId::new(1), boot: BootId::new(1), link: workers.number() };
@@ -175,6 +199,12 @@ impl InProcess {
         let (model, plan) = (plan.model, PlanId { gpu, seal, sequence: plan.sequence });
         self.workers.rank.push(RankMessage::Done { plan, free_at });
         self.workers.of_model(model.get()).push(ModelMessage::Done { plan, start_late, latency, failed: Vec::new() });
+    }
+
+    /// What the policy did wrong, if one decides and has: nothing is decided any more.
+    #[must_use]
+    pub fn policy_fault(&self) -> Option<PolicyFault> {
+        self.workers.policy_fault.as_ref().and_then(|fault| fault.borrow().clone())
     }
 
     /// Every counter with its name.

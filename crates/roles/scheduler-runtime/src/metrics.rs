@@ -115,6 +115,15 @@ const PANICS: MetricName = MetricName {
     labels: &[],
 };
 
+/// Leads that ended by a fault of their policy.
+const POLICY_FAULTS: MetricName = MetricName {
+    name: "symphony_dispatch_policy_faults_total",
+    help: "Leads that ended because the policy of the sub-cluster panicked, hung, or gave an order that breaks a rule",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &[],
+};
+
 /// How late timers fired.
 const TIMER_LATE: MetricName = durations(
     "symphony_dispatch_timer_late_seconds",
@@ -168,9 +177,10 @@ const COUNTERS: [MetricName; 25] = [
     counter("symphony_dispatch_violations_total", "Plans that violated S1 or S2; above 0 is a bug"),
 ];
 
-/// Every metric of the dispatch runtime. All but the counts of panicked leads and hung threads restart with each lead.
-pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 13] = {
-    let mut names = [TIMER_LATE; COUNTERS.len() + 13];
+/// Every metric of the dispatch runtime. All but the counts of panicked leads, hung threads and faults of policies restart
+/// with each lead.
+pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 14] = {
+    let mut names = [TIMER_LATE; COUNTERS.len() + 14];
     let mut index = 0;
     while index < COUNTERS.len() {
         names[index] = COUNTERS[index];
@@ -188,6 +198,7 @@ pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 13] = {
     names[COUNTERS.len() + 10] = QUEUED;
     names[COUNTERS.len() + 11] = BATCH_ITEMS;
     names[COUNTERS.len() + 12] = WINDOW_USED;
+    names[COUNTERS.len() + 13] = POLICY_FAULTS;
     names
 };
 
@@ -223,6 +234,8 @@ impl Collector for LeadCollector {
         ConstCounter::new(self.0.threads.panics()).encode(panics)?;
         let hangs = encoder.encode_descriptor(HANGS.bare(), HANGS.help, None, MetricType::Counter)?;
         ConstCounter::new(self.0.threads.hangs()).encode(hangs)?;
+        let faults = encoder.encode_descriptor(POLICY_FAULTS.bare(), POLICY_FAULTS.help, None, MetricType::Counter)?;
+        ConstCounter::new(self.0.threads.policy_faults()).encode(faults)?;
         let not_pinned = encoder.encode_descriptor(NOT_PINNED.bare(), NOT_PINNED.help, None, MetricType::Gauge)?;
         ConstGauge::new(self.0.threads.not_pinned() as u64).encode(not_pinned)?;
         let mut descriptor = encoder.encode_descriptor(PRESSURE.bare(), PRESSURE.help, None, MetricType::Gauge)?;

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lead::leads::Leads;
 use crate::lead::learners::run_learners;
+use crate::lead::policy::policy_of;
 use crate::lead::prepared_handover::PreparedHandover;
 use crate::lead::subcluster::{Lead, LeadConfig};
 use crate::links::frontend::accept_frontends;
@@ -32,6 +33,9 @@ use crate::workers::worker_metrics::WorkerDurations;
 /// How long a lead goes on after another replica was assigned. It still serves until the successor has sealed its
 /// backends; from then on its plans are refused. Longer than a seal takes.
 const CEDE_WITHIN: Duration = Duration::from_millis(500);
+/// How long a replica that does not know a sub-cluster's policy waits before it cedes the lead: if no replica knows the
+/// policy, each log entry takes that long.
+const UNKNOWN_POLICY_PAUSE: Nanos = Nanos::from_millis(500);
 /// How often such a lead is checked for a panic, which would lose requests of frontends that have not left yet.
 const CEDING_LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -58,6 +62,8 @@ pub struct LeadStatus {
     pub token: Token,
     /// Its models by name.
     pub models: Vec<(String, ModelBatches)>,
+    /// The policy that decides for it; none if each model has its own.
+    pub policy: Option<String>,
     /// The name of its ranking decision thread.
     pub thread: String,
     /// Counters by name.
@@ -148,6 +154,7 @@ impl Runtime {
                 name: name.unwrap_or_default(),
                 token: lead.token,
                 models: lead.workers.loads.batches().into_iter().filter_map(named).collect(),
+                policy: lead.policy.clone(),
                 thread: lead.workers.thread().to_owned(),
                 counters: lead.workers.counters(),
                 durations: lead.workers.durations(),
@@ -312,11 +319,22 @@ impl Follower {
             if subcluster.leader != me || !newer || led.contains_key(&id) {
                 continue;
             }
+            let token = subcluster.token;
+            let policy = match policy_of(&self.config.policies, subcluster) {
+                Ok(policy) => policy,
+                Err(error) => {
+                    tracing::error!(subcluster = %subcluster.name, %token, %error, "not led here: its policy cannot be built");
+                    self.last_tokens.insert(id, token);
+                    let pause = UNKNOWN_POLICY_PAUSE;
+                    let _ = self.reports.send(LeadReport::PolicyUnknown { subcluster: id, token, pause });
+                    continue;
+                }
+            };
             let dialled = self.prepared.remove(&id).map(|handover| handover.take()).unwrap_or_default();
             let (view, reports) = (current.for_lead(id), self.reports.clone());
-            match Lead::start(&self.config, &self.threads, id, subcluster.token, view, dialled, reports) {
+            match Lead::start(&self.config, &self.threads, (id, token), policy, view, dialled, reports) {
                 Ok(lead) => {
-                    self.last_tokens.insert(id, subcluster.token);
+                    self.last_tokens.insert(id, token);
                     led.insert(id, Arc::new(lead));
                     changed = true;
                 }
@@ -400,6 +418,7 @@ mod tests {
             tapes: None,
             stuck_after: Duration::from_secs(20),
             consolidate: Vec::new(),
+            policies: symphony_scheduler::PolicyRegistry::new(),
             net: symphony_net::Net::plaintext(),
         };
         let runtime = Runtime::start(config, listener, views, in_contact, reports).unwrap();

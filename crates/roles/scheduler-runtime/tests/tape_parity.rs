@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use symphony_protocol::dispatch::RequestHeader;
 use symphony_protocol::execute::Execute;
 use symphony_scheduler::{
-    DataDelay, DelaySource, Delays, DropRule, GpuChoice, ModelInput, ModelQueueConfig, Policy, Pressure, ReadyOrder,
-    Shed, TargetShare,
+    ClusterFacts, DataDelay, DelaySource, Delays, DropRule, GpuChoice, ModelInput, ModelQueueConfig, Policy,
+    PolicyRegistry, Pressure, ReadyOrder, Shed, TargetShare,
 };
 use symphony_scheduler_runtime::{DecisionConfig, DecisionThreads, InProcess, Orders, Tapes};
 use symphony_tape::{Ending, Record, Replay, Tape, TapeEnd, TapeOrigin, replay};
@@ -108,6 +108,7 @@ impl Load {
     fn go_on_until(&mut self, models: std::ops::Range<u32>, enough: impl Fn(&Self) -> bool) {
         let (begun, mut next) = (Instant::now(), Instant::now());
         while !enough(self) {
+            assert_eq!(self.subcluster.policy_fault(), None);
             assert!(begun.elapsed() < PATIENCE, "{:?}", self.subcluster.counters());
             if Instant::now() >= next {
                 next += EVERY;
@@ -123,7 +124,10 @@ impl Load {
 /// them a model joins, a GPU is lost, a model leaves while another GPU joins, and GPUs of another kind join while the
 /// last of the first kind goes.
 fn load(policy: Policy, threads: &Arc<DecisionThreads>, tapes: &Tapes) {
-    let (mut subcluster, orders) = InProcess::on(threads, Some((tapes, TapeOrigin::default()))).unwrap();
+    load_on(policy, InProcess::on(threads, Some((tapes, TapeOrigin::default()))).unwrap());
+}
+
+fn load_on(policy: Policy, (mut subcluster, orders): (InProcess, Orders)) {
     for model in 0..MODELS {
         subcluster.add_model(model, config(policy));
     }
@@ -228,6 +232,26 @@ fn check(policy: Policy, workers: &[&str], tapes: &BTreeMap<String, Vec<u8>>) {
         assert_eq!((pressed, shed), (0, 0));
     } else {
         assert!(pressed > 0 && shed >= SHED_REQUESTS, "{pressed} pressures, {shed} requests shed");
+    }
+}
+
+/// Policies that decide for the whole sub-cluster keep every rule under load, and decide the same again.
+#[tokio::test]
+async fn policies_for_the_whole_sub_cluster_decide_the_same_again() {
+    for text in ["clockwork", "nexus", "shepherd"] {
+        let dir = tempfile::tempdir().unwrap();
+        let tapes = Tapes::in_dir(dir.path(), TAPE_BYTES).unwrap();
+        let registry = PolicyRegistry::new();
+        let policy = registry.build(&registry.parse(text).unwrap(), &ClusterFacts::default()).unwrap();
+        let config = DecisionConfig { shared_threads: 1, ..DecisionConfig::default() };
+        load_on(Policy::EAGER, InProcess::with_policy(&config, text, policy, Some(&tapes)).unwrap());
+        tapes.written().await;
+        let tapes = tapes_in(dir.path());
+        assert_eq!(tapes.keys().map(String::as_str).collect::<Vec<_>>(), ["policy"]);
+        let Replay { summary, difference } = replayed(&tapes["policy"]);
+        assert_eq!(difference, None, "{text}");
+        assert_eq!(summary.ending, Ending::Recorded(TapeEnd::Stopped), "{text}: {summary:?}");
+        assert!(summary.arrivals >= 3 * REQUESTS && summary.batches >= 6 * PLANS, "{text}: {summary:?}");
     }
 }
 

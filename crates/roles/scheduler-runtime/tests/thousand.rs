@@ -118,6 +118,7 @@ fn take_over(title: &str, leader: Net, backend: Net) {
         tapes: None,
         stuck_after: Duration::from_millis(100),
         consolidate: Vec::new(),
+        policies: symphony_scheduler::PolicyRegistry::new(),
     };
     let runtime = leading.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use symphony_control_plane::{ControlPlane, LeadReport};
+use symphony_control_plane::{ControlPlane, LeadReport, PolicyFailure};
 use symphony_net::sockets::Listener;
 use symphony_net::{Expected, Incoming, Net, Port, Role};
 use symphony_protocol::dispatch::{RequestHeader, ToFrontend, ToLeader};
@@ -98,6 +98,12 @@ pub(crate) async fn run(
         for (&id, subcluster) in view.subclusters.iter().filter(|_| in_contact) {
             if subcluster.leader == Some(me) && !leads.borrow().contains_key(&id) {
                 cluster.trace.note(format_args!("{name} leads {id} under {}", subcluster.token));
+                // No policy decides here; this one stands for those that fail.
+                if subcluster.policy.as_ref().is_some_and(|own| own.text == "shepherd" && own.failed.is_none()) {
+                    let (token, failure) = (subcluster.token, PolicyFailure::BrokeRule);
+                    let failed = LeadReport::PolicyFailed { subcluster: id, token, failure };
+                    let _ = plane.lead_reports().send(failed);
+                }
                 let lead = Rc::<RefCell<Lead>>::default();
                 let mut links = JoinSet::new();
                 links.spawn_local(keep_links(net.clone(), me, id, views.clone(), Rc::clone(&lead)));

@@ -13,7 +13,7 @@ use symphony_types::{
 };
 
 /// The labels of all commands; those of operators stand for their operations.
-pub const LABELS: [&str; 25] = [
+pub const LABELS: [&str; 28] = [
     "register_node",
     "node_down",
     "register_backend",
@@ -39,6 +39,9 @@ pub const LABELS: [&str; 25] = [
     "remove_frontend",
     "forget_frontend",
     "raise_level",
+    "set_policy",
+    "know_policies",
+    "policy_failed",
 ];
 
 /// The label of a command, which must be one of [`LABELS`]: the compiler leads here when a command or an operation is
@@ -60,7 +63,9 @@ pub fn label(command: &Command) -> &'static str {
         | Command::ProposePlan(_)
         | Command::FinishMove { .. }
         | Command::CancelMove { .. }
-        | Command::ForgetFrontend { .. } => command.label(),
+        | Command::ForgetFrontend { .. }
+        | Command::KnowPolicies { .. }
+        | Command::PolicyFailed { .. } => command.label(),
         Command::Operate(operation) => match operation.action {
             Action::LoadModel(_)
             | Action::UnloadModel { .. }
@@ -71,7 +76,8 @@ pub fn label(command: &Command) -> &'static str {
             | Action::ProposePlan(_)
             | Action::ReviewPlan { .. }
             | Action::RemoveFrontend { .. }
-            | Action::RaiseLevel { .. } => command.label(),
+            | Action::RaiseLevel { .. }
+            | Action::SetPolicy { .. } => command.label(),
         },
     };
     assert!(LABELS.contains(&label), "{label} is not in LABELS");

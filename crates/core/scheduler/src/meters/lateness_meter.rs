@@ -122,7 +122,8 @@ impl LatenessMeter {
     }
 
     /// The start lateness to plan for.
-    pub(crate) const fn start_late(&self) -> Nanos {
+    #[must_use]
+    pub const fn start_late(&self) -> Nanos {
         self.start_late
     }
 

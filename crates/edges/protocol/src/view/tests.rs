@@ -60,6 +60,7 @@ fn a_view_survives_the_wire() {
                 token: Token::new(10),
                 standbys: vec![NodeId::new(2)],
                 successor: Some(SuccessorView { node: NodeId::new(2), boot, since: 29 }),
+                policy: Some(PolicyView { text: "nexus".into(), failed: Some("panicked on n1".into()) }),
                 advice: Some(AdviceView {
                     reason: "idle".into(),
                     bad_rate: 0.0,

@@ -33,6 +33,14 @@ pub(super) fn json(
     if all.left_out > 0 {
         notes.push(format!("{} requests of models beyond those that a frontend remembers are not shown", all.left_out));
     }
+    notes.extend(view.subclusters.values().filter_map(|own| {
+        let policy = own.policy.as_ref()?;
+        let failed = policy.failed.as_ref()?;
+        Some(format!(
+            "policy {} of sub-cluster {} {failed}: each model has its own policy until one is set again",
+            policy.text, own.name
+        ))
+    }));
     let unread = all.models.get("").map(|unread| unread.recent.reasons.clone()).unwrap_or_default();
     json!({
         "cluster": view.cluster, "epoch": view.epoch.get(), "applied_index": view.applied_index,

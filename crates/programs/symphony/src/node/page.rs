@@ -26,7 +26,8 @@ pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&st
             let leader = s.leader.map(|(node, _)| node.get());
             let successor = s.successor.map(|next| next.node.get());
             json!({ "id": id.get(), "name": s.name, "leader": leader, "token": s.token.get(), "standbys": standbys,
-                    "successor": successor })
+                    "successor": successor, "policy": s.policy.as_ref().map(|policy| &policy.text),
+                    "policy_failed": s.policy.as_ref().and_then(|policy| policy.failed.as_ref()) })
         })
         .collect();
     let backends: Vec<_> = view

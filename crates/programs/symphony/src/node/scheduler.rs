@@ -16,7 +16,7 @@ use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
-use symphony_scheduler::{DataDelaySettings, Delays};
+use symphony_scheduler::{DataDelaySettings, Delays, PolicyRegistry};
 use symphony_scheduler_runtime::{
     DecisionConfig, GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, Runtime,
     StragglerSettings, SubclusterLoad, Tapes, ThreadPolicy,
@@ -33,7 +33,7 @@ use crate::exit::bad_input;
 /// before and the metrics port after it this is within the 10 s that service managers allow.
 const TAPES_WRITTEN_WITHIN: Duration = Duration::from_secs(4);
 
-pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(args: &NodeArgs, policies: &PolicyRegistry) -> anyhow::Result<()> {
     let Some(config) = begin(args, Role::Scheduler)? else { return Ok(()) };
     let NodeConfig { cluster, scheduler: Some(scheduler), .. } = &config else {
         return Err(bad_input("the configuration has no [scheduler]"));
@@ -51,6 +51,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let carriers = frames::carriers(&config.frames, &registry)?;
     let net = security::net(&config, symphony_net::Role::Scheduler, &name, &registry)?.carried(carriers.clone());
     let plane_config = plane_config(&net, cluster, scheduler, boot, replica.dispatch.to_string());
+    let plane_config = ControlPlaneConfig { policies: policies.clone(), ..plane_config };
     let own = ControlRuntime::start()?;
     let plane = own.run(async move {
         let control = tokio::net::TcpListener::from_std(control);
@@ -60,7 +61,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let plane = plane.await??;
     plane.metrics().register(&registry);
     registry.collect(plane.scaling_collector());
-    let lead_config = lead_config(&net, cluster, scheduler, boot)?;
+    let lead_config = LeadConfig { policies: policies.clone(), ..lead_config(&net, cluster, scheduler, boot)? };
     let tapes = lead_config.tapes.clone();
     let runtime = Runtime::start(lead_config, dispatch, plane.view(), plane.in_contact(), plane.lead_reports());
     let runtime = std::sync::Arc::new(runtime.context("cannot start the dispatch runtime")?);
@@ -213,6 +214,7 @@ pub(super) fn plane_config(
         epochs: epochs(scheduler),
         request_delays: request_delays(&scheduler.delays),
         wall_clock: symphony_control_plane::unix_ms,
+        policies: PolicyRegistry::new(),
     }
 }
 
@@ -361,6 +363,7 @@ fn lead_config(
             Timing::Relaxed => STUCK_AFTER_RELAXED,
         },
         consolidate: scheduler.consolidate.clone(),
+        policies: PolicyRegistry::new(),
     })
 }
 

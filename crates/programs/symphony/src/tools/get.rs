@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use symphony_protocol::view::{
-    AdviceView, BackendView, DriftView, FrontendView, GpuView, KindAdviceView, ModelView, Readiness, SlowGpuView,
-    SubclusterView, View,
+    AdviceView, BackendView, DriftView, FrontendView, GpuView, KindAdviceView, ModelView, PolicyView, Readiness,
+    SlowGpuView, SubclusterView, View,
 };
 use symphony_transport::{ControlClient, FederationClient};
 use symphony_types::{GpuId, Level, ModelId, Nanos, SubclusterId, VersionedName};
@@ -276,14 +276,22 @@ fn subclusters(view: &View) -> Shown {
             idle,
             demand,
             advice(view, *id, subcluster),
+            policy(subcluster),
         ]);
         json.push(json!({ "id": id.get(), "name": subcluster.name, "leader": leader.map(|n| n.get()),
                           "token": subcluster.token.get(),
                           "standbys": subcluster.standbys.iter().map(|n| n.get()).collect::<Vec<_>>(),
+                          "policy": subcluster.policy.as_ref().map(|policy| &policy.text),
+                          "policy_failed": subcluster.policy.as_ref().and_then(|policy| policy.failed.as_ref()),
                           "advice": subcluster.advice.as_ref().map(advice_json) }));
     }
-    let header = &["ID", "NAME", "LEADER", "TOKEN", "STANDBYS", "IDLE GPUS", "DEMAND", "GPUS WANTED"];
+    let header = &["ID", "NAME", "LEADER", "TOKEN", "STANDBYS", "IDLE GPUS", "DEMAND", "GPUS WANTED", "POLICY"];
     (header, rows, Value::Array(json))
+}
+
+/// The policy that decides for the sub-cluster, with what became of it; `auto` if each model has its own.
+pub(super) fn policy(subcluster: &SubclusterView) -> String {
+    subcluster.policy.as_ref().map_or_else(|| "auto".to_owned(), PolicyView::words)
 }
 
 /// The measured number of idle GPUs, and the number that the demand keeps busy, on which the advice is based:
@@ -481,7 +489,22 @@ mod tests {
         assert_eq!((idle.as_str(), demand.as_str()), ("0.5 of 2", "-"), "it serves nobody");
         assert_eq!(demand_gpus, Value::Null, "a lead that does not measure it");
         let rows = subclusters(&view()).1;
-        assert_eq!(rows[0][5..], ["", "", ""], "nobody has reported");
+        assert_eq!(rows[0][5..], ["", "", "", "auto"], "nobody has reported");
+    }
+
+    #[test]
+    fn a_policy_that_failed_is_shown_with_what_it_did_and_what_decides_now() {
+        let shown = |policy| {
+            let mut view = view();
+            view.subclusters.get_mut(&SUBCLUSTER).unwrap().policy = policy;
+            let (_, rows, json) = subclusters(&view);
+            (rows[0][8].clone(), json[0]["policy"].clone(), json[0]["policy_failed"].clone())
+        };
+        let named = |failed: Option<&str>| PolicyView { text: "nexus".into(), failed: failed.map(Into::into) };
+        assert_eq!(shown(None), ("auto".into(), Value::Null, Value::Null));
+        assert_eq!(shown(Some(named(None))), ("nexus".into(), json!("nexus"), Value::Null));
+        let failed = shown(Some(named(Some("panicked on n1"))));
+        assert_eq!(failed, ("auto (nexus panicked on n1)".into(), json!("nexus"), json!("panicked on n1")));
     }
 
     #[test]

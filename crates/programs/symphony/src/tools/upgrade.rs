@@ -124,7 +124,7 @@ mod tests {
         assert!(said(&view([old, new])).contains("no upgrade is under way"), "the leader sees none");
         let half = said(&view([new, old]));
         assert!(
-            half.contains("level 2 (release 0.2.0) is not known to every process")
+            half.contains("level 3 (release 0.3.0) is not known to every process")
                 && half.contains("  scheduler n2 knows"),
             "{half}"
         );

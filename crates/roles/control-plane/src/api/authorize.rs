@@ -51,7 +51,9 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         "RegisterBackend" | "ReportModel" => &[Role::Backend],
         "RegisterFrontend" | "ShareQuotas" => &[Role::Frontend],
         "LoadModel" | "UnloadModel" | "ChangeModel" | "SetTraffic" => LOADERS,
-        "Backup" | "SetDuty" | "ChangeReplicas" | "RemoveFrontend" | "ProposePlan" | "ReviewPlan" => OPERATORS,
+        "Backup" | "SetDuty" | "ChangeReplicas" | "RemoveFrontend" | "ProposePlan" | "ReviewPlan" | "SetPolicy" => {
+            OPERATORS
+        }
         // A replica forwards these calls to the Raft leader.
         "PlanEpoch" | "RaiseLevel" => &[Role::Operator, Role::Scheduler],
         "Explain" => READERS,

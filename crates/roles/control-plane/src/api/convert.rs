@@ -6,9 +6,10 @@ use symphony_cluster_state::{
     Action, BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, HolderState, ModelSpec,
     Moved, NewReplica, PlanProposal, WantedMove,
 };
-use symphony_policy::ModelPolicy;
+use symphony_policy::{ModelPolicy, PolicySpec};
 use symphony_protocol::control as pb;
 use symphony_quotas::{Demand, TenantDemand};
+use symphony_scheduler::{ClusterFacts, PolicyRegistry, RegistryError};
 use symphony_types::{
     BackendId, BootId, Epoch, Member, ModelId, Nanos, NodeId, RequestValue, SubclusterId, TENANTS_MAX, is_name,
 };
@@ -80,6 +81,17 @@ pub(crate) fn change_model(request: &pb::ChangeModelRequest) -> Result<Action, S
     });
     let (name, slo_ns) = (request.name.clone(), request.slo_ns);
     Ok(Action::ChangeModel { name, slo_ns, policy: policy.transpose()?, value: value.transpose()? })
+}
+
+/// Checks the options of a policy that this program adds, which only its constructor knows. A name that is not known
+/// here is the state's to judge, which knows those of all replicas.
+pub(crate) fn check_policy(policies: &PolicyRegistry, text: &str) -> Result<(), Status> {
+    let added: Vec<_> = policies.names().collect();
+    let Ok(spec) = PolicySpec::parse_among(text, &added) else { return Ok(()) };
+    match policies.build(&spec, &ClusterFacts::default()) {
+        Err(error @ RegistryError::Options { .. }) => Err(Status::invalid_argument(error.to_string())),
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn load_model(spec: Option<pb::ModelSpec>) -> Result<ModelSpec, Status> {

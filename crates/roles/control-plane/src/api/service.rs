@@ -13,6 +13,7 @@ use symphony_net::{ClusterLevel, PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_server::Control;
 use symphony_protocol::view::{BackendScope, SortedView, View};
+use symphony_scheduler::PolicyRegistry;
 use symphony_types::{BackendId, BootId, FrontendId, Level, Member, Nanos, NodeId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::WatchStream;
@@ -52,6 +53,8 @@ pub(crate) struct ControlService {
     pub(crate) load_bytes_per_s: u64,
     /// Delays of every request besides its batch.
     pub(crate) request_delays: Nanos,
+    /// The policies for sub-clusters that this program adds.
+    pub(crate) policies: PolicyRegistry,
     /// The frontends that watch this replica.
     pub(crate) signs: FrontendPresence,
     pub(crate) metrics: Metrics,
@@ -341,6 +344,21 @@ impl Control for ControlService {
         let action = Action::SetTraffic { model: asked.model.clone(), traffic: asked.into() };
         self.operate(&request, &request.get_ref().operation_id, action).await?;
         Ok(Response::new(pb::SetTrafficReply {}))
+    }
+
+    async fn set_policy(&self, request: Request<pb::SetPolicyRequest>) -> Result<Response<pb::SetPolicyReply>, Status> {
+        let level = self.proposer.cluster_level().written();
+        if level < Level::WITH_POLICIES {
+            let needed = Level::WITH_POLICIES;
+            return Err(Status::failed_precondition(format!(
+                "policies of sub-clusters need level {needed}, and the cluster is at level {level}: symphony upgrade finish"
+            )));
+        }
+        let pb::SetPolicyRequest { subcluster, policy, .. } = request.get_ref().clone();
+        convert::check_policy(&self.policies, &policy)?;
+        let action = Action::SetPolicy { subcluster, policy };
+        self.operate(&request, &request.get_ref().operation_id, action).await?;
+        Ok(Response::new(pb::SetPolicyReply {}))
     }
 
     async fn report_model(

@@ -10,7 +10,8 @@ use symphony_protocol::epoch_plan_view::{
 };
 use symphony_protocol::view::{
     AdviceView, BackendView, DriftView, EventView, FrontendView, GpuView, HolderView, KindAdviceView, KindProfile,
-    ModelSource, ModelSpec, ModelView, NodeView, OperationView, SlowGpuView, SubclusterView, SuccessorView, View,
+    ModelSource, ModelSpec, ModelView, NodeView, OperationView, PolicyView, SlowGpuView, SubclusterView, SuccessorView,
+    View,
 };
 use symphony_types::{GpuId, LatencyProfile, ModelId, Nanos, NodeId};
 
@@ -41,7 +42,11 @@ pub(crate) fn view(
         let leader = s.leader.map(|l| (l.node, l.boot));
         let successor = s.successor.map(|next| SuccessorView { node: next.node, boot: next.boot, since: next.since });
         let (name, standbys) = (s.name.clone(), s.standbys.clone());
-        (id, SubclusterView { name, leader, token: s.token, standbys, successor, advice: None, load: None })
+        let policy = state.policies().get(&id).map(|policy| PolicyView {
+            text: policy.text.clone(),
+            failed: policy.failed.map(|failed| failed.to_string()),
+        });
+        (id, SubclusterView { name, leader, token: s.token, standbys, successor, policy, advice: None, load: None })
     });
     let frontends = state.frontends().iter().map(|(&id, f)| (id, frontend(f)));
     let models = state.models().iter().map(|(&id, m)| (id, model(m)));

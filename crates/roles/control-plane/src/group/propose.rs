@@ -168,7 +168,7 @@ impl Proposer {
             return Ok(told);
         }
         match self.group.read_index().await {
-            Ok(_) => Ok(level.told().unwrap_or_else(|| level.newest())),
+            Ok(_) => Ok(level.told_by_whole_log().unwrap_or_else(|| level.newest())),
             Err(ReadError::Stopped) => Err(CallError::Stopped.into()),
             Err(error) => Err(AttemptError::Retry(error.to_string())),
         }

@@ -1,10 +1,12 @@
 //! Keeps this replica registered: at start, and again whenever the view shows it as down.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_cluster_state::{Command, Refusal};
 use symphony_protocol::view::View;
+use symphony_types::Level;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -84,6 +86,7 @@ pub(crate) async fn run(
     let (node, boot) = (life.config.node, life.config.boot);
     let up = |view: &Arc<View>| view.nodes.get(&node).is_some_and(|n| n.up && n.boot == Some(boot));
     let mut hold_down = HoldDown::default();
+    let told = views.clone();
     let keep = async {
         loop {
             if let Err(refusal) = register(&registration, &life, &proposer, &metrics).await {
@@ -106,7 +109,11 @@ pub(crate) async fn run(
                 }
             }
             let came = Instant::now();
-            if views.wait_for(|view| !up(view)).await.is_err() {
+            let over = tokio::select! {
+                down = views.wait_for(|view| !up(view)) => down.is_err(),
+                never = tell_policies(&life, &proposer, told.clone()) => match never {},
+            };
+            if over {
                 return;
             }
             let wait = hold_down.next(came.elapsed());
@@ -123,6 +130,22 @@ pub(crate) async fn run(
         () = keep => {}
         () = stop.cancelled() => {}
     }
+}
+
+/// Tells the cluster which policies this program adds, as soon as that can be written down.
+async fn tell_policies(life: &Life, proposer: &Proposer, mut views: watch::Receiver<Arc<View>>) -> Infallible {
+    let names: Vec<_> = life.config.policies.names().map(str::to_owned).collect();
+    if !names.is_empty() && views.wait_for(|view| view.level >= Level::WITH_POLICIES).await.is_ok() {
+        let known = Command::KnowPolicies { node: life.config.node, boot: life.config.boot, names };
+        while let Err(error) = proposer.propose(&known).await {
+            tracing::warn!(%error, "the cluster does not know yet which policies this program adds");
+            if matches!(error, CallError::Refused(_) | CallError::Stopped) {
+                break;
+            }
+            tokio::time::sleep(RETRY_AFTER).await;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Registers; an error if no attempt can succeed.

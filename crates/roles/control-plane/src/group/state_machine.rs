@@ -54,7 +54,7 @@ impl ClusterStateMachine {
         self.metrics.applied_index.set(gauge(state.applied_index()));
         self.metrics.epoch.set(gauge(state.epoch().get()));
         self.metrics.level.set(i64::from(state.level().get()));
-        self.level.tell(state.level());
+        self.level.tell_by_log(state.level());
         self.applied.send_replace(state.applied_index());
     }
 }

@@ -140,6 +140,7 @@ impl Cluster {
             epochs: symphony_control_plane::EpochSettings::default(),
             request_delays: symphony_types::Nanos::ZERO,
             wall_clock: unix_ms,
+            policies: symphony_scheduler::PolicyRegistry::new(),
         };
         self.running.insert(id, ControlPlane::start(config, listeners).await.unwrap());
     }

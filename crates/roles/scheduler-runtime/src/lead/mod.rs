@@ -2,6 +2,7 @@
 
 pub(crate) mod leads;
 pub(crate) mod learners;
+pub(crate) mod policy;
 pub(crate) mod prepared_handover;
 pub(crate) mod repeated_failures;
 pub(crate) mod servable;

@@ -1,13 +1,17 @@
 //! One sub-cluster while this node leads it: its decision threads, its backends, its models.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use symphony_cluster_state::LeadReport;
 use symphony_net::Net;
 use symphony_protocol::view::{BackendView, ModelView, View};
-use symphony_scheduler::{ClassProfiles, DataDelay, DataDelaySettings, DataDelays, Delays, ModelQueueConfig, Policy};
+use symphony_scheduler::{
+    ClassProfiles, DataDelay, DataDelaySettings, DataDelays, Delays, ModelQueueConfig, Policy, PolicyFault,
+    PolicyRegistry,
+};
 use symphony_tape::TapeOrigin;
 use symphony_transport::EchoTimes;
 use symphony_types::{
@@ -17,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::lead::policy::failure_of;
 use crate::lead::prepared_handover::DialledLinks;
 use crate::lead::servable::{BackendHoldings, servable};
 use crate::lead::stuck_links::{StuckLinks, Tenure, echo_times};
@@ -24,8 +29,10 @@ use crate::links::backend::{BackendLink, LinkEvent, LinkedGpu, Usage};
 use crate::records::tapes::Tapes;
 use crate::threads::decision_threads::DecisionThreads;
 use crate::workers::corrections::correct;
+use crate::workers::counters::add;
 use crate::workers::messages::{ModelMessage, RankMessage};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
+use crate::workers::policy_worker::LeadPolicy;
 use crate::workers::subcluster_workers::{DecisionConfig, Workers};
 use symphony_controllers::Learner;
 
@@ -56,12 +63,16 @@ pub struct LeadConfig {
     pub stuck_after: Duration,
     /// Names of sub-clusters that consolidate: they keep whole GPUs idle, at the price of latency.
     pub consolidate: Vec<String>,
+    /// The policies that this program adds.
+    pub policies: PolicyRegistry,
 }
 
 /// A sub-cluster that this node leads under one token.
 #[derive(Debug)]
 pub(crate) struct Lead {
     pub(crate) token: Token,
+    /// The policy that decides for it, if one does.
+    pub(crate) policy: Option<String>,
     pub(crate) workers: Arc<Workers>,
     /// Whether its links move.
     pub(crate) stuck_links: Arc<StuckLinks>,
@@ -74,19 +85,20 @@ pub(crate) struct Lead {
 
 impl Lead {
     /// Installs the workers, and starts the task that follows `view` (cut to the sub-cluster) and its later versions.
-    /// `dialled` are connections that were made in advance.
+    /// `dialled` are connections that were made in advance. If there is a `policy`, it decides for all models.
     pub(crate) fn start(
         config: &LeadConfig,
         threads: &DecisionThreads,
-        id: SubclusterId,
-        token: Token,
+        (id, token): (SubclusterId, Token),
+        policy: Option<LeadPolicy>,
         view: View,
         dialled: DialledLinks,
         reports: mpsc::UnboundedSender<LeadReport>,
     ) -> std::io::Result<Self> {
         let origin = TapeOrigin { node: config.node, boot: config.boot, subcluster: id, token };
         let tapes = config.tapes.as_ref().map(|tapes| (tapes, origin));
-        let workers = Workers::start(&id.to_string(), threads, tapes)?;
+        let named = policy.as_ref().map(|policy| policy.text.clone());
+        let workers = Workers::start(&id.to_string(), threads, tapes, policy)?;
         if view.subclusters.get(&id).is_some_and(|subcluster| config.consolidate.contains(&subcluster.name)) {
             workers.rank.push(RankMessage::Consolidate);
         }
@@ -99,6 +111,7 @@ impl Lead {
             config: config.clone(),
             id,
             token,
+            policy_faults: threads.policy_fault_counter(),
             workers: Arc::clone(&workers),
             gpu_ordinals: HashMap::new(),
             models: HashMap::new(),
@@ -116,8 +129,11 @@ impl Lead {
             recovered: false,
         };
         let (view, views) = watch::channel(Arc::new(view));
+        if let Some(policy) = &named {
+            tracing::info!(subcluster = %id, %token, %policy, "a policy decides for the whole sub-cluster");
+        }
         tokio::spawn(task.run(views, reports, ended.clone()));
-        Ok(Self { token, workers, stuck_links, echo, view, ended })
+        Ok(Self { token, policy: named, workers, stuck_links, echo, view, ended })
     }
 
     /// Passes a newer view, cut to this sub-cluster, to the lead. The lead wakes if anything in it has changed.
@@ -201,6 +217,7 @@ struct LeadTask {
     config: LeadConfig,
     id: SubclusterId,
     token: Token,
+    policy_faults: Arc<AtomicU64>,
     workers: Arc<Workers>,
     gpu_ordinals: HashMap<GpuId, u32>,
     /// Ordinals of the served models.
@@ -240,6 +257,7 @@ impl LeadTask {
         tracing::info!(subcluster = %self.id, token = %self.token, "leads");
         let stuck_links = Arc::clone(&self.stuck_links);
         let mut tenure = Tenure::begin(now());
+        let mut policy_fault = self.workers.policy_fault.clone();
         loop {
             let current = Arc::clone(&view.borrow_and_update());
             // A newer assignment is another lead's: the news in its view is not for this one.
@@ -257,6 +275,14 @@ impl LeadTask {
             let has_standbys = current.subclusters.get(&self.id).is_some_and(|s| !s.standbys.is_empty());
             tokio::select! {
                 () = ended.cancelled() => break,
+                fault = faulted(&mut policy_fault) => {
+                    // Frontends announce what waits here to the next lead.
+                    add(&self.policy_faults, 1);
+                    tracing::error!(subcluster = %self.id, token = %self.token, %fault, "the lead ends by a fault of its policy");
+                    let failure = failure_of(&fault);
+                    let _ = reports.send(LeadReport::PolicyFailed { subcluster: self.id, token: self.token, failure });
+                    break;
+                }
                 () = tokio::time::sleep_until(unexplained.unwrap_or_else(now).into()), if unexplained.is_some() => {
                     // Usually another replica leads by now, and this report is refused. If none does, one must be
                     // chosen.
@@ -566,6 +592,17 @@ impl LeadTask {
             self.workers.send_to_all(|| ModelMessage::AllSealed);
         }
     }
+}
+
+/// The fault of a lead's policy, once there is one; never without a policy.
+async fn faulted(fault: &mut Option<watch::Receiver<Option<PolicyFault>>>) -> PolicyFault {
+    if let Some(fault) = fault {
+        let told = fault.wait_for(Option::is_some).await.ok().and_then(|told| told.clone());
+        if let Some(told) = told {
+            return told;
+        }
+    }
+    std::future::pending().await
 }
 
 fn now() -> Instant {

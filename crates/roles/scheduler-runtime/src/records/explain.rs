@@ -23,6 +23,12 @@ impl Names for ViewNames<'_> {
     }
 
     fn policy(&self, model: u32) -> Option<String> {
+        // The view is cut to the sub-cluster or whole: the model says which one decides.
+        let model_view = self.view.models.get(&ModelId::new(model))?;
+        let decides = self.view.subclusters.get(&model_view.subcluster).and_then(|own| own.policy.as_ref());
+        if let Some(policy) = decides.filter(|policy| policy.failed.is_none()) {
+            return Some(policy.text.clone());
+        }
         self.view.models.get(&ModelId::new(model)).map(|model| model.spec.policy.to_string())
     }
 

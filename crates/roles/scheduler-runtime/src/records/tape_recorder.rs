@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crossbeam::channel::TrySendError;
 use symphony_scheduler::{
-    DataDelay, ModelActions, ModelInput, ModelQueueConfig, PoolInput, PoolSignal, RankAction, RankInput,
+    ClusterActions, ClusterFacts, ClusterInput, DataDelay, ModelActions, ModelInput, ModelQueueConfig, PoolInput,
+    PoolSignal, RankAction, RankInput,
 };
 use symphony_tape::{Chunk, TapeEnd};
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Nanos, Time};
@@ -23,6 +24,8 @@ const LAST_RECORD_BYTES: usize = 16 << 10;
 /// The objects of a rank worker's tape.
 const RANKER: u32 = 0;
 const POOL: u32 = 1;
+/// The object of the tape of a worker that hosts a policy for the whole sub-cluster.
+const CLUSTER: u32 = 0;
 /// Chunks allocated in advance, so that few are allocated while decisions run.
 const CHUNKS_AHEAD: usize = 4;
 
@@ -101,6 +104,21 @@ impl TapeRecorder {
     /// The pool control decided.
     pub(crate) fn pool_step(&mut self, now: Time, input: &PoolInput, said: Option<PoolSignal>) {
         self.append(Some(now), |chunk| chunk.pool_step(POOL, now, input, said));
+    }
+
+    /// A policy for the whole sub-cluster is created.
+    pub(crate) fn cluster(&mut self, policy: &str, facts: &ClusterFacts) {
+        self.append(None, |chunk| chunk.cluster(CLUSTER, policy, facts));
+    }
+
+    /// Whether anything is recorded: then a host keeps an input for [`cluster_step`](Self::cluster_step).
+    pub(crate) const fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The policy for the whole sub-cluster decided.
+    pub(crate) fn cluster_step(&mut self, now: Time, input: &ClusterInput, orders: &ClusterActions) {
+        self.append(Some(now), |chunk| chunk.cluster_step(CLUSTER, now, input, orders));
     }
 
     /// Appends a record. The tape ends if the record does not fit or the chunk cannot be sent.

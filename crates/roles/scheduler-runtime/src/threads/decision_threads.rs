@@ -36,6 +36,8 @@ pub struct DecisionThreads {
     panics: Arc<AtomicU64>,
     /// Threads that have hung so far.
     hangs: AtomicU64,
+    /// Leads that have ended so far by a fault of their policy.
+    policy_faults: Arc<AtomicU64>,
 }
 
 /// A thread, and its recent load in percent.
@@ -68,7 +70,7 @@ impl DecisionThreads {
         }
         let (threads, clock) = (Mutex::default(), Clock::start());
         let (numbers, panics, hangs) = (AtomicU64::new(0), Arc::default(), AtomicU64::new(0));
-        Self { config, clock, shared_max, cores, threads, numbers, panics, hangs }
+        Self { config, clock, shared_max, cores, threads, numbers, panics, hangs, policy_faults: Arc::default() }
     }
 
     /// How leads decide.
@@ -178,6 +180,16 @@ impl DecisionThreads {
     /// Threads that have hung so far; each has ended every lead on it.
     pub(crate) fn hangs(&self) -> u64 {
         self.hangs.load(Ordering::Relaxed)
+    }
+
+    /// Where leads count that they end by a fault of their policy.
+    pub(crate) fn policy_fault_counter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.policy_faults)
+    }
+
+    /// Leads that have ended so far by a fault of their policy.
+    pub(crate) fn policy_faults(&self) -> u64 {
+        self.policy_faults.load(Ordering::Relaxed)
     }
 
     /// Ends all threads, with everything on them.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use symphony_cluster_state::LeadReport;
+use symphony_cluster_state::{LeadReport, PolicyFailure};
 use symphony_types::{Nanos, SubclusterId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +15,7 @@ use crate::threads::decision_thread::DecisionThread;
 use crate::threads::decision_threads::DecisionThreads;
 use crate::threads::reaper::Reaper;
 use crate::threads::watchdog::Watchdog;
+use crate::workers::counters::add;
 
 /// Watches the decision threads until the runtime ends. A hung thread is given up with every lead on it; after a panic
 /// only the lead that panicked is given up.
@@ -46,7 +47,14 @@ pub(crate) fn watch_threads(
                 };
                 tracing::error!(%subcluster, %token, thread = thread.name, in_its_turn = to_blame, ?pause,
                     "a decision thread hangs; the sub-cluster is given up, after a pause if it has hung here before");
-                give_up(&lead, LeadReport::Stuck { subcluster, token, pause }, stuck);
+                let why = if to_blame && lead.policy.is_some() {
+                    // The next lead does without the policy, and so need not wait.
+                    add(&threads.policy_fault_counter(), 1);
+                    LeadReport::PolicyFailed { subcluster, token, failure: PolicyFailure::Hung }
+                } else {
+                    LeadReport::Stuck { subcluster, token, pause }
+                };
+                give_up(&lead, why, stuck);
             }
         }
         for thread in running.iter().filter(|thread| thread.has_failed()) {
@@ -136,6 +144,7 @@ mod tests {
                 tapes: None,
                 stuck_after,
                 consolidate: Vec::new(),
+                policies: symphony_scheduler::PolicyRegistry::new(),
                 net: symphony_net::Net::plaintext(),
             };
             let runtime = Runtime::start(config, listener, views, in_contact, reports).unwrap();

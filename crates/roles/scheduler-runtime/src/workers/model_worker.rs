@@ -1,69 +1,43 @@
-//! Hosts the [`ModelQueue`](symphony_scheduler::ModelQueue)s of some models of one sub-cluster: carries requests to
-//! them, plans from them to backends, and outcomes to frontends.
+//! Hosts the [`ModelQueue`](symphony_scheduler::ModelQueue)s of some models of one sub-cluster: steps them, and carries
+//! out what they order.
 
-mod arrivals;
 mod decisions;
-mod frontends;
 mod models;
 mod offers;
-mod plans;
-mod recovery;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
 use symphony_controllers::Run;
-use symphony_explain::BatchEnd;
-use symphony_protocol::execute::Execute;
 use symphony_scheduler::{MinTree, ModelActions, ModelInput, PlanCheck, Request};
-use symphony_types::{FailReason, FrontendId, GpuClass, GpuClasses, ModelId, Nanos, RequestId, Time};
+use symphony_types::{BootId, FailReason, FrontendId, GpuClass, GpuClasses, ModelId, Nanos, RequestId, Time};
 
 use crate::records::recorder_queue::RecorderQueue;
 use crate::records::tape_recorder::TapeRecorder;
 use crate::threads::clock::Clock;
 use crate::threads::inbox::Inbox;
 use crate::threads::worker::{TURN_EVENTS_MAX, TURN_TIMERS_MAX, TurnEnd, TurnStart, Worker};
-use crate::workers::counters::count;
+use crate::workers::carrier::{Carrier, Coming, Host, REDRIVE_WAIT, handle_frame, receive, recover};
 use crate::workers::id_map::IdMap;
-use crate::workers::messages::{GpuRoute, ModelMessage, PlanId, RankMessage, SealNumber};
+use crate::workers::messages::{ModelMessage, PlanId, RankMessage, SealNumber};
 use crate::workers::offer_board::OfferBoard;
-use crate::workers::sent_plans::{Ran, SentPlan, SentPlans};
+use crate::workers::sent_plans::SentPlan;
 use crate::workers::worker_metrics::WorkerMetrics;
-use arrivals::{CancelFrame, FrameInProgress, RequestFrame};
-use frontends::FrontendPeer;
 use models::ModelSlot;
-pub(crate) use recovery::REDRIVE_WAIT;
-use recovery::Recovery;
 
 /// Hosts the queues of some of the sub-cluster's models.
 pub(crate) struct ModelWorker {
-    inbox: Arc<Inbox<ModelMessage>>,
+    carrier: Carrier,
     rank: Arc<Inbox<RankMessage>>,
     offers: Arc<OfferBoard>,
     slots: Vec<Option<ModelSlot>>,
     /// The classes of the sub-cluster's GPUs, once known.
     classes: GpuClasses,
-    /// All linked backends are cordoned or draining.
-    all_drained: bool,
     by_id: IdMap<ModelId, usize>,
     by_ordinal: IdMap<u32, usize>,
     wakes: MinTree,
     /// Slots and classes whose newest offer is not published yet: a burst of requests makes one offer.
     offering: Vec<(usize, GpuClass)>,
-    /// The frame in progress. Messages behind it wait, since they may concern its requests.
-    frame_in_progress: Option<FrameInProgress>,
-    frontends: IdMap<FrontendId, FrontendPeer>,
-    /// Whether outcomes wait to be sent to frontends.
-    ended: bool,
-    /// By ordinal of the GPU.
-    routes: Vec<Option<GpuRoute>>,
-    /// Plans of this turn: place, start, and message to the backend.
-    outgoing: Vec<(PlanId, Time, Execute)>,
-    sent: SentPlans,
-    /// The queue of ended batches for the learner.
-    runs: Option<Arc<ArrayQueue<Run>>>,
-    log: RecorderQueue,
     /// Messages to the rank worker, held until the plans of the turn are on their links. It may grant a GPU to a model
     /// of another worker at once, whose plan must not overtake the plan before it.
     answers: Vec<RankMessage>,
@@ -73,11 +47,6 @@ pub(crate) struct ModelWorker {
     account_is_stale: bool,
     /// Whether the rank worker has unread messages or offers and was not woken for them.
     wake_rank: bool,
-    recovery: Option<Recovery>,
-    /// Requests that a backend had when it was sealed. They run again only if that backend is lost.
-    known_by_backend: HashMap<RequestId, SealNumber>,
-    /// Requests among them that were announced again, and so are still wanted; by the seal of their backend.
-    redriven_awaited: HashMap<SealNumber, Vec<(ModelId, Request)>>,
     actions: ModelActions,
     check: PlanCheck,
     tape: TapeRecorder,
@@ -96,31 +65,19 @@ impl ModelWorker {
         log: RecorderQueue,
     ) -> Self {
         Self {
-            inbox,
+            carrier: Carrier::new(inbox, Arc::clone(&metrics), log, clock.now() + REDRIVE_WAIT),
             rank,
             offers,
             slots: Vec::new(),
             classes: GpuClasses::NONE,
-            all_drained: false,
             by_id: IdMap::default(),
             by_ordinal: IdMap::default(),
             wakes: MinTree::new(0),
             offering: Vec::new(),
-            frame_in_progress: None,
-            frontends: IdMap::default(),
-            ended: false,
-            routes: Vec::new(),
-            outgoing: Vec::new(),
-            sent: SentPlans::default(),
-            runs: None,
-            log,
             answers: Vec::new(),
             account_at: Time::ZERO,
             account_is_stale: false,
             wake_rank: false,
-            recovery: Some(Recovery { until: clock.now() + REDRIVE_WAIT, waiting: Vec::new() }),
-            known_by_backend: HashMap::new(),
-            redriven_awaited: HashMap::new(),
             actions: ModelActions::with_room(),
             check: PlanCheck::default(),
             tape: TapeRecorder::default(),
@@ -137,17 +94,18 @@ impl ModelWorker {
 
     /// Sets how long redriven requests wait, counted from `now`.
     pub(crate) fn with_redrive_wait(mut self, now: Time, wait: Nanos) -> Self {
-        self.recovery = Some(Recovery { until: now + wait, waiting: Vec::new() });
+        self.carrier.recover_by(now + wait);
         self
     }
 
     /// Sets the queue of ended batches, which a learner reads.
     pub(crate) fn with_runs(mut self, runs: Option<Arc<ArrayQueue<Run>>>) -> Self {
-        self.runs = runs;
+        self.carrier.runs = runs;
         self
     }
 
-    fn receive(&mut self, now: Time, message: ModelMessage) {
+    /// Handles a message that is about decisions.
+    fn decide(&mut self, now: Time, message: ModelMessage) {
         match message {
             ModelMessage::Add { model, name, ordinal, config, counts } => {
                 self.add_model(now, (model, name), ordinal, *config, counts);
@@ -156,29 +114,7 @@ impl ModelWorker {
             ModelMessage::Profile { model, class, profile } => self.set_profile(model, class, *profile),
             ModelMessage::DataDelay { model, data } => self.set_data_delay(now, model, data),
             ModelMessage::Classes { classes } => self.set_classes(now, classes),
-            ModelMessage::AllDrained(all) => self.all_drained = all,
             ModelMessage::Remove { model } => self.remove_model(model),
-            ModelMessage::Route { gpu, route } => self.set_route(gpu, route),
-            ModelMessage::Unroute { gpu, seal } => self.unroute(now, gpu, seal),
-            ModelMessage::Frontend { peer, sender } => self.link(now, peer, sender),
-            ModelMessage::FrontendGone { peer } => {
-                if self.is_linked(peer) {
-                    self.frontends.remove(&peer.frontend);
-                    self.withdraw(now, peer.frontend, peer.boot);
-                }
-            }
-            ModelMessage::Announce { peer, received, requests, redriven } => {
-                // Requests from a former link were, or will be, announced again on the new one.
-                if self.is_linked(peer) {
-                    let requests = requests.into_iter();
-                    self.frame_in_progress =
-                        Some(FrameInProgress::Requests(RequestFrame { peer, received, requests, redriven }));
-                }
-            }
-            ModelMessage::Cancel { frontend, boot, requests } => {
-                self.frame_in_progress =
-                    Some(FrameInProgress::Cancels(CancelFrame { frontend, boot, requests: requests.into_iter() }));
-            }
             ModelMessage::Grant { ordinal, class, free_at, plan, why } => {
                 match self.by_ordinal.get(&ordinal).copied() {
                     Some(slot) => self.grant(now, slot, class, free_at, plan, why),
@@ -186,83 +122,64 @@ impl ModelWorker {
                 }
             }
             ModelMessage::Pool(word) => self.apply_signal(now, word),
-            ModelMessage::Done { plan, start_late, latency, failed } => {
-                if let Some(sent) = self.sent.take(plan) {
-                    self.batch_done(now, plan.gpu, sent, (start_late, latency), &failed);
-                }
-            }
-            ModelMessage::Refused { plan } => {
-                if let Some(plan) = self.sent.take(plan) {
-                    self.record_end(&plan, BatchEnd::Refused);
-                    self.requeue(now, plan);
-                }
-            }
-            ModelMessage::Known { seal, requests } => {
-                self.known_by_backend.extend(requests.iter().map(|&id| (id, seal)));
-            }
-            ModelMessage::AllSealed => self.recover(now),
-            #[cfg(test)]
-            ModelMessage::Hang(until) => {
-                let _ = until.recv();
-            }
-            #[cfg(test)]
-            // Without a panic message: in an unoptimised program, printing one can take longer than relapses are
-            // remembered.
-            ModelMessage::Panic => std::panic::resume_unwind(Box::new("planted")),
+            // The others have been carried out.
+            _ => {}
+        }
+    }
+}
+
+impl Host for ModelWorker {
+    fn carrier(&mut self) -> &mut Carrier {
+        &mut self.carrier
+    }
+
+    #[inline]
+    fn take_in(&mut self, now: Time, model: ModelId, request: Request, coming: Coming) {
+        let Some(&slot) = self.by_id.get(&model) else { return self.carrier.end_unserved(request.id) };
+        let input = match coming {
+            Coming::New => ModelInput::Arrive(request),
+            Coming::Back => ModelInput::Return(request),
+            Coming::BackWithNext => ModelInput::ReturnWithNext(request),
+        };
+        self.step(now, slot, input);
+    }
+
+    fn cancel(&mut self, now: Time, model: ModelId, ids: &mut dyn ExactSizeIterator<Item = RequestId>) {
+        let Some(&slot) = self.by_id.get(&model) else { return };
+        while let Some(id) = ids.next() {
+            let is_last = ids.len() == 0;
+            self.step(now, slot, if is_last { ModelInput::Cancel(id) } else { ModelInput::CancelWithNext(id) });
         }
     }
 
-    fn set_route(&mut self, gpu: u32, route: GpuRoute) {
-        let slot = gpu as usize;
-        if slot >= self.routes.len() {
-            self.routes.resize(slot + 1, None);
-        }
-        self.routes[slot] = Some(route);
-    }
-
-    /// The GPU is lost under this seal: what was sent to it, or was awaited from it, is queued again.
-    fn unroute(&mut self, now: Time, gpu: u32, seal: SealNumber) {
-        if let Some(route) = self.routes.get_mut(gpu as usize) {
-            route.take_if(|route| route.seal == seal);
-        }
-        while let Some(plan) = self.sent.take_oldest(gpu, seal) {
-            self.record_end(&plan, BatchEnd::Lost);
-            self.requeue(now, plan);
-        }
-        self.known_by_backend.retain(|_, by| *by != seal);
-        for (model, request) in self.redriven_awaited.remove(&seal).unwrap_or_default() {
-            count(&self.metrics.counters.requeued_requests, 1);
-            self.enqueue_returned(now, model, request);
+    fn withdraw(&mut self, now: Time, frontend: FrontendId, boot: BootId) {
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].is_some() {
+                self.step(now, slot, ModelInput::Withdraw { frontend, boot });
+            }
         }
     }
 
-    fn batch_done(
+    fn plan_done(
         &mut self,
         now: Time,
-        gpu: u32,
+        plan: PlanId,
         sent: SentPlan,
-        (start_late, latency): (Nanos, Nanos),
+        measured: (Nanos, Nanos),
         failed: &[(RequestId, FailReason)],
     ) {
-        let ran = sent.ran(failed);
-        self.record_end(&sent, BatchEnd::Done { start_late, latency });
-        self.report_run(gpu, &sent, ran, latency);
-        // The latency of a batch that did not run as planned says nothing about the plan.
-        let latency = if ran == Ran::Whole { latency } else { sent.predicted };
-        if ran == Ran::Whole {
-            self.metrics.execution_errors.record(sent.predicted, latency);
+        let slot = self.by_id.get(&sent.model).copied();
+        let counts = slot.and_then(|slot| self.slots[slot].as_ref()).map(|model| &*model.counts);
+        let latency = self.carrier.batch_done(now, plan.gpu, &sent, measured, failed, counts);
+        if let Some(slot) = slot {
+            self.step(now, slot, ModelInput::Done { start_late: measured.0, latency, predicted: sent.predicted });
         }
-        if let Some(&slot) = self.by_id.get(&sent.model) {
-            if let Some(model) = &self.slots[slot] {
-                count(&model.counts.executed, sent.requests.len() as u64);
-                count(&model.counts.failed, failed.len() as u64);
-                let late = sent.requests.iter().filter(|request| now > request.deadline).count();
-                count(&model.counts.late, late as u64);
-            }
-            self.step(now, slot, ModelInput::Done { start_late, latency, predicted: sent.predicted });
-        }
-        self.sent.recycle(sent);
+        self.carrier.recycle(sent);
     }
+
+    fn plan_refused(&mut self, _: Time, _: PlanId, _: &SentPlan) {}
+
+    fn gpu_lost(&mut self, _: Time, _: u32, _: SealNumber) {}
 }
 
 impl Worker for ModelWorker {
@@ -271,10 +188,12 @@ impl Worker for ModelWorker {
         self.turn = turn.number;
         let mut handled = 0;
         while handled < TURN_EVENTS_MAX {
-            if self.frame_in_progress.is_some() {
-                handled += self.handle_frame(now, TURN_EVENTS_MAX - handled);
-            } else if let Some(message) = self.inbox.pop() {
-                self.receive(now, message);
+            if self.carrier.has_frame() {
+                handled += handle_frame(self, now, TURN_EVENTS_MAX - handled);
+            } else if let Some(message) = self.carrier.next_message() {
+                if let Some(message) = receive(self, now, message) {
+                    self.decide(now, message);
+                }
                 handled += 1;
             } else {
                 break;
@@ -291,8 +210,8 @@ impl Worker for ModelWorker {
             self.step(now, slot, ModelInput::Wake);
             handled += 1;
         }
-        if self.recovery.as_ref().is_some_and(|recovery| recovery.until <= now) {
-            self.recover(now);
+        if self.carrier.recovers_at() <= now {
+            recover(self, now);
             handled += 1;
         }
         if self.account_is_stale && self.account_at <= now {
@@ -300,13 +219,13 @@ impl Worker for ModelWorker {
             handled += 1;
         }
         // A turn without plans need not wait: on a shared thread its offers are ranked in the same turn.
-        if self.outgoing.is_empty() {
+        if !self.carrier.has_plans_to_send() {
             self.answer_rank();
         }
         if more {
             return TurnEnd { wake_at: Time::ZERO, handled };
         }
-        let recovery = self.recovery.as_ref().map_or(Time::NEVER, |recovery| recovery.until);
+        let recovery = self.carrier.recovers_at();
         // A quiet worker must still send its account in time: sent with the next event, an old account would count as
         // new.
         let account_at = if self.account_is_stale { self.account_at } else { Time::NEVER };
@@ -314,13 +233,13 @@ impl Worker for ModelWorker {
     }
 
     fn send_outputs(&mut self, now: Time) {
-        self.send_plans(now);
+        self.carrier.send_plans(now);
         self.answer_rank();
         if std::mem::take(&mut self.wake_rank) {
             self.rank.wake();
         }
-        self.send_outcomes();
-        self.log.flush();
+        self.carrier.send_outcomes();
+        self.carrier.log.flush();
     }
 
     fn metrics(&self) -> &WorkerMetrics {

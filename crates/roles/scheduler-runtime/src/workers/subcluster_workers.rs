@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use crossbeam::queue::ArrayQueue;
 use symphony_explain::{FlightRecorder, RecorderLimits};
-use symphony_scheduler::Pressure;
+use symphony_scheduler::{ClusterFacts, PolicyFault, Pressure};
 use symphony_tape::TapeOrigin;
 use symphony_telemetry::ErrorCounts;
 use symphony_types::PayloadDelay;
 use symphony_types::{ModelId, Nanos};
+use tokio::sync::watch;
 
 use crate::records::recorder_queue::{RecorderQueue, SharedRecorder};
 use crate::records::tapes::Tapes;
@@ -19,11 +20,13 @@ use crate::threads::decision_thread::{DecisionThread, Slot};
 use crate::threads::decision_threads::DecisionThreads;
 use crate::threads::inbox::Inbox;
 use crate::threads::worker::{ThreadPolicy, Worker};
+use crate::workers::carrier::REDRIVE_WAIT;
 use crate::workers::counters::Counters;
 use crate::workers::load::Loads;
 use crate::workers::messages::{ModelMessage, RankMessage};
-use crate::workers::model_worker::{ModelWorker, REDRIVE_WAIT};
+use crate::workers::model_worker::ModelWorker;
 use crate::workers::offer_board::{OfferBoard, SUBCLUSTER_MODELS_MAX};
+use crate::workers::policy_worker::{LeadPolicy, PolicyHost, PolicyWorker};
 use crate::workers::rank_worker::RankWorker;
 use crate::workers::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
 use symphony_controllers::{Learner, LearningSettings, Run};
@@ -67,6 +70,81 @@ impl Default for DecisionConfig {
     }
 }
 
+/// Where the workers of a sub-cluster hear of what happens, and where they report ended batches.
+struct Inboxes {
+    rank: Arc<Inbox<RankMessage>>,
+    models: Arc<[Arc<Inbox<ModelMessage>>]>,
+    runs: Option<Arc<ArrayQueue<Run>>>,
+}
+
+/// Workers, by the slots that they are to be installed in.
+struct Installed {
+    groups: Vec<Vec<Box<dyn Worker>>>,
+    metrics: Vec<Arc<WorkerMetrics>>,
+    recorders: Vec<SharedRecorder>,
+}
+
+impl Inboxes {
+    /// A worker for the queues of each inbox of models, and one for the ranker.
+    fn queues_and_ranker(
+        &self,
+        (clock, config): (Clock, &DecisionConfig),
+        tapes: Option<(&Tapes, TapeOrigin)>,
+        slots: usize,
+    ) -> Installed {
+        let tape = |worker: &str, metrics: &Arc<WorkerMetrics>| {
+            tapes.map(|(tapes, origin)| tapes.record(origin, worker, metrics)).unwrap_or_default()
+        };
+        let Self { rank, models, runs } = self;
+        let offers = Arc::new(OfferBoard::new(SUBCLUSTER_MODELS_MAX));
+        let (mut all_metrics, mut recorders) = (Vec::new(), Vec::new());
+        let mut groups: Vec<Vec<Box<dyn Worker>>> = (0..slots).map(|_| Vec::new()).collect();
+        let first_model_group = slots - models.len();
+        for (index, inbox) in models.iter().enumerate() {
+            let recorder = config.recorder.map(|limits| Arc::new(Mutex::new(FlightRecorder::new(limits))));
+            recorders.extend(recorder.clone());
+            let log = RecorderQueue::new(recorder);
+            let (rank, offers) = (Arc::clone(rank), Arc::clone(&offers));
+            let metrics = Arc::new(WorkerMetrics::new(WorkerKind::Model));
+            all_metrics.push(Arc::clone(&metrics));
+            let tape = tape(&format!("model-{index}"), &metrics);
+            let worker = ModelWorker::new(clock, Arc::clone(inbox), rank, offers, metrics, log);
+            let worker =
+                worker.with_tape(tape).with_runs(runs.clone()).with_redrive_wait(clock.now(), config.redrive_wait);
+            groups[first_model_group + index].push(Box::new(worker));
+        }
+        let metrics = Arc::new(WorkerMetrics::new(WorkerKind::Rank));
+        all_metrics.push(Arc::clone(&metrics));
+        let tape = tape("rank", &metrics);
+        let rank_worker = RankWorker::new(Arc::clone(rank), offers, Arc::clone(models), metrics);
+        // If there is only one group, the rank worker comes behind the models in it.
+        groups[0].push(Box::new(rank_worker.with_tape(tape)));
+        Installed { groups, metrics: all_metrics, recorders }
+    }
+
+    /// One worker for all, which hears of models and GPUs.
+    fn policy_worker(
+        &self,
+        (clock, config): (Clock, &DecisionConfig),
+        tapes: Option<(&Tapes, TapeOrigin)>,
+        LeadPolicy { text, policy }: LeadPolicy,
+        fault: watch::Sender<Option<PolicyFault>>,
+    ) -> Installed {
+        let recorder = config.recorder.map(|limits| Arc::new(Mutex::new(FlightRecorder::new(limits))));
+        let log = RecorderQueue::new(recorder.clone());
+        let metrics = Arc::new(WorkerMetrics::new(WorkerKind::Policy));
+        let facts = ClusterFacts::default();
+        let tape = tapes.map(|(tapes, origin)| tapes.record(origin, "policy", &metrics));
+        let mut tape = tape.unwrap_or_default();
+        tape.cluster(&text, &facts);
+        let host = PolicyHost { policy, facts, tape, fault };
+        let (inbox, recover_by) = (Arc::clone(&self.models[0]), clock.now() + config.redrive_wait);
+        let worker = PolicyWorker::new(host, inbox, Arc::clone(&self.rank), Arc::clone(&metrics), log, recover_by);
+        let worker: Box<dyn Worker> = Box::new(worker.with_runs(self.runs.clone()));
+        Installed { groups: vec![vec![worker]], metrics: vec![metrics], recorders: recorder.into_iter().collect() }
+    }
+}
+
 /// Access to the workers of a sub-cluster.
 #[derive(Debug)]
 pub(crate) struct Workers {
@@ -92,6 +170,8 @@ pub(crate) struct Workers {
     pub(crate) kinds: RwLock<Vec<String>>,
     /// How long inputs take at most, as measured by the backends.
     pub(crate) payload_delay: Mutex<Option<PayloadDelay>>,
+    /// The fault of the policy that decides for the sub-cluster, if one does.
+    pub(crate) policy_fault: Option<watch::Receiver<Option<PolicyFault>>>,
     numbers: AtomicU64,
     slots: Vec<Slot>,
 }
@@ -103,7 +183,7 @@ impl Workers {
     }
 
     /// Installs the workers of sub-cluster `name` on threads of their own or on shared ones; recorded if there are
-    /// tapes.
+    /// tapes. If there is a `policy`, it decides for all models and GPUs.
     ///
     /// # Errors
     /// If the system refuses a thread.
@@ -111,14 +191,13 @@ impl Workers {
         name: &str,
         threads: &DecisionThreads,
         tapes: Option<(&Tapes, TapeOrigin)>,
+        policy: Option<LeadPolicy>,
     ) -> std::io::Result<Arc<Self>> {
-        let tape = |worker: &str, metrics: &Arc<WorkerMetrics>| {
-            tapes.map(|(tapes, origin)| tapes.record(origin, worker, metrics)).unwrap_or_default()
-        };
         let (clock, config) = (threads.clock(), threads.config());
-        let slots = match config.model_threads {
-            0 => vec![threads.shared()?],
-            models => {
+        let slots = match (config.model_threads, &policy) {
+            (0, _) => vec![threads.shared()?],
+            (_, Some(_)) => vec![threads.own(&format!("policy-{name}"))?],
+            (models, None) => {
                 let rank = std::iter::once(format!("rank-{name}"));
                 let models = (0..models).map(|index| format!("model-{name}-{index}"));
                 rank.chain(models).map(|name| threads.own(&name)).collect::<std::io::Result<_>>()?
@@ -128,34 +207,14 @@ impl Workers {
         let model_slots = if slots.len() == 1 { &slots[..] } else { &slots[1..] };
         let rank = Arc::new(Inbox::new(Arc::clone(&slots[0].waker)));
         let models: Arc<[_]> = model_slots.iter().map(|slot| Arc::new(Inbox::new(Arc::clone(&slot.waker)))).collect();
-        let offers = Arc::new(OfferBoard::new(SUBCLUSTER_MODELS_MAX));
-        let mut metrics = Vec::new();
-        let mut measured = |kind| {
-            let of_worker = Arc::new(WorkerMetrics::new(kind));
-            metrics.push(Arc::clone(&of_worker));
-            of_worker
-        };
-        let mut groups: Vec<Vec<Box<dyn Worker>>> = slots.iter().map(|_| Vec::new()).collect();
-        let mut recorders = Vec::new();
         let runs = config.learning.is_on().then(|| Arc::new(ArrayQueue::new(RUNS_WAITING_MAX)));
-        let first_model_group = slots.len() - models.len();
-        for (index, inbox) in models.iter().enumerate() {
-            let recorder = config.recorder.map(|limits| Arc::new(Mutex::new(FlightRecorder::new(limits))));
-            recorders.extend(recorder.clone());
-            let log = RecorderQueue::new(recorder);
-            let (rank, offers) = (Arc::clone(&rank), Arc::clone(&offers));
-            let metrics = measured(WorkerKind::Model);
-            let tape = tape(&format!("model-{index}"), &metrics);
-            let worker = ModelWorker::new(clock, Arc::clone(inbox), rank, offers, metrics, log);
-            let worker =
-                worker.with_tape(tape).with_runs(runs.clone()).with_redrive_wait(clock.now(), config.redrive_wait);
-            groups[first_model_group + index].push(Box::new(worker));
-        }
-        let metrics_of_rank = measured(WorkerKind::Rank);
-        let tape = tape("rank", &metrics_of_rank);
-        let rank_worker = RankWorker::new(Arc::clone(&rank), offers, Arc::clone(&models), metrics_of_rank);
-        // If there is only one group, the rank worker comes behind the models in it.
-        groups[0].push(Box::new(rank_worker.with_tape(tape)));
+        let inboxes = Inboxes { rank: Arc::clone(&rank), models: Arc::clone(&models), runs: runs.clone() };
+        let (fault, policy_fault) = watch::channel(None);
+        let policy_fault = policy.is_some().then_some(policy_fault);
+        let Installed { groups, metrics, recorders } = match policy {
+            Some(policy) => inboxes.policy_worker((clock, config), tapes, policy, fault),
+            None => inboxes.queues_and_ranker((clock, config), tapes, slots.len()),
+        };
         for (slot, group) in slots.iter().zip(groups) {
             slot.install(group);
         }
@@ -173,6 +232,7 @@ impl Workers {
             ordinals: RwLock::default(),
             kinds: RwLock::default(),
             payload_delay: Mutex::default(),
+            policy_fault,
             numbers: AtomicU64::new(0),
             slots,
         }))
@@ -232,7 +292,7 @@ impl Workers {
 
     /// Requests that each model worker has taken in.
     pub(crate) fn taken_in(&self) -> impl Iterator<Item = u64> {
-        let models = self.metrics.iter().filter(|metrics| metrics.kind == WorkerKind::Model);
+        let models = self.metrics.iter().filter(|metrics| metrics.kind != WorkerKind::Rank);
         models.map(|metrics| metrics.counters.requests.load(Ordering::Relaxed))
     }
 
@@ -257,6 +317,7 @@ impl Workers {
     /// The durations that the workers measured, by kind.
     pub(crate) fn durations(&self) -> Vec<WorkerDurations> {
         let workers = || self.metrics.iter().map(Arc::as_ref);
-        [WorkerKind::Model, WorkerKind::Rank].map(|kind| WorkerDurations::of(kind, workers())).into()
+        let kinds = WorkerKind::ALL.into_iter().filter(|kind| workers().any(|metrics| metrics.kind == *kind));
+        kinds.map(|kind| WorkerDurations::of(kind, workers())).collect()
     }
 }

@@ -16,15 +16,21 @@ pub enum WorkerKind {
     Model,
     /// Hosts the ranker of the GPUs.
     Rank,
+    /// Hosts a policy that decides for the whole sub-cluster.
+    Policy,
 }
 
 impl WorkerKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Model, Self::Rank, Self::Policy];
+
     /// Its name in metrics.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
             Self::Model => "model",
             Self::Rank => "rank",
+            Self::Policy => "policy",
         }
     }
 }

@@ -8,6 +8,7 @@ mod hand_over;
 mod links;
 mod payload_delays;
 mod plans;
+mod policies;
 mod scene;
 mod take_over;
 

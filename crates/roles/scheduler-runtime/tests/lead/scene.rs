@@ -131,6 +131,7 @@ impl Scene {
             // These tests run on busy machines.
             stuck_after: Duration::from_secs(30),
             consolidate: Vec::new(),
+            policies: symphony_scheduler::PolicyRegistry::new(),
         };
         configure(&mut config);
         let runtime = Runtime::start(config, listener, view_receiver, in_contact, told).unwrap();

@@ -5,7 +5,7 @@ use symphony_protocol::view::View;
 use super::{Description, elements, value};
 use crate::cli::What;
 use crate::near::unknown;
-use crate::tools::get::{advice, gpu_state, gpu_use, model_state, show, subcluster_name};
+use crate::tools::get::{advice, gpu_state, gpu_use, model_state, policy, show, subcluster_name};
 
 /// A GPU, by its id.
 pub(super) fn gpu(view: &View, name: &str) -> Result<Description, String> {
@@ -52,6 +52,7 @@ pub(super) fn subcluster(view: &View, name: &str) -> Result<Description, String>
         ("leader", own.leader.map_or_else(|| "none".to_owned(), |(node, _)| node.to_string())),
         ("token", own.token.to_string()),
         ("standbys", standbys.join(", ")),
+        ("policy", policy(own)),
         ("idle GPUs", idle),
         ("demand", demand),
         ("GPUs wanted", advice(view, id, own)),

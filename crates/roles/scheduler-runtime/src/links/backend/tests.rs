@@ -29,7 +29,7 @@ struct Scene {
 impl Scene {
     async fn sealed(usage: Usage) -> Self {
         let threads = DecisionThreads::new(DecisionConfig::default());
-        let workers = Workers::start("s", &threads, None).unwrap();
+        let workers = Workers::start("s", &threads, None, None).unwrap();
         workers.stop();
         soon("end of the workers", async {
             while Arc::strong_count(&workers.rank) > 1 {

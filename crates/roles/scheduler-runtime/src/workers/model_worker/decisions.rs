@@ -4,10 +4,11 @@ use std::sync::atomic::Ordering;
 
 use symphony_explain::DropRecord;
 use symphony_protocol::dispatch::EndReason;
-use symphony_scheduler::{GrantWhy, ModelAction, ModelInput, PoolSignal};
-use symphony_types::{DropReason, FailReason, GpuClass, GpuId, Time};
+use symphony_scheduler::{GrantWhy, ModelAction, ModelInput, Plan, PoolSignal, Request};
+use symphony_types::{GpuClass, GpuId, Time};
 
 use super::ModelWorker;
+use crate::workers::carrier::{Placed, end_reason};
 use crate::workers::counters::count;
 use crate::workers::messages::{PlanId, RankMessage};
 
@@ -71,7 +72,7 @@ impl ModelWorker {
                 ModelAction::Offer { answered, class, candidate } => self.offer(slot, *class, (*answered, *candidate)),
                 ModelAction::Execute(plan) => {
                     let requests = actions.requests_of(plan);
-                    used = granted.is_some_and(|granted| self.plan(now, id, granted, plan, requests));
+                    used = granted.is_some_and(|granted| self.plan(now, slot, granted, plan, requests));
                     if !used {
                         unsent.extend_from_slice(requests);
                     }
@@ -93,9 +94,9 @@ impl ModelWorker {
                 ModelAction::Drop { request, reason, cause } => {
                     self.account_is_stale = true;
                     dropped += 1;
-                    let lost = *lost.get_or_insert_with(|| !self.is_served(now));
+                    let lost = *lost.get_or_insert_with(|| !self.carrier.is_served(now));
                     let reason_told = end_reason(*reason, lost);
-                    self.end(request.id, reason_told);
+                    self.carrier.end(request.id, reason_told);
                     let record = DropRecord {
                         model: id.get(),
                         decided: now,
@@ -104,7 +105,7 @@ impl ModelWorker {
                         cause: Some(*cause),
                         lost: matches!(reason_told, EndReason::Failed(_)),
                     };
-                    if !self.log.dropped(record) {
+                    if !self.carrier.log.dropped(record) {
                         count(&self.metrics.counters.unrecorded, 1);
                     }
                 }
@@ -126,13 +127,15 @@ impl ModelWorker {
         }
     }
 
-    /// Whether the lead has any GPU that can be expected to run something: linked, accepting work, and not silent.
-    fn is_served(&self, now: Time) -> bool {
-        if self.all_drained {
-            return false;
+    /// Sends a plan that is as its grant says. False if the GPU has no route; the requests stay with the queue.
+    fn plan(&mut self, now: Time, slot: usize, granted: Granted, plan: &Plan, requests: &[Request]) -> bool {
+        if let Err(violation) = self.check.check(now, plan) {
+            count(&self.metrics.counters.violations, 1);
+            symphony_telemetry::violated(violation.invariant, &violation.detail);
         }
-        let mut linked = (0..).zip(&self.routes).filter_map(|(gpu, route)| Some((gpu, route.as_ref()?.seal)));
-        linked.any(|(gpu, seal)| !self.sent.is_silent(now, gpu, seal))
+        let Some(model) = &self.slots[slot] else { return false };
+        let placed = Placed { model: model.id, id: granted.plan, class: granted.class, plan, requests };
+        self.carrier.plan(now, placed, &model.counts)
     }
 
     pub(super) fn apply_signal(&mut self, now: Time, signal: PoolSignal) {
@@ -141,16 +144,5 @@ impl ModelWorker {
                 self.step(now, slot, ModelInput::Pool(signal));
             }
         }
-    }
-}
-
-/// The reason for a dropped request. If no GPU serves the model it is not overload, and a longer deadline would not
-/// have helped.
-const fn end_reason(reason: DropReason, lost: bool) -> EndReason {
-    match reason {
-        DropReason::SloUnreachable | DropReason::ProtectBatch | DropReason::QueueExpired | DropReason::Shed if lost => {
-            EndReason::Failed(FailReason::NoGpu)
-        }
-        reason => EndReason::Dropped(reason),
     }
 }

@@ -1,11 +1,10 @@
 //! Linked frontends, and the outcomes sent to them.
 
 use symphony_protocol::dispatch::{EndReason, ToFrontend};
-use symphony_scheduler::ModelInput;
 use symphony_transport::LinkSender;
-use symphony_types::{BootId, DropReason, FrontendId, RequestId, Time};
+use symphony_types::{BootId, DropReason, FailReason, FrontendId, RequestId};
 
-use super::ModelWorker;
+use super::Carrier;
 use crate::workers::counters::count;
 use crate::workers::messages::Peer;
 
@@ -15,34 +14,32 @@ pub(super) struct FrontendPeer {
     pub(super) ended: Vec<(u64, EndReason)>,
 }
 
-impl ModelWorker {
+impl Carrier {
     pub(super) fn is_linked(&self, peer: Peer) -> bool {
         self.frontends.get(&peer.frontend).is_some_and(|linked| linked.link == peer)
     }
 
-    /// A frontend links or relinks. Its former link is over from here on, whenever its end is reported.
-    pub(super) fn link(&mut self, now: Time, peer: Peer, sender: LinkSender<ToFrontend>) {
+    /// A frontend links or relinks. Its former link is over from here on, whenever its end is reported: returns whose
+    /// requests are to be withdrawn.
+    pub(super) fn link(&mut self, peer: Peer, sender: LinkSender<ToFrontend>) -> Option<(FrontendId, BootId)> {
         let former = self.frontends.get(&peer.frontend).map(|linked| linked.link);
         if former.is_some_and(|former| former.link > peer.link) {
-            return;
-        }
-        if let Some(former) = former {
-            self.withdraw(now, former.frontend, former.boot);
+            return None;
         }
         self.frontends.insert(peer.frontend, FrontendPeer { link: peer, sender, ended: Vec::new() });
+        former.map(|former| (former.frontend, former.boot))
     }
 
-    /// A frontend has left: its queued requests are removed, and it announces again those that it still wants.
-    pub(super) fn withdraw(&mut self, now: Time, frontend: FrontendId, boot: BootId) {
-        self.drop_waiting(|id| id.frontend == frontend && id.boot == boot);
-        for slot in 0..self.slots.len() {
-            if self.slots[slot].is_some() {
-                self.step(now, slot, ModelInput::Withdraw { frontend, boot });
-            }
+    /// A link has ended. False if another one has taken its place.
+    pub(super) fn unlink(&mut self, peer: Peer) -> bool {
+        let linked = self.is_linked(peer);
+        if linked {
+            self.frontends.remove(&peer.frontend);
         }
+        linked
     }
 
-    pub(super) fn end(&mut self, id: RequestId, reason: EndReason) {
+    pub(crate) fn end(&mut self, id: RequestId, reason: EndReason) {
         match reason {
             EndReason::Dropped(reason) => {
                 count(&self.metrics.counters.dropped_requests, 1);
@@ -56,7 +53,12 @@ impl ModelWorker {
         }
     }
 
-    pub(super) fn send_outcomes(&mut self) {
+    /// A request for a model that is not served here.
+    pub(crate) fn end_unserved(&mut self, id: RequestId) {
+        self.end(id, EndReason::Failed(FailReason::ModelNotReady));
+    }
+
+    pub(crate) fn send_outcomes(&mut self) {
         if !std::mem::take(&mut self.ended) {
             return;
         }
@@ -69,5 +71,16 @@ impl ModelWorker {
                 tracing::debug!(%frontend, %error, "outcomes not sent; the frontend ends these requests by itself");
             }
         }
+    }
+}
+
+/// The reason for a dropped request. If no GPU serves the model it is not overload, and a longer deadline would not
+/// have helped.
+pub(crate) const fn end_reason(reason: DropReason, lost: bool) -> EndReason {
+    match reason {
+        DropReason::SloUnreachable | DropReason::ProtectBatch | DropReason::QueueExpired | DropReason::Shed if lost => {
+            EndReason::Failed(FailReason::NoGpu)
+        }
+        reason => EndReason::Dropped(reason),
     }
 }

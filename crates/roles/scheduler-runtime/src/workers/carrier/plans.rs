@@ -4,30 +4,31 @@ use symphony_controllers::Run;
 use symphony_explain::{BatchEnd, BatchRecord};
 use symphony_protocol::execute::{Execute, PlannedRequest, ToBackend};
 use symphony_scheduler::{Plan, Request};
-use symphony_types::{Invariant, ModelId, Nanos, Time};
+use symphony_types::{FailReason, GpuClass, Invariant, ModelId, Nanos, RequestId, Time};
 
-use super::ModelWorker;
-use super::decisions::Granted;
+use super::Carrier;
 use crate::workers::counters::count;
-use crate::workers::load::window_used;
+use crate::workers::load::{ModelCounts, window_used};
+use crate::workers::messages::PlanId;
 use crate::workers::sent_plans::{Ran, SentPlan};
 
-impl ModelWorker {
-    /// Prepares a plan for its backend. False if the GPU has no route; the requests stay with the queue.
-    pub(super) fn plan(
-        &mut self,
-        now: Time,
-        model: ModelId,
-        granted: Granted,
-        plan: &Plan,
-        requests: &[Request],
-    ) -> bool {
-        if let Err(violation) = self.check.check(now, plan) {
-            count(&self.metrics.counters.violations, 1);
-            symphony_telemetry::violated(violation.invariant, &violation.detail);
-        }
-        let Granted { plan: place, class, .. } = granted;
-        // A grant made before the GPU was lost and sealed again has no number in the new sequence of plans.
+/// A plan as it was decided.
+#[derive(Clone, Copy)]
+pub(crate) struct Placed<'a> {
+    pub(crate) model: ModelId,
+    /// Its number.
+    pub(crate) id: PlanId,
+    /// The class of GPU that it was made for.
+    pub(crate) class: GpuClass,
+    pub(crate) plan: &'a Plan,
+    pub(crate) requests: &'a [Request],
+}
+
+impl Carrier {
+    /// Prepares a plan for its backend. False if the GPU has no route; the requests stay where they were.
+    pub(crate) fn plan(&mut self, now: Time, placed: Placed<'_>, counts: &ModelCounts) -> bool {
+        let Placed { model, id: place, class, plan, requests } = placed;
+        // A plan for a GPU that was lost and sealed again has no number in the new sequence of plans.
         let route = self.routes.get(place.gpu as usize).and_then(Option::as_ref);
         let Some(route) = route.filter(|route| route.seal == place.seal && !route.sender.is_closed()) else {
             return false;
@@ -51,7 +52,7 @@ impl ModelWorker {
             model,
             requests: requests.iter().map(|r| PlannedRequest { id: r.id, items: r.items }).collect(),
         };
-        // The queue knows the GPU by its ordinal only.
+        // Decisions know the GPU by its ordinal only.
         let plan = Plan { gpu: route.gpu, ..*plan };
         let record = BatchRecord { model: model.get(), decided: now, plan, end: BatchEnd::Running };
         self.outgoing.push((place, plan.start, order));
@@ -59,11 +60,9 @@ impl ModelWorker {
         count(&counters.plans, 1);
         count(&counters.planned_requests, requests.len() as u64);
         count(&counters.predicted_nanoseconds, plan.end.since(plan.start).get());
-        if let Some(slot) = self.by_id.get(&model).and_then(|&slot| self.slots[slot].as_ref()) {
-            slot.counts.batch_items.record(u64::from(plan.batch));
-            if let Some(why) = &plan.why {
-                slot.counts.window_used.record(window_used(plan.start, why.frontrun, why.latest));
-            }
+        counts.batch_items.record(u64::from(plan.batch));
+        if let Some(why) = &plan.why {
+            counts.window_used.record(window_used(plan.start, why.frontrun, why.latest));
         }
         let record = self.log.batch(record, requests);
         if record.is_none() && self.log.is_on() {
@@ -73,7 +72,7 @@ impl ModelWorker {
         true
     }
 
-    pub(super) fn send_plans(&mut self, now: Time) {
+    pub(crate) fn send_plans(&mut self, now: Time) {
         for (place, start, order) in self.outgoing.drain(..) {
             let route = self.routes.get(place.gpu as usize).and_then(Option::as_ref);
             // The plans of a GPU that was lost later in this turn have been given back already.
@@ -88,8 +87,40 @@ impl ModelWorker {
         }
     }
 
+    /// A plan has ended: it is recorded, reported to the learner, and counted for its model. Returns what to take for
+    /// its latency: that of a batch that did not run as planned says nothing about the plan.
+    pub(crate) fn batch_done(
+        &mut self,
+        now: Time,
+        gpu: u32,
+        sent: &SentPlan,
+        (start_late, latency): (Nanos, Nanos),
+        failed: &[(RequestId, FailReason)],
+        counts: Option<&ModelCounts>,
+    ) -> Nanos {
+        let ran = sent.ran(failed);
+        self.record_end(sent, BatchEnd::Done { start_late, latency });
+        self.report_run(gpu, sent, ran, latency);
+        if let Some(counts) = counts {
+            count(&counts.executed, sent.requests.len() as u64);
+            count(&counts.failed, failed.len() as u64);
+            let late = sent.requests.iter().filter(|request| now > request.deadline).count();
+            count(&counts.late, late as u64);
+        }
+        if ran != Ran::Whole {
+            return sent.predicted;
+        }
+        self.metrics.execution_errors.record(sent.predicted, latency);
+        latency
+    }
+
+    /// Keeps a finished plan's memory for reuse.
+    pub(crate) fn recycle(&mut self, sent: SentPlan) {
+        self.sent.recycle(sent);
+    }
+
     /// Reports the latency or the failure of a batch to the learner, if there is one and its queue has room.
-    pub(super) fn report_run(&mut self, gpu: u32, plan: &SentPlan, ran: Ran, took: Nanos) {
+    fn report_run(&mut self, gpu: u32, plan: &SentPlan, ran: Ran, took: Nanos) {
         let Some(runs) = &self.runs else { return };
         let (items, took) = match ran {
             Ran::Items(0) => return,

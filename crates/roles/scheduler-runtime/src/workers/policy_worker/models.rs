@@ -1,0 +1,196 @@
+//! The models as the policy is told of them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use symphony_scheduler::{
+    ClusterInput, ClusterModel, Delays, LatenessMeter, ModelQueueConfig, Policy, RateMeter, Shed,
+};
+use symphony_types::{LatencyProfile, ModelId, Nanos, RequestValue, Time};
+
+use super::PolicyWorker;
+use crate::workers::counters::count;
+use crate::workers::load::ModelCounts;
+use crate::workers::messages::ModelMessage;
+
+/// A measured value is told again when it differs from the last one told by this share: it is never exact, and a policy
+/// may have much to do with a new one.
+const CHANGE_TOLD: f64 = 0.1;
+
+/// The largest part of an SLO that lateness takes off deadlines: a machine that pauses is no reason to serve nothing.
+const LATENESS_SHARE_MAX: u64 = 4;
+
+/// A served model.
+pub(super) struct ModelSlot {
+    pub(super) id: ModelId,
+    pub(super) known: Arc<ClusterModel>,
+    pub(super) counts: Arc<ModelCounts>,
+    pub(super) rate: RateMeter,
+    /// How much later than planned its batches ended.
+    pub(super) lateness: LatenessMeter,
+    /// The reply delay without lateness.
+    reply: Nanos,
+    /// The most requests that may wait.
+    pub(super) requests_max: u64,
+    /// The requests that the policy owns.
+    pub(super) waiting: u64,
+    /// GPU time of an item in a batch of the target size, on the fastest class.
+    pub(super) item_cost: Nanos,
+}
+
+impl ModelSlot {
+    /// So many requests more are the policy's.
+    pub(super) fn came(&mut self, requests: u64) {
+        self.waiting += requests;
+        self.counts.queued.store(self.waiting, Ordering::Relaxed);
+    }
+
+    /// So many requests are the policy's no longer.
+    pub(super) fn left(&mut self, requests: u64) {
+        self.waiting = self.waiting.saturating_sub(requests);
+        self.counts.queued.store(self.waiting, Ordering::Relaxed);
+    }
+
+    /// The reply delay that deadlines are planned with: lateness comes off them.
+    fn reply_with_lateness(&self) -> Nanos {
+        let most = Nanos::new(self.known.slo.get() / LATENESS_SHARE_MAX);
+        self.reply + self.lateness.start_late().min(most)
+    }
+
+    fn set_known(&mut self, known: ClusterModel) {
+        self.item_cost = item_cost(&known);
+        self.known = Arc::new(known);
+    }
+}
+
+/// What demand counts for each item: its part of the largest batch that may wait for another one and meet the SLO.
+fn item_cost(known: &ClusterModel) -> Nanos {
+    let of = |profile: &LatencyProfile| {
+        let fits = |&batch: &u32| profile.latency(batch) + profile.latency(batch) <= known.slo;
+        let batch = (1..=profile.batch_max()).rev().find(fits).unwrap_or(1);
+        Nanos::new(profile.latency(batch).get() / u64::from(batch))
+    };
+    known.profiles.iter().map(|(_, profile)| of(profile)).min().unwrap_or(Nanos::ZERO)
+}
+
+/// The value of a model, which its own policy looks at if it sheds.
+const fn value_of(policy: &Policy) -> RequestValue {
+    match policy.shed {
+        Shed::Proportional(value) => value,
+        Shed::None => RequestValue::ONE,
+    }
+}
+
+impl PolicyWorker {
+    /// Handles a message that is about models.
+    pub(super) fn learn(&mut self, now: Time, message: ModelMessage) {
+        match message {
+            ModelMessage::Add { model, config, counts, .. } => self.add_model(now, model, *config, counts),
+            ModelMessage::Change { model, config, .. } => self.change_model(now, model, |known| {
+                // Its profiles may have been corrected, and its lateness measured since.
+                let delays = Delays { reply: known.delays.reply, ..config.delays };
+                (known.slo, known.value, known.delays) = (config.slo, value_of(&config.policy), delays);
+            }),
+            ModelMessage::Profile { model, class, profile } => {
+                self.change_model(now, model, |known| known.profiles.set(class, *profile));
+            }
+            ModelMessage::DataDelay { model, data } => {
+                self.change_model(now, model, |known| known.delays.data = data);
+            }
+            ModelMessage::Remove { model } => self.remove_model(now, model),
+            // The policy hears of classes by their GPUs; grants and signals are of queues and their ranker; what is
+            // carried has been handled.
+            _ => {}
+        }
+    }
+
+    fn add_model(&mut self, now: Time, id: ModelId, config: ModelQueueConfig, counts: Arc<ModelCounts>) {
+        if self.by_id.contains_key(&id) {
+            return;
+        }
+        let value = value_of(&config.policy);
+        let known = ClusterModel::new(config.profiles, config.slo).with_delays(config.delays).with_value(value);
+        let (item_cost, reply, known) = (item_cost(&known), known.delays.reply, Arc::new(known));
+        let slot = self.free_slot();
+        self.slots[slot as usize] = Some(ModelSlot {
+            id,
+            known: Arc::clone(&known),
+            counts,
+            rate: RateMeter::default(),
+            lateness: LatenessMeter::default(),
+            reply,
+            requests_max: config.requests_max as u64,
+            waiting: 0,
+            item_cost,
+        });
+        self.by_id.insert(id, slot);
+        self.step(now, ClusterInput::Model { model: slot, known });
+    }
+
+    /// A slot that no model has, nor a plan that has not ended.
+    fn free_slot(&mut self) -> u32 {
+        let out = |slot: u32| self.gpus.iter().flat_map(|gpu| &gpu.out).any(|out| out.model == slot);
+        let free = (0..).zip(&self.slots).find(|&(slot, model)| model.is_none() && !out(slot)).map(|(slot, _)| slot);
+        free.unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
+        })
+    }
+
+    fn change_model(&mut self, now: Time, id: ModelId, change: impl FnOnce(&mut ClusterModel)) {
+        let Some(&slot) = self.by_id.get(&id) else { return };
+        let Some(model) = &mut self.slots[slot as usize] else { return };
+        let mut known = ClusterModel::clone(&model.known);
+        change(&mut known);
+        if known != *model.known {
+            model.set_known(known);
+            let known = Arc::clone(&model.known);
+            self.step(now, ClusterInput::Model { model: slot, known });
+        }
+    }
+
+    fn remove_model(&mut self, now: Time, id: ModelId) {
+        let Some(slot) = self.by_id.remove(&id) else { return };
+        self.slots[slot as usize] = None;
+        let waiting = self.referee.all_owned();
+        self.step(now, ClusterInput::ModelGone(slot));
+        for (_, request) in waiting.into_iter().filter(|&(of, _)| of == slot) {
+            self.carrier.end_unserved(request.id);
+        }
+    }
+
+    /// When measured values are told next; never while no request comes.
+    pub(super) fn measured_told_at(&self) -> Time {
+        let changed = self.slots.iter().flatten().any(|model| {
+            let (told, now) = (model.known.rate_per_second, model.rate.per_second());
+            told > 0.0 || now > 0.0
+        });
+        if changed { self.measured_at } else { Time::NEVER }
+    }
+
+    /// Tells the policy the rates and the lateness that have changed.
+    pub(super) fn tell_measured(&mut self, now: Time) {
+        for slot in 0..self.slots.len() {
+            let Some(model) = &mut self.slots[slot] else { continue };
+            if model.counts.arrived_items.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            // Time without arrivals counts, too, after the first one.
+            model.rate.count(now, 0);
+            let (id, rate, reply) = (model.id, model.rate.per_second(), model.reply_with_lateness());
+            let (rate_told, reply_told) = (model.known.rate_per_second, model.known.delays.reply);
+            let is_news = |new: f64, told: f64| (new - told).abs() > told * CHANGE_TOLD;
+            if is_news(rate, rate_told) || is_news(reply.as_secs_f64(), reply_told.as_secs_f64()) {
+                self.change_model(now, id, |known| (known.rate_per_second, known.delays.reply) = (rate, reply));
+            }
+        }
+    }
+
+    /// An arrival is measured.
+    pub(super) fn measure(&mut self, now: Time, slot: u32, items: u32) {
+        let Some(model) = &mut self.slots[slot as usize] else { return };
+        model.rate.count(now, items);
+        count(&model.counts.arrived_items, u64::from(items));
+        count(&self.metrics.demand_ns, model.item_cost.get().saturating_mul(u64::from(items)));
+    }
+}

@@ -1,0 +1,120 @@
+//! A policy decides for a whole sub-cluster: it serves, is changed under load, is led on by another replica, and does no
+//! harm when it fails.
+
+use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
+
+/// Seconds of load around a change.
+const LOAD_S: u32 = 8;
+/// What may be late or given up while a policy is changed, a leader dies, or a policy fails.
+const BAD_MOST: f64 = 0.5;
+
+fn set(cluster: &TestCluster, policy: &str) {
+    let said = cluster.cli(&["subcluster", "policy", "default", policy]).ended_with(0).out;
+    assert!(said.contains(policy), "{said}");
+}
+
+/// What `get subclusters` says of the policy, and of its failure.
+fn shown(cluster: &TestCluster) -> (serde_json::Value, serde_json::Value) {
+    let shown = cluster.cli(&["get", "subclusters", "-o", "json"]).ended_with(0).json();
+    (shown[0]["policy"].clone(), shown[0]["policy_failed"].clone())
+}
+
+fn serving(cluster: &mut TestCluster) {
+    for model in ["m", "n"] {
+        let _ = cluster.cli(&emulated_model(model, "default")).ended_with(0);
+        cluster.wait_until_it_serves(model).unwrap();
+    }
+}
+
+/// Load, with something that happens in the middle of it; every request has its one outcome.
+fn under_load(cluster: &mut TestCluster, name: &str, happens: impl FnOnce(&mut TestCluster)) {
+    let accepted = cluster.accepted().unwrap();
+    let load = cluster.spawn_load(name, &["m=40", "n=40"], LOAD_S).unwrap();
+    cluster.wait_for_accepted(accepted + 100).unwrap();
+    happens(cluster);
+    let report = cluster.load_report(load, LOAD_S).unwrap();
+    report.check_safety().unwrap();
+    report.check_bad_rate("m", BAD_MOST).unwrap();
+    report.check_bad_rate("n", BAD_MOST).unwrap();
+    cluster.wait_for_a_balanced_ledger().unwrap();
+}
+
+#[test]
+fn policies_of_a_sub_cluster_serve_are_changed_under_load_and_led_on_after_a_death() {
+    tell("subcluster-policies", &Shape::emulated(&["default"]), |cluster| {
+        serving(cluster);
+        phase("what is no policy for a sub-cluster is refused in words");
+        let refused = |policy: &str| cluster.cli(&["subcluster", "policy", "default", policy]).ended_with(2).err;
+        assert!(refused("house").contains("\"nexus\""), "{}", refused("house"));
+        assert!(refused("eager").contains("decides for each model alone"), "{}", refused("eager"));
+        let nowhere = cluster.cli(&["subcluster", "policy", "elsewhere", "nexus"]).ended_with(2).err;
+        assert!(nowhere.contains("no sub-cluster is named `elsewhere`"), "{nowhere}");
+        assert_eq!(shown(cluster), (serde_json::Value::Null, serde_json::Value::Null));
+
+        phase("each policy takes over from the one before, under load");
+        under_load(cluster, "changes", |cluster| {
+            for policy in ["nexus", "clockwork", "shepherd", "auto", "nexus"] {
+                set(cluster, policy);
+                cluster.one_good_request("m").unwrap();
+            }
+        });
+        assert_eq!(shown(cluster).0, "nexus");
+        let told = cluster.cli(&["get", "subclusters"]).ended_with(0).out;
+        assert!(told.contains("POLICY") && told.contains("nexus"), "{told}");
+        let explained = cluster.cli(&["explain", "--batch", "m"]).ended_with(0).out;
+        assert!(explained.contains("nexus"), "{explained}");
+
+        phase("its leader dies under load, and the next one decides by the same policy");
+        under_load(cluster, "death", |cluster| {
+            let before = cluster.subcluster("default").unwrap();
+            let (victim, _) = before.leader.unwrap();
+            cluster.kill(&format!("scheduler-{}", victim.get())).unwrap();
+            let next = cluster.wait_for_view("another leader", |view| {
+                let own = view.subclusters.values().next()?;
+                own.leader.map(|(node, _)| node).filter(|node| *node != victim)
+            });
+            let next = format!("scheduler-{}", next.unwrap().get());
+            cluster.wait_for_log(&next, "a policy decides for the whole sub-cluster").unwrap();
+        });
+        assert_eq!(shown(cluster).0, "nexus");
+    });
+}
+
+#[test]
+fn a_users_own_policy_serves_and_one_that_fails_ends_its_lead_in_words_and_loses_nothing() {
+    let program = env!("CARGO_BIN_EXE_symphony-policies");
+    tell("own-policies", &Shape::emulated(&["default"]).with_program(program), |cluster| {
+        serving(cluster);
+        phase("the example's policy");
+        under_load(cluster, "edf", |cluster| set(cluster, "edf"));
+        cluster.one_good_request("n").unwrap();
+
+        for (policy, words) in [("panics", "panicked on n"), ("hangs", "hung on n")] {
+            phase(&format!("a policy that {policy}"));
+            let before = cluster.subcluster("default").unwrap();
+            under_load(cluster, policy, |cluster| {
+                set(cluster, policy);
+                let failed = |view: &symphony_protocol::view::View| {
+                    let own = view.subclusters.values().next()?.policy.clone()?;
+                    own.failed.filter(|failed| failed.contains(words))
+                };
+                cluster.wait_for_view("its end", failed).unwrap();
+                cluster.wait_until_it_serves("m").unwrap();
+            });
+            let after = cluster.subcluster("default").unwrap();
+            assert!(after.token > before.token, "another lead");
+            assert_eq!(shown(cluster).0, policy);
+            let table = cluster.cli(&["get", "subclusters"]).ended_with(0).out;
+            assert!(table.contains(&format!("auto ({policy} {words}")), "{table}");
+            let events = cluster.cli(&["get", "events"]).ended_with(0).out;
+            assert!(events.contains(&format!("policy {policy} of sub-cluster default")), "{events}");
+        }
+        let counted = |name: &str| {
+            let page = cluster.metrics_of(name).unwrap();
+            let line = page.lines().find(|line| line.starts_with("symphony_dispatch_policy_faults_total "));
+            line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_default()
+        };
+        let faults: f64 = ["scheduler-1", "scheduler-2", "scheduler-3"].into_iter().map(counted).sum();
+        assert!(faults >= 2.0, "{faults}");
+    });
+}
