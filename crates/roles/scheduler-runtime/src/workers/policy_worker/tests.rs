@@ -117,7 +117,13 @@ impl Scene {
             delays: Delays::default(),
             requests_max: 100,
         };
-        inbox.push(ModelMessage::Add { model: MODEL, ordinal: 0, config: Box::new(config), counts: Arc::default() });
+        inbox.push(ModelMessage::Add {
+            model: MODEL,
+            name: "m".into(),
+            ordinal: 0,
+            config: Box::new(config),
+            counts: Arc::default(),
+        });
         inbox.push(ModelMessage::Frontend { peer: PEER, sender });
         let mut scene =
             Self { worker, inbox, rank, route, backend: Some(backend), frontend, fault: faults, now, turns: 0 };
