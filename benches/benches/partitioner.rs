@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
 use symphony_partitioner::{
-    Budget, GpuKind, KindNeed, Model, Part, PartKind, Plan, Problem, Steadiness, Unit, UnitGpu, arrange, solve,
+    Budget, GpuKind, KindNeed, Model, Part, PartKind, PartitionPlan, Problem, Steadiness, Unit, UnitGpu, arrange, solve,
 };
 use symphony_types::{LatencyProfile, Nanos};
 
@@ -115,7 +115,7 @@ fn with_units(criterion: &mut Criterion) {
         let unit =
             |at: usize| Unit { part: at % parts, works: true, gpus: (0..4).map(|gpu_at| gpu(at, gpu_at)).collect() };
         let units: Vec<Unit> = (0..4 * parts).map(unit).collect();
-        let first = arrange(&problem, &units, &Plan::default(), &budget).expect("nothing is limited").plan;
+        let first = arrange(&problem, &units, &PartitionPlan::default(), &budget).expect("nothing is limited").plan;
         let next = drifted(&problem);
         group.bench_function(BenchmarkId::from_parameter(format!("{models}x{parts}")), |bencher| {
             bencher.iter(|| black_box(arrange(&next, &units, &first, &budget)));
@@ -140,13 +140,13 @@ fn at_the_limits(criterion: &mut Criterion) {
         Unit { part: at % parts, works: true, gpus: vec![gpu] }
     };
     let units: Vec<Unit> = (0..units).map(unit).collect();
-    let within = |problem: &Problem, in_force: &Plan| {
+    let within = |problem: &Problem, in_force: &PartitionPlan| {
         let give_up = Instant::now() + SOLVE_WITHIN;
         let should_stop = move || Instant::now() >= give_up;
         let budget = Budget { should_stop: Some(&should_stop), ..Budget::for_models(models) };
         arrange(problem, &units, in_force, &budget)
     };
-    let first = within(&problem, &Plan::default()).expect("nothing is limited").plan;
+    let first = within(&problem, &PartitionPlan::default()).expect("nothing is limited").plan;
     let next = drifted(&problem);
     group.bench_function(BenchmarkId::from_parameter(format!("{models}x{parts}")), |bencher| {
         bencher.iter(|| black_box(within(&next, &first)));

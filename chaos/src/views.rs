@@ -217,7 +217,7 @@ fn digest(view: &View) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::plan_view::ModelMoveView;
+    use symphony_protocol::epoch_plan_view::ModelMoveView;
     use symphony_protocol::view::{BackendView, GpuView, KindProfile, ModelSpec, ModelView, SubclusterView};
     use symphony_types::{BackendId, BootId, Epoch, GpuId, LatencyProfile, ModelId};
 
@@ -294,7 +294,7 @@ mod tests {
                 spec: spec.clone(),
                 subcluster: SubclusterId::new(subcluster),
                 moving: None,
-                replicas: BTreeMap::new(),
+                holders: BTreeMap::new(),
             };
             View {
                 backends: [(BackendId::new(1), backend)].into(),

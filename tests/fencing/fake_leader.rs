@@ -195,7 +195,7 @@ fn who_routes_by_another_token_is_turned_away() {
 
         phase("who does not begin with hello is cut off");
         let header = RequestHeader { sequence: 1, model: 1, items: 1, budget: 1_000_000, attempt: 1, weight: 1000 };
-        assert!(answer_of(leader, ToLeader::Submit { token, requests: vec![header] }).is_err());
+        assert!(answer_of(leader, ToLeader::Announce { token, requests: vec![header] }).is_err());
         cluster.one_good_request("resnet").unwrap();
     });
 }

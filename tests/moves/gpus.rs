@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use symphony_protocol::plan_view::{MovedView, PlanStatus};
+use symphony_protocol::epoch_plan_view::{MovedView, PlanStatus};
 use symphony_protocol::view::View;
 use symphony_testkit::wait_until;
 use symphony_tests::{Shape, TestCluster, phase, tell};

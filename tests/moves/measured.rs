@@ -1,6 +1,6 @@
 //! GPUs become twice as slow as the profile says; the rates stay. The loop learns it and gives the model more GPUs.
 
-use symphony_protocol::plan_view::{MovedView, PlanStatus};
+use symphony_protocol::epoch_plan_view::{MovedView, PlanStatus};
 use symphony_tests::{phase, tell};
 
 use crate::learning::{AS_GIVEN, set_pace};

@@ -1,6 +1,6 @@
 //! The load shifts, the epoch loop sees it, and models move under it without one failed request.
 
-use symphony_protocol::plan_view::PlanStatus;
+use symphony_protocol::epoch_plan_view::PlanStatus;
 use symphony_protocol::view::View;
 use symphony_tests::{Shape, emulated_model, phase, tell};
 

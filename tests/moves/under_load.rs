@@ -1,6 +1,6 @@
 //! Moves under load, each from begin to end, one of them while the leader of the control group dies.
 
-use symphony_protocol::plan_view::PlanStatus;
+use symphony_protocol::epoch_plan_view::PlanStatus;
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 use symphony_types::LatencyProfile;
 
@@ -53,7 +53,7 @@ fn models_and_backends_move_while_requests_come_and_none_fails() {
             .wait_for_view("the moved backend holds what is served there", |view| {
                 let (&id, backend) = view.backends.iter().find(|(_, b)| b.name == "backend-third")?;
                 let (_, model) = view.model_named("other")?;
-                (model.replicas.contains_key(&id) && backend.duty.takes_work()).then_some(())
+                (model.holders.contains_key(&id) && backend.duty.takes_work()).then_some(())
             })
             .unwrap();
 

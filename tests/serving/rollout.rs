@@ -1,4 +1,4 @@
-//! Roll-outs under load: forward, back, by steps, and what is taken back.
+//! Roll-outs under load: forward, back, by steps, and what is rolled back.
 
 use std::fs;
 use std::time::Duration;
@@ -126,7 +126,7 @@ fn versions_take_over_from_each_other_and_no_request_fails() {
         report.check_safety().unwrap();
         report.check_nothing_failed().unwrap();
 
-        phase("version 3 is too slow: it is taken back, and version 1 serves on");
+        phase("version 3 is too slow: it is rolled back, and version 1 serves on");
         let running = cluster.spawn_load_until_ended("load-2", &["m=100"]).unwrap();
         cluster.wait_for_more(100).unwrap();
         serve(cluster, &[3]);

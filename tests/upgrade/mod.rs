@@ -38,7 +38,7 @@ fn replace(cluster: &mut TestCluster, name: &str, level: Level) {
 
 fn everywhere(view: &View) -> bool {
     let ready = |id: &BackendId, boot: BootId| {
-        view.models.values().all(|model| model.replicas.get(id).is_some_and(|r| r.boot == boot && r.state.is_ok()))
+        view.models.values().all(|model| model.holders.get(id).is_some_and(|r| r.boot == boot && r.state.is_ok()))
     };
     view.backends.iter().all(|(id, backend)| ready(id, backend.boot))
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum as _;
 use symphony_net::{Authority, Identity, Net, Role};
-use symphony_protocol::dispatch::{RequestHeader, SUBMIT_REQUESTS_MAX, ToFrontend, ToLeader};
+use symphony_protocol::dispatch::{ANNOUNCED_REQUESTS_MAX, RequestHeader, ToFrontend, ToLeader};
 use symphony_transport::{LinkReceiver, LinkSender, connect_link};
 use symphony_types::Token;
 use tokio::sync::{Notify, mpsc};
@@ -58,7 +58,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let mut links = vec![Way::Link, Way::SecuredLink, Way::SharedLink, Way::SpinningLink];
     links.extend(options.rdma.then_some(Way::RdmaLink));
     for &way in &links {
-        for frame_max in [SUBMIT_REQUESTS_MAX, 1] {
+        for frame_max in [ANNOUNCED_REQUESTS_MAX, 1] {
             report.rates.push(rate(options, pki.path(), way, frame_max)?);
         }
     }
@@ -141,9 +141,9 @@ where
 /// A request that has come up: its number, and when.
 type Word = (u64, u64);
 
-fn submit(words: &[Word]) -> ToLeader {
+fn announce(words: &[Word]) -> ToLeader {
     let header = |&(sequence, at)| RequestHeader { sequence, model: 1, items: 1, budget: at, attempt: 1, weight: 1000 };
-    ToLeader::Submit { token: Token::new(1), requests: words.iter().map(header).collect() }
+    ToLeader::Announce { token: Token::new(1), requests: words.iter().map(header).collect() }
 }
 
 /// Sends as fast as the other end receives, and says how many that were.
@@ -164,7 +164,7 @@ async fn send_for((sender, mut receiver): Link, frame_max: usize, time: Duration
     let announcing = tokio::spawn(async move {
         let mut gathered = Vec::new();
         while come_up.recv_many(&mut gathered, frame_max).await > 0 {
-            sender.send(submit(&gathered))?;
+            sender.send(announce(&gathered))?;
             gathered.clear();
         }
         anyhow::Ok(())
@@ -191,8 +191,8 @@ async fn send_one_by_one((sender, _receiver): Link, count: u64) -> Result<()> {
     let (words, mut come_up) = mpsc::unbounded_channel::<Word>();
     let announcing = tokio::spawn(async move {
         let mut gathered = Vec::new();
-        while come_up.recv_many(&mut gathered, SUBMIT_REQUESTS_MAX).await > 0 {
-            sender.send(submit(&gathered))?;
+        while come_up.recv_many(&mut gathered, ANNOUNCED_REQUESTS_MAX).await > 0 {
+            sender.send(announce(&gathered))?;
             gathered.clear();
         }
         anyhow::Ok(())

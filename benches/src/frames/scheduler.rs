@@ -144,7 +144,7 @@ async fn serve_link(mut incoming: Incoming) -> Result<Served> {
             Err(LinkError::Io { source, .. }) if source.kind() == std::io::ErrorKind::ConnectionReset => break,
             Err(error) => return Err(error.into()),
         };
-        let ToLeader::Submit { requests, .. } = message else { bail!("{message:?} where requests were expected") };
+        let ToLeader::Announce { requests, .. } = message else { bail!("{message:?} where requests were expected") };
         meter.note(&requests)?;
         if meter.requests - acknowledged >= ACKNOWLEDGED_EVERY {
             acknowledged = meter.requests;

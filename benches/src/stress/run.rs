@@ -15,7 +15,7 @@ use super::gpus::Gpus;
 use super::{StressPlan, StressReport};
 
 /// Requests in a frame, as links have it.
-const FRAME_REQUESTS_MAX: usize = symphony_protocol::dispatch::SUBMIT_REQUESTS_MAX;
+const FRAME_REQUESTS_MAX: usize = symphony_protocol::dispatch::ANNOUNCED_REQUESTS_MAX;
 /// After the last arrival, what is queued may run this much longer than its SLO before it is missed.
 const GRACE: Nanos = Nanos::from_millis(100);
 
@@ -192,7 +192,7 @@ impl<'a> Generator<'a> {
         let count = requests.len() as u64;
         let oldest = self.oldest[thread];
         let counts = requests.iter().filter(|request| request.sequence >= self.first).count() as u64;
-        if self.scheduler.submit(thread, now, requests).is_err() {
+        if self.scheduler.announce(thread, now, requests).is_err() {
             self.report.lagged = Some(format!("the inbox of model thread {thread} is full"));
             return;
         }

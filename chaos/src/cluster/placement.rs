@@ -57,7 +57,7 @@ pub(crate) fn first_away<'a>(view: &'a View, home: &'a BTreeMap<String, String>)
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::plan_view::BackendMoveView;
+    use symphony_protocol::epoch_plan_view::BackendMoveView;
     use symphony_protocol::view::{BackendView, ModelSource, ModelSpec, ModelView, SubclusterView};
     use symphony_types::{BackendId, ModelId, Nanos, RequestValue, Signature, Token};
 
@@ -96,7 +96,7 @@ mod tests {
                 value: RequestValue::ONE,
             };
             let subcluster = SubclusterId::new(at);
-            (ModelId::new(at), ModelView { spec, subcluster, moving: None, replicas: BTreeMap::new() })
+            (ModelId::new(at), ModelView { spec, subcluster, moving: None, holders: BTreeMap::new() })
         };
         let mut view = View {
             models: [model("pool-1", 1), model("pool-2", 2)].into(),

@@ -123,7 +123,7 @@ pub(crate) fn life(view: &View, process: Process) -> Option<BootId> {
 fn holds_its_models(view: &View, process: Process) -> Result<(), String> {
     let name = process.to_string();
     let Some((id, backend)) = view.backends.iter().find(|(_, b)| b.name == name) else { return Ok(()) };
-    let has = |model: &ModelView| model.replicas.get(id).is_some_and(|r| r.boot == backend.boot && r.state.is_ok());
+    let has = |model: &ModelView| model.holders.get(id).is_some_and(|r| r.boot == backend.boot && r.state.is_ok());
     match view.models.values().find(|model| backend.is_to_hold(model) && !has(model)) {
         Some(model) => Err(format!("{process} has not loaded {}", model.spec.name)),
         None => Ok(()),

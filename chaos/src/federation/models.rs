@@ -137,7 +137,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use symphony_protocol::federation::{FederatedClusterView, FederatedModelView};
-    use symphony_protocol::view::{BackendView, ModelView, ReplicaView};
+    use symphony_protocol::view::{BackendView, HolderView, ModelView};
     use symphony_types::{BackendId, BootId, ModelId, SubclusterId};
 
     use super::*;
@@ -193,13 +193,13 @@ mod tests {
             transforms: Default::default(),
         };
         let (boot, subcluster, backend) = (BootId::new(1), SubclusterId::new(1), BackendId::new(1));
-        let replicas = [(backend, ReplicaView { boot, state: Ok(()) })].into();
-        let model = ModelView { spec, subcluster, moving: None, replicas };
+        let holders = [(backend, HolderView { boot, state: Ok(()) })].into();
+        let model = ModelView { spec, subcluster, moving: None, holders };
         let host = BackendView { boot, up: true, subcluster, ..BackendView::default() };
         let (models, backends) = ([(ModelId::new(1), model)].into(), [(backend, host)].into());
         let there = Arc::new(View { models, backends, ..View::default() });
         let mut loading = View::clone(&there);
-        loading.models.values_mut().for_each(|model| model.replicas.clear());
+        loading.models.values_mut().for_each(|model| model.holders.clear());
         let (loading, empty) = (Arc::new(loading), Arc::new(View::default()));
         let judged = |a: &Arc<View>, b: &Arc<View>| {
             let clusters = [("a".to_owned(), Arc::clone(a)), ("b".to_owned(), Arc::clone(b))];

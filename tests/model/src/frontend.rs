@@ -103,7 +103,7 @@ impl World {
     pub(crate) fn announced(&mut self, scope: &Scope, announcement: &Announcement) {
         let lead = self.schedulers[announcement.node as usize].lead.as_ref();
         if lead.is_some_and(|lead| lead.frontend == Some(announcement.link)) {
-            self.submitted(scope, announcement.node, &announcement.requests, announcement.redriven);
+            self.receive_announced(scope, announcement.node, &announcement.requests, announcement.redriven);
         }
     }
 

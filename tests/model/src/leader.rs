@@ -317,7 +317,7 @@ impl World {
     }
 
     /// Requests arrive at the leader.
-    pub(crate) fn submitted(&mut self, scope: &Scope, node: u8, requests: &[Request], redriven: bool) {
+    pub(crate) fn receive_announced(&mut self, scope: &Scope, node: u8, requests: &[Request], redriven: bool) {
         for &request in requests {
             let Some(lead) = &mut self.schedulers[node as usize].lead else { return };
             if redriven && !lead.recovered && !scope.has(Mutation::RedriveWithoutAsking) {

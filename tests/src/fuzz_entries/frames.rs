@@ -92,7 +92,7 @@ pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
     let ended = vec![(1, EndReason::Dropped(DropReason::QueueFull)), (2, EndReason::Failed(FailReason::NoAnswer))];
     vec![
         encode(&ToLeader::Hello { frontend, boot, subcluster, token }, &[]),
-        encode(&ToLeader::Submit { token, requests: vec![header; 3] }, &[]),
+        encode(&ToLeader::Announce { token, requests: vec![header; 3] }, &[]),
         encode(&ToLeader::Redrive { token, requests: vec![header], last: true }, &[]),
         encode(&ToLeader::Cancel { requests: vec![(1, 2), (3, 4)] }, &[]),
         encode(&ToFrontend::Ended { requests: ended }, &[]),

@@ -4,11 +4,11 @@ use symphony_types::{BackendId, BootId, GpuId, SubclusterId, Token};
 
 use crate::command::{BackendRegistration, GpuOffer};
 use crate::effect::Effect;
+use crate::epoch_plan::Moved;
 use crate::leader_choice::Preference;
 use crate::limits::{BACKENDS_MAX, GPUS_MAX, SUBCLUSTERS_MAX};
 use crate::models::{self, MemoryNeed};
 use crate::moves::BackendMove;
-use crate::plan::Moved;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::{Backend, ClusterState, Gpu, Standing, Subcluster};
@@ -60,7 +60,7 @@ impl ClusterState {
             Some((id, old)) => {
                 // The copies that the old boot had loaded are gone with it.
                 for model in self.models.values_mut() {
-                    model.replicas.remove(&id);
+                    model.holders.remove(&id);
                 }
                 (id, Some(old.boot), old.gpus, old.standing.reborn())
             }
@@ -217,7 +217,7 @@ impl ClusterState {
         }
         let Some(backend) = self.longest_dead() else { return };
         for model in self.models.values_mut() {
-            model.replicas.remove(&backend);
+            model.holders.remove(&backend);
         }
         if let Some(entry) = self.backends.remove(&backend) {
             effects.push(Effect::BackendForgotten { backend, name: entry.name });

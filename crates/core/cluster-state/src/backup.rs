@@ -216,7 +216,7 @@ impl ClusterState {
         }
         // What it has loaded may have changed since the backup.
         for model in self.models.values_mut() {
-            model.replicas.clear();
+            model.holders.clear();
         }
         // Waiting moves may be given up for want of backends; each command expects that none could go on.
         self.advance_all(index, MoveTrigger::Room, &mut Vec::new());

@@ -3,11 +3,11 @@
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, BootId, Epoch, FrontendId, Level, Member, ModelId, NodeId, SubclusterId, Token};
 
+use crate::epoch_plan::{LeftAlone, Moved, WantedMove};
 use crate::limits::COMMAND_BYTES_MAX;
 use crate::operation::{Action, Operation};
-use crate::plan::{LeftAlone, Moved, WantedMove};
 use crate::refusal::Refusal;
-use crate::state::ReplicaState;
+use crate::state::HolderState;
 use symphony_replicated::command_bytes_max;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 
@@ -52,7 +52,7 @@ pub enum Command {
         /// The backend's boot id.
         boot: BootId,
         /// The result.
-        state: ReplicaState,
+        state: HolderState,
         /// The loading time, corrected for loads in parallel; 0 if unknown.
         load_ns: u64,
     },

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, SubclusterId};
 
+use crate::epoch_plan::{Moved, WantedMove};
 use crate::limits::LOAD_MEASURED_BYTES_MIN;
 use crate::models::{MemoryNeed, memory_need};
-use crate::plan::{Moved, WantedMove};
 use crate::state::{Backend, ClusterState};
 use symphony_replicated::ModelSpec;
 

@@ -4,9 +4,9 @@ use std::fmt;
 
 use symphony_types::{BackendId, BootId, Duty, FrontendId, GpuId, Level, Member, ModelId, NodeId, SubclusterId, Token};
 
+use crate::epoch_plan::WantedMove;
 use crate::moves::MoveTrigger;
-use crate::plan::WantedMove;
-use crate::state::ReplicaState;
+use crate::state::HolderState;
 use crate::traffic::Traffic;
 
 /// One change made by a command, in order. The `Display` of a notable effect is the sentence that `symphony get events`
@@ -46,7 +46,7 @@ pub enum Effect {
     /// The requests for a model that name no version are split otherwise.
     TrafficSet { model: String, traffic: Traffic },
     /// A backend reported the result of loading.
-    ModelReported { model: ModelId, name: String, backend: BackendId, state: ReplicaState },
+    ModelReported { model: ModelId, name: String, backend: BackendId, state: HolderState },
     /// The duty of a process changed.
     DutyChanged { member: Member, duty: Duty },
     /// A process has finished all its work.
@@ -169,10 +169,10 @@ impl fmt::Display for Effect {
             Self::ModelChanged { model, name, how } => write!(f, "model {name} ({model}) changed: {how}"),
             Self::TrafficSet { model, traffic } => write!(f, "traffic of model {model}: {traffic}"),
             Self::ModelUnloaded { model, name } => write!(f, "model {name} ({model}) unloaded"),
-            Self::ModelReported { name, backend, state: ReplicaState::Ready, .. } => {
+            Self::ModelReported { name, backend, state: HolderState::Ready, .. } => {
                 write!(f, "model {name} ready on {backend}")
             }
-            Self::ModelReported { name, backend, state: ReplicaState::Failed(error), .. } => {
+            Self::ModelReported { name, backend, state: HolderState::Failed(error), .. } => {
                 write!(f, "model {name} failed on {backend}: {error}")
             }
             Self::DutyChanged { member, duty } => write!(f, "{member} is {duty} now"),

@@ -12,13 +12,13 @@ use symphony_types::{
 };
 
 use crate::command::{BackendRegistration, Command, FrontendRegistration, GpuOffer, NodeRegistration, PlanProposal};
+use crate::epoch_plan::{LeftAlone, Moved, WantedMove};
 use crate::invariants::check;
 use crate::limits::*;
 use crate::operation::{Action, Operation};
-use crate::plan::{LeftAlone, Moved, WantedMove};
 use crate::refusal::Refusal;
 use crate::reply::Outcome;
-use crate::state::{ClusterState, ReplicaState};
+use crate::state::{ClusterState, HolderState};
 use crate::traffic::Traffic;
 use symphony_replicated::{KindProfile, ModelSource, ModelSpec};
 
@@ -28,7 +28,7 @@ const SERVING: usize = 256;
 const BACKENDS_EACH: usize = BACKENDS_MAX / SERVING;
 const MODELS_EACH: usize = MODELS_MAX / SERVING;
 const GPUS_EACH: usize = GPUS_MAX / BACKENDS_MAX;
-const _: () = assert!(SERVING * BACKENDS_EACH * MODELS_EACH == REPLICAS_MAX);
+const _: () = assert!(SERVING * BACKENDS_EACH * MODELS_EACH == HOLDERS_MAX);
 
 /// Bytes of a model's specification, such that all of them use up their total exactly.
 const SPEC_BYTES: usize = MODEL_BYTES_TOTAL_MAX / MODELS_MAX;
@@ -142,7 +142,7 @@ fn traffic(number: usize) -> Command {
 }
 
 fn failed(model: ModelId, backend: BackendId, boot: BootId) -> Command {
-    let state = ReplicaState::Failed(words(ERROR_BYTES_MAX));
+    let state = HolderState::Failed(words(ERROR_BYTES_MAX));
     Command::ReportModel { model, backend, boot, state, load_ns: 0 }
 }
 
@@ -260,9 +260,9 @@ fn a_state_with_as_much_as_its_limits_allow_fits_a_snapshot_and_takes_no_more() 
     let state = &filling.state;
     assert_eq!(check(state), Ok(()));
     let gpus: usize = state.backends.values().map(|backend| backend.gpus.len()).sum();
-    let replicas: usize = state.models.values().map(|model| model.replicas.len()).sum();
+    let holders: usize = state.models.values().map(|model| model.holders.len()).sum();
     let reasons = state.plans.iter().flat_map(|plan| &plan.moves).filter(|planned| match &planned.progress {
-        crate::plan::MoveProgress::GivenUp(reason) => reason.len() == ERROR_BYTES_MAX,
+        crate::epoch_plan::MoveProgress::GivenUp(reason) => reason.len() == ERROR_BYTES_MAX,
         _ => false,
     });
     assert_eq!((state.nodes.len(), state.removed_nodes.len()), (NODES_MAX, NODES_REMOVED_MAX));
@@ -272,14 +272,14 @@ fn a_state_with_as_much_as_its_limits_allow_fits_a_snapshot_and_takes_no_more() 
     assert_eq!(state.models.values().map(|model| model.spec.weight_bytes()).sum::<usize>(), MODEL_BYTES_TOTAL_MAX);
     assert_eq!(reasons.count(), PLANS_KEPT * PLAN_MOVES_MAX, "every move was given up with a long reason");
     // The isolated backend has no models.
-    assert_eq!(replicas, REPLICAS_MAX - MODELS_EACH);
+    assert_eq!(holders, HOLDERS_MAX - MODELS_EACH);
 
     let snapshot = filling.state.snapshot();
     let restored = ClusterState::restore(&snapshot).unwrap();
     assert!(restored == filling.state && restored.snapshot() == snapshot, "the same state, the same bytes");
     let mib = snapshot.len() as f64 / f64::from(1 << 20);
     for (part, bytes) in [
-        ("models and their replicas", bytes_of(&filling.state.models)),
+        ("models and their holders", bytes_of(&filling.state.models)),
         ("backends and GPUs", bytes_of(&filling.state.backends)),
         ("frontends", bytes_of(&filling.state.frontends)),
         ("operations", bytes_of(&filling.state.operations)),

@@ -5,12 +5,12 @@ use std::fmt;
 
 use symphony_types::{Invariant, Token};
 
+use crate::epoch_plan::{Moved, PlanStatus};
 use crate::limits::{
-    BACKENDS_MAX, EVENTS_MAX, FRONTENDS_MAX, GPUS_MAX, GPUS_PER_BACKEND_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX,
-    MOVES_AT_ONCE_MAX, NAME_BYTES_MAX, NODES_MAX, NODES_REMOVED_MAX, OPERATION_WORDS_BYTES_MAX, OPERATIONS_KEPT,
-    PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLANS_KEPT, REPLICAS_MAX, SUBCLUSTERS_MAX, TRAFFIC_SPLITS_MAX,
+    BACKENDS_MAX, EVENTS_MAX, FRONTENDS_MAX, GPUS_MAX, GPUS_PER_BACKEND_MAX, HOLDERS_MAX, MODEL_BYTES_TOTAL_MAX,
+    MODELS_MAX, MOVES_AT_ONCE_MAX, NAME_BYTES_MAX, NODES_MAX, NODES_REMOVED_MAX, OPERATION_WORDS_BYTES_MAX,
+    OPERATIONS_KEPT, PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLANS_KEPT, SUBCLUSTERS_MAX, TRAFFIC_SPLITS_MAX,
 };
-use crate::plan::{Moved, PlanStatus};
 use crate::state::ClusterState;
 use crate::traffic::is_version;
 
@@ -276,7 +276,7 @@ fn within_limits(state: &ClusterState) -> Result<(), Violation> {
         ("GPUs", gpus(state), GPUS_MAX),
         ("frontends", state.frontends.len(), FRONTENDS_MAX),
         ("models", state.models.len(), MODELS_MAX),
-        ("replicas", state.models.values().map(|m| m.replicas.len()).sum(), REPLICAS_MAX),
+        ("replicas", state.models.values().map(|m| m.holders.len()).sum(), HOLDERS_MAX),
         ("model bytes", state.models.values().map(|m| m.spec.weight_bytes()).sum(), MODEL_BYTES_TOTAL_MAX),
         ("events", state.events.len(), EVENTS_MAX),
         ("traffic splits", state.traffic.len(), TRAFFIC_SPLITS_MAX),

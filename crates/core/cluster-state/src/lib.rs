@@ -11,6 +11,7 @@ mod command;
 mod cost;
 mod duties;
 mod effect;
+mod epoch_plan;
 mod frontends;
 #[cfg(test)]
 mod full_state_tests;
@@ -24,7 +25,6 @@ mod moves;
 mod nodes;
 mod operate;
 mod operation;
-mod plan;
 mod refusal;
 mod reply;
 mod snapshot;
@@ -39,18 +39,18 @@ pub use command::{
 };
 pub use cost::MoveCost;
 pub use effect::Effect;
+pub use epoch_plan::{EpochPlan, LeftAlone, MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
 pub use handover::LeadTransfer;
 pub use invariants::{Violation, check, check_step};
 pub use lead_report::{CEDE_WITHIN, LeadReport, LeadReportAction, LeadReportInput, LeadReporter};
 pub use limits::*;
 pub use moves::{BackendMove, ModelMove};
 pub use operation::{Action, NewReplica, Operation};
-pub use plan::{LeftAlone, MoveProgress, Moved, Plan, PlanStatus, PlannedMove, WantedMove};
 pub use refusal::Refusal;
 pub use reply::{Outcome, Reply, decode_outcome, encode_outcome};
 pub use snapshot::RestoreError;
 pub use state::{
-    Backend, ClusterState, Event, Frontend, Gpu, Leader, Model, Node, Replica, ReplicaState, Standing, Subcluster,
+    Backend, ClusterState, Event, Frontend, Gpu, Holder, HolderState, Leader, Model, Node, Standing, Subcluster,
     Successor,
 };
 pub use symphony_replicated::envelope::version_of;

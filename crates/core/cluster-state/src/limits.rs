@@ -3,7 +3,7 @@
 //! | part | arithmetic | MiB |
 //! | --- | --- | --- |
 //! | models | [`MODEL_BYTES_TOTAL_MAX`] + 4096 × (256 B that they do not count + 0.2 KiB) | 22 |
-//! | replicas | 65 536 × (256 B of error + 32 B) | 18 |
+//! | holders | 65 536 × (256 B of error + 32 B) | 18 |
 //! | GPUs | 65 536 × (128 B of kind + 32 B) | 10 |
 //! | backends, frontends | 4096 × 0.8 KiB + 4096 × 0.8 KiB | 6.4 |
 //! | operations | 1024 × (0.5 KiB of words + 128 B of actor + 0.5 KiB of refusal) | 1.2 |
@@ -40,7 +40,7 @@ pub const GPUS_MAX: usize = 65_536;
 pub const FRONTENDS_MAX: usize = 4096;
 
 /// Remembered load reports of backends on models.
-pub const REPLICAS_MAX: usize = 65_536;
+pub const HOLDERS_MAX: usize = 65_536;
 
 /// Bytes of an error reported by a backend; longer ones are truncated on receipt.
 pub const ERROR_BYTES_MAX: usize = 256;

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use symphony_types::{BackendId, BootId, Epoch, ModelId, RequestValue, SubclusterId};
 
 use crate::effect::Effect;
-use crate::limits::{MODEL_BYTES_TOTAL_MAX, MODELS_MAX, REPLICAS_MAX};
+use crate::epoch_plan::Moved;
+use crate::limits::{HOLDERS_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX};
 use crate::operation::Changes;
-use crate::plan::Moved;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
-use crate::state::{Backend, ClusterState, Gpu, Model, Replica, ReplicaState};
+use crate::state::{Backend, ClusterState, Gpu, Holder, HolderState, Model};
 use symphony_replicated::ModelSpec;
 
 /// Memory that the models of a sub-cluster need on one GPU: all of them loaded, and one of them running.
@@ -72,7 +72,7 @@ impl ClusterState {
         self.last.model += 1;
         let model = ModelId::new(self.last.model);
         effects.push(Effect::ModelLoaded { model, name: spec.name.clone(), subcluster });
-        self.models.insert(model, Model { spec, subcluster, moving: None, epoch, replicas: BTreeMap::new() });
+        self.models.insert(model, Model { spec, subcluster, moving: None, epoch, holders: BTreeMap::new() });
         Ok(Reply::Model { model, epoch })
     }
 
@@ -112,7 +112,7 @@ impl ClusterState {
         id: ModelId,
         backend: BackendId,
         boot: BootId,
-        (state, load_ns): (&ReplicaState, u64),
+        (state, load_ns): (&HolderState, u64),
         effects: &mut Vec<Effect>,
     ) -> Outcome {
         let entry = self.backends.get(&backend).ok_or(Refusal::UnknownBackend { backend })?;
@@ -120,22 +120,22 @@ impl ClusterState {
             let (what, name) = ("backend".into(), entry.name.clone());
             return Err(Refusal::StaleLife { what, name, named: boot, current: entry.boot });
         }
-        let replicas: usize = self.models.values().map(|m| m.replicas.len()).sum();
+        let holders: usize = self.models.values().map(|m| m.holders.len()).sum();
         let model = self.models.get_mut(&id).ok_or(Refusal::UnknownModel { model: id })?;
         if !entry.homes().iter().flatten().any(|&home| model.is_held_by(home)) {
             return Err(Refusal::NotInSubcluster { backend, model: id });
         }
-        let word = Replica { boot, state: state.clone() };
-        match model.replicas.get(&backend) {
+        let word = Holder { boot, state: state.clone() };
+        match model.holders.get(&backend) {
             Some(known) if *known == word => return Ok(Reply::Done),
-            None if replicas >= REPLICAS_MAX => {
-                return Err(Refusal::Limit { what: "model replicas".into(), max: REPLICAS_MAX as u64 });
+            None if holders >= HOLDERS_MAX => {
+                return Err(Refusal::Limit { what: "model replicas".into(), max: HOLDERS_MAX as u64 });
             }
             _ => {}
         }
-        model.replicas.insert(backend, word);
+        model.holders.insert(backend, word);
         let name = model.spec.name.clone();
-        if *state == ReplicaState::Ready {
+        if *state == HolderState::Ready {
             let bytes = entry.bytes_to_load(&model.spec);
             if let Some(entry) = self.backends.get_mut(&backend) {
                 entry.measure_load(bytes, load_ns);

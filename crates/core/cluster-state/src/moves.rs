@@ -15,11 +15,11 @@ use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, ModelId, SubclusterId, Token};
 
 use crate::effect::Effect;
+use crate::epoch_plan::{MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
 use crate::limits::{ERROR_BYTES_MAX, LOADS_PER_BACKEND_MAX, MOVES_AT_ONCE_MAX};
-use crate::plan::{MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
-use crate::state::{Backend, ClusterState, ReplicaState};
+use crate::state::{Backend, ClusterState, HolderState};
 
 /// A move of a model to another sub-cluster.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,7 +231,7 @@ impl ClusterState {
         let hosts = self.backends.iter().filter(|(_, b)| b.subcluster == moving.to && b.up() && b.duty().takes_work());
         let words: Vec<_> = hosts.map(|(id, backend)| (&backend.name, model.word_of(*id, backend.boot))).collect();
         if let Some((name, error)) = words.iter().find_map(|(name, word)| match word {
-            Some(ReplicaState::Failed(error)) => Some((name, error)),
+            Some(HolderState::Failed(error)) => Some((name, error)),
             _ => None,
         }) {
             let reason = format!("backend {name} could not load it: {error}");
@@ -256,7 +256,7 @@ impl ClusterState {
         let served = self.models.values().filter(|model| model.subcluster == moving.to);
         let words: Vec<_> = served.map(|model| (&model.spec.name, model.word_of(id, backend.boot))).collect();
         if let Some((name, error)) = words.iter().find_map(|(name, word)| match word {
-            Some(ReplicaState::Failed(error)) => Some((name, error)),
+            Some(HolderState::Failed(error)) => Some((name, error)),
             _ => None,
         }) {
             let reason = format!("it could not load model {name}: {error}");
@@ -281,7 +281,7 @@ impl ClusterState {
             let works = *other != id && backend.subcluster == home && backend.up() && backend.duty().takes_work();
             works && backend.moving.is_none() && {
                 let ready =
-                    |model: &&crate::state::Model| model.word_of(*other, backend.boot) == Some(&ReplicaState::Ready);
+                    |model: &&crate::state::Model| model.word_of(*other, backend.boot) == Some(&HolderState::Ready);
                 served.iter().all(ready)
             }
         };
@@ -367,9 +367,9 @@ impl ClusterState {
     pub(crate) fn forget_released_copies(&mut self) {
         for model in self.models.values_mut() {
             let holds = |backend: &Backend| backend.homes().iter().flatten().any(|&home| model.is_held_by(home));
-            let released = model.replicas.keys().filter(|id| self.backends.get(id).is_none_or(|b| !holds(b))).copied();
+            let released = model.holders.keys().filter(|id| self.backends.get(id).is_none_or(|b| !holds(b))).copied();
             for backend in released.collect::<Vec<_>>() {
-                model.replicas.remove(&backend);
+                model.holders.remove(&backend);
             }
         }
     }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, Level, ModelId, NodeId, SubclusterId, Token};
 
+use crate::epoch_plan::EpochPlan;
 use crate::moves::{BackendMove, ModelMove};
-use crate::plan::Plan;
 use crate::reply::Outcome;
 use crate::traffic::Traffic;
 use symphony_replicated::ModelSpec;
@@ -30,7 +30,7 @@ pub struct ClusterState {
     /// The last operations in log order: the answers to repetitions, and the record of operators' actions.
     pub(crate) operations: Vec<KeptOperation<Outcome>>,
     /// The last plans of the epoch loop, in log order.
-    pub(crate) plans: Vec<Plan>,
+    pub(crate) plans: Vec<EpochPlan>,
     pub(crate) last: LastIds,
     /// What all processes of the cluster read, and therefore write.
     pub(crate) level: Level,
@@ -50,7 +50,7 @@ pub(crate) struct StateOfVersion9 {
     traffic: BTreeMap<String, Traffic>,
     events: Vec<Event>,
     operations: Vec<KeptOperation<Outcome>>,
-    plans: Vec<Plan>,
+    plans: Vec<EpochPlan>,
     last: LastIds,
 }
 
@@ -291,21 +291,21 @@ pub struct Model {
     /// The first epoch that contains it.
     pub epoch: Epoch,
     /// Load reports by the sub-cluster's backends.
-    pub replicas: BTreeMap<BackendId, Replica>,
+    pub holders: BTreeMap<BackendId, Holder>,
 }
 
 /// A backend's load report on a model.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct Replica {
+pub struct Holder {
     /// The backend's boot id.
     pub boot: BootId,
     /// The result.
-    pub state: ReplicaState,
+    pub state: HolderState,
 }
 
 /// The result of loading a model.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub enum ReplicaState {
+pub enum HolderState {
     /// Loaded.
     Ready,
     /// Failed, with the error.
@@ -378,8 +378,8 @@ impl Model {
     }
 
     /// The load report of one boot of a backend.
-    pub(crate) fn word_of(&self, backend: BackendId, boot: BootId) -> Option<&ReplicaState> {
-        self.replicas.get(&backend).filter(|replica| replica.boot == boot).map(|replica| &replica.state)
+    pub(crate) fn word_of(&self, backend: BackendId, boot: BootId) -> Option<&HolderState> {
+        self.holders.get(&backend).filter(|holder| holder.boot == boot).map(|holder| &holder.state)
     }
 }
 
@@ -460,7 +460,7 @@ impl ClusterState {
 
     /// The last plans, newest last: at most [`PLANS_KEPT`](crate::PLANS_KEPT).
     #[must_use]
-    pub fn plans(&self) -> &[Plan] {
+    pub fn plans(&self) -> &[EpochPlan] {
         &self.plans
     }
 

@@ -9,7 +9,7 @@ use symphony_types::{BootId, Level, NodeId};
 use crate::command::{Command, PlanProposal};
 use crate::limits::{ERROR_BYTES_MAX, GPUS_PER_BACKEND_MAX, PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLAN_WORDS_BYTES_MAX};
 use crate::operation::{Action, Operation};
-use crate::state::ReplicaState;
+use crate::state::HolderState;
 
 pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
     match command {
@@ -41,8 +41,8 @@ pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
         Command::ReportModel { boot: life, state, .. } => {
             boot(*life)?;
             match state {
-                ReplicaState::Ready => Ok(()),
-                ReplicaState::Failed(error) => text("error", error, 0..=ERROR_BYTES_MAX),
+                HolderState::Ready => Ok(()),
+                HolderState::Failed(error) => text("error", error, 0..=ERROR_BYTES_MAX),
             }
         }
         Command::CancelHandover { .. } => Ok(()),

@@ -5,7 +5,7 @@ mod scene;
 use proptest::prelude::*;
 use scene::{Scene, backend, backend_down, frontend, load, model_move, node, plan, report, unload};
 use symphony_cluster_state::{
-    Backup, BackupError, ClusterState, Command, IDS_SKIPPED_MIN, NewGroup, Outcome, ReplicaState, Reply, check,
+    Backup, BackupError, ClusterState, Command, HolderState, IDS_SKIPPED_MIN, NewGroup, Outcome, Reply, check,
     check_step,
 };
 use symphony_types::{BackendId, NodeId};
@@ -44,7 +44,7 @@ fn busy() -> Scene {
     scene.done(&frontend("f", 3));
     for (model, (name, subcluster)) in (1..).zip([("m", "s"), ("n", "t")]) {
         scene.done(&load(name, subcluster, &["cpu"]));
-        scene.done(&report(model, model, u64::from(model), ReplicaState::Ready));
+        scene.done(&report(model, model, u64::from(model), HolderState::Ready));
     }
     scene.done(&plan(0, &[model_move(1, 1, 2)]));
     assert_eq!(scene.state.moves_under_way(), 1);
@@ -105,7 +105,7 @@ fn every_number_and_id_of_the_new_group_is_above_those_of_the_former() {
     assert!(after.nodes().is_empty(), "they come over empty disks");
     assert!(after.subclusters().values().all(|s| s.leader.is_none() && s.token.get() == number));
     assert!(after.backends().values().all(|b| !b.up()), "each that runs registers again, under a new token");
-    assert!(after.models().values().all(|m| m.replicas.is_empty()), "backends say anew what they hold");
+    assert!(after.models().values().all(|m| m.holders.is_empty()), "backends say anew what they hold");
     assert_eq!(after.models().len(), 2);
     let event = &after.events().last().unwrap().what;
     assert!(event.contains(&format!("log index {}", before.applied_index())) && event.contains("is lost"), "{event}");
@@ -126,7 +126,7 @@ fn every_number_and_id_of_the_new_group_is_above_those_of_the_former() {
     assert!(
         matches!(again, Ok(Reply::Backend { backend, token, .. }) if backend == expected_id && token.get() > number)
     );
-    let _ = done(report(1, 1, 1, ReplicaState::Ready));
+    let _ = done(report(1, 1, 1, HolderState::Ready));
     let new: Outcome = done(backend("c", 12, "u", &["cpu"]));
     let first = former.state.backends().keys().max().unwrap().get();
     assert!(matches!(new, Ok(Reply::Backend { backend, .. }) if backend.get() > first + 1000));

@@ -4,8 +4,8 @@ mod scene;
 
 use scene::{Scene, backend, backend_down, frontend, load, node, operate, report, spec, unload};
 use symphony_cluster_state::{
-    Action, ClusterState, Command, EVENTS_MAX, Effect, GPUS_PER_BACKEND_MAX, ModelSpec, NODES_MAX, Refusal,
-    ReplicaState, Reply,
+    Action, ClusterState, Command, EVENTS_MAX, Effect, GPUS_PER_BACKEND_MAX, HolderState, ModelSpec, NODES_MAX,
+    Refusal, Reply,
 };
 use symphony_policy::{ModelPolicy, ModelPolicyName, SloShare, TriggerChoice};
 use symphony_types::{
@@ -60,7 +60,7 @@ fn a_backend_declared_down_in_error_comes_back_under_new_bindings() {
     let mut scene = Scene::with_three_nodes();
     scene.done(&backend("a", 5, "s", &["cpu"]));
     scene.done(&load("m", "s", &["cpu"]));
-    scene.done(&report(1, 1, 5, ReplicaState::Ready));
+    scene.done(&report(1, 1, 5, HolderState::Ready));
     let effects = scene.done(&backend_down(1, 5));
     let down = Effect::BackendDown { backend: BackendId::new(1), name: "a".into(), boot: BootId::new(5) };
     assert_eq!(effects, [down]);
@@ -70,10 +70,10 @@ fn a_backend_declared_down_in_error_comes_back_under_new_bindings() {
     let state = &scene.state;
     assert!(state.backends()[&BackendId::new(1)].up());
     assert_eq!(state.gpus_of(SUBCLUSTER).next().unwrap().binding, Token::new(scene.index));
-    assert_eq!(state.models()[&ModelId::new(1)].replicas.len(), 1, "the same life still holds its models");
+    assert_eq!(state.models()[&ModelId::new(1)].holders.len(), 1, "the same life still holds its models");
 
     scene.done(&backend("a", 6, "s", &["cpu"]));
-    assert_eq!(scene.state.models()[&ModelId::new(1)].replicas.len(), 0, "a new life has loaded nothing");
+    assert_eq!(scene.state.models()[&ModelId::new(1)].holders.len(), 0, "a new life has loaded nothing");
     assert!(matches!(scene.refused(&backend_down(1, 5)), Refusal::StaleLife { .. }));
     assert!(matches!(scene.refused(&backend_down(7, 5)), Refusal::UnknownBackend { .. }));
 }
@@ -120,19 +120,19 @@ fn a_model_is_loaded_reported_and_unloaded() {
     let other = operate(Action::LoadModel(other));
     assert_eq!(scene.refused(&other), Refusal::NameTaken { name: "m".into() });
 
-    let failed = ReplicaState::Failed("no such file".into());
-    for state in [failed, ReplicaState::Ready] {
+    let failed = HolderState::Failed("no such file".into());
+    for state in [failed, HolderState::Ready] {
         let effects = scene.done(&report(1, 1, 5, state.clone()));
         let (model, backend) = (ModelId::new(1), BackendId::new(1));
         let reported = Effect::ModelReported { model, name: "m".into(), backend, state: state.clone() };
         assert_eq!(effects, [reported]);
         assert_eq!(scene.done(&report(1, 1, 5, state)), []);
     }
-    assert!(matches!(scene.refused(&report(1, 1, 4, ReplicaState::Ready)), Refusal::StaleLife { .. }));
-    assert!(matches!(scene.refused(&report(2, 1, 5, ReplicaState::Ready)), Refusal::UnknownModel { .. }));
-    assert!(matches!(scene.refused(&report(1, 2, 5, ReplicaState::Ready)), Refusal::UnknownBackend { .. }));
+    assert!(matches!(scene.refused(&report(1, 1, 4, HolderState::Ready)), Refusal::StaleLife { .. }));
+    assert!(matches!(scene.refused(&report(2, 1, 5, HolderState::Ready)), Refusal::UnknownModel { .. }));
+    assert!(matches!(scene.refused(&report(1, 2, 5, HolderState::Ready)), Refusal::UnknownBackend { .. }));
     scene.done(&backend("b", 5, "elsewhere", &["cpu"]));
-    assert!(matches!(scene.refused(&report(1, 2, 5, ReplicaState::Ready)), Refusal::NotInSubcluster { .. }));
+    assert!(matches!(scene.refused(&report(1, 2, 5, HolderState::Ready)), Refusal::NotInSubcluster { .. }));
 
     let epoch = scene.state.epoch().get();
     assert_eq!(scene.apply(&unload("m")).0, Ok(Reply::Unloaded { epoch: Epoch::new(epoch + 1) }));
@@ -200,7 +200,7 @@ fn what_no_command_may_say_is_refused_with_its_field() {
         (backend("b", 1, "s", &["cpu"; GPUS_PER_BACKEND_MAX + 1]), "gpus", "65 entries; expected 1 to 64"),
         (frontend("f\n", 1), "name", "control characters"),
         (unload(""), "name", "0 bytes"),
-        (report(1, 1, 5, ReplicaState::Failed("x".repeat(257))), "error", "257 bytes"),
+        (report(1, 1, 5, HolderState::Failed("x".repeat(257))), "error", "257 bytes"),
         (model(|m| m.slo_ns = 0), "spec.slo_ns", "positive"),
         (model(|m| m.profiles.clear()), "spec.profiles", "0 entries"),
         // What no text can say comes as bytes only.
@@ -301,7 +301,7 @@ fn a_model_is_changed_in_place() {
     assert_eq!(effects[0].to_string(), "model m (m1) changed: SLO 80 ms, policy eager");
     let after = &scene.state.models()[&ModelId::new(1)];
     let spec = ModelSpec { slo_ns: 80_000_000, policy: "eager".parse().unwrap(), ..before.spec.clone() };
-    assert_eq!((&after.spec, &after.replicas, after.epoch), (&spec, &before.replicas, before.epoch));
+    assert_eq!((&after.spec, &after.holders, after.epoch), (&spec, &before.holders, before.epoch));
     assert_eq!(scene.state.epoch(), epoch, "it stays where it is");
     assert_eq!(scene.done(&change("m", Some(80_000_000), None, None)), [], "it is so already");
     assert_eq!(scene.refused(&change("n", Some(1), None, None)), Refusal::UnknownModelName { name: "n".into() });

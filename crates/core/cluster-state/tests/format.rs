@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use scene::{Scene, backend, backend_down, frontend, node, node_down, operation, report, spec};
 use symphony_cluster_state::{
-    Action, ClusterState, Command, LeftAlone, LogEntry, ModelSpec, Moved, NewReplica, Outcome, PlanProposal, Refusal,
-    ReplicaState, Reply, Shadow, Traffic, decode_outcome, encode_outcome,
+    Action, ClusterState, Command, HolderState, LeftAlone, LogEntry, ModelSpec, Moved, NewReplica, Outcome,
+    PlanProposal, Refusal, Reply, Shadow, Traffic, decode_outcome, encode_outcome,
 };
 use symphony_types::{
     BackendId, BootId, Colour, Duty, Epoch, Filter, Finite, Fit, FrontendId, ImageInput, Layout, Level, Member,
@@ -83,10 +83,10 @@ fn history_of_version_9() -> Vec<Command> {
             model: ModelId::new(1),
             backend: BackendId::new(1),
             boot: boot(1),
-            state: ReplicaState::Ready,
+            state: HolderState::Ready,
             load_ns: 250_000_000,
         },
-        report(2, 2, 2, ReplicaState::Failed("no file".into())),
+        report(2, 2, 2, HolderState::Failed("no file".into())),
         begin(5, 2),
         Command::CompleteHandover { subcluster: SUBCLUSTER, since: 12, node: NodeId::new(2), boot: boot(20) },
         begin(13, 1),
@@ -326,7 +326,7 @@ fn every_command_and_every_part_of_the_state_is_there() {
         state.backends().values().any(|b| !b.up()) && state.backends().values().any(|b| b.standing.drained),
     );
     part("frontends", state.frontends().values().all(|f| f.standing.leaving));
-    part("models", state.models().values().any(|m| !m.replicas.is_empty()));
+    part("models", state.models().values().any(|m| !m.holders.is_empty()));
     part("events", !state.events().is_empty());
     part("operations", state.operations().iter().any(|kept| kept.outcome.is_err()));
 }

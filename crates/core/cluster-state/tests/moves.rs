@@ -4,8 +4,8 @@ mod scene;
 
 use scene::{Scene, backend, backend_down, backend_move, load, model_move, node, operate, plan, report, unload};
 use symphony_cluster_state::{
-    Action, Command, Effect, LOADS_PER_BACKEND_MAX, LeftAlone, MoveCost, MoveProgress, Moved, PlanProposal, PlanStatus,
-    Refusal, ReplicaState,
+    Action, Command, Effect, HolderState, LOADS_PER_BACKEND_MAX, LeftAlone, MoveCost, MoveProgress, Moved,
+    PlanProposal, PlanStatus, Refusal,
 };
 use symphony_types::{BackendId, BootId, Duty, Epoch, Member, ModelId, SubclusterId, Token};
 
@@ -20,8 +20,8 @@ fn two_subclusters() -> Scene {
         scene.done(&backend(name, 1, subcluster, &["gpu"]));
     }
     scene.done(&load("m", "left", &["gpu"]));
-    scene.done(&report(1, 1, 1, ReplicaState::Ready));
-    scene.done(&report(1, 2, 1, ReplicaState::Ready));
+    scene.done(&report(1, 1, 1, HolderState::Ready));
+    scene.done(&report(1, 2, 1, HolderState::Ready));
     scene
 }
 
@@ -48,18 +48,18 @@ fn a_model_is_served_where_it_was_until_the_new_backends_hold_it_and_the_old_cop
     let model = &scene.state.models()[&ModelId::new(1)];
     assert!(model.is_held_by(LEFT) && model.is_held_by(RIGHT) && !model.is_served_by(RIGHT));
 
-    let effects = scene.done(&report(1, 3, 1, ReplicaState::Ready));
+    let effects = scene.done(&report(1, 3, 1, HolderState::Ready));
     assert!(effects.iter().any(|e| matches!(e, Effect::ModelSwitched { to: RIGHT, .. })), "{effects:?}");
     assert_eq!(home(&scene, 1), RIGHT);
     assert!(scene.state.epoch() > epoch);
     let model = &scene.state.models()[&ModelId::new(1)];
     assert!(model.is_served_by(LEFT), "what came before is served to its end");
-    assert_eq!(model.replicas.len(), 3);
+    assert_eq!(model.holders.len(), 3);
 
     scene.done(&Command::FinishMove { model: ModelId::new(1), since: begun });
     let model = &scene.state.models()[&ModelId::new(1)];
     assert!(!model.is_held_by(LEFT));
-    assert_eq!(model.replicas.keys().copied().collect::<Vec<_>>(), [BackendId::new(3)]);
+    assert_eq!(model.holders.keys().copied().collect::<Vec<_>>(), [BackendId::new(3)]);
     assert_eq!(progress(&scene), [MoveProgress::Done(scene.index)]);
     assert_eq!(scene.state.plans()[0].status, PlanStatus::Done);
     let again = Command::FinishMove { model: ModelId::new(1), since: begun };
@@ -70,13 +70,13 @@ fn a_model_is_served_where_it_was_until_the_new_backends_hold_it_and_the_old_cop
 fn a_model_that_cannot_be_loaded_where_it_should_go_stays_where_it_is() {
     let mut scene = two_subclusters();
     adopt(&mut scene, &[model_move(1, 1, 2)]);
-    scene.done(&report(1, 3, 1, ReplicaState::Failed("no such file".into())));
+    scene.done(&report(1, 3, 1, HolderState::Failed("no such file".into())));
     assert_eq!(home(&scene, 1), LEFT);
     assert!(!scene.state.models()[&ModelId::new(1)].is_held_by(RIGHT));
     assert!(
         matches!(&progress(&scene)[0], MoveProgress::GivenUp(why) if why.contains("r1") && why.contains("no such file"))
     );
-    assert_eq!(scene.state.models()[&ModelId::new(1)].replicas.len(), 2, "the failure is forgotten with the move");
+    assert_eq!(scene.state.models()[&ModelId::new(1)].holders.len(), 2, "the failure is forgotten with the move");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_move_that_takes_too_long_is_called_off_until_it_is_switched() {
 
     adopt(&mut scene, &[model_move(1, 1, 2)]);
     let cancel = Command::CancelMove { what: Moved::Model(ModelId::new(1)), since: scene.index, reason: String::new() };
-    scene.done(&report(1, 3, 1, ReplicaState::Ready));
+    scene.done(&report(1, 3, 1, HolderState::Ready));
     assert!(matches!(scene.refused(&cancel), Refusal::MoveOver { .. }), "it is there");
 }
 
@@ -99,11 +99,11 @@ fn a_move_that_takes_too_long_is_called_off_until_it_is_switched() {
 fn a_backend_loads_finishes_and_is_bound_anew_with_a_larger_token() {
     let mut scene = two_subclusters();
     scene.done(&load("n", "right", &["gpu"]));
-    scene.done(&report(2, 3, 1, ReplicaState::Ready));
+    scene.done(&report(2, 3, 1, HolderState::Ready));
     let before = scene.state.backends()[&BackendId::new(2)].gpus[0].binding;
     adopt(&mut scene, &[backend_move(2, 1, 2)]);
     assert!(scene.state.backends()[&BackendId::new(2)].duty().takes_work(), "it serves while it loads");
-    scene.done(&report(2, 2, 1, ReplicaState::Ready));
+    scene.done(&report(2, 2, 1, HolderState::Ready));
     assert_eq!(scene.state.backends()[&BackendId::new(2)].duty(), Duty::Draining, "no more plans from the left");
 
     let drained = Command::ReportDrained { member: Member::Backend(BackendId::new(2)), boot: BootId::new(1) };
@@ -113,7 +113,7 @@ fn a_backend_loads_finishes_and_is_bound_anew_with_a_larger_token() {
     assert_eq!((moved.subcluster, moved.duty()), (RIGHT, Duty::Serving));
     assert!(moved.gpus[0].binding > before);
     assert_eq!(moved.gpus[0].binding, Token::new(scene.index));
-    let holders = |model: u32| scene.state.models()[&ModelId::new(model)].replicas.keys().copied().collect::<Vec<_>>();
+    let holders = |model: u32| scene.state.models()[&ModelId::new(model)].holders.keys().copied().collect::<Vec<_>>();
     assert_eq!((holders(1), holders(2)), (vec![BackendId::new(1)], vec![BackendId::new(2), BackendId::new(3)]));
     assert_eq!(progress(&scene), [MoveProgress::Done(scene.index)]);
 
@@ -131,7 +131,7 @@ fn a_backend_without_room_for_both_loads_when_it_is_there() {
         scene.done(&load(name, "right", &["gpu"]));
     }
     scene.done(&load("p", "left", &["gpu"]));
-    scene.done(&report(4, 1, 1, ReplicaState::Ready));
+    scene.done(&report(4, 1, 1, HolderState::Ready));
     adopt(&mut scene, &[backend_move(2, 1, 2)]);
     let moving = scene.state.backends()[&BackendId::new(2)].moving.unwrap();
     assert!(!moving.preloads && moving.retiring.is_some(), "four models of 300 bytes are too many: {moving:?}");
@@ -167,7 +167,7 @@ fn a_backend_that_restarts_while_it_loads_stays_and_one_that_only_finished_has_a
     assert!(matches!(&progress(&scene)[0], MoveProgress::GivenUp(why) if why.contains("restarted")));
 
     adopt(&mut scene, &[backend_move(2, 1, 2)]);
-    scene.done(&report(2, 2, 2, ReplicaState::Ready));
+    scene.done(&report(2, 2, 2, HolderState::Ready));
     assert_eq!(scene.state.backends()[&BackendId::new(2)].duty(), Duty::Draining);
     scene.done(&backend("l2", 3, "left", &["gpu"]));
     let moved = &scene.state.backends()[&BackendId::new(2)];
@@ -179,7 +179,7 @@ fn a_backend_that_restarts_while_it_loads_stays_and_one_that_only_finished_has_a
 fn a_backend_stays_as_long_as_nobody_else_serves_what_it_does() {
     let mut scene = two_subclusters();
     scene.done(&load("n", "right", &["gpu"]));
-    scene.done(&report(2, 3, 1, ReplicaState::Ready));
+    scene.done(&report(2, 3, 1, HolderState::Ready));
     // The only one on the right.
     adopt(&mut scene, &[backend_move(3, 2, 1)]);
     assert!(
@@ -193,7 +193,7 @@ fn a_backend_stays_as_long_as_nobody_else_serves_what_it_does() {
     let begun = scene.index;
     assert_eq!(progress(&scene), [MoveProgress::Waiting, MoveProgress::UnderWay(begun)]);
     for backend in 1..=2 {
-        scene.done(&report(2, backend, 1, ReplicaState::Ready));
+        scene.done(&report(2, backend, 1, HolderState::Ready));
     }
     assert_eq!(home(&scene, 2), LEFT);
     assert_eq!(progress(&scene)[0], MoveProgress::Waiting, "what came before is served on the right");
@@ -216,11 +216,11 @@ fn what_the_new_backends_hold_already_is_switched_at_once() {
     scene.done(&backend("r2", 1, "right", &["gpu"]));
     scene.done(&load("n", "left", &["gpu"]));
     for backend in 1..=2 {
-        scene.done(&report(2, backend, 1, ReplicaState::Ready));
+        scene.done(&report(2, backend, 1, HolderState::Ready));
     }
     // The right's backend 3 is on its way to the left and holds one of its two models.
     adopt(&mut scene, &[backend_move(3, 2, 1)]);
-    scene.done(&report(1, 3, 1, ReplicaState::Ready));
+    scene.done(&report(1, 3, 1, HolderState::Ready));
     scene.done(&backend_down(4, 1));
     let epoch = scene.state.epoch();
     adopt(&mut scene, &[model_move(1, 1, 2)]);
@@ -253,14 +253,14 @@ fn a_move_waits_for_memory_that_another_one_frees_and_is_given_up_if_none_will()
         scene.done(&load(name, "right", &["gpu"]));
     }
     for model in 2..=4 {
-        scene.done(&report(model, 3, 1, ReplicaState::Ready));
+        scene.done(&report(model, 3, 1, HolderState::Ready));
     }
     // The right is full: model 1 can come only after model 2 has gone.
     adopt(&mut scene, &[model_move(1, 1, 2), model_move(2, 2, 1)]);
     let begun = scene.index;
     assert_eq!(progress(&scene), [MoveProgress::Waiting, MoveProgress::UnderWay(begun)]);
-    scene.done(&report(2, 1, 1, ReplicaState::Ready));
-    scene.done(&report(2, 2, 1, ReplicaState::Ready));
+    scene.done(&report(2, 1, 1, HolderState::Ready));
+    scene.done(&report(2, 2, 1, HolderState::Ready));
     assert_eq!(home(&scene, 2), LEFT);
     scene.done(&Command::FinishMove { model: ModelId::new(2), since: begun });
     assert_eq!(progress(&scene), [MoveProgress::UnderWay(scene.index), MoveProgress::Done(scene.index)]);
@@ -312,10 +312,10 @@ fn a_plan_tells_time_by_what_backends_have_been_measured_to_load_and_else_by_wha
     for command in [sized("small", "right", 1), sized("big", "right", 64), sized("moves", "left", 128)] {
         scene.done(&command);
     }
-    scene.done(&report(3, 1, 1, ReplicaState::Ready));
+    scene.done(&report(3, 1, 1, HolderState::Ready));
     let mut loaded = |model: u32, load_ns: u64| {
         let (model, backend, boot) = (ModelId::new(model), BackendId::new(2), BootId::new(2));
-        scene.done(&Command::ReportModel { model, backend, boot, state: ReplicaState::Ready, load_ns });
+        scene.done(&Command::ReportModel { model, backend, boot, state: HolderState::Ready, load_ns });
         let proposal =
             PlanProposal { load_bytes_per_s: 64 * MB, moves: vec![model_move(3, 1, 2)], ..Default::default() };
         scene.done(&Command::ProposePlan(proposal));
@@ -329,7 +329,7 @@ fn a_plan_tells_time_by_what_backends_have_been_measured_to_load_and_else_by_wha
     // A new life loads anew, twice as fast, which counts for a quarter: 40 MB/s.
     scene.done(&vast("b", 3, "right"));
     let (model, id, boot) = (ModelId::new(2), BackendId::new(2), BootId::new(3));
-    let ready = ReplicaState::Ready;
+    let ready = HolderState::Ready;
     scene.done(&Command::ReportModel { model, backend: id, boot, state: ready, load_ns: 1_000_000_000 });
     assert_eq!(scene.state.backends()[&id].load_bytes_per_s, 40 * MB);
 }
@@ -351,7 +351,7 @@ fn backends_load_a_few_models_at_a_time_and_the_next_begins_when_one_is_there() 
     adopt(&mut scene, &models.map(|model| model_move(model, 1, 2)).collect::<Vec<_>>());
     let waiting = |scene: &Scene| progress(scene).iter().filter(|p| **p == MoveProgress::Waiting).count();
     assert_eq!((waiting(&scene), scene.state.moves_under_way()), (1, LOADS_PER_BACKEND_MAX));
-    scene.done(&report(2, 3, 1, ReplicaState::Ready));
+    scene.done(&report(2, 3, 1, HolderState::Ready));
     assert_eq!(waiting(&scene), 0);
 }
 
@@ -430,9 +430,9 @@ fn an_empty_target_is_waited_for_and_a_cordoned_backend_is_not() {
     scene.done(&duty(Duty::Cordoned));
     scene.done(&backend_down(3, 1));
     adopt(&mut scene, &[model_move(1, 1, 2)]);
-    scene.done(&report(1, 4, 1, ReplicaState::Ready));
+    scene.done(&report(1, 4, 1, HolderState::Ready));
     assert_eq!(home(&scene, 1), LEFT, "nobody there takes work");
     scene.done(&backend("r1", 1, "right", &["gpu"]));
-    scene.done(&report(1, 3, 1, ReplicaState::Ready));
+    scene.done(&report(1, 3, 1, HolderState::Ready));
     assert_eq!(home(&scene, 1), RIGHT);
 }

@@ -9,7 +9,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use scene::{backend, backend_down, frontend, node, node_down, operation, report};
 use symphony_cluster_state::{
-    Action, Applied, ClusterState, Command, LeadTransfer, ModelSpec, Moved, PlanProposal, Refusal, ReplicaState, Reply,
+    Action, Applied, ClusterState, Command, HolderState, LeadTransfer, ModelSpec, Moved, PlanProposal, Refusal, Reply,
     Shadow, Traffic, WantedMove, check, check_step, decode_outcome, encode_outcome,
 };
 use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, Level, Member, ModelId, NodeId, SubclusterId, Token};
@@ -37,7 +37,7 @@ fn any_command() -> impl Strategy<Value = Command> {
     let boot = || 0_u64..4;
     // Zero is no id; the others meet themselves, with the same words and with others.
     let id = || 0_u64..12;
-    let state = prop_oneof![Just(ReplicaState::Ready), Just(ReplicaState::Failed("broken".into()))];
+    let state = prop_oneof![Just(HolderState::Ready), Just(HolderState::Failed("broken".into()))];
     let command = prop_oneof![
         3 => (0_u64..4, boot()).prop_map(|(n, b)| node(n, b)),
         3 => (1_u64..4, boot()).prop_map(|(n, b)| node_down(n, b)),

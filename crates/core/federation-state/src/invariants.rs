@@ -6,7 +6,7 @@ use crate::limits::{
     CLUSTERS_MAX, EVENTS_MAX, LEFTOVERS_TOTAL_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, MOVES_AT_ONCE_MAX,
     MOVES_PER_COMMAND_MAX, OPERATIONS_KEPT, PLANS_KEPT, REPLICAS_MAX,
 };
-use crate::state::{FederationState, Model, Plan, Progress};
+use crate::state::{FederatedPlan, FederationState, Model, Progress};
 
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +68,7 @@ fn indexes(model: &Model) -> impl Iterator<Item = u64> {
 }
 
 /// A move that a plan calls under way began with that plan.
-fn plan_holds(state: &FederationState, plan: &Plan) -> Result<(), Violation> {
+fn plan_holds(state: &FederationState, plan: &FederatedPlan) -> Result<(), Violation> {
     let moves = |name: &str| state.models.get(name).and_then(|model| model.moving.as_ref()).map(|moving| moving.since);
     let mut under_way = plan.moves.iter().filter(|planned| planned.progress == Progress::UnderWay);
     match under_way.find(|planned| moves(&planned.model) != Some(plan.id)) {
@@ -187,10 +187,10 @@ mod tests {
     }
 
     /// The move of model m.
-    fn plan() -> Plan {
+    fn plan() -> FederatedPlan {
         let (from, to) = (Some("a".into()), "b".into());
         let planned = PlannedMove { model: "m".into(), from, to, progress: Progress::UnderWay };
-        Plan { id: 4, cause: Cause::Operator, moves: vec![planned] }
+        FederatedPlan { id: 4, cause: Cause::Operator, moves: vec![planned] }
     }
 
     #[track_caller]
@@ -220,7 +220,7 @@ mod tests {
         finds(Invariant::S5, |state, _| {
             state.plans[0].moves = vec![plan().moves.remove(0); MOVES_PER_COMMAND_MAX + 1];
         });
-        finds(Invariant::C1, |state, _| state.plans.push_back(Plan { id: 10, moves: vec![], ..plan() }));
+        finds(Invariant::C1, |state, _| state.plans.push_back(FederatedPlan { id: 10, moves: vec![], ..plan() }));
         finds(Invariant::F3, |_, m| m.spec.name = "other".into());
         finds(Invariant::F3, |state, m| {
             // The home changes and the old copy is not remembered.

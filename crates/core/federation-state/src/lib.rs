@@ -21,4 +21,6 @@ pub use invariants::{Violation, check, check_step};
 pub use limits::*;
 pub use refusal::{Outcome, Refusal, Reply, decode_outcome, encode_outcome};
 pub use snapshot::RestoreError;
-pub use state::{Cluster, Event, FederationState, Home, KindCapacity, Model, Move, Plan, PlannedMove, Progress};
+pub use state::{
+    Cluster, Event, FederatedPlan, FederationState, Home, KindCapacity, Model, Move, PlannedMove, Progress,
+};

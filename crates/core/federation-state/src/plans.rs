@@ -2,12 +2,12 @@
 
 use crate::command::Cause;
 use crate::limits::PLANS_KEPT;
-use crate::state::{FederationState, Plan, PlannedMove, Progress};
+use crate::state::{FederatedPlan, FederationState, PlannedMove, Progress};
 
 impl FederationState {
     /// Records the moves that begin with this entry.
     pub(crate) fn remember_plan(&mut self, index: u64, cause: Cause, moves: Vec<PlannedMove>) {
-        self.plans.push_back(Plan { id: index, cause, moves });
+        self.plans.push_back(FederatedPlan { id: index, cause, moves });
         let surplus = self.plans.len().saturating_sub(PLANS_KEPT);
         self.plans.drain(..surplus);
     }

@@ -18,7 +18,7 @@ pub struct FederationState {
     pub(crate) models: BTreeMap<String, Model>,
     pub(crate) operations: Vec<KeptOperation<Outcome>>,
     pub(crate) events: VecDeque<Event>,
-    pub(crate) plans: VecDeque<Plan>,
+    pub(crate) plans: VecDeque<FederatedPlan>,
     pub(crate) replicas: BTreeSet<u64>,
 }
 
@@ -95,7 +95,7 @@ pub struct Move {
 
 /// Moves that began together. For display only; no decision reads it.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct FederatedPlan {
     /// Log index at which they began.
     pub id: u64,
     /// The reason.
@@ -178,7 +178,7 @@ impl FederationState {
 
     /// The last plans, newest last.
     #[must_use]
-    pub const fn plans(&self) -> &VecDeque<Plan> {
+    pub const fn plans(&self) -> &VecDeque<FederatedPlan> {
         &self.plans
     }
 

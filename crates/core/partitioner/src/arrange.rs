@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::change::{Change, homes};
 use crate::gpu_need::gpu_need;
 use crate::instance::{Instance, LOAD_MAX, load_of};
-use crate::partition_plan::Plan;
+use crate::partition_plan::PartitionPlan;
 use crate::problem::{Gpu, Part, PartKind, Problem};
 use crate::solve::{Budget, solve};
 use crate::unplaceable::{UnplaceableModel, fits, remove_unplaceable, reserve};
@@ -45,7 +45,7 @@ pub struct Arranged {
     /// aside are left out.
     pub problem: Problem,
     /// The plan.
-    pub plan: Plan,
+    pub plan: PartitionPlan,
     /// The part of each unit, in the order of the units.
     pub places: Vec<usize>,
     /// Models that fit nowhere and stay where they are.
@@ -68,7 +68,12 @@ pub struct Arranged {
 ///
 /// # Errors
 /// As [`solve`].
-pub fn arrange(base: &Problem, units: &[Unit], previous: &Plan, budget: &Budget<'_>) -> Result<Arranged, Unsolved> {
+pub fn arrange(
+    base: &Problem,
+    units: &[Unit],
+    previous: &PartitionPlan,
+    budget: &Budget<'_>,
+) -> Result<Arranged, Unsolved> {
     check(base, units)?;
     let mut grounds = base.clone();
     let mut places: Vec<usize> = units.iter().map(|unit| unit.part).collect();
@@ -91,7 +96,7 @@ pub fn arrange(base: &Problem, units: &[Unit], previous: &Plan, budget: &Budget<
         if solved.as_ref().is_ok_and(|plan| !fits(&aside, &unreserved, plan)) {
             // No limits are shared then.
             problem = unreserved;
-            reserve(&aside, &mut problem, &Plan::default());
+            reserve(&aside, &mut problem, &PartitionPlan::default());
             solved = solve(&problem, Some(&in_force), budget);
         }
         let plan = match (solved, found) {
@@ -120,7 +125,7 @@ pub fn arrange(base: &Problem, units: &[Unit], previous: &Plan, budget: &Budget<
         settle_parts(&mut moved, units, &places);
         reserve(&aside, &mut moved, &arranged.plan);
         let division = homes(&moved, &arranged.plan);
-        let plan = Plan { cut_short, ..Plan::of(&moved, &Instance::new(&moved), &division, None) };
+        let plan = PartitionPlan { cut_short, ..PartitionPlan::of(&moved, &Instance::new(&moved), &division, None) };
         found = Some(Arranged { problem: moved, plan, places: places.clone(), unplaceable: aside.clone(), units_cost });
         if cut_short {
             break;
@@ -132,7 +137,7 @@ pub fn arrange(base: &Problem, units: &[Unit], previous: &Plan, budget: &Budget<
 impl Arranged {
     /// All violations in it, judged by names and numbers alone, with `previous` in force.
     #[must_use]
-    pub fn verify(&self, units: &[Unit], previous: &Plan) -> Vec<Violation> {
+    pub fn verify(&self, units: &[Unit], previous: &PartitionPlan) -> Vec<Violation> {
         let mut found = verify(&self.problem, Some(previous), &self.plan);
         let mut wrong = |gpu: &str, why: &str| {
             found.push(Violation::Gpu { gpu: gpu.to_owned(), why: why.to_owned() });
@@ -234,7 +239,13 @@ struct Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    fn new(problem: &Problem, units: &'a [Unit], places: &[usize], plan: &Plan, aside: &[UnplaceableModel]) -> Self {
+    fn new(
+        problem: &Problem,
+        units: &'a [Unit],
+        places: &[usize],
+        plan: &PartitionPlan,
+        aside: &[UnplaceableModel],
+    ) -> Self {
         let kinds = problem.kinds.len();
         let mut counts = vec![vec![0; kinds]; problem.parts.len()];
         for (unit, &place) in units.iter().zip(places).filter(|(unit, _)| unit.works) {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::balance::Balance;
 use crate::instance::{Instance, NOWHERE};
-use crate::partition_plan::{Plan, total};
+use crate::partition_plan::{PartitionPlan, total};
 use crate::problem::Problem;
 use crate::state::balance_of;
 
@@ -58,7 +58,7 @@ pub struct MovedGpu {
 impl Change {
     /// From `previous`, the plan in force, to `plan`, which answers `problem`.
     #[must_use]
-    pub fn between(problem: &Problem, previous: &Plan, plan: &Plan) -> Self {
+    pub fn between(problem: &Problem, previous: &PartitionPlan, plan: &PartitionPlan) -> Self {
         let (old, new) = (models_of(previous), models_of(plan));
         let mut moved_models = Vec::new();
         let mut new_models = Vec::new();
@@ -104,11 +104,11 @@ impl Change {
     }
 }
 
-fn models_of(plan: &Plan) -> BTreeMap<&str, &str> {
+fn models_of(plan: &PartitionPlan) -> BTreeMap<&str, &str> {
     plan.parts.iter().flat_map(|part| part.models.iter().map(|model| (model.as_str(), part.name.as_str()))).collect()
 }
 
-fn gpus_of(plan: &Plan) -> BTreeMap<&str, &str> {
+fn gpus_of(plan: &PartitionPlan) -> BTreeMap<&str, &str> {
     plan.parts
         .iter()
         .flat_map(|part| part.gpus.iter().flat_map(|gpus| &gpus.names).map(|gpu| (gpu.as_str(), part.name.as_str())))
@@ -116,7 +116,7 @@ fn gpus_of(plan: &Plan) -> BTreeMap<&str, &str> {
 }
 
 /// The part of each model in a plan; [`NOWHERE`] if the plan has none, or one unknown to the problem.
-pub(crate) fn homes(problem: &Problem, plan: &Plan) -> Vec<u32> {
+pub(crate) fn homes(problem: &Problem, plan: &PartitionPlan) -> Vec<u32> {
     let parts: BTreeMap<&str, u32> = (0..).zip(&problem.parts).map(|(at, part)| (part.name.as_str(), at)).collect();
     let models = models_of(plan);
     let home = |name: &str| models.get(name).and_then(|part| parts.get(part)).copied().unwrap_or(NOWHERE);

@@ -4,7 +4,7 @@ use crate::change::homes;
 use crate::explain;
 use crate::instance::Instance;
 use crate::instance::NOWHERE;
-use crate::partition_plan::Plan;
+use crate::partition_plan::PartitionPlan;
 use crate::problem::Problem;
 use crate::solve::left_of;
 use crate::state::{SLACK, balance_of};
@@ -27,7 +27,7 @@ pub struct Optimum {
 ///
 /// # Errors
 /// [`Unsolved::Bad`] if the problem is invalid or has more than [`DIVISIONS_MAX`] divisions.
-pub fn optimum(problem: &Problem, previous: Option<&Plan>) -> Result<Option<Optimum>, Unsolved> {
+pub fn optimum(problem: &Problem, previous: Option<&PartitionPlan>) -> Result<Option<Optimum>, Unsolved> {
     problem.check()?;
     let of = Instance::new(problem);
     let divisions = (of.parts as u64).checked_pow(of.models as u32).filter(|&count| count <= DIVISIONS_MAX);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::instance::{Instance, load_of};
-use crate::partition_plan::Plan;
+use crate::partition_plan::PartitionPlan;
 use crate::problem::Problem;
 
 /// GPUs by part and kind, in the problem's order. A GPU whose kind no part may have is left out.
@@ -46,7 +46,12 @@ impl Part {
 /// Distributes the GPUs. GPUs that belong to a part or that the plan in force has in a part stay there; new ones go one
 /// by one to the part with the highest load. Then, while a part has too few, it gets one from the part that misses it
 /// least, as long as the larger of the two loads falls. Applied to their own result, the rules move nothing.
-pub(crate) fn distribute(problem: &Problem, instance: &Instance, models: &[u32], previous: Option<&Plan>) -> Gpus {
+pub(crate) fn distribute(
+    problem: &Problem,
+    instance: &Instance,
+    models: &[u32],
+    previous: Option<&PartitionPlan>,
+) -> Gpus {
     let mut parts: Vec<Part> = problem
         .parts
         .iter()

@@ -40,7 +40,7 @@ pub use change::{Change, MovedGpu, MovedModel};
 pub use fingerprint::Fingerprint;
 pub use gpu_need::{GpuNeed, gpu_need};
 pub use instance::LOAD_MAX;
-pub use partition_plan::{PartGpus, PartPlan, Plan};
+pub use partition_plan::{PartGpus, PartPlan, PartitionPlan};
 pub use problem::{
     Gpu, GpuKind, KIND_PAIRS_MAX, KINDS_MAX, KindNeed, MODELS_MAX, MOVE_BYTES_LEAST, Model, NO_LIMIT_BYTES, PARTS_MAX,
     POOL_GPUS_MAX, Part, PartKind, Pin, Problem, Steadiness,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::change::homes;
 use crate::instance::{Instance, NOWHERE};
-use crate::partition_plan::Plan;
+use crate::partition_plan::PartitionPlan;
 use crate::problem::Problem;
 use crate::solve::left_of;
 use crate::unsolved::Unsolved;
@@ -62,7 +62,7 @@ impl Milp {
     ///
     /// # Errors
     /// [`Unsolved::Bad`] if the problem is invalid.
-    pub fn new(problem: &Problem, previous: Option<&Plan>) -> Result<Self, Unsolved> {
+    pub fn new(problem: &Problem, previous: Option<&PartitionPlan>) -> Result<Self, Unsolved> {
         problem.check()?;
         let of = Instance::new(problem);
         let (models, parts) = (of.models, of.parts);
@@ -248,7 +248,7 @@ impl Milp {
 }
 
 /// What the plan in force has spent of C_max for this problem.
-fn spent(problem: &Problem, previous: Option<&Plan>) -> f64 {
+fn spent(problem: &Problem, previous: Option<&PartitionPlan>) -> f64 {
     previous.filter(|plan| plan.problem == problem.fingerprint()).map_or(0.0, |plan| plan.disruption_spent.max(0.0))
 }
 

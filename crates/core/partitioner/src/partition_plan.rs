@@ -12,7 +12,7 @@ use crate::state::balance_of;
 /// The models and GPUs of each part, by name, so that the plan outlives its problem.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct PartitionPlan {
     /// The problem that it answers.
     pub problem: Fingerprint,
     /// The spent part of C_max since the plan that was in force when this problem was first solved: solving the same
@@ -58,7 +58,7 @@ pub struct PartGpus {
     pub names: Vec<String>,
 }
 
-impl Plan {
+impl PartitionPlan {
     /// Parts with too few GPUs, with their load; infinite if they have none.
     pub fn short_of_gpus(&self) -> impl Iterator<Item = (&PartPlan, f64)> {
         self.parts.iter().map(|part| (part, part.load.unwrap_or(f64::INFINITY))).filter(|&(_, load)| load > 1.0)

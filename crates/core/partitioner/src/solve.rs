@@ -12,7 +12,7 @@ use crate::exchange::exchange;
 use crate::explain;
 use crate::greedy;
 use crate::instance::{Instance, NOWHERE};
-use crate::partition_plan::Plan;
+use crate::partition_plan::PartitionPlan;
 use crate::polish::polish;
 use crate::problem::Problem;
 use crate::state::{SLACK, State};
@@ -69,7 +69,11 @@ impl Budget<'_> {
 /// # Errors
 /// [`Unsolved::Bad`] if the problem is invalid, [`Unsolved::Infeasible`] if no division keeps the limits: which limit,
 /// by how much, and which models.
-pub fn solve(problem: &Problem, previous: Option<&Plan>, budget: &Budget<'_>) -> Result<Plan, Unsolved> {
+pub fn solve(
+    problem: &Problem,
+    previous: Option<&PartitionPlan>,
+    budget: &Budget<'_>,
+) -> Result<PartitionPlan, Unsolved> {
     problem.check()?;
     let instance = Instance::new(problem);
     explain::hopeless(problem, &instance)?;
@@ -84,7 +88,7 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, budget: &Budget<'_>) ->
         let broken = Reason::Disruption { left, would_do: settled.spent - spent, forced: Vec::new() };
         return Err(search.why(previous, spent, broken));
     }
-    let mut plan = Plan::of(problem, &instance, &settled.part_of, previous);
+    let mut plan = PartitionPlan::of(problem, &instance, &settled.part_of, previous);
     (plan.disruption_spent, plan.cut_short) = (settled.spent, search.cut_short.get());
     Ok(plan)
 }
@@ -94,7 +98,11 @@ pub fn solve(problem: &Problem, previous: Option<&Plan>, budget: &Budget<'_>) ->
 ///
 /// # Errors
 /// As [`solve`], and [`Unsolved::Bad`] if the division is not one of this problem.
-pub fn adopt(problem: &Problem, previous: Option<&Plan>, division: &[usize]) -> Result<Plan, Unsolved> {
+pub fn adopt(
+    problem: &Problem,
+    previous: Option<&PartitionPlan>,
+    division: &[usize],
+) -> Result<PartitionPlan, Unsolved> {
     problem.check()?;
     let instance = Instance::new(problem);
     let whole = division.len() == instance.models
@@ -124,13 +132,13 @@ pub fn adopt(problem: &Problem, previous: Option<&Plan>, division: &[usize]) -> 
         let reason = Reason::Disruption { left, would_do: state.cost, forced: Vec::new() };
         return Err(Unsolved::Infeasible(vec![reason]));
     }
-    let mut plan = Plan::of(problem, &instance, &state.part_of, previous);
+    let mut plan = PartitionPlan::of(problem, &instance, &state.part_of, previous);
     plan.disruption_spent = spent + state.cost;
     Ok(plan)
 }
 
 /// The part of C_max that the plan in force has spent for this same problem.
-fn spent_before(problem: &Problem, previous: Option<&Plan>) -> f64 {
+fn spent_before(problem: &Problem, previous: Option<&PartitionPlan>) -> f64 {
     let same = previous.filter(|plan| plan.problem == problem.fingerprint());
     // A plan may come from a file.
     same.map_or(0.0, |plan| if plan.disruption_spent >= 0.0 { plan.disruption_spent } else { 0.0 })
@@ -248,7 +256,7 @@ impl Search<'_> {
     }
 
     /// Why no plan was found: the violated limit, or how much more disruption would have repaired it.
-    fn why(&self, previous: Option<&Plan>, spent: f64, broken: Reason) -> Unsolved {
+    fn why(&self, previous: Option<&PartitionPlan>, spent: f64, broken: Reason) -> Unsolved {
         let left = left_of(self.problem, spent);
         let disruption = previous.filter(|_| left.is_finite()).and_then(|plan| {
             let home = homes(self.problem, plan);

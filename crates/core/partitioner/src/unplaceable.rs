@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::explain::no_part;
 use crate::instance::barred;
-use crate::partition_plan::Plan;
+use crate::partition_plan::PartitionPlan;
 use crate::problem::{Model, PartKind, Problem};
 use crate::unsolved::Reason;
 
@@ -20,7 +20,7 @@ pub struct UnplaceableModel {
 }
 
 /// Removes the models that fit nowhere from the problem.
-pub(crate) fn remove_unplaceable(problem: &mut Problem, previous: &Plan) -> Vec<UnplaceableModel> {
+pub(crate) fn remove_unplaceable(problem: &mut Problem, previous: &PartitionPlan) -> Vec<UnplaceableModel> {
     let by_name: BTreeMap<&str, usize> =
         problem.parts.iter().enumerate().map(|(at, part)| (part.name.as_str(), at)).collect();
     let in_force = previous.parts.iter().flat_map(|part| part.models.iter().map(|model| (model.as_str(), &part.name)));
@@ -42,7 +42,7 @@ pub(crate) fn remove_unplaceable(problem: &mut Problem, previous: &Plan) -> Vec<
 ///
 /// Dynamic memory is shared, which a limit cannot express. So the reservation leaves enough for the present models
 /// beside them if these really fit, and a plan found under it has to be checked with [`fits`].
-pub(crate) fn reserve(aside: &[UnplaceableModel], problem: &mut Problem, in_force: &Plan) {
+pub(crate) fn reserve(aside: &[UnplaceableModel], problem: &mut Problem, in_force: &PartitionPlan) {
     let Problem { models, parts, .. } = problem;
     for (at, part) in parts.iter_mut().enumerate() {
         // Usage beyond a limit cannot be reserved, and is no reason to move the other models away.
@@ -63,7 +63,7 @@ pub(crate) fn reserve(aside: &[UnplaceableModel], problem: &mut Problem, in_forc
 }
 
 /// Whether the plan's models fit beside those that stay, in a problem without reservations.
-pub(crate) fn fits(aside: &[UnplaceableModel], problem: &Problem, plan: &Plan) -> bool {
+pub(crate) fn fits(aside: &[UnplaceableModel], problem: &Problem, plan: &PartitionPlan) -> bool {
     let mut parts = problem.parts.iter().enumerate().filter(|&(at, _)| staying(aside, at).next().is_some());
     parts.all(|(at, part)| {
         let mut kinds = part.kinds.iter();
@@ -100,7 +100,7 @@ fn staying(aside: &[UnplaceableModel], part: usize) -> impl Iterator<Item = &Mod
     aside.iter().filter(move |left| left.part == Some(part)).map(|left| &left.model)
 }
 
-fn members<'a>(models: &'a [Model], plan: &Plan, part: &str) -> impl Iterator<Item = &'a Model> {
+fn members<'a>(models: &'a [Model], plan: &PartitionPlan, part: &str) -> impl Iterator<Item = &'a Model> {
     let here = plan.parts.iter().find(|planned| planned.name == part);
     let names: BTreeSet<&str> = here.iter().flat_map(|here| &here.models).map(String::as_str).collect();
     models.iter().filter(move |model| names.contains(model.name.as_str()))

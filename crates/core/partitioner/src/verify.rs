@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::gpu_need::gpu_need;
-use crate::partition_plan::{PartPlan, Plan};
+use crate::partition_plan::{PartPlan, PartitionPlan};
 use crate::problem::{Model, Part, Pin, Problem};
 use crate::unsolved::megabytes;
 
@@ -109,10 +109,10 @@ pub enum Violation {
 
 /// All violations in a plan for this problem, with `previous` in force.
 ///
-/// Too few GPUs are no violation: a plan must exist even if the cluster is too small; [`Plan::short_of_gpus`] reports
-/// it. Empty for every plan that [`solve`](crate::solve()) returns.
+/// Too few GPUs are no violation: a plan must exist even if the cluster is too small;
+/// [`PartitionPlan::short_of_gpus`] reports it. Empty for every plan that [`solve`](crate::solve()) returns.
 #[must_use]
-pub fn verify(problem: &Problem, previous: Option<&Plan>, plan: &Plan) -> Vec<Violation> {
+pub fn verify(problem: &Problem, previous: Option<&PartitionPlan>, plan: &PartitionPlan) -> Vec<Violation> {
     let stated: Vec<_> = plan.parts.iter().map(|part| part.name.as_str()).collect();
     let expected: Vec<_> = problem.parts.iter().map(|part| part.name.as_str()).collect();
     if stated != expected {
@@ -131,7 +131,7 @@ pub fn verify(problem: &Problem, previous: Option<&Plan>, plan: &Plan) -> Vec<Vi
     found
 }
 
-fn placed_once(problem: &Problem, plan: &Plan, models: &BTreeMap<&str, &Model>) -> Vec<Violation> {
+fn placed_once(problem: &Problem, plan: &PartitionPlan, models: &BTreeMap<&str, &Model>) -> Vec<Violation> {
     let mut parts: BTreeMap<&str, usize> = BTreeMap::new();
     plan.parts.iter().flat_map(|part| &part.models).for_each(|name| *parts.entry(name).or_default() += 1);
     let unknown = parts.keys().filter(|name| !models.contains_key(*name));
@@ -221,7 +221,7 @@ fn needs(problem: &Problem, part: &PartPlan, of: &Part, members: &[&Model], foun
 }
 
 /// Equations 4, 7 and 8.
-fn balance(problem: &Problem, plan: &Plan, models: &BTreeMap<&str, &Model>, found: &mut Vec<Violation>) {
+fn balance(problem: &Problem, plan: &PartitionPlan, models: &BTreeMap<&str, &Model>, found: &mut Vec<Violation>) {
     let shares: f64 = problem.parts.iter().map(|part| part.share).sum();
     let off = |amount: &dyn Fn(&Model) -> f64| {
         let total: f64 = problem.models.iter().map(amount).sum();
@@ -247,10 +247,10 @@ fn balance(problem: &Problem, plan: &Plan, models: &BTreeMap<&str, &Model>, foun
 }
 
 /// Equation 11.
-fn disruption(problem: &Problem, previous: Option<&Plan>, plan: &Plan, found: &mut Vec<Violation>) {
+fn disruption(problem: &Problem, previous: Option<&PartitionPlan>, plan: &PartitionPlan, found: &mut Vec<Violation>) {
     let (Some(previous), Some(max)) = (previous, problem.disruption_max) else { return };
     let parts: BTreeSet<&str> = problem.parts.iter().map(|part| part.name.as_str()).collect();
-    let place = |plan: &Plan| -> BTreeMap<String, String> {
+    let place = |plan: &PartitionPlan| -> BTreeMap<String, String> {
         let each =
             plan.parts.iter().flat_map(|part| part.models.iter().map(|model| (model.clone(), part.name.clone())));
         each.collect()
@@ -269,7 +269,7 @@ fn disruption(problem: &Problem, previous: Option<&Plan>, plan: &Plan, found: &m
     }
 }
 
-fn gpus(problem: &Problem, plan: &Plan, found: &mut Vec<Violation>) {
+fn gpus(problem: &Problem, plan: &PartitionPlan, found: &mut Vec<Violation>) {
     let mut wrong = |gpu: &str, why: String| found.push(Violation::Gpu { gpu: gpu.to_owned(), why });
     let known: BTreeMap<&str, _> = problem.gpus.iter().map(|gpu| (gpu.name.as_str(), gpu)).collect();
     let mut seen = BTreeSet::new();

@@ -4,7 +4,7 @@ mod problems;
 
 use problems::{alike, any_small, model, small};
 use proptest::prelude::*;
-use symphony_partitioner::{Gpu, Pin, Plan, Problem, Violation, solve, verify};
+use symphony_partitioner::{Gpu, PartitionPlan, Pin, Problem, Violation, solve, verify};
 
 fn problem() -> Problem {
     let models =
@@ -13,7 +13,7 @@ fn problem() -> Problem {
 }
 
 /// What is found after `plant` has changed the good plan of a problem, or the problem itself.
-fn found(plant: impl FnOnce(&mut Problem, &mut Plan)) -> Vec<Violation> {
+fn found(plant: impl FnOnce(&mut Problem, &mut PartitionPlan)) -> Vec<Violation> {
     let mut problem = problem();
     let mut plan = solve(&problem, None, &small()).unwrap();
     assert_eq!(verify(&problem, None, &plan), []);
@@ -21,7 +21,7 @@ fn found(plant: impl FnOnce(&mut Problem, &mut Plan)) -> Vec<Violation> {
     verify(&problem, None, &plan)
 }
 
-fn take(plan: &mut Plan, part: usize) -> String {
+fn take(plan: &mut PartitionPlan, part: usize) -> String {
     plan.parts[part].models.pop().unwrap()
 }
 
@@ -67,7 +67,7 @@ fn too_much_memory_breaks_equation_6_and_dynamic_memory_counts_once() {
 #[test]
 fn a_balance_that_is_stated_wrong_breaks_equations_4_7_and_8() {
     for (equation, plant) in [
-        (4, (|plan: &mut Plan| plan.balance.objective *= 0.5) as fn(&mut Plan)),
+        (4, (|plan: &mut PartitionPlan| plan.balance.objective *= 0.5) as fn(&mut PartitionPlan)),
         (7, |plan| plan.balance.rate_deviation += 0.01),
         (8, |plan| plan.balance.memory_deviation += 0.01),
     ] {

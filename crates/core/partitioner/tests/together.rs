@@ -4,7 +4,7 @@ mod problems;
 
 use problems::{MB, alike, model, need, small};
 use proptest::prelude::*;
-use symphony_partitioner::{Arranged, Change, Plan, Problem, Unit, UnitGpu, Violation, arrange};
+use symphony_partitioner::{Arranged, Change, PartitionPlan, Problem, Unit, UnitGpu, Violation, arrange};
 use symphony_types::Nanos;
 
 /// A unit of so many GPUs of a kind.
@@ -14,8 +14,8 @@ fn unit(name: &str, part: usize, kind: usize, gpus: usize) -> Unit {
 }
 
 /// The plan in force: each model in the part that is named, in the problem's order.
-fn in_force(problem: &Problem, homes: &[usize]) -> Plan {
-    let mut plan = Plan::default();
+fn in_force(problem: &Problem, homes: &[usize]) -> PartitionPlan {
+    let mut plan = PartitionPlan::default();
     for (at, part) in problem.parts.iter().enumerate() {
         let here = problem.models.iter().zip(homes).filter(|&(_, &home)| home == at);
         let models = here.map(|(model, _)| model.name.clone()).collect();
@@ -25,18 +25,18 @@ fn in_force(problem: &Problem, homes: &[usize]) -> Plan {
 }
 
 /// The units once they are where they shall be, and the plan with them.
-fn adopted(units: &[Unit], arranged: &Arranged) -> (Vec<Unit>, Plan) {
+fn adopted(units: &[Unit], arranged: &Arranged) -> (Vec<Unit>, PartitionPlan) {
     let moved = units.iter().zip(&arranged.places).map(|(unit, &part)| Unit { part, ..unit.clone() });
     let mut plan = arranged.plan.clone();
     // The next epoch knows names only, and has an account of C_max of its own.
-    (plan.problem, plan.disruption_spent) = (Plan::default().problem, 0.0);
+    (plan.problem, plan.disruption_spent) = (PartitionPlan::default().problem, 0.0);
     for aside in &arranged.unplaceable {
         plan.parts[aside.part.unwrap()].models.push(aside.model.name.clone());
     }
     (moved.collect(), plan)
 }
 
-fn models_moved(base: &Problem, before: &Plan, after: &Arranged) -> usize {
+fn models_moved(base: &Problem, before: &PartitionPlan, after: &Arranged) -> usize {
     Change::between(base, before, &after.plan).moved_models.len()
 }
 
@@ -130,7 +130,7 @@ proptest! {
 }
 
 /// A model that needs two and a half GPUs, and three that need little; two GPUs on either side.
-fn hot() -> (Problem, Vec<Unit>, Plan) {
+fn hot() -> (Problem, Vec<Unit>, PartitionPlan) {
     let mut models: Vec<_> = ["hot", "a", "b", "c"].iter().map(|name| model(name, 10.0, 100, 50)).collect();
     for of in &mut models {
         // 100 requests per second and GPU, one by one.
@@ -202,7 +202,7 @@ fn a_model_that_fits_nowhere_is_named_and_the_others_are_planned() {
 
 /// Four models in the first part, of which the last one or two ask for what no part can give: 400 MB of dynamic memory
 /// each, at once.
-fn full(aside: usize) -> (Problem, Vec<Unit>, Plan) {
+fn full(aside: usize) -> (Problem, Vec<Unit>, PartitionPlan) {
     let mut models: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| model(name, 10.0, 100, 400)).collect();
     for of in models.iter_mut().rev().take(aside) {
         of.slo = Nanos::from_millis(3);

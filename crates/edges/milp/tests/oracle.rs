@@ -50,7 +50,7 @@ fn budget() -> Budget<'static> {
     Budget { moves: 400_000, seed: 1, should_stop: None }
 }
 
-fn division(problem: &Problem, plan: &symphony_partitioner::Plan) -> Vec<usize> {
+fn division(problem: &Problem, plan: &symphony_partitioner::PartitionPlan) -> Vec<usize> {
     let part_of = |name: &String| plan.parts.iter().position(|part| part.models.contains(name)).unwrap();
     problem.models.iter().map(|model| part_of(&model.name)).collect()
 }

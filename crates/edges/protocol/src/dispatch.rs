@@ -8,7 +8,7 @@ use symphony_types::{BootId, DropReason, FailReason, FrontendId, SubclusterId, T
 use crate::Message;
 
 /// The most request headers in one frame; a longer list is sent as several.
-pub const SUBMIT_REQUESTS_MAX: usize = 4096;
+pub const ANNOUNCED_REQUESTS_MAX: usize = 4096;
 
 /// A request as it travels to the scheduler.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum ToLeader {
         token: Token,
     },
     /// New requests.
-    Submit {
+    Announce {
         /// The token the frontend routes by (invariant C5).
         token: Token,
         /// The requests.

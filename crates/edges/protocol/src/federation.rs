@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use symphony_types::{Nanos, RequestValue};
 
 use crate::control as pb;
-use crate::plan_view::MoveProgressView;
+use crate::epoch_plan_view::MoveProgressView;
 use crate::view::{EventView, NoGpu, OperationView, ViewError};
 
 /// Clusters and the homes of models, as one replica of the top-level group has applied them.

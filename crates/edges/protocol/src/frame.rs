@@ -296,7 +296,7 @@ mod tests {
     use super::*;
     use crate::dispatch::{RequestHeader, ToLeader};
 
-    fn submit() -> ToLeader {
+    fn announce() -> ToLeader {
         let header = RequestHeader {
             sequence: 7,
             model: 3,
@@ -305,7 +305,7 @@ mod tests {
             attempt: 1,
             weight: 1000,
         };
-        ToLeader::Submit { token: Token::new(9), requests: vec![header; 3] }
+        ToLeader::Announce { token: Token::new(9), requests: vec![header; 3] }
     }
 
     fn encode(message: &ToLeader, tail: &[Bytes]) -> Bytes {
@@ -334,15 +334,15 @@ mod tests {
     fn a_message_and_its_tail_come_back() {
         let tail = [Bytes::from_static(b"one"), Bytes::from_static(b"two")];
         for level in [Level::OLDEST, Level::NEWEST] {
-            let frame = decode(encode_at(level, &submit(), &tail)).unwrap();
-            assert_eq!(frame.message, submit());
+            let frame = decode(encode_at(level, &announce(), &tail)).unwrap();
+            assert_eq!(frame.message, announce());
             assert_eq!(frame.tail, "onetwo");
         }
     }
 
     #[test]
     fn a_frame_of_a_release_that_is_no_neighbour_is_refused_with_what_is_read() {
-        let newest = encode(&submit(), &[]);
+        let newest = encode(&announce(), &[]);
         let header = newest[..FRAME_HEADER_BYTES].try_into().unwrap();
         let said = FrameHeader::parse(header, Level::OLDEST).unwrap_err().to_string();
         assert!(said.starts_with("frame version 13 from the peer; this process reads 12 to 12"), "{said}");
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn a_message_of_another_length_than_was_written_is_damage() {
         let of = |level| {
-            let mut bytes = encode_at(level, &submit(), &[Bytes::from_static(&[0; 64])]).to_vec();
+            let mut bytes = encode_at(level, &announce(), &[Bytes::from_static(&[0; 64])]).to_vec();
             bytes[8] ^= 8;
             decode(bytes.into())
         };
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_frame_of_another_link_is_refused() {
-        let bytes = encode(&submit(), &[]);
+        let bytes = encode(&announce(), &[]);
         let header = parse(&bytes).unwrap();
         let error =
             Frame::<crate::dispatch::ToFrontend>::decode(header, bytes.slice(FRAME_HEADER_BYTES..)).unwrap_err();
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_header_that_claims_too_much_is_refused() {
-        let mut bytes = encode(&submit(), &[]).to_vec();
+        let mut bytes = encode(&announce(), &[]).to_vec();
         bytes[..4].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(matches!(decode(bytes.into()), Err(FrameError::Length { .. })));
     }
@@ -405,7 +405,7 @@ mod tests {
                 assert!(read_echo(&harmed).is_err(), "bit {at}");
             }
         }
-        assert!(!parse(&encode(&submit(), &[])).unwrap().is_echo());
+        assert!(!parse(&encode(&announce(), &[])).unwrap().is_echo());
     }
 
     proptest! {
@@ -427,7 +427,7 @@ mod tests {
 
         #[test]
         fn no_flipped_bit_goes_unnoticed(position in 0_usize..200, bit in 0_u8..8) {
-            let mut bytes = encode(&submit(), &[Bytes::from_static(b"payload")]).to_vec();
+            let mut bytes = encode(&announce(), &[Bytes::from_static(b"payload")]).to_vec();
             let position = position % bytes.len();
             bytes[position] ^= 1 << bit;
             prop_assert!(decode(bytes.into()).is_err());

@@ -3,13 +3,13 @@
 pub mod carrier;
 pub mod data;
 pub mod dispatch;
+pub mod epoch_plan_view;
 pub mod execute;
 pub mod federation;
 mod frame;
 pub mod journal;
 mod model_spec;
 pub mod parameters;
-pub mod plan_view;
 mod transforms;
 pub mod view;
 

@@ -25,7 +25,7 @@ pub use event::EventView;
 pub use frontend::FrontendView;
 pub use group::{GroupMemberView, GroupRole};
 pub use load::{GpuLoadView, LoadView, ModelLoadView};
-pub use model::{ModelView, NoGpu, Readiness, ReplicaView};
+pub use model::{HolderView, ModelView, NoGpu, Readiness};
 pub(crate) use model_spec::tensors_to_pb;
 pub use model_spec::{KindProfile, ModelSource, ModelSpec};
 pub use node::NodeView;
@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use symphony_types::{BackendId, Epoch, FrontendId, Level, ModelId, NodeId, SubclusterId, Token};
 
-use crate::plan_view::PlanView;
+use crate::epoch_plan_view::EpochPlanView;
 
 /// The largest view, of a cluster or a federation, as a message: what a replicated state may take.
 pub const VIEW_BYTES_MAX: usize = symphony_cluster_state::SNAPSHOT_BYTES_MAX;
@@ -83,7 +83,7 @@ pub struct View {
     /// Ids of removed replicas; they are never reused.
     pub removed_nodes: BTreeSet<NodeId>,
     /// The last plans, newest last; empty in watched views and cut views.
-    pub plans: Vec<PlanView>,
+    pub plans: Vec<EpochPlanView>,
 }
 
 impl View {

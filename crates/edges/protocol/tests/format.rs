@@ -41,7 +41,7 @@ fn to_leader() -> Vec<ToLeader> {
     let (frontend, subcluster) = (FrontendId::new(1), SubclusterId::new(1));
     vec![
         ToLeader::Hello { frontend, boot: BOOT, subcluster, token: TOKEN },
-        ToLeader::Submit { token: TOKEN, requests: vec![header; 2] },
+        ToLeader::Announce { token: TOKEN, requests: vec![header; 2] },
         ToLeader::Redrive { token: TOKEN, requests: vec![header], last: true },
         ToLeader::Cancel { requests: vec![(1, 2), (3, 4)] },
     ]
@@ -351,7 +351,7 @@ fn every_message_has_a_frame() {
     for message in to_leader() {
         names.insert(match message {
             ToLeader::Hello { .. } => "dispatch hello",
-            ToLeader::Submit { .. } => "submit",
+            ToLeader::Announce { .. } => "submit",
             ToLeader::Redrive { .. } => "redrive",
             ToLeader::Cancel { .. } => "cancel",
         });

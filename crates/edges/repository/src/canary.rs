@@ -116,7 +116,7 @@ impl Trial {
         self.before = Some(before);
     }
 
-    /// Why the new version was taken back, if it was.
+    /// Why the new version was rolled back, if it was.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -132,7 +132,7 @@ impl Trial {
     }
 
     /// The new version gets nothing any more; how the traffic is split instead.
-    pub(crate) fn take_back(&mut self, newest: u64, why: &str) -> TrialStep {
+    pub(crate) fn roll_back(&mut self, newest: u64, why: &str) -> TrialStep {
         let Some(before) = self.before.clone() else { return TrialStep::Over };
         let percent = self.canary.percents.get(self.steps_done).copied().unwrap_or(100);
         self.failure = Some(format!("version {newest} got {percent} % of the requests, and {why}; it gets none now"));
@@ -165,7 +165,7 @@ impl Trial {
         match seen.bad_part() {
             Some(bad) if bad > allowed => {
                 let why = format!("{} of {} requests were given up, late or failed", seen.bad, seen.ended);
-                self.take_back(newest, &why)
+                self.roll_back(newest, &why)
             }
             Some(_) if lasted >= self.canary.step => {
                 (self.steps_done, self.step) = (self.steps_done + 1, None);
@@ -174,7 +174,7 @@ impl Trial {
             None if lasted >= self.canary.step * STEP_STRETCH_MAX => {
                 let (seconds, ended) = (lasted.as_secs(), seen.ended);
                 let why = format!("had {ended} in {seconds} s, where {REQUESTS_MIN} are needed to say anything");
-                self.take_back(newest, &why)
+                self.roll_back(newest, &why)
             }
             _ => TrialStep::Wait(LOOKS_EVERY),
         }

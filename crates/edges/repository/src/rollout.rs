@@ -20,7 +20,7 @@ const QUEUED_MAX: Duration = Duration::from_hours(1);
 /// New versions are loaded before old ones go, and the old ones stay if a new one cannot be loaded. Clients that name
 /// no version are served by the latest that is ready, or by the cluster's traffic split, so they see no gap; an old
 /// version goes when what was queued for it has its outcome. With a [`Canary`] the newest version first gets a part of
-/// the requests, and is taken back if it answers them badly.
+/// the requests, and is rolled back if it answers them badly.
 #[derive(Clone, Debug)]
 pub struct Rollout {
     name: String,
@@ -163,14 +163,14 @@ impl Rollout {
         None
     }
 
-    /// A version on trial that cannot be asked any more is taken back.
+    /// A version on trial that cannot be asked any more is rolled back.
     fn watch_trial(&mut self, view: &View, newest: u64) -> Option<Next> {
         let trial = self.trial.as_mut().filter(|trial| trial.is_under_way())?;
         let loaded_as = VersionedName { name: &self.name, version: newest }.loaded_as();
         if versions(view, &loaded_as).any(|(_, model)| model.is_ready(view)) {
             return None;
         }
-        match trial.take_back(newest, "no backend has it ready any more") {
+        match trial.roll_back(newest, "no backend has it ready any more") {
             TrialStep::Split(traffic) => Some(self.set_split(traffic, true)),
             _ => None,
         }
@@ -354,7 +354,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use symphony_protocol::view::{
-        BackendView, LoadView, ModelLoadView, ModelSource, ReplicaView, Shadow, SubclusterView,
+        BackendView, HolderView, LoadView, ModelLoadView, ModelSource, Shadow, SubclusterView,
     };
     use symphony_types::{BackendId, BootId, ModelId, Nanos, RequestValue, Signature, SubclusterId, Token};
 
@@ -395,11 +395,11 @@ mod tests {
 
     fn view(models: &[(&str, BackendReport)]) -> View {
         let model = |(index, &(name, state)): (usize, &(&str, BackendReport))| {
-            let replica =
-                |state: Result<(), &str>| (BACKEND, ReplicaView { boot: BOOT, state: state.map_err(str::to_owned) });
+            let holder =
+                |state: Result<(), &str>| (BACKEND, HolderView { boot: BOOT, state: state.map_err(str::to_owned) });
             let spec = ModelSpec { subcluster: "s".into(), ..spec(name) };
             let model =
-                ModelView { spec, subcluster: HOME, moving: None, replicas: state.map(replica).into_iter().collect() };
+                ModelView { spec, subcluster: HOME, moving: None, holders: state.map(holder).into_iter().collect() };
             (ModelId::new(index as u32), model)
         };
         let backend = BackendView {
@@ -527,14 +527,14 @@ mod tests {
         good.subclusters.values_mut().for_each(|home| home.load = counts(100, 500));
         bad.subclusters.values_mut().for_each(|home| home.load = counts(350, 350));
         let mut other = rollout.clone();
-        assert_eq!(other.next(&bad, at(6)), Next::SetTraffic("m".into(), all_to(1)), "it is taken back");
+        assert_eq!(other.next(&bad, at(6)), Next::SetTraffic("m".into(), all_to(1)), "it is rolled back");
         let Next::Failed(reason) = other.next(&bad, at(6)) else { panic!("it answers badly") };
         assert!(reason.contains("250 of 500"), "{reason}");
 
         let mut crashed = view(&[("m@1", READY), ("m@2", None)]);
         crashed.traffic = good.traffic.clone();
         let mut other = rollout.clone();
-        assert_eq!(other.next(&crashed, at(6)), Next::SetTraffic("m".into(), all_to(1)), "it is taken back");
+        assert_eq!(other.next(&crashed, at(6)), Next::SetTraffic("m".into(), all_to(1)), "it is rolled back");
         assert!(matches!(other.next(&crashed, at(6)), Next::Failed(_)));
 
         let all = Traffic { weights: [(2, 10_000)].into(), shadow: None };

@@ -20,7 +20,7 @@ use crate::target::{Answer, End, OutputTensor, Request, Target};
 /// How long unanswered requests may delay the end.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
-/// Joins a cluster as a frontend and submits requests over its own links.
+/// Joins a cluster as a frontend and announces requests over its own links.
 #[derive(Debug)]
 pub struct NativeTarget {
     frontend: Frontend,

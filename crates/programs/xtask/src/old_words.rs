@@ -11,7 +11,7 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// The old word and its replacement.
-const OLD_WORDS: [(&str, &str); 40] = [
+const OLD_WORDS: [(&str, &str); 48] = [
     ("herald", "heartbeat state"),
     ("Herald", "HeartbeatState"),
     ("doorkeeper", "frontend reaper"),
@@ -52,6 +52,14 @@ const OLD_WORDS: [(&str, &str); 40] = [
     ("held_by_backend", "known_by_backend"),
     ("has_heirs", "has_standbys"),
     ("WordError", "LearntError"),
+    ("LedSubcluster", "Lead"),
+    ("ReplicaView", "HolderView"),
+    ("ReplicaState", "HolderState"),
+    ("PlanView", "EpochPlanView"),
+    ("plan_view", "epoch_plan_view"),
+    ("in_tasks", "task_runner"),
+    ("SUBMIT_REQUESTS_MAX", "ANNOUNCED_REQUESTS_MAX"),
+    ("take_back", "withdraw_unread, clear_grant, roll_back"),
 ];
 
 /// Where old words may stand: what happened is told in the words of its time.

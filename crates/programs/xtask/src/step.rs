@@ -4,10 +4,11 @@ use std::io::{BufRead as _, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 
-/// A cargo command, printed as it is run.
+/// A cargo command, printed as it is run, with the time that it took.
 pub(crate) struct Step<'a> {
     pub(crate) name: &'a str,
     pub(crate) args: &'a [&'a str],
@@ -17,12 +18,15 @@ pub(crate) struct Step<'a> {
 impl Step<'_> {
     /// Runs it; returns whether it succeeded.
     pub(crate) fn run(&self) -> Result<bool> {
+        let began = Instant::now();
         let status = self.command().status().with_context(|| format!("cannot start step {}", self.name))?;
+        self.took(began);
         Ok(status.success())
     }
 
     /// Runs it, passes its output through, and keeps the lines that `wanted` selects.
     pub(crate) fn run_and_pick(&self, wanted: fn(&str) -> bool) -> Result<(bool, Vec<String>)> {
+        let began = Instant::now();
         let mut child = self
             .command()
             .stdout(Stdio::piped())
@@ -50,7 +54,13 @@ impl Step<'_> {
                 picked.push(line);
             }
         }
-        Ok((child.wait()?.success(), picked))
+        let well = child.wait()?.success();
+        self.took(began);
+        Ok((well, picked))
+    }
+
+    fn took(&self, began: Instant) {
+        eprintln!("xtask: {} took {} s", self.name, began.elapsed().as_secs());
     }
 
     fn command(&self) -> Command {

@@ -27,7 +27,7 @@ use crate::metrics::Counts;
 use crate::model_loader::ModelLoader;
 use crate::model_states::{ModelState, ModelStates};
 use crate::pace_file;
-use crate::plan_intake::{Identity, PlanIntake};
+use crate::plan_intake::{BackendIdentity, PlanIntake};
 use crate::stay_registered::stay_registered;
 
 /// How long registration may take: a cluster that starts together elects its leader first.
@@ -59,7 +59,7 @@ async fn a_run_is_stuck() {
 
 /// Resolves once the cluster has known this life of the backend and no longer does: nobody would send it a plan. It
 /// stays beside another process that lives under its name: the two would end each other by turns.
-async fn is_forgotten(mut view: ViewReceiver, identity: &Identity) {
+async fn is_forgotten(mut view: ViewReceiver, identity: &BackendIdentity) {
     // A view may be older than the registration.
     let mut known = false;
     loop {
@@ -125,7 +125,7 @@ pub enum StartError {
 /// A running backend; dropping it stops it.
 #[derive(Debug)]
 pub struct Backend {
-    identity: Identity,
+    identity: BackendIdentity,
     name: String,
     /// GPU kinds, by place of the GPU.
     kinds: Vec<String>,
@@ -229,7 +229,7 @@ impl Backend {
     /// false in that case.
     pub async fn leave(&self, within: Duration) -> bool {
         let give_up = tokio::time::Instant::now() + within;
-        let Identity { backend, boot, .. } = self.identity;
+        let BackendIdentity { backend, boot, .. } = self.identity;
         let member = Some(Member::Backend(backend).into());
         let leave = |mut client: pb::control_client::ControlClient<_>| {
             let request = pb::LeaveRequest { member, boot_id: boot.get() };
@@ -272,7 +272,7 @@ impl Backend {
 
     /// Its identity in the cluster.
     #[must_use]
-    pub const fn identity(&self) -> &Identity {
+    pub const fn identity(&self) -> &BackendIdentity {
         &self.identity
     }
 
@@ -412,14 +412,14 @@ pub(crate) async fn register(
     control: &ControlClient,
     request: &pb::RegisterBackendRequest,
     within: Duration,
-) -> Result<Identity, ControlError> {
+) -> Result<BackendIdentity, ControlError> {
     let call = |mut client: pb::control_client::ControlClient<_>| {
         let request = request.clone();
         async move { client.register_backend(request).await }
     };
     let reply = control.call(within, call).await?;
     control.told(Level::told(reply.level));
-    Ok(Identity {
+    Ok(BackendIdentity {
         backend: BackendId::new(reply.backend),
         boot: BootId::new(request.boot_id),
         subcluster: SubclusterId::new(reply.subcluster),
@@ -431,12 +431,12 @@ pub(crate) async fn register(
 /// Reports to the cluster that this backend has nothing left to finish, once each time that it is cordoned or drained.
 async fn report_drained(
     control: ControlClient,
-    identity: Identity,
+    identity: BackendIdentity,
     mut view: ViewReceiver,
     mut idle: watch::Receiver<bool>,
     ended: CancellationToken,
 ) {
-    let Identity { backend, boot, .. } = identity;
+    let BackendIdentity { backend, boot, .. } = identity;
     loop {
         let draining = {
             let view = view.borrow_and_update();
@@ -473,7 +473,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_backend_that_the_cluster_knew_and_no_longer_knows_is_to_be_started_anew() {
-        let identity = Identity {
+        let identity = BackendIdentity {
             backend: BackendId::new(1),
             boot: BootId::new(7),
             subcluster: SubclusterId::new(1),

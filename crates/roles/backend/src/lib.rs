@@ -31,4 +31,4 @@ pub use backend::{Backend, StartError};
 pub use engine::{Engine, OnnxEngine};
 pub use gpu_fence::{Connection, GpuFence};
 pub use metrics::{GPU_METRIC_NAMES, METRIC_NAMES, MODEL_METRIC_NAMES, PAYLOAD_METRIC_NAMES, register_metrics};
-pub use plan_intake::Identity;
+pub use plan_intake::BackendIdentity;

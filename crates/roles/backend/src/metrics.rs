@@ -15,7 +15,7 @@ use symphony_transport::{LinkedPayloads, ReadCounts, Readings, ViewReceiver, Way
 use crate::Backend;
 use crate::executor_in_use::ExecutorInUse;
 use crate::model_states::{ModelState, ModelStates};
-use crate::plan_intake::Identity;
+use crate::plan_intake::BackendIdentity;
 
 const fn counter(name: &'static str, help: &'static str) -> MetricName {
     MetricName { name, help, kind: Kind::Counter, unit: Unit::Count, labels: &[] }
@@ -174,7 +174,7 @@ struct BackendCollector(Arc<Counts>);
 struct GpuCollector {
     counts: Arc<Counts>,
     backend: String,
-    identity: Identity,
+    identity: BackendIdentity,
     /// By place.
     kinds: Vec<String>,
     /// The sub-cluster may change.

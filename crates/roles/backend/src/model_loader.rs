@@ -22,7 +22,7 @@ use crate::gpu_time::GpuTime;
 use crate::load_meter::LoadMeter;
 use crate::metrics::Counts;
 use crate::model_states::{ModelState, ModelStates};
-use crate::plan_intake::{Identity, IntakeEvent};
+use crate::plan_intake::{BackendIdentity, IntakeEvent};
 
 /// How long a report may take; after that the next change of the view tries again.
 const REPORT_WITHIN: Duration = Duration::from_secs(10);
@@ -72,7 +72,7 @@ impl LocalModel {
 }
 
 pub(crate) struct ModelLoader {
-    pub(crate) identity: Identity,
+    pub(crate) identity: BackendIdentity,
     /// Kind of each GPU.
     pub(crate) kinds: Vec<String>,
     /// Memory of each GPU. A model has its share from before it is loaded until it has really gone.
@@ -219,8 +219,8 @@ impl ModelLoader {
         if !*self.linked.borrow() {
             return;
         }
-        let replica = model.replicas.get(&self.identity.backend);
-        let shown = replica.is_some_and(|r| r.boot == self.identity.boot && r.state == report.state);
+        let holder = model.holders.get(&self.identity.backend);
+        let shown = holder.is_some_and(|r| r.boot == self.identity.boot && r.state == report.state);
         // Every report changes the view, and every change leads here: without the pause, many models would trigger
         // each other's reports.
         if !shown && report.reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN_AFTER) {

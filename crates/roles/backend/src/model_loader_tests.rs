@@ -25,7 +25,7 @@ use crate::gpu_time::GpuTime;
 use crate::metrics::Counts;
 use crate::model_loader::{LEAVES_WITHIN, LOAD_ALONE_WITHIN, ModelLoader};
 use crate::model_states::{ModelState, ModelStates};
-use crate::plan_intake::{Identity, IntakeEvent};
+use crate::plan_intake::{BackendIdentity, IntakeEvent};
 
 const BACKEND: BackendId = BackendId::new(1);
 const HOME: SubclusterId = SubclusterId::new(1);
@@ -79,7 +79,7 @@ fn view(models: Vec<ModelSpec>) -> Arc<View> {
 fn numbered(models: impl IntoIterator<Item = (u32, ModelSpec)>) -> Arc<View> {
     let backend = BackendView { boot: BOOT, up: true, subcluster: HOME, ..BackendView::default() };
     let model = |(index, spec)| {
-        let view = ModelView { spec, subcluster: HOME, moving: None, replicas: BTreeMap::new() };
+        let view = ModelView { spec, subcluster: HOME, moving: None, holders: BTreeMap::new() };
         (ModelId::new(index), view)
     };
     let models = models.into_iter().map(model).collect();
@@ -106,7 +106,8 @@ impl Scene {
 
     /// With a control port at that address, and links to the frontends or none yet.
     fn with_control(engine: Engine, memory_mb: u64, control: &str, is_linked: bool) -> Self {
-        let identity = Identity { backend: BACKEND, boot: BOOT, subcluster: HOME, gpus: vec![], token: Token::new(1) };
+        let identity =
+            BackendIdentity { backend: BACKEND, boot: BOOT, subcluster: HOME, gpus: vec![], token: Token::new(1) };
         let (view, watched) = watch::channel(view(vec![]));
         let (events, intake) = mpsc::unbounded_channel();
         let (linked, links) = watch::channel(is_linked);

@@ -29,7 +29,7 @@ use crate::unresponsive_frontends::{FrontendBoot, UnresponsiveFrontends};
 
 /// A backend's identity after registration.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct BackendIdentity {
     /// Its id.
     pub backend: BackendId,
     /// Its boot id.
@@ -84,7 +84,7 @@ struct Gpu {
 }
 
 pub(crate) struct PlanIntake<T> {
-    identity: Identity,
+    identity: BackendIdentity,
     /// The sub-clusters whose leaders may seal: its own, and the destination of a move.
     homes: Vec<SubclusterId>,
     gpus: Vec<Gpu>,
@@ -116,7 +116,7 @@ pub(crate) struct PlanIntake<T> {
 impl<T: PayloadTransport> PlanIntake<T> {
     /// Starts one thread per GPU.
     pub(crate) fn new(
-        identity: Identity,
+        identity: BackendIdentity,
         transport: Arc<T>,
         events: mpsc::UnboundedReceiver<IntakeEvent>,
         counts: Arc<Counts>,

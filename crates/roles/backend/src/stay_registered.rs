@@ -8,7 +8,7 @@ use symphony_transport::{ControlClient, ControlError, LinkedPayloads, PayloadTra
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{REGISTER_WITHIN, register};
-use crate::plan_intake::{Identity, READY_WITHIN};
+use crate::plan_intake::{BackendIdentity, READY_WITHIN};
 
 /// How often a backend checks whether the cluster shows it as up.
 const STANDING_EVERY: Duration = Duration::from_millis(200);
@@ -19,7 +19,7 @@ const STANDING_MAX: Duration = Duration::from_secs(10);
 pub(crate) async fn stay_registered(
     control: ControlClient,
     request: pb::RegisterBackendRequest,
-    identity: Identity,
+    identity: BackendIdentity,
     transport: Arc<LinkedPayloads>,
     view: ViewReceiver,
     ended: CancellationToken,

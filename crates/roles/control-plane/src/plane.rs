@@ -21,7 +21,7 @@ use crate::api::service::ControlService;
 use crate::config::ControlPlaneConfig;
 use crate::error::{CallError, Fatal, StartError};
 use crate::failure_detector::failure_detection::FailureDetection;
-use crate::failure_detector::on_threads::{self, DetectorContext};
+use crate::failure_detector::thread_runner::{self, DetectorContext};
 use crate::failure_detector::{ContactState, HeartbeatReceiver};
 use crate::group::boot_history::BootHistory;
 use crate::group::checkpoints::Checkpoints;
@@ -368,7 +368,7 @@ impl Parts {
     ) -> Vec<JoinHandle<()>> {
         let (me, silence) = ((self.config.node, self.config.boot), detection.silence_switch());
         let lead_reporter = lead_reports::run(me, leads, self.proposer.clone(), silence, self.stop.clone());
-        let declarer = on_threads::propose_declared(declared, self.proposer.clone(), self.metrics.clone());
+        let declarer = thread_runner::propose_declared(declared, self.proposer.clone(), self.metrics.clone());
         let mut tasks = vec![self.vital.spawn("lead reporter", lead_reporter), self.vital.spawn("declarer", declarer)];
         if let Some(peers) = detection.to_resolve() {
             let resolver = peers.keep_resolved(self.config.net.clone(), self.stop.clone());

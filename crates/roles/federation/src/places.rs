@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_federation_state::{HomeMove, MOVES_AT_ONCE_MAX, Model as Federated};
-use symphony_partitioner::{Budget, Change, Model, Pin, Plan, adopt, solve, verify};
+use symphony_partitioner::{Budget, Change, Model, PartitionPlan, Pin, adopt, solve, verify};
 
 use crate::decide::cut;
 use crate::problem::{Known, Posed, SubclusterRef};
@@ -92,7 +92,7 @@ pub(crate) fn one(
     model: &Federated,
     allowed: &[usize],
     stop: &dyn Fn() -> bool,
-) -> Result<(Posed, Plan), String> {
+) -> Result<(Posed, PartitionPlan), String> {
     // A free choice is one problem; a named cluster is one problem per sub-cluster.
     let pins: Vec<Option<usize>> = match allowed.len() == posed.places.len() {
         true => vec![None],
@@ -132,7 +132,7 @@ fn allowed(places: &[SubclusterRef], model: &Federated) -> Vec<usize> {
 
 /// A plan within all limits, verified independently of the solver, in which no GPU that runs one of `models` is asked
 /// for more time than it has.
-fn fits(posed: &Posed, models: &[&Federated], stop: &dyn Fn() -> bool) -> Result<Plan, String> {
+fn fits(posed: &Posed, models: &[&Federated], stop: &dyn Fn() -> bool) -> Result<PartitionPlan, String> {
     let budget = Budget { moves: SEARCH_MOVES, seed: 1, should_stop: Some(stop) };
     let plan = solve(&posed.problem, None, &budget).map_err(|unsolved| unsolved.to_string())?;
     if let Some(violation) = verify(&posed.problem, None, &plan).first() {
@@ -149,17 +149,17 @@ fn fits(posed: &Posed, models: &[&Federated], stop: &dyn Fn() -> bool) -> Result
 }
 
 /// The name of a model's part.
-fn home_in<'a>(plan: &'a Plan, model: &str) -> Option<&'a str> {
+fn home_in<'a>(plan: &'a PartitionPlan, model: &str) -> Option<&'a str> {
     plan.parts.iter().find(|part| part.models.iter().any(|own| own == model)).map(|part| part.name.as_str())
 }
 
 /// The part of a model.
-fn at(plan: &Plan, model: &str) -> Option<usize> {
+fn at(plan: &PartitionPlan, model: &str) -> Option<usize> {
     plan.parts.iter().position(|part| part.models.iter().any(|own| own == model))
 }
 
 /// The move that takes a model to its place in the plan.
-pub(crate) fn wanted(posed: &Posed, plan: &Plan, model: &Federated) -> Option<HomeMove> {
+pub(crate) fn wanted(posed: &Posed, plan: &PartitionPlan, model: &Federated) -> Option<HomeMove> {
     let SubclusterRef { cluster, subcluster } = posed.places.get(at(plan, &model.spec.name)?)?.clone();
     Some(HomeMove {
         model: model.spec.name.clone(),
@@ -223,7 +223,13 @@ pub(crate) fn balance(known: &Known<'_>, moved_bytes_max: Option<u64>, stop: &St
 /// some of its moves do not begin: those within clusters, those without room yet, and those beyond the limit of
 /// concurrent moves. So the moves that begin are verified by themselves, as a plan in which everything else stays.
 /// They make nothing worse, and are worth their cost even if the others never follow.
-fn part_of_plan(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change, stop: &dyn Fn() -> bool) -> Part {
+fn part_of_plan(
+    known: &Known<'_>,
+    posed: &Posed,
+    plan: &PartitionPlan,
+    change: &Change,
+    stop: &dyn Fn() -> bool,
+) -> Part {
     let between = between(known, posed, plan, change);
     let before = change.before.as_ref().map_or(f64::INFINITY, |balance| balance.objective);
     let most = MOVES_AT_ONCE_MAX.saturating_sub(known.state.moves_under_way());
@@ -267,7 +273,7 @@ fn part_of_plan(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change, 
 }
 
 /// The plan's moves between clusters; those within a cluster are the cluster's business.
-fn between(known: &Known<'_>, posed: &Posed, plan: &Plan, change: &Change) -> Vec<HomeMove> {
+fn between(known: &Known<'_>, posed: &Posed, plan: &PartitionPlan, change: &Change) -> Vec<HomeMove> {
     let moved = change.moved_models.iter().filter_map(|moved| known.state.models().get(&moved.name));
     let moves = moved.filter_map(|model| wanted(posed, plan, model));
     moves.filter(|wanted| wanted.from.as_ref() != Some(&wanted.to)).collect()
@@ -291,7 +297,7 @@ fn reached(posed: &Posed, moves: &[HomeMove]) -> Option<f64> {
 }
 
 /// The part of every model in a plan.
-fn homes(plan: &Plan) -> impl Iterator<Item = (&str, usize)> {
+fn homes(plan: &PartitionPlan) -> impl Iterator<Item = (&str, usize)> {
     plan.parts.iter().enumerate().flat_map(|(at, part)| part.models.iter().map(move |model| (model.as_str(), at)))
 }
 

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use symphony_cluster_state::ModelSpec;
 use symphony_federation_state::{FederationState, HomeMove, MODELS_MAX, Model as Federated};
 use symphony_partitioner::{
-    Gpu, GpuKind, KindNeed, MOVE_BYTES_LEAST, Model, NO_LIMIT_BYTES, Part, PartGpus, PartKind, PartPlan, Pin, Plan,
-    Problem, Steadiness,
+    Gpu, GpuKind, KindNeed, MOVE_BYTES_LEAST, Model, NO_LIMIT_BYTES, Part, PartGpus, PartKind, PartPlan, PartitionPlan,
+    Pin, Problem, Steadiness,
 };
 use symphony_protocol::view::{BackendView, View};
 use symphony_types::{LatencyProfile, Nanos, SubclusterId};
@@ -31,7 +31,7 @@ pub(crate) struct SubclusterRef {
 pub(crate) struct Posed {
     pub(crate) problem: Problem,
     /// The current part of every placed model.
-    pub(crate) in_force: Plan,
+    pub(crate) in_force: PartitionPlan,
     /// The parts.
     pub(crate) places: Vec<SubclusterRef>,
 }
@@ -130,7 +130,7 @@ impl Known<'_> {
             problem.models.push(posed);
         }
         make_room(&mut problem);
-        Some(Posed { problem, in_force: Plan { parts: in_force, ..Plan::default() }, places })
+        Some(Posed { problem, in_force: PartitionPlan { parts: in_force, ..PartitionPlan::default() }, places })
     }
 
     /// A model in the partitioner's form; none if it has no profile for any existing GPU.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use symphony_federation_state::{Action, Cause, Command, FederationState, HomeMove, Operation};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{
-    BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView, View,
+    BackendView, GpuView, HolderView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, SubclusterView, View,
 };
 use symphony_types::{
     BackendId, BootId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, OperationId, RequestValue, Signature,
@@ -169,9 +169,9 @@ impl Scene {
         self.change(cluster, |view| {
             let next = view.models.keys().next_back().map_or(1, |last| last.get() + 1);
             let id = view.model_named(&spec.name).map_or(ModelId::new(next), |(id, _)| id);
-            let replica = |state| (BACKEND, ReplicaView { boot: BootId::new(7), state });
-            let replicas = state.map(replica).into_iter().collect();
-            view.models.insert(id, ModelView { spec, subcluster: SUBCLUSTER, moving: None, replicas });
+            let holder = |state| (BACKEND, HolderView { boot: BootId::new(7), state });
+            let holders = state.map(holder).into_iter().collect();
+            view.models.insert(id, ModelView { spec, subcluster: SUBCLUSTER, moving: None, holders });
         });
     }
 
@@ -190,8 +190,8 @@ impl Scene {
     pub(crate) fn becomes_ready(&mut self, model: &str, cluster: &str) {
         self.change(cluster, |view| {
             let copy = view.models.values_mut().find(|known| known.spec.name == model);
-            let ready = ReplicaView { boot: BootId::new(7), state: Ok(()) };
-            copy.into_iter().for_each(|copy| drop(copy.replicas.insert(BACKEND, ready.clone())));
+            let ready = HolderView { boot: BootId::new(7), state: Ok(()) };
+            copy.into_iter().for_each(|copy| drop(copy.holders.insert(BACKEND, ready.clone())));
         });
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use symphony_cluster_state::KeptOperation;
-use symphony_federation_state::{FederationState, Model, Outcome, Plan, Progress};
+use symphony_federation_state::{FederatedPlan, FederationState, Model, Outcome, Progress};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 
@@ -91,7 +91,7 @@ fn model_view(name: &str, model: &Model, observed: Option<&Observed>) -> pb::Fed
     }
 }
 
-fn plan(plan: &Plan) -> pb::FederatedPlan {
+fn plan(plan: &FederatedPlan) -> pb::FederatedPlan {
     let moves = plan.moves.iter().map(|planned| {
         let (progress, index, reason) = match &planned.progress {
             Progress::UnderWay => (pb::MoveProgress::UnderWay, plan.id, String::new()),

@@ -87,7 +87,7 @@ impl PayloadFrontend for DataServer {
                 let at = Instant::now();
                 Ending::Answer { payload, batch, execution_ns, at, run, backend: self.backend }
             }
-            Err(reason) => Ending::Ended(EndReason::Failed(reason)),
+            Err(reason) => Ending::NoResult(EndReason::Failed(reason)),
         };
         let first = self.table.end(sequence, ending);
         self.ledger.result(first);
@@ -205,7 +205,7 @@ mod tests {
         assert!(inputs.used_bytes() > 0);
         assert_eq!(backend.read(frontend, BOOT, vec![late]).await, [Some(Bytes::from("late"))]);
         assert_eq!(backend.readings().reads.map(|counts| counts.inputs), [1, 0, 0, 1], "one by each way");
-        assert!(table.end(late, Ending::Ended(EndReason::Failed(symphony_types::FailReason::NoAnswer))));
+        assert!(table.end(late, Ending::NoResult(EndReason::Failed(symphony_types::FailReason::NoAnswer))));
         assert_eq!(inputs.used_bytes(), 0);
         assert_eq!(backend.read(frontend, BOOT, vec![late, early]).await, [None, Some(Bytes::from("early"))]);
         table.share(late, &inputs);

@@ -20,13 +20,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::quota_sharing::share_quotas;
 use crate::access::tenants::Tenants;
+use crate::accounts::collectors;
 use crate::accounts::ledger::{Ledger, LedgerCounts};
-use crate::accounts::metrics;
 use crate::accounts::rates::Rates;
 use crate::accounts::statistics::{Statistics, forget_unloaded};
 use crate::accounts::triton_names::TritonCollector;
 use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity, Requests};
-use crate::clusters::federation::{join, report_rates, take_back_from_lost_clusters};
+use crate::clusters::federation::{join, report_rates, withdraw_from_lost_clusters};
 use crate::clusters::traffic::TrafficSplitter;
 use crate::names;
 use crate::oip::limits::image_limits;
@@ -151,7 +151,7 @@ impl Frontend {
         for (index, access) in clusters.into_iter().enumerate() {
             tokio::spawn(join(Arc::clone(&frontend.inner), index, access, identity.clone()));
         }
-        tokio::spawn(take_back_from_lost_clusters(Arc::clone(&frontend.inner), plan, news));
+        tokio::spawn(withdraw_from_lost_clusters(Arc::clone(&frontend.inner), plan, news));
         tokio::spawn(report_rates(Arc::clone(&frontend.inner), federation.clone(), config.name.clone()));
         Ok(frontend)
     }
@@ -177,7 +177,7 @@ impl Frontend {
         let slots: Vec<_> = clusters.iter().map(slot).collect::<Result<_, SharingError>>()?;
         let tables = slots.iter().map(|slot| Arc::clone(&slot.requests.table)).collect();
         let inputs = slots.iter().filter_map(|slot| slot.requests.inputs.clone()).collect();
-        metrics::register(registry, tables, &ledger, inputs);
+        collectors::register(registry, tables, &ledger, inputs);
         let inner = Inner {
             boot,
             grace: config.answer_grace().into(),
@@ -201,7 +201,7 @@ impl Frontend {
         let identity =
             FrontendIdentity { name, boot, console_addr, ledger, ended, news: watch::Sender::default(), forgotten };
         let inner = Arc::new(inner);
-        registry.collect(metrics::ModelCollector(Arc::downgrade(&inner)));
+        registry.collect(collectors::ModelCollector(Arc::downgrade(&inner)));
         if config.metrics_triton_names {
             registry.collect(TritonCollector(Arc::downgrade(&inner)));
         }

@@ -115,7 +115,7 @@ impl InProcess {
             sender: self.backend.clone(),
         };
         self.workers.send_to_all(|| ModelMessage::Route { gpu, route: route.clone() });
-        self.workers.rank.push(RankMessage::Sealed { gpu, class, seal, free_at: self.workers.clock.now() });
+        self.workers.rank.push(RankMessage::GpuReady { gpu, class, seal, free_at: self.workers.clock.now() });
         gpu
     }
 
@@ -153,15 +153,15 @@ impl InProcess {
     ///
     /// # Errors
     /// If the thread's inbox is at its limit: the frame comes back.
-    pub fn submit(
+    pub fn announce(
         &self,
         thread: usize,
         received: Time,
         requests: Vec<RequestHeader>,
     ) -> Result<(), Vec<RequestHeader>> {
-        let message = ModelMessage::Submit { peer: self.frontend, received, requests, redriven: false };
+        let message = ModelMessage::Announce { peer: self.frontend, received, requests, redriven: false };
         match self.workers.models[thread].try_push(message) {
-            Err(ModelMessage::Submit { requests, .. }) => Err(requests),
+            Err(ModelMessage::Announce { requests, .. }) => Err(requests),
             _ => Ok(()),
         }
     }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::lead::leads::Leads;
 use crate::lead::learners::run_learners;
 use crate::lead::prepared_handover::PreparedHandover;
-use crate::lead::subcluster::{LeadConfig, LedSubcluster};
+use crate::lead::subcluster::{Lead, LeadConfig};
 use crate::links::frontend::accept_frontends;
 use crate::records::explain::explain;
 use crate::threads::decision_threads::DecisionThreads;
@@ -138,7 +138,7 @@ impl Runtime {
     #[must_use]
     pub fn status(&self) -> Vec<LeadStatus> {
         let view = Arc::clone(&self.leads.view.borrow());
-        let status = |(subcluster, lead): (SubclusterId, Arc<LedSubcluster>)| {
+        let status = |(subcluster, lead): (SubclusterId, Arc<Lead>)| {
             let named =
                 |(id, batches): (ModelId, ModelBatches)| Some((view.models.get(&id)?.spec.name.clone(), batches));
             let name = view.subclusters.get(&subcluster).map(|subcluster| subcluster.name.clone());
@@ -163,7 +163,7 @@ impl Runtime {
     /// The load of the led sub-clusters.
     #[must_use]
     pub fn loads(&self) -> Vec<SubclusterLoad> {
-        let load = |(subcluster, lead): (SubclusterId, Arc<LedSubcluster>)| {
+        let load = |(subcluster, lead): (SubclusterId, Arc<Lead>)| {
             let learner = lead.workers.learner.lock().unwrap_or_else(PoisonError::into_inner);
             let kinds = lead.workers.kinds.read().unwrap_or_else(PoisonError::into_inner);
             let drift =
@@ -314,7 +314,7 @@ impl Follower {
             }
             let dialled = self.prepared.remove(&id).map(|handover| handover.take()).unwrap_or_default();
             let (view, reports) = (current.for_lead(id), self.reports.clone());
-            match LedSubcluster::start(&self.config, &self.threads, id, subcluster.token, view, dialled, reports) {
+            match Lead::start(&self.config, &self.threads, id, subcluster.token, view, dialled, reports) {
                 Ok(lead) => {
                     self.last_tokens.insert(id, subcluster.token);
                     led.insert(id, Arc::new(lead));
@@ -329,7 +329,7 @@ impl Follower {
         }
     }
 
-    fn cede(&self, id: SubclusterId, lead: Arc<LedSubcluster>) {
+    fn cede(&self, id: SubclusterId, lead: Arc<Lead>) {
         let ended = self.ended.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -347,7 +347,7 @@ impl Follower {
 
 /// Waits until a lead that was handed over is of no more use: it has ended, `within` has passed, or it has panicked
 /// and would keep its frontends in vain.
-async fn ceded(lead: &LedSubcluster, within: Duration) {
+async fn ceded(lead: &Lead, within: Duration) {
     let panicked = async {
         while !lead.workers.have_failed() {
             tokio::time::sleep(CEDING_LOOK_EVERY).await;

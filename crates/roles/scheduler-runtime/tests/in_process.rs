@@ -41,14 +41,14 @@ impl Scene {
     }
 
     /// Sends `count` requests for a model and returns their numbers.
-    fn submit(&mut self, model: u32, count: u64) -> BTreeSet<u64> {
+    fn announce(&mut self, model: u32, count: u64) -> BTreeSet<u64> {
         let sequences = self.next..self.next + count;
         self.next += count;
         let budget = self.slo.get();
         let header = |sequence| RequestHeader { sequence, model, items: 1, budget, attempt: 1, weight: 1000 };
         let thread = model as usize % self.scheduler.model_threads();
         let now = self.scheduler.clock().now();
-        self.scheduler.submit(thread, now, sequences.clone().map(header).collect()).unwrap();
+        self.scheduler.announce(thread, now, sequences.clone().map(header).collect()).unwrap();
         sequences.collect()
     }
 
@@ -99,7 +99,7 @@ fn models_and_gpus_come_and_go(model_threads: u32, policy: Policy) {
     // GPU 0 never reports an end: it gets two plans at most, and the rest goes to GPU 1.
     let mut sent = BTreeSet::new();
     for model in (0..MODELS).cycle().take(20) {
-        sent.extend(scene.submit(model, 3));
+        sent.extend(scene.announce(model, 3));
     }
     let plans = scene.plans_of(sent, |plan| plan.gpu.get() == 1);
     let stuck: Vec<_> = plans.iter().filter(|plan| plan.gpu.get() == 0).collect();
@@ -110,14 +110,14 @@ fn models_and_gpus_come_and_go(model_threads: u32, policy: Policy) {
     assert!(again.iter().all(|plan| plan.gpu.get() == 1));
     // A model is gone: its requests fail, and others are served.
     scene.scheduler.remove_model(3);
-    scene.submit(3, 10);
+    scene.announce(3, 10);
     scene.until_ended(10);
-    let sent = scene.submit(2, 5);
+    let sent = scene.announce(2, 5);
     scene.plans_of(sent, |_| true);
     // A new GPU takes the place of the last one.
     let gpu = scene.scheduler.add_gpu(GpuClass::FIRST);
     scene.scheduler.remove_gpu(1);
-    let sent = scene.submit(1, 5);
+    let sent = scene.announce(1, 5);
     let plans = scene.plans_of(sent, |_| true);
     assert!(plans.iter().any(|plan| plan.gpu.get() == gpu), "{plans:?}");
     let counters = scene.scheduler.counters();
@@ -152,7 +152,7 @@ fn in_sequence(policy: Policy, rounds: usize) {
     for _ in 0..rounds {
         let mut sent = BTreeSet::new();
         for (model, count) in [(0, 120), (1, 2), (2, 2), (3, 60)] {
-            sent.extend(scene.submit(model, count));
+            sent.extend(scene.announce(model, count));
         }
         scene.plans_of(sent, |_| true);
     }
@@ -176,7 +176,7 @@ fn a_closed_link_is_not_tried_again_and_again() {
         let counter =
             |scheduler: &InProcess, name| scheduler.counters().iter().find(|(counter, _)| *counter == name).unwrap().1;
         let now = scene.scheduler.clock().now();
-        scene.scheduler.submit(0, now, (0..8).map(frame).collect()).unwrap();
+        scene.scheduler.announce(0, now, (0..8).map(frame).collect()).unwrap();
         let patience = Instant::now() + PATIENCE;
         while counter(&scene.scheduler, "requeued_requests") == 0 {
             assert!(Instant::now() < patience, "no grant within {PATIENCE:?}");

@@ -60,7 +60,7 @@ impl Lead {
                 attempt: 1,
                 weight: 1000,
             };
-            self.scheduler.submit(0, now, vec![header]).unwrap();
+            self.scheduler.announce(0, now, vec![header]).unwrap();
         }
         while let Some(plan) = self.orders.plan() {
             self.free_at = self.free_at.max(now + Nanos::new(plan.start_in)) + Nanos::new(plan.latency);

@@ -38,14 +38,14 @@ impl Lead {
         Self { scheduler, orders, sent: 0, waiting: BTreeSet::new(), plans: 0 }
     }
 
-    fn submit(&mut self) {
+    fn announce(&mut self) {
         let sequences = self.sent..self.sent + FRAME;
         self.sent += FRAME;
         self.waiting.extend(sequences.clone());
         let header =
             |sequence| RequestHeader { sequence, model: 0, items: 1, budget: SLO.get(), attempt: 1, weight: 1000 };
         let now = self.scheduler.clock().now();
-        self.scheduler.submit(0, now, sequences.map(header).collect()).unwrap();
+        self.scheduler.announce(0, now, sequences.map(header).collect()).unwrap();
     }
 
     /// Takes the plans that there are; each ends when it is seen.
@@ -71,14 +71,14 @@ fn leads_come_and_go_under_load_and_the_others_miss_nothing() {
     let begun = Instant::now();
     for round in 0..ROUNDS {
         for lead in &mut leads {
-            lead.submit();
+            lead.announce();
             lead.play();
         }
         // A lead with waiting requests and pending wake-ups leaves, and another one comes.
         let place = round % LEADS;
-        leads[place].submit();
+        leads[place].announce();
         leads[place] = Lead::new(&threads);
-        leads[place].submit();
+        leads[place].announce();
     }
     while leads.iter().any(|lead| !lead.waiting.is_empty()) {
         assert!(

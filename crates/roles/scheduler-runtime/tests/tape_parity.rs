@@ -59,7 +59,7 @@ struct Load {
 }
 
 impl Load {
-    fn submit(&mut self, models: std::ops::Range<u32>) {
+    fn announce(&mut self, models: std::ops::Range<u32>) {
         let threads = self.subcluster.model_threads();
         let received = self.subcluster.clock().now();
         for model in models {
@@ -74,7 +74,7 @@ impl Load {
             let requests = (self.sequence..self.sequence + TOGETHER).map(header).collect();
             self.sequence += TOGETHER;
             // A full inbox is part of a load, too.
-            let _ = self.subcluster.submit(model as usize % threads, received, requests);
+            let _ = self.subcluster.announce(model as usize % threads, received, requests);
         }
     }
 
@@ -111,7 +111,7 @@ impl Load {
             assert!(begun.elapsed() < PATIENCE, "{:?}", self.subcluster.counters());
             if Instant::now() >= next {
                 next += EVERY;
-                self.submit(models.clone());
+                self.announce(models.clone());
             }
             self.run();
             std::thread::yield_now();

@@ -130,7 +130,7 @@ async fn ask(cluster: Cluster, boot: BootId, views: watch::Receiver<Arc<View>>, 
         cluster.ledger.borrow_mut().asked += 1;
         if let Some((token, link)) = links.borrow().get(&subcluster) {
             // A link that has ended is replaced by one on which everything is asked again.
-            let _ = link.send(ToLeader::Submit { token: *token, requests: vec![header(sequence, 1)] });
+            let _ = link.send(ToLeader::Announce { token: *token, requests: vec![header(sequence, 1)] });
         }
     }
 }

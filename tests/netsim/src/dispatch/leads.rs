@@ -254,7 +254,7 @@ async fn serve(listener: Listener, net: Net, leads: Leads) {
                             return;
                         }
                     }
-                    ToLeader::Submit { requests, .. } | ToLeader::Redrive { requests, .. } => {
+                    ToLeader::Announce { requests, .. } | ToLeader::Redrive { requests, .. } => {
                         let Some((frontend, boot, subcluster, token)) = whose else { return };
                         let lead = leads.borrow().get(&subcluster).map(|(held, lead, _)| (*held, Rc::clone(lead)));
                         let Some((_, lead)) = lead.filter(|(held, _)| *held == token) else { return };

@@ -8,9 +8,9 @@ use symphony_types::{
 use super::{check, check_step};
 use crate::command::{BackendRegistration, Command, GpuOffer, NodeRegistration};
 use crate::cost::MoveCost;
+use crate::epoch_plan::{EpochPlan, LeftAlone, MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
 use crate::moves::{BackendMove, ModelMove};
 use crate::operation::{Action, Operation};
-use crate::plan::{LeftAlone, MoveProgress, Moved, Plan, PlanStatus, PlannedMove, WantedMove};
 use crate::reply::Reply;
 use crate::state::{ClusterState, Event, Model, Successor};
 use crate::traffic::Traffic;
@@ -173,10 +173,10 @@ fn c2_sees_traffic_that_goes_nowhere() {
     });
 }
 
-fn nothing_planned(status: PlanStatus) -> Plan {
+fn nothing_planned(status: PlanStatus) -> EpochPlan {
     let (cause, summary) = ("c".into(), "s".into());
     let (moves, cost, left_alone) = (Vec::new(), MoveCost::default(), Vec::new());
-    Plan { id: 1, cause, summary, moves, cost, left_alone, status }
+    EpochPlan { id: 1, cause, summary, moves, cost, left_alone, status }
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn c2_sees_moves_that_no_plan_knows_and_models_that_go_unprepared() {
     });
     let wanted = WantedMove { what: Moved::Model(ModelId::new(1)), from: here, to: there };
     let planned = PlannedMove { wanted, cost: MoveCost::default(), progress: MoveProgress::UnderWay(3) };
-    let plan = |moves| Plan { id: 2, moves, ..nothing_planned(PlanStatus::Running) };
+    let plan = |moves| EpochPlan { id: 2, moves, ..nothing_planned(PlanStatus::Running) };
     finds(Invariant::C2, |s| s.plans.push(plan(vec![planned.clone()])));
     finds(Invariant::C2, |s| {
         model_one(s).moving = Some(moving);
@@ -229,11 +229,11 @@ fn s5_sees_too_many() {
     });
     finds(Invariant::S5, |s| {
         let (cause, summary) = (String::new(), String::new());
-        s.plans = vec![Plan { cause, summary, ..nothing_planned(PlanStatus::Done) }; 9];
+        s.plans = vec![EpochPlan { cause, summary, ..nothing_planned(PlanStatus::Done) }; 9];
     });
     finds(Invariant::S5, |s| {
         let left_alone = vec![LeftAlone { model: ModelId::new(1), reason: String::new() }; 65];
-        s.plans = vec![Plan { left_alone, ..nothing_planned(PlanStatus::Done) }];
+        s.plans = vec![EpochPlan { left_alone, ..nothing_planned(PlanStatus::Done) }];
     });
     finds(Invariant::S5, |s| s.operations[0].what = "x".repeat(513));
     finds(Invariant::S5, |s| s.operations[0].actor = "x".repeat(129));

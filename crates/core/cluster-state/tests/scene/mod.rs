@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use symphony_cluster_state::{
-    Action, BackendRegistration, ClusterState, Command, Effect, FrontendRegistration, GpuOffer, KindProfile,
-    ModelSource, ModelSpec, Moved, NodeRegistration, Operation, Outcome, PlanProposal, ReplicaState, Traffic,
+    Action, BackendRegistration, ClusterState, Command, Effect, FrontendRegistration, GpuOffer, HolderState,
+    KindProfile, ModelSource, ModelSpec, Moved, NodeRegistration, Operation, Outcome, PlanProposal, Traffic,
     WantedMove,
 };
 use symphony_types::{
@@ -183,7 +183,7 @@ pub fn operation(id: u64, action: Action) -> Operation {
     Operation { id, actor: "operator/ann".into(), at_unix_ms: 1_700_000_000_000, avoid: None, action }
 }
 
-pub fn report(model: u32, backend: u32, boot: u64, state: ReplicaState) -> Command {
+pub fn report(model: u32, backend: u32, boot: u64, state: HolderState) -> Command {
     let (model, backend, boot) = (ModelId::new(model), BackendId::new(backend), BootId::new(boot));
     Command::ReportModel { model, backend, boot, state, load_ns: 0 }
 }

@@ -195,7 +195,7 @@ impl GpuRanker {
             RankInput::Release { model: _, gpu, free_at, report_due } => {
                 let Some(slot) = self.gpu_slot(gpu) else { return };
                 // A GPU that was removed while it was granted stays removed.
-                if self.take_back(slot) {
+                if self.clear_grant(slot) {
                     self.set_free(now, slot, free_at, report_due);
                 }
             }
@@ -218,7 +218,7 @@ impl GpuRanker {
             }
             RankInput::Remove(gpu) => {
                 let Some(slot) = self.gpu_slot(gpu) else { return };
-                self.take_back(slot);
+                self.clear_grant(slot);
                 self.set_present(slot, false);
                 self.set_free(now, slot, Time::NEVER, false);
             }
@@ -284,7 +284,7 @@ impl GpuRanker {
     }
 
     /// Clears the grant of a GPU and returns whether it was granted.
-    fn take_back(&mut self, gpu: usize) -> bool {
+    fn clear_grant(&mut self, gpu: usize) -> bool {
         std::mem::take(&mut self.gpus[gpu].granted)
     }
 

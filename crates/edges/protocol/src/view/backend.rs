@@ -5,7 +5,7 @@ use symphony_types::{BackendId, BootId, Duty, GpuId, Level, SubclusterId, Token}
 use super::ModelView;
 use super::message::{level_to_tell, level_told};
 use crate::control as pb;
-use crate::plan_view::BackendMoveView;
+use crate::epoch_plan_view::BackendMoveView;
 
 /// A backend.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -99,10 +99,10 @@ impl SortedView {
         let homes = itself.into_iter().flat_map(|b| [Some(b.subcluster), b.moving.map(|moving| moving.to)]);
         let homes: BTreeSet<_> = homes.flatten().chain([scope.subcluster]).collect();
         let models = self.models_of(&homes).map(|(id, model)| {
-            let said = model.replicas.get(&scope.backend).map(|said| (scope.backend, said.clone()));
-            let ModelView { spec, subcluster, moving, replicas: _ } = model;
-            let (spec, replicas) = (spec.clone(), said.into_iter().collect());
-            (id, ModelView { spec, subcluster: *subcluster, moving: *moving, replicas })
+            let said = model.holders.get(&scope.backend).map(|said| (scope.backend, said.clone()));
+            let ModelView { spec, subcluster, moving, holders: _ } = model;
+            let (spec, holders) = (spec.clone(), said.into_iter().collect());
+            (id, ModelView { spec, subcluster: *subcluster, moving: *moving, holders })
         });
         let subclusters = homes.iter().filter_map(|id| Some((*id, self.whole.subclusters.get(id)?.clone())));
         View {
@@ -178,9 +178,9 @@ mod tests {
     use symphony_types::{BootId, Epoch, FrontendId, Nanos, NodeId, RequestValue, Signature, Token};
 
     use super::*;
-    use crate::plan_view::{BackendMoveView, ModelMoveView};
+    use crate::epoch_plan_view::{BackendMoveView, ModelMoveView};
     use crate::view::{
-        BackendView, EventView, FrontendView, ModelSource, ModelSpec, NodeView, ReplicaView, SubclusterView,
+        BackendView, EventView, FrontendView, HolderView, ModelSource, ModelSpec, NodeView, SubclusterView,
         SuccessorView,
     };
 
@@ -205,11 +205,11 @@ mod tests {
     fn model() -> impl Strategy<Value = ModelView> {
         let moving = proptest::option::of((home(), home(), proptest::option::of(1..9_u64)));
         let said = (0..3_u64, any::<bool>());
-        let replicas = btree_map((1..=BACKENDS).prop_map(BackendId::new), said, 0..4);
-        (home(), moving, replicas).prop_map(|(subcluster, moving, replicas)| {
-            let replica = |(id, (boot, ready))| {
+        let holders = btree_map((1..=BACKENDS).prop_map(BackendId::new), said, 0..4);
+        (home(), moving, holders).prop_map(|(subcluster, moving, holders)| {
+            let holder = |(id, (boot, ready))| {
                 let state = if ready { Ok(()) } else { Err("no memory".into()) };
-                (id, ReplicaView { boot: BootId::new(boot), state })
+                (id, HolderView { boot: BootId::new(boot), state })
             };
             let spec = ModelSpec {
                 name: "m".into(),
@@ -223,7 +223,7 @@ mod tests {
                 value: RequestValue::ONE,
             };
             let moving = moving.map(|(from, to, switched)| ModelMoveView { from, to, since: 2, switched });
-            ModelView { spec, subcluster, moving, replicas: replicas.into_iter().map(replica).collect() }
+            ModelView { spec, subcluster, moving, holders: holders.into_iter().map(holder).collect() }
         })
     }
 
@@ -268,7 +268,7 @@ mod tests {
         }
         cut.subclusters.retain(|id, _| homes.contains(id));
         cut.models.retain(|_, model| homes.iter().any(|&home| model.is_held_by(home)));
-        cut.models.values_mut().for_each(|model| model.replicas.retain(|id, _| *id == backend));
+        cut.models.values_mut().for_each(|model| model.holders.retain(|id, _| *id == backend));
         cut
     }
 
@@ -290,7 +290,7 @@ mod tests {
             itself.as_ref().map_or_else(|| model.is_held_by(scope.subcluster), |me| me.is_to_hold(model))
         };
         let held = view.models.iter().filter(|(_, model)| holds(model));
-        let held: Vec<_> = held.map(|(&id, m)| (id, m.spec.clone(), m.replicas.get(&scope.backend).cloned())).collect();
+        let held: Vec<_> = held.map(|(&id, m)| (id, m.spec.clone(), m.holders.get(&scope.backend).cloned())).collect();
         let token = itself.as_ref().and_then(|me| view.subclusters.get(&me.subcluster)).map(|s| s.token);
         (held, token, itself, view.frontends.clone(), view.nodes.clone(), view.applied_index)
     }

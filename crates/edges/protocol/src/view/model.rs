@@ -7,7 +7,7 @@ use symphony_types::{BackendId, BootId, ModelId, SubclusterId};
 
 use super::{ModelSpec, View, ViewError};
 use crate::control as pb;
-use crate::plan_view::ModelMoveView;
+use crate::epoch_plan_view::ModelMoveView;
 
 /// A model.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,12 +19,12 @@ pub struct ModelView {
     /// Its way to another sub-cluster.
     pub moving: Option<ModelMoveView>,
     /// Which backends hold it, or why not.
-    pub replicas: BTreeMap<BackendId, ReplicaView>,
+    pub holders: BTreeMap<BackendId, HolderView>,
 }
 
 /// One backend's report on one model.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ReplicaView {
+pub struct HolderView {
     /// The backend's boot id.
     pub boot: BootId,
     /// Loaded, or why not.
@@ -77,9 +77,9 @@ impl ModelView {
     /// Whether at least one backend that is up and takes work has loaded it where it is served.
     #[must_use]
     pub fn is_ready(&self, view: &View) -> bool {
-        self.replicas.iter().any(|(backend, replica)| {
+        self.holders.iter().any(|(backend, holder)| {
             let host = view.backends.get(backend).filter(|b| b.up && b.duty.takes_work());
-            replica.state.is_ok() && host.is_some_and(|b| b.boot == replica.boot && b.subcluster == self.subcluster)
+            holder.state.is_ok() && host.is_some_and(|b| b.boot == holder.boot && b.subcluster == self.subcluster)
         })
     }
 
@@ -100,8 +100,8 @@ impl ModelView {
         }
         // What a backend that is gone said of a load says nothing of those that are there.
         let failed = at_work().find_map(|(id, b)| {
-            let replica = self.replicas.get(*id).filter(|replica| replica.boot == b.boot)?;
-            replica.state.clone().err()
+            let holder = self.holders.get(*id).filter(|holder| holder.boot == b.boot)?;
+            holder.state.clone().err()
         });
         failed.map_or(Readiness::Loading, Readiness::Failed)
     }
@@ -124,16 +124,16 @@ impl TryFrom<pb::Model> for (ModelId, ModelView) {
     type Error = ViewError;
     fn try_from(model: pb::Model) -> Result<Self, ViewError> {
         let spec = model.spec.ok_or(ViewError::Missing { what: format!("model {}", model.id), field: "spec" })?;
-        let replicas = model.replicas.into_iter().map(|replica| {
-            let failed = replica.state() != pb::ModelState::Ready;
-            let state = if failed { Err(replica.error) } else { Ok(()) };
-            (BackendId::new(replica.backend), ReplicaView { boot: BootId::new(replica.boot_id), state })
+        let holders = model.replicas.into_iter().map(|holder| {
+            let failed = holder.state() != pb::ModelState::Ready;
+            let state = if failed { Err(holder.error) } else { Ok(()) };
+            (BackendId::new(holder.backend), HolderView { boot: BootId::new(holder.boot_id), state })
         });
         let view = ModelView {
             spec: spec.try_into()?,
             subcluster: SubclusterId::new(model.subcluster),
             moving: model.moving.map(ModelMoveView::from),
-            replicas: replicas.collect(),
+            holders: holders.collect(),
         };
         Ok((ModelId::new(model.id), view))
     }
@@ -141,18 +141,18 @@ impl TryFrom<pb::Model> for (ModelId, ModelView) {
 
 impl From<(&ModelId, &ModelView)> for pb::Model {
     fn from((id, model): (&ModelId, &ModelView)) -> Self {
-        let replicas = model.replicas.iter().map(|(backend, replica)| {
-            let (state, error) = match &replica.state {
+        let holders = model.holders.iter().map(|(backend, holder)| {
+            let (state, error) = match &holder.state {
                 Ok(()) => (pb::ModelState::Ready, String::new()),
                 Err(error) => (pb::ModelState::Failed, error.clone()),
             };
-            pb::ModelReplica { backend: backend.get(), boot_id: replica.boot.get(), state: state.into(), error }
+            pb::ModelReplica { backend: backend.get(), boot_id: holder.boot.get(), state: state.into(), error }
         });
         Self {
             id: id.get(),
             spec: Some((&model.spec).into()),
             subcluster: model.subcluster.get(),
-            replicas: replicas.collect(),
+            replicas: holders.collect(),
             moving: model.moving.map(Into::into),
         }
     }

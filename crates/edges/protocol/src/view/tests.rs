@@ -6,7 +6,7 @@ use symphony_types::{
 
 use super::*;
 use crate::control as pb;
-use crate::plan_view::{BackendMoveView, ModelMoveView, MoveCostView, PlanStatus};
+use crate::epoch_plan_view::{BackendMoveView, ModelMoveView, MoveCostView, PlanStatus};
 
 fn model() -> ModelSpec {
     let latency = LatencyProfile::from_line(1.0, 5.0, 8).unwrap();
@@ -130,7 +130,7 @@ fn a_view_survives_the_wire() {
                     since: 27,
                     switched: Some(29),
                 }),
-                replicas: [(BackendId::new(1), ReplicaView { boot, state: Err("no such file".into()) })].into(),
+                holders: [(BackendId::new(1), HolderView { boot, state: Err("no such file".into()) })].into(),
             },
         )]
         .into(),
@@ -153,7 +153,7 @@ fn a_view_survives_the_wire() {
         )]
         .into(),
         removed_nodes: [NodeId::new(7)].into(),
-        plans: vec![PlanView {
+        plans: vec![EpochPlanView {
             id: 27,
             status: PlanStatus::Proposed,
             cause: "rates changed".into(),
@@ -184,9 +184,9 @@ fn a_backend_holds_what_its_sub_clusters_hold_and_a_model_is_ready_where_it_is_s
     let boot = BootId::new(5);
     let backend = |subcluster| BackendView { boot, up: true, subcluster, ..BackendView::default() };
     let moving = |switched| Some(ModelMoveView { from: here, to: there, since: 7, switched });
-    let ready = |backend| (BackendId::new(backend), ReplicaView { boot, state: Ok(()) });
+    let ready = |backend| (BackendId::new(backend), HolderView { boot, state: Ok(()) });
     let spec = model();
-    let model = |subcluster, moving| ModelView { spec: spec.clone(), subcluster, moving, replicas: [ready(2)].into() };
+    let model = |subcluster, moving| ModelView { spec: spec.clone(), subcluster, moving, holders: [ready(2)].into() };
     let (loading, switched) = (model(here, moving(None)), model(there, moving(Some(9))));
     assert!(backend(here).is_to_hold(&loading) && backend(there).is_to_hold(&loading));
     assert!(backend(here).is_to_hold(&switched) && switched.is_served_by(here), "for what came before");
@@ -206,10 +206,10 @@ fn a_backend_holds_what_its_sub_clusters_hold_and_a_model_is_ready_where_it_is_s
 #[test]
 fn a_model_whose_backends_are_all_gone_or_drained_is_not_called_loading() {
     let (subcluster, boot) = (SubclusterId::new(1), BootId::new(5));
-    let holds = |state| [(BackendId::new(1), ReplicaView { boot, state })].into();
-    let loaded = ModelView { spec: model(), subcluster, moving: None, replicas: holds(Ok(())) };
-    let fresh = ModelView { replicas: BTreeMap::new(), ..loaded.clone() };
-    let failed = ModelView { replicas: holds(Err("no such file".into())), ..loaded.clone() };
+    let holds = |state| [(BackendId::new(1), HolderView { boot, state })].into();
+    let loaded = ModelView { spec: model(), subcluster, moving: None, holders: holds(Ok(())) };
+    let fresh = ModelView { holders: BTreeMap::new(), ..loaded.clone() };
+    let failed = ModelView { holders: holds(Err("no such file".into())), ..loaded.clone() };
     let with = |backends: &[(bool, Duty)]| {
         let backend = |&(up, duty)| BackendView { boot, up, duty, subcluster, ..BackendView::default() };
         let backends = (1..).map(BackendId::new).zip(backends.iter().map(backend)).collect();

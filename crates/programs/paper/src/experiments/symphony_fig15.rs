@@ -7,7 +7,9 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_milp::{Limits, divide};
 use symphony_partitioner::milp::Milp;
-use symphony_partitioner::{Balance, Budget, Change, Plan, Problem, Steadiness, adopt, exhaustive, solve, verify};
+use symphony_partitioner::{
+    Balance, Budget, Change, PartitionPlan, Problem, Steadiness, adopt, exhaustive, solve, verify,
+};
 
 use super::cell;
 use crate::data::{self, HighsRow};
@@ -134,7 +136,7 @@ fn deterministic(size: (usize, usize), seed: u64, tries: u64) -> Result<Vec<Row>
     Ok(rows)
 }
 
-fn ours(problem: &Problem, previous: Option<&Plan>) -> Result<Plan> {
+fn ours(problem: &Problem, previous: Option<&PartitionPlan>) -> Result<PartitionPlan> {
     let plan = solve(problem, previous, &Budget::for_models(problem.models.len()))?;
     let violations = verify(problem, previous, &plan);
     ensure!(violations.is_empty(), "the solver broke a constraint: {violations:?}");

@@ -37,7 +37,7 @@ pub(crate) struct ModelLoadArgs {
           "transforms", "slo_ms", "subcluster", "policy", "value", "federation", "to_cluster", "wanted_rps", "operation_id"])]
     pub(crate) repository: Option<PathBuf>,
     /// With --repository: the newest version gets so many per cent of the requests that name no version, step by step,
-    /// before it gets all and old ones go; it is taken back if it answers badly.
+    /// before it gets all and old ones go; it is rolled back if it answers badly.
     #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', requires = "repository",
           value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) canary: Vec<u32>,

@@ -70,14 +70,14 @@ pub(super) fn counts_json(counts: &Counts, over_s: f64) -> Value {
 /// What is configured of a model, and how it is.
 pub(super) fn model_json(view: &View, name: &str) -> Option<Value> {
     let (id, model) = view.model_named(name)?;
-    let failed = model.replicas.values().find_map(|replica| replica.state.clone().err());
+    let failed = model.holders.values().find_map(|holder| holder.state.clone().err());
     // What a backend that is gone said of a load says nothing of those that are there.
     let reason = no_gpu(view, model).map(str::to_owned).or(failed);
     Some(json!({
         "name": model.spec.name, "subcluster": subcluster_name(view, model.subcluster),
         "slo_ms": model.spec.slo.as_millis_f64(), "policy": model.spec.policy.to_string(),
         "ready": model.is_ready(view), "state": model_state(view, id, model), "reason": reason,
-        "backends": model.replicas.values().filter(|replica| replica.state.is_ok()).count(),
+        "backends": model.holders.values().filter(|holder| holder.state.is_ok()).count(),
     }))
 }
 

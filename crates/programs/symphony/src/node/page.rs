@@ -58,7 +58,7 @@ pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&st
         .models
         .iter()
         .map(|(id, m)| {
-            let failed = m.replicas.values().find_map(|r| r.state.clone().err());
+            let failed = m.holders.values().find_map(|r| r.state.clone().err());
             // What a backend that is gone said of a load says nothing of those that are there.
             let reason = no_gpu(view, m).map(str::to_owned).or(failed).unwrap_or_default();
             json!({ "id": id.get(), "name": m.spec.name, "subcluster": m.subcluster.get(),

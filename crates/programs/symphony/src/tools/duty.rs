@@ -168,7 +168,7 @@ pub(crate) fn find(view: &View, named: &str) -> Result<Member, String> {
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::view::{BackendView, FrontendView, ModelView, NodeView, ReplicaView};
+    use symphony_protocol::view::{BackendView, FrontendView, HolderView, ModelView, NodeView};
     use symphony_types::{BackendId, FrontendId, NodeId};
 
     use super::*;
@@ -211,7 +211,7 @@ mod tests {
         let (boot, subcluster) = (backend.boot, backend.subcluster);
         view.models.values_mut().for_each(|model| {
             model.subcluster = subcluster;
-            model.replicas = [(id, ReplicaView { boot, state: Ok(()) })].into();
+            model.holders = [(id, HolderView { boot, state: Ok(()) })].into();
         });
         view.backends.retain(|&other, _| other == id);
         let names: Vec<_> = view.models.values().map(|model| model.spec.name.clone()).collect();
@@ -225,7 +225,7 @@ mod tests {
             "the other one still loads them"
         );
         let loaded = |model: &mut ModelView| {
-            model.replicas.insert(BackendId::new(99), ReplicaView { boot, state: Ok(()) });
+            model.holders.insert(BackendId::new(99), HolderView { boot, state: Ok(()) });
         };
         view.models.values_mut().for_each(loaded);
         assert_eq!(left_without_gpu(&view, Member::Backend(id), Duty::Draining), None, "another one has loaded them");

@@ -167,7 +167,7 @@ pub(crate) fn no_gpu(view: &View, model: &ModelView) -> Option<&'static str> {
 
 /// Why a backend failed to load it, if one did.
 fn failure(model: &ModelView) -> Option<String> {
-    model.replicas.values().find_map(|replica| replica.state.clone().err())
+    model.holders.values().find_map(|holder| holder.state.clone().err())
 }
 
 /// What the version gets of the requests that name none, if they are split.

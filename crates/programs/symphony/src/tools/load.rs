@@ -258,7 +258,7 @@ mod tests {
             policy: Default::default(),
             value: RequestValue::default(),
         };
-        ModelView { spec, subcluster: SubclusterId::new(1), replicas: [].into(), moving: None }
+        ModelView { spec, subcluster: SubclusterId::new(1), holders: [].into(), moving: None }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::json;
 use symphony_milp::{Limits, divide};
 use symphony_partitioner::milp::Milp;
-use symphony_partitioner::{Balance, Budget, Change, Plan, Problem, Unsolved, adopt, solve, verify};
+use symphony_partitioner::{Balance, Budget, Change, PartitionPlan, Problem, Unsolved, adopt, solve, verify};
 
 use super::table;
 use crate::cli::{Output, PartitionArgs, Solver};
@@ -60,7 +60,7 @@ fn read_problem(path: &Path) -> anyhow::Result<Problem> {
 }
 
 /// A plan alone, or the output of `-o json`.
-fn read_plan(path: &Path) -> anyhow::Result<Plan> {
+fn read_plan(path: &Path) -> anyhow::Result<PartitionPlan> {
     let file = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| bad_input(format!("{file}: {error}")))?;
     let refused =
@@ -78,7 +78,7 @@ fn said(unsolved: Unsolved) -> anyhow::Error {
     }
 }
 
-fn local(args: &PartitionArgs, problem: &Problem, previous: Option<&Plan>) -> anyhow::Result<Plan> {
+fn local(args: &PartitionArgs, problem: &Problem, previous: Option<&PartitionPlan>) -> anyhow::Result<PartitionPlan> {
     let usual = Budget::for_models(problem.models.len());
     let began = Instant::now();
     let limit = args.time_limit_s.map(Duration::from_secs_f64);
@@ -92,8 +92,8 @@ fn local(args: &PartitionArgs, problem: &Problem, previous: Option<&Plan>) -> an
 fn exact(
     args: &PartitionArgs,
     problem: &Problem,
-    previous: Option<&Plan>,
-) -> anyhow::Result<(Plan, Option<(f64, bool)>)> {
+    previous: Option<&PartitionPlan>,
+) -> anyhow::Result<(PartitionPlan, Option<(f64, bool)>)> {
     if !symphony_milp::is_built() {
         return Err(bad_input(symphony_milp::NoAnswer::NotBuilt));
     }
@@ -117,13 +117,13 @@ fn exact(
 }
 
 /// The part of each model by a plan.
-fn division(problem: &Problem, plan: &Plan) -> anyhow::Result<Vec<usize>> {
+fn division(problem: &Problem, plan: &PartitionPlan) -> anyhow::Result<Vec<usize>> {
     let of =
         |name: &String| plan.parts.iter().position(|part| part.models.contains(name)).context("a model has no part");
     problem.models.iter().map(|model| of(&model.name)).collect()
 }
 
-fn show(plan: &Plan) {
+fn show(plan: &PartitionPlan) {
     let megabytes = |bytes: u64| format!("{:.0}", bytes as f64 / f64::from(1 << 20));
     let rows: Vec<_> = plan
         .parts

@@ -31,7 +31,7 @@ fn more(view: &View, what: What) -> (&'static [&'static str], Vec<Vec<String>>) 
 fn models(view: &View) -> Vec<Vec<String>> {
     let cells = view.models.values().map(|model| {
         let kinds: Vec<_> = model.spec.profiles.keys().cloned().collect();
-        let ready = model.replicas.iter().filter(|(_, replica)| replica.state.is_ok());
+        let ready = model.holders.iter().filter(|(_, holder)| holder.state.is_ok());
         let ready: Vec<_> = ready.filter_map(|(id, _)| Some(view.backends.get(id)?.name.clone())).collect();
         vec![kinds.join(","), ready.join(","), source(&model.spec.source)]
     });

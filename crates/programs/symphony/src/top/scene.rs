@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use symphony_protocol::view::{
-    BackendView, FrontendView, GpuLoadView, GpuView, LoadView, ModelLoadView, ModelSource, ModelSpec, ModelView,
-    ReplicaView, SubclusterView, View,
+    BackendView, FrontendView, GpuLoadView, GpuView, HolderView, LoadView, ModelLoadView, ModelSource, ModelSpec,
+    ModelView, SubclusterView, View,
 };
 use symphony_telemetry::buckets::REQUEST_SECONDS;
 use symphony_types::{
@@ -40,8 +40,8 @@ fn model(name: &str, subcluster: SubclusterId) -> ModelView {
         policy: Default::default(),
         value: RequestValue::ONE,
     };
-    let ready = ReplicaView { boot: BootId::new(5), state: Ok(()) };
-    ModelView { spec, subcluster, moving: None, replicas: [(BackendId::new(subcluster.get()), ready)].into() }
+    let ready = HolderView { boot: BootId::new(5), state: Ok(()) };
+    ModelView { spec, subcluster, moving: None, holders: [(BackendId::new(subcluster.get()), ready)].into() }
 }
 
 /// A cluster with two sub-clusters, `pool` and `spare`. Each has a model and a GPU; only the lead of the first has

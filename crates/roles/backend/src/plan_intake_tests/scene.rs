@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::gpu_time::GpuTime;
 use crate::journal::Journal;
-use crate::plan_intake::{Identity, IntakeEvent, PlanIntake};
+use crate::plan_intake::{BackendIdentity, IntakeEvent, PlanIntake};
 
 pub(super) const BOOT: BootId = BootId::new(5);
 pub(super) const GPU: GpuId = GpuId::new(9);
@@ -123,7 +123,7 @@ impl Scene {
         let (inputs_of, delay) = (Mutex::default(), Mutex::default());
         let (silence, ready) = (watch::Sender::new(true), watch::Sender::new(true));
         let frontends = Arc::new(Frontends { inputs: inputs_of, results: results_in, delay, silence, ready });
-        let identity = Identity {
+        let identity = BackendIdentity {
             backend: BackendId::new(3),
             boot: BOOT,
             subcluster: SUBCLUSTER,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use symphony_cluster_state::{
-    Action, BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, ModelSpec, Moved,
-    NewReplica, PlanProposal, ReplicaState, WantedMove,
+    Action, BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, HolderState, ModelSpec,
+    Moved, NewReplica, PlanProposal, WantedMove,
 };
 use symphony_policy::ModelPolicy;
 use symphony_protocol::control as pb;
@@ -106,8 +106,8 @@ pub(crate) fn report_model(request: pb::ReportModelRequest) -> Result<Command, S
     let missing = || Status::invalid_argument("replica: missing; expected backend, boot_id and state");
     let replica = request.replica.ok_or_else(missing)?;
     let state = match replica.state() {
-        pb::ModelState::Ready => ReplicaState::Ready,
-        pb::ModelState::Failed => ReplicaState::Failed(cut(replica.error)),
+        pb::ModelState::Ready => HolderState::Ready,
+        pb::ModelState::Failed => HolderState::Failed(cut(replica.error)),
         pb::ModelState::Unspecified => {
             return Err(Status::invalid_argument("replica.state: unspecified; expected ready or failed"));
         }

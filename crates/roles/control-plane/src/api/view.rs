@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use symphony_cluster_state::{self as state, Action, ClusterState, OPERATIONS_KEPT, ReplicaState};
+use symphony_cluster_state::{self as state, Action, ClusterState, HolderState, OPERATIONS_KEPT};
 use symphony_protocol::control as pb;
-use symphony_protocol::plan_view::{
-    BackendMoveView, ModelMoveView, MoveCostView, MoveProgressView, MovedView, PlanStatus, PlanView, PlannedMoveView,
+use symphony_protocol::epoch_plan_view::{
+    BackendMoveView, EpochPlanView, ModelMoveView, MoveCostView, MoveProgressView, MovedView, PlanStatus,
+    PlannedMoveView,
 };
 use symphony_protocol::view::{
-    AdviceView, BackendView, DriftView, EventView, FrontendView, GpuView, KindAdviceView, KindProfile, ModelSource,
-    ModelSpec, ModelView, NodeView, OperationView, ReplicaView, SlowGpuView, SubclusterView, SuccessorView, View,
+    AdviceView, BackendView, DriftView, EventView, FrontendView, GpuView, HolderView, KindAdviceView, KindProfile,
+    ModelSource, ModelSpec, ModelView, NodeView, OperationView, SlowGpuView, SubclusterView, SuccessorView, View,
 };
 use symphony_types::{GpuId, LatencyProfile, ModelId, Nanos, NodeId};
 
@@ -122,12 +123,12 @@ fn backend(backend: &state::Backend) -> BackendView {
 }
 
 fn model(model: &state::Model) -> ModelView {
-    let replicas = model.replicas.iter().map(|(&backend, replica)| {
-        let state = match &replica.state {
-            ReplicaState::Ready => Ok(()),
-            ReplicaState::Failed(error) => Err(error.clone()),
+    let holders = model.holders.iter().map(|(&backend, holder)| {
+        let state = match &holder.state {
+            HolderState::Ready => Ok(()),
+            HolderState::Failed(error) => Err(error.clone()),
         };
-        (backend, ReplicaView { boot: replica.boot, state })
+        (backend, HolderView { boot: holder.boot, state })
     });
     let moving = model.moving.map(|moving| ModelMoveView {
         from: moving.from,
@@ -135,7 +136,7 @@ fn model(model: &state::Model) -> ModelView {
         since: moving.since,
         switched: moving.switched,
     });
-    ModelView { spec: spec(&model.spec), subcluster: model.subcluster, moving, replicas: replicas.collect() }
+    ModelView { spec: spec(&model.spec), subcluster: model.subcluster, moving, holders: holders.collect() }
 }
 
 /// Advice for operators.
@@ -173,7 +174,7 @@ const fn move_cost(cost: state::MoveCost) -> MoveCostView {
 }
 
 /// What ended a plan before it ran; empty if the plan was not dropped, or if the operation is no longer remembered.
-fn dropped(state: &ClusterState, plan: &state::Plan) -> String {
+fn dropped(state: &ClusterState, plan: &state::EpochPlan) -> String {
     if plan.status != state::PlanStatus::Dropped {
         return String::new();
     }
@@ -188,7 +189,7 @@ fn dropped(state: &ClusterState, plan: &state::Plan) -> String {
 }
 
 /// A partition plan for operators.
-pub(crate) fn plan(state: &ClusterState, plan: &state::Plan) -> PlanView {
+pub(crate) fn plan(state: &ClusterState, plan: &state::EpochPlan) -> EpochPlanView {
     let status = match plan.status {
         state::PlanStatus::Proposed => PlanStatus::Proposed,
         state::PlanStatus::Running => PlanStatus::Running,
@@ -210,7 +211,7 @@ pub(crate) fn plan(state: &ClusterState, plan: &state::Plan) -> PlanView {
         PlannedMoveView { what, from, to, cost, progress }
     });
     let (cause, summary) = (plan.cause.clone(), plan.summary.clone());
-    PlanView {
+    EpochPlanView {
         id: plan.id,
         status,
         cause,

@@ -7,8 +7,8 @@ use tokio::sync::{mpsc, watch};
 
 use crate::config::ControlPlaneConfig;
 use crate::error::StartError;
-use crate::failure_detector::in_tasks::LivenessTasks;
-use crate::failure_detector::on_threads::{DetectorContext, LivenessThreads};
+use crate::failure_detector::task_runner::TaskRunner;
+use crate::failure_detector::thread_runner::{DetectorContext, ThreadRunner};
 use crate::failure_detector::{ContactState, HeartbeatAddresses, SilenceSwitch};
 use crate::metrics::Metrics;
 use crate::plane::HeartbeatListener;
@@ -20,8 +20,8 @@ const THREADS_END_WITHIN: Duration = Duration::from_millis(500);
 /// Sends this replica's heartbeats to the Raft leader, and watches the others while this replica leads.
 #[derive(Debug)]
 pub(crate) enum FailureDetection {
-    Threads(LivenessThreads),
-    Tasks(LivenessTasks),
+    Threads(ThreadRunner),
+    Tasks(TaskRunner),
 }
 
 impl FailureDetection {
@@ -37,11 +37,11 @@ impl FailureDetection {
         match listener {
             HeartbeatListener::Threads(listener) => {
                 let (threads, declared) =
-                    LivenessThreads::start(config, listener, context, contact_state, metrics, vital)?;
+                    ThreadRunner::start(config, listener, context, contact_state, metrics, vital)?;
                 Ok((Self::Threads(threads), declared))
             }
             HeartbeatListener::Tasks(listener) => {
-                let (tasks, declared) = LivenessTasks::start(config, listener, context, contact_state, metrics, vital);
+                let (tasks, declared) = TaskRunner::start(config, listener, context, contact_state, metrics, vital);
                 Ok((Self::Tasks(tasks), declared))
             }
         }

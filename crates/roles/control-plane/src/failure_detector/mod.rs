@@ -11,12 +11,12 @@ pub mod fuzz;
 pub(crate) mod heartbeat_receiver;
 pub(crate) mod heartbeat_sender;
 pub(crate) mod heartbeat_state;
-pub(crate) mod in_tasks;
 pub(crate) mod message;
-pub(crate) mod on_threads;
 pub(crate) mod progress;
 pub(crate) mod silence_switch;
+pub(crate) mod task_runner;
 pub(crate) mod thread_priority;
+pub(crate) mod thread_runner;
 pub(crate) mod wait;
 
 pub(crate) use addresses::HeartbeatAddresses;

@@ -85,8 +85,8 @@ fn under_way(state: &ClusterState) -> impl Iterator<Item = (Moved, u64, Phase)> 
 #[cfg(test)]
 mod tests {
     use symphony_cluster_state::{
-        Action, BackendRegistration, GpuOffer, KindProfile, ModelSource, ModelSpec, NodeRegistration, Operation,
-        PlanProposal, ReplicaState, WantedMove,
+        Action, BackendRegistration, GpuOffer, HolderState, KindProfile, ModelSource, ModelSpec, NodeRegistration,
+        Operation, PlanProposal, WantedMove,
     };
     use symphony_types::{BackendId, BootId, Member, ModelId, OperationId, RequestValue, Signature, SubclusterId};
 
@@ -170,7 +170,7 @@ mod tests {
         let since = scene.plan(Moved::Model(MODEL));
         assert_eq!(scene.step(0.0), None);
         let (backend, boot) = (BackendId::new(2), BootId::new(1));
-        scene.apply(Command::ReportModel { model: MODEL, backend, boot, state: ReplicaState::Ready, load_ns: 0 });
+        scene.apply(Command::ReportModel { model: MODEL, backend, boot, state: HolderState::Ready, load_ns: 0 });
         assert_eq!(scene.step(300.0), None, "the loading took long; the leaving begins now");
         assert_eq!(scene.step(302.05), None, "the SLO comes on top");
         assert_eq!(scene.step(302.1), Some(Command::FinishMove { model: MODEL, since }));
@@ -192,7 +192,7 @@ mod tests {
 
         // Backend 1 stays and serves alone.
         let (backend, boot) = (BackendId::new(1), BootId::new(1));
-        scene.apply(Command::ReportModel { model: MODEL, backend, boot, state: ReplicaState::Ready, load_ns: 0 });
+        scene.apply(Command::ReportModel { model: MODEL, backend, boot, state: HolderState::Ready, load_ns: 0 });
         let what = Moved::Backend(BackendId::new(3));
         let since = scene.plan(what);
         assert_eq!(scene.step(700.0), None, "there is nothing to load: it finishes its plans");

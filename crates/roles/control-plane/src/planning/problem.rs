@@ -6,8 +6,8 @@ use symphony_cluster_state::{
     Backend, ClusterState, ERROR_BYTES_MAX, LeftAlone, Moved, PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, WantedMove,
 };
 use symphony_partitioner::{
-    Arranged, Change, GpuKind, KindNeed, MOVE_BYTES_LEAST, Model, NO_LIMIT_BYTES, Part, PartPlan, Plan, Problem,
-    Steadiness, Unit, UnitGpu,
+    Arranged, Change, GpuKind, KindNeed, MOVE_BYTES_LEAST, Model, NO_LIMIT_BYTES, Part, PartPlan, PartitionPlan,
+    Problem, Steadiness, Unit, UnitGpu,
 };
 use symphony_types::{BackendId, LatencyProfile, ModelId, Nanos, SubclusterId};
 
@@ -19,7 +19,7 @@ use crate::planning::settings::EpochSettings;
 pub(crate) struct Posed {
     pub(crate) problem: Problem,
     pub(crate) units: Vec<Unit>,
-    pub(crate) in_force: Plan,
+    pub(crate) in_force: PartitionPlan,
     parts: Vec<SubclusterId>,
     models: BTreeMap<String, ModelId>,
     /// The backend of each unit.
@@ -94,7 +94,7 @@ pub(crate) fn pose(state: &ClusterState, measured: &Measured, settings: &EpochSe
     Some(Posed {
         problem,
         units,
-        in_force: Plan { parts: parts.iter().map(in_force).collect(), ..Plan::default() },
+        in_force: PartitionPlan { parts: parts.iter().map(in_force).collect(), ..PartitionPlan::default() },
         models: models.iter().map(|&(&id, model)| (model.spec.name.clone(), id)).collect(),
         backends: at_home.iter().map(|&(id, _, _)| id).collect(),
         parts,
@@ -310,7 +310,7 @@ pub(crate) mod tests {
             ..Default::default()
         };
         apply(&mut state, &Command::ProposePlan(proposal));
-        let ready = symphony_cluster_state::ReplicaState::Ready;
+        let ready = symphony_cluster_state::HolderState::Ready;
         for model in 1..=4 {
             for backend in 3..=4 {
                 let (model, backend, boot) = (ModelId::new(model), BackendId::new(backend), BootId::new(1));

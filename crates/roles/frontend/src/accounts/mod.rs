@@ -1,7 +1,7 @@
 //! What is counted of requests, and the metrics that show it.
 
+pub(crate) mod collectors;
 pub(crate) mod ledger;
-pub(crate) mod metrics;
 pub(crate) mod rates;
 pub(crate) mod statistics;
 pub(crate) mod triton_names;

@@ -65,16 +65,17 @@ async fn a_request_that_was_withheld_has_its_input_before_anybody_can_hear_of_it
     };
     // As long as this is locked, whoever wants to tell a leader anything stands still.
     let links = cluster.links.lock().unwrap();
-    let releases = Arc::clone(&cluster);
-    let releasing =
-        std::thread::spawn(move || releases.release(sequence, &route, Some(&Bytes::from_static(b"picture"))));
+    let announces = Arc::clone(&cluster);
+    let announcing = std::thread::spawn(move || {
+        announces.announce_withheld(sequence, &route, Some(&Bytes::from_static(b"picture")))
+    });
     while !cluster.table.waits_for(SUBCLUSTER) {
         std::thread::yield_now();
     }
     // A new leader would hear of it from here on.
     assert_eq!(cluster.table.payload(sequence).as_deref(), Some(&b"picture"[..]));
     drop(links);
-    releasing.join().unwrap();
+    announcing.join().unwrap();
     assert_eq!(heard(&mut commands), [LeaderCommand::Announce(sequence)]);
 }
 
@@ -82,7 +83,7 @@ async fn a_request_that_was_withheld_has_its_input_before_anybody_can_hear_of_it
 async fn leaders_hear_the_end_of_those_requests_that_they_may_have_heard_of() {
     let (cluster, mut commands) = cluster();
     let ((withheld, mut withheld_ends), (told, mut told_ends)) = (submit(&cluster, true), submit(&cluster, false));
-    assert_eq!(cluster.take_back(MODEL), 2, "both may go to another cluster");
+    assert_eq!(cluster.withdraw_unread(MODEL), 2, "both may go to another cluster");
     for ending in [&mut withheld_ends, &mut told_ends] {
         assert!(matches!(ending.try_recv(), Ok(Ending::NotHere)));
     }

@@ -1,4 +1,4 @@
-//! What a frontend of several clusters does beside requests: it joins them, takes back what a lost one has, and tells
+//! What a frontend of several clusters does beside requests: it joins them, withdraws what a lost one has, and tells
 //! demand.
 
 use std::sync::Arc;
@@ -44,9 +44,9 @@ pub(crate) async fn join(inner: Arc<Inner>, index: usize, mut access: ClusterAcc
     }
 }
 
-/// Takes requests back from clusters that are lost, as soon as another one has their model: those that wait there are
+/// Withdraws requests from clusters that are lost, as soon as another one has their model: those that wait there are
 /// served in time, those that a backend has wait for its answer.
-pub(crate) async fn take_back_from_lost_clusters(
+pub(crate) async fn withdraw_from_lost_clusters(
     inner: Arc<Inner>,
     mut plan: PlanReceiver,
     mut news: watch::Receiver<u64>,
@@ -60,9 +60,14 @@ pub(crate) async fn take_back_from_lost_clusters(
                     others.any(|(_, other)| other.route(name).is_some_and(|r| r.info.state == ModelState::Ready))
                 };
                 if lost_home(&current, name, &inner.slots[index].name).is_some_and(ready_in) {
-                    let taken = cluster.take_back(route.model);
-                    if taken > 0 {
-                        tracing::info!(model = name, cluster = inner.slots[index].name, taken, "requests taken back");
+                    let withdrawn = cluster.withdraw_unread(route.model);
+                    if withdrawn > 0 {
+                        tracing::info!(
+                            model = name,
+                            cluster = inner.slots[index].name,
+                            withdrawn,
+                            "requests withdrawn"
+                        );
                     }
                 }
             }

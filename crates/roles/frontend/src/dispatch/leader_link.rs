@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use symphony_net::{Expected, Net, Role};
-use symphony_protocol::dispatch::{EndReason, RequestHeader, SUBMIT_REQUESTS_MAX, ToFrontend, ToLeader};
+use symphony_protocol::dispatch::{ANNOUNCED_REQUESTS_MAX, EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::view::View;
 use symphony_transport::{LinkReceiver, LinkSender, ViewReceiver, connect_link};
 use symphony_types::{BootId, FailReason, FrontendId, NodeId, SubclusterId, Token};
@@ -238,7 +238,7 @@ impl LeaderLink {
     ) -> Option<()> {
         let again = self.table.announce_all(self.subcluster, leader.token);
         self.ledger.redrive(again.iter().filter(|a| a.attempt > 1).count() as u64);
-        let mut chunks = again.chunks(SUBMIT_REQUESTS_MAX).peekable();
+        let mut chunks = again.chunks(ANNOUNCED_REQUESTS_MAX).peekable();
         while let Some(chunk) = chunks.next() {
             let requests = chunk.iter().map(header).collect();
             let message = ToLeader::Redrive { token: leader.token, requests, last: chunks.peek().is_none() };
@@ -250,13 +250,13 @@ impl LeaderLink {
         loop {
             tokio::select! {
                 frame = receiver.receive() => match frame {
-                    Ok(frame) => self.end(leader.token, frame.message),
+                    Ok(frame) => self.receive(leader.token, frame.message),
                     Err(error) => {
                         tracing::debug!(subcluster = %self.subcluster, %error, "dispatch link ended");
                         return Some(());
                     }
                 },
-                count = self.commands.recv_many(&mut commands, SUBMIT_REQUESTS_MAX) => {
+                count = self.commands.recv_many(&mut commands, ANNOUNCED_REQUESTS_MAX) => {
                     if count == 0 {
                         return None;
                     }
@@ -287,11 +287,11 @@ impl LeaderLink {
                 LeaderCommand::Cancel(sequence, model) => cancelled.push((sequence, model)),
             }
         }
-        (requests.is_empty() || sender.send(ToLeader::Submit { token, requests }).is_ok())
+        (requests.is_empty() || sender.send(ToLeader::Announce { token, requests }).is_ok())
             && (cancelled.is_empty() || sender.send(ToLeader::Cancel { requests: cancelled }).is_ok())
     }
 
-    fn end(&self, token: Token, message: ToFrontend) {
+    fn receive(&self, token: Token, message: ToFrontend) {
         match message {
             ToFrontend::Ended { requests } => {
                 for (sequence, reason) in requests {
@@ -300,7 +300,7 @@ impl LeaderLink {
                     if reason == EndReason::Failed(FailReason::ModelNotReady) {
                         let _ = self.misrouted.send(sequence);
                     } else {
-                        self.table.end(sequence, Ending::Ended(reason));
+                        self.table.end(sequence, Ending::NoResult(reason));
                     }
                 }
             }

@@ -145,7 +145,7 @@ impl Leader {
     async fn announced(&mut self, under: Token) -> (bool, Vec<(u64, u32)>) {
         let of = |requests: Vec<RequestHeader>| requests.iter().map(|r| (r.sequence, r.attempt)).collect();
         match self.next().await {
-            ToLeader::Submit { token, requests } if token == under => (true, of(requests)),
+            ToLeader::Announce { token, requests } if token == under => (true, of(requests)),
             ToLeader::Redrive { token, requests, last: true } if token == under => (false, of(requests)),
             other => panic!("{other:?} instead of requests"),
         }
@@ -174,7 +174,7 @@ async fn each_request_is_announced_once_to_each_leader() {
     let mut leader = Leader::welcomes(&second, SECOND).await;
     assert_eq!(leader.announced(SECOND).await, (false, vec![(waiting, 2), (new, 2)]));
     let (newest, _newest_ending) = scene.accept();
-    assert_eq!(leader.announced(SECOND).await, (true, vec![(newest, 1)]), "nothing is submitted twice");
+    assert_eq!(leader.announced(SECOND).await, (true, vec![(newest, 1)]), "nothing is announced twice");
     assert_eq!(scene.ledger.counts().redriven, 2);
 }
 
@@ -317,7 +317,7 @@ async fn outcomes_and_withdrawals_find_their_requests() {
         .sender
         .send(ToFrontend::Ended { requests: vec![(dropped, reason), (dropped, reason), (77, reason)] })
         .unwrap();
-    assert!(matches!(soon(ending).await, Ok(Ending::Ended(ended)) if ended == reason));
+    assert!(matches!(soon(ending).await, Ok(Ending::NoResult(ended)) if ended == reason));
     assert_eq!(scene.table.len(), 1);
 
     scene.table.remove(withdrawn).unwrap();
@@ -356,7 +356,7 @@ async fn what_two_leaders_in_turn_panicked_with_fails_and_no_third_one_hears_of_
     leader.sender.send(ToFrontend::Panicked).unwrap();
     leader.sender.close();
     let reason = EndReason::Failed(FailReason::SchedulerPanicked);
-    assert!(matches!(soon(ending).await, Ok(Ending::Ended(ended)) if ended == reason));
+    assert!(matches!(soon(ending).await, Ok(Ending::NoResult(ended)) if ended == reason));
 
     let (other, _other_ending) = scene.accept();
     scene.view.send_replace(view(&first, Token::new(30)));

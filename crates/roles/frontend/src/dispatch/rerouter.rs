@@ -85,7 +85,7 @@ fn reannounce(table: &RequestTable, view: &View, sequence: u64, model: ModelId, 
 }
 
 fn fail(table: &RequestTable, sequence: u64) {
-    table.end(sequence, Ending::Ended(EndReason::Failed(FailReason::ModelNotReady)));
+    table.end(sequence, Ending::NoResult(EndReason::Failed(FailReason::ModelNotReady)));
 }
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
     use std::sync::Mutex;
 
     use bytes::Bytes;
-    use symphony_protocol::plan_view::ModelMoveView;
+    use symphony_protocol::epoch_plan_view::ModelMoveView;
     use symphony_protocol::view::{ModelSource, ModelSpec, ModelView};
     use symphony_types::{Nanos, RequestValue, Signature, Token};
     use tokio::sync::{mpsc, oneshot, watch};
@@ -117,7 +117,7 @@ mod tests {
             policy: Default::default(),
             value: RequestValue::ONE,
         };
-        let model = |subcluster| ModelView { spec: spec.clone(), subcluster, moving: None, replicas: BTreeMap::new() };
+        let model = |subcluster| ModelView { spec: spec.clone(), subcluster, moving: None, holders: BTreeMap::new() };
         Arc::new(View { models: home.map(|home| (MODEL, model(home))).into_iter().collect(), ..View::default() })
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Attempt<'a> {
 #[derive(Debug)]
 pub(super) enum AttemptEnd {
     /// The cluster, or this frontend, said how.
-    Ended(Ending),
+    Settled(Ending),
     /// Nothing came in time.
     Unanswered,
     /// Its pictures cannot be decoded, for the reason that its client is told.
@@ -42,11 +42,11 @@ pub(super) enum AttemptEnd {
 impl AttemptEnd {
     /// Only what has not run in a cluster, and never will, is tried in another one (invariant F1).
     pub(super) const fn may_run_elsewhere(&self) -> bool {
-        matches!(self, Self::Ended(Ending::NotHere))
+        matches!(self, Self::Settled(Ending::NotHere))
     }
 
     pub(super) const fn failed(reason: FailReason) -> Self {
-        Self::Ended(Ending::Ended(EndReason::Failed(reason)))
+        Self::Settled(Ending::NoResult(EndReason::Failed(reason)))
     }
 }
 
@@ -95,9 +95,9 @@ impl<'a> Attempt<'a> {
         let deadline = self.request.deadline;
         let end_by = if self.withheld { deadline } else { deadline + self.inner.grace };
         tokio::select! {
-            ending = &mut self.ending => ending.map_or(AttemptEnd::Unanswered, AttemptEnd::Ended),
+            ending = &mut self.ending => ending.map_or(AttemptEnd::Unanswered, AttemptEnd::Settled),
             () = tokio::time::sleep_until(end_by.into()) => match self.withheld {
-                true => AttemptEnd::Ended(Ending::Ended(EndReason::Dropped(DropReason::QueueExpired))),
+                true => AttemptEnd::Settled(Ending::NoResult(EndReason::Dropped(DropReason::QueueExpired))),
                 false => AttemptEnd::Unanswered,
             },
             () = self.inner.ended.cancelled() => AttemptEnd::failed(FailReason::Draining),

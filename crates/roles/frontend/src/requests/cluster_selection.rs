@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use symphony_types::FailReason;
 
-use crate::accounts::metrics::ModelStanding;
+use crate::accounts::collectors::ModelStanding;
 use crate::clusters::cluster::Cluster;
 use crate::clusters::cluster_order::in_order;
 use crate::clusters::routing::{Route, Routes, versions_of};

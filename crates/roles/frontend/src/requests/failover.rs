@@ -22,7 +22,7 @@ impl RequestGuard<'_> {
             }
             let next = self.inner.select_cluster(&model.loaded_as, Some(model), &tried);
             let Some(next) = next.filter(|next| next.route.info.state == ModelState::Ready) else {
-                return AttemptEnd::Ended(Ending::NotHere);
+                return AttemptEnd::Settled(Ending::NotHere);
             };
             // Nothing new where the frontend shall become empty.
             if next.cluster.is_cordoned() {

@@ -62,9 +62,9 @@ pub(super) async fn run_until_ready(attempt: &mut Attempt<'_>, input: &mut Input
             // It has waited: its model may be elsewhere by now, or another one of that name, or its cluster lost.
             let Some(route) = attempt.route_now() else {
                 attempt.target.cluster.withdraw(attempt.sequence);
-                return Some(AttemptEnd::Ended(Ending::NotHere));
+                return Some(AttemptEnd::Settled(Ending::NotHere));
             };
-            attempt.target.cluster.release(attempt.sequence, &route, input.ready());
+            attempt.target.cluster.announce_withheld(attempt.sequence, &route, input.ready());
         } else if let Some(payload) = input.ready() {
             attempt.target.cluster.supply(attempt.sequence, payload);
         }

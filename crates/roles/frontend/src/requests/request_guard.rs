@@ -41,7 +41,7 @@ impl<'a> RequestGuard<'a> {
         // Whatever ended it, nothing else may end it from now on.
         let was_with = self.withdraw();
         let (outcome, ran, result) = match end {
-            AttemptEnd::Ended(Ending::Answer { payload, batch, execution_ns, at, run, backend }) => {
+            AttemptEnd::Settled(Ending::Answer { payload, batch, execution_ns, at, run, backend }) => {
                 let execution = Nanos::new(execution_ns);
                 let (outcome, timeliness) = match at <= self.request.deadline {
                     true => (Outcome::InTime, Timeliness::InTime),
@@ -53,11 +53,11 @@ impl<'a> RequestGuard<'a> {
                     Ok(InferAnswer { payload, batch, execution, timeliness }),
                 )
             }
-            AttemptEnd::Ended(Ending::Ended(EndReason::Dropped(reason))) => {
+            AttemptEnd::Settled(Ending::NoResult(EndReason::Dropped(reason))) => {
                 (Outcome::Dropped(reason), None, Err(InferError::Dropped(reason)))
             }
-            AttemptEnd::Ended(Ending::Ended(EndReason::Failed(reason))) => failed(reason),
-            AttemptEnd::Ended(Ending::NotHere) => failed(FailReason::ModelNotReady),
+            AttemptEnd::Settled(Ending::NoResult(EndReason::Failed(reason))) => failed(reason),
+            AttemptEnd::Settled(Ending::NotHere) => failed(FailReason::ModelNotReady),
             // More time would not have helped.
             AttemptEnd::Unanswered if was_with.is_some_and(|(cluster, of)| cluster.is_suspended(of)) => {
                 failed(FailReason::ControlPlaneLost)

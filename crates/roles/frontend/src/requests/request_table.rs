@@ -30,8 +30,8 @@ pub(crate) enum Ending {
         /// Where it ran.
         backend: Option<BackendId>,
     },
-    /// The scheduler or a backend ended it.
-    Ended(EndReason),
+    /// No result: the scheduler or a backend dropped or failed it.
+    NoResult(EndReason),
     /// The cluster does not serve its model, or not any more. No backend there was given its input and none will be: it
     /// has not run, and may go to another cluster (invariant F1).
     NotHere,
@@ -115,7 +115,7 @@ impl RequestTable {
     pub(crate) fn end(&self, sequence: u64, ending: Ending) -> bool {
         let Some(pending) = self.remove(sequence) else { return false };
         let ending = match ending {
-            Ending::Ended(EndReason::Failed(FailReason::ModelNotReady)) if !pending.read => leaves(&pending),
+            Ending::NoResult(EndReason::Failed(FailReason::ModelNotReady)) if !pending.read => leaves(&pending),
             ending => ending,
         };
         // The waiter may have given up in this moment; then its own end counts, and there is nobody to tell.
@@ -168,7 +168,7 @@ impl RequestTable {
     /// Ends those requests for the model whose input was given to nobody, as [`Ending::NotHere`]: with them the input
     /// is gone, so none of them can run here any more. The others stay, since they may have run. Returns the numbers of
     /// those that go, and the sub-cluster whose leader may have heard of each; none of what was withheld.
-    pub(crate) fn take_back(&self, model: ModelId) -> Vec<(u64, Option<SubclusterId>)> {
+    pub(crate) fn withdraw_unread(&self, model: ModelId) -> Vec<(u64, Option<SubclusterId>)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,7 +203,7 @@ impl RequestTable {
 
     /// Leaders may hear of a request that was withheld, where its model is now. Its input, if it has been made by now,
     /// is there before anybody hears. False if it has its outcome.
-    pub(crate) fn release(
+    pub(crate) fn end_withholding(
         &self,
         sequence: u64,
         model: ModelId,
@@ -262,7 +262,7 @@ impl RequestTable {
                 }
             }
         }
-        let failed = || Ending::Ended(EndReason::Failed(FailReason::SchedulerPanicked));
+        let failed = || Ending::NoResult(EndReason::Failed(FailReason::SchedulerPanicked));
         blamed.into_iter().filter(|&sequence| self.end(sequence, failed())).count()
     }
 
@@ -293,7 +293,7 @@ fn leaves(pending: &OpenRequest) -> Ending {
             Invariant::F1,
             "a request is about to leave the cluster whose backends have its input",
         );
-        return Ending::Ended(EndReason::Failed(FailReason::ModelNotReady));
+        return Ending::NoResult(EndReason::Failed(FailReason::ModelNotReady));
     }
     Ending::NotHere
 }
@@ -356,13 +356,13 @@ mod tests {
         );
         assert!(!table.waits_for(SubclusterId::new(1)));
         // Its model has moved meanwhile.
-        assert!(table.release(sequence, ModelId::new(2), SubclusterId::new(3), None));
+        assert!(table.end_withholding(sequence, ModelId::new(2), SubclusterId::new(3), None));
         assert!(table.announce_all(SubclusterId::new(1), token).is_empty());
         let announced = table.announce(sequence, token).unwrap();
         assert_eq!((announced.model, announced.attempt), (ModelId::new(2), 1));
         assert!(table.waits_for(SubclusterId::new(3)));
         table.remove(sequence);
-        assert!(!table.release(sequence, ModelId::new(2), SubclusterId::new(3), None));
+        assert!(!table.end_withholding(sequence, ModelId::new(2), SubclusterId::new(3), None));
     }
 
     #[test]
@@ -371,7 +371,7 @@ mod tests {
         let (request, mut receiver) = pending(1, Instant::now());
         let sequence = table.insert(request);
         assert_eq!(table.payload(sequence).unwrap(), "input");
-        let failed = || Ending::Ended(EndReason::Failed(FailReason::NoGpu));
+        let failed = || Ending::NoResult(EndReason::Failed(FailReason::NoGpu));
         assert!(table.end(sequence, failed()));
         assert!(!table.end(sequence, failed()), "a second ending is discarded");
         assert!(receiver.try_recv().is_ok());
@@ -401,7 +401,7 @@ mod tests {
         assert!(matches!(waits.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
         assert!(!table.supply(ended, &Bytes::from_static(b"late")));
         assert!(table.coming(ended).is_none() && table.payload(ended).is_none());
-        assert!(table.take_back(ModelId::new(1)).is_empty(), "who asked for it may have run it");
+        assert!(table.withdraw_unread(ModelId::new(1)).is_empty(), "who asked for it may have run it");
     }
 
     #[test]
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(symphony_telemetry::violations(Invariant::F1), before);
         // F1, planted: somebody sends away what a backend has.
         request.read = true;
-        assert!(matches!(leaves(&request), Ending::Ended(_)));
+        assert!(matches!(leaves(&request), Ending::NoResult(_)));
         assert_eq!(symphony_telemetry::violations(Invariant::F1), before + 1);
     }
 
@@ -426,16 +426,16 @@ mod tests {
         };
         let ((given, mut at_work), (kept, mut waiting), (refused, mut elsewhere)) = (accept(), accept(), accept());
         assert!(table.payload(given).is_some());
-        let not_ready = || Ending::Ended(EndReason::Failed(FailReason::ModelNotReady));
+        let not_ready = || Ending::NoResult(EndReason::Failed(FailReason::ModelNotReady));
         table.end(refused, not_ready());
         assert!(matches!(elsewhere.try_recv(), Ok(Ending::NotHere)));
-        assert_eq!(table.take_back(ModelId::new(2)), [], "of another model");
-        assert_eq!(table.take_back(ModelId::new(1)), [(kept, Some(SubclusterId::new(1)))]);
+        assert_eq!(table.withdraw_unread(ModelId::new(2)), [], "of another model");
+        assert_eq!(table.withdraw_unread(ModelId::new(1)), [(kept, Some(SubclusterId::new(1)))]);
         assert!(matches!(waiting.try_recv(), Ok(Ending::NotHere)));
         assert!(table.payload(kept).is_none(), "its input is gone with it");
         assert!(at_work.try_recv().is_err(), "it is still waited for");
         table.end(given, not_ready());
-        assert!(matches!(at_work.try_recv(), Ok(Ending::Ended(_))), "it may have run, and fails");
+        assert!(matches!(at_work.try_recv(), Ok(Ending::NoResult(_))), "it may have run, and fails");
         assert_eq!(table.len(), 0);
     }
 
@@ -478,7 +478,7 @@ mod tests {
         let (once, _once) = accept(1);
         table.announce(once, second).unwrap();
         assert_eq!(table.panicked(subcluster, second), 1);
-        assert!(matches!(ending.try_recv(), Ok(Ending::Ended(EndReason::Failed(FailReason::SchedulerPanicked)))));
+        assert!(matches!(ending.try_recv(), Ok(Ending::NoResult(EndReason::Failed(FailReason::SchedulerPanicked)))));
         assert!(!table.end(twice, Ending::NotHere), "it has its one outcome");
         let again: Vec<_> = table.announce_all(subcluster, third).iter().map(|a| a.sequence).collect();
         assert_eq!(again, [untold, once]);
@@ -500,6 +500,6 @@ mod tests {
         assert!(table.announce(1, old).is_none(), "announced under this token already");
         let again = table.announce_all(SubclusterId::new(1), new);
         assert_eq!(again.iter().map(|a| (a.sequence, a.attempt)).collect::<Vec<_>>(), [(2, 1), (4, 1), (1, 2)]);
-        assert!(table.announce(2, new).is_none(), "what was redriven is not submitted as well");
+        assert!(table.announce(2, new).is_none(), "what was redriven is not announced as well");
     }
 }

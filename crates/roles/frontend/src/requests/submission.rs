@@ -24,8 +24,8 @@ impl Cluster {
 
     /// Announces a request that was withheld, where its model is now, with its input if that has been made by now: else
     /// a GPU could be given the request and find no input.
-    pub(crate) fn release(self: &Arc<Self>, sequence: u64, route: &Route, made: Option<&Bytes>) {
-        if self.table.release(sequence, route.model, route.subcluster, made) {
+    pub(crate) fn announce_withheld(self: &Arc<Self>, sequence: u64, route: &Route, made: Option<&Bytes>) {
+        if self.table.end_withholding(sequence, route.model, route.subcluster, made) {
             self.send_command(route.subcluster, LeaderCommand::Announce(sequence));
             self.share(sequence);
         }
@@ -56,15 +56,15 @@ impl Cluster {
         Some(pending.subcluster)
     }
 
-    /// Takes back those requests for the model whose input no backend of this cluster was given: they have not run here
+    /// Withdraws those requests for the model whose input no backend of this cluster was given: they have not run here
     /// and never will. Leaders hear of those that were announced to them.
-    pub(crate) fn take_back(self: &Arc<Self>, model: ModelId) -> usize {
-        let taken = self.table.take_back(model);
-        for &(sequence, told) in &taken {
+    pub(crate) fn withdraw_unread(self: &Arc<Self>, model: ModelId) -> usize {
+        let withdrawn = self.table.withdraw_unread(model);
+        for &(sequence, told) in &withdrawn {
             if let Some(subcluster) = told {
                 self.send_command(subcluster, LeaderCommand::Cancel(sequence, model.get()));
             }
         }
-        taken.len()
+        withdrawn.len()
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use symphony_protocol::federation::{FederatedClusterView, FederatedModelView};
 use symphony_protocol::view::{
-    BackendView, FrontendView, ModelSource, ModelSpec, ModelView, NoGpu, ReplicaView, SubclusterView,
+    BackendView, FrontendView, HolderView, ModelSource, ModelSpec, ModelView, NoGpu, SubclusterView,
 };
 use symphony_types::{
     BackendId, BootId, DropReason, Duty, FailReason, Filter, FrontendId, ModelId, Nanos, RequestValue, SubclusterId,
@@ -61,8 +61,8 @@ fn view(has_model: bool, duty: Duty) -> View {
         policy: Default::default(),
         value: RequestValue::ONE,
     };
-    let replicas = [(BACKEND, ReplicaView { boot: BOOT, state: Ok(()) })].into();
-    let model = ModelView { spec, subcluster: SUBCLUSTER, moving: None, replicas };
+    let holders = [(BACKEND, HolderView { boot: BOOT, state: Ok(()) })].into();
+    let model = ModelView { spec, subcluster: SUBCLUSTER, moving: None, holders };
     let backend = BackendView { boot: BOOT, up: true, subcluster: SUBCLUSTER, ..BackendView::default() };
     View {
         frontends: [(FRONTEND, FrontendView { boot: BOOT, duty, ..FrontendView::default() })].into(),
@@ -468,8 +468,8 @@ async fn a_model_without_a_gpu_is_refused_as_that_and_counts_as_demand() {
 async fn who_is_told_that_a_load_failed_does_not_find_the_model_loading() {
     let said = |applied_index, state: Option<Result<(), String>>| {
         let mut view = View { applied_index, ..view(true, Duty::Serving) };
-        let replica = state.map(|state| (BACKEND, ReplicaView { boot: BOOT, state }));
-        view.models.values_mut().for_each(|model| model.replicas = replica.clone().into_iter().collect());
+        let holder = state.map(|state| (BACKEND, HolderView { boot: BOOT, state }));
+        view.models.values_mut().for_each(|model| model.holders = holder.clone().into_iter().collect());
         view
     };
     let frontend = frontend(vec![said(6, None)], FederationView::default());

@@ -8,19 +8,19 @@ use symphony_protocol::view::View;
 use symphony_types::{BootId, NodeId, SubclusterId, Token};
 use tokio::sync::watch;
 
-use crate::lead::subcluster::LedSubcluster;
+use crate::lead::subcluster::Lead;
 
 /// How long a frontend with a newer assignment than this node's waits here for the node to catch up. Shorter than the
 /// frontend's timeout for a welcome.
 const HELLO_WAITS_MAX: Duration = Duration::from_millis(200);
 
-pub(crate) type LedBySubcluster = HashMap<SubclusterId, Arc<LedSubcluster>>;
+pub(crate) type LeadBySubcluster = HashMap<SubclusterId, Arc<Lead>>;
 
 /// The leads of a node.
 #[derive(Debug)]
 pub(crate) struct Leads {
     pub(crate) me: (NodeId, BootId),
-    pub(crate) led: RwLock<LedBySubcluster>,
+    pub(crate) led: RwLock<LeadBySubcluster>,
     pub(crate) view: watch::Receiver<Arc<View>>,
     /// Whether this node may lead: it has been in contact with the control group recently.
     pub(crate) contact: watch::Receiver<bool>,
@@ -32,7 +32,7 @@ pub(crate) struct Leads {
 #[derive(Debug)]
 pub(crate) enum HelloAnswer {
     /// This node leads the sub-cluster.
-    Leads(Arc<LedSubcluster>),
+    Leads(Arc<Lead>),
     /// Another node leads, or no node does under the requested token; carries the newest token known here.
     NotLeader(Token),
     /// This node has lost contact with the control group: it may not lead, and does not know the leader.
@@ -40,22 +40,22 @@ pub(crate) enum HelloAnswer {
 }
 
 impl Leads {
-    pub(crate) fn read(&self) -> std::sync::RwLockReadGuard<'_, LedBySubcluster> {
+    pub(crate) fn read(&self) -> std::sync::RwLockReadGuard<'_, LeadBySubcluster> {
         self.led.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn write(&self) -> std::sync::RwLockWriteGuard<'_, LedBySubcluster> {
+    pub(crate) fn write(&self) -> std::sync::RwLockWriteGuard<'_, LeadBySubcluster> {
         self.led.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The current leads.
-    pub(crate) fn living(&self) -> Vec<(SubclusterId, Arc<LedSubcluster>)> {
+    pub(crate) fn living(&self) -> Vec<(SubclusterId, Arc<Lead>)> {
         let led = self.read();
         led.iter().filter(|(_, lead)| !lead.ended.is_cancelled()).map(|(&id, lead)| (id, Arc::clone(lead))).collect()
     }
 
     /// The current leads that `wanted` accepts.
-    pub(crate) fn of(&self, wanted: impl Fn(&LedSubcluster) -> bool) -> Vec<Arc<LedSubcluster>> {
+    pub(crate) fn of(&self, wanted: impl Fn(&Lead) -> bool) -> Vec<Arc<Lead>> {
         let led = self.read();
         led.values().filter(|lead| wanted(lead) && !lead.ended.is_cancelled()).cloned().collect()
     }

@@ -6,7 +6,7 @@ use symphony_types::ModelId;
 
 /// What this choice needs to know of a linked backend.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Holder {
+pub(crate) struct BackendHoldings {
     /// Its GPUs run batches of this lead.
     pub(crate) in_use: bool,
     /// It accepts new work: it is neither cordoned nor drained.
@@ -26,7 +26,7 @@ pub(crate) struct Holder {
 pub(crate) fn servable(
     served: &BTreeSet<ModelId>,
     waiting: impl IntoIterator<Item = ModelId>,
-    backends: &[Holder],
+    backends: &[BackendHoldings],
 ) -> Vec<ModelId> {
     let nobody_takes_work = !backends.iter().any(|backend| backend.takes_work);
     let heard = || backends.iter().filter(|backend| backend.takes_work || nobody_takes_work);
@@ -51,50 +51,50 @@ mod tests {
         ids.iter().map(|&id| ModelId::new(id)).collect()
     }
 
-    fn holder(in_use: bool, holds: &[u32]) -> Holder {
-        Holder { in_use, takes_work: true, holds: models(holds) }
+    fn holdings(in_use: bool, holds: &[u32]) -> BackendHoldings {
+        BackendHoldings { in_use, takes_work: true, holds: models(holds) }
     }
 
-    fn drained(in_use: bool, holds: &[u32]) -> Holder {
-        Holder { takes_work: false, ..holder(in_use, holds) }
+    fn drained(in_use: bool, holds: &[u32]) -> BackendHoldings {
+        BackendHoldings { takes_work: false, ..holdings(in_use, holds) }
     }
 
-    fn chosen(served: &[u32], waiting: &[u32], backends: &[Holder]) -> Vec<u32> {
+    fn chosen(served: &[u32], waiting: &[u32], backends: &[BackendHoldings]) -> Vec<u32> {
         let chosen = servable(&models(served), models(waiting), backends);
         chosen.into_iter().map(ModelId::get).collect()
     }
 
     #[test]
     fn a_model_waits_for_every_backend_in_use_and_for_no_other() {
-        let loading = [holder(true, &[1, 2]), holder(true, &[1])];
+        let loading = [holdings(true, &[1, 2]), holdings(true, &[1])];
         assert_eq!(chosen(&[1], &[2], &loading), Vec::<u32>::new());
-        let joining = [holder(true, &[1, 2]), holder(false, &[])];
+        let joining = [holdings(true, &[1, 2]), holdings(false, &[])];
         assert_eq!(chosen(&[1], &[2], &joining), [2]);
     }
 
     #[test]
     fn after_a_take_over_a_model_that_nobody_has_does_not_keep_the_others_from_being_served() {
-        assert_eq!(chosen(&[], &[1, 2, 3], &[holder(false, &[1, 3])]), [1, 3]);
+        assert_eq!(chosen(&[], &[1, 2, 3], &[holdings(false, &[1, 3])]), [1, 3]);
     }
 
     #[test]
     fn while_the_only_backend_restarts_nothing_more_is_served() {
-        assert_eq!(chosen(&[1], &[2], &[holder(false, &[])]), Vec::<u32>::new());
+        assert_eq!(chosen(&[1], &[2], &[holdings(false, &[])]), Vec::<u32>::new());
         assert_eq!(chosen(&[1], &[2], &[]), Vec::<u32>::new());
     }
 
     #[test]
     fn a_backend_that_holds_everything_chosen_always_remains() {
-        let apart = [holder(false, &[1]), holder(false, &[2])];
+        let apart = [holdings(false, &[1]), holdings(false, &[2])];
         assert_eq!(chosen(&[], &[1, 2], &apart), [1]);
     }
 
     #[test]
     fn a_backend_that_is_drained_keeps_no_other_out_of_use() {
         // A take-over while the second backend loads model 2, which only the drained one has.
-        assert_eq!(chosen(&[], &[1, 2], &[drained(false, &[1, 2]), holder(false, &[1])]), [1]);
+        assert_eq!(chosen(&[], &[1, 2], &[drained(false, &[1, 2]), holdings(false, &[1])]), [1]);
         // Nor does a model wait for a drained backend.
-        assert_eq!(chosen(&[1], &[2], &[drained(true, &[1]), holder(true, &[1, 2])]), [2]);
+        assert_eq!(chosen(&[1], &[2], &[drained(true, &[1]), holdings(true, &[1, 2])]), [2]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::lead::prepared_handover::DialledLinks;
-use crate::lead::servable::{Holder, servable};
+use crate::lead::servable::{BackendHoldings, servable};
 use crate::lead::stuck_links::{StuckLinks, Tenure, echo_times};
 use crate::links::backend::{BackendLink, LinkEvent, LinkedGpu, Usage};
 use crate::records::tapes::Tapes;
@@ -60,7 +60,7 @@ pub struct LeadConfig {
 
 /// A sub-cluster that this node leads under one token.
 #[derive(Debug)]
-pub(crate) struct LedSubcluster {
+pub(crate) struct Lead {
     pub(crate) token: Token,
     pub(crate) workers: Arc<Workers>,
     /// Whether its links move.
@@ -72,7 +72,7 @@ pub(crate) struct LedSubcluster {
     pub(crate) ended: CancellationToken,
 }
 
-impl LedSubcluster {
+impl Lead {
     /// Installs the workers, and starts the task that follows `view` (cut to the sub-cluster) and its later versions.
     /// `dialled` are connections that were made in advance.
     pub(crate) fn start(
@@ -93,7 +93,7 @@ impl LedSubcluster {
         let ended = CancellationToken::new();
         let (stuck_links, echo) =
             (Arc::<StuckLinks>::default(), echo_times(threads.clock().origin(), config.stuck_after));
-        let lead = Lead {
+        let task = LeadTask {
             stuck_links: Arc::clone(&stuck_links),
             echo,
             config: config.clone(),
@@ -116,7 +116,7 @@ impl LedSubcluster {
             recovered: false,
         };
         let (view, views) = watch::channel(Arc::new(view));
-        tokio::spawn(lead.run(views, reports, ended.clone()));
+        tokio::spawn(task.run(views, reports, ended.clone()));
         Ok(Self { token, workers, stuck_links, echo, view, ended })
     }
 
@@ -139,7 +139,7 @@ impl LedSubcluster {
     }
 }
 
-impl Drop for LedSubcluster {
+impl Drop for Lead {
     fn drop(&mut self) {
         self.end();
     }
@@ -162,9 +162,9 @@ impl LinkedBackend {
         self.gpus.iter().map(|gpu| gpu.class)
     }
 
-    fn holder(&self, view: &View, id: BackendId) -> Holder {
+    fn holdings(&self, view: &View, id: BackendId) -> BackendHoldings {
         let ready = view.models.iter().filter(|(_, model)| holds(model, id, self.boot));
-        Holder {
+        BackendHoldings {
             in_use: *self.usage.borrow() == Usage::Use,
             takes_work: takes_work(view, id),
             holds: ready.map(|(&model, _)| model).collect(),
@@ -195,7 +195,7 @@ struct ServedModel {
 }
 
 /// Follows the view: which backends to seal, which models to serve.
-struct Lead {
+struct LeadTask {
     stuck_links: Arc<StuckLinks>,
     echo: EchoTimes,
     config: LeadConfig,
@@ -229,7 +229,7 @@ struct Lead {
     recovered: bool,
 }
 
-impl Lead {
+impl LeadTask {
     async fn run(
         mut self,
         mut view: watch::Receiver<Arc<View>>,
@@ -473,7 +473,7 @@ impl Lead {
         for (id, _, model) in changed {
             self.change(id, model);
         }
-        let holders: Vec<_> = self.backends.iter().map(|(&id, backend)| backend.holder(view, id)).collect();
+        let holdings: Vec<_> = self.backends.iter().map(|(&id, backend)| backend.holdings(view, id)).collect();
         let served = self.models.keys().copied().collect();
         let waiting: Vec<_> = view
             .models
@@ -481,7 +481,7 @@ impl Lead {
             .filter(|(id, model)| model.is_served_by(self.id) && !self.models.contains_key(id))
             .map(|(&id, _)| id)
             .collect();
-        for id in servable(&served, waiting, &holders) {
+        for id in servable(&served, waiting, &holdings) {
             self.serve(id, &view.models[&id]);
         }
     }
@@ -576,5 +576,5 @@ fn takes_work(view: &View, backend: BackendId) -> bool {
 }
 
 fn holds(model: &ModelView, backend: BackendId, boot: BootId) -> bool {
-    model.replicas.get(&backend).is_some_and(|r| r.boot == boot && r.state.is_ok())
+    model.holders.get(&backend).is_some_and(|r| r.boot == boot && r.state.is_ok())
 }

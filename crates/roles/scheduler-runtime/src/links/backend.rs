@@ -347,7 +347,7 @@ impl BackendLink {
             };
             self.workers.send_to_all(|| ModelMessage::Route { gpu: gpu.ordinal, route: route.clone() });
             let free_at = at + Nanos::new(state.free_in);
-            self.workers.rank.push(RankMessage::Sealed { gpu: gpu.ordinal, class: gpu.class, seal, free_at });
+            self.workers.rank.push(RankMessage::GpuReady { gpu: gpu.ordinal, class: gpu.class, seal, free_at });
         }
     }
 

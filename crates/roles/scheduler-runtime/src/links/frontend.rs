@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use symphony_net::{Connection, Incoming, PeerInfo, Role};
-use symphony_protocol::dispatch::{EndReason, RequestHeader, SUBMIT_REQUESTS_MAX, ToFrontend, ToLeader};
+use symphony_protocol::dispatch::{ANNOUNCED_REQUESTS_MAX, EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::view::View;
 use symphony_transport::{HELLO_WITHIN, LinkReceiver, LinkSender, link_over};
 use symphony_types::{DropReason, FrontendId, Token};
 use tokio_util::sync::CancellationToken;
 
 use crate::lead::leads::{HelloAnswer, Leads};
-use crate::lead::subcluster::LedSubcluster;
+use crate::lead::subcluster::Lead;
 use crate::workers::messages::{ModelMessage, Peer};
 
 /// Accepts frontends until cancelled.
@@ -83,7 +83,7 @@ async fn serve(connection: Connection, leads: Arc<Leads>) {
 struct FrontendLink {
     peer: Peer,
     token: Token,
-    lead: Arc<LedSubcluster>,
+    lead: Arc<Lead>,
     sender: LinkSender<ToFrontend>,
 }
 
@@ -95,16 +95,16 @@ impl FrontendLink {
                 Err(error) => return tracing::debug!(%error, frontend = %self.peer.frontend, "dispatch link ended"),
             };
             match message {
-                ToLeader::Submit { requests, .. } | ToLeader::Redrive { requests, .. }
-                    if requests.len() > SUBMIT_REQUESTS_MAX =>
+                ToLeader::Announce { requests, .. } | ToLeader::Redrive { requests, .. }
+                    if requests.len() > ANNOUNCED_REQUESTS_MAX =>
                 {
                     return self.end_too_long(requests.len());
                 }
-                ToLeader::Cancel { requests } if requests.len() > SUBMIT_REQUESTS_MAX => {
+                ToLeader::Cancel { requests } if requests.len() > ANNOUNCED_REQUESTS_MAX => {
                     return self.end_too_long(requests.len());
                 }
-                ToLeader::Submit { token, requests } if token == self.token => self.submit(requests, false),
-                ToLeader::Redrive { token, requests, .. } if token == self.token => self.submit(requests, true),
+                ToLeader::Announce { token, requests } if token == self.token => self.announce(requests, false),
+                ToLeader::Redrive { token, requests, .. } if token == self.token => self.announce(requests, true),
                 ToLeader::Cancel { requests } => {
                     // The end of the link withdraws everything of this frontend, the cancelled requests included; it
                     // announces the rest again.
@@ -112,7 +112,7 @@ impl FrontendLink {
                         return tracing::warn!(frontend = %self.peer.frontend, "cancels come faster than they are taken");
                     }
                 }
-                ToLeader::Submit { token, .. } | ToLeader::Redrive { token, .. } => {
+                ToLeader::Announce { token, .. } | ToLeader::Redrive { token, .. } => {
                     return tracing::warn!(frontend = %self.peer.frontend, %token, mine = %self.token, "foreign token");
                 }
                 ToLeader::Hello { .. } => return tracing::warn!(frontend = %self.peer.frontend, "second hello"),
@@ -121,15 +121,15 @@ impl FrontendLink {
     }
 
     /// Hands requests to their workers; one clock reading serves the whole frame.
-    fn submit(&self, requests: Vec<RequestHeader>, redriven: bool) {
+    fn announce(&self, requests: Vec<RequestHeader>, redriven: bool) {
         let received = self.lead.workers.clock.now();
         let workers = &self.lead.workers;
         for (requests, inbox) in shares(requests, workers.models.len(), |r| r.model).zip(workers.models.iter()) {
             if requests.is_empty() {
                 continue;
             }
-            let message = ModelMessage::Submit { peer: self.peer, received, requests, redriven };
-            if let Err(ModelMessage::Submit { requests, .. }) = inbox.try_push(message) {
+            let message = ModelMessage::Announce { peer: self.peer, received, requests, redriven };
+            if let Err(ModelMessage::Announce { requests, .. }) = inbox.try_push(message) {
                 let full = EndReason::Dropped(DropReason::QueueFull);
                 let requests = requests.into_iter().map(|r| (r.sequence, full)).collect();
                 let _ = self.sender.send(ToFrontend::Ended { requests });
@@ -138,7 +138,8 @@ impl FrontendLink {
     }
 
     fn end_too_long(&self, length: usize) {
-        tracing::warn!(frontend = %self.peer.frontend, length, max = SUBMIT_REQUESTS_MAX, "a frame of too many requests");
+        let max = ANNOUNCED_REQUESTS_MAX;
+        tracing::warn!(frontend = %self.peer.frontend, length, max, "a frame of too many requests");
     }
 
     /// False if the workers do not keep up.

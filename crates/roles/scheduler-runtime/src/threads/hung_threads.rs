@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lead::leads::Leads;
 use crate::lead::repeated_failures::{FailureKind, RepeatedFailures};
-use crate::lead::subcluster::LedSubcluster;
+use crate::lead::subcluster::Lead;
 use crate::threads::decision_thread::DecisionThread;
 use crate::threads::decision_threads::DecisionThreads;
 use crate::threads::reaper::Reaper;
@@ -63,13 +63,13 @@ pub(crate) fn watch_threads(
 }
 
 /// The current leads on a thread.
-fn on(leads: &Leads, thread: &DecisionThread) -> Vec<(SubclusterId, Arc<LedSubcluster>)> {
+fn on(leads: &Leads, thread: &DecisionThread) -> Vec<(SubclusterId, Arc<Lead>)> {
     let led = leads.read();
     let on_it = led.iter().filter(|(_, lead)| lead.workers.run_on(thread) && !lead.ended.is_cancelled());
     on_it.map(|(&id, lead)| (id, Arc::clone(lead))).collect()
 }
 
-fn give_up(lead: &LedSubcluster, why: LeadReport, stuck: &mpsc::UnboundedSender<LeadReport>) {
+fn give_up(lead: &Lead, why: LeadReport, stuck: &mpsc::UnboundedSender<LeadReport>) {
     let _ = stuck.send(why);
     lead.end();
 }
@@ -157,15 +157,14 @@ mod tests {
             self.runtime.status().iter().map(|lead| lead.subcluster.get()).collect()
         }
 
-        fn lead(&self, id: u32) -> Arc<LedSubcluster> {
+        fn lead(&self, id: u32) -> Arc<Lead> {
             Arc::clone(&self.runtime.leads.read()[&SubclusterId::new(id)])
         }
 
         /// The shared threads of the leads.
         fn threads(&self) -> BTreeMap<u32, u64> {
             let running = self.runtime.threads.running();
-            let thread_of =
-                |lead: &LedSubcluster| running.iter().find(|thread| lead.workers.run_on(thread)).unwrap().number;
+            let thread_of = |lead: &Lead| running.iter().find(|thread| lead.workers.run_on(thread)).unwrap().number;
             self.led().into_iter().map(|id| (id, thread_of(&self.lead(id)))).collect()
         }
 

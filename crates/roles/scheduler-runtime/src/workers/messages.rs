@@ -40,8 +40,8 @@ pub(crate) enum ModelMessage {
     Frontend { peer: Peer, sender: LinkSender<ToFrontend> },
     /// The link has ended; its frontend will announce again what it still wants.
     FrontendGone { peer: Peer },
-    /// Requests; their budgets count from `received`.
-    Submit { peer: Peer, received: Time, requests: Vec<RequestHeader>, redriven: bool },
+    /// Announced requests; their budgets count from `received`.
+    Announce { peer: Peer, received: Time, requests: Vec<RequestHeader>, redriven: bool },
     /// Requests whose clients have gone.
     Cancel { frontend: FrontendId, boot: BootId, requests: Vec<(u64, u32)> },
     /// The rank worker grants a GPU; `plan` is the next plan on it.
@@ -103,8 +103,8 @@ pub(crate) struct GpuRoute {
 pub(crate) enum RankMessage {
     /// The answer to a grant.
     Release { ordinal: u32, plan: PlanId, free_at: Time, used: bool },
-    /// The backend has sealed the GPU: it may be used from `free_at` on, and its plans count from 1 again.
-    Sealed { gpu: u32, class: GpuClass, seal: SealNumber, free_at: Time },
+    /// The GPU is sealed and in use: it may be granted from `free_at` on, and its plans count from 1 again.
+    GpuReady { gpu: u32, class: GpuClass, seal: SealNumber, free_at: Time },
     /// The GPU is lost.
     Lost { gpu: u32, seal: SealNumber },
     /// A plan is done; everything accepted before is done at `free_at`.

@@ -167,7 +167,7 @@ impl ModelWorker {
                     self.withdraw(now, peer.frontend, peer.boot);
                 }
             }
-            ModelMessage::Submit { peer, received, requests, redriven } => {
+            ModelMessage::Announce { peer, received, requests, redriven } => {
                 // Requests from a former link were, or will be, announced again on the new one.
                 if self.is_linked(peer) {
                     let requests = requests.into_iter();

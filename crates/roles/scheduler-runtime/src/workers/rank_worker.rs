@@ -157,7 +157,7 @@ impl RankWorker {
     fn receive(&mut self, now: Time, message: RankMessage) {
         match message {
             RankMessage::Release { ordinal, plan, free_at, used } => self.release(now, ordinal, plan, free_at, used),
-            RankMessage::Sealed { gpu, class, seal, free_at } => self.add_sealed(now, gpu, class, seal, free_at),
+            RankMessage::GpuReady { gpu, class, seal, free_at } => self.add_gpu(now, gpu, class, seal, free_at),
             RankMessage::Lost { gpu, seal } => {
                 if let Some(plans) = self.under_seal(gpu, seal) {
                     plans.seal = None;
@@ -236,7 +236,7 @@ impl RankWorker {
         self.report_retired(plan.gpu);
     }
 
-    fn add_sealed(&mut self, now: Time, gpu: u32, class: GpuClass, seal: SealNumber, free_at: Time) {
+    fn add_gpu(&mut self, now: Time, gpu: u32, class: GpuClass, seal: SealNumber, free_at: Time) {
         let plans = self.plans_of(gpu);
         if plans.seal.is_some_and(|newer| newer > seal) {
             return;
@@ -389,10 +389,10 @@ mod tests {
     fn the_answer_to_a_grant_from_before_a_loss_changes_nothing_after_it() {
         let mut scene = Scene::new();
         let free_at = scene.clock.now();
-        let before = scene.turn(0, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at }).unwrap();
+        let before = scene.turn(0, RankMessage::GpuReady { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at }).unwrap();
         assert_eq!(before, PlanId { gpu: 0, seal: 1, sequence: 1 });
         assert_eq!(scene.turn(1, RankMessage::Lost { gpu: 0, seal: 1 }), None);
-        let after = scene.turn(1, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 2, free_at }).unwrap();
+        let after = scene.turn(1, RankMessage::GpuReady { gpu: 0, class: GpuClass::FIRST, seal: 2, free_at }).unwrap();
         assert_eq!(after, PlanId { gpu: 0, seal: 2, sequence: 1 });
         // The stale message neither frees the GPU, which is granted again, nor counts a plan.
         let stale = RankMessage::Release { ordinal: 0, plan: before, free_at, used: true };
@@ -410,7 +410,7 @@ mod tests {
         let (gpu, busy) = (GpuId::new(0), now + Nanos::from_millis(60_000));
         let violations = |scene: &Scene| scene.worker.metrics.counters.violations.load(Ordering::Relaxed);
         let first =
-            scene.turn(0, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at: now }).unwrap();
+            scene.turn(0, RankMessage::GpuReady { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at: now }).unwrap();
         let used = |plan| RankMessage::Release { ordinal: 0, plan, free_at: busy, used: true };
         assert_eq!(scene.turn(1, used(first)), None, "busy");
         // The backend reports an early end of the plan: then the grant overlaps nothing.
@@ -451,7 +451,7 @@ mod tests {
     fn a_loss_told_late_does_not_take_the_next_seal_along() {
         let mut scene = Scene::new();
         let free_at = scene.clock.now();
-        assert!(scene.turn(0, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 2, free_at }).is_some());
+        assert!(scene.turn(0, RankMessage::GpuReady { gpu: 0, class: GpuClass::FIRST, seal: 2, free_at }).is_some());
         assert_eq!(scene.turn(1, RankMessage::Lost { gpu: 0, seal: 1 }), None);
         let plan = PlanId { gpu: 0, seal: 2, sequence: 1 };
         let answer = RankMessage::Release { ordinal: 0, plan, free_at, used: false };
@@ -462,7 +462,7 @@ mod tests {
     fn a_retired_gpu_is_given_to_nobody_and_says_so_once_no_plan_can_follow() {
         let mut scene = Scene::new();
         let free_at = scene.clock.now();
-        let plan = scene.turn(0, RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at }).unwrap();
+        let plan = scene.turn(0, RankMessage::GpuReady { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at }).unwrap();
         let (done, mut told) = tokio::sync::mpsc::unbounded_channel();
         let retire = |round| RankMessage::Retire { gpu: 0, seal: 1, round, done: done.clone() };
         assert_eq!(scene.turn(0, retire(1)), None);
@@ -483,21 +483,21 @@ mod tests {
     fn a_quarantined_gpu_is_given_to_nobody_also_after_its_link_came_back() {
         let mut scene = Scene::new();
         let free_at = scene.clock.now();
-        let sealed = |seal| RankMessage::Sealed { gpu: 0, class: GpuClass::FIRST, seal, free_at };
+        let ready = |seal| RankMessage::GpuReady { gpu: 0, class: GpuClass::FIRST, seal, free_at };
         let out = |out| RankMessage::Quarantine { gpu: 0, out };
-        let plan = scene.turn(0, sealed(1)).unwrap();
+        let plan = scene.turn(0, ready(1)).unwrap();
         assert_eq!(scene.turn(0, out(true)), None, "it is out with a model");
         let answer = RankMessage::Release { ordinal: 0, plan, free_at, used: true };
         assert_eq!(scene.turn(1, answer), None);
         assert_eq!(scene.turn(1, RankMessage::Done { plan, free_at }), None, "free, but out of use");
         assert_eq!(scene.turn(1, RankMessage::Lost { gpu: 0, seal: 1 }), None);
-        assert_eq!(scene.turn(1, sealed(2)), None, "the same GPU");
+        assert_eq!(scene.turn(1, ready(2)), None, "the same GPU");
         let again = scene.turn(1, out(false));
         assert_eq!(again, Some(PlanId { gpu: 0, seal: 2, sequence: 1 }));
         // Quarantined before its first seal.
         let mut scene = Scene::new();
         assert_eq!(scene.turn(0, out(true)), None);
-        assert_eq!(scene.turn(0, sealed(1)), None);
+        assert_eq!(scene.turn(0, ready(1)), None);
     }
 
     #[test]

@@ -14,13 +14,13 @@ async fn a_draining_backend_is_told_when_no_more_plans_come_and_used_again_if_wa
     let mut backend = scene.sealed().await;
     scene.served(1).await;
     let frontend = scene.frontend().await;
-    frontend.submit(&[header(1, 1)]);
+    frontend.announce(&[header(1, 1)]);
     let plan = backend.plan().await;
 
     let duty = |duty| scene.change(|view| view.backends.get_mut(&BACKEND).unwrap().duty = duty);
     duty(Duty::Draining);
     assert_eq!(backend.next().await, ToBackend::Retired { gpus: vec![GPU] });
-    frontend.submit(&[header(2, 1)]);
+    frontend.announce(&[header(2, 1)]);
     backend.done(&plan);
     backend.says_nothing().await;
 
@@ -45,6 +45,6 @@ async fn a_backend_that_drains_before_it_is_used_is_sealed_and_told_at_once() {
     backend.asked_to_seal_again(TOKEN).await;
     scene.served(1).await;
     let frontend = scene.frontend().await;
-    frontend.submit(&[header(1, 1)]);
+    frontend.announce(&[header(1, 1)]);
     assert_eq!(backend.plan().await.sequence, 1);
 }

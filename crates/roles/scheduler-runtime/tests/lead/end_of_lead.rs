@@ -48,7 +48,7 @@ async fn out_of_contact_nothing_is_led_and_in_contact_again_the_same_assignment_
     let mut backend = scene.sealed().await;
     scene.served(1).await;
     let frontend = scene.frontend().await;
-    frontend.submit(&[header(1, 1)]);
+    frontend.announce(&[header(1, 1)]);
     assert_eq!(backend.plan().await.token, TOKEN);
 }
 

@@ -12,8 +12,8 @@ pub(crate) struct Frontend {
 }
 
 impl Frontend {
-    pub(crate) fn submit(&self, requests: &[RequestHeader]) {
-        self.sender.send(ToLeader::Submit { token: TOKEN, requests: requests.to_vec() }).unwrap();
+    pub(crate) fn announce(&self, requests: &[RequestHeader]) {
+        self.sender.send(ToLeader::Announce { token: TOKEN, requests: requests.to_vec() }).unwrap();
     }
 
     pub(crate) fn redrive(&self, requests: &[RequestHeader]) {

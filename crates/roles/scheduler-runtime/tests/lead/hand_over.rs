@@ -55,11 +55,11 @@ async fn a_leader_that_was_replaced_serves_until_it_is_fenced() {
     });
     scene.until("end of the lead for others", |scene| scene.runtime.status().is_empty()).await;
     // The frontend does not know of it yet, and the successor has not sealed.
-    frontend.submit(&[header(1, 1)]);
+    frontend.announce(&[header(1, 1)]);
     let plan = backend.plan().await;
     assert_eq!((plan.token, sequences(&plan)), (TOKEN, vec![1]), "under its own token, never under the new one");
     backend.done(&plan);
-    frontend.submit(&[header(2, 1)]);
+    frontend.announce(&[header(2, 1)]);
     let Execute { gpu, token, sequence, model, .. } = backend.plan().await;
     let refusal = Refusal::Fenced { promised: LATER };
     backend.sender.send(FromBackend::Refused { gpu, sequence, token, model, refusal }).unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use symphony_cluster_state::LeadReport;
-use symphony_protocol::dispatch::{RequestHeader, SUBMIT_REQUESTS_MAX, ToLeader};
+use symphony_protocol::dispatch::{ANNOUNCED_REQUESTS_MAX, RequestHeader, ToLeader};
 use symphony_protocol::view::View;
 use symphony_types::{Nanos, NodeId};
 use tokio::net::TcpListener;
@@ -40,10 +40,10 @@ async fn a_lead_whose_links_move_no_more_is_offered_to_the_others_and_goes_on() 
 async fn a_frontend_that_sends_frames_of_too_many_requests_loses_its_link() {
     let scene = Scene::new().await;
     let _backend = scene.sealed().await;
-    let many = SUBMIT_REQUESTS_MAX as u64;
+    let many = ANNOUNCED_REQUESTS_MAX as u64;
     let mut frontend = scene.frontend().await;
     frontend.sender.send(ToLeader::Cancel { requests: (0..many).map(|sequence| (sequence, 1)).collect() }).unwrap();
-    frontend.submit(&(0..=many).map(|sequence| header(sequence, 1)).collect::<Vec<_>>());
+    frontend.announce(&(0..=many).map(|sequence| header(sequence, 1)).collect::<Vec<_>>());
     frontend.closed().await;
     let mut frontend = scene.frontend().await;
     frontend.sender.send(ToLeader::Cancel { requests: (0..=many).map(|sequence| (sequence, 1)).collect() }).unwrap();
@@ -56,7 +56,7 @@ async fn a_frontend_that_links_again_announces_again_and_nothing_runs_twice() {
     let mut backend = scene.sealed().await;
     scene.served(2).await;
     let first = scene.frontend().await;
-    first.submit(&[header(1, 2)]);
+    first.announce(&[header(1, 2)]);
     // The second link comes before the end of the first is reported, which must not remove the second link's requests.
     let second = scene.frontend().await;
     second.redrive(&[RequestHeader { budget: Nanos::from_millis(2_000).get(), ..header(1, 2) }]);
@@ -80,7 +80,7 @@ async fn a_backend_that_answers_no_more_is_reported_and_what_it_had_runs_elsewhe
     let mut backend = scene.sealed().await;
     scene.served(2).await;
     let Frontend { sender, mut receiver } = scene.frontend().await;
-    sender.send(ToLeader::Submit { token: TOKEN, requests: vec![header(1, 1)] }).unwrap();
+    sender.send(ToLeader::Announce { token: TOKEN, requests: vec![header(1, 1)] }).unwrap();
     let listens = tokio::spawn(async move { while receiver.receive().await.is_ok() {} });
     assert_eq!(sequences(&backend.plan().await), [1]);
     // It no longer reads, but its connection stays up; the system still accepts further ones for it.

@@ -19,7 +19,7 @@ async fn what_a_backend_has_measured_is_planned_for_until_it_is_gone() {
     // How long the leader gives the input of the next plan.
     let mut given = async |backend: &mut Backend| {
         sequence += 1;
-        frontend.submit(&[header(sequence, 1)]);
+        frontend.announce(&[header(sequence, 1)]);
         let plan = backend.plan().await;
         backend.done(&plan);
         Nanos::new(plan.start_in)

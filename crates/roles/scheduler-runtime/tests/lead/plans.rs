@@ -5,7 +5,7 @@ use std::time::Duration;
 use symphony_net::Net;
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::execute::{Done, Execute, FromBackend, Refusal, SealedGpu, ToBackend};
-use symphony_protocol::view::{BackendView, GpuView, ReplicaView};
+use symphony_protocol::view::{BackendView, GpuView, HolderView};
 use symphony_transport::link_over;
 use symphony_types::{BackendId, BootId, FailReason, GpuId, ModelId, Nanos, Token};
 use tokio::net::TcpListener;
@@ -22,7 +22,7 @@ async fn a_request_becomes_a_plan_under_token_boot_and_sequence() {
     scene.served(1).await;
     let frontend = scene.frontend().await;
     for sequence in 1..4 {
-        frontend.submit(&[header(sequence, 1)]);
+        frontend.announce(&[header(sequence, 1)]);
         let plan = backend.plan().await;
         assert_eq!((plan.gpu, plan.token, plan.backend_boot), (GPU, TOKEN, BACKEND_BOOT));
         assert_eq!((plan.sequence, plan.model, sequences(&plan)), (sequence, ModelId::new(1), vec![sequence]));
@@ -36,7 +36,7 @@ async fn a_refused_plan_is_made_again_and_the_count_goes_on() {
     let mut backend = scene.sealed().await;
     scene.served(1).await;
     let frontend = scene.frontend().await;
-    frontend.submit(&[header(1, 1)]);
+    frontend.announce(&[header(1, 1)]);
     let Execute { gpu, token, sequence, model, .. } = backend.plan().await;
     let refusal = Refusal::ModelNotReady;
     backend.sender.send(FromBackend::Refused { gpu, sequence, token, model, refusal }).unwrap();
@@ -50,12 +50,12 @@ async fn a_gpu_that_runs_over_its_prediction_gets_no_plan_before_it_reports() {
     let mut backend = scene.sealed().await;
     scene.served(1).await;
     let frontend = scene.frontend().await;
-    frontend.submit(&[header(1, 1)]);
+    frontend.announce(&[header(1, 1)]);
     let plan = backend.plan().await;
     // Far more than a plan's 2 ms pass without a report: its remaining time is unknown, and the next request has to
     // wait.
     tokio::time::sleep(Duration::from_millis(10)).await;
-    frontend.submit(&[header(2, 1)]);
+    frontend.announce(&[header(2, 1)]);
     let early = tokio::time::timeout(Duration::from_millis(50), backend.receiver.receive()).await;
     assert!(early.is_err(), "a plan for a GPU that is overdue: {early:?}");
     backend.done(&plan);
@@ -68,7 +68,7 @@ async fn an_unloaded_model_fails_what_waits_and_the_next_model_is_served() {
     let mut backend = scene.sealed().await;
     scene.served(2).await;
     let mut frontend = scene.frontend().await;
-    frontend.submit(&[header(1, 2)]);
+    frontend.announce(&[header(1, 2)]);
     scene.until("request in the queue", |scene| scene.counter("requests") >= 2).await;
     scene.change(|view| {
         view.models.remove(&ModelId::new(2));
@@ -79,7 +79,7 @@ async fn an_unloaded_model_fails_what_waits_and_the_next_model_is_served() {
     });
     scene.served(3).await;
     let frontend = scene.frontend().await;
-    frontend.submit(&[header(2, 3)]);
+    frontend.announce(&[header(2, 3)]);
     assert_eq!(sequences(&backend.plan().await), [2]);
 }
 
@@ -91,12 +91,12 @@ async fn a_gpu_of_a_kind_never_seen_joins_while_requests_wait_and_runs_them_by_i
     let frontend = scene.frontend().await;
     let mut latencies = Vec::new();
     for sequence in 1..3 {
-        frontend.submit(&[header(sequence, 1)]);
+        frontend.announce(&[header(sequence, 1)]);
         latencies.push(backend.plan().await.latency);
     }
     assert_eq!(latencies, [Nanos::from_millis(2).get(); 2]);
     // Two plans are out on the only GPU: this one waits.
-    frontend.submit(&[header(3, 1)]);
+    frontend.announce(&[header(3, 1)]);
     scene.until("request in the queue", |scene| scene.counter("requests") >= 4).await;
 
     let (id, boot, gpu) = (BackendId::new(4), BootId::new(8), GpuId::new(17));
@@ -107,7 +107,7 @@ async fn a_gpu_of_a_kind_never_seen_joins_while_requests_wait_and_runs_them_by_i
         let former = view.backends[&BACKEND].clone();
         view.backends.insert(id, BackendView { boot, exec_addr: addr, gpus: vec![slow], ..former });
         for model in view.models.values_mut() {
-            model.replicas.insert(id, ReplicaView { boot, state: Ok(()) });
+            model.holders.insert(id, HolderView { boot, state: Ok(()) });
         }
     });
     let (stream, _) = soon("link to the second backend", listener.accept()).await.unwrap();

@@ -8,7 +8,7 @@ use symphony_cluster_state::LeadReport;
 use symphony_net::{Net, Role};
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::view::{
-    BackendView, GpuView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, ReplicaView, SubclusterView, View,
+    BackendView, GpuView, HolderView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, SubclusterView, View,
 };
 use symphony_scheduler::{DataDelaySettings, Delays};
 use symphony_scheduler_runtime::{DecisionConfig, LeadConfig, Runtime};
@@ -52,8 +52,8 @@ pub(crate) fn model(name: &str, policy: &str) -> ModelView {
         policy: policy.parse().unwrap(),
         value: RequestValue::ONE,
     };
-    let replicas = BTreeMap::from([(BACKEND, ReplicaView { boot: BACKEND_BOOT, state: Ok(()) })]);
-    ModelView { spec, subcluster: SUBCLUSTER, moving: None, replicas }
+    let holders = BTreeMap::from([(BACKEND, HolderView { boot: BACKEND_BOOT, state: Ok(()) })]);
+    ModelView { spec, subcluster: SUBCLUSTER, moving: None, holders }
 }
 
 impl Scene {
@@ -209,7 +209,7 @@ impl Scene {
         soon("service", async {
             for sequence in 1_000_000.. {
                 // Too late to run: the model's queue drops it, if there is a queue.
-                probe.submit(&[RequestHeader { budget: 0, ..header(sequence, model) }]);
+                probe.announce(&[RequestHeader { budget: 0, ..header(sequence, model) }]);
                 if !matches!(probe.next_end().await, (_, EndReason::Failed(FailReason::ModelNotReady))) {
                     return;
                 }

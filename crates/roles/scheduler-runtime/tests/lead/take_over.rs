@@ -1,7 +1,7 @@
 //! Requests of a former leader or of a lost backend: run again if no backend has them, and only then.
 
 use symphony_protocol::dispatch::EndReason;
-use symphony_protocol::view::{BackendView, GpuView, ReplicaView};
+use symphony_protocol::view::{BackendView, GpuView, HolderView};
 use symphony_types::{BackendId, BootId, Duty, FailReason, GpuId, ModelId};
 
 use crate::backend::sequences;
@@ -27,14 +27,14 @@ async fn what_a_lost_backend_had_runs_again_under_the_next_seal() {
     let mut backend = scene.sealed().await;
     scene.served(1).await;
     let frontend = scene.frontend().await;
-    frontend.submit(&[header(1, 1)]);
+    frontend.announce(&[header(1, 1)]);
     assert_eq!(backend.plan().await.sequence, 1);
     drop(backend);
     let mut backend = scene.sealed().await;
     let plan = backend.plan().await;
     assert_eq!((plan.sequence, sequences(&plan)), (1, vec![1]), "plans count anew");
     backend.done(&plan);
-    frontend.submit(&[header(2, 1)]);
+    frontend.announce(&[header(2, 1)]);
     assert_eq!(backend.plan().await.sequence, 2);
 }
 
@@ -59,9 +59,9 @@ async fn a_take_over_while_a_backend_drains_goes_on_with_what_the_others_hold() 
         let gpus = vec![GpuView { id: GpuId::new(17), ..former.gpus[0].clone() }];
         view.backends.insert(drains, BackendView { boot, gpus, duty: Duty::Draining, up: true, ..former });
         for model in view.models.values_mut() {
-            model.replicas.insert(drains, ReplicaView { boot, state: Ok(()) });
+            model.holders.insert(drains, HolderView { boot, state: Ok(()) });
         }
-        view.models.get_mut(&ModelId::new(2)).unwrap().replicas.remove(&BACKEND);
+        view.models.get_mut(&ModelId::new(2)).unwrap().holders.remove(&BACKEND);
     })
     .await;
     // Both are dialled; the requested seals tell them apart.
@@ -73,13 +73,13 @@ async fn a_take_over_while_a_backend_drains_goes_on_with_what_the_others_hold() 
     backend.seal(TOKEN, vec![], vec![]);
     scene.served(1).await;
     let mut frontend = scene.frontend().await;
-    frontend.submit(&[header(1, 1)]);
+    frontend.announce(&[header(1, 1)]);
     assert_eq!(sequences(&backend.plan().await), [1]);
-    frontend.submit(&[header(2, 2)]);
+    frontend.announce(&[header(2, 2)]);
     assert_eq!(frontend.next_end().await, (2, EndReason::Failed(FailReason::ModelNotReady)));
     scene.change(|view| {
-        let ready = ReplicaView { boot: BACKEND_BOOT, state: Ok(()) };
-        view.models.get_mut(&ModelId::new(2)).unwrap().replicas.insert(BACKEND, ready);
+        let ready = HolderView { boot: BACKEND_BOOT, state: Ok(()) };
+        view.models.get_mut(&ModelId::new(2)).unwrap().holders.insert(BACKEND, ready);
     });
     scene.served(2).await;
 }

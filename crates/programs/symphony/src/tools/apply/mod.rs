@@ -18,7 +18,7 @@ use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
 use symphony_types::{Nanos, RequestValue};
 
 use self::document::{Declared, Syntax, parse};
-use self::wanted::{Plan, Source, Step, Wanted, check_names, plan};
+use self::wanted::{ApplyPlan, Source, Step, Wanted, check_names, plan};
 use super::model::{load_and_wait, until_ready};
 use super::operation::{asked, not_done};
 use crate::cli::ApplyArgs;
@@ -159,7 +159,7 @@ async fn apply(args: &ApplyArgs, wanted: &[Wanted]) -> anyhow::Result<()> {
 }
 
 /// What is to be known of a model beside its steps.
-fn tell(one: &Wanted, plan: &Plan) {
+fn tell(one: &Wanted, plan: &ApplyPlan) {
     if let Some(Source::Repository(model)) = &one.source {
         for note in &model.notes {
             eprintln!("note: model {}: {note}", one.name);
@@ -185,7 +185,7 @@ fn not_tried(models: &[Wanted], to_split: &[Wanted]) -> Vec<String> {
 }
 
 /// Has a model as it is declared, but for its traffic, with what came of the ones before.
-async fn make(control: &ControlClient, one: &Wanted, wanted: &[Wanted], wait: Duration) -> anyhow::Result<Plan> {
+async fn make(control: &ControlClient, one: &Wanted, wanted: &[Wanted], wait: Duration) -> anyhow::Result<ApplyPlan> {
     let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
     let plan = plan(&view, one, wanted).map_err(bad_input)?;
     tell(one, &plan);
@@ -194,7 +194,7 @@ async fn make(control: &ControlClient, one: &Wanted, wanted: &[Wanted], wait: Du
 }
 
 /// What became of a model, or would.
-fn outcome(plan: &Plan, is_dry_run: bool) -> String {
+fn outcome(plan: &ApplyPlan, is_dry_run: bool) -> String {
     let done = match (plan.steps.is_empty(), plan.is_new) {
         (true, _) if plan.unready.is_empty() => return "is unchanged".to_owned(),
         (true, _) if is_dry_run => return "would be waited for: it is not ready".to_owned(),
@@ -207,7 +207,7 @@ fn outcome(plan: &Plan, is_dry_run: bool) -> String {
     format!("{is} {done}: {}", steps.join("; "))
 }
 
-async fn carry_out(control: &ControlClient, wanted: &Wanted, plan: &Plan, wait: Duration) -> anyhow::Result<()> {
+async fn carry_out(control: &ControlClient, wanted: &Wanted, plan: &ApplyPlan, wait: Duration) -> anyhow::Result<()> {
     let is_split = |step: &Step| matches!(step, Step::SetTraffic(_));
     match &wanted.source {
         // A roll-out loads again what failed.
@@ -296,8 +296,8 @@ mod tests {
 
     #[test]
     fn a_model_that_is_not_ready_is_not_unchanged() {
-        let loading = Plan { unready: vec!["m".into()], ..Plan::default() };
-        assert_eq!(outcome(&Plan::default(), false), "is unchanged");
+        let loading = ApplyPlan { unready: vec!["m".into()], ..ApplyPlan::default() };
+        assert_eq!(outcome(&ApplyPlan::default(), false), "is unchanged");
         assert_eq!(outcome(&loading, false), "is ready now, and otherwise unchanged");
         assert!(outcome(&loading, true).contains("not ready"));
     }

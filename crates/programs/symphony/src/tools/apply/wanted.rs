@@ -84,7 +84,7 @@ impl std::fmt::Display for Step {
 
 /// The steps for a model, and what is not as declared and stays so.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct ApplyPlan {
     pub(super) steps: Vec<Step>,
     pub(super) notes: Vec<String>,
     /// What is loaded as declared, and not ready.
@@ -98,9 +98,9 @@ pub(super) struct Plan {
 /// # Errors
 /// If it is there otherwise than can be changed in place, or not there and nothing says what to load; if it names a
 /// sub-cluster or a version that will not be there.
-pub(super) fn plan(view: &View, wanted: &Wanted, declared: &[Wanted]) -> Result<Plan, String> {
+pub(super) fn plan(view: &View, wanted: &Wanted, declared: &[Wanted]) -> Result<ApplyPlan, String> {
     let loaded: BTreeMap<_, _> = versions(view, &wanted.name).collect();
-    let mut plan = Plan { is_new: loaded.is_empty(), ..Plan::default() };
+    let mut plan = ApplyPlan { is_new: loaded.is_empty(), ..ApplyPlan::default() };
     let is_to_come = || declared.iter().any(|other| other.source.is_some() && other.is_version_of(wanted));
     match &wanted.source {
         Some(Source::Spec(spec)) => {
@@ -167,7 +167,7 @@ fn check_versions(
     }
 }
 
-impl Plan {
+impl ApplyPlan {
     /// Has a model served as specified.
     fn make(&mut self, view: &View, spec: &ModelSpec, loaded: Option<&ModelView>) -> Result<(), String> {
         let Some(loaded) = loaded else {
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn what_is_as_declared_needs_nothing_and_what_differs_is_named() {
-        assert_eq!(plan(&view(), &one(spec("m")), &[]), Ok(Plan::default()));
+        assert_eq!(plan(&view(), &one(spec("m")), &[]), Ok(ApplyPlan::default()));
         let slower =
             ModelSpec { slo: Nanos::from_millis(60), value: RequestValue::from_number(4.0).unwrap(), ..spec("m") };
         assert_eq!(words(&view(), &one(slower)), ["change m: SLO 25 ms to 60 ms, value 1 to 4"]);
@@ -337,12 +337,12 @@ mod tests {
     #[test]
     fn what_is_loaded_and_not_ready_is_waited_for() {
         let mut view = view();
-        let replica = view.models.get_mut(&ModelId::new(1)).unwrap().replicas.values_mut().next().unwrap();
-        replica.state = Err("no file".into());
+        let holder = view.models.get_mut(&ModelId::new(1)).unwrap().holders.values_mut().next().unwrap();
+        holder.state = Err("no file".into());
         let failed = plan(&view, &one(spec("m")), &[]).unwrap();
         assert_eq!((failed.unready, failed.steps), (vec!["m".to_owned()], Vec::new()));
         assert_eq!(failed.notes, ["m failed to load: no file"]);
-        view.models.get_mut(&ModelId::new(1)).unwrap().replicas = [].into();
+        view.models.get_mut(&ModelId::new(1)).unwrap().holders = [].into();
         let loading = plan(&view, &one(spec("m")), &[]).unwrap();
         assert_eq!((loading.unready, loading.notes), (vec!["m".to_owned()], Vec::new()));
     }

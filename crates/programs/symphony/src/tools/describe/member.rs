@@ -82,7 +82,7 @@ fn backend(view: &View, id: BackendId) -> Page {
         .iter()
         .map(|gpu| format!("{}: {}, {} MB, {}", gpu.id, gpu.kind, gpu.memory_bytes >> 20, gpu_state(view, own, gpu)));
     let models = view.models.values().filter(|model| own.is_to_hold(model)).map(|model| {
-        let held = model.replicas.get(&id).filter(|held| held.boot == own.boot).map(|held| &held.state);
+        let held = model.holders.get(&id).filter(|held| held.boot == own.boot).map(|held| &held.state);
         let state = match held {
             Some(Ok(())) => "loaded".to_owned(),
             Some(Err(reason)) => format!("failed: {reason}"),

@@ -95,7 +95,7 @@ fn value(kind: &str, name: &str, elements: &[Value]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::view::{EventView, ReplicaView, Shadow, Traffic};
+    use symphony_protocol::view::{EventView, HolderView, Shadow, Traffic};
     use symphony_types::{BackendId, ModelId};
 
     use super::*;
@@ -106,8 +106,8 @@ mod tests {
         let view = &mut sample.view;
         let mut second = view.models[&ModelId::new(1)].clone();
         second.spec.name = "m@2".into();
-        let boot = second.replicas[&BackendId::new(1)].boot;
-        second.replicas.insert(BackendId::new(1), ReplicaView { boot, state: Err("no file".into()) });
+        let boot = second.holders[&BackendId::new(1)].boot;
+        second.holders.insert(BackendId::new(1), HolderView { boot, state: Err("no file".into()) });
         view.models.insert(ModelId::new(3), second);
         let shadow = Some(Shadow { version: 2, percent: 5 });
         view.traffic.insert("m".into(), Traffic { weights: [(1, 1)].into(), shadow });

@@ -101,8 +101,8 @@ fn queued(view: &View, id: ModelId, model: &ModelView) -> Option<(u64, Nanos)> {
 /// Whether each backend of its sub-cluster has it.
 fn backends(view: &View, model: &ModelView) -> Vec<String> {
     let state = |(id, backend): (&symphony_types::BackendId, &symphony_protocol::view::BackendView)| {
-        let replica = model.replicas.get(id).filter(|replica| replica.boot == backend.boot);
-        let state = match replica.map(|replica| &replica.state) {
+        let holder = model.holders.get(id).filter(|holder| holder.boot == backend.boot);
+        let state = match holder.map(|holder| &holder.state) {
             _ if !backend.up => "the backend is down".to_owned(),
             Some(Ok(())) if backend.duty.takes_work() => "ready".to_owned(),
             Some(Ok(())) => format!("loaded; the backend is {}", backend.duty),

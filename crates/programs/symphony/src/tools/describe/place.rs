@@ -30,7 +30,7 @@ pub(super) fn gpu(view: &View, name: &str) -> Result<Description, String> {
         ("token", view.gpu_token(backend, gpu).to_string()),
         ("work", work.unwrap_or_default()),
     ];
-    let models = view.models.iter().filter(|(_, model)| model.replicas.get(&id).is_some_and(|held| held.state.is_ok()));
+    let models = view.models.iter().filter(|(_, model)| model.holders.get(&id).is_some_and(|held| held.state.is_ok()));
     let models = models.map(|(id, model)| format!("{} ({id})", model.spec.name)).collect();
     let json = value("gpu", name, &elements(show(view, What::Gpus).2, |one| one["id"] == gpu.id.get()));
     let described = Description { title: format!("GPU {name}"), facts, lists: vec![("models", models)], json };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_protocol::control as pb;
-use symphony_protocol::plan_view::{MoveProgressView, PlanStatus, PlanView};
+use symphony_protocol::epoch_plan_view::{EpochPlanView, MoveProgressView, PlanStatus};
 use symphony_protocol::view::View;
 use symphony_transport::{ControlClient, ControlError};
 use symphony_types::SubclusterId;
@@ -149,7 +149,7 @@ async fn follow(control: &ControlClient, (id, moves): (u64, usize), within: Dura
     report(&view, &plan)
 }
 
-fn report(view: &View, plan: &PlanView) -> anyhow::Result<()> {
+fn report(view: &View, plan: &EpochPlanView) -> anyhow::Result<()> {
     let mut given_up = 0;
     for planned in &plan.moves {
         let (what, to) = (show::what(view, planned.what), subcluster_name(view, planned.to));

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use symphony_protocol::epoch_plan_view::MoveProgressView;
 use symphony_protocol::federation::{FederatedMoveView, FederatedPlanView, FederationView};
-use symphony_protocol::plan_view::MoveProgressView;
 
 use super::parts::listed;
 use crate::cli::{Output, PlanShowArgs};

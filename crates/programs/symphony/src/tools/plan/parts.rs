@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use symphony_protocol::plan_view::{MoveProgressView, MovedView, PlannedMoveView};
+use symphony_protocol::epoch_plan_view::{MoveProgressView, MovedView, PlannedMoveView};
 use symphony_protocol::view::View;
 use symphony_types::{BackendId, GpuId, ModelId, SubclusterId};
 
@@ -72,7 +72,7 @@ pub(super) fn parts(view: &View, moves: &[PlannedMoveView]) -> Vec<Part> {
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::plan_view::MoveCostView;
+    use symphony_protocol::epoch_plan_view::MoveCostView;
     use symphony_protocol::view::{BackendView, GpuView, ModelSource, ModelSpec, ModelView, SubclusterView};
     use symphony_types::{Nanos, RequestValue, Signature, Token};
 
@@ -95,7 +95,7 @@ mod tests {
                 policy: Default::default(),
                 value: RequestValue::ONE,
             };
-            ModelView { spec, subcluster: LEFT, moving: None, replicas: BTreeMap::new() }
+            ModelView { spec, subcluster: LEFT, moving: None, holders: BTreeMap::new() }
         };
         let backend = |gpu: u32, subcluster| {
             let gpu = GpuView { id: GpuId::new(gpu), kind: "k".into(), memory_bytes: 0, binding: Token::default() };

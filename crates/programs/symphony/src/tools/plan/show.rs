@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symphony_protocol::plan_view::{MoveCostView, MoveProgressView, MovedView, PlanView, PlannedMoveView};
+use symphony_protocol::epoch_plan_view::{EpochPlanView, MoveCostView, MoveProgressView, MovedView, PlannedMoveView};
 use symphony_protocol::view::View;
 use symphony_types::SubclusterId;
 
@@ -88,16 +88,16 @@ pub(super) async fn plan(args: &PlanShowArgs) -> anyhow::Result<()> {
 }
 
 /// The state of a plan, and why it was dropped if so.
-fn status(plan: &PlanView) -> String {
+fn status(plan: &EpochPlanView) -> String {
     why_dropped(plan).map_or_else(|| plan.label().to_owned(), |why| format!("{}: {why}", plan.label()))
 }
 
-fn why_dropped(plan: &PlanView) -> Option<&str> {
+fn why_dropped(plan: &EpochPlanView) -> Option<&str> {
     (!plan.dropped.is_empty()).then_some(plan.dropped.as_str())
 }
 
 /// Models that the plan leaves in place, by name, and why.
-fn left_alone(view: &View, plan: &PlanView) -> Vec<(String, String)> {
+fn left_alone(view: &View, plan: &EpochPlanView) -> Vec<(String, String)> {
     let name = |id| view.models.get(&id).map_or_else(|| id.to_string(), |model| model.spec.name.clone());
     plan.left_alone.iter().map(|(id, why)| (name(*id), why.clone())).collect()
 }
@@ -154,7 +154,7 @@ pub(super) async fn diff(args: &PlanShowArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn find(args: &PlanShowArgs) -> anyhow::Result<(View, PlanView)> {
+async fn find(args: &PlanShowArgs) -> anyhow::Result<(View, EpochPlanView)> {
     let view = args.cluster.control()?.get(true, WITHIN).await?;
     let found = match args.plan {
         None => view.plans.last(),

@@ -123,7 +123,7 @@ async fn a_backend_hangs_that_is_stuck_for_long_or_never_answers_and_one_late_an
 #[tokio::test]
 async fn what_was_retired_and_is_to_be_held_before_the_link_has_seen_it_is_given_to_nobody() {
     let mut scene = Scene::sealed(Usage::Use).await;
-    assert!(matches!(scene.told().await, RankMessage::Sealed { gpu: 0, .. }));
+    assert!(matches!(scene.told().await, RankMessage::GpuReady { gpu: 0, .. }));
     // Between the two changes the link, a task on the same thread, cannot run.
     scene.usage.send_replace(Usage::Retire);
     scene.usage.send_replace(Usage::Hold);

@@ -67,12 +67,12 @@ impl Scene {
 }
 
 impl Lead {
-    fn submit(&mut self, now: Time, requests: u64) {
+    fn announce(&mut self, now: Time, requests: u64) {
         let sequences = self.sequence..self.sequence + requests;
         self.sequence += requests;
         let budget = Nanos::from_millis(60_000).get();
         let header = |sequence| RequestHeader { sequence, model: 0, items: 1, budget, attempt: 1, weight: 1000 };
-        self.scheduler.submit(0, now, sequences.map(header).collect()).unwrap();
+        self.scheduler.announce(0, now, sequences.map(header).collect()).unwrap();
     }
 
     fn end(&self, now: Time, plan: &Execute) {
@@ -91,10 +91,10 @@ fn a_lead_beside_a_flood_dispatches_in_order_and_waits_for_one_turn_at_a_time() 
     let (mut loud, mut calm) = (scene.lead(), scene.lead());
     scene.run();
     for _ in 0..FLOOD / 100 {
-        loud.submit(scene.now.get(), 100);
+        loud.announce(scene.now.get(), 100);
     }
     for round in 0..30 {
-        calm.submit(scene.now.get(), 1);
+        calm.announce(scene.now.get(), 1);
         let before = loud.taken_in();
         // Its request, and then the grant for it, each behind one turn of the other.
         let plan = (0..4).find_map(|_| {
@@ -117,8 +117,8 @@ fn a_lead_that_ends_while_it_is_woken_decides_nothing_more_and_leaves_its_slot_t
     let mut scene = Scene::new();
     let (mut ending, mut staying) = (scene.lead(), scene.lead());
     scene.run();
-    ending.submit(scene.now.get(), 10);
-    staying.submit(scene.now.get(), 1);
+    ending.announce(scene.now.get(), 10);
+    staying.announce(scene.now.get(), 1);
     let Lead { scheduler, mut orders, .. } = ending;
     assert_eq!(scene.thread.groups(), 2);
     drop(scheduler);
@@ -131,7 +131,7 @@ fn a_lead_that_ends_while_it_is_woken_decides_nothing_more_and_leaves_its_slot_t
     drop(scene.thread.gone());
     assert_eq!(scene.thread.gone.len(), 0);
     let mut next = scene.lead();
-    next.submit(scene.now.get(), 1);
+    next.announce(scene.now.get(), 1);
     scene.run();
     assert_eq!((scene.thread.groups(), scene.thread.slots_ever.load(Ordering::Relaxed)), (2, 2));
     assert!(next.orders.plan().is_some());

@@ -69,7 +69,7 @@ impl ModelWorker {
         let RequestFrame { peer, received, redriven, .. } = arriving;
         let mut taken = 0;
         for header in arriving.requests.by_ref().take(limit) {
-            self.submit(now, peer, received, header, redriven);
+            self.arrive(now, peer, received, header, redriven);
             taken += 1;
         }
         count(&self.metrics.counters.requests, taken as u64);
@@ -105,7 +105,7 @@ impl ModelWorker {
     }
 
     #[inline]
-    fn submit(&mut self, now: Time, peer: Peer, received: Time, header: RequestHeader, redriven: bool) {
+    fn arrive(&mut self, now: Time, peer: Peer, received: Time, header: RequestHeader, redriven: bool) {
         let Peer { frontend, boot, .. } = peer;
         let id = RequestId { frontend, boot, sequence: header.sequence };
         // None is what a frontend never sends.

@@ -103,7 +103,7 @@ impl Scene {
         self.worker.send_outputs(self.clock.now());
     }
 
-    fn submit(&self, sequences: std::ops::Range<u64>) {
+    fn announce_new(&self, sequences: std::ops::Range<u64>) {
         self.announce(PEER, sequences, 1, false);
     }
 
@@ -111,7 +111,7 @@ impl Scene {
         let budget = Nanos::from_millis(60_000).get();
         let header = |sequence| RequestHeader { sequence, model: 0, items: 1, budget, attempt, weight: 1000 };
         let requests = sequences.map(header).collect();
-        self.inbox.push(ModelMessage::Submit { peer, received: self.clock.now(), requests, redriven });
+        self.inbox.push(ModelMessage::Announce { peer, received: self.clock.now(), requests, redriven });
     }
 
     fn grant(&self, sequence: u64) -> PlanId {
@@ -153,7 +153,7 @@ impl Scene {
 #[test]
 fn a_gpu_is_answered_for_only_when_its_plan_is_on_the_link() {
     let mut scene = Scene::new();
-    scene.submit(0..4);
+    scene.announce_new(0..4);
     scene.turn();
     assert!(scene.offers(), "nothing to wait for: ranked in the same turn");
     scene.send_outputs();
@@ -177,7 +177,7 @@ fn a_gpu_is_answered_for_only_when_its_plan_is_on_the_link() {
 #[test]
 fn a_gpu_whose_link_has_ended_is_lost_and_its_batch_is_no_new_load() {
     let mut scene = Scene::new();
-    scene.submit(0..4);
+    scene.announce_new(0..4);
     scene.turn();
     scene.send_outputs();
     scene.backend = None;
@@ -200,7 +200,7 @@ fn a_gpu_whose_link_has_ended_is_lost_and_its_batch_is_no_new_load() {
 #[test]
 fn a_frame_of_cancels_takes_as_many_turns_as_a_frame_of_requests() {
     let mut scene = Scene::new();
-    scene.submit(0..900);
+    scene.announce_new(0..900);
     while scene.turn().wake_at == Time::ZERO {}
     scene.send_outputs();
     assert!(scene.offers());
@@ -210,7 +210,7 @@ fn a_frame_of_cancels_takes_as_many_turns_as_a_frame_of_requests() {
     let requests = (0..4096).rev().map(|n| (n / 2, n as u32 % 2)).collect();
     scene.inbox.push(ModelMessage::Cancel { frontend: PEER.frontend, boot: PEER.boot, requests });
     scene.inbox.push(ModelMessage::Cancel { frontend: PEER.frontend, boot: BootId::new(9), requests: vec![(0, 0)] });
-    scene.submit(5_000..5_001);
+    scene.announce_new(5_000..5_001);
     let mut turns = 0;
     loop {
         turns += 1;
@@ -231,7 +231,7 @@ fn a_changed_model_keeps_what_waits_over_several_turns_and_its_tape_decides_the_
     let writer = WriterEnd { full, empty, end: Arc::default(), written: 0 };
     let tape = TapeRecorder::new(writer, 64 << 20, Arc::new(WorkerMetrics::new(WorkerKind::Model)));
     let mut scene = Scene::recorded(Policy::EAGER, tape);
-    scene.submit(0..900);
+    scene.announce_new(0..900);
     while scene.turn().wake_at == Time::ZERO {}
     scene.send_outputs();
     assert!(scene.offers());
@@ -242,7 +242,7 @@ fn a_changed_model_keeps_what_waits_over_several_turns_and_its_tape_decides_the_
     scene.inbox.push(ModelMessage::Change { model, ordinal: 1, config: Box::new(other) });
     let requests = (0..10).map(|sequence| (sequence, 0)).collect();
     scene.inbox.push(ModelMessage::Cancel { frontend: PEER.frontend, boot: PEER.boot, requests });
-    scene.submit(900..901);
+    scene.announce_new(900..901);
     let (mut turns, mut offered) = (0, Vec::new());
     loop {
         let end = scene.turn();
@@ -292,7 +292,7 @@ fn a_changed_model_keeps_what_waits_over_several_turns_and_its_tape_decides_the_
 fn a_plan_by_the_profile_of_another_kind_than_its_gpus_is_counted() {
     let mut scene = Scene::new();
     let violations = |scene: &Scene| scene.worker.metrics.counters.violations.load(Ordering::Relaxed);
-    scene.submit(0..2);
+    scene.announce_new(0..2);
     scene.grant(1);
     scene.turn();
     scene.send_outputs();
@@ -301,7 +301,7 @@ fn a_plan_by_the_profile_of_another_kind_than_its_gpus_is_counted() {
     let (model, class, slow) = (ModelId::new(0), GpuClass::new(3).unwrap(), LatencyProfile::from_line(1.0, 9.0, 8));
     scene.inbox.push(ModelMessage::Profile { model, class, profile: Box::new(slow.unwrap()) });
     scene.inbox.push(ModelMessage::Classes { classes: [GpuClass::FIRST, class].into_iter().collect() });
-    scene.submit(2..4);
+    scene.announce_new(2..4);
     let plan = PlanId { gpu: 0, seal: SEAL, sequence: 2 };
     let (free_at, why) = (scene.clock.now(), GrantWhy::default());
     scene.inbox.push(ModelMessage::Grant { ordinal: 0, class, free_at, plan, why });
@@ -320,7 +320,7 @@ fn what_models_saw_is_told_once_a_tick() {
         let mut told = Vec::new();
         while scene.rank.pop().is_some() {}
         for turn in 0..8 {
-            scene.submit(4 * turn..4 * turn + 4);
+            scene.announce_new(4 * turn..4 * turn + 4);
             let now = begun + Nanos::new(POOL_TICK.get() / 4 * turn);
             scene.worker.run_turn(TurnStart { number: 10 + turn, now, last_ended: begun });
             scene.worker.send_outputs(now);
@@ -352,13 +352,13 @@ fn a_worker_that_falls_quiet_wakes_once_to_tell_what_it_saw() {
         let told = std::iter::from_fn(|| scene.rank.pop()).filter(|said| matches!(said, RankMessage::Account(_)));
         (end, told.count())
     };
-    scene.submit(0..4);
+    scene.announce_new(0..4);
     let (end, told) = turn(&mut scene, begun);
     assert_eq!(told, 1);
     let tick = begun + POOL_TICK;
     assert!(end.wake_at > tick, "nothing is left to tell");
     // What arrives within the tick is reported at its end, with or without another event.
-    scene.submit(4..8);
+    scene.announce_new(4..8);
     let (end, told) = turn(&mut scene, begun + Nanos::from_millis(1));
     assert_eq!((end.wake_at, told), (tick, 0));
     let (end, told) = turn(&mut scene, tick);
@@ -372,7 +372,7 @@ fn a_worker_that_falls_quiet_wakes_once_to_tell_what_it_saw() {
 fn a_model_sheds_as_the_pressure_says_and_is_counted() {
     let mut scene = Scene::with_policy(Policy::AUTO);
     scene.inbox.push(ModelMessage::Pool(Pressure::from_share(0.5).into()));
-    scene.submit(0..10);
+    scene.announce_new(0..10);
     scene.turn();
     scene.send_outputs();
     let Some(ToFrontend::Ended { requests }) = scene.frontend.try_receive() else { panic!("nothing has ended") };
@@ -401,7 +401,7 @@ fn what_is_given_up_where_no_gpu_serves_says_so_and_elsewhere_that_it_was_overlo
             scene.worker.send_outputs(now);
         };
         if silent {
-            scene.submit(0..1);
+            scene.announce_new(0..1);
             scene.grant(1);
             turn(&mut scene, 1);
             assert_eq!(scene.plans(), 1, "nothing is heard of it");
@@ -412,7 +412,7 @@ fn what_is_given_up_where_no_gpu_serves_says_so_and_elsewhere_that_it_was_overlo
         scene.inbox.push(ModelMessage::AllDrained(drained));
         let budget = Nanos::from_millis(500).get();
         let requests = vec![RequestHeader { sequence: 7, model: 0, items: 1, budget, attempt: 1, weight: 1000 }];
-        scene.inbox.push(ModelMessage::Submit { peer: PEER, received: begun, requests, redriven: false });
+        scene.inbox.push(ModelMessage::Announce { peer: PEER, received: begun, requests, redriven: false });
         turn(&mut scene, 2);
         turn(&mut scene, 600);
         let Some(ToFrontend::Ended { requests }) = scene.frontend.try_receive() else { panic!("nothing has ended") };
@@ -425,7 +425,7 @@ fn what_is_given_up_where_no_gpu_serves_says_so_and_elsewhere_that_it_was_overlo
 #[test]
 fn what_is_announced_again_is_neither_shed_nor_counted_again() {
     let mut scene = Scene::with_policy(Policy::AUTO);
-    scene.submit(0..10);
+    scene.announce_new(0..10);
     scene.turn();
     let asked = |scene: &mut Scene| scene.worker.slots[0].as_mut().unwrap().queue.take_account().asked;
     asked(&mut scene);
@@ -454,7 +454,7 @@ fn what_is_announced_again_is_neither_shed_nor_counted_again() {
 #[test]
 fn a_request_that_waits_alone_is_offered_anew_when_inputs_take_longer() {
     let mut scene = Scene::with_policy(Policy::SYMPHONY);
-    scene.submit(0..1);
+    scene.announce_new(0..1);
     scene.turn();
     scene.send_outputs();
     let before = scene.offered().flatten().expect("an offer");
@@ -481,7 +481,7 @@ fn what_did_not_run_as_planned_is_not_taken_for_a_fast_batch() {
         (vec![(id(3), FailReason::PayloadLost)], None),
     ];
     for (sequence, (failed, told)) in (1..).zip(ends) {
-        scene.submit(sequence..sequence + 1);
+        scene.announce_new(sequence..sequence + 1);
         let plan = scene.grant(sequence);
         scene.turn();
         scene.send_outputs();

@@ -1,4 +1,4 @@
-//! Shows the ledger, the request table and the models as metrics.
+//! Collects the ledger, the request tables and the models as metrics at each scrape (their names: `names.rs`).
 
 use std::sync::{Arc, Weak};
 

@@ -40,7 +40,7 @@ pub(crate) const PROBE_ATTEMPTS: u32 = 3;
 
 /// The threads of one replica's failure detection.
 #[derive(Debug)]
-pub(crate) struct LivenessThreads {
+pub(crate) struct ThreadRunner {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     heartbeat_addr: SocketAddr,
@@ -84,7 +84,7 @@ impl DetectorContext {
     }
 }
 
-impl LivenessThreads {
+impl ThreadRunner {
     /// Starts the sender, the listener and the detector. Declared failures arrive on the returned channel.
     pub(crate) fn start(
         config: &ControlPlaneConfig,

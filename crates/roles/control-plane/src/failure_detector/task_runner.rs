@@ -1,5 +1,5 @@
-//! Failure detection in tasks, for simulations: one thread does everything there, and time stands still while it runs.
-//! Heartbeats and detector are those of the threads.
+//! Runs failure detection in tasks, for simulations: one thread does everything there, and time stands still while it
+//! runs. Heartbeats and detector are those of the threads.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::config::{ControlPlaneConfig, Liveness};
 use crate::failure_detector::detector_turn::DetectorTurn;
-use crate::failure_detector::on_threads::{DECLARATIONS_MAX, DetectorContext, EVENTS_MAX, PROBE_ATTEMPTS, declare};
+use crate::failure_detector::thread_runner::{DECLARATIONS_MAX, DetectorContext, EVENTS_MAX, PROBE_ATTEMPTS, declare};
 use crate::failure_detector::{
     ACK_BYTES, Action, CONNECTIONS_MAX, ContactState, DetectorEvent, HEARTBEAT_BYTES, Heartbeat, HeartbeatAddresses,
     HeartbeatSources, HeartbeatState, SilenceSwitch, cluster_hash,
@@ -28,7 +28,7 @@ const HEARTBEAT_PORT: Port = Port::new("scheduler.beat", &[Role::Scheduler], CON
 
 /// The tasks of one replica's failure detection.
 #[derive(Debug)]
-pub(crate) struct LivenessTasks {
+pub(crate) struct TaskRunner {
     tasks: JoinSet<()>,
     silence_switch: SilenceSwitch,
 }
@@ -45,7 +45,7 @@ struct Shared {
     metrics: Metrics,
 }
 
-impl LivenessTasks {
+impl TaskRunner {
     /// Starts the sender, the listener and the detector. Declared failures arrive on the returned channel.
     pub(crate) fn start(
         config: &ControlPlaneConfig,

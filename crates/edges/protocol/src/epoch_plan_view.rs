@@ -33,7 +33,7 @@ pub struct BackendMoveView {
 
 /// A plan of the epoch loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanView {
+pub struct EpochPlanView {
     /// Log index at which it was proposed.
     pub id: u64,
     /// How far it has come.
@@ -52,7 +52,7 @@ pub struct PlanView {
     pub dropped: String,
 }
 
-impl PlanView {
+impl EpochPlanView {
     /// What came of it, as a stable label for tables and JSON: that of its status, unless it is over and moves were
     /// given up.
     #[must_use]
@@ -210,7 +210,7 @@ impl From<MoveCostView> for pb::MoveCost {
     }
 }
 
-impl TryFrom<pb::Plan> for PlanView {
+impl TryFrom<pb::Plan> for EpochPlanView {
     type Error = ViewError;
     fn try_from(plan: pb::Plan) -> Result<Self, ViewError> {
         let missing = |field| ViewError::Missing { what: format!("plan {}", plan.id), field };
@@ -239,8 +239,8 @@ impl TryFrom<pb::Plan> for PlanView {
     }
 }
 
-impl From<&PlanView> for pb::Plan {
-    fn from(plan: &PlanView) -> Self {
+impl From<&EpochPlanView> for pb::Plan {
+    fn from(plan: &EpochPlanView) -> Self {
         let status = match plan.status {
             PlanStatus::Proposed => pb::PlanStatus::Proposed,
             PlanStatus::Running => pb::PlanStatus::Running,
@@ -284,7 +284,7 @@ mod tests {
             progress,
         };
         let model = MovedView::Model(ModelId::new(3));
-        let plan = PlanView {
+        let plan = EpochPlanView {
             id: 9,
             status: PlanStatus::Running,
             cause: "rates changed".into(),
@@ -300,13 +300,13 @@ mod tests {
             dropped: "refused by ann".into(),
         };
         let message = pb::Plan::from(&plan);
-        assert_eq!(PlanView::try_from(message.clone()), Ok(plan));
+        assert_eq!(EpochPlanView::try_from(message.clone()), Ok(plan));
         let without_what = |mut message: pb::Plan| {
             message.moves[0].what = None;
             message
         };
-        assert!(PlanView::try_from(without_what(message.clone())).is_err());
-        assert!(PlanView::try_from(pb::Plan { status: 0, ..message }).is_err());
+        assert!(EpochPlanView::try_from(without_what(message.clone())).is_err());
+        assert!(EpochPlanView::try_from(pb::Plan { status: 0, ..message }).is_err());
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
                 cost: MoveCostView::default(),
                 progress: if given_up { MoveProgressView::GivenUp(String::new()) } else { MoveProgressView::Done(9) },
             };
-            PlanView {
+            EpochPlanView {
                 id: 1,
                 status: PlanStatus::Done,
                 cause: String::new(),
@@ -332,6 +332,6 @@ mod tests {
         };
         let labels = [&[][..], &[false], &[false, true], &[true]].map(|given_up| ended(given_up).label());
         assert_eq!(labels, ["done", "done", "done in part", "given up"]);
-        assert_eq!(PlanView { status: PlanStatus::Running, ..ended(&[true]) }.label(), "running");
+        assert_eq!(EpochPlanView { status: PlanStatus::Running, ..ended(&[true]) }.label(), "running");
     }
 }

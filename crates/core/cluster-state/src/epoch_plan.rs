@@ -15,7 +15,7 @@ use crate::state::ClusterState;
 
 /// The plan of an epoch: the moves from the present cluster to the computed one.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct EpochPlan {
     /// Log index at which it was proposed; identifies it.
     pub id: u64,
     /// Why it was made, for display: `rates changed by 31 %`.
@@ -103,7 +103,7 @@ impl ClusterState {
         if proposal.epoch != Epoch::default() && proposal.epoch != self.epoch {
             return Err(Refusal::PlanOutdated { planned: proposal.epoch, current: self.epoch });
         }
-        let running = |plan: &&Plan| plan.status == PlanStatus::Running;
+        let running = |plan: &&EpochPlan| plan.status == PlanStatus::Running;
         if self.plans.iter().filter(running).count() >= PLANS_KEPT {
             return Err(Refusal::Limit { what: "plans that run".into(), max: PLANS_KEPT as u64 });
         }
@@ -118,7 +118,7 @@ impl ClusterState {
         }
         let (costs, cost) = self.costs_of(&proposal.moves, proposal.load_bytes_per_s);
         let moves = proposal.moves.iter().zip(costs);
-        let plan = Plan {
+        let plan = EpochPlan {
             id: index,
             cause: proposal.cause.clone(),
             summary: proposal.summary.clone(),
@@ -143,7 +143,7 @@ impl ClusterState {
     }
 
     pub(crate) fn review_plan(&mut self, id: u64, approve: bool, effects: &mut Vec<Effect>) -> Outcome {
-        let waits = |plan: &Plan| plan.id == id && plan.status == PlanStatus::Proposed;
+        let waits = |plan: &EpochPlan| plan.id == id && plan.status == PlanStatus::Proposed;
         let place = self.plans.iter().position(waits);
         let place = place.ok_or(Refusal::NoSuchPlan { plan: id })?;
         if approve {
@@ -173,7 +173,7 @@ impl ClusterState {
     }
 }
 
-impl Plan {
+impl EpochPlan {
     /// Whether all its moves have ended.
     pub(crate) fn is_over(&self) -> bool {
         let over = |m: &PlannedMove| matches!(m.progress, MoveProgress::Done(_) | MoveProgress::GivenUp(_));
