@@ -22,6 +22,9 @@ pub struct SimulationResult {
     /// Lower tried rates at which a model's p99 misses its SLO, in descending order; `None` without a search.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fails_below_rps: Option<Vec<f64>>,
+    /// What all GPUs of the scenario cost per hour; `None` if a kind has no price, or if their number follows the load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price_per_hour: Option<f64>,
     /// Simulated requests per second of real time. The only number that differs between two runs of the same command.
     pub sim_requests_per_second: f64,
 }
@@ -43,6 +46,7 @@ impl SimulationResult {
             runs,
             goodput_rps,
             fails_below_rps,
+            price_per_hour: scenario.price_per_hour().filter(|_| scenario.autoscale.is_none()),
             sim_requests_per_second: requests as f64 / real_s.max(1e-9),
         }
     }

@@ -9,6 +9,7 @@ mod check;
 mod error;
 mod execution;
 mod failure;
+mod item_law;
 mod learning;
 mod memory;
 mod model_distributions;
@@ -30,6 +31,7 @@ pub use autoscale::Autoscale;
 pub use error::ScenarioError;
 pub use execution::{Execution, LOGNORMAL_SIGMA_MAX, NoiseStream, noise_streams};
 pub use failure::{FAILURES_MAX, Failure};
+pub use item_law::{GAUSSIAN_SIGMA_MAX, ItemLaw, ItemLawError, LOGNORMAL_ITEMS_SIGMA_MAX, item_shares, items_from_csv};
 pub use learning::QUARANTINED_PERCENT_MAX;
 pub use override_key::{override_at_fault, override_key};
 pub use popularity::Popularity;
@@ -38,8 +40,8 @@ pub use profile_toml::profile_from_toml;
 pub use rate_profile::{RATE_STEPS_MAX, RateProfile};
 pub use request_stream::{Arriving, RequestStream, request_streams};
 pub use scenario::{
-    Arrival, DURATION_S_MAX, GpuSpec, ModelSpec, Network, RATE_RPS_MAX, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX,
-    SEEDS_MAX, Scenario,
+    Arrival, DURATION_S_MAX, GpuSpec, ModelSpec, Network, PRICE_MAX, RATE_RPS_MAX, SCENARIO_GPUS_MAX,
+    SCENARIO_MODELS_MAX, SEEDS_MAX, Scenario,
 };
 pub use slowdown::{SLOWDOWNS_MAX, Slowdown};
 pub use symphony_policy::{AutoRule, PolicySpec, SimulatedPolicy};

@@ -4,8 +4,9 @@ use symphony_types::Nanos;
 
 use crate::check::Check;
 use crate::error::ScenarioError;
+use crate::item_law::{ItemLaw, items_from_csv};
 use crate::scenario::TIME_MS_MAX;
-use crate::text::{DeadlineText, ItemsText};
+use crate::text::{DeadlineText, ItemsText, SpreadText};
 use crate::value_distribution::ValueDistribution;
 
 impl Check<'_> {
@@ -65,6 +66,19 @@ impl Check<'_> {
                 }
                 Ok(ValueDistribution::Uniform(low, high))
             }
+            Some(ItemsText::Lognormal(table)) => {
+                let SpreadText { mean, sigma } = table.lognormal;
+                self.item_law(key, ItemLaw::Lognormal { mean, sigma }, batch_max)
+            }
+            Some(ItemsText::Gaussian(table)) => {
+                let SpreadText { mean, sigma } = table.gaussian;
+                self.item_law(key, ItemLaw::Gaussian { mean, sigma }, batch_max)
+            }
+            Some(ItemsText::Csv(table)) => {
+                let key = format!("{key}.csv");
+                let text = self.csv(&key, &table.csv)?;
+                items_from_csv(&text, batch_max).map_err(|message| self.csv_refused(&key, &table.csv, message))
+            }
             Some(ItemsText::Shares(entries)) => {
                 let mut shares = Vec::with_capacity(entries.len());
                 for (position, entry) in entries.iter().enumerate() {
@@ -72,6 +86,13 @@ impl Check<'_> {
                 }
                 ValueDistribution::from_shares(self, key, &shares)
             }
+        }
+    }
+
+    fn item_law(&self, key: &str, law: ItemLaw, batch_max: u32) -> Result<ValueDistribution, ScenarioError> {
+        match law.within(batch_max) {
+            Ok(items) => Ok(items),
+            Err(error) => self.refuse(format!("{key}.{}.{}", law.name(), error.key), &error.expected, error.got),
         }
     }
 }

@@ -33,6 +33,8 @@ pub const SEEDS_MAX: usize = 1_000;
 pub const DURATION_S_MAX: f64 = 1e6;
 /// The highest total rate in requests per second: one per nanosecond.
 pub const RATE_RPS_MAX: f64 = 1e9;
+/// The highest price of a GPU per hour, and the highest budget: sums of it stay exact to a millionth.
+pub const PRICE_MAX: f64 = 1e9;
 /// The longest latency, SLO or delay in milliseconds: about 11 days.
 pub(crate) const TIME_MS_MAX: f64 = 1e9;
 /// Range of shapes of gamma gaps: below it numbers underflow; above it gaps are practically constant.
@@ -73,6 +75,8 @@ pub struct GpuSpec {
     pub count: u32,
     /// Memory of each in MB, if stated.
     pub memory_mb: Option<f64>,
+    /// The price of each per hour, in any currency, if stated.
+    pub price_per_hour: Option<f64>,
     /// The GPU class, for models' profiles.
     pub class: GpuClass,
 }
@@ -197,6 +201,12 @@ impl Scenario {
     #[must_use]
     pub fn gpu_count(&self) -> u32 {
         self.gpus.iter().map(|gpu| gpu.count).sum()
+    }
+
+    /// What all GPUs cost per hour; `None` if a kind has no price.
+    #[must_use]
+    pub fn price_per_hour(&self) -> Option<f64> {
+        self.gpus.iter().map(|gpu| Some(f64::from(gpu.count) * gpu.price_per_hour?)).sum()
     }
 
     /// The class of each GPU, by id.
@@ -389,8 +399,11 @@ impl Check<'_> {
             if let Some(memory_mb) = gpu.memory_mb {
                 self.positive(&format!("gpu.{position}.memory_mb"), memory_mb, 1e9)?;
             }
-            let (kind, memory_mb) = (gpu.kind.clone(), gpu.memory_mb);
-            gpus.push(GpuSpec { kind, count: gpu.count, memory_mb, class: GpuClass::FIRST });
+            if let Some(price_per_hour) = gpu.price_per_hour {
+                self.positive(&format!("gpu.{position}.price_per_hour"), price_per_hour, PRICE_MAX)?;
+            }
+            let (kind, memory_mb, price_per_hour) = (gpu.kind.clone(), gpu.memory_mb, gpu.price_per_hour);
+            gpus.push(GpuSpec { kind, count: gpu.count, memory_mb, price_per_hour, class: GpuClass::FIRST });
         }
         if gpus.is_empty() { self.refuse("gpu", "at least one [[gpu]]", "none") } else { Ok(gpus) }
     }

@@ -124,6 +124,7 @@ pub(crate) struct GpuText {
     pub(crate) start: Option<u32>,
     pub(crate) min: Option<u32>,
     pub(crate) memory_mb: Option<f64>,
+    pub(crate) price_per_hour: Option<f64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -190,11 +191,43 @@ pub(crate) struct DeadlineShare {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a number, { uniform = [least, most] }, or a list of { share, items }")]
+#[serde(
+    untagged,
+    expecting = "expected a number, { uniform = [least, most] }, { lognormal = { mean, sigma } }, \
+                 { gaussian = { mean, sigma } }, { csv = \"file\" }, or a list of { share, items }"
+)]
 pub(crate) enum ItemsText {
     Fixed(u32),
     Uniform(UniformItems),
+    Lognormal(LognormalItems),
+    Gaussian(GaussianItems),
+    Csv(CsvItems),
     Shares(Vec<ItemsShare>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LognormalItems {
+    pub(crate) lognormal: SpreadText,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GaussianItems {
+    pub(crate) gaussian: SpreadText,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SpreadText {
+    pub(crate) mean: f64,
+    pub(crate) sigma: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CsvItems {
+    pub(crate) csv: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -34,7 +34,7 @@ impl ValueDistribution {
             Self::Uniform(low, high) => rng.random_range(*low..=*high),
             Self::Shares(entries) => {
                 let at: f64 = rng.random();
-                let found = entries.iter().find(|entry| at < entry.0).or(entries.last());
+                let found = entries.get(entries.partition_point(|entry| entry.0 <= at)).or(entries.last());
                 found.map_or(0, |entry| entry.1)
             }
         }

@@ -342,3 +342,28 @@ fn models_that_do_not_fit_a_gpu_are_refused_with_what_they_need() {
     let elsewhere = text("350").replace("kind = \"a100\"", "kind = \"a100\"\nmemory_mb = 1");
     assert!(parse(&elsewhere, &[]).is_ok());
 }
+
+#[test]
+fn items_follow_a_law_up_to_the_largest_batch_and_gpus_have_prices() {
+    let items =
+        |text: &str| parse(FULL, &[&format!("model.0.items={text}")]).map(|scenario| scenario.models[0].items.clone());
+    // The largest batch of the model within its SLO is 18.
+    let gaussian = items("{ gaussian = { mean = 9.5, sigma = 40.0 } }").unwrap();
+    assert_eq!((gaussian.min(), gaussian.max()), (1, 18));
+    assert!((gaussian.mean() - 9.5).abs() < 1e-9, "cut evenly on both sides");
+    let lognormal = items("{ lognormal = { mean = 1.0, sigma = 0.5 } }").unwrap();
+    assert!((2.9..3.2).contains(&lognormal.mean()), "{}", lognormal.mean());
+    refused(
+        FULL,
+        &["model.0.items={ gaussian = { mean = 19, sigma = 1.0 } }"],
+        "key `model.0.items.gaussian.mean`: expected a mean of 1 to 18 items, the largest batch that may run, got 19",
+    );
+    refused(FULL, &["model.0.items={ lognormal = { mean = 1, sigma = 0 } }"], "key `model.0.items.lognormal.sigma`");
+    refused(FULL, &["model.0.items={ csv = 'none.csv' }"], "key `model.0.items.csv`: none.csv: no such file");
+    refused(FULL, &["model.0.items={ zipf = 1 }"], "{ lognormal = { mean, sigma } }");
+
+    assert_eq!(parse(FULL, &["gpu.0.price_per_hour=0.5"]).unwrap().price_per_hour(), None);
+    let priced = parse(FULL, &["gpu.0.price_per_hour=0.5", "gpu.1.price_per_hour=3"]).unwrap();
+    assert_eq!(priced.price_per_hour(), Some(10.0));
+    refused(FULL, &["gpu.0.price_per_hour=0"], "key `gpu.0.price_per_hour`: expected a number above 0");
+}

@@ -97,6 +97,9 @@ fn show(result: &SimulationResult) {
             "goodput: {goodput:.0} r/s (highest rate at which every model's p99 meets its SLO, median of the seeds)"
         );
     }
+    if let Some(price) = result.price_per_hour {
+        println!("price of the GPUs: {price:.3} per hour");
+    }
     if let Some((last, others)) = result.fails_below_rps.as_deref().and_then(<[f64]>::split_last) {
         let others: String = others.iter().map(|rate_rps| format!("{rate_rps:.0} r/s and ")).collect();
         println!("but not every lower rate passes: at {others}{last:.0} r/s some model's p99 misses its SLO");
