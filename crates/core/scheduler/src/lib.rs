@@ -14,6 +14,7 @@ mod cluster_policy;
 mod meters;
 mod plan_check;
 mod policy;
+pub mod policy_kit;
 mod pool;
 mod queue;
 mod ranker;

@@ -1,6 +1,6 @@
 //! Why a run has no result. Every message contains the command that repeats the run.
 
-use symphony_scheduler::Violation;
+use symphony_scheduler::{PolicyFault, RegistryError, Violation};
 use symphony_types::Time;
 use symphony_workload::{Arrival, Scenario, override_key};
 
@@ -20,6 +20,26 @@ pub enum Error {
         now: Time,
         /// The seed of the run.
         seed: u64,
+        /// The command that repeats it.
+        command: String,
+    },
+    /// A policy that the program added is at fault: it panicked, did not stop ordering, or broke an invariant.
+    #[error("{fault} (at {now}, seed {seed}; to repeat: {command})")]
+    Policy {
+        /// What it did.
+        fault: PolicyFault,
+        /// Virtual time.
+        now: Time,
+        /// The seed of the run.
+        seed: u64,
+        /// The command that repeats it.
+        command: String,
+    },
+    /// The scenario's policy cannot be built.
+    #[error("{error} (to repeat: {command})")]
+    NoPolicy {
+        /// Why.
+        error: RegistryError,
         /// The command that repeats it.
         command: String,
     },

@@ -1,6 +1,6 @@
 //! The simulator's interface to a policy besides its decisions.
 
-use symphony_scheduler::{ClusterPolicy, Violation};
+use symphony_scheduler::{ClusterPolicy, PolicyFault, Violation};
 use symphony_types::{GpuClass, LatencyProfile, Nanos};
 
 use crate::result::LearningResult;
@@ -12,6 +12,8 @@ pub(crate) enum Fault {
     Violation(Violation),
     /// It makes no progress.
     Spins(String),
+    /// A policy that the program added is at fault.
+    Policy(PolicyFault),
 }
 
 /// A policy that the world can host. The default methods suffice for a policy without introspection.

@@ -3,6 +3,9 @@
 //! Pure: a scenario, a seed and a rate go in, and a result comes out, the same bytes every time. The caller reads
 //! files, starts threads and reads the clock.
 
+mod added_policy;
+#[cfg(test)]
+mod added_policy_tests;
 mod build_policy;
 mod capacity;
 mod error;

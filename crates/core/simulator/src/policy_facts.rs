@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use symphony_controllers::LearningSettings;
-use symphony_scheduler::{DataDelay, Delays};
+use symphony_scheduler::{ClassProfiles, ClusterModel, DataDelay, Delays};
 use symphony_types::{GpuClass, LatencyProfile, Nanos, RequestValue};
 use symphony_workload::{AutoRule, Scenario};
 
@@ -66,5 +66,14 @@ impl PolicyFacts {
         let (gpus, exact, learning) = (scenario.gpu_count(), scenario.is_exact(), scenario.learning.clone());
         let (consolidate, without) = (scenario.consolidate, scenario.without.clone());
         Self { models, gpus, gpu_classes, delays, exact, consolidate, without, seed, learning }
+    }
+
+    /// The models as a policy for a cluster is told of them, by slot.
+    pub(crate) fn cluster_models(&self) -> impl Iterator<Item = Arc<ClusterModel>> {
+        self.models.iter().map(|model| {
+            let profiles = GpuClass::all().zip(model.profiles.iter().cloned()).collect::<ClassProfiles>();
+            let known = ClusterModel::new(profiles, model.slo).with_delays(self.delays);
+            Arc::new(known.with_value(model.value).with_rate(model.items_per_s))
+        })
     }
 }

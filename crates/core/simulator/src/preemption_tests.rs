@@ -160,7 +160,7 @@ impl ClusterPolicy for Patient {
                 self.away = true;
             }
             ClusterInput::Done { .. } => self.told.push("done"),
-            ClusterInput::Wake => {}
+            _ => {}
         }
     }
 

@@ -3,7 +3,6 @@
 use symphony_types::{LatencyProfile, Nanos, Time};
 use symphony_workload::{Arrival, ModelSpec, RATE_RPS_MAX, Scenario, Trace, TraceRow};
 
-use crate::build_policy::as_known;
 use crate::open_requests::OPEN_SPAN_MAX;
 
 /// A scenario that is not worth running, in words for its author. They name keys, not the file.
@@ -100,8 +99,7 @@ pub fn preflight(scenario: &Scenario) -> Result<(), PreflightError> {
             return Err(PreflightError::TraceOverInWarmup { lasts, warmup });
         }
     }
-    let known = &*as_known(scenario);
-    demands(known).iter().zip(&known.models).try_for_each(|(demand, model)| demand.check(known, model))
+    demands(scenario).iter().zip(&scenario.models).try_for_each(|(demand, model)| demand.check(scenario, model))
 }
 
 /// The highest total rate at which the simulator can keep all requests that arrive within the longest deadline, since

@@ -251,7 +251,7 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
                 self.spin.reset();
                 self.step_model(now, model, ModelInput::Return(request), out);
             }
-            ClusterInput::GpuUp { gpu, free_at } => {
+            ClusterInput::GpuUp { gpu, free_at, .. } => {
                 if let Some(known) = self.reports.get_mut(gpu.get() as usize) {
                     known.reset(free_at);
                 }
@@ -272,7 +272,7 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
                 }
                 self.rank(now, RankInput::Remove(gpu));
             }
-            ClusterInput::Done { gpu, model, start_late, latency } => {
+            ClusterInput::Done { gpu, model, start_late, latency, .. } => {
                 let slot = gpu.get() as usize;
                 if let Some((predicted, items)) = self.reports.get_mut(slot).and_then(|known| known.ended(now)) {
                     if let Some(lessons) = &mut self.lessons {
@@ -289,6 +289,8 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
                 self.wake_at = Time::NEVER;
                 self.ring(now, out);
             }
+            // It is built with its models, and nobody cancels here.
+            _ => return,
         }
         self.answer_grants(now, out);
         if now >= self.account_at {

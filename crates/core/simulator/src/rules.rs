@@ -7,6 +7,10 @@ use symphony_workload::PolicySpec;
 pub(crate) const fn rules(policy: &PolicySpec) -> Option<PolicyRules> {
     Some(match policy {
         PolicySpec::Queues(_) => return None,
+        PolicySpec::Registered(_) => PolicyRules {
+            batch: "a policy that the program added chose the batch; it gives no reasons",
+            dropped: "a policy that the program added dropped it; it gives no reasons",
+        },
         PolicySpec::Clockwork { .. } => PolicyRules {
             batch: "clockwork gives a GPU with little work ahead the batch that has to start first, as large as there are requests in time for it",
             dropped: "clockwork drops what could not end in time alone, and what stands before a batch that it would make late",

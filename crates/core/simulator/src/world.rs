@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use symphony_explain::Explanation;
 use symphony_scheduler::{
-    ClusterAction, ClusterActions, ClusterInput, GPUS_MAX, MODELS_MAX, MinTree, Plan, Request, Violation,
+    ClusterAction, ClusterActions, ClusterInput, GPUS_MAX, MODELS_MAX, MinTree, Plan, PolicyFault, Request, Violation,
 };
 use symphony_types::{BootId, FrontendId, GpuId, Invariant, LatencyProfile, Nanos, RequestId, Time};
 use symphony_workload::{
@@ -13,7 +13,7 @@ use symphony_workload::{
     noise_streams, request_streams,
 };
 
-use crate::build_policy::{UsePolicy, as_known, build_policy};
+use crate::build_policy::{UsePolicy, build_policy};
 use crate::error::{Error, replay_command};
 use crate::explained::{Ask, Explained};
 use crate::failures::{Change, Failures};
@@ -46,6 +46,20 @@ pub struct Verdict {
     pub simulated_requests: u64,
 }
 
+/// Builds the scenario's policy for `user`.
+fn with_policy<T, U: UsePolicy<Output = Result<T, Error>>>(
+    scenario: &Scenario,
+    seed: u64,
+    rate_rps: f64,
+    user: U,
+) -> Result<T, Error> {
+    let facts = PolicyFacts::new(scenario, seed, rate_rps);
+    build_policy(scenario, &facts, user).unwrap_or_else(|error| {
+        let command = replay_command(scenario, seed, rate_rps);
+        Err(Error::NoPolicy { error, command })
+    })
+}
+
 /// Runs `scenario` with this seed and total rate (requests per second) to the end.
 ///
 /// # Errors
@@ -61,9 +75,7 @@ pub fn simulate(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<RunResu
             Ok(world.into_result())
         }
     }
-    let scenario = &*as_known(scenario);
-    let facts = PolicyFacts::new(scenario, seed, rate_rps);
-    build_policy(&scenario.policy, &facts, Simulate(scenario, seed, rate_rps))
+    with_policy(scenario, seed, rate_rps, Simulate(scenario, seed, rate_rps))
 }
 
 /// As [`simulate`], and records the events of GPUs and queues in a range of time.
@@ -87,9 +99,7 @@ pub fn simulate_timeline(
             Ok(world.into_parts())
         }
     }
-    let scenario = &*as_known(scenario);
-    let facts = PolicyFacts::new(scenario, seed, rate_rps);
-    build_policy(&scenario.policy, &facts, Watched(scenario, seed, rate_rps, range))
+    with_policy(scenario, seed, rate_rps, Watched(scenario, seed, rate_rps, range))
 }
 
 /// As [`simulate`], and explains selected requests. Requests that did not arrive, or were undecided at the end of the
@@ -114,9 +124,7 @@ pub fn simulate_explained(
             Ok((result, explained.explain()))
         }
     }
-    let scenario = &*as_known(scenario);
-    let facts = PolicyFacts::new(scenario, seed, rate_rps);
-    build_policy(&scenario.policy, &facts, Explain(scenario, seed, rate_rps, ask))
+    with_policy(scenario, seed, rate_rps, Explain(scenario, seed, rate_rps, ask))
 }
 
 /// Whether every model's p99 meets its SLO at this rate. Ends as soon as failure is certain.
@@ -136,9 +144,7 @@ pub fn meets_slo(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<Verdic
             Ok(Verdict { passed, simulated_requests: world.tally.simulated() })
         }
     }
-    let scenario = &*as_known(scenario);
-    let facts = PolicyFacts::new(scenario, seed, rate_rps);
-    build_policy(&scenario.policy, &facts, MeetsSlo(scenario, seed, rate_rps))
+    with_policy(scenario, seed, rate_rps, MeetsSlo(scenario, seed, rate_rps))
 }
 
 /// The number of counted requests per model. Arrivals do not depend on the scheduler, so it is known in advance.
@@ -239,9 +245,13 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
 
     /// Runs until every counted request is decided, or one model has certainly failed.
     pub(crate) fn run(&mut self) -> Result<(), Error> {
+        let facts = PolicyFacts::new(self.scenario, self.seed, self.rate_rps);
+        for (model, known) in (0..).zip(facts.cluster_models()) {
+            self.step(ClusterInput::Model { model, known })?;
+        }
         for gpu in (0..self.scenario.gpu_count()).map(GpuId::new) {
             if self.scaling.as_ref().is_none_or(|scaling| scaling.serves(gpu)) {
-                self.step(ClusterInput::GpuUp { gpu, free_at: Time::ZERO })?;
+                self.step(ClusterInput::GpuUp { gpu, class: self.referee.class_of(gpu), free_at: Time::ZERO })?;
             } else {
                 self.referee.busy_until(gpu, Time::NEVER);
             }
@@ -377,7 +387,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             Some(Change::Up(gpu)) => {
                 self.referee.busy_until(gpu, self.now);
                 self.watch.gpu(self.now, gpu, true);
-                self.step(ClusterInput::GpuUp { gpu, free_at: self.now })
+                self.step(ClusterInput::GpuUp { gpu, class: self.referee.class_of(gpu), free_at: self.now })
             }
         }
     }
@@ -395,7 +405,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                 ScalingOrder::Up(gpu) => {
                     self.referee.busy_until(gpu, self.now);
                     self.watch.gpu(self.now, gpu, true);
-                    self.step(ClusterInput::GpuUp { gpu, free_at: self.now })?;
+                    self.step(ClusterInput::GpuUp { gpu, class: self.referee.class_of(gpu), free_at: self.now })?;
                 }
                 ScalingOrder::Drain(gpu) => {
                     // It finishes its plans; a policy that sends more violates S1.
@@ -446,6 +456,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         self.step(ClusterInput::Done {
             gpu: run.plan.gpu,
             model: run.model,
+            start: run.plan.start,
             start_late: run.start.since(run.plan.start),
             latency: run.end.since(run.start),
         })
@@ -461,6 +472,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             None => {}
             Some(Fault::Violation(violation)) => return Err(self.violated(violation)),
             Some(Fault::Spins(spins)) => return Err(self.stuck(spins)),
+            Some(Fault::Policy(fault)) => return Err(self.faulted(fault)),
         }
         self.carry_out().map_err(|violation| self.violated(violation))?;
         // From the next plan on: the plans of this step were made before.
@@ -540,6 +552,12 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
     fn violated(&self, violation: Violation) -> Error {
         let command = replay_command(self.scenario, self.seed, self.rate_rps);
         Error::Violation { violation, now: self.now, seed: self.seed, command }
+    }
+
+    #[cold]
+    fn faulted(&self, fault: PolicyFault) -> Error {
+        let command = replay_command(self.scenario, self.seed, self.rate_rps);
+        Error::Policy { fault, now: self.now, seed: self.seed, command }
     }
 
     /// A burst that no limit on the rate prevents, unless the oldest request should have been decided long ago.

@@ -2,12 +2,16 @@
 
 use std::fmt;
 
+use symphony_scheduler::PolicyRegistry;
+
 use crate::error::ScenarioError;
 
-/// Validates one scenario; holds the file's name and the function that reads CSV files.
+/// Validates one scenario; holds the file's name, the function that reads CSV files, and the policies that the program
+/// adds.
 pub(crate) struct Check<'a> {
     pub(crate) file: &'a str,
     pub(crate) read_csv: &'a dyn Fn(&str) -> Result<String, String>,
+    pub(crate) policies: &'a PolicyRegistry,
 }
 
 impl Check<'_> {

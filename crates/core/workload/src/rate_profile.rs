@@ -97,7 +97,11 @@ mod tests {
 
     #[test]
     fn time_passes_faster_where_the_factor_is_larger_and_stands_where_it_is_zero() {
-        let check = Check { file: "f", read_csv: &|_| Err(String::new()) };
+        let check = Check {
+            file: "f",
+            read_csv: &|_| Err(String::new()),
+            policies: &symphony_scheduler::PolicyRegistry::new(),
+        };
         let profile =
             RateProfile::check(&check, "k", &[[0.0, 1.0], [1.0, 2.0], [2.0, 0.0], [5.0, 1.0], [6.0, 0.0]]).unwrap();
         let mut cursor = 0;
@@ -112,7 +116,11 @@ mod tests {
 
     #[test]
     fn two_profiles_multiply() {
-        let check = Check { file: "f", read_csv: &|_| Err(String::new()) };
+        let check = Check {
+            file: "f",
+            read_csv: &|_| Err(String::new()),
+            policies: &symphony_scheduler::PolicyRegistry::new(),
+        };
         let [a, b] = [[[0.0, 2.0], [2.0, 3.0]], [[0.0, 5.0], [1.0, 7.0]]];
         let [a, b] = [a, b].map(|rows| RateProfile::check(&check, "k", &rows).unwrap());
         let both = a.times(&b);

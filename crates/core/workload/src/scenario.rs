@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use symphony_controllers::LearningSettings;
 use symphony_policy::{AutoRule, PolicySpec, Refused};
+use symphony_scheduler::{ClusterFacts, PolicyRegistry};
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, LatencyProfile, Nanos, PROFILE_BATCH_MAX, RequestValue};
 
 use crate::autoscale::Autoscale;
@@ -113,6 +114,8 @@ pub struct Scenario {
     pub name: String,
     /// The policy.
     pub policy: PolicySpec,
+    /// The policies that the program adds, among which the policy may be.
+    pub policies: PolicyRegistry,
     /// Whether to leave whole GPUs idle, if the policy supports it.
     pub consolidate: bool,
     /// Rules of `auto` that are switched off, to measure their effect.
@@ -158,7 +161,21 @@ impl Scenario {
         overrides: &[String],
         read_csv: &dyn Fn(&str) -> Result<String, String>,
     ) -> Result<Self, ScenarioError> {
-        let parsed = |overrides: &[String]| Self::parse_with(file, text, overrides, read_csv);
+        Self::parse_among(file, text, overrides, read_csv, &PolicyRegistry::new())
+    }
+
+    /// As [`parse`](Self::parse), where the program adds these policies.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn parse_among(
+        file: &str,
+        text: &str,
+        overrides: &[String],
+        read_csv: &dyn Fn(&str) -> Result<String, String>,
+        policies: &PolicyRegistry,
+    ) -> Result<Self, ScenarioError> {
+        let parsed = |overrides: &[String]| Self::parse_with(file, text, overrides, read_csv, policies);
         let error = match parsed(overrides) {
             Ok(scenario) => return Ok(scenario),
             Err(named @ ScenarioError::Set { .. }) => return Err(named),
@@ -173,6 +190,7 @@ impl Scenario {
         text: &str,
         overrides: &[String],
         read_csv: &dyn Fn(&str) -> Result<String, String>,
+        policies: &PolicyRegistry,
     ) -> Result<Self, ScenarioError> {
         let in_file = |error: toml::de::Error| ScenarioError::Text { file: file.to_owned(), message: one_line(&error) };
         let mut parsed: ScenarioText = toml::from_str(text).map_err(in_file)?;
@@ -185,7 +203,7 @@ impl Scenario {
                 parsed = table.clone().try_into().map_err(|error| refused(one_line(&error)))?;
             }
         }
-        let check = Check { file, read_csv };
+        let check = Check { file, read_csv, policies };
         let mut scenario = check.scenario(&parsed)?;
         scenario.overrides = overrides.to_vec();
         Ok(scenario)
@@ -274,10 +292,7 @@ fn one_line(error: &toml::de::Error) -> String {
 
 impl Check<'_> {
     fn scenario(&self, text: &ScenarioText) -> Result<Scenario, ScenarioError> {
-        let policy = match text.policy.parse() {
-            Ok(policy) => policy,
-            Err(Refused { below, expected, got }) => return self.refuse(format!("policy{below}"), &expected, got),
-        };
+        let policy = self.policy(text)?;
         let duration_s = self.positive("duration_s", text.duration_s, DURATION_S_MAX)?;
         let warmup_s = self.number("warmup_s", text.warmup_s, 0.0, DURATION_S_MAX)?;
         if text.seeds.is_empty() || text.seeds.len() > SEEDS_MAX {
@@ -330,6 +345,7 @@ impl Check<'_> {
             overrides: Vec::new(),
             name: text.name.clone(),
             policy,
+            policies: self.policies.clone(),
             consolidate: text.consolidate,
             without: text.without.clone(),
             duration: Nanos::from_secs_f64(duration_s),
@@ -350,6 +366,21 @@ impl Check<'_> {
             ProfilesText::OwnKind => scenario,
             ProfilesText::SlowestKind => scenario.with_slowest_profiles(),
         })
+    }
+
+    /// The policy, with the options that it understands.
+    fn policy(&self, text: &ScenarioText) -> Result<PolicySpec, ScenarioError> {
+        let added: Vec<_> = self.policies.names().collect();
+        let policy = match text.policy.parse_among(&added) {
+            Ok(policy) => policy,
+            Err(Refused { below, expected, got }) => return self.refuse(format!("policy{below}"), &expected, got),
+        };
+        if let PolicySpec::Registered(_) = policy
+            && let Err(error) = self.policies.build(&policy, &ClusterFacts::simulated(0))
+        {
+            return self.refuse("policy", "options that it takes", error);
+        }
+        Ok(policy)
     }
 
     /// Converts profiles by kind to profiles by class: kinds on which no model's profile differs form one class.

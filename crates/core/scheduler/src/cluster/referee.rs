@@ -17,6 +17,7 @@ use crate::plan_check::Violation;
 struct Sent {
     model: u32,
     start: Time,
+    end: Time,
     /// Kept only where the GPU can be stopped.
     requests: Vec<Request>,
 }
@@ -86,9 +87,7 @@ impl ClusterReferee {
         if let Some(at) = gpu.plans.iter().position(|plan| plan.start == start) {
             gpu.plans.remove(at);
         }
-        if gpu.plans.is_empty() {
-            gpu.free_at = now;
-        }
+        gpu.free_at = gpu.plans.back().map_or(now, |last| last.end);
     }
 
     /// Checks the orders of a step and books them; `waiting` is what the policy says that it owns after it.
@@ -145,7 +144,7 @@ impl ClusterReferee {
         let kept = if self.facts.can_preempt { requests.to_vec() } else { Vec::new() };
         if let Some(gpu) = self.gpus.get_mut(&plan.gpu) {
             gpu.free_at = plan.end;
-            gpu.plans.push_back(Sent { model, start: plan.start, requests: kept });
+            gpu.plans.push_back(Sent { model, start: plan.start, end: plan.end, requests: kept });
         }
         Ok(())
     }

@@ -60,6 +60,41 @@ impl DeadlineQueue {
         Some(waiting)
     }
 
+    /// Removes `requests` requests from `first` on; all of them are taken.
+    pub(super) fn drain(&mut self, first: usize, requests: usize) -> impl Iterator<Item = Waiting> {
+        let (len, items) = (self.queue.len(), &mut self.items);
+        let range = first.min(len)..first.saturating_add(requests).min(len);
+        self.queue.drain(range).inspect(move |waiting| *items -= u64::from(waiting.request.items))
+    }
+
+    /// The first request that may end at `at`.
+    pub(super) fn first_until(&self, at: Time) -> usize {
+        self.queue.partition_point(|waiting| waiting.must_end_by < at)
+    }
+
+    /// Removes a request that waits until `must_end_by`; returns whether it was there.
+    pub(super) fn remove(&mut self, request: &Request, must_end_by: Time) -> bool {
+        let first = self.queue.partition_point(|other| other.must_end_by < must_end_by);
+        let alike = self.queue.iter().skip(first).take_while(|other| other.must_end_by == must_end_by);
+        let found = alike.zip(first..).find_map(|(other, at)| (other.request.id == request.id).then_some(at));
+        let Some(waiting) = found.and_then(|at| self.queue.remove(at)) else { return false };
+        self.items -= u64::from(waiting.request.items);
+        true
+    }
+
+    /// Removes all requests; returns how many there were.
+    pub(super) fn clear(&mut self) -> usize {
+        let requests = self.queue.len();
+        self.queue.clear();
+        self.items = 0;
+        requests
+    }
+
+    /// The reply delay has changed, and with it when each request must end; the order is the same.
+    pub(super) fn rekey(&mut self, must_end_by: impl Fn(&Request) -> Time) {
+        self.queue.iter_mut().for_each(|waiting| waiting.must_end_by = must_end_by(&waiting.request));
+    }
+
     /// The number of requests from `first` on that form a batch of at most `items_max` items, and their items.
     pub(super) fn take(&self, first: usize, items_max: u32) -> (usize, u32) {
         // The usual case, single-item requests behind `first`, needs no loop.
@@ -124,6 +159,16 @@ mod tests {
         let order: Vec<_> = std::iter::from_fn(|| queue.pop_front()).map(|w| w.request.id.sequence).collect();
         assert_eq!(order, [3, 0, 2, 1]);
         assert_eq!(queue.items(), 0);
+    }
+
+    #[test]
+    fn a_request_is_removed_by_its_deadline_also_after_it_has_moved() {
+        let mut queue = queue(&[(5, 1), (5, 2), (9, 3)]);
+        let second = queue.queue[1].request;
+        assert!(!queue.remove(&second, Time::from_nanos(4)), "nothing waits until then");
+        queue.rekey(|request| Time::from_nanos(request.deadline.as_nanos() - 1));
+        assert!(queue.remove(&second, Time::from_nanos(4)) && !queue.remove(&second, Time::from_nanos(4)));
+        assert_eq!((queue.len(), queue.items(), queue.clear(), queue.items()), (2, 4, 2, 0));
     }
 
     #[test]

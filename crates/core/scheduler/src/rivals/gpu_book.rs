@@ -2,17 +2,18 @@
 
 use std::collections::VecDeque;
 
-use symphony_types::{GpuId, Time};
+use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, Time};
 
 use super::cluster::Vacancy;
-use crate::MinTree;
 use crate::actions::Plan;
+use crate::{GPUS_MAX, MinTree};
 
 #[derive(Clone, Debug, Default)]
 struct Gpu {
     /// (start, end) of plans whose end was not reported yet, oldest first.
     plans: VecDeque<(Time, Time)>,
     is_up: bool,
+    class: GpuClass,
     /// Free time if there is no plan.
     free_at: Time,
 }
@@ -23,11 +24,27 @@ pub(super) struct GpuBook {
     gpus: Vec<Gpu>,
     /// Free times of usable GPUs.
     free: MinTree,
+    /// The most plans of a GPU.
+    plans_max: usize,
+    /// Usable GPUs, by class.
+    of_class: [u32; GPU_CLASSES_MAX],
 }
 
 impl GpuBook {
-    pub(super) fn new() -> Self {
-        Self { gpus: Vec::new(), free: MinTree::new(0) }
+    /// Without GPUs; each will take this many plans, at least one.
+    pub(super) fn new(plans_max: u32) -> Self {
+        let plans_max = plans_max.max(1) as usize;
+        Self { gpus: Vec::new(), free: MinTree::new(0), plans_max, of_class: [0; GPU_CLASSES_MAX] }
+    }
+
+    /// The classes of the usable GPUs.
+    pub(super) fn classes(&self) -> GpuClasses {
+        GpuClass::all().filter(|class| self.of_class[class.index()] > 0).collect()
+    }
+
+    /// Usable GPUs of a class.
+    pub(super) fn of_class(&self, class: GpuClass) -> u32 {
+        self.of_class[class.index()]
     }
 
     /// GPUs known so far, usable or not.
@@ -45,23 +62,32 @@ impl GpuBook {
     }
 
     pub(super) fn vacancy(&self, gpu: usize) -> Vacancy {
-        Vacancy { id: GpuId::new(gpu as u32), free_at: self.gpus[gpu].free_at }
+        let Gpu { class, free_at, .. } = self.gpus[gpu];
+        Vacancy { id: GpuId::new(gpu as u32), class, free_at }
     }
 
-    pub(super) fn up(&mut self, gpu: GpuId, free_at: Time) {
+    /// The GPU is usable; returns whether there can be such a GPU.
+    pub(super) fn up(&mut self, gpu: GpuId, class: GpuClass, free_at: Time) -> bool {
         let slot = gpu.get() as usize;
+        if slot >= GPUS_MAX {
+            return false;
+        }
+        self.down(gpu);
         if slot >= self.gpus.len() {
             self.gpus.resize(slot + 1, Gpu::default());
             self.free.grow(slot + 1);
         }
-        self.gpus[slot] = Gpu { plans: VecDeque::new(), is_up: true, free_at };
+        self.gpus[slot] = Gpu { plans: VecDeque::new(), is_up: true, class, free_at };
         self.free.set(slot, free_at.as_nanos());
+        self.of_class[class.index()] += 1;
+        true
     }
 
     pub(super) fn down(&mut self, gpu: GpuId) {
         let slot = gpu.get() as usize;
-        if slot < self.gpus.len() {
-            self.gpus[slot] = Gpu::default();
+        if let Some(gpu) = self.gpus.get_mut(slot) {
+            self.of_class[gpu.class.index()] -= u32::from(gpu.is_up);
+            *gpu = Gpu::default();
             self.free.set(slot, MinTree::EMPTY);
         }
     }
@@ -71,7 +97,40 @@ impl GpuBook {
         let gpu = &mut self.gpus[slot];
         gpu.plans.push_back((plan.start, plan.end));
         gpu.free_at = plan.end;
-        self.free.set(slot, plan.end.as_nanos());
+        self.offer(slot);
+    }
+
+    /// Whether the GPU takes one more plan.
+    pub(super) fn has_room(&self, gpu: usize) -> bool {
+        self.gpus[gpu].plans.len() < self.plans_max
+    }
+
+    /// The GPU may be planned on, unless it has all the plans that it takes.
+    fn offer(&mut self, slot: usize) {
+        let gpu = &self.gpus[slot];
+        let is_offered = gpu.is_up && self.has_room(slot);
+        self.free.set(slot, if is_offered { gpu.free_at.as_nanos() } else { MinTree::EMPTY });
+    }
+
+    /// Leaves the GPU out of [`GpuBook::earliest`] until [`GpuBook::unpass`].
+    pub(super) fn pass(&mut self, gpu: usize) {
+        self.free.set(gpu, MinTree::EMPTY);
+    }
+
+    /// Offers a GPU again that was passed.
+    pub(super) fn unpass(&mut self, gpu: usize) {
+        self.offer(gpu);
+    }
+
+    /// The GPU did not accept the plan that was to start then.
+    pub(super) fn refused(&mut self, now: Time, gpu: GpuId, start: Time) {
+        let slot = gpu.get() as usize;
+        let Some(gpu) = self.gpus.get_mut(slot).filter(|gpu| gpu.is_up) else { return };
+        // An end that was reported late may have moved the start.
+        let Some(at) = gpu.plans.iter().position(|(planned, _)| *planned >= start) else { return };
+        gpu.plans.remove(at);
+        gpu.free_at = gpu.plans.back().map_or(now, |&(_, end)| end);
+        self.offer(slot);
     }
 
     /// The oldest plan has ended; the others follow as planned, or as soon as the GPU is free.
@@ -87,7 +146,7 @@ impl GpuBook {
             free_at = *end;
         }
         gpu.free_at = free_at;
-        self.free.set(slot, free_at.as_nanos());
+        self.offer(slot);
     }
 
     /// Removes all plans of the GPU.
@@ -104,7 +163,8 @@ impl GpuBook {
                 self.free.set(slot, MinTree::EMPTY);
                 continue;
             }
-            return Some(Vacancy { id: GpuId::new(slot as u32), free_at: Time::from_nanos(free_at) });
+            let class = self.gpus[slot].class;
+            return Some(Vacancy { id: GpuId::new(slot as u32), class, free_at: Time::from_nanos(free_at) });
         }
         None
     }
@@ -138,8 +198,8 @@ mod tests {
 
     #[test]
     fn ends_that_differ_from_the_plan_move_what_follows() {
-        let mut book = GpuBook::new();
-        book.up(GpuId::new(0), at(0));
+        let mut book = GpuBook::new(u32::MAX);
+        assert!(book.up(GpuId::new(0), GpuClass::FIRST, at(0)));
         book.planned(&plan(0, 0, 10));
         book.planned(&plan(0, 10, 30));
         assert_eq!(earliest(&mut book, at(5)), Some((0, 30)));
@@ -152,8 +212,10 @@ mod tests {
 
     #[test]
     fn gpus_come_go_and_lose_their_plans() {
-        let mut book = GpuBook::new();
-        book.up(GpuId::new(1), at(3));
+        let mut book = GpuBook::new(u32::MAX);
+        assert!(
+            book.up(GpuId::new(1), GpuClass::FIRST, at(3)) && !book.up(GpuId::new(u32::MAX), GpuClass::FIRST, at(3))
+        );
         assert_eq!((book.len(), book.is_up(0), book.is_up(1)), (2, false, true));
         book.planned(&plan(1, 3, 9));
         book.preempted(at(4), 1);
@@ -161,5 +223,20 @@ mod tests {
         book.down(GpuId::new(1));
         book.done(at(5), GpuId::new(1));
         assert_eq!((earliest(&mut book, at(5)), book.is_up(1)), (None, false));
+    }
+
+    #[test]
+    fn a_gpu_with_all_its_plans_is_not_offered_until_one_has_gone() {
+        let mut book = GpuBook::new(1);
+        assert!(book.up(GpuId::new(0), GpuClass::FIRST, at(0)));
+        assert_eq!(book.of_class(GpuClass::FIRST), 1);
+        book.planned(&plan(0, 0, 10));
+        assert_eq!(earliest(&mut book, at(5)), None);
+        book.refused(at(6), GpuId::new(0), at(7));
+        assert_eq!(earliest(&mut book, at(6)), None, "it has no such plan");
+        book.refused(at(6), GpuId::new(0), at(0));
+        assert_eq!(earliest(&mut book, at(6)), Some((0, 6)));
+        book.down(GpuId::new(0));
+        assert_eq!((book.of_class(GpuClass::FIRST), book.classes()), (0, GpuClasses::NONE));
     }
 }

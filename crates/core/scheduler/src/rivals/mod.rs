@@ -8,12 +8,11 @@ mod cluster;
 mod deadline_queue;
 mod gpu_book;
 mod nexus;
-mod round_robin;
+pub(crate) mod round_robin;
 mod shepherd;
 mod squishy;
 
 pub use clockwork::{Clockwork, ClockworkSettings};
-pub use cluster::{Cluster, ClusterModel};
 pub use nexus::{Nexus, NexusSettings};
 pub use shepherd::{Shepherd, ShepherdSettings};
 pub use squishy::{PackedNode, PackedSession, Session, fit_nodes, squishy_bin_packing};

@@ -1,16 +1,22 @@
 //! Nexus: a fixed packing of models onto GPUs, and uncoordinated frontends.
 
-use symphony_types::{DropReason, Nanos, Time};
+use std::sync::Arc;
 
-use super::cluster::Cluster;
+use symphony_types::{DropReason, GpuClass, GpuId, Nanos, Time};
+
+use super::cluster::{Cluster, Vacancy};
 use super::deadline_queue::DeadlineQueue;
 use super::gpu_book::GpuBook;
 use super::round_robin::{Mixer, RoundRobin};
 use super::squishy::{Session, fit_nodes};
 use crate::MinTree;
 use crate::actions::Request;
-use crate::cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy};
+use crate::cluster::facts::ClusterFacts;
+use crate::cluster::model::ClusterModel;
+use crate::cluster_policy::{ClusterActions, ClusterInput, ClusterPolicy};
 
+/// The highest rate that is packed, in items per second: far above what GPUs serve.
+const RATE_MAX: f64 = 1e9;
 /// The most round-robin turns that a frontend may have taken before the run starts.
 const PHASES: usize = 64;
 
@@ -55,8 +61,9 @@ struct Node {
 /// packing ([`squishy_bin_packing`](super::squishy_bin_packing)) of the given rates, multiplied by the largest factor
 /// that fits the GPUs. Each frontend sends to the replicas of a model in its own round robin. GPUs go through their
 /// models without pausing and drop early: of the next b requests, heads that do not fit into a batch of all b. A GPU
-/// that is added or lost causes a new packing. The rates are the true ones, so nothing is lost by estimation; epochs
-/// never change them.
+/// that is added or lost causes a new packing, and so does a model that comes, goes or changes. The rates are those that
+/// the host tells. GPUs of different classes are packed one class after the other: each is given the share of a model's
+/// rate that it has in what all of them could do for the model.
 #[derive(Clone, Debug)]
 pub struct Nexus {
     cluster: Cluster,
@@ -78,11 +85,11 @@ pub struct Nexus {
 }
 
 impl Nexus {
-    /// For these models; GPUs are added later.
+    /// Without models and GPUs, which it is told of.
     #[must_use]
-    pub fn new(cluster: Cluster, settings: NexusSettings) -> Self {
+    pub fn new(facts: &ClusterFacts, settings: NexusSettings) -> Self {
         Self {
-            gpus: GpuBook::new(),
+            gpus: GpuBook::new(facts.plans_max),
             nodes: Vec::new(),
             node_of: Vec::new(),
             replicas: Vec::new(),
@@ -93,7 +100,7 @@ impl Nexus {
             ask: MinTree::new(0),
             waiting: 0,
             wake_at: Time::NEVER,
-            cluster,
+            cluster: Cluster::default(),
         }
     }
 
@@ -107,39 +114,36 @@ impl Nexus {
         }
         self.waiting = 0;
         let gpus: Vec<_> = (0..self.gpus.len()).filter(|&gpu| self.gpus.is_up(gpu)).collect();
-        let delays = self.cluster.delays;
-        let sessions: Vec<_> = self
-            .cluster
-            .models
-            .iter()
-            .map(|model| Session {
-                profile: &model.profile,
-                slo: model.slo - delays.reply - delays.lead(1),
-                rate_per_second: model.rate_per_second,
-            })
-            .collect();
-        let packing = if gpus.is_empty() { Vec::new() } else { fit_nodes(&sessions, gpus.len()) };
         let node = |&gpu: &usize| Node { gpu, places: Vec::new(), next: 0, lead: Nanos::ZERO };
         self.nodes = gpus.iter().map(node).collect();
         self.node_of = vec![None; self.gpus.len()];
         for (index, &gpu) in gpus.iter().enumerate() {
             self.node_of[gpu] = Some(index);
         }
-        self.replicas = vec![Vec::new(); sessions.len()];
-        let mut weights = vec![Vec::new(); sessions.len()];
-        // If there are more nodes than GPUs, which happens only with many models of tiny rates, they share GPUs.
-        for (index, packed) in packing.iter().enumerate() {
-            for session in &packed.sessions {
-                let node = index % gpus.len();
-                self.settle(session.session, node, session.batch);
-                weights[session.session].push(session.rate_per_second);
+        let models = self.cluster.slots();
+        self.replicas = vec![Vec::new(); models];
+        let mut weights = vec![Vec::new(); models];
+        for class in GpuClass::all().filter(|&class| self.gpus.of_class(class) > 0) {
+            let of_class = |&node: &usize| self.gpus.vacancy(gpus[node]).class == class;
+            let nodes: Vec<_> = (0..gpus.len()).filter(of_class).collect();
+            // If there are more nodes than GPUs, which happens only with many models of tiny rates, they share GPUs.
+            for (index, (model, batch, rate)) in self.packed(class, nodes.len()) {
+                self.settle(model, nodes[index % nodes.len()], batch);
+                weights[model].push(rate);
             }
         }
         for (model, weights) in weights.iter_mut().enumerate() {
             // The model's expected rate is zero, but requests may come nevertheless.
-            if weights.is_empty() && !gpus.is_empty() {
-                self.settle(model, model % gpus.len(), 1);
-                weights.push(1.0);
+            let able = |&node: &usize| {
+                let class = self.gpus.vacancy(gpus[node]).class;
+                self.cluster.get(model).is_some_and(|known| known.batch_max(class) > 0)
+            };
+            if weights.is_empty() {
+                let able: Vec<_> = (0..gpus.len()).filter(able).collect();
+                if !able.is_empty() {
+                    self.settle(model, able[model % able.len()], 1);
+                    weights.push(1.0);
+                }
             }
         }
         self.turns = (0..self.frontends).map(|_| self.frontend(&weights)).collect();
@@ -148,11 +152,75 @@ impl Nexus {
         }
     }
 
+    /// The packing of the GPUs of a class: node, model, batch and rate of each session.
+    fn packed(&self, class: GpuClass, gpus: usize) -> Vec<(usize, (usize, u32, f64))> {
+        let (mut models, mut sessions) = (Vec::new(), Vec::new());
+        for model in 0..self.cluster.slots() {
+            let Some(known) = self.cluster.get(model) else { continue };
+            let Some(profile) = known.profiles.get(class) else { continue };
+            models.push(model);
+            let slo = known.slo - known.delays.reply - known.delays.lead(1);
+            sessions.push(Session { profile, slo, rate_per_second: self.rate_on(known, class) });
+        }
+        let packing = if sessions.is_empty() { Vec::new() } else { fit_nodes(&sessions, gpus) };
+        let sessions =
+            packing.iter().enumerate().flat_map(|(node, packed)| packed.sessions.iter().map(move |s| (node, s)));
+        sessions.map(|(node, s)| (node, (models[s.session], s.batch, s.rate_per_second))).collect()
+    }
+
+    /// The part of a model's rate for the GPUs of a class.
+    fn rate_on(&self, known: &ClusterModel, class: GpuClass) -> f64 {
+        let rate = if known.rate_per_second.is_finite() { known.rate_per_second.clamp(0.0, RATE_MAX) } else { 0.0 };
+        let capacity = |class: GpuClass| {
+            let (batch, gpus) = (known.batch_max(class), f64::from(self.gpus.of_class(class)));
+            if batch == 0 { 0.0 } else { gpus * f64::from(batch) / known.latency(class, batch).as_secs_f64() }
+        };
+        let all: f64 = GpuClass::all().map(capacity).sum();
+        if all > 0.0 { rate * (capacity(class) / all) } else { 0.0 }
+    }
+
+    /// A model has come, changed or gone.
+    fn set_model(&mut self, now: Time, model: u32, known: Option<Arc<ClusterModel>>, out: &mut ClusterActions) {
+        let former = self.cluster.get(model as usize).cloned();
+        let Some(slot) = self.cluster.set(model, known) else { return };
+        let known = self.cluster.get(slot);
+        let packed_alike = former
+            .as_ref()
+            .zip(known)
+            .is_some_and(|(a, b)| a.profiles == b.profiles && a.slo == b.slo && a.rate_per_second == b.rate_per_second);
+        for place in self.nodes.iter_mut().flat_map(|node| &mut node.places).filter(|place| place.model == slot) {
+            match known {
+                Some(known) => place.queue.rekey(|request| known.must_end_by(request)),
+                None => self.waiting -= place.queue.clear(),
+            }
+        }
+        if !packed_alike {
+            // Before the first packing there is nothing to pack again.
+            if self.nodes.is_empty() {
+                self.must_pack = true;
+            } else {
+                self.pack(now, out);
+            }
+        }
+    }
+
+    fn cancel(&mut self, model: u32, request: &Request) {
+        let slot = model as usize;
+        let must_end_by = self.cluster.waiting(slot, *request).must_end_by;
+        for &(node, place) in self.replicas.get(slot).map_or(&[][..], Vec::as_slice) {
+            if self.nodes[node].places[place].queue.remove(request, must_end_by) {
+                self.waiting -= 1;
+                return;
+            }
+        }
+    }
+
     fn settle(&mut self, model: usize, node: usize, batch: u32) {
         let places = &mut self.nodes[node].places;
         self.replicas[model].push((node, places.len()));
         places.push(NodeModel { model, batch, queue: DeadlineQueue::default() });
-        self.nodes[node].lead = self.nodes[node].lead.max(self.cluster.delays.lead(batch));
+        let lead = self.cluster.get(model).map_or(Nanos::ZERO, |known| known.delays.lead(batch));
+        self.nodes[node].lead = self.nodes[node].lead.max(lead);
     }
 
     fn frontend(&mut self, weights: &[Vec<f64>]) -> Vec<RoundRobin> {
@@ -167,18 +235,25 @@ impl Nexus {
 
     fn arrive(&mut self, now: Time, model: usize, request: Request, out: &mut ClusterActions) {
         let frontend = self.mixer.below(self.frontends);
-        let turn = self.turns[frontend][model].next_replica();
-        let Some(&(node, place)) = self.replicas[model].get(turn) else {
-            let (model, reason) = (model as u32, DropReason::SloUnreachable);
-            out.list.push(ClusterAction::Drop { model, request, reason, cause: None });
-            return;
+        let turn = self.turns[frontend].get_mut(model).map_or(0, RoundRobin::next_replica);
+        let Some(&(node, place)) = self.replicas.get(model).and_then(|replicas| replicas.get(turn)) else {
+            return out.give_up(model as u32, request, DropReason::SloUnreachable);
         };
-        if self.cluster.enqueue(model, request, &mut self.nodes[node].places[place].queue, out) {
+        if self.cluster.enqueue(model as u32, request, Some(&mut self.nodes[node].places[place].queue), out) {
             self.waiting += 1;
         }
         let gpu = self.nodes[node].gpu;
         if self.gpus.plans(gpu) == 0 {
             self.run_next(now, gpu, out);
+        }
+    }
+
+    /// A plan of the GPU has ended or was refused.
+    fn ended(&mut self, now: Time, gpu: GpuId, out: &mut ClusterActions) {
+        let slot = gpu.get() as usize;
+        if self.gpus.plans(slot) == 0 {
+            self.ask.set(slot, MinTree::EMPTY);
+            self.run_next(now, slot, out);
         }
     }
 
@@ -191,13 +266,13 @@ impl Nexus {
             let at = (self.nodes[index].next + step) % places;
             let place = &mut self.nodes[index].places[at];
             let before = place.queue.len();
-            let requests = drop_early(&self.cluster, now, vacancy.free_at, place, out);
+            let requests = drop_early(&self.cluster, now, vacancy, place, out);
             self.waiting -= before - place.queue.len();
             if requests == 0 {
                 continue;
             }
             let (model, queue) = (place.model, &mut place.queue);
-            let plan = self.cluster.dispatch(now, model, vacancy, requests, queue, out);
+            let plan = self.cluster.dispatch(now, model, vacancy, (0, requests), queue, out);
             self.waiting -= requests;
             self.gpus.planned(&plan);
             self.nodes[index].next = at + 1;
@@ -213,7 +288,8 @@ impl Nexus {
         {
             self.ask.set(gpu, MinTree::EMPTY);
             // At most two plans per GPU, and none behind a late one.
-            if self.gpus.plans(gpu) == 1 && self.gpus.vacancy(gpu).free_at >= now {
+            let is_fed = self.gpus.plans(gpu) == 1 && self.gpus.has_room(gpu);
+            if is_fed && self.gpus.vacancy(gpu).free_at >= now {
                 self.run_next(now, gpu, out);
             }
         }
@@ -222,12 +298,12 @@ impl Nexus {
 
 /// Drops heads that do not fit into a batch of the window (the Nexus paper, section 6.3), and returns the requests of
 /// the batch.
-fn drop_early(cluster: &Cluster, now: Time, gpu_free: Time, place: &mut NodeModel, out: &mut ClusterActions) -> usize {
+fn drop_early(cluster: &Cluster, now: Time, gpu: Vacancy, place: &mut NodeModel, out: &mut ClusterActions) -> usize {
     while let Some(head) = place.queue.head() {
         // A request larger than the window is a window by itself.
         let window = place.batch.max(head.request.items);
         let (requests, items) = place.queue.take(0, window);
-        if head.must_end_by >= cluster.finish(place.model, now, gpu_free, items.max(head.request.items)) {
+        if head.must_end_by >= cluster.finish(place.model, now, gpu, items.max(head.request.items)) {
             return requests;
         }
         if let Some(head) = place.queue.pop_front() {
@@ -246,13 +322,18 @@ impl ClusterPolicy for Nexus {
                 }
                 self.arrive(now, model as usize, request, out);
             }
-            ClusterInput::GpuUp { gpu, free_at } => {
-                self.gpus.up(gpu, free_at);
-                self.ask.grow(self.gpus.len());
-                self.must_pack = true;
+            ClusterInput::Cancel { model, request } => self.cancel(model, &request),
+            ClusterInput::GpuUp { gpu, class, free_at } => {
+                if self.gpus.up(gpu, class, free_at) {
+                    self.cluster.set_classes(self.gpus.classes());
+                    self.ask.grow(self.gpus.len());
+                    self.ask.set(gpu.get() as usize, MinTree::EMPTY);
+                    self.must_pack = true;
+                }
             }
             ClusterInput::GpuDown(gpu) => {
                 self.gpus.down(gpu);
+                self.cluster.set_classes(self.gpus.classes());
                 if (gpu.get() as usize) < self.gpus.len() {
                     self.ask.set(gpu.get() as usize, MinTree::EMPTY);
                 }
@@ -260,21 +341,23 @@ impl ClusterPolicy for Nexus {
                 self.pack(now, out);
             }
             ClusterInput::Done { gpu, .. } if self.gpus.is_up(gpu.get() as usize) => {
-                let slot = gpu.get() as usize;
                 self.gpus.done(now, gpu);
-                if self.gpus.plans(slot) == 0 {
-                    self.ask.set(slot, MinTree::EMPTY);
-                    self.run_next(now, slot, out);
-                }
+                self.ended(now, gpu, out);
             }
-            ClusterInput::Done { .. } => {}
+            ClusterInput::Refused { gpu, start, .. } if self.gpus.is_up(gpu.get() as usize) => {
+                self.gpus.refused(now, gpu, start);
+                self.ended(now, gpu, out);
+            }
+            ClusterInput::Done { .. } | ClusterInput::Refused { .. } => {}
+            ClusterInput::Model { model, known } => self.set_model(now, model, Some(known), out),
+            ClusterInput::ModelGone(model) => self.set_model(now, model, None, out),
             ClusterInput::Wake => self.wake_at = Time::NEVER,
         }
         self.feed_those_who_ask(now, out);
         let wake_at = Time::from_nanos(self.ask.min_key());
         if wake_at != self.wake_at {
             self.wake_at = wake_at;
-            out.list.push(ClusterAction::WakeAt(wake_at));
+            out.wake_at(wake_at);
         }
     }
 

@@ -2,15 +2,15 @@
 
 /// A small generator for repeatable random choices (splitmix64: a counter and a mix).
 #[derive(Clone, Debug)]
-pub(super) struct Mixer(u64);
+pub(crate) struct Mixer(u64);
 
 impl Mixer {
-    pub(super) const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// A number in `0..below`; zero if that is empty.
-    pub(super) fn below(&mut self, below: usize) -> usize {
+    pub(crate) fn below(&mut self, below: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,14 +1,17 @@
 //! Shepherd's online scheduler: the largest batch wins and may preempt a running one.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use symphony_types::{GpuId, Nanos, Time};
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Vacancy};
 use super::deadline_queue::{DeadlineQueue, Waiting};
 use super::gpu_book::GpuBook;
 use crate::MinTree;
-use crate::cluster_policy::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy};
+use crate::cluster::facts::ClusterFacts;
+use crate::cluster::model::ClusterModel;
+use crate::cluster_policy::{ClusterActions, ClusterInput, ClusterPolicy};
 
 /// Parameters that Shepherd leaves to the operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +30,15 @@ struct Running {
     requests: Vec<Waiting>,
 }
 
+/// A batch that could run: `requests` of a queue after the first `skip`, of which the first must end by `due`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Batch {
+    skip: usize,
+    requests: usize,
+    items: u32,
+    due: Time,
+}
+
 /// Optimises a guaranteed share of the best possible goodput under arbitrary arrivals, at the cost of GPU time spent on
 /// preempted batches and of models with small batches.
 ///
@@ -35,11 +47,13 @@ struct Running {
 /// batch; a busy one takes it if it is λ times larger than the running batch, which starts over later. Assumptions
 /// where the published pseudo-code is silent or ambiguous: feasible means that *all* requests of a batch end in time,
 /// so a batch is the longest such prefix by deadline; among equally large batches the most urgent goes first; the
-/// planner's groups are one group, the cluster.
+/// planner's groups are one group, the cluster; what a batch takes is what it takes on the class of its GPU. Where running
+/// batches cannot be stopped, none is.
 #[derive(Clone, Debug)]
 pub struct Shepherd {
     cluster: Cluster,
     preempt_factor: f64,
+    can_preempt: bool,
     queues: Vec<DeadlineQueue>,
     gpus: GpuBook,
     running: Vec<Running>,
@@ -55,21 +69,73 @@ pub struct Shepherd {
 }
 
 impl Shepherd {
-    /// For these models; GPUs are added later. A factor below one counts as one: a smaller batch never preempts.
+    /// Without models and GPUs, which it is told of. A factor below one counts as one: a smaller batch never preempts.
     #[must_use]
-    pub fn new(cluster: Cluster, settings: ShepherdSettings) -> Self {
-        let models = cluster.models.len();
+    pub fn new(facts: &ClusterFacts, settings: ShepherdSettings) -> Self {
         Self {
+            cluster: Cluster::default(),
             preempt_factor: settings.preempt_factor.max(1.0),
-            queues: vec![DeadlineQueue::default(); models],
-            gpus: GpuBook::new(),
+            can_preempt: facts.can_preempt,
+            queues: Vec::new(),
+            gpus: GpuBook::new(facts.plans_max),
             running: Vec::new(),
             ask: MinTree::new(0),
-            expiry: MinTree::new(models),
+            expiry: MinTree::new(0),
             waiting: 0,
             wake_at: Time::NEVER,
             arrived: VecDeque::new(),
-            cluster,
+        }
+    }
+
+    /// A model has come, changed or gone.
+    fn set_model(&mut self, model: u32, known: Option<Arc<ClusterModel>>) {
+        let Some(slot) = self.cluster.set(model, known) else { return };
+        if slot >= self.queues.len() {
+            self.queues.resize(slot + 1, DeadlineQueue::default());
+            self.expiry.grow(slot + 1);
+        }
+        if let Some(known) = self.cluster.get(slot) {
+            self.queues[slot].rekey(|request| known.must_end_by(request));
+            for running in self.running.iter_mut().filter(|running| running.model == slot) {
+                running
+                    .requests
+                    .iter_mut()
+                    .for_each(|waiting| waiting.must_end_by = known.must_end_by(&waiting.request));
+            }
+        } else {
+            self.waiting -= self.queues[slot].clear();
+            // What runs of it runs on: nobody would own its requests.
+            self.running
+                .iter_mut()
+                .filter(|running| running.model == slot)
+                .for_each(|running| running.requests.clear());
+        }
+        self.record_expiry(slot);
+    }
+
+    /// The usable GPUs are others: what the fastest of them can still meet may be something else.
+    fn gpus_changed(&mut self) {
+        if self.cluster.set_classes(self.gpus.classes()) {
+            (0..self.queues.len()).for_each(|model| self.record_expiry(model));
+        }
+    }
+
+    fn cancel(&mut self, model: u32, request: &crate::Request) {
+        let slot = model as usize;
+        let must_end_by = self.cluster.waiting(slot, *request).must_end_by;
+        if self.queues.get_mut(slot).is_some_and(|queue| queue.remove(request, must_end_by)) {
+            self.waiting -= 1;
+            self.record_expiry(slot);
+        }
+    }
+
+    /// A plan of the GPU has ended or was refused.
+    fn ended(&mut self, now: Time, gpu: GpuId, out: &mut ClusterActions) {
+        let slot = gpu.get() as usize;
+        if self.gpus.plans(slot) == 0 {
+            self.running[slot].requests.clear();
+            self.ask.set(slot, MinTree::EMPTY);
+            self.feed(now, slot, out);
         }
     }
 
@@ -90,43 +156,47 @@ impl Shepherd {
         self.expiry.set(model, at.as_nanos());
     }
 
-    /// Requests and items of the longest prefix of the queue whose requests all end in time on a GPU that is free at
-    /// `gpu_free`.
-    fn feasible(&self, now: Time, model: usize, gpu_free: Time) -> (usize, u32) {
+    /// The longest prefix of the queue whose requests all end in time on the GPU; where others are faster, without the
+    /// heads that only those can still meet.
+    fn feasible(&self, now: Time, model: usize, gpu: Vacancy) -> Batch {
         let queue = &self.queues[model];
-        let Some(head) = queue.head() else { return (0, 0) };
-        let batch = self.cluster.batch_within(model, now, gpu_free, queue.items(), head.must_end_by);
-        queue.take(0, batch)
+        let skip = match self.cluster.is_fastest(model, gpu.class) {
+            true => 0,
+            false => queue.first_until(self.cluster.finish(model, now, gpu, 1)),
+        };
+        let Some(head) = queue.get(skip) else { return Batch::default() };
+        let batch = self.cluster.batch_within(model, now, gpu, queue.items(), head.must_end_by);
+        let (requests, items) = queue.take(skip, batch);
+        Batch { skip, requests, items, due: head.must_end_by }
     }
 
     /// The GPU is or soon becomes free: sends it the largest batch of all models.
     fn feed(&mut self, now: Time, gpu: usize, out: &mut ClusterActions) {
-        let gpu_free = self.gpus.vacancy(gpu).free_at;
-        let mut best: Option<(u32, Time, usize, usize)> = None;
+        let vacancy = self.gpus.vacancy(gpu);
+        let mut best: Option<(usize, Batch)> = None;
         for model in 0..self.queues.len() {
-            let (requests, items) = self.feasible(now, model, gpu_free);
-            let Some(head) = self.queues[model].head().filter(|_| requests > 0) else { continue };
-            let larger = |&(most, due, ..): &(u32, Time, usize, usize)| (items, due) > (most, head.must_end_by);
-            if best.as_ref().is_none_or(larger) {
-                best = Some((items, head.must_end_by, model, requests));
+            let batch = self.feasible(now, model, vacancy);
+            let larger = |(_, best): &(usize, Batch)| (batch.items, best.due) > (best.items, batch.due);
+            if batch.requests > 0 && best.as_ref().is_none_or(larger) {
+                best = Some((model, batch));
             }
         }
-        if let Some((_, _, model, requests)) = best {
-            self.execute(now, gpu, model, requests, out);
+        if let Some((model, batch)) = best {
+            self.execute(now, gpu, model, batch, out);
         }
     }
 
-    fn execute(&mut self, now: Time, gpu: usize, model: usize, requests: usize, out: &mut ClusterActions) {
+    fn execute(&mut self, now: Time, gpu: usize, model: usize, batch: Batch, out: &mut ClusterActions) {
         let running = &mut self.running[gpu];
         running.requests.clear();
         let queue = &mut self.queues[model];
-        let plan = self.cluster.dispatch(now, model, self.gpus.vacancy(gpu), requests, queue, out);
-        running.requests.extend(out.requests_of(&plan).iter().map(|&request| self.cluster.waiting(request)));
+        let plan = self.cluster.dispatch(now, model, self.gpus.vacancy(gpu), (batch.skip, batch.requests), queue, out);
+        running.requests.extend(out.requests_of(&plan).iter().map(|&request| self.cluster.waiting(model, request)));
         (running.model, running.items, running.start) = (model, plan.batch, plan.start);
         self.gpus.planned(&plan);
-        self.waiting -= requests;
+        self.waiting -= batch.requests;
         self.record_expiry(model);
-        let lead = self.cluster.delays.lead(1);
+        let lead = self.cluster.lead_max();
         self.ask.set(gpu, if lead == Nanos::ZERO { MinTree::EMPTY } else { (plan.end - lead).as_nanos() });
     }
 
@@ -141,9 +211,9 @@ impl Shepherd {
                     continue;
                 }
                 if self.gpus.plans(gpu) == 0 {
-                    let (requests, _) = self.feasible(now, model, self.gpus.vacancy(gpu).free_at);
-                    if requests > 0 {
-                        self.execute(now, gpu, model, requests, out);
+                    let batch = self.feasible(now, model, self.gpus.vacancy(gpu));
+                    if batch.requests > 0 {
+                        self.execute(now, gpu, model, batch, out);
                     }
                 } else if self.is_preempted_by(now, gpu, model) {
                     self.preempt(now, gpu, model, out);
@@ -154,28 +224,31 @@ impl Shepherd {
 
     fn is_preempted_by(&self, now: Time, gpu: usize, model: usize) -> bool {
         let running = &self.running[gpu];
+        if !self.can_preempt {
+            return false;
+        }
         // A GPU whose batch has not started, or whose next batch is already sent, is not preempted.
         if running.requests.is_empty() || running.start > now || self.gpus.plans(gpu) != 1 {
             return false;
         }
         // Strictly larger: equal batches would preempt each other for ever.
         let needed = (self.preempt_factor * f64::from(running.items)).max(f64::from(running.items) + 1.0);
-        let queue = &self.queues[model];
+        let (queue, stopped) = (&self.queues[model], Vacancy { free_at: now, ..self.gpus.vacancy(gpu) });
         let Some(head) = queue.head() else { return false };
         if running.model != model {
-            return queue.items() as f64 >= needed && f64::from(self.feasible(now, model, now).1) >= needed;
+            return queue.items() as f64 >= needed && f64::from(self.feasible(now, model, stopped).items) >= needed;
         }
         let items = queue.items() + u64::from(running.items);
         let by = head.must_end_by.min(running.requests[0].must_end_by);
         if (items as f64) < needed {
             return false;
         }
-        let batch = self.cluster.batch_within(model, now, now, items, by);
+        let batch = self.cluster.batch_within(model, now, stopped, items, by);
         f64::from(batch) >= needed && f64::from(queue.take_merged(&running.requests, batch)) >= needed
     }
 
     fn preempt(&mut self, now: Time, gpu: usize, model: usize, out: &mut ClusterActions) {
-        out.list.push(ClusterAction::Preempt(GpuId::new(gpu as u32)));
+        out.preempt(GpuId::new(gpu as u32));
         self.gpus.preempted(now, gpu);
         let mut requests = std::mem::take(&mut self.running[gpu].requests);
         let before = self.running[gpu].model;
@@ -184,9 +257,9 @@ impl Shepherd {
             self.queues[before].insert(waiting);
         }
         self.running[gpu].requests = requests;
-        let (requests, _) = self.feasible(now, model, now);
-        if requests > 0 {
-            self.execute(now, gpu, model, requests, out);
+        let batch = self.feasible(now, model, self.gpus.vacancy(gpu));
+        if batch.requests > 0 {
+            self.execute(now, gpu, model, batch, out);
         }
         // Preempted requests count as new unless they can no longer be met.
         self.record_expiry(before);
@@ -196,19 +269,14 @@ impl Shepherd {
         }
     }
 
-    fn ended(&mut self, gpu: usize) {
-        if self.gpus.plans(gpu) == 0 {
-            self.running[gpu].requests.clear();
-        }
-    }
-
     fn feed_those_who_ask(&mut self, now: Time, out: &mut ClusterActions) {
         while let Some((gpu, at)) = self.ask.min()
             && at <= now.as_nanos()
         {
             self.ask.set(gpu, MinTree::EMPTY);
             // At most two plans per GPU, and none behind a late one.
-            if self.gpus.plans(gpu) == 1 && self.gpus.vacancy(gpu).free_at >= now {
+            let is_fed = self.gpus.plans(gpu) == 1 && self.gpus.has_room(gpu);
+            if is_fed && self.gpus.vacancy(gpu).free_at >= now {
                 self.feed(now, gpu, out);
             }
         }
@@ -221,7 +289,7 @@ impl ClusterPolicy for Shepherd {
         match input {
             ClusterInput::Arrive { model, request } | ClusterInput::Return { model, request } => {
                 let slot = model as usize;
-                if self.cluster.enqueue(slot, request, &mut self.queues[slot], out) {
+                if self.cluster.enqueue(model, request, self.queues.get_mut(slot), out) {
                     self.waiting += 1;
                     self.record_expiry(slot);
                     self.drop_expired(now, out);
@@ -229,12 +297,17 @@ impl ClusterPolicy for Shepherd {
                     self.offer(now, out);
                 }
             }
-            ClusterInput::GpuUp { gpu, free_at } => {
-                self.gpus.up(gpu, free_at);
-                self.running.resize(self.gpus.len(), Running::default());
-                self.ask.grow(self.gpus.len());
-                self.running[gpu.get() as usize].requests.clear();
-                self.feed(now, gpu.get() as usize, out);
+            ClusterInput::Cancel { model, request } => self.cancel(model, &request),
+            ClusterInput::GpuUp { gpu, class, free_at } => {
+                if self.gpus.up(gpu, class, free_at) {
+                    self.running.resize(self.gpus.len(), Running::default());
+                    self.ask.grow(self.gpus.len());
+                    self.running[gpu.get() as usize].requests.clear();
+                    self.ask.set(gpu.get() as usize, MinTree::EMPTY);
+                    self.gpus_changed();
+                    self.drop_expired(now, out);
+                    self.feed(now, gpu.get() as usize, out);
+                }
             }
             ClusterInput::GpuDown(gpu) => {
                 self.gpus.down(gpu);
@@ -242,24 +315,32 @@ impl ClusterPolicy for Shepherd {
                     running.requests.clear();
                     self.ask.set(gpu.get() as usize, MinTree::EMPTY);
                 }
+                self.gpus_changed();
+                self.drop_expired(now, out);
             }
             ClusterInput::Done { gpu, .. } if self.gpus.is_up(gpu.get() as usize) => {
-                let slot = gpu.get() as usize;
                 self.gpus.done(now, gpu);
-                self.ended(slot);
-                if self.gpus.plans(slot) == 0 {
-                    self.ask.set(slot, MinTree::EMPTY);
-                    self.feed(now, slot, out);
-                }
+                self.ended(now, gpu, out);
             }
-            ClusterInput::Done { .. } => {}
+            ClusterInput::Refused { gpu, start, .. } if self.gpus.is_up(gpu.get() as usize) => {
+                self.gpus.refused(now, gpu, start);
+                // Which of two plans still runs is not known here: it is not preempted.
+                self.running[gpu.get() as usize].requests.clear();
+                self.ended(now, gpu, out);
+            }
+            ClusterInput::Done { .. } | ClusterInput::Refused { .. } => {}
+            ClusterInput::Model { model, known } => {
+                self.set_model(model, Some(known));
+                self.drop_expired(now, out);
+            }
+            ClusterInput::ModelGone(model) => self.set_model(model, None),
             ClusterInput::Wake => self.wake_at = Time::NEVER,
         }
         self.feed_those_who_ask(now, out);
         let wake_at = Time::from_nanos(self.expiry.min_key().min(self.ask.min_key()));
         if wake_at != self.wake_at {
             self.wake_at = wake_at;
-            out.list.push(ClusterAction::WakeAt(wake_at));
+            out.wake_at(wake_at);
         }
     }
 

@@ -1,15 +1,17 @@
+use std::sync::Arc;
+
 use symphony_scheduler::rivals::{Clockwork, ClockworkSettings};
-use symphony_scheduler::{DataDelay, Delays};
-use symphony_types::Nanos;
+use symphony_scheduler::{ClassProfiles, ClusterInput, ClusterModel, DataDelay, Delays};
+use symphony_types::{GpuClass, LatencyProfile, Nanos, Time};
 
 use crate::Order::{Drop, Execute, WakeAt};
-use crate::{Host, after, cluster, ms};
+use crate::{Host, after, cluster, facts, ms, request};
 
 /// Five milliseconds ahead, deadlines five milliseconds early.
 const SETTINGS: ClockworkSettings = ClockworkSettings { commit: Nanos::from_millis(5), early: Nanos::from_millis(5) };
 
 fn clockwork(slos_ms: &[u64]) -> Host<Clockwork> {
-    Host::new(Clockwork::new(cluster(slos_ms, 8, Delays::default()), SETTINGS))
+    Host::new(Clockwork::new(&facts(), SETTINGS)).with_models(cluster(slos_ms, 8, Delays::default()))
 }
 
 #[test]
@@ -67,6 +69,44 @@ fn a_short_slo_keeps_what_the_margin_would_take() {
 fn plans_leave_in_time_for_their_inputs() {
     let data = DataDelay::each_item(Nanos::from_millis(1));
     let delays = Delays { control: Nanos::from_millis(1), data, ..Delays::default() };
-    let mut host = Host::new(Clockwork::new(cluster(&[40], 8, delays), SETTINGS)).with_gpus(&[ms(0)]);
+    let host = Host::new(Clockwork::new(&facts(), SETTINGS)).with_models(cluster(&[40], 8, delays));
+    let mut host = host.with_gpus(&[ms(0)]);
     assert_eq!(host.arrive(ms(0), 0, 1, ms(40)), [Execute(0, 0, ms(2), ms(8), vec![1])]);
+}
+
+/// ℓ(b) = b + 5 ms on the first class, b + 20 ms on the second.
+fn two_classes() -> Host<Clockwork> {
+    let profile = |beta_ms| LatencyProfile::from_line(1.0, beta_ms, 8).unwrap();
+    let profiles: ClassProfiles = [(0, 5.0), (1, 20.0)]
+        .map(|(class, beta_ms)| (GpuClass::new(class).unwrap(), profile(beta_ms)))
+        .into_iter()
+        .collect();
+    let model = ClusterModel::new(profiles, Nanos::from_millis(60));
+    Host::new(Clockwork::new(&facts(), SETTINGS)).with_models(vec![Arc::new(model)])
+}
+
+#[test]
+fn each_gpu_is_planned_by_its_class_and_what_only_a_faster_one_meets_waits_for_it() {
+    let mut host = two_classes();
+    assert_eq!(host.up(Time::ZERO, 0, 0, ms(10)), []);
+    assert_eq!(host.up(Time::ZERO, 1, 1, ms(0)), []);
+    // Meant to end by 20: only the first GPU can, from 10 ms on. It is asked again when it has room.
+    assert_eq!(host.arrive(ms(0), 0, 1, ms(25)), [WakeAt(after(ms(5)))]);
+    let slow = host.arrive(ms(0), 0, 2, ms(60));
+    assert_eq!(slow, [Execute(0, 1, ms(0), ms(21), vec![2])], "the slow one takes what it can meet and loses nothing");
+    assert_eq!(host.wake(after(ms(5)))[0], Execute(0, 0, ms(10), ms(16), vec![1]));
+}
+
+#[test]
+fn what_is_cancelled_or_of_a_model_that_has_gone_is_forgotten() {
+    let mut host = clockwork(&[50, 50]);
+    for (model, sequence) in [(0, 1), (0, 2), (1, 3)] {
+        host.arrive(ms(0), model, sequence, ms(50));
+    }
+    host.step(ms(1), ClusterInput::Cancel { model: 0, request: request(1, ms(50)) });
+    assert_eq!(symphony_scheduler::ClusterPolicy::waiting(&host.policy), 2);
+    host.step(ms(1), ClusterInput::ModelGone(1));
+    assert_eq!(symphony_scheduler::ClusterPolicy::waiting(&host.policy), 1);
+    assert_eq!(host.up(ms(2), 0, 0, ms(2))[0], Execute(0, 0, ms(2), ms(8), vec![2]));
+    assert_eq!(host.arrive(ms(3), 1, 4, ms(53)), [Drop(4, "slo_unreachable")]);
 }

@@ -6,9 +6,12 @@ mod promises;
 mod shepherd;
 mod skeleton;
 
-use symphony_scheduler::rivals::{Cluster, ClusterModel};
-use symphony_scheduler::{ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, Delays, Plan, Request};
-use symphony_types::{GpuId, LatencyProfile, Nanos, RequestId, Time};
+use std::sync::Arc;
+
+use symphony_scheduler::{
+    ClusterAction, ClusterActions, ClusterFacts, ClusterInput, ClusterModel, ClusterPolicy, Delays, Plan, Request,
+};
+use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
 
 fn ms(millis: u64) -> Time {
     Time::from_nanos(millis * 1_000_000)
@@ -19,14 +22,18 @@ fn after(time: Time) -> Time {
 }
 
 /// Models with these SLOs in milliseconds and 100 items per second each.
-fn cluster(slos_ms: &[u64], batch_max: u32, delays: Delays) -> Cluster {
+fn cluster(slos_ms: &[u64], batch_max: u32, delays: Delays) -> Vec<Arc<ClusterModel>> {
     let profile = LatencyProfile::from_line(1.0, 5.0, batch_max).unwrap();
-    let model = |&slo_ms: &u64| ClusterModel {
-        profile: profile.clone(),
-        slo: Nanos::from_millis(slo_ms),
-        rate_per_second: 100.0,
+    let model = |&slo_ms: &u64| {
+        let model = ClusterModel::new(profile.clone(), Nanos::from_millis(slo_ms));
+        Arc::new(model.with_delays(delays).with_rate(100.0))
     };
-    Cluster { models: slos_ms.iter().map(model).collect(), delays }
+    slos_ms.iter().map(model).collect()
+}
+
+/// As the simulator's: GPUs can be stopped.
+fn facts() -> ClusterFacts {
+    ClusterFacts::simulated(0)
 }
 
 fn request(sequence: u64, deadline: Time) -> Request {
@@ -58,12 +65,25 @@ impl<P: ClusterPolicy> Host<P> {
         Self { policy, actions: ClusterActions::default() }
     }
 
-    /// With GPUs that are free at these times.
-    fn with_gpus(mut self, free_at: &[Time]) -> Self {
-        for (gpu, &free_at) in (0..).zip(free_at) {
-            assert_eq!(self.step(Time::ZERO, ClusterInput::GpuUp { gpu: GpuId::new(gpu), free_at }), []);
+    /// With these models.
+    fn with_models(mut self, models: Vec<Arc<ClusterModel>>) -> Self {
+        for (model, known) in (0..).zip(models) {
+            assert_eq!(self.step(Time::ZERO, ClusterInput::Model { model, known }), []);
         }
         self
+    }
+
+    /// With GPUs of the first class that are free at these times.
+    fn with_gpus(mut self, free_at: &[Time]) -> Self {
+        for (gpu, &free_at) in (0..).zip(free_at) {
+            assert_eq!(self.up(Time::ZERO, gpu, 0, free_at), []);
+        }
+        self
+    }
+
+    fn up(&mut self, now: Time, gpu: u32, class: usize, free_at: Time) -> Vec<Order> {
+        let class = GpuClass::new(class).unwrap();
+        self.step(now, ClusterInput::GpuUp { gpu: GpuId::new(gpu), class, free_at })
     }
 
     fn step(&mut self, now: Time, input: ClusterInput) -> Vec<Order> {
@@ -91,8 +111,8 @@ impl<P: ClusterPolicy> Host<P> {
     }
 
     fn done(&mut self, now: Time, gpu: u32, model: u32) -> Vec<Order> {
-        let (start_late, latency) = (Nanos::ZERO, Nanos::ZERO);
-        self.step(now, ClusterInput::Done { gpu: GpuId::new(gpu), model, start_late, latency })
+        let (start, start_late, latency) = (Time::ZERO, Nanos::ZERO, Nanos::ZERO);
+        self.step(now, ClusterInput::Done { gpu: GpuId::new(gpu), model, start, start_late, latency })
     }
 
     fn wake(&mut self, now: Time) -> Vec<Order> {

@@ -3,10 +3,10 @@ use symphony_scheduler::{ClusterInput, ClusterPolicy, Delays};
 use symphony_types::GpuId;
 
 use crate::Order::{Drop, Execute};
-use crate::{Host, cluster, ms};
+use crate::{Host, cluster, facts, ms};
 
 fn nexus(slos_ms: &[u64], settings: NexusSettings) -> Host<Nexus> {
-    Host::new(Nexus::new(cluster(slos_ms, 16, Delays::default()), settings))
+    Host::new(Nexus::new(&facts(), settings)).with_models(cluster(slos_ms, 16, Delays::default()))
 }
 
 /// The GPU of the only order.

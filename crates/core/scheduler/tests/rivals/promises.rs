@@ -8,10 +8,10 @@ use symphony_scheduler::rivals::{Clockwork, ClockworkSettings, Nexus, NexusSetti
 use symphony_scheduler::{
     ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, DataDelay, Delays, Plan, PlanCheck, Request,
 };
-use symphony_types::{GpuId, Nanos, RequestId, Time};
+use symphony_types::{GpuClass, GpuId, Nanos, RequestId, Time};
 
-use crate::cluster;
 use crate::skeleton::Skeleton;
+use crate::{cluster, facts};
 
 const MODELS: u32 = 3;
 const GPUS: u32 = 3;
@@ -51,10 +51,13 @@ struct World<P> {
 }
 
 impl<P: ClusterPolicy> World<P> {
-    fn new(policy: P, delays: Delays, percent: u64) -> Self {
+    fn new(mut policy: P, delays: Delays, percent: u64) -> Self {
         let gpus = (0..GPUS).map(|_| None).collect();
         let (now, check) = (Time::from_nanos(3_600_000_000_000), PlanCheck::new(GPUS));
         let (wake_at, waiting) = (Time::NEVER, BTreeMap::new());
+        for (model, known) in (0..).zip(cluster(&[40, 60, 25], 8, delays)) {
+            policy.step(now, ClusterInput::Model { model, known }, &mut ClusterActions::default());
+        }
         Self { now, policy, delays, wake_at, gpus, waiting, arrived: 0, ended: 0, check, percent }
     }
 
@@ -138,7 +141,7 @@ impl<P: ClusterPolicy> World<P> {
                     let (gpu, free_at) = (GpuId::new(gpu), self.now + Nanos::new(after));
                     self.gpus[gpu.get() as usize] = Some(VecDeque::new());
                     self.check.busy_until(gpu, free_at);
-                    self.step(ClusterInput::GpuUp { gpu, free_at });
+                    self.step(ClusterInput::GpuUp { gpu, class: GpuClass::FIRST, free_at });
                 }
             }
         }
@@ -172,6 +175,7 @@ impl<P: ClusterPolicy> World<P> {
         self.step(ClusterInput::Done {
             gpu: GpuId::new(gpu),
             model: run.model,
+            start: run.plan.start,
             start_late: run.start.since(run.plan.start),
             latency: run.end.since(run.start),
         });
@@ -225,7 +229,7 @@ proptest! {
     ) {
         let (commit, early) = (Nanos::from_millis(commit_ms), Nanos::from_millis(5));
         let settings = ClockworkSettings { commit, early };
-        let policy = Clockwork::new(cluster(&[40, 60, 25], 8, delays), settings);
+        let policy = Clockwork::new(&facts(), settings);
         World::new(policy, delays, percent).keeps_its_promises(ops);
     }
 
@@ -233,7 +237,7 @@ proptest! {
     fn nexus_keeps_its_promises(
         ops in prop::collection::vec(op(), 0..120), delays in delays(), percent in percent(), frontends in 1..4_u32,
     ) {
-        let policy = Nexus::new(cluster(&[40, 60, 25], 8, delays), NexusSettings { frontends, seed: 7 });
+        let policy = Nexus::new(&facts(), NexusSettings { frontends, seed: 7 });
         World::new(policy, delays, percent).keeps_its_promises(ops);
     }
 
@@ -242,7 +246,7 @@ proptest! {
         ops in prop::collection::vec(op(), 0..120), delays in delays(), percent in percent(), factor in 1.0..4.0_f64,
     ) {
         let settings = ShepherdSettings { preempt_factor: factor };
-        let policy = Shepherd::new(cluster(&[40, 60, 25], 8, delays), settings);
+        let policy = Shepherd::new(&facts(), settings);
         World::new(policy, delays, percent).keeps_its_promises(ops);
     }
 
@@ -250,6 +254,6 @@ proptest! {
     fn the_skeleton_keeps_its_promises(
         ops in prop::collection::vec(op(), 0..120), delays in delays(), percent in percent(),
     ) {
-        World::new(Skeleton::new(cluster(&[40, 60, 25], 8, delays)), delays, percent).keeps_its_promises(ops);
+        World::new(Skeleton::default(), delays, percent).keeps_its_promises(ops);
     }
 }

@@ -1,14 +1,14 @@
 use symphony_scheduler::rivals::{Shepherd, ShepherdSettings};
-use symphony_scheduler::{ClusterInput, Delays};
-use symphony_types::{GpuId, Nanos, Time};
+use symphony_scheduler::{ClusterFacts, Delays};
+use symphony_types::{Nanos, Time};
 
 use crate::Order::{Drop, Execute, Preempt, WakeAt};
-use crate::{Host, after, cluster, ms};
+use crate::{Host, after, cluster, facts, ms};
 
 const SETTINGS: ShepherdSettings = ShepherdSettings { preempt_factor: 3.0 };
 
 fn shepherd(slos_ms: &[u64], batch_max: u32) -> Host<Shepherd> {
-    Host::new(Shepherd::new(cluster(slos_ms, batch_max, Delays::default()), SETTINGS))
+    Host::new(Shepherd::new(&facts(), SETTINGS)).with_models(cluster(slos_ms, batch_max, Delays::default()))
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn every_request_of_a_batch_is_met_so_the_oldest_decides_its_size() {
     host.arrive(ms(0), 0, 1, ms(17));
     host.arrive(ms(0), 0, 2, ms(40));
     host.arrive(ms(0), 0, 3, ms(40));
-    let up = host.step(ms(1), ClusterInput::GpuUp { gpu: GpuId::new(0), free_at: ms(10) });
+    let up = host.up(ms(1), 0, 0, ms(10));
     assert_eq!(up[0], Execute(0, 0, ms(10), ms(17), vec![1, 2]));
 }
 
@@ -77,9 +77,22 @@ fn requests_that_no_gpu_can_meet_are_dropped_when_that_is_certain() {
 #[test]
 fn with_a_control_delay_the_next_batch_is_sent_before_the_last_one_ends() {
     let delays = Delays { control: Nanos::from_millis(1), ..Delays::default() };
-    let mut host = Host::new(Shepherd::new(cluster(&[50], 8, delays), SETTINGS)).with_gpus(&[ms(0)]);
+    let host = Host::new(Shepherd::new(&facts(), SETTINGS)).with_models(cluster(&[50], 8, delays));
+    let mut host = host.with_gpus(&[ms(0)]);
     assert_eq!(host.arrive(ms(0), 0, 1, ms(50)), [Execute(0, 0, ms(1), ms(7), vec![1]), WakeAt(ms(6))]);
     host.arrive(ms(2), 0, 2, ms(52));
     assert_eq!(host.wake(ms(6)), [Execute(0, 0, ms(7), ms(13), vec![2]), WakeAt(ms(12))]);
     assert_eq!(host.done(ms(7), 0, 0), []);
+}
+
+#[test]
+fn where_batches_cannot_be_stopped_none_is() {
+    let host = Host::new(Shepherd::new(&ClusterFacts::default(), SETTINGS));
+    let mut host = host.with_models(cluster(&[50, 50], 8, Delays::default())).with_gpus(&[ms(0)]);
+    host.arrive(ms(0), 0, 1, ms(50));
+    for sequence in 2..6 {
+        let orders = host.arrive(ms(1), 1, sequence, ms(51));
+        assert!(orders.iter().all(|order| matches!(order, WakeAt(_))), "{orders:?}");
+    }
+    assert_eq!(host.done(ms(6), 0, 0)[0], Execute(1, 0, ms(6), ms(15), vec![2, 3, 4, 5]));
 }
