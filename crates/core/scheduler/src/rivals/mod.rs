@@ -7,12 +7,14 @@ mod clockwork;
 mod cluster;
 mod deadline_queue;
 mod gpu_book;
+mod kairos;
 mod nexus;
 pub(crate) mod round_robin;
 mod shepherd;
 mod squishy;
 
 pub use clockwork::{Clockwork, ClockworkSettings};
+pub use kairos::{Clkwrk, Drs, Kairos, KairosSettings, Ribbon};
 pub use nexus::{Nexus, NexusSettings};
 pub use shepherd::{Shepherd, ShepherdSettings};
 pub use squishy::{PackedNode, PackedSession, Session, fit_nodes, squishy_bin_packing};
