@@ -142,9 +142,9 @@ impl Kairos {
             });
             let Some(lead_max) = leads.max() else { return Time::NEVER };
             let open = self.matcher.instances().iter().filter(|instance| instance.has_room);
-            let turns = open.map(|instance| instance.gpu.free_at - lead_max);
+            let mut turns = open.map(|instance| instance.gpu.free_at - lead_max);
             let mut next = turns.clone().filter(|&turn| turn > now).min().unwrap_or(Time::NEVER).min(lost_at);
-            if !turns.clone().any(|turn| turn <= now) {
+            if !turns.any(|turn| turn <= now) {
                 return next;
             }
             let weights = Weights { cluster: &self.cluster, forecasts: &self.forecasts, target: self.target };
