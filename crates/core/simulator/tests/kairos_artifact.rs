@@ -28,7 +28,9 @@ fn rows(folder: &Path, name: &str) -> Vec<BTreeMap<String, String>> {
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut lines = text.lines();
     let columns: Vec<&str> = lines.next().unwrap().split(',').collect();
-    let row = |line: &str| columns.iter().map(ToString::to_string).zip(line.split(',').map(str::to_owned)).collect();
+    let row = |line: &str| -> BTreeMap<String, String> {
+        columns.iter().map(ToString::to_string).zip(line.split(',').map(str::to_owned)).collect()
+    };
     lines.map(row).collect()
 }
 
