@@ -1,7 +1,8 @@
 //! Records before they are written to a tape: appended by the decision thread, sealed and written by another.
 
 use symphony_scheduler::{
-    DataDelay, ModelActions, ModelInput, ModelQueueConfig, PoolInput, PoolSignal, RankAction, RankInput,
+    ClusterActions, ClusterFacts, ClusterInput, DataDelay, ModelActions, ModelInput, ModelQueueConfig, PoolInput,
+    PoolSignal, RankAction, RankInput,
 };
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
@@ -78,6 +79,24 @@ impl Chunk {
     pub fn pool(&mut self, object: u32) {
         self.bytes.push(tag::POOL);
         object.put(&mut self.bytes);
+    }
+
+    /// Introduces a policy that decides for the whole sub-cluster, by its canonical text.
+    pub fn cluster(&mut self, object: u32, policy: &str, facts: &ClusterFacts) {
+        self.bytes.push(tag::CLUSTER);
+        object.put(&mut self.bytes);
+        policy.len().put(&mut self.bytes);
+        self.bytes.extend_from_slice(policy.as_bytes());
+        facts.put(&mut self.bytes);
+    }
+
+    /// A decision of a policy for the whole sub-cluster: all orders that the step appended to an empty list.
+    pub fn cluster_step(&mut self, object: u32, now: Time, input: &ClusterInput, orders: &ClusterActions) {
+        self.bytes.push(tag::CLUSTER_STEP);
+        object.put(&mut self.bytes);
+        now.put(&mut self.bytes);
+        input.put(&mut self.bytes);
+        self.with_length(|out| orders.put(out));
     }
 
     /// An object was removed.

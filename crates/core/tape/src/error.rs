@@ -62,7 +62,7 @@ pub enum TapeError {
         got: u64,
     },
     /// Invalid UTF-8 text.
-    #[error("byte {offset}: the name of the worker is not UTF-8")]
+    #[error("byte {offset}: a name that is not UTF-8")]
     NotText {
         /// Its offset.
         offset: usize,
@@ -74,6 +74,14 @@ pub enum TapeError {
         offset: usize,
         /// The profile's error.
         source: ProfileError,
+    },
+    /// The policy of a cluster that this program does not have, or whose options it refuses.
+    #[error("byte {offset}: {problem}")]
+    Policy {
+        /// Offset of the record.
+        offset: usize,
+        /// Why, with the names that are known.
+        problem: String,
     },
     /// A step of an object that was never introduced, or is of another kind.
     #[error("byte {offset}: a step of object {object} as {kind}, which the tape does not know as such")]

@@ -19,7 +19,7 @@ pub use error::TapeError;
 pub use header::{TAPE_VERSION, TapeHeader, TapeOrigin, WORKER_BYTES_MAX};
 pub use reader::{Records, Tape};
 pub use record::{ObjectConfig, Record, TapeEnd};
-pub use replay::{Difference, OBJECTS_MAX, Replay, replay};
+pub use replay::{Difference, OBJECTS_MAX, Replay, replay, replay_among};
 pub use summary::{Ending, Summary};
 
 /// The largest tape that is written or read: 1 GiB, ten seconds at a million requests per second.

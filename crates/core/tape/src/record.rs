@@ -1,6 +1,6 @@
 //! Records of a tape.
 
-use symphony_scheduler::{DataDelay, ModelInput, ModelQueueConfig, PoolInput, RankInput};
+use symphony_scheduler::{ClusterFacts, ClusterInput, DataDelay, ModelInput, ModelQueueConfig, PoolInput, RankInput};
 use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
 
 use crate::TapeError;
@@ -18,6 +18,8 @@ pub(crate) mod tag {
     pub(crate) const POOL_STEP: u8 = 8;
     pub(crate) const DATA_DELAY: u8 = 9;
     pub(crate) const END: u8 = 10;
+    pub(crate) const CLUSTER: u8 = 11;
+    pub(crate) const CLUSTER_STEP: u8 = 12;
 }
 
 /// Why a tape ended.
@@ -54,6 +56,13 @@ pub enum ObjectConfig {
     },
     /// A [`PoolControl`](symphony_scheduler::PoolControl).
     Pool,
+    /// A [`ClusterPolicy`](symphony_scheduler::ClusterPolicy).
+    Cluster {
+        /// Its name and options as text.
+        policy: String,
+        /// What it was built with.
+        facts: ClusterFacts,
+    },
 }
 
 /// One record. Actions are left as bytes, since they are compared as such.
@@ -120,6 +129,17 @@ pub enum Record<'a> {
         /// The signal.
         actions: &'a [u8],
     },
+    /// A decision of a policy for a whole sub-cluster.
+    ClusterStep {
+        /// The policy.
+        object: u32,
+        /// The time.
+        now: Time,
+        /// The input.
+        input: Box<ClusterInput>,
+        /// The orders.
+        actions: &'a [u8],
+    },
     /// The end of the tape.
     End(TapeEnd),
 }
@@ -131,7 +151,7 @@ impl<'a> Record<'a> {
         if kind == tag::END {
             return Ok(Self::End(TapeEnd::take(from)?));
         }
-        if !(tag::MODEL..tag::END).contains(&kind) {
+        if !(tag::MODEL..=tag::CLUSTER_STEP).contains(&kind) {
             return Err(TapeError::NoSuch { offset, what: "kind of record", got: kind.into() });
         }
         let object = u32::take(from)?;
@@ -145,6 +165,14 @@ impl<'a> Record<'a> {
                 Self::Begin { object, config: ObjectConfig::Ranker { models, gpus } }
             }
             tag::POOL => Self::Begin { object, config: ObjectConfig::Pool },
+            tag::CLUSTER => {
+                let (policy, facts) = (text(from)?, Coded::take(from)?);
+                Self::Begin { object, config: ObjectConfig::Cluster { policy, facts } }
+            }
+            tag::CLUSTER_STEP => {
+                let (now, input) = (Coded::take(from)?, Coded::take(from)?);
+                Self::ClusterStep { object, now, input: Box::new(input), actions: actions(from)? }
+            }
             tag::GONE => Self::Gone { object },
             tag::PROFILE => Self::Profile { object, class: Coded::take(from)?, profile: Coded::take(from)? },
             tag::DATA_DELAY => Self::DataDelay { object, data: Coded::take(from)? },
@@ -162,6 +190,14 @@ impl<'a> Record<'a> {
             }
         })
     }
+}
+
+/// The text of a policy.
+fn text(from: &mut Source<'_>) -> Result<String, TapeError> {
+    let offset = from.offset();
+    let length = from.length("length of a policy's text")?;
+    let text = std::str::from_utf8(from.bytes(length, "the text of a policy")?);
+    text.map(str::to_owned).map_err(|_| TapeError::NotText { offset })
 }
 
 fn actions<'a>(from: &mut Source<'a>) -> Result<&'a [u8], TapeError> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use symphony_scheduler::{
-    GpuRanker, ModelActions, ModelInput, ModelQueue, PoolControl, PoolInput, PoolSignal, RankAction, RankActions,
-    RankInput,
+    ClusterActions, ClusterInput, GpuRanker, GuardedPolicy, ModelActions, ModelInput, ModelQueue, PolicyRegistry,
+    PoolControl, PoolInput, PoolSignal, RankAction, RankActions, RankInput,
 };
 use symphony_types::{ModelId, Time};
 
@@ -59,6 +59,7 @@ enum Object {
     Model(ModelId, Box<ModelQueue>),
     Ranker(Box<GpuRanker>),
     Pool(Box<PoolControl>),
+    Cluster(Box<GuardedPolicy>),
 }
 
 /// Feeds recorded inputs to fresh objects and compares their actions byte for byte, up to the first difference.
@@ -66,7 +67,15 @@ enum Object {
 /// # Errors
 /// If the tape is damaged or invalid; a tape that ends early is neither.
 pub fn replay(tape: &Tape<'_>) -> Result<Replay, TapeError> {
-    let mut stage = Stage::default();
+    replay_among(tape, &PolicyRegistry::new())
+}
+
+/// As [`replay()`], with the policies that the program adds.
+///
+/// # Errors
+/// As there, and if the tape has a policy that the program does not.
+pub fn replay_among(tape: &Tape<'_>, policies: &PolicyRegistry) -> Result<Replay, TapeError> {
+    let mut stage = Stage { policies: policies.clone(), ..Stage::default() };
     for record in tape.records() {
         let (offset, record) = record?;
         if stage.summary.ending != Ending::Cut {
@@ -85,11 +94,13 @@ pub fn replay(tape: &Tape<'_>) -> Result<Replay, TapeError> {
 #[derive(Default)]
 struct Stage {
     objects: BTreeMap<u32, Object>,
+    policies: PolicyRegistry,
     /// Whether a ranker was introduced already.
     ranked: bool,
     summary: Summary,
     orders: ModelActions,
     rank_orders: RankActions,
+    cluster_orders: ClusterActions,
     bytes: Vec<u8>,
 }
 
@@ -117,6 +128,9 @@ impl Stage {
             Record::PoolStep { object, now, input, actions } => {
                 return self.pool_step(offset, object, now, *input, actions);
             }
+            Record::ClusterStep { object, now, input, actions } => {
+                return self.cluster_step(offset, object, now, *input, actions);
+            }
             Record::End(end) => self.summary.ending = Ending::Recorded(end),
         }
         Ok(None)
@@ -136,6 +150,12 @@ impl Stage {
                 Object::Ranker(Box::new(GpuRanker::new(models, gpus)))
             }
             ObjectConfig::Pool => Object::Pool(Box::default()),
+            ObjectConfig::Cluster { policy, facts } => {
+                let refused = |problem: String| TapeError::Policy { offset, problem };
+                let spec = self.policies.parse(&policy).map_err(|error| refused(error.to_string()))?;
+                let built = self.policies.build(&spec, &facts);
+                Object::Cluster(Box::new(built.map_err(|error| refused(error.to_string()))?))
+            }
         };
         self.objects.insert(object, made);
         if self.objects.len() > OBJECTS_MAX {
@@ -201,6 +221,38 @@ impl Stage {
             input: format!("{input:?}"),
             expected: shown::<Vec<RankAction>>(expected),
             got: format!("{:?}", self.rank_orders),
+        }))
+    }
+
+    fn cluster_step(
+        &mut self,
+        offset: usize,
+        object: u32,
+        now: Time,
+        input: ClusterInput,
+        expected: &[u8],
+    ) -> Result<Option<Difference>, TapeError> {
+        let Some(Object::Cluster(policy)) = self.objects.get_mut(&object) else {
+            return Err(TapeError::UnknownObject { offset, object, kind: "a policy" });
+        };
+        self.cluster_orders.clear();
+        let decided = policy.step(now, input.clone(), &mut self.cluster_orders);
+        self.bytes.clear();
+        self.cluster_orders.put(&mut self.bytes);
+        if decided.is_ok() && self.bytes == expected {
+            let arrives = matches!(input, ClusterInput::Arrive { .. });
+            self.summary.cluster_step(now, arrives, &self.cluster_orders);
+            return Ok(None);
+        }
+        let got = decided.map_or_else(|fault| fault.to_string(), |()| format!("{:?}", self.cluster_orders));
+        Ok(Some(Difference {
+            record: self.summary.records,
+            offset,
+            object: format!("policy {} (object {object})", policy.name()),
+            now,
+            input: format!("{input:?}"),
+            expected: shown::<ClusterActions>(expected),
+            got,
         }))
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use symphony_scheduler::{ModelAction, ModelActions, ModelInput, RankAction};
+use symphony_scheduler::{ClusterAction, ClusterActions, ModelAction, ModelActions, ModelInput, RankAction};
 use symphony_types::{DropReason, Nanos, Time};
 
 use crate::TapeEnd;
@@ -83,6 +83,21 @@ impl Summary {
                     self.batched_items += u64::from(plan.batch);
                 }
                 ModelAction::Drop { reason, .. } => *self.drops.entry(*reason).or_default() += 1,
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn cluster_step(&mut self, now: Time, arrives: bool, orders: &ClusterActions) {
+        self.step(now);
+        self.arrivals += u64::from(arrives);
+        for action in &orders.list {
+            match action {
+                ClusterAction::Execute { plan, .. } => {
+                    self.batches += 1;
+                    self.batched_items += u64::from(plan.batch);
+                }
+                ClusterAction::Drop { reason, .. } => *self.drops.entry(*reason).or_default() += 1,
                 _ => {}
             }
         }

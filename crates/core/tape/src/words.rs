@@ -1,11 +1,14 @@
 //! Encodings of the scheduler's types. A change of one of them needs a change here, and a new
 //! [`TAPE_VERSION`](crate::TAPE_VERSION).
 
+use std::sync::Arc;
+
 use symphony_scheduler::{
-    Account, BatchLimit, Candidate, ClassProfiles, DataDelay, DelaySource, Delays, Demand, DropCause, DropRule,
-    EarlyStart, GpuChoice, GpuCounts, GrantWhy, Matched, ModelAction, ModelActions, ModelInput, ModelQueueConfig,
-    Overrun, Plan, PlanWhy, Policy, PoolInput, PoolSignal, Pressure, RankAction, RankInput, ReadyOrder, Request, Rival,
-    Shed, ShedCause, TargetShare, Trigger,
+    Account, BatchLimit, Candidate, ClassProfiles, ClusterAction, ClusterActions, ClusterFacts, ClusterInput,
+    ClusterModel, DataDelay, DelaySource, Delays, Demand, DropCause, DropRule, EarlyStart, GpuChoice, GpuCounts,
+    GrantWhy, Matched, ModelAction, ModelActions, ModelInput, ModelQueueConfig, Overrun, Plan, PlanWhy, Policy,
+    PoolInput, PoolSignal, Pressure, RankAction, RankInput, ReadyOrder, Request, Rival, Shed, ShedCause, TargetShare,
+    Trigger,
 };
 use symphony_types::{
     BootId, DropReason, FrontendId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos,
@@ -229,6 +232,117 @@ impl Coded for RequestValue {
     }
 }
 
+/// Facts may become more outside of this crate, so that they cannot be taken apart here.
+impl Coded for ClusterFacts {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.seed.put(out);
+        self.can_preempt.put(out);
+        self.plans_max.put(out);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let mut facts = Self::simulated(Coded::take(from)?);
+        facts.can_preempt = Coded::take(from)?;
+        facts.plans_max = Coded::take(from)?;
+        Ok(facts)
+    }
+}
+
+impl Coded for ClusterModel {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.profiles.put(out);
+        self.slo.put(out);
+        self.value.put(out);
+        self.rate_per_second.to_bits().put(out);
+        self.delays.put(out);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let (profiles, slo): (ClassProfiles, Nanos) = (Coded::take(from)?, Coded::take(from)?);
+        let model = Self::new(profiles, slo).with_value(Coded::take(from)?);
+        let model = model.with_rate(f64::from_bits(Coded::take(from)?));
+        Ok(model.with_delays(Coded::take(from)?))
+    }
+}
+
+// A kind of input that is missing below is not on tapes.
+const _: () = assert!(ClusterInput::KINDS == 10);
+
+/// Written out, since inputs may become more outside of this crate's sight.
+impl Coded for ClusterInput {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Model { model, known } => {
+                out.push(0);
+                model.put(out);
+                known.as_ref().put(out);
+            }
+            Self::ModelGone(model) => {
+                out.push(1);
+                model.put(out);
+            }
+            Self::Arrive { model, request } => put_request(2, *model, request, out),
+            Self::Return { model, request } => put_request(3, *model, request, out),
+            Self::Cancel { model, request } => put_request(4, *model, request, out),
+            Self::GpuUp { gpu, class, free_at } => {
+                out.push(5);
+                gpu.put(out);
+                class.put(out);
+                free_at.put(out);
+            }
+            Self::GpuDown(gpu) => {
+                out.push(6);
+                gpu.put(out);
+            }
+            Self::Done { gpu, model, start, start_late, latency } => {
+                out.push(7);
+                gpu.put(out);
+                model.put(out);
+                start.put(out);
+                start_late.put(out);
+                latency.put(out);
+            }
+            Self::Refused { gpu, model, start } => {
+                out.push(8);
+                gpu.put(out);
+                model.put(out);
+                start.put(out);
+            }
+            Self::Wake => out.push(9),
+            _ => out.push(u8::MAX),
+        }
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let offset = from.offset();
+        Ok(match from.byte("an input of a policy")? {
+            0 => Self::Model { model: Coded::take(from)?, known: Arc::new(Coded::take(from)?) },
+            1 => Self::ModelGone(Coded::take(from)?),
+            2 => Self::Arrive { model: Coded::take(from)?, request: Coded::take(from)? },
+            3 => Self::Return { model: Coded::take(from)?, request: Coded::take(from)? },
+            4 => Self::Cancel { model: Coded::take(from)?, request: Coded::take(from)? },
+            5 => Self::GpuUp { gpu: Coded::take(from)?, class: Coded::take(from)?, free_at: Coded::take(from)? },
+            6 => Self::GpuDown(Coded::take(from)?),
+            7 => Self::Done {
+                gpu: Coded::take(from)?,
+                model: Coded::take(from)?,
+                start: Coded::take(from)?,
+                start_late: Coded::take(from)?,
+                latency: Coded::take(from)?,
+            },
+            8 => Self::Refused { gpu: Coded::take(from)?, model: Coded::take(from)?, start: Coded::take(from)? },
+            9 => Self::Wake,
+            got => return Err(TapeError::NoSuch { offset, what: "input of a policy", got: got.into() }),
+        })
+    }
+}
+
+fn put_request(tag: u8, model: u32, request: &Request, out: &mut Vec<u8>) {
+    out.push(tag);
+    model.put(out);
+    request.put(out);
+}
+
 coded_struct!(RequestId { frontend, boot, sequence });
 coded_struct!(Request { id, deadline, items, weight });
 coded_struct!(Candidate { batch, start, latest, frontrun, must_end_by, lead, ahead, ready_order, gpu_choice });
@@ -258,6 +372,7 @@ coded_struct!(PoolSignal { pressure, early_start, overrun, gpus });
 coded_struct!(PoolInput { account, gpus_idle, gpus, consolidate });
 coded_struct!(ModelQueueConfig { profiles, slo, policy, delays, requests_max });
 coded_struct!(ModelActions { list, planned });
+coded_struct!(ClusterActions { list, planned });
 
 coded_enum!(DropReason, "reason for a drop" {
     0 => SloUnreachable,
@@ -304,6 +419,12 @@ coded_enum!(ModelAction, "action of a model" {
     2 => Release { gpu, free_at },
     3 => Drop { request, reason, cause },
     4 => WakeAt(time),
+});
+coded_enum!(ClusterAction, "order of a policy" {
+    0 => Execute { model, plan },
+    1 => Preempt(gpu),
+    2 => Drop { model, request, reason, cause },
+    3 => WakeAt(time),
 });
 coded_enum!(RankInput, "input of a ranker" {
     0 => Offer { model, answered, class, candidate },

@@ -1,12 +1,15 @@
 //! What was recorded comes out again, and whatever else does not is found.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
+use symphony_scheduler::rivals::{Clockwork, ClockworkSettings};
 use symphony_scheduler::{
-    Delays, DropRule, EarlyStart, GpuChoice, GpuRanker, ModelAction, ModelActions, ModelInput, ModelQueue,
-    ModelQueueConfig, Policy, PoolControl, PoolInput, PoolSignal, RankAction, RankInput, ReadyOrder, Request,
-    TargetShare, Trigger,
+    ClusterActions, ClusterFacts, ClusterInput, ClusterModel, Delays, DropRule, EarlyStart, GpuChoice, GpuRanker,
+    ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy, PolicyRegistry, PoolControl,
+    PoolInput, PoolSignal, RankAction, RankInput, ReadyOrder, Request, TargetShare, Trigger,
 };
-use symphony_tape::{Chunk, Ending, Replay, Tape, TapeEnd, TapeError, TapeHeader, TapeOrigin, replay};
+use symphony_tape::{Chunk, Ending, Replay, Tape, TapeEnd, TapeError, TapeHeader, TapeOrigin, replay, replay_among};
 use symphony_types::{BootId, DropReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, RequestId, Time};
 
 /// A model and a ranker that talk to each other at once, and are recorded on one tape.
@@ -355,4 +358,75 @@ proptest! {
         let _ = replayed(&bytes);
         let _ = replayed(&records);
     }
+}
+
+/// Records a policy of the program's own through a few steps.
+fn of_a_cluster(policy: &str) -> (Vec<u8>, PolicyRegistry) {
+    let policies = PolicyRegistry::new().with("copy", |facts, options| {
+        options.only(&[])?;
+        let early = Nanos::from_millis(5);
+        Ok(Box::new(Clockwork::new(facts, ClockworkSettings { commit: early, early })))
+    });
+    let facts = ClusterFacts::default();
+    let mut live = policies.build(&policies.parse(policy).unwrap(), &facts).unwrap();
+    let mut chunk = Chunk::with_capacity(CHUNK_BYTES);
+    chunk.cluster(0, policy, &facts);
+    let known = ClusterModel::new(LatencyProfile::from_line(1.0, 5.0, 16).unwrap(), Nanos::from_millis(30));
+    let delays = Delays { control: Nanos::from_micros(100), ..Delays::default() };
+    let known = Arc::new(known.with_rate(12.5).with_delays(delays));
+    let (gpu, model, start) = (GpuId::new(0), 0, Time::from_nanos(100_000));
+    let request = |sequence| Request {
+        id: id(sequence),
+        deadline: Time::from_nanos(40_000_000 + sequence),
+        items: 1,
+        weight: symphony_types::RequestValue::ONE,
+    };
+    let inputs = [
+        ClusterInput::Model { model, known },
+        ClusterInput::GpuUp { gpu, class: symphony_types::GpuClass::FIRST, free_at: Time::ZERO },
+        ClusterInput::Arrive { model, request: request(1) },
+        ClusterInput::Arrive { model, request: request(2) },
+        ClusterInput::Arrive { model, request: request(3) },
+        ClusterInput::Cancel { model, request: request(2) },
+        ClusterInput::Wake,
+        ClusterInput::Done { gpu, model, start, start_late: Nanos::ZERO, latency: Nanos::from_millis(6) },
+        ClusterInput::Refused { gpu, model, start },
+        ClusterInput::Return { model, request: request(3) },
+        ClusterInput::GpuDown(gpu),
+        ClusterInput::ModelGone(model),
+    ];
+    let mut orders = ClusterActions::default();
+    for (at, input) in (0..).zip(inputs) {
+        let now = Time::from_nanos(1_000_000 * at);
+        orders.clear();
+        live.step(now, input.clone(), &mut orders).unwrap();
+        chunk.cluster_step(0, now, &input, &orders);
+    }
+    chunk.end(TapeEnd::Stopped);
+    let mut bytes = header().to_bytes();
+    bytes.extend_from_slice(chunk.seal());
+    (bytes, policies)
+}
+
+#[test]
+fn a_policy_of_a_cluster_decides_again_what_it_decided_and_is_refused_where_it_is_unknown() {
+    for policy in ["copy", "nexus", "shepherd", "{ name = \"clockwork\", commit_ms = 9 }"] {
+        let (bytes, policies) = of_a_cluster(policy);
+        let Replay { summary, difference } = replay_among(&Tape::open(&bytes).unwrap(), &policies).unwrap();
+        assert_eq!(difference, None, "{policy}");
+        assert_eq!((summary.steps, summary.arrivals, summary.ending), (12, 3, Ending::Recorded(TapeEnd::Stopped)));
+        assert!(summary.batches > 0, "{policy}");
+    }
+    let (bytes, _) = of_a_cluster("copy");
+    let error = replay(&Tape::open(&bytes).unwrap()).unwrap_err();
+    assert!(matches!(&error, TapeError::Policy { problem, .. } if problem.contains("got \"copy\"")), "{error}");
+    let other = PolicyRegistry::new().with("copy", |facts, _| {
+        Ok(Box::new(symphony_scheduler::rivals::Nexus::new(
+            facts,
+            symphony_scheduler::rivals::NexusSettings::default(),
+        )))
+    });
+    let replayed = replay_among(&Tape::open(&bytes).unwrap(), &other).unwrap();
+    let difference = replayed.difference.expect("another policy decides otherwise");
+    assert!(difference.object.contains("policy copy"), "{difference}");
 }

@@ -38,8 +38,8 @@ const CARGO_TEST: Step<'_> = Step {
 // A separate feature: HiGHS is a C++ library that not every machine has.
 const EXACT_SOLVER: [&str; 6] = ["test", "--package", "symphony-milp", "--features", "highs", "--locked"];
 // Only the tests of the program: the program itself would stay linked against a library that exists only here.
-const EXACT_COMMAND: [&str; 9] =
-    ["test", "--package", "symphony", "--features", "highs", "--bin", "symphony", "--locked", "the_exact_solver"];
+const EXACT_COMMAND: [&str; 8] =
+    ["test", "--package", "symphony", "--features", "highs", "--lib", "--locked", "the_exact_solver"];
 
 /// All steps, cheap ones first; goes on after a failure, so that one run reports all. Tests come last, and the last
 /// line has their number.

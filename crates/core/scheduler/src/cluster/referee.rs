@@ -60,7 +60,7 @@ impl ClusterReferee {
             }
             ClusterInput::ModelGone(model) => {
                 self.models.remove(model);
-                self.owned.retain(|_, (of, _)| of != model);
+                self.owned.retain(|_, (of, _)| *of != *model);
             }
             ClusterInput::Arrive { model, request } | ClusterInput::Return { model, request } => {
                 self.owned.insert(request.id, (*model, *request));
@@ -133,7 +133,7 @@ impl ClusterReferee {
             );
             return violated(Invariant::S5, detail);
         };
-        check_plan(now, (model, &known), gpu, plan, requests)?;
+        check_plan(now, (model, known.as_ref()), gpu, plan, requests)?;
         if gpu.plans.len() >= self.facts.plans_max as usize {
             let detail = format!("{} has {} plans that have not ended, and gets another", plan.gpu, gpu.plans.len());
             return violated(Invariant::S5, detail);

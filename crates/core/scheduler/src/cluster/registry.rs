@@ -5,7 +5,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use symphony_policy::{POLICY_NAMES, PolicyOptions, PolicySpec, RegisteredPolicy, UnmergedPolicy, is_policy_name};
+use symphony_policy::{
+    POLICY_NAMES, PolicyError, PolicyOptions, PolicySpec, RegisteredPolicy, UnmergedPolicy, is_policy_name,
+};
 
 use crate::cluster::facts::ClusterFacts;
 use crate::cluster::guard::{BoxedPolicy, GuardedPolicy};
@@ -92,6 +94,14 @@ impl PolicyRegistry {
     /// The names that were added, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.constructors.keys().map(String::as_str)
+    }
+
+    /// The policy in a text, among those that every program has and those that were added.
+    ///
+    /// # Errors
+    /// If it names no policy, or contains invalid options for one that every program has.
+    pub fn parse(&self, text: &str) -> Result<PolicySpec, PolicyError> {
+        PolicySpec::parse_among(text, &self.names().collect::<Vec<_>>())
     }
 
     /// The policy that decides for a cluster as `spec` says.

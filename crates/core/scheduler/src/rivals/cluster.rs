@@ -58,9 +58,15 @@ impl Cluster {
             self.models.resize(slot + 1, None);
         }
         let classes = self.classes;
-        self.models[slot] = known.map(|model| Known { fastest: fastest(&model, classes), model });
-        let leads = self.models.iter().flatten().map(|known| known.model.delays.lead(1));
-        self.lead_max = leads.max().unwrap_or(Nanos::ZERO);
+        let lead = known.as_ref().map_or(Nanos::ZERO, |model| model.delays.lead(1));
+        let known = known.map(|model| Known { fastest: fastest(&model, classes), model });
+        let former = std::mem::replace(&mut self.models[slot], known);
+        self.lead_max = self.lead_max.max(lead);
+        if former.is_some_and(|former| former.model.delays.lead(1) == self.lead_max) {
+            // It may have been the longest.
+            let leads = self.models.iter().flatten().map(|known| known.model.delays.lead(1));
+            self.lead_max = leads.max().unwrap_or(Nanos::ZERO);
+        }
         Some(slot)
     }
 

@@ -123,7 +123,8 @@ impl Nexus {
         let models = self.cluster.slots();
         self.replicas = vec![Vec::new(); models];
         let mut weights = vec![Vec::new(); models];
-        for class in GpuClass::all().filter(|&class| self.gpus.of_class(class) > 0) {
+        let classes = self.gpus.classes();
+        for class in GpuClass::all().filter(|&class| classes.has(class)) {
             let of_class = |&node: &usize| self.gpus.vacancy(gpus[node]).class == class;
             let nodes: Vec<_> = (0..gpus.len()).filter(of_class).collect();
             // If there are more nodes than GPUs, which happens only with many models of tiny rates, they share GPUs.

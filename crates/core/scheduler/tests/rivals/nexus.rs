@@ -1,6 +1,8 @@
+use std::sync::Arc;
+
 use symphony_scheduler::rivals::{Nexus, NexusSettings};
-use symphony_scheduler::{ClusterInput, ClusterPolicy, Delays};
-use symphony_types::GpuId;
+use symphony_scheduler::{ClassProfiles, ClusterInput, ClusterModel, ClusterPolicy, Delays};
+use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos};
 
 use crate::Order::{Drop, Execute};
 use crate::{Host, cluster, facts, ms};
@@ -83,4 +85,37 @@ fn requests_of_a_failed_gpu_find_another_and_without_any_they_are_dropped() {
     let orders = host.step(ms(8), ClusterInput::GpuDown(GpuId::new(1)));
     assert_eq!(orders, [Drop(7, "slo_unreachable")]);
     assert_eq!(host.arrive(ms(9), 0, 8, ms(69)), [Drop(8, "slo_unreachable")]);
+}
+
+#[test]
+fn each_class_gets_its_part_of_the_requests_and_its_own_batches() {
+    // Three times as fast on the first class: three of four requests go there.
+    let profile = |scale: f64| LatencyProfile::from_line(scale, 5.0 * scale, 8).unwrap();
+    let profiles: ClassProfiles = [(0, 1.0), (1, 3.0)]
+        .map(|(class, scale)| (GpuClass::new(class).unwrap(), profile(scale)))
+        .into_iter()
+        .collect();
+    let model = ClusterModel::new(profiles, Nanos::from_millis(200)).with_rate(100.0);
+    let mut host = Host::new(Nexus::new(&facts(), NexusSettings::default())).with_models(vec![Arc::new(model)]);
+    host.up(ms(0), 0, 0, ms(0));
+    host.up(ms(0), 1, 1, ms(0));
+    let (mut fast, mut slow) = (0, 0);
+    for turn in 0..40_u64 {
+        let now = ms(100 * turn);
+        match &host.arrive(now, 0, turn, ms(100 * turn + 200))[..] {
+            [Execute(0, 0, start, end, _)] => {
+                fast += 1;
+                assert_eq!(end.since(*start), Nanos::from_millis(6));
+            }
+            [Execute(0, 1, start, end, _)] => {
+                slow += 1;
+                assert_eq!(end.since(*start), Nanos::from_millis(18));
+            }
+            other => panic!("one plan was expected: {other:?}"),
+        }
+        for gpu in 0..2 {
+            host.done(ms(100 * turn + 50), gpu, 0);
+        }
+    }
+    assert!((28..=32).contains(&fast) && slow == 40 - fast, "{fast} and {slow}");
 }

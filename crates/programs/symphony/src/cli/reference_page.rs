@@ -1,5 +1,5 @@
 //! docs/reference/cli.md lists the commands and their options as the program has them.
-//! `cargo test -p symphony --bin symphony -- --ignored write_the_page_of_commands` writes the lists.
+//! `cargo test -p symphony --lib -- --ignored write_the_page_of_commands` writes the lists.
 
 use std::fmt::Write as _;
 use std::fs;

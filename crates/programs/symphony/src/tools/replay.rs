@@ -5,15 +5,16 @@ use std::io::Read as _;
 use std::path::Path;
 
 use serde_json::json;
+use symphony_scheduler::PolicyRegistry;
 use symphony_tape::{Difference, Replay, TAPE_BYTES_MAX, Tape, TapeHeader};
 
 use super::table;
 use crate::cli::{Output, ReplayArgs};
 use crate::exit::bad_input;
 
-pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &ReplayArgs, policies: &PolicyRegistry) -> anyhow::Result<()> {
     // One at a time: a tape may be large.
-    let replays = args.tapes.iter().map(|path| replay(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let replays = args.tapes.iter().map(|path| replay(path, policies)).collect::<anyhow::Result<Vec<_>>>()?;
     match args.output {
         Output::Table => show(&replays),
         Output::Json => println!("{}", serde_json::to_string_pretty(&to_json(&replays))?),
@@ -36,10 +37,11 @@ struct Replayed {
     replay: Replay,
 }
 
-fn replay(path: &Path) -> anyhow::Result<Replayed> {
+fn replay(path: &Path, policies: &PolicyRegistry) -> anyhow::Result<Replayed> {
     let file = path.display().to_string();
     let bytes = read(path).map_err(|error| bad_input(format!("{file}: {error}")))?;
-    let read = Tape::open(&bytes).and_then(|tape| Ok((tape.header().clone(), symphony_tape::replay(&tape)?)));
+    let replayed = |tape: Tape<'_>| Ok((tape.header().clone(), symphony_tape::replay_among(&tape, policies)?));
+    let read = Tape::open(&bytes).and_then(replayed);
     let (header, replay) = read.map_err(|error| bad_input(format!("{file}: {error}")))?;
     Ok(Replayed { file, header, replay })
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
+use symphony_scheduler::PolicyRegistry;
 use symphony_simulator::{RunResult, SimulationResult, preflight};
 use symphony_sweep::{Progress, Run, Sweep};
 use symphony_workload::{Scenario, ScenarioError, override_at_fault};
@@ -13,9 +14,9 @@ use super::{sim_explain, table, timeline};
 use crate::cli::{Output, SimArgs};
 use crate::exit::bad_input;
 
-pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &SimArgs, policies: &PolicyRegistry) -> anyhow::Result<()> {
     let ask = sim_explain::ask(args)?;
-    let scenario = read(args)?;
+    let scenario = read(args, policies)?;
     timeline::check(args, &scenario)?;
     if args.find_goodput && scenario.autoscale.is_some() {
         let what = "--find-goodput: expected a fixed number of GPUs, got a scenario with [autoscale], whose GPUs follow any rate";
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     timeline::write_if_asked(args, &scenario, rate_rps)
 }
 
-fn read(args: &SimArgs) -> anyhow::Result<Scenario> {
+fn read(args: &SimArgs, policies: &PolicyRegistry) -> anyhow::Result<Scenario> {
     let file = args.scenario.display().to_string();
     let text = std::fs::read_to_string(&args.scenario).map_err(|error| bad_input(format!("{file}: {error}")))?;
     let policy = args.policy.as_ref().map(|policy| format!("policy={policy}"));
@@ -69,7 +70,7 @@ fn read(args: &SimArgs) -> anyhow::Result<Scenario> {
         let path = folder.join(name);
         std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
     };
-    let parse = |overrides: &[String]| Scenario::parse(&file, &text, overrides, &read_csv);
+    let parse = |overrides: &[String]| Scenario::parse_among(&file, &text, overrides, &read_csv, policies);
     let parsed = parse(&overrides).and_then(|scenario| match preflight(&scenario) {
         Ok(()) => Ok(scenario),
         Err(error) => {
