@@ -124,6 +124,13 @@ fn drs_parts_requests_by_their_size() {
 }
 
 #[test]
+fn drs_gives_the_other_side_what_its_own_does_not_take() {
+    let mut host = host(Drs::new(&facts(), Some(5)), 20);
+    host.step(ms(0), ClusterInput::GpuDown(GpuId::new(SLOW)));
+    assert_eq!(host.query(ms(0), 1, 1, ms(20)), [Execute(0, FAST, ms(0), after_micros(4_500), vec![1])]);
+}
+
+#[test]
 fn clkwrk_commits_each_request_to_the_queue_where_it_ends_first() {
     let mut host = host(Clkwrk::new(&facts()), 20);
     assert_eq!(host.query(ms(0), 1, 1, ms(20)), [Execute(0, SLOW, ms(0), ms(4), vec![1])]);

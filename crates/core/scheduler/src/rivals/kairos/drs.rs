@@ -18,8 +18,8 @@ use crate::cluster_policy::{ClusterAction, ClusterActions, ClusterInput, Cluster
 ///
 /// The Kairos paper, section 7, after *DeepRecSys* (ISCA 2020). Queries of more items than a threshold go to GPUs of the
 /// base class, the others to the other classes; each side is first come, first served, the fastest free GPU first. The
-/// threshold of each model is found by hill climbing on the queries that are lost, unless it is given. A model that runs
-/// on one class only, or of whose other classes no GPU is there, has one side.
+/// threshold of each model is found by hill climbing on the queries that are lost, unless it is given. What no GPU of its
+/// side takes, because none is there or none runs a batch so large, goes to the other side.
 #[derive(Clone, Debug)]
 pub struct Drs {
     first_come: FirstCome,
@@ -87,10 +87,17 @@ impl Drs {
     fn serve(&mut self, now: Time, out: &mut ClusterActions) -> Time {
         let before = out.list.len();
         let classes = self.first_come.cluster.classes();
-        let has_auxiliary =
-            |values: &Heterogeneity| GpuClass::all().any(|class| classes.has(class) && values.is_auxiliary(class));
-        let large = |values: &Heterogeneity, _: &Query, class| values.is_base(class);
-        let small = |values: &Heterogeneity, _: &Query, class| values.is_auxiliary(class) || !has_auxiliary(values);
+        // What no GPU of its side takes goes to the other one.
+        let is_taken = |known: &ClusterModel, query: &Query, is_side: &dyn Fn(GpuClass) -> bool| {
+            let takes = |class| classes.has(class) && query.waiting.request.items <= known.batch_max(class);
+            GpuClass::all().any(|class| is_side(class) && takes(class))
+        };
+        let large = |known: &ClusterModel, values: &Heterogeneity, query: &Query, class| {
+            values.is_base(class) || !is_taken(known, query, &|class| values.is_base(class))
+        };
+        let small = |known: &ClusterModel, values: &Heterogeneity, query: &Query, class| {
+            values.is_auxiliary(class) || !is_taken(known, query, &|class| values.is_auxiliary(class))
+        };
         let wake_at = self.first_come.serve(now, &mut self.large, large, out);
         let wake_at = wake_at.min(self.first_come.serve(now, &mut self.small, small, out));
         for action in &out.list[before..] {

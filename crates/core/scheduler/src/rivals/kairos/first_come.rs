@@ -4,6 +4,7 @@ use symphony_types::{GpuClass, Time};
 
 use super::heterogeneity::Heterogeneity;
 use super::line::{Line, Query};
+use crate::cluster::model::ClusterModel;
 use crate::cluster_policy::ClusterActions;
 use crate::rivals::cluster::{Cluster, Vacancy};
 use crate::rivals::gpu_book::GpuBook;
@@ -43,7 +44,7 @@ impl FirstCome {
         &mut self,
         now: Time,
         line: &mut Line,
-        may_use: impl Fn(&Heterogeneity, &Query, GpuClass) -> bool,
+        may_use: impl Fn(&ClusterModel, &Heterogeneity, &Query, GpuClass) -> bool,
         out: &mut ClusterActions,
     ) -> Time {
         loop {
@@ -55,7 +56,8 @@ impl FirstCome {
             let (mut best, mut turn): (Option<(f64, Vacancy)>, _) = (None, Time::NEVER);
             for gpu in (0..self.gpus.len()).filter(|&gpu| self.gpus.is_up(gpu)) {
                 let vacancy = self.gpus.vacancy(gpu);
-                let takes_it = request.items <= known.batch_max(vacancy.class) && may_use(values, &head, vacancy.class);
+                let takes_it =
+                    request.items <= known.batch_max(vacancy.class) && may_use(known, values, &head, vacancy.class);
                 if !takes_it || !self.gpus.has_room(gpu) || self.gpus.is_overdue(gpu, now) {
                     continue;
                 }

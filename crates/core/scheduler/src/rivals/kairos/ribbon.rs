@@ -66,7 +66,7 @@ impl ClusterPolicy for Ribbon {
             ClusterInput::ModelGone(model) => self.set_model(model, None),
             ClusterInput::Wake => self.wake_at = Time::NEVER,
         }
-        let wake_at = self.first_come.serve(now, &mut self.line, |_, _, _| true, out);
+        let wake_at = self.first_come.serve(now, &mut self.line, |_, _, _, _| true, out);
         if wake_at != self.wake_at {
             self.wake_at = wake_at;
             out.wake_at(wake_at);
