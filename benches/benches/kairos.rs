@@ -1,5 +1,5 @@
-//! `Kairos`: a request comes and goes again, two decisions, while as many wait as there are GPUs. One GPU is idle, so that
-//! each decision matches; it serves no model, so that nothing is sent and all stays as it is.
+//! `Kairos`: a request comes and goes again, two decisions, while as many wait as there are GPUs. One GPU is idle, so
+//! that each decision matches; it serves no model, so that nothing is sent and all stays as it is.
 
 mod measured;
 

@@ -10,8 +10,8 @@ use crate::policy_facts::PolicyFacts;
 use crate::queues_and_ranker::QueuesAndRanker;
 use crate::tap::Open;
 
-/// An operation on a policy of any type: the event loop is compiled for each type whose decisions are short, so that none
-/// of them needs dynamic dispatch.
+/// An operation on a policy of any type: the event loop is compiled for each type whose decisions are short, so that
+/// none of them needs dynamic dispatch.
 pub(crate) trait UsePolicy {
     type Output;
     fn with<P: Hosted>(self, policy: P) -> Self::Output;

@@ -1,4 +1,5 @@
-//! The oracle of the Kairos paper: how many requests a second GPUs of several kinds could serve, had they all come before.
+//! The oracle of the Kairos paper: how many requests a second GPUs of several kinds could serve, had they all come
+//! before.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,17 +7,18 @@ use std::collections::BinaryHeap;
 use symphony_types::{GpuClass, LatencyProfile, Nanos};
 use symphony_workload::{ModelSpec, Scenario, item_shares};
 
-/// How many requests it serves: while the last of them run, some GPUs are idle, which is a thousandth of the time on 20 GPUs.
+/// How many requests it serves: while the last of them run, some GPUs are idle, which is a thousandth of the time on
+/// 20 GPUs.
 const REQUESTS: u32 = 20_000;
 
 /// The rate at which GPUs serve requests that never wait, in requests per second; `None` of a scenario with several
 /// models, for which the paper says nothing.
 ///
-/// Section 7: 20 000 requests of the model's law of items lie in order of their size. A GPU of the base class, the one that
-/// serves the largest fastest, takes the next largest as soon as it is free, any other the next smallest; none takes one
-/// that would be late even without waiting. The base takes what is left; what is late on every class is not served. This
-/// knows all requests and ignores when they come, so no policy can be asked to do it: it is a bound, computed beside a run,
-/// and no value of `policy`. It holds for policies that do not merge requests.
+/// Section 7: 20 000 requests of the model's law of items lie in order of their size. A GPU of the base class, the one
+/// that serves the largest fastest, takes the next largest as soon as it is free, any other the next smallest; none
+/// takes one that would be late even without waiting. The base takes what is left; what is late on every class is not
+/// served. This knows all requests and ignores when they come, so no policy can be asked to do it: it is a bound,
+/// computed beside a run, and no value of `policy`. It holds for policies that do not merge requests.
 #[must_use]
 pub fn oracle_rps(scenario: &Scenario) -> Option<f64> {
     let [model] = &scenario.models[..] else { return None };
@@ -102,8 +104,8 @@ mod tests {
 
     #[test]
     fn large_requests_go_to_the_base_and_small_ones_to_the_others_until_one_side_has_none() {
-        // A second of the fast GPU serves 11.1 large ones; the slow ones serve 40 small ones, more than the 33.3 that come
-        // with those.
+        // A second of the fast GPU serves 11.1 large ones; the slow ones serve 40 small ones, more than the 33.3 that
+        // come with those.
         is(BOTH, "[{ share = 1, items = 90 }, { share = 3, items = 10 }]", 400.0 / 9.0);
         // And many more than 11.1.
         is(BOTH, "[{ share = 1, items = 90 }, { share = 1, items = 10 }]", 200.0 / 9.0);

@@ -1,5 +1,6 @@
-//! `kairos` against the distributor of the paper's artifact (github.com/boringlee24/hpdc23-kairos) on its own latencies: as
-//! good on every configuration that was run. Its data are not part of this repository: `SYMPHONY_DATA` names their folder.
+//! `kairos` against the distributor of the paper's artifact (github.com/boringlee24/hpdc23-kairos) on its own
+//! latencies: as good on every configuration that was run. Its data are not part of this repository: `SYMPHONY_DATA`
+//! names their folder.
 //!
 //! The artifact sends sizes by its sampler, rounded up to tens, and counts a request that ends after its target as a
 //! violation; the rates in the table are the highest with at most one violation in a hundred.
@@ -34,8 +35,8 @@ fn rows(folder: &Path, name: &str) -> Vec<BTreeMap<String, String>> {
     lines.map(row).collect()
 }
 
-/// Of 99 requests 8 are even below 100, 22 from 200 to 599, 5 from 600 to 999; the others are lognormal from 100 to 200,
-/// or 190 to 199 where that fails.
+/// Of 99 requests 8 are even below 100, 22 from 200 to 599, 5 from 600 to 999; the others are lognormal from 100 to
+/// 200, or 190 to 199 where that fails.
 fn sizes() -> String {
     let mut shares: BTreeMap<u32, f64> = BTreeMap::new();
     let mut add = |items: u32, share: f64| *shares.entry(items.div_ceil(10) * 10).or_default() += share;

@@ -1,7 +1,8 @@
-//! Requests of unequal size on a fast and a slow GPU: what `kairos`, `ribbon`, `drs` and `clkwrk` do with the same ones.
+//! Requests of unequal size on a fast and a slow GPU: what `kairos`, `ribbon`, `drs` and `clkwrk` do with the same
+//! ones.
 //!
-//! The fast class takes 4.5 ms for one item, 8.5 for nine and 9 for ten; the slow one 4, 20 and 22. So C of the slow class
-//! is 9/22, and its time counts 1.6, 8.2 and 9 ms.
+//! The fast class takes 4.5 ms for one item, 8.5 for nine and 9 for ten; the slow one 4, 20 and 22. So C of the slow
+//! class is 9/22, and its time counts 1.6, 8.2 and 9 ms.
 
 use std::sync::Arc;
 

@@ -9,8 +9,8 @@ use crate::cluster_policy::ClusterActions;
 use crate::rivals::cluster::{Cluster, Vacancy};
 use crate::rivals::gpu_book::GpuBook;
 
-/// How many queries from the head on are looked at for being lost: a bound of the time of one step. Those behind have come
-/// later, and are looked at as they come nearer.
+/// How many queries from the head on are looked at for being lost: a bound of the time of one step. Those behind have
+/// come later, and are looked at as they come nearer.
 const EXAMINED_MAX: usize = 1024;
 
 /// Models, GPUs, and what these are worth to each model: what `ribbon` and `drs` share.

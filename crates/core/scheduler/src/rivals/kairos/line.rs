@@ -124,8 +124,8 @@ impl Line {
         self.queries.retain(|query| query.model != model);
     }
 
-    /// Drops those of the first `examined` queries that could not end in time even on an idle GPU. Returns when the next
-    /// of them is lost.
+    /// Drops those of the first `examined` queries that could not end in time even on an idle GPU. Returns when the
+    /// next of them is lost.
     pub(super) fn drop_lost(
         &mut self,
         cluster: &Cluster,

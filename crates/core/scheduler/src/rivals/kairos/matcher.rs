@@ -8,7 +8,8 @@ use super::line::{Line, Query};
 use crate::rivals::cluster::{Cluster, Vacancy};
 use crate::rivals::gpu_book::GpuBook;
 
-/// Rows per column, as in the paper's artifact: later queries have more time, and more rows cost time for every decision.
+/// Rows per column, as in the paper's artifact: later queries have more time, and more rows cost time for every
+/// decision.
 const ROWS_PER_INSTANCE: usize = 2;
 /// The most columns: as many rows as go with them are what an [`Assigner`] takes.
 const INSTANCES_MAX: usize = SIDE_MAX / ROWS_PER_INSTANCE;
@@ -95,8 +96,8 @@ impl Matcher {
 }
 
 impl Weights<'_> {
-    /// C·L in milliseconds, or the penalty. Penalties are not weighted by C, as in the paper's artifact: a late query on
-    /// a slow GPU is as late as on a fast one.
+    /// C·L in milliseconds, or the penalty. Penalties are not weighted by C, as in the paper's artifact: a late query
+    /// on a slow GPU is as late as on a fast one.
     fn cost(&self, now: Time, query: &Query, gpu: Vacancy) -> f64 {
         let (slot, items) = (query.model as usize, query.waiting.request.items);
         let (Some(known), Some(forecast)) = (self.cluster.get(slot), self.forecasts.get(slot)) else {

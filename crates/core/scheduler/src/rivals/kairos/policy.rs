@@ -29,9 +29,9 @@ pub struct KairosSettings {
 /// The Kairos paper, section 5.1. Queries of all models wait in one line by deadline. At each input the first of them,
 /// two for each GPU, are matched to all GPUs, busy ones included, at the least sum of C·L: the time L until the query
 /// would have ended there, weighted by the heterogeneity coefficient C; 10 times the target where that is too late. A
-/// query that is matched to a GPU whose turn it is now is sent; one that is matched to a GPU that is still busy waits for
-/// the next matching. A query is dropped when it could not end in time on an idle GPU; the paper's system serves it late.
-/// With delays a query is sent so early that it arrives when its GPU is free.
+/// query that is matched to a GPU whose turn it is now is sent; one that is matched to a GPU that is still busy waits
+/// for the next matching. A query is dropped when it could not end in time on an idle GPU; the paper's system serves
+/// it late. With delays a query is sent so early that it arrives when its GPU is free.
 #[derive(Clone, Debug)]
 pub struct Kairos {
     settings: KairosSettings,
