@@ -49,6 +49,8 @@ pub(super) fn policy_seeds() -> Vec<Vec<u8>> {
          gpu_choice = \"earliest_free\", shed = \"proportional\" }",
         "{ name = \"clockwork\", commit_ms = 3, early_ms = 1 }",
         "{ name = \"shepherd\", preempt_factor = 2 }",
+        "{ name = \"drs\", threshold = 300 }",
+        "{ name = \"kairos\", learn = true }",
     ];
     texts.map(|text| text.as_bytes().to_vec()).into()
 }

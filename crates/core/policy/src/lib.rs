@@ -12,6 +12,7 @@ mod policy_spec;
 mod research;
 mod shares;
 mod text;
+mod unmerged_policy;
 
 pub use auto_rule::AutoRule;
 pub use choices::{DropRule, ModelPolicyName, ShedChoice, TriggerChoice};
@@ -22,3 +23,4 @@ pub use policy_spec::{POLICY_NAMES, PolicySpec};
 pub use research::{GpuChoice, ReadyOrder, ResearchChoices, ResearchTrigger, SimulatedPolicy};
 pub use shares::{SloShare, TargetShare};
 pub use text::{POLICY_TEXT_BYTES_MAX, PolicyText};
+pub use unmerged_policy::UnmergedPolicy;

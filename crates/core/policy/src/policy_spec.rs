@@ -12,6 +12,7 @@ use crate::model_policy::ModelPolicy;
 use crate::options::{PolicyOptions, RegisteredPolicy};
 use crate::research::SimulatedPolicy;
 use crate::text::{PolicyTable, PolicyText};
+use crate::unmerged_policy::UnmergedPolicy;
 
 /// A validated policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,13 +36,27 @@ pub enum PolicySpec {
         /// `preempt_factor`: how many times larger a batch must be to preempt a running one.
         preempt_factor: f64,
     },
+    /// One of those that never merge requests into batches.
+    Unmerged(UnmergedPolicy),
     /// A policy that the program adds.
     Registered(RegisteredPolicy),
 }
 
 /// The names that every program knows; none of them can be added.
-pub const POLICY_NAMES: [&str; 8] =
-    ["symphony", "auto", "eager", "timeout", "clipper", "clockwork", "nexus", "shepherd"];
+pub const POLICY_NAMES: [&str; 12] = [
+    "symphony",
+    "auto",
+    "eager",
+    "timeout",
+    "clipper",
+    "clockwork",
+    "nexus",
+    "shepherd",
+    "kairos",
+    "ribbon",
+    "drs",
+    "clkwrk",
+];
 /// The longest time that a policy may contain.
 pub(crate) const SPAN_MAX: Nanos = Nanos::from_millis(1_000_000_000);
 pub(crate) const SPANS: &str = "milliseconds, 0 to 1e9";
@@ -100,6 +115,9 @@ impl PolicyText {
                 }
                 Ok(PolicySpec::Shepherd { preempt_factor })
             }
+            name @ ("kairos" | "ribbon" | "drs" | "clkwrk") => {
+                UnmergedPolicy::chosen(table, name).map(PolicySpec::Unmerged)
+            }
             name if added.contains(&name) => {
                 Ok(PolicySpec::Registered(RegisteredPolicy { name: name.to_owned(), options: table.options()? }))
             }
@@ -131,7 +149,7 @@ impl PolicyText {
             };
         }
         let why = match name.as_str() {
-            "clockwork" | "nexus" | "shepherd" => {
+            "clockwork" | "nexus" | "shepherd" | "kairos" | "ribbon" | "drs" | "clkwrk" => {
                 ", which decides for all models of a sub-cluster at once: `symphony subcluster policy` sets it"
             }
             _ => "",
@@ -155,6 +173,8 @@ impl PolicyTable {
             number("early_ms", self.early_ms),
             number("frontends", self.frontends.map(f64::from)),
             number("preempt_factor", self.preempt_factor),
+            number("threshold", self.threshold.map(f64::from)),
+            self.learn.map(|learn| ("learn", Value::Boolean(learn))),
         ];
         const PLAIN: &str = "a number, a text on one line, true or false, under a key of a–z, 0–9, - and _";
         if self.trigger.is_some() || self.drop.is_some() {
@@ -206,6 +226,8 @@ pub(crate) fn only(table: &PolicyTable, known: &[&str], expected: &'static str) 
         (".early_ms", table.early_ms.is_some()),
         (".frontends", table.frontends.is_some()),
         (".preempt_factor", table.preempt_factor.is_some()),
+        (".threshold", table.threshold.is_some()),
+        (".learn", table.learn.is_some()),
     ];
     if let Some((key, _)) = given.into_iter().find(|(key, given)| *given && !known.contains(key)) {
         return refuse(key, expected, "a key of another policy".to_owned());
@@ -242,6 +264,7 @@ impl fmt::Display for PolicySpec {
         };
         let name = match self {
             Self::Queues(queues) => return queues.fmt(f),
+            Self::Unmerged(policy) => return policy.fmt(f),
             Self::Registered(registered) => return registered.fmt(f),
             Self::Clockwork { commit, early } => {
                 option("commit_ms", commit.as_millis_f64(), CLOCKWORK_MS);

@@ -70,6 +70,8 @@ pub struct PolicyTable {
     pub(crate) early_ms: Option<f64>,
     pub(crate) frontends: Option<u32>,
     pub(crate) preempt_factor: Option<f64>,
+    pub(crate) threshold: Option<u32>,
+    pub(crate) learn: Option<bool>,
     /// Further keys: options of a policy that the program added, otherwise an error.
     #[serde(flatten)]
     pub(crate) unknown: BTreeMap<String, Value>,

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use symphony_policy::{
     DropRule, GpuChoice, ModelPolicy, ModelPolicyName, PolicyError, PolicySpec, ReadyOrder, ResearchChoices,
-    ResearchTrigger, ShedChoice, SimulatedPolicy, SloShare, TargetShare, TriggerChoice,
+    ResearchTrigger, ShedChoice, SimulatedPolicy, SloShare, TargetShare, TriggerChoice, UnmergedPolicy,
 };
 use symphony_types::Nanos;
 
@@ -105,6 +105,8 @@ proptest! {
             PolicySpec::Clockwork { commit, early },
             PolicySpec::Nexus { frontends },
             PolicySpec::Shepherd { preempt_factor: factor },
+            PolicySpec::Unmerged(UnmergedPolicy::Kairos { learn: frontends % 2 == 0 }),
+            PolicySpec::Unmerged(UnmergedPolicy::Drs { threshold: (frontends > 9).then_some(frontends) }),
         ] {
             prop_assert_eq!(policy.to_string().parse::<PolicySpec>(), Ok(policy.clone()), "{}", policy);
         }
@@ -215,6 +217,8 @@ fn policies_of_whole_clusters_are_refused_for_a_model_with_the_reason() {
         ("clockwork", "clockwork"),
         ("{ name = 'shepherd', preempt_factor = 2 }", "shepherd"),
         ("{ name = 'nexus', frontends = 8 }", "nexus"),
+        ("{ name = 'kairos', learn = true }", "kairos"),
+        ("{ name = 'drs', threshold = 8 }", "drs"),
     ] {
         assert!(text.parse::<PolicySpec>().is_ok(), "{text}");
         refused(text, &["expected one of \"symphony\"", name, "`symphony subcluster policy` sets it"]);
@@ -236,7 +240,7 @@ fn policies_that_a_program_adds_are_read_back_and_unknown_ones_are_told_the_know
         assert_eq!(PolicySpec::parse_among(&policy.to_string(), &added), Ok(policy));
     }
     let refused = |text: &str| PolicySpec::parse_among(text, &added).unwrap_err().to_string();
-    assert!(refused("mien").contains("\"shepherd\", \"mine\", \"other\", got \"mien\""), "{}", refused("mien"));
+    assert!(refused("mien").contains("\"clkwrk\", \"mine\", \"other\", got \"mien\""), "{}", refused("mien"));
     assert!(refused("{ name = 'mine', a = [1] }").contains("key `a`"), "{}", refused("{ name = 'mine', a = [1] }"));
     let trigger = "{ name = 'mine', trigger = 'eager' }";
     assert!(refused(trigger).contains("key `trigger`"), "{}", refused(trigger));

@@ -3,11 +3,15 @@
 //! One test function, because the counting allocator counts the whole process: two at once would count each other.
 
 use std::alloc::System;
+use std::collections::VecDeque;
 use std::hint::black_box;
+use std::sync::Arc;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
+use symphony_scheduler::rivals::{Kairos, KairosSettings};
 use symphony_scheduler::{
-    Account, Delays, GpuRanker, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig,
+    Account, ClassProfiles, ClusterAction, ClusterActions, ClusterFacts, ClusterInput, ClusterModel, ClusterPolicy,
+    Delays, GpuRanker, GrantWhy, MinTree, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig,
     POOL_TICK, Policy, PoolControl, PoolInput, RankAction, RankActions, RankInput, Request,
 };
 use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, RequestId, RequestValue, Time};
@@ -184,6 +188,115 @@ impl Host {
     }
 }
 
+/// A policy for a whole cluster, around virtual time.
+struct ClusterHost<P> {
+    now: Time,
+    policy: P,
+    actions: ClusterActions,
+    /// The plans of each GPU: model, start and end.
+    plans: [VecDeque<(u32, Time, Time)>; GPUS as usize],
+    wake_at: Time,
+    random: u64,
+    sequence: u64,
+    planned: u64,
+    dropped: u64,
+}
+
+impl<P: ClusterPolicy> ClusterHost<P> {
+    /// GPUs of three classes, each half as fast as the one before, and requests of up to 64 items.
+    fn new(policy: P) -> Self {
+        let mut host = Self {
+            now: Time::ZERO,
+            policy,
+            actions: ClusterActions::with_room(),
+            plans: [const { VecDeque::new() }; GPUS as usize],
+            wake_at: Time::NEVER,
+            random: 7,
+            sequence: 0,
+            planned: 0,
+            dropped: 0,
+        };
+        host.plans.iter_mut().for_each(|plans| plans.reserve(4));
+        let profile = |(class, slower): (GpuClass, f64)| {
+            (class, LatencyProfile::from_line(0.2 * slower, 1.0 * slower, 64).unwrap())
+        };
+        for model in 0..MODELS {
+            let profiles = GpuClass::all().zip([1.0, 2.0, 4.0]).map(profile).collect::<ClassProfiles>();
+            let delays = Delays { control: Nanos::from_micros(100), ..Delays::default() };
+            let known = Arc::new(ClusterModel::new(profiles, SLO).with_delays(delays));
+            host.step(ClusterInput::Model { model, known });
+        }
+        for gpu in 0..GPUS {
+            let class = GpuClass::new(gpu as usize % 3).unwrap();
+            host.step(ClusterInput::GpuUp { gpu: GpuId::new(gpu), class, free_at: Time::ZERO });
+        }
+        host
+    }
+
+    /// A number in 0..`below` (xorshift).
+    fn random(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % below
+    }
+
+    fn serve(&mut self, requests: u64, rate: u64) {
+        for _ in 0..requests {
+            let gap = self.random(2 * 1_000_000_000 / rate);
+            self.run_until(self.now + Nanos::new(gap));
+            let (model, items) = (self.random(u64::from(MODELS)) as u32, 1 + self.random(64) as u32);
+            let id = RequestId { sequence: self.sequence, ..RequestId::default() };
+            self.sequence += 1;
+            let request = Request { id, deadline: self.now + SLO, items, weight: RequestValue::ONE };
+            self.step(ClusterInput::Arrive { model, request });
+            if self.random(50) == 0 {
+                self.step(ClusterInput::Cancel { model, request });
+            }
+        }
+    }
+
+    fn run_until(&mut self, until: Time) {
+        loop {
+            let ends = self.plans.iter().enumerate().filter_map(|(gpu, plans)| Some((plans.front()?.2, gpu)));
+            let next = ends.min();
+            let at = next.map_or(Time::NEVER, |(end, _)| end).min(self.wake_at);
+            if at > until || at == Time::NEVER {
+                self.now = until;
+                return;
+            }
+            self.now = self.now.max(at);
+            match next {
+                Some((end, gpu)) if end == at => {
+                    let Some((model, start, end)) = self.plans[gpu].pop_front() else { return };
+                    let (gpu, latency) = (GpuId::new(gpu as u32), end.since(start));
+                    self.step(ClusterInput::Done { gpu, model, start, start_late: Nanos::ZERO, latency });
+                }
+                _ => {
+                    self.wake_at = Time::NEVER;
+                    self.step(ClusterInput::Wake);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, input: ClusterInput) {
+        self.actions.clear();
+        self.policy.step(self.now, input, &mut self.actions);
+        for action in &self.actions.list {
+            match *action {
+                ClusterAction::Execute { model, plan } => {
+                    self.plans[plan.gpu.get() as usize].push_back((model, plan.start, plan.end));
+                    self.planned += 1;
+                }
+                ClusterAction::Drop { .. } => self.dropped += 1,
+                ClusterAction::WakeAt(at) => self.wake_at = at,
+                ClusterAction::Preempt(_) => {}
+            }
+        }
+    }
+}
+
 /// What the whole process asked of the heap while `work` ran.
 fn heap_use(work: impl FnOnce()) -> Stats {
     let region = Region::new(GLOBAL);
@@ -225,5 +338,19 @@ fn a_decision_allocates_nothing_after_the_warm_up() {
             assert!(shed > 0 || name != "auto" || rate < 10_000, "nothing was shed: {at}");
             assert!(shed == 0 || name == "auto", "{shed} were shed: {at}");
         }
+    }
+
+    // Phase 3: matching, below and at three times capacity.
+    for (learn, rate) in [(false, 200), (false, 2_000), (true, 200), (true, 2_000)] {
+        let mut host = ClusterHost::new(Kairos::new(&ClusterFacts::default(), KairosSettings { learn }));
+        host.serve(WARM_UP_REQUESTS / 8, rate * 2);
+        host.serve(WARM_UP_REQUESTS / 8, rate);
+        let (planned, dropped) = (host.planned, host.dropped);
+        let used = heap_use(|| host.serve(COUNTED_REQUESTS / 4, rate));
+        let (planned, dropped) = (host.planned - planned, host.dropped - dropped);
+        let at = format!("kairos, learn: {learn}, at {rate} r/s, {planned} planned, {dropped} dropped: {used:?}");
+        assert_eq!((used.allocations, used.reallocations, used.deallocations), (0, 0, 0), "{at}");
+        assert!(planned > COUNTED_REQUESTS / 40, "little was scheduled: {at}");
+        assert!(rate < 1_000 || dropped > COUNTED_REQUESTS / 40, "little was dropped: {at}");
     }
 }

@@ -1,4 +1,5 @@
-//! A policy that the program added: contained, and checked before anything is done that it orders.
+//! A policy of any type, such as one that the program added: contained, and checked before anything is done that it
+//! orders.
 
 use symphony_scheduler::{
     ClusterActions, ClusterFacts, ClusterInput, ClusterPolicy, ClusterReferee, GuardedPolicy, PolicyFault,

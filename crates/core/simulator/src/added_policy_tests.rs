@@ -160,7 +160,7 @@ fn unknown_names_and_options_are_refused_with_what_is_known() {
         let overrides: Vec<_> = overrides.iter().map(|&text| text.to_owned()).collect();
         Scenario::parse_among("a.toml", text, &overrides, &read, &policies).unwrap_err().to_string()
     };
-    assert!(refused(&[]).contains("\"shepherd\", \"two\", got \"one\""), "{}", refused(&[]));
+    assert!(refused(&[]).contains("\"clkwrk\", \"two\", got \"one\""), "{}", refused(&[]));
     let option = refused(&["policy={ name = 'two', dpeth = 3 }"]);
     assert!(option.contains("policy `two`: key `dpeth`: expected only depth"), "{option}");
 }

@@ -10,8 +10,8 @@ use crate::policy_facts::PolicyFacts;
 use crate::queues_and_ranker::QueuesAndRanker;
 use crate::tap::Open;
 
-/// An operation on a policy of any type: the event loop is compiled for each type that every program has, so that no
-/// decision of theirs needs dynamic dispatch.
+/// An operation on a policy of any type: the event loop is compiled for each type whose decisions are short, so that
+/// none of them needs dynamic dispatch.
 pub(crate) trait UsePolicy {
     type Output;
     fn with<P: Hosted>(self, policy: P) -> Self::Output;
@@ -33,7 +33,8 @@ pub(crate) fn build_policy<U: UsePolicy>(
         PolicySpec::Shepherd { preempt_factor } => {
             user.with(Shepherd::new(&known, ShepherdSettings { preempt_factor }))
         }
-        PolicySpec::Registered(_) => {
+        // Matching costs more than a call that is not inlined.
+        PolicySpec::Unmerged(_) | PolicySpec::Registered(_) => {
             user.with(AddedPolicy::new(scenario.policies.build(&scenario.policy, &known)?, known))
         }
     })

@@ -19,6 +19,7 @@ mod histogram;
 mod hosted;
 mod lessons;
 mod open_requests;
+mod oracle;
 #[cfg(test)]
 mod planted_faults;
 mod policy_facts;
@@ -45,6 +46,7 @@ pub use capacity::{fluid_bound_rps, fluid_gpus};
 pub use error::Error;
 pub use explained::{Ask, EXPLAINED_MAX};
 pub use goodput::{GOODPUT_RESOLUTION, Goodput, GoodputSearch, Trial, find_goodput};
+pub use oracle::oracle_rps;
 pub use policy_facts::{ModelFacts, PolicyFacts};
 pub use preflight::{PreflightError, RateLimit, preflight};
 pub use result::{LearningResult, ModelResult, Queueing, RunResult, SimulationResult};

@@ -31,6 +31,11 @@ fn policies() -> impl Strategy<Value = String> {
         "{ name = 'nexus', frontends = 3 }",
         "'shepherd'",
         "{ name = 'shepherd', preempt_factor = 1 }",
+        "'kairos'",
+        "{ name = 'kairos', learn = true }",
+        "'ribbon'",
+        "'drs'",
+        "'clkwrk'",
     ];
     prop_oneof![symphony, prop::sample::select(others.map(str::to_owned).to_vec())]
 }

@@ -77,7 +77,9 @@ fn failures_and_noise_together_keep_every_invariant() {
         (0..200).map(|n| format!("{{ gpu = {}, at_s = {}, for_s = 0.05 }}", n % 8, 0.1 * f64::from(n))).collect();
     let failure = format!("failure=[{}]", failing.join(", "));
     let noise = "execution.noise={ lognormal_sigma = 0.1 }";
-    for policy in ["symphony", "auto", "eager", "clipper", "clockwork", "nexus", "shepherd"] {
+    let of_models = ["symphony", "auto", "eager", "clipper"];
+    let of_clusters = ["clockwork", "nexus", "shepherd", "kairos", "ribbon", "drs", "clkwrk"];
+    for policy in of_models.into_iter().chain(of_clusters) {
         for rate in [2000, 6000] {
             let run = run(&[noise, &failure, &format!("policy={policy}"), &format!("workload.rate_rps={rate}")]);
             let model = &run.models[0];

@@ -49,6 +49,6 @@ pub use scenario::{
     SCENARIO_MODELS_MAX, SEEDS_MAX, Scenario,
 };
 pub use slowdown::{SLOWDOWNS_MAX, Slowdown};
-pub use symphony_policy::{AutoRule, PolicySpec, SimulatedPolicy};
+pub use symphony_policy::{AutoRule, PolicySpec, SimulatedPolicy, UnmergedPolicy};
 pub use trace::{TRACE_ROWS_MAX, Trace, TraceRow};
 pub use value_distribution::{DISTRIBUTION_ENTRIES_MAX, ValueDistribution};

@@ -1,6 +1,8 @@
 //! The scenario contract: every key is understood, every mistake is named.
 
-use symphony_policy::{DropRule, GpuChoice, ModelPolicyName, ReadyOrder, ShedChoice, SloShare, TriggerChoice};
+use symphony_policy::{
+    DropRule, GpuChoice, ModelPolicyName, POLICY_NAMES, ReadyOrder, ShedChoice, SloShare, TriggerChoice,
+};
 use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, Time};
 use symphony_workload::{Arrival, PolicySpec, Scenario, ScenarioError, arrival_streams};
 
@@ -158,7 +160,7 @@ fn optional_keys_have_the_documented_defaults() {
 fn every_policy_has_its_name_its_defaults_and_keys_of_its_own() {
     let policy = |text: &str| parse(FULL, &[&format!("policy={text}")]).unwrap().policy;
     // What a name stands for is not said again.
-    for name in ["symphony", "auto", "eager", "timeout", "clipper", "clockwork", "nexus", "shepherd"] {
+    for name in POLICY_NAMES {
         assert_eq!(policy(name).to_string(), name);
         assert_eq!(policy(name), policy(&format!("{{ name = '{name}' }}")));
     }
@@ -180,6 +182,8 @@ fn every_policy_has_its_name_its_defaults_and_keys_of_its_own() {
         "{ name = 'clockwork', commit_ms = 10, early_ms = 0 }",
         "{ name = 'nexus', frontends = 8 }",
         "{ name = 'shepherd', preempt_factor = 2.5 }",
+        "{ name = 'kairos', learn = true }",
+        "{ name = 'drs', threshold = 400 }",
     ];
     for text in said {
         assert_eq!(policy(text).to_string(), text.replace('\'', "\""));

@@ -5,11 +5,16 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use symphony_policy::{POLICY_NAMES, PolicyError, PolicyOptions, PolicySpec, RegisteredPolicy, is_policy_name};
+use symphony_policy::{
+    POLICY_NAMES, PolicyError, PolicyOptions, PolicySpec, RegisteredPolicy, UnmergedPolicy, is_policy_name,
+};
 
 use crate::cluster::facts::ClusterFacts;
 use crate::cluster::guard::{BoxedPolicy, GuardedPolicy};
-use crate::rivals::{Clockwork, ClockworkSettings, Nexus, NexusSettings, Shepherd, ShepherdSettings};
+use crate::rivals::{
+    Clkwrk, Clockwork, ClockworkSettings, Drs, Kairos, KairosSettings, Nexus, NexusSettings, Ribbon, Shepherd,
+    ShepherdSettings,
+};
 
 /// Builds a policy, or says what is wrong with its options.
 type Constructor = dyn Fn(&ClusterFacts, &PolicyOptions) -> Result<BoxedPolicy, String> + Send + Sync;
@@ -63,7 +68,7 @@ impl fmt::Debug for PolicyRegistry {
 }
 
 impl PolicyRegistry {
-    /// Without policies of its own: `clockwork`, `nexus` and `shepherd` are always there.
+    /// Without policies of its own: those of the rivals are always there.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -118,6 +123,12 @@ impl PolicyRegistry {
             PolicySpec::Shepherd { preempt_factor } => {
                 Box::new(Shepherd::new(facts, ShepherdSettings { preempt_factor: *preempt_factor }))
             }
+            PolicySpec::Unmerged(policy) => match *policy {
+                UnmergedPolicy::Kairos { learn } => Box::new(Kairos::new(facts, KairosSettings { learn })),
+                UnmergedPolicy::Ribbon => Box::new(Ribbon::new(facts)),
+                UnmergedPolicy::Drs { threshold } => Box::new(Drs::new(facts, threshold)),
+                UnmergedPolicy::Clkwrk => Box::new(Clkwrk::new(facts)),
+            },
             PolicySpec::Registered(RegisteredPolicy { name, options }) => {
                 let Some(constructor) = self.constructors.get(name) else {
                     return Err(RegistryError::Unknown { name: name.clone(), known: self.known() });
@@ -137,7 +148,7 @@ impl PolicyRegistry {
 }
 
 /// The policies for clusters that every program has.
-const CLUSTER_NAMES: [&str; 3] = ["clockwork", "nexus", "shepherd"];
+const CLUSTER_NAMES: [&str; 7] = ["clockwork", "nexus", "shepherd", "kairos", "ribbon", "drs", "clkwrk"];
 
 fn cluster_name(spec: &PolicySpec) -> &str {
     match spec {
@@ -145,6 +156,7 @@ fn cluster_name(spec: &PolicySpec) -> &str {
         PolicySpec::Clockwork { .. } => "clockwork",
         PolicySpec::Nexus { .. } => "nexus",
         PolicySpec::Shepherd { .. } => "shepherd",
+        PolicySpec::Unmerged(policy) => policy.label(),
         PolicySpec::Registered(registered) => &registered.name,
     }
 }
@@ -188,11 +200,16 @@ mod tests {
 
     #[test]
     fn a_name_is_found_and_what_is_wrong_is_said_in_words() {
-        for text in ["clockwork", "nexus", "shepherd", "wild", "{ name = 'wild', speed = 3 }"] {
+        for text in
+            CLUSTER_NAMES.into_iter().chain(["wild", "{ name = 'wild', speed = 3 }", "{ name = 'drs', threshold = 9 }"])
+        {
             assert!(text.contains(build(text).unwrap().name()), "{text}");
         }
         let said = |text: &str| build(text).unwrap_err().to_string();
-        assert_eq!(said("gone"), "no policy is named `gone`; this program has clockwork, nexus, shepherd, wild");
+        assert_eq!(
+            said("gone"),
+            "no policy is named `gone`; this program has clockwork, nexus, shepherd, kairos, ribbon, drs, clkwrk, wild"
+        );
         assert!(said("{ name = 'wild', speed = 10 }").contains("policy `wild`: key `speed`: expected a number from 1"));
         assert!(said("{ name = 'wild', spede = 1 }").contains("key `spede`: expected only speed"));
         assert!(said("auto").contains("decides for each model alone"));

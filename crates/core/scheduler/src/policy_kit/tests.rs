@@ -17,6 +17,12 @@ fn every_policy_for_clusters_keeps_its_rules_through_many_stories() {
         "{ name = 'nexus', frontends = 3 }",
         "shepherd",
         "{ name = 'shepherd', preempt_factor = 1 }",
+        "kairos",
+        "{ name = 'kairos', learn = true }",
+        "ribbon",
+        "drs",
+        "{ name = 'drs', threshold = 2 }",
+        "clkwrk",
     ];
     for text in texts {
         let spec: PolicySpec = text.parse().unwrap();

@@ -105,6 +105,11 @@ impl GpuBook {
         self.gpus[gpu].plans.len() < self.plans_max
     }
 
+    /// Whether the GPU should have ended a plan by now, and has not said so.
+    pub(super) fn is_overdue(&self, gpu: usize, now: Time) -> bool {
+        self.gpus[gpu].plans.front().is_some_and(|&(_, end)| end < now)
+    }
+
     /// The GPU may be planned on, unless it has all the plans that it takes.
     fn offer(&mut self, slot: usize) {
         let gpu = &self.gpus[slot];
@@ -159,7 +164,7 @@ impl GpuBook {
     /// The usable GPU with the earliest free time.
     pub(super) fn earliest(&mut self, now: Time) -> Option<Vacancy> {
         while let Some((slot, free_at)) = self.free.min() {
-            if self.gpus[slot].plans.front().is_some_and(|&(_, end)| end < now) {
+            if self.is_overdue(slot, now) {
                 self.free.set(slot, MinTree::EMPTY);
                 continue;
             }

@@ -7,10 +7,12 @@ mod clockwork;
 mod cluster;
 mod deadline_queue;
 mod gpu_book;
+mod kairos;
 mod nexus;
 pub(crate) mod round_robin;
 mod shepherd;
 
 pub use clockwork::{Clockwork, ClockworkSettings};
+pub use kairos::{Clkwrk, Drs, Kairos, KairosSettings, Ribbon};
 pub use nexus::{Nexus, NexusSettings};
 pub use shepherd::{Shepherd, ShepherdSettings};

@@ -1,6 +1,7 @@
 //! What rival policies order, action by action, and what they keep whatever comes. ℓ(b) = 1·b + 5 ms throughout.
 
 mod clockwork;
+mod kairos;
 mod nexus;
 mod promises;
 mod shepherd;

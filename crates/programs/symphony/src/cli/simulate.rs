@@ -21,8 +21,8 @@ pub(crate) struct SimArgs {
     /// The scenario (TOML); its format is in docs/reference/scenarios.md.
     #[arg(value_name = "SCENARIO.toml")]
     pub(crate) scenario: PathBuf,
-    /// Policy instead of the scenario's: symphony, auto, eager, timeout, clipper, clockwork, nexus, shepherd or one that
-    /// the program adds, or a table such as '{ name = "nexus", frontends = 8 }'.
+    /// Policy instead of the scenario's: symphony, auto, eager, timeout, clipper, clockwork, nexus, shepherd, kairos,
+    /// ribbon, drs, clkwrk or one that the program adds, or a table such as '{ name = "nexus", frontends = 8 }'.
     #[arg(long)]
     pub(crate) policy: Option<String>,
     /// Find the highest rate at which every model's p99 meets its SLO, within 1 %.

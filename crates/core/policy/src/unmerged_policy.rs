@@ -1,0 +1,81 @@
+//! Policies that give each request a batch of its own: `kairos`, and what its paper measures it against.
+
+use std::fmt;
+
+use crate::error::Refused;
+use crate::policy_spec::{only, refuse, write};
+use crate::text::PolicyTable;
+
+/// The largest threshold: no request has more items.
+const THRESHOLD_MAX: u32 = symphony_types::PROFILE_BATCH_MAX;
+
+/// A policy that never merges requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnmergedPolicy {
+    /// `"kairos"`.
+    Kairos {
+        /// `learn`: whether it goes by latencies that it learns itself, not by profiles.
+        learn: bool,
+    },
+    /// `"ribbon"`.
+    Ribbon,
+    /// `"drs"`.
+    Drs {
+        /// `threshold`: requests of up to this many items go to slower GPUs; sought if there is none.
+        threshold: Option<u32>,
+    },
+    /// `"clkwrk"`.
+    Clkwrk,
+}
+
+impl UnmergedPolicy {
+    /// As it is written.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Kairos { .. } => "kairos",
+            Self::Ribbon => "ribbon",
+            Self::Drs { .. } => "drs",
+            Self::Clkwrk => "clkwrk",
+        }
+    }
+
+    /// The one that a table names; `clkwrk` if it names none of the others.
+    pub(crate) fn chosen(table: &PolicyTable, name: &str) -> Result<Self, Refused> {
+        match name {
+            "kairos" => {
+                only(table, &[".learn"], "only learn for policy \"kairos\"")?;
+                Ok(Self::Kairos { learn: table.learn.unwrap_or(false) })
+            }
+            "drs" => {
+                only(table, &[".threshold"], "only threshold for policy \"drs\"")?;
+                match table.threshold {
+                    Some(items) if items > THRESHOLD_MAX => {
+                        refuse(".threshold", format!("0 to {THRESHOLD_MAX} items"), items.to_string())
+                    }
+                    threshold => Ok(Self::Drs { threshold }),
+                }
+            }
+            "ribbon" => {
+                only(table, &[], "no keys for policy \"ribbon\"")?;
+                Ok(Self::Ribbon)
+            }
+            _ => {
+                only(table, &[], "no keys for policy \"clkwrk\"")?;
+                Ok(Self::Clkwrk)
+            }
+        }
+    }
+}
+
+/// The canonical text: the name alone if all options are its defaults, otherwise a table.
+impl fmt::Display for UnmergedPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = match self {
+            Self::Kairos { learn: true } => vec!["learn = true".to_owned()],
+            Self::Drs { threshold: Some(items) } => vec![format!("threshold = {items}")],
+            _ => Vec::new(),
+        };
+        write(f, self.label(), &said)
+    }
+}
