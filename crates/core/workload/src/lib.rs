@@ -33,7 +33,7 @@ pub use failure::{FAILURES_MAX, Failure};
 pub use learning::QUARANTINED_PERCENT_MAX;
 pub use override_key::{override_at_fault, override_key};
 pub use popularity::Popularity;
-pub use profile_csv::profile_from_csv;
+pub use profile_csv::{profile_from_batches, profile_from_csv};
 pub use profile_toml::profile_from_toml;
 pub use rate_profile::{RATE_STEPS_MAX, RateProfile};
 pub use request_stream::{Arriving, RequestStream, request_streams};
