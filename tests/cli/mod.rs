@@ -10,4 +10,5 @@ mod paper;
 mod partition;
 mod profile;
 mod sim;
+mod split;
 mod top;

@@ -42,7 +42,9 @@ pub(crate) use members::{
 pub(crate) use model::{
     ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs,
 };
-pub(crate) use plan::{PartitionArgs, PlanCommand, PlanMoveArgs, PlanNowArgs, PlanReviewArgs, PlanShowArgs, Solver};
+pub(crate) use plan::{
+    PartitionArgs, PlanCommand, PlanMoveArgs, PlanNowArgs, PlanReviewArgs, PlanShowArgs, Solver, SplitArgs, SplitCost,
+};
 pub(crate) use processes::{BackendArgs, DemoArgs, NodeArgs, ProvisionArgs, UpArgs};
 pub(crate) use profile::{
     LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand, ProfileCompareArgs, ProfileGemmArgs, ProfiledDevice,

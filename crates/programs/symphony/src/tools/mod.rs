@@ -33,6 +33,7 @@ pub(crate) mod replay;
 pub(crate) mod shell;
 pub(crate) mod sim;
 mod sim_explain;
+mod split;
 pub(crate) mod table;
 mod timeline;
 pub(crate) mod upgrade;

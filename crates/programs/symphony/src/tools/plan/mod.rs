@@ -8,12 +8,13 @@ mod show;
 pub(crate) use federated::epochs as epochs_of_federation;
 pub(crate) use show::epochs;
 
-use super::partition;
+use super::{partition, split};
 use crate::cli::PlanCommand;
 
 pub(crate) async fn run(command: &PlanCommand) -> anyhow::Result<()> {
     match command {
         PlanCommand::Partition(args) => partition::run(args),
+        PlanCommand::Split(args) => split::run(args),
         PlanCommand::Move(args) => change::move_to(args).await,
         PlanCommand::Now(args) => change::now(args).await,
         PlanCommand::Approve(args) => change::review(args, true).await,
