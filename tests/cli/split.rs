@@ -20,7 +20,12 @@ fn split(workspace: &Workspace, rest: &[&str]) -> ProgramOutput {
 fn read(split: &Value) -> (f64, Vec<(String, f64, u64, f64)>) {
     let stage = |stage: &Value| {
         let number = |key: &str| stage[key].as_f64().unwrap();
-        (stage["name"].as_str().unwrap().to_owned(), number("budget_ms"), stage["batch"].as_u64().unwrap(), number("gpus"))
+        (
+            stage["name"].as_str().unwrap().to_owned(),
+            number("budget_ms"),
+            stage["batch"].as_u64().unwrap(),
+            number("gpus"),
+        )
     };
     (split["gpus"].as_f64().unwrap(), split["stages"].as_array().unwrap().iter().map(stage).collect())
 }
@@ -45,7 +50,9 @@ fn each_path_gets_the_slo_and_batches_fit_their_budgets() {
     }
     phase("by default the paper's, as a table");
     let said = split(&workspace, &["p.toml"]).ended_with(0);
-    for words in ["STAGE", "RATE R/S", "BUDGET MS", "detect", "300.0", "GPUs for 200 requests per second within 400.000 ms"] {
+    for words in
+        ["STAGE", "RATE R/S", "BUDGET MS", "detect", "300.0", "GPUs for 200 requests per second within 400.000 ms"]
+    {
         assert!(said.out.contains(words), "{words} is not in\n{}", said.out);
     }
     phase("what batches gather in comes off as well");
@@ -74,10 +81,18 @@ fn what_cannot_be_is_said_with_stages_and_bad_input_with_key() {
         workspace.write("p.toml", &traffic().replace(from, to)).unwrap();
         split(&workspace, &["p.toml"])
     };
-    let _ = said("slo_ms = 400.0", "slo_ms = 53.0").ended_with(1).complains(&["53.000 ms cannot be met", "detect → faces takes 54"]);
+    let _ = said("slo_ms = 400.0", "slo_ms = 53.0")
+        .ended_with(1)
+        .complains(&["53.000 ms cannot be met", "detect → faces takes 54"]);
     let _ = said("slo_ms = 400.0", "slo = 400.0").ended_with(2).complains(&["p.toml", "unknown field `slo`"]);
     let _ = said("gamma = 1.5", "gamma = 0.0").ended_with(2).complains(&["p.toml", "edge.0.gamma", "a number above 0"]);
-    let _ = said("to = \"cars\"", "to = \"trucks\"").ended_with(2).complains(&["edge.0.to", "`detect`, `cars`, `faces`", "`trucks`"]);
-    let _ = said("to = \"faces\"", "to = \"cars\"").ended_with(2).complains(&["edge.1", "at most one edge between two stages"]);
+    let _ = said("to = \"cars\"", "to = \"trucks\"").ended_with(2).complains(&[
+        "edge.0.to",
+        "`detect`, `cars`, `faces`",
+        "`trucks`",
+    ]);
+    let _ = said("to = \"faces\"", "to = \"cars\"")
+        .ended_with(2)
+        .complains(&["edge.1", "at most one edge between two stages"]);
     let _ = split(&workspace, &["gone.toml"]).ended_with(2).complains(&["gone.toml"]);
 }

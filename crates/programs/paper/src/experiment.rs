@@ -112,8 +112,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "how evenly models are divided among sub-clusters",
         symphony_fig15
     ),
+    experiment!("nexus-fig4", Nexus, "Figure 4", "throughput of a query by the division of its budget", nexus_fig4),
     experiment!("nexus-fig5", Nexus, "Figure 5", "bad rate of lazy dropping by α", nexus_fig5),
     experiment!("nexus-fig9", Nexus, "Figure 9", "throughput of lazy and early drop by α", nexus_fig9),
+    experiment!("nexus-fig17", Nexus, "Figure 17", "what the split of a budget gains over equal shares", nexus_fig17),
 ];
 
 /// The experiment of this name. The paper may be left out where only one has such a figure: `fig15`.

@@ -1,5 +1,7 @@
 //! One file for each table or figure: its runs, its plots, its comparisons.
 
+pub(crate) mod nexus_fig17;
+pub(crate) mod nexus_fig4;
 pub(crate) mod nexus_fig5;
 pub(crate) mod nexus_fig9;
 pub(crate) mod symphony_fig1;
