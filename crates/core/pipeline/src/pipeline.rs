@@ -160,8 +160,8 @@ impl Pipeline {
         &self.shape
     }
 
-    /// Stage requests per request of the pipeline, by stage: the product of γ along the way. A join is asked as often as
-    /// the edge into it that brings most.
+    /// Stage requests per request of the pipeline, by stage: the product of γ along the way. A join is asked as often
+    /// as the edge into it that brings most.
     #[must_use]
     pub fn requests_per_request(&self) -> Vec<f64> {
         let mut requests = vec![0.0_f64; self.stages.len()];

@@ -93,7 +93,8 @@ proptest! {
         let mut dice = Dice::new(seed);
         let pipeline = random(&mut dice, true);
         let (mut actions, mut open) = (Vec::new(), Vec::new());
-        let mut run = PipelineRun::begin(plan(&pipeline), Time::ZERO, Time::ZERO + Nanos::from_millis(200), &mut actions);
+        let deadline = Time::ZERO + Nanos::from_millis(200);
+        let mut run = PipelineRun::begin(plan(&pipeline), Time::ZERO, deadline, &mut actions);
         follow(&mut open, &actions);
         let mut asked = vec![0_u64; pipeline.stages().len()];
         while let Some(ask) = open.pop() {

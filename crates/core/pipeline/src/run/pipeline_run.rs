@@ -57,8 +57,8 @@ pub struct PipelineRun {
 }
 
 impl PipelineRun {
-    /// Begins a request that must be answered by `deadline`: asks the source, or ends at once if there is no time for the
-    /// longest path.
+    /// Begins a request that must be answered by `deadline`: asks the source, or ends at once if there is no time for
+    /// the longest path.
     #[must_use]
     pub fn begin(plan: Arc<RunPlan>, now: Time, deadline: Time, actions: &mut Vec<Action>) -> Self {
         let source = plan.source;
@@ -95,8 +95,8 @@ impl PipelineRun {
         self.asked.get(ask.0 as usize).map(|asked| asked.stage)
     }
 
-    /// The stage requests whose results are the input of this one: one, or for a join all that ended in the stages before
-    /// it since the fork, in the order in which they were asked.
+    /// The stage requests whose results are the input of this one: one, or for a join all that ended in the stages
+    /// before it since the fork, in the order in which they were asked.
     #[must_use]
     pub fn inputs(&self, ask: AskId) -> Vec<AskId> {
         let Some(asked) = self.asked.get(ask.0 as usize) else { return Vec::new() };

@@ -45,8 +45,8 @@ impl RunCheck {
     /// Checks a step: the event, whether the run took it, and its actions.
     ///
     /// # Errors
-    /// If a result is used that is not awaited (P3), a stage is asked beyond what leaves those behind it their least time
-    /// (P2), or a stage request outlives the request or comes after its end (P1).
+    /// If a result is used that is not awaited (P3), a stage is asked beyond what leaves those behind it their least
+    /// time (P2), or a stage request outlives the request or comes after its end (P1).
     pub fn stepped(&mut self, event: &Event<'_>, is_taken: bool, actions: &[Action]) -> Result<(), Violation> {
         let ended = match event {
             Event::StageDone { ask, .. } | Event::StageEnded { ask, .. } if is_taken => Some(*ask),

@@ -41,8 +41,8 @@ pub struct RunPlan {
 }
 
 impl RunPlan {
-    /// With the budget of each stage, in the order of the pipeline, and the time from a stage's result to the next stage's
-    /// request.
+    /// With the budget of each stage, in the order of the pipeline, and the time from a stage's result to the next
+    /// stage's request.
     ///
     /// # Errors
     /// If there are not as many budgets as stages.
@@ -82,8 +82,8 @@ impl RunPlan {
     }
 
     /// What a stage that is asked at `now` gets of the time until the request's deadline D: its part of what is left,
-    /// `now + (D − now)·β / (β + T)`, but what it needs at least, and not what the stages behind it need at least. `None`
-    /// if both cannot be had.
+    /// `now + (D − now)·β / (β + T)`, but what it needs at least, and not what the stages behind it need at least.
+    /// `None` if both cannot be had.
     pub(crate) fn stage_deadline(&self, stage: usize, now: Time, deadline: Time) -> Option<Time> {
         let plan = &self.stages[stage];
         let (soonest, latest) = (now + plan.least, deadline - plan.least_behind);

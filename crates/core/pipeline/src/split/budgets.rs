@@ -54,8 +54,8 @@ pub enum Unsplittable {
     },
 }
 
-/// Splits the budget of a pipeline that is asked `rate_rps` times a second, so that all stages together need fewest GPUs.
-/// `hop` is the time from a stage's result to the next stage's request.
+/// Splits the budget of a pipeline that is asked `rate_rps` times a second, so that all stages together need fewest
+/// GPUs. `hop` is the time from a stage's result to the next stage's request.
 ///
 /// # Errors
 /// If no split meets the SLO, or the step does not suit it.

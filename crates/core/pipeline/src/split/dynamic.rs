@@ -1,7 +1,7 @@
 //! The dynamic program f(u, t) of the Nexus paper, section 6.2, over the parts of a shape.
 //!
-//! f of a part at t is the fewest GPUs that run its stages within t steps of the time grid. Of parts in series it is the
-//! minimum over all divisions of t, of parts in parallel the sum at t. All functions fall with t.
+//! f of a part at t is the fewest GPUs that run its stages within t steps of the time grid. Of parts in series it is
+//! the minimum over all divisions of t, of parts in parallel the sum at t. All functions fall with t.
 
 use crate::shape::{Part, Shape};
 

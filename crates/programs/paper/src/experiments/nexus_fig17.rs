@@ -68,20 +68,21 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
             words("ssd_budget", budget.map(|gain| gain.ssd_budget_ms), "ms"),
         ],
         setup: format!(
-            "SSD, and Inception γ times, on {GPUS} GPUs; the rate at which both keep all of them busy, with the budget split by the \
-             dynamic program in steps of 1 ms, and in halves. SSD takes {SSD_MS} ms alone (section 7.3.2); Inception is InceptionV3 \
-             of the Symphony paper's Table 5. A batch takes 2·ℓ(b) of its budget, as in the paper's scheduler (`waiting`); the \
-             data also has `execution` and `deferred`. Analytic: no arrivals, no queues."
+            "SSD, and Inception γ times, on {GPUS} GPUs; the rate at which both keep all of them busy, with the budget \
+             split by the dynamic program in steps of 1 ms, and in halves. SSD takes {SSD_MS} ms alone (section \
+             7.3.2); Inception is InceptionV3 of the Symphony paper's Table 5. A batch takes 2·ℓ(b) of its budget, as \
+             in the paper's scheduler (`waiting`); the data also has `execution` and `deferred`. Analytic: no \
+             arrivals, no queues."
         ),
         differences: vec![
             format!(
-                "The paper does not give SSD's profile. The more of its time batches share, the more there is to gain: shown for 25, \
-                 50 and 75 % of {SSD_MS} ms, compared with 75 %."
+                "The paper does not give SSD's profile. The more of its time batches share, the more there is to gain: \
+                 shown for 25, 50 and 75 % of {SSD_MS} ms, compared with 75 %."
             ),
-            "Where Inception runs ten times for each SSD, it needs most of the GPUs and its batches are already large in half of the \
-             SLO: little is left to gain. The paper's Inception may be larger."
+            "Where Inception runs ten times for each SSD, it needs most of the GPUs, and its batches are already large \
+             in half of the SLO: little is left to gain. The paper's Inception may be larger."
                 .to_owned(),
-            "The paper measures a running system with integer GPUs and early drop; this counts fractions of GPUs.".to_owned(),
+            "The paper measures a running system with whole GPUs and early drop; this counts fractions.".to_owned(),
         ],
         missing: Vec::new(),
     })

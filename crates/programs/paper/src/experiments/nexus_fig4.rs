@@ -67,8 +67,9 @@ pub(crate) fn run(_: &Lab<'_>) -> Result<Report> {
         plots: vec![Plot { suffix: "", figure }],
         tables: vec![table],
         comparisons,
-        setup: "The two models of the paper's Figure 3 (`data/nexus_fig3.csv`), X before Y. Each division is what `split_options` makes \
-                of the two latencies alone, and the chosen one what it makes of all: f(u, t) of section 6.2 with steps of 10 ms."
+        setup: "The two models of the paper's Figure 3 (`data/nexus_fig3.csv`), X before Y. Each division is what \
+                `split_options` makes of the two latencies alone, and the chosen one what it makes of all: f(u, t) of \
+                section 6.2 with steps of 10 ms."
             .to_owned(),
         differences: vec!["The paper rounds to a tenth; rounded, ours are the same.".to_owned()],
         missing: Vec::new(),
