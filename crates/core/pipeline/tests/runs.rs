@@ -70,9 +70,8 @@ proptest! {
                 closed.push(ask);
             }
             prop_assert!(run.step(now, event, &mut actions));
-            if let Err(violation) = check.stepped(&event, true, &actions) {
-                prop_assert!(false, "{violation}");
-            }
+            let verdict = check.stepped(&event, true, &actions);
+            prop_assert!(verdict.is_ok(), "{verdict:?}");
             outcome = follow(&mut open, &actions);
             // A result that comes again is no news.
             let again = closed.get(dice.below(closed.len().max(1))).copied();

@@ -100,7 +100,9 @@ proptest! {
                     prop_assert!(about(split.gpus, best), "{cost:?}: {} GPUs, at best {best}: {split:?}", split.gpus);
                 }
                 (Err(_), None) => {}
-                (found, best) => prop_assert!(false, "{cost:?}: {found:?}, at best {best:?}"),
+                (found, best) => {
+                    return Err(TestCaseError::fail(format!("{cost:?}: {found:?}, at best {best:?}")));
+                }
             }
         }
     }

@@ -267,7 +267,7 @@ impl PipelineRun {
 
     /// Ends the request. The first `issued` stage requests are known to others: those still open are withdrawn.
     fn end(&mut self, outcome: Outcome, issued: usize, actions: &mut Vec<Action>) {
-        for (number, asked) in (0..).zip(self.asked.iter_mut()) {
+        for (number, asked) in (0_u32..).zip(self.asked.iter_mut()) {
             if asked.state == State::Open {
                 asked.state = State::Lost;
                 if (number as usize) < issued {

@@ -64,7 +64,7 @@ pub fn split(pipeline: &Pipeline, rate_rps: f64, cost: Cost, step: Nanos, hop: N
     split_options(pipeline, &options, step, hop)
 }
 
-/// The same with the options of each stage given, such as those of a paper's table.
+/// The same with the options of each stage given, such as those of a paper's table; one list for each stage.
 ///
 /// # Errors
 /// As [`split`].

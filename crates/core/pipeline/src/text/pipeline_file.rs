@@ -10,7 +10,7 @@ use crate::refused::Refused;
 
 /// The highest rate in requests per second: one per nanosecond.
 const RATE_RPS_MAX: f64 = 1e9;
-/// The step of the time grid if none is given.
+/// The step of the time grid if none is given and the SLO has at least one and not too many of them.
 const STEP_MS: f64 = 1.0;
 
 /// Reads ℓ(b) from a file that a stage names, of this kind of GPU if one is given; or says why it cannot.
@@ -69,7 +69,7 @@ fn checked(text: PipelineText, read_profile: &ReadProfile<'_>) -> Result<Pipelin
     let slo_ms = above_zero("slo_ms", text.slo_ms, SLO_MAX.as_millis_f64())?;
     let slo = Nanos::from_millis_f64(slo_ms);
     let rate_rps = above_zero("rate_rps", text.rate_rps, RATE_RPS_MAX)?;
-    let step_ms = text.step_ms.unwrap_or_else(|| STEP_MS.min(slo_ms));
+    let step_ms = text.step_ms.unwrap_or_else(|| STEP_MS.clamp(slo_ms / STEPS_MAX as f64, slo_ms));
     let step = Nanos::from_millis_f64(step_ms);
     // NaN is a step of zero.
     if !(1..=STEPS_MAX).contains(&slo.get().checked_div(step.get()).unwrap_or(0)) {
@@ -209,6 +209,11 @@ where = "scores > 0.5"
         assert_eq!(pipeline.stages()[0].profile.batch_max(), 195);
         let edge = &pipeline.edges()[0];
         assert!(edge.per_row && edge.most == 32 && edge.condition.is_some(), "{edge:?}");
+        for (slo, step_ms) in [("0.5", 0.5), ("3600000.0", 360.0)] {
+            let other = TRAFFIC.replace("400.0", slo).replace("step_ms = 2.0", "");
+            let file = PipelineFile::parse("p.toml", &other, &read).unwrap();
+            assert_eq!(file.step, Nanos::from_millis_f64(step_ms));
+        }
         let fewer = TRAFFIC.replace("profile_csv", "batch_max = 3\nprofile_csv");
         let file = PipelineFile::parse("p.toml", &fewer, &read).unwrap();
         assert_eq!(file.pipeline.stages()[1].profile.batch_max(), 3);
