@@ -12,7 +12,7 @@ mod split;
 mod text;
 
 pub use condition::{Comparison, Condition};
-pub use limits::{ASKS_MAX, EDGES_MAX, FAN_OUT_MAX, FAN_OUT_USUAL, STAGES_MAX, STEPS_MAX};
+pub use limits::{ASKS_MAX, EDGES_MAX, FAN_OUT_MAX, FAN_OUT_USUAL, GAMMA_MIN, STAGES_MAX, STEPS_MAX};
 pub use pipeline::{Edge, EdgeSpec, Pipeline, PipelineSpec, Stage};
 pub use refused::Refused;
 pub use run::{Action, Ask, AskId, Event, Lost, PipelineRun, RunCheck, RunPlan, Violation};

@@ -10,6 +10,9 @@ pub const EDGES_MAX: usize = 2 * STAGES_MAX;
 /// The most stage requests that one result may lead to along one edge, whatever the pipeline says.
 pub const FAN_OUT_MAX: u32 = 1024;
 
+/// The least measured γ that counts: a stage that nothing led to for a while still gets a budget by what it costs.
+pub const GAMMA_MIN: f64 = 1e-3;
+
 /// The bound of an edge's fan-out where the pipeline gives none and expects at most a quarter of it.
 pub const FAN_OUT_USUAL: u32 = 32;
 

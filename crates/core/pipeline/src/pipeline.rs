@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use symphony_types::{LatencyProfile, NAME_BYTES_MAX, Nanos, RequestValue, SLO_MAX};
 
 use crate::condition::Condition;
-use crate::limits::{EDGES_MAX, FAN_OUT_MAX, FAN_OUT_USUAL, STAGES_MAX};
+use crate::limits::{EDGES_MAX, FAN_OUT_MAX, FAN_OUT_USUAL, GAMMA_MIN, STAGES_MAX};
 use crate::refused::Refused;
 use crate::shape::Shape;
 
@@ -154,6 +154,17 @@ impl Pipeline {
     #[must_use]
     pub fn order(&self) -> &[usize] {
         &self.order
+    }
+
+    /// The same pipeline with γ as measured, by edge: at least [`GAMMA_MIN`], at most what the edge allows. An edge
+    /// without a measured number keeps its own.
+    #[must_use]
+    pub fn with_gammas(&self, gammas: &[f64]) -> Self {
+        let mut measured = self.clone();
+        for (edge, &gamma) in measured.edges.iter_mut().zip(gammas).filter(|(_, gamma)| gamma.is_finite()) {
+            edge.gamma = gamma.clamp(GAMMA_MIN, f64::from(edge.most));
+        }
+        measured
     }
 
     pub(crate) fn shape(&self) -> &Shape {

@@ -45,6 +45,20 @@ fn stages_are_in_order_and_rates_multiply_along_the_way() {
 }
 
 #[test]
+fn measured_fan_outs_take_the_place_of_expected_ones_within_their_bounds() {
+    let mut spec = spec(&["a", "b", "c", "d"], &[("a", "b"), ("a", "c"), ("a", "d")]);
+    for edge in &mut spec.edges {
+        (edge.per_row, edge.most) = (true, Some(8));
+    }
+    let pipeline = Pipeline::new(spec).unwrap();
+    let gammas = |measured: &[f64]| -> Vec<f64> {
+        pipeline.with_gammas(measured).edges().iter().map(|edge| edge.gamma).collect()
+    };
+    assert_eq!(gammas(&[2.5, 0.0, 100.0]), [2.5, GAMMA_MIN, 8.0]);
+    assert_eq!(gammas(&[f64::NAN, 3.0]), [1.0, 3.0, 1.0]);
+}
+
+#[test]
 fn what_is_no_graph_of_stages_is_refused_in_words() {
     refused(spec(&[], &[]), "key `stage`: expected 1 to 32 stages, got 0");
     let many: Vec<_> = (0..33).map(|at| at.to_string()).collect();
