@@ -12,5 +12,6 @@ mod paper;
 mod partition;
 mod profile;
 mod sim;
+mod split;
 mod top;
 mod trace;

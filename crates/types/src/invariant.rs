@@ -40,11 +40,17 @@ pub enum Invariant {
     D1,
     /// A batch on a device is computed from its own inputs, and answered with its own outputs.
     D2,
+    /// No stage request outlives the request that it is part of.
+    P1,
+    /// No stage's deadline lies beyond its request's less what is needed downstream.
+    P2,
+    /// A stage's result is used once.
+    P3,
 }
 
 impl Invariant {
     /// Every invariant, in order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::S1,
         Self::S2,
         Self::S3,
@@ -62,6 +68,9 @@ impl Invariant {
         Self::F3,
         Self::D1,
         Self::D2,
+        Self::P1,
+        Self::P2,
+        Self::P3,
     ];
 
     /// The stable id, also the metric label.
@@ -85,6 +94,9 @@ impl Invariant {
             Self::F3 => "F3",
             Self::D1 => "D1",
             Self::D2 => "D2",
+            Self::P1 => "P1",
+            Self::P2 => "P2",
+            Self::P3 => "P3",
         }
     }
 
@@ -109,6 +121,9 @@ impl Invariant {
             Self::F3 => "a cluster lets go of a model only where it is not at home, and no copy is forgotten",
             Self::D1 => "a memory of a device's pipeline is used again only after what used it before",
             Self::D2 => "a batch on a device is computed from its own inputs, and answered with its own outputs",
+            Self::P1 => "no stage request outlives the request that it is part of",
+            Self::P2 => "no stage's deadline lies beyond its request's less what is needed downstream",
+            Self::P3 => "a stage's result is used once",
         }
     }
 }

@@ -102,6 +102,23 @@ pub(crate) struct ZooRow {
     pub(crate) slo_ms: f64,
 }
 
+/// One point of the Nexus paper, Figure 3.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Fig3Row {
+    pub(crate) model: String,
+    pub(crate) latency_ms: f64,
+    pub(crate) throughput_rps: f64,
+}
+
+/// One value of the Nexus paper, Figure 4.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Fig4Row {
+    pub(crate) budget_x_ms: f64,
+    pub(crate) budget_y_ms: f64,
+    pub(crate) gamma: f64,
+    pub(crate) avg_throughput_rps: f64,
+}
+
 /// A statement of a paper's text about a figure.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Claim {
@@ -145,6 +162,16 @@ pub(crate) fn table4() -> Vec<Table4Row> {
     rows(include_str!("../data/symphony_table4.csv"))
 }
 
+/// The Nexus paper, Figure 3: two models by latency.
+pub(crate) fn nexus_fig3() -> Vec<Fig3Row> {
+    rows(include_str!("../data/nexus_fig3.csv"))
+}
+
+/// The Nexus paper, Figure 4: throughput by budgets and fan-out.
+pub(crate) fn nexus_fig4() -> Vec<Fig4Row> {
+    rows(include_str!("../data/nexus_fig4.csv"))
+}
+
 /// Table 5: profiles on a 1080Ti.
 pub(crate) fn zoo_1080ti() -> Vec<ZooRow> {
     rows(include_str!("../data/symphony_table5_1080ti.csv"))
@@ -180,6 +207,7 @@ mod tests {
         let files = zoo_files();
         assert!(zoo_1080ti().iter().all(|row| files.iter().any(|file| file.name == row.name && file.file_mb > 0.0)));
         assert_eq!((zoo_1080ti().len(), zoo_a100().len()), (35, 37));
+        assert_eq!((nexus_fig3().len(), nexus_fig4().len()), (6, 9));
         assert_eq!(model_1080ti("BERT").slo_ms, 56.0);
         assert_eq!(claim("symphony-fig6", "a100_gt2").low, 5.7);
         for row in zoo_1080ti().iter().chain(&zoo_a100()) {

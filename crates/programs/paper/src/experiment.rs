@@ -176,6 +176,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!("blox-fig4", Blox, "Figure 4", "GPUs by the number of jobs", blox_fig4),
     experiment!("blox-fig5", Blox, "Figure 5", "bad rate by the number of GPUs", blox_fig5),
     experiment!("blox-fig6", Blox, "Figure 6", "how often a model is loaded where it is placed", blox_fig6),
+    experiment!("nexus-fig4", Nexus, "Figure 4", "throughput of a query by the division of its budget", nexus_fig4),
+    experiment!("nexus-fig17", Nexus, "Figure 17", "what the split of a budget gains over equal shares", nexus_fig17),
 ];
 
 /// The experiment of this name. The paper may be left out where only one has such a figure: `fig15`.

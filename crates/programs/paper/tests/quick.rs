@@ -211,8 +211,28 @@ fn nexus_fig5_and_fig9_early_drop_beats_lazy_drop() {
 }
 
 #[test]
+fn nexus_fig4_is_the_papers_to_the_digit() {
+    let outcome = carried_out("nexus-fig4");
+    check_files(&outcome);
+    assert_eq!(outcome.report.comparisons.len(), 12);
+    for comparison in &outcome.report.comparisons {
+        let ours = comparison.ours.unwrap();
+        assert!((ours - comparison.theirs.0).abs() < 0.0501, "{}: {ours}, {}", comparison.what, comparison.theirs.0);
+    }
+}
+
+#[test]
+fn nexus_fig17_gains_what_the_paper_says_where_batches_matter() {
+    let outcome = carried_out("nexus-fig17");
+    check_files(&outcome);
+    assert!((0.13..0.55).contains(&ours(&outcome.report, "gain_most")), "{}", ours(&outcome.report, "gain_most"));
+    assert!(ours(&outcome.report, "gain_least") > 0.0);
+    assert!((250.0..400.0).contains(&ours(&outcome.report, "ssd_budget")));
+}
+
+#[test]
 fn the_same_experiment_gives_the_same_bytes_and_the_index_leads_to_its_page() {
-    for name in ["symphony-table2", "symphony-table4", "symphony-fig8", "nexus-fig5"] {
+    for name in ["symphony-table2", "symphony-table4", "symphony-fig8", "nexus-fig5", "nexus-fig17"] {
         let bytes = |threads| {
             let lab = Lab::new(Size::Quick, Some(threads), &|_| {});
             let experiment = symphony_paper::find(name).unwrap();

@@ -46,7 +46,7 @@ pub(crate) use model::{
 };
 pub(crate) use plan::{
     FleetArgs, FleetBound, PackArgs, PartitionArgs, PlanCommand, PlanMoveArgs, PlanNowArgs, PlanReviewArgs,
-    PlanShowArgs, Solver,
+    PlanShowArgs, Solver, SplitArgs, SplitCost,
 };
 pub(crate) use processes::{BackendArgs, DemoArgs, NodeArgs, ProvisionArgs, UpArgs};
 pub(crate) use profile::{

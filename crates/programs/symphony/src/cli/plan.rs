@@ -14,6 +14,8 @@ pub(crate) enum PlanCommand {
     Fleet(FleetArgs),
     /// Pack the sessions of a file onto as few GPUs as possible: squishy bin packing.
     Pack(PackArgs),
+    /// Split the latency budget of a pipeline among its stages, so that all together need fewest GPUs.
+    Split(SplitArgs),
     /// Move models and backends to another sub-cluster. They are loaded there first, and nothing is interrupted.
     Move(PlanMoveArgs),
     /// Look for a better plan now, by the rates of the last half minute, and propose it.
@@ -175,6 +177,31 @@ pub(crate) struct PackArgs {
     /// The packing in force, as -o json printed it: sessions stay where they are if possible, and what moves is counted.
     #[arg(long, value_name = "PACK.json")]
     pub(crate) previous: Option<PathBuf>,
+    /// For people or for programs.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// What a batch takes of its stage's budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SplitCost {
+    /// The time in which it runs, ℓ(b), as in the Nexus paper, section 6.2.
+    #[default]
+    Execution,
+    /// Twice that: a request that misses a batch runs with the next one, as in section 4.1.
+    Waiting,
+    /// The time in which it gathers and runs, ℓ(b) + b/rate: what deferred batches need.
+    Deferred,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SplitArgs {
+    /// The pipeline (TOML); docs/reference/pipelines.md describes it.
+    #[arg(value_name = "PIPELINE.toml")]
+    pub(crate) pipeline: PathBuf,
+    /// What a batch takes of its stage's budget.
+    #[arg(long, value_enum, default_value_t = SplitCost::Execution)]
+    pub(crate) cost: SplitCost,
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,

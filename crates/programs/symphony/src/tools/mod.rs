@@ -37,6 +37,7 @@ pub(crate) mod replay;
 pub(crate) mod shell;
 pub(crate) mod sim;
 mod sim_explain;
+mod split;
 pub(crate) mod subcluster;
 pub(crate) mod table;
 pub(crate) mod tape;

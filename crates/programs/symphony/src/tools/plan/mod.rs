@@ -9,7 +9,7 @@ mod show;
 pub(crate) use federated::epochs as epochs_of_federation;
 pub(crate) use show::epochs;
 
-use super::{pack, partition};
+use super::{pack, partition, split};
 use crate::cli::PlanCommand;
 
 pub(crate) async fn run(command: &PlanCommand) -> anyhow::Result<()> {
@@ -17,6 +17,7 @@ pub(crate) async fn run(command: &PlanCommand) -> anyhow::Result<()> {
         PlanCommand::Partition(args) => partition::run(args),
         PlanCommand::Fleet(args) => fleet::run(args),
         PlanCommand::Pack(args) => pack::run(args),
+        PlanCommand::Split(args) => split::run(args),
         PlanCommand::Move(args) => change::move_to(args).await,
         PlanCommand::Now(args) => change::now(args).await,
         PlanCommand::Approve(args) => change::review(args, true).await,
