@@ -173,7 +173,10 @@ impl ClusterState {
                 )));
             }
             PolicySpec::Registered(registered) => registered.name.clone(),
-            PolicySpec::Clockwork { .. } | PolicySpec::Nexus { .. } | PolicySpec::Shepherd { .. } => String::new(),
+            PolicySpec::Clockwork { .. }
+            | PolicySpec::Nexus { .. }
+            | PolicySpec::Shepherd { .. }
+            | PolicySpec::Unmerged(_) => String::new(),
         };
         Ok(SubclusterPolicy { text: spec.to_string(), added, failed: None })
     }

@@ -77,7 +77,8 @@ proptest! {
             let again = closed.get(dice.below(closed.len().max(1))).copied();
             if let Some(ask) = again {
                 let mut nothing = Vec::new();
-                prop_assert!(!run.step(now, Event::StageDone { ask, rows: &rows }, &mut nothing) && nothing.is_empty());
+                let is_news = run.step(now, Event::StageDone { ask, rows: &rows }, &mut nothing);
+                prop_assert!(!is_news && nothing.is_empty());
             }
         }
         prop_assert!(run.has_ended() && open.is_empty(), "{open:?} outlive {outcome:?}");
@@ -102,7 +103,8 @@ proptest! {
             prop_assert_eq!(run.inputs(ask).len(), usize::from(stage != pipeline.order()[0]));
             // Two rows along every edge.
             actions.clear();
-            prop_assert!(run.step(Time::ZERO, Event::StageDone { ask, rows: &[2; 8] }, &mut actions));
+            let is_news = run.step(Time::ZERO, Event::StageDone { ask, rows: &[2; 8] }, &mut actions);
+            prop_assert!(is_news);
             follow(&mut open, &actions);
         }
         let mut expected = vec![1_u64; asked.len()];
