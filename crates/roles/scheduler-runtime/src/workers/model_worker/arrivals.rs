@@ -110,7 +110,9 @@ impl ModelWorker {
         let id = RequestId { frontend, boot, sequence: header.sequence };
         // None is what a frontend never sends.
         let weight = RequestValue::from_thousandths(header.weight).unwrap_or_default();
-        let request = Request { id, deadline: received + Nanos::new(header.budget), items: header.items, weight };
+        let deadline = received + Nanos::new(header.budget);
+        // Headers name none: families are not served yet (docs/adr/0045-prefix-batching.md).
+        let request = Request { id, deadline, items: header.items, weight, variant: 0 };
         let model = ModelId::new(header.model);
         // A redriven frame also contains requests that were never announced, because there was no leader.
         if !redriven || header.attempt <= 1 {
