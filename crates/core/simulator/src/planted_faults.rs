@@ -174,7 +174,7 @@ fn s2_a_plan_by_the_profile_of_another_kind_than_its_gpus() {
     }
 }
 
-/// Overloaded, so that plans have rows of several variants.
+/// Overloaded, so that plans have several rows of some variants, and none of others.
 fn family() -> Scenario {
     let text = "
         name = 'planted'
@@ -189,7 +189,7 @@ fn family() -> Scenario {
         alpha_ms = 1
         beta_ms = 5
         slo_ms = 50
-        variants = { count = 4, suffix_alpha_ms = 0.1, suffix_beta_ms = 0.5 }";
+        variants = { count = 40, suffix_alpha_ms = 0.1, suffix_beta_ms = 0.5 }";
     Scenario::parse("planted.toml", text, &[], &|_| Err("no files".to_owned())).unwrap()
 }
 
