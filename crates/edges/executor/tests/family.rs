@@ -79,7 +79,7 @@ fn a_batch_of_many_variants_answers_as_the_whole_models_do() {
     let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
     let mut family = family(&runtime);
     assert_eq!(family.variants().collect::<Vec<_>>(), (0..HEADS).collect::<Vec<_>>());
-    // Sorted already, so that nothing is copied; one variant; requests in the order of deadlines; all of them.
+    // Neighbours, so that nothing is copied; one variant; requests in the order of deadlines; all of them.
     assert_as_whole(&runtime, &mut family, &[segment(0, 2), segment(3, 1), segment(3, 2), segment(9, 1)]);
     assert_as_whole(&runtime, &mut family, &[segment(7, 1)]);
     assert_as_whole(

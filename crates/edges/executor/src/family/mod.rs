@@ -36,8 +36,8 @@ pub struct FamilyExecutor {
     trunk: OnnxExecutor,
     suffixes: BTreeMap<u32, OnnxExecutor>,
     // Reused from batch to batch.
-    sorted: Vec<Vec<u8>>,
     between: Vec<Vec<u8>>,
+    gathered: Vec<u8>,
     answers: Vec<Vec<u8>>,
 }
 
@@ -66,8 +66,8 @@ impl FamilyExecutor {
             trunk_hash: cut.hash,
             trunk,
             suffixes: BTreeMap::new(),
-            sorted: Vec::new(),
             between: Vec::new(),
+            gathered: Vec::new(),
             answers: Vec::new(),
         };
         for (variant, ((name, bytes), (model, cut))) in (0..).zip(models.iter().zip(graphs.iter().zip(cuts))) {
@@ -127,7 +127,7 @@ impl FamilyExecutor {
     /// Runs one batch whose rows are those of the segments, one after another. `outputs` gets, for each segment, one
     /// buffer per output of its variant's signature.
     ///
-    /// Rows that are not sorted by variant are copied into that order first.
+    /// Rows of one variant that are not neighbours are gathered from the trunk's output.
     ///
     /// # Errors
     /// If the segments are not those of the batch, if a variant is not loaded, if the batch does not fit, or if the
@@ -146,66 +146,52 @@ impl FamilyExecutor {
         if let Some(missing) = segments.iter().find(|segment| !self.suffixes.contains_key(&segment.variant)) {
             return Err(FamilyRunError::NotLoaded { variant: missing.variant });
         }
+        self.trunk.run(batch, &mut self.between)?;
         let mut order: Vec<usize> = (0..segments.len()).collect();
         order.sort_by_key(|&segment| segments[segment].variant);
-        if order.is_sorted() {
-            self.trunk.run(batch, &mut self.between)?;
-        } else {
-            self.sort(batch, segments, &order);
-            let tensors: Vec<_> = self.sorted.iter().map(Vec::as_slice).collect();
-            self.trunk.run(&BatchInputs { tensors: &tensors, ..*batch }, &mut self.between)?;
-        }
+        let firsts = first_rows(segments);
         outputs.resize_with(segments.len(), Vec::new);
-        let mut row = 0;
         for group in order.chunk_by(|&a, &b| segments[a].variant == segments[b].variant) {
-            row = self.run_suffix(segments, group, row, outputs)?;
+            self.run_suffix(segments, &firsts, group, outputs)?;
         }
         Ok(())
     }
 
-    /// Copies the inputs so that rows of one variant are neighbours.
-    fn sort(&mut self, batch: &BatchInputs<'_>, segments: &[Segment], order: &[usize]) {
-        let mut firsts = Vec::with_capacity(segments.len());
-        let mut first = 0;
-        for segment in segments {
-            firsts.push(first);
-            first += segment.rows as usize;
-        }
-        self.sorted.resize_with(batch.tensors.len(), Vec::new);
-        let inputs = self.trunk.signature().inputs.iter();
-        for ((spec, tensor), sorted) in inputs.zip(batch.tensors).zip(&mut self.sorted) {
-            let row_bytes = spec.item_bytes();
-            sorted.clear();
-            for &segment in order {
-                let from = firsts[segment] * row_bytes;
-                sorted.extend_from_slice(&tensor[from..from + segments[segment].rows as usize * row_bytes]);
-            }
-        }
-    }
-
-    /// Runs the suffix of segments that are of one variant, whose rows begin at `row` of the trunk's output. Returns the
-    /// row after them.
+    /// Runs the suffix of a group of segments of one variant on their rows of the trunk's output.
     fn run_suffix(
         &mut self,
         segments: &[Segment],
+        firsts: &[usize],
         group: &[usize],
-        row: usize,
         outputs: &mut [Vec<Vec<u8>>],
-    ) -> Result<usize, FamilyRunError> {
-        let Some(&first) = group.first() else { return Ok(row) };
+    ) -> Result<(), FamilyRunError> {
+        let Some(&first) = group.first() else { return Ok(()) };
         let variant = segments[first].variant;
         let suffix = self.suffixes.get_mut(&variant).ok_or(FamilyRunError::NotLoaded { variant })?;
-        let rows: usize = group.iter().map(|&segment| segments[segment].rows as usize).sum();
+        let rows_of = |segment: usize| segments[segment].rows as usize;
+        let rows: usize = group.iter().map(|&segment| rows_of(segment)).sum();
         let row_bytes = self.trunk.signature().outputs.first().map_or(0, |spec| spec.item_bytes());
-        let given = self.between.first().and_then(|between| between.get(row * row_bytes..(row + rows) * row_bytes));
+        let between = self.between.first().map(Vec::as_slice).unwrap_or_default();
+        let taken =
+            |from: usize, rows: usize| between.get(from * row_bytes..(from + rows) * row_bytes).unwrap_or_default();
+        let are_neighbours = group.windows(2).all(|pair| firsts[pair[0]] + rows_of(pair[0]) == firsts[pair[1]]);
+        let given = if are_neighbours {
+            taken(firsts[first], rows)
+        } else {
+            self.gathered.clear();
+            for &segment in group {
+                self.gathered.extend_from_slice(taken(firsts[segment], rows_of(segment)));
+            }
+            self.gathered.as_slice()
+        };
         if rows > 0 {
-            let tensors = [given.unwrap_or_default()];
-            suffix.run(&BatchInputs { items: rows as u32, tensors: &tensors, start: None }, &mut self.answers)?;
+            let batch = BatchInputs { items: rows as u32, tensors: &[given], start: None };
+            suffix.run(&batch, &mut self.answers)?;
         }
         let specs = &suffix.signature().outputs;
         let mut from = 0;
         for &segment in group {
-            let until = from + segments[segment].rows as usize;
+            let until = from + rows_of(segment);
             outputs[segment].resize_with(specs.len(), Vec::new);
             for (place, (spec, output)) in specs.iter().zip(&mut outputs[segment]).enumerate() {
                 let bytes = from * spec.item_bytes()..until * spec.item_bytes();
@@ -214,7 +200,7 @@ impl FamilyExecutor {
             }
             from = until;
         }
-        Ok(row + rows)
+        Ok(())
     }
 
     /// The suffix of a model that is cut there. Its input has the type that ONNX Runtime says of the trunk's output.
@@ -248,6 +234,16 @@ impl FamilyExecutor {
         self.suffixes.insert(variant, suffix);
         Ok(())
     }
+}
+
+/// Where each segment's rows begin in the batch.
+fn first_rows(segments: &[Segment]) -> Vec<usize> {
+    let first = |next: &mut usize, segment: &Segment| {
+        let first = *next;
+        *next += segment.rows as usize;
+        Some(first)
+    };
+    segments.iter().scan(0, first).collect()
 }
 
 fn read(name: &str, bytes: &Bytes) -> Result<Model, FamilyError> {
