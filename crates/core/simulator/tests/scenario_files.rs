@@ -32,6 +32,7 @@ fn each_sample_parses_and_runs_briefly() {
         "straggler",
         "table4-inceptionresnetv2",
         "table4-resnet50",
+        "variants-resnet50",
         "zipf-20-models",
     ]
     .map(str::to_owned);

@@ -2,8 +2,8 @@
 //!
 //! [`ModelExecutor`] is the port. This crate has two executors: [`EmulatedExecutor`] takes exactly ℓ(b), so that
 //! clusters of hundreds of GPUs run on one machine, and [`OnnxExecutor`] runs ONNX models on the CPU with ONNX
-//! Runtime. A [`FamilyExecutor`] runs models that share a trunk. Those for GPUs are in `symphony-executor-gpu`. A test suite, `tests/contract/promises.rs`, is the contract
-//! of all executors.
+//! Runtime. Those for GPUs are in `symphony-executor-gpu`. A test suite, `tests/contract/promises.rs`, is the contract
+//! of all executors. [`FamilyExecutor`] runs models that share a trunk, beside the port.
 
 mod batch_memory;
 mod batch_sizes;
