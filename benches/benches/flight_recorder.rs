@@ -16,8 +16,13 @@ fn main() {
 
 fn record(criterion: &mut Criterion) {
     let at = Time::from_nanos(1);
-    let request =
-        Request { id: RequestId::default(), deadline: at, items: 1, weight: symphony_types::RequestValue::ONE };
+    let request = Request {
+        id: RequestId::default(),
+        deadline: at,
+        items: 1,
+        weight: symphony_types::RequestValue::ONE,
+        variant: 0,
+    };
     let mut group = criterion.benchmark_group("flight_recorder");
     group.throughput(Throughput::Elements(1));
     let mut recorder = FlightRecorder::new(RecorderLimits::WORKER);

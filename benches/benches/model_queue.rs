@@ -24,7 +24,13 @@ fn main() {
 
 fn arrival(now: Time, sequence: u64) -> ModelInput {
     let id = RequestId { sequence, ..RequestId::default() };
-    ModelInput::Arrive(Request { id, deadline: now + CONFIG_SLO, items: 1, weight: symphony_types::RequestValue::ONE })
+    ModelInput::Arrive(Request {
+        id,
+        deadline: now + CONFIG_SLO,
+        items: 1,
+        weight: symphony_types::RequestValue::ONE,
+        variant: 0,
+    })
 }
 
 /// A batch of arrivals that find an empty queue; per arrival.

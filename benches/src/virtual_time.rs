@@ -82,8 +82,13 @@ impl VirtualHost {
             let model = (self.random() % self.queues.len() as u64) as u32;
             let id = RequestId { sequence: self.sequence, ..RequestId::default() };
             self.sequence += 1;
-            let request =
-                Request { id, deadline: self.now + CONFIG_SLO, items: 1, weight: symphony_types::RequestValue::ONE };
+            let request = Request {
+                id,
+                deadline: self.now + CONFIG_SLO,
+                items: 1,
+                weight: symphony_types::RequestValue::ONE,
+                variant: 0,
+            };
             self.model(model, ModelInput::Arrive(request));
             self.answer_grants();
         }

@@ -14,7 +14,7 @@ fn scenarios_that_make_no_sense_are_refused_with_file_key_and_expectation() {
     let _ = run(workspace.path(), &[], &["sim", "fine.toml"]).unwrap().ended_with(0);
 
     // (file, text, words)
-    let refusals: [(&str, String, &[&str]); 6] = [
+    let refusals: [(&str, String, &[&str]); 7] = [
         ("unknown-key.toml", FINE.replace("slo_ms", "slo"), &["unknown-key.toml", "slo", "slo_ms"]),
         ("unknown-section.toml", format!("{FINE}[wat]\nx = 1\n"), &["unknown-section.toml", "wat"]),
         ("no-rate.toml", FINE.replace("rate_rps = 50.0\n", ""), &["no-rate.toml", "rate_rps"]),
@@ -32,6 +32,14 @@ fn scenarios_that_make_no_sense_are_refused_with_file_key_and_expectation() {
             "no-csv.toml",
             FINE.replace("alpha_ms = 1.0\nbeta_ms = 5.0", "profile_csv = \"gone.csv\""),
             &["no-csv.toml", "profile_csv", "gone.csv"],
+        ),
+        (
+            "no-family.toml",
+            FINE.replace("symphony", "nexus").replace(
+                "slo_ms = 25.0\n",
+                "slo_ms = 25.0\nvariants = { count = 2, suffix_alpha_ms = 0.1, suffix_beta_ms = 0.1 }\n",
+            ),
+            &["no-family.toml", "model.0.variants", "auto, symphony", "shared = false"],
         ),
     ];
     workspace.write("trace.csv", "time_s\n0.1\n0.2\n0.3\n").unwrap();

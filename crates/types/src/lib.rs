@@ -4,6 +4,7 @@
 //! unit in its type or name.
 
 mod duty;
+mod family_profile;
 mod gpu_class;
 mod id;
 mod invariant;
@@ -21,6 +22,7 @@ mod value;
 mod versioned_name;
 
 pub use duty::{Duty, Member};
+pub use family_profile::{FamilyProfile, FamilyProfileError, SUFFIX_PROFILES_MAX, VARIANTS_MAX, VariantRows};
 pub use gpu_class::{GPU_CLASSES_MAX, GpuClass, GpuClasses};
 pub use id::{
     BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NoRequestId, NodeId, RequestId, SubclusterId, Token,

@@ -88,11 +88,16 @@ impl LatencyProfile {
             }
             before = latency;
         }
+        Ok(Self::of_monotone(table))
+    }
+
+    /// As [`from_table`](Self::from_table), of a table that is made of valid ones.
+    pub(crate) fn of_monotone(table: &[Nanos]) -> Self {
         let mut latency = Vec::with_capacity(table.len() + 2);
         latency.push(Nanos::ZERO);
         latency.extend_from_slice(table);
         latency.push(Nanos::MAX);
-        Ok(Self { latency: latency.into() })
+        Self { latency: latency.into() }
     }
 
     /// ℓ(b) = α·b + β for b = 1..=`batch_max`; α in milliseconds per item, β in milliseconds.
@@ -135,10 +140,7 @@ impl LatencyProfile {
     #[must_use]
     pub fn slower_of(&self, other: &Self) -> Self {
         let table: Vec<_> = self.table().iter().zip(other.table()).map(|(a, b)| *a.max(b)).collect();
-        let mut latency = vec![Nanos::ZERO];
-        latency.extend_from_slice(&table);
-        latency.push(Nanos::MAX);
-        Self { latency: latency.into() }
+        Self::of_monotone(&table)
     }
 
     /// The least-squares fit α·b + β of the table.

@@ -69,12 +69,14 @@ pub(super) fn tape_seeds() -> Vec<Vec<u8>> {
                 deadline,
                 items: 1 + sequence as u32 % 2,
                 weight: symphony_types::RequestValue::ONE,
+                variant: 0,
             })
         };
         let free_at = symphony_types::Time::ZERO;
         let (gpu, millisecond) = (GpuId::new(0), Nanos::from_millis(1));
         let done = ModelInput::Done { start_late: millisecond, latency: millisecond, predicted: Nanos::ZERO };
-        let back = Request { id: id(3), deadline: free_at, items: 1, weight: symphony_types::RequestValue::ONE };
+        let back =
+            Request { id: id(3), deadline: free_at, items: 1, weight: symphony_types::RequestValue::ONE, variant: 0 };
         let inputs = [
             arrive(1),
             arrive(2),

@@ -167,7 +167,13 @@ mod tests {
 
     fn request(sequence: u64) -> Request {
         let id = RequestId { sequence, ..RequestId::default() };
-        Request { id, deadline: Time::from_nanos(sequence * 100), items: 1, weight: symphony_types::RequestValue::ONE }
+        Request {
+            id,
+            deadline: Time::from_nanos(sequence * 100),
+            items: 1,
+            weight: symphony_types::RequestValue::ONE,
+            variant: 0,
+        }
     }
 
     fn record(model: u32, decided: u64, requests: u32) -> BatchRecord {

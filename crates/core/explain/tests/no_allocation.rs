@@ -17,8 +17,13 @@ fn recording_allocates_nothing_from_the_first_batch_on() {
     let (gpu, start, end, must_end_by) = (GpuId::new(0), at, at, at);
     let plan = Plan { gpu, start, end, batch: 8, must_end_by, first: 0, requests: 8, why: None };
     let record = BatchRecord { model: 0, decided: at, plan, end: BatchEnd::Running };
-    let request =
-        Request { id: RequestId::default(), deadline: at, items: 1, weight: symphony_types::RequestValue::ONE };
+    let request = Request {
+        id: RequestId::default(),
+        deadline: at,
+        items: 1,
+        weight: symphony_types::RequestValue::ONE,
+        variant: 0,
+    };
     let drop =
         DropRecord { model: 0, decided: at, request, reason: DropReason::ProtectBatch, cause: None, lost: false };
     // The harness's own thread may allocate meanwhile, once: a recorder that allocates does so each time.

@@ -19,6 +19,8 @@ pub struct Request {
     pub items: u32,
     /// What it is worth relative to the model's other requests when some must be shed.
     pub weight: RequestValue,
+    /// Which variant of its family it calls; 0 for a model that shares no trunk.
+    pub variant: u32,
 }
 
 /// The batch a model would run now.

@@ -271,7 +271,7 @@ impl Story {
             _ => self.now + self.up_to_ms(90),
         };
         let id = RequestId { sequence: self.report.arrived, ..RequestId::default() };
-        let request = Request { id, deadline, items, weight: RequestValue::ONE };
+        let request = Request { id, deadline, items, weight: RequestValue::ONE, variant: 0 };
         self.tell(ClusterInput::Arrive { model, request })
     }
 

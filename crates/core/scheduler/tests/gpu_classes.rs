@@ -54,6 +54,7 @@ impl Queue {
                 deadline: ms(deadline_ms),
                 items,
                 weight: symphony_types::RequestValue::ONE,
+                variant: 0,
             }),
         )
     }

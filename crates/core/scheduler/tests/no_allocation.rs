@@ -101,7 +101,13 @@ impl Host {
             self.sequence += 1;
             self.model(
                 model,
-                ModelInput::Arrive(Request { id, deadline, items, weight: symphony_types::RequestValue::ONE }),
+                ModelInput::Arrive(Request {
+                    id,
+                    deadline,
+                    items,
+                    weight: symphony_types::RequestValue::ONE,
+                    variant: 0,
+                }),
             );
             if self.random(50) == 0 {
                 self.model(model, ModelInput::Cancel(id));

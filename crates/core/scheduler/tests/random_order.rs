@@ -224,6 +224,7 @@ impl Host {
                     deadline: self.now + Nanos::new(budget),
                     items,
                     weight: symphony_types::RequestValue::ONE,
+                    variant: 0,
                 };
                 self.queued[model as usize].insert(id, request);
                 self.queue(model, if again { ModelInput::Return(request) } else { ModelInput::Arrive(request) });

@@ -2,7 +2,7 @@
 
 use symphony_types::Time;
 
-/// The widest span of sequence numbers between the oldest open request and the newest: 32 bytes each, 512 MB.
+/// The widest span of sequence numbers between the oldest open request and the newest: 40 bytes each, 640 MB.
 pub(crate) const OPEN_SPAN_MAX: usize = 1 << 24;
 /// Initial capacity: enough for 25 000 requests per second with an SLO of 40 ms.
 const OPEN_SPAN_MIN: usize = 1 << 10;
@@ -14,6 +14,7 @@ pub(crate) struct OpenRequest {
     pub(crate) deadline: Time,
     pub(crate) model: u32,
     pub(crate) items: u16,
+    pub(crate) variant: u16,
     /// Whether it is in a plan on a GPU; otherwise the policy holds it.
     pub(crate) planned: bool,
 }

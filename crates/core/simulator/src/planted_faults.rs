@@ -174,6 +174,56 @@ fn s2_a_plan_by_the_profile_of_another_kind_than_its_gpus() {
     }
 }
 
+/// Overloaded, so that plans have several rows of some variants, and none of others.
+fn family() -> Scenario {
+    let text = "
+        name = 'planted'
+        policy = 'eager'
+        duration_s = 1
+        warmup_s = 0.1
+        seeds = [9]
+        gpu = [{ kind = 'x', count = 1 }]
+        workload = { rate_rps = 1000, arrival = 'poisson' }
+        [[model]]
+        name = 'm'
+        alpha_ms = 1
+        beta_ms = 5
+        slo_ms = 50
+        variants = { count = 40, suffix_alpha_ms = 0.1, suffix_beta_ms = 0.5 }";
+    Scenario::parse("planted.toml", text, &[], &|_| Err("no files".to_owned())).unwrap()
+}
+
+#[test]
+fn s2_a_familys_plan_by_the_worst_composition_or_with_another_variant() {
+    let scenario = family();
+    run_in(&scenario, Open).expect("each plan by its own variants");
+    let worst = scenario.models[0].profiles[0].clone();
+    let by_the_worst = run_in(&scenario, move |_: Time, _: &ModelInput, actions: &mut ModelActions| {
+        let mut end = None;
+        for action in &mut actions.list {
+            match action {
+                ModelAction::Execute(plan) => {
+                    plan.end = plan.start + worst.latency(plan.batch);
+                    end = Some(plan.end);
+                }
+                ModelAction::Release { free_at, .. } => *free_at = end.unwrap_or(*free_at),
+                _ => {}
+            }
+        }
+    });
+    let another = run_in(&scenario, |_: Time, _: &ModelInput, actions: &mut ModelActions| {
+        // All of them change alike, so that the composition is that of as many variants.
+        if first_plan(actions).is_some() {
+            actions.planned.iter_mut().for_each(|request| request.variant ^= 1);
+        }
+    });
+    for (result, words) in [(by_the_worst, "and takes"), (another, "of variant")] {
+        let Err(Error::Violation { violation, .. }) = result else { panic!("not found: {result:?}") };
+        assert_eq!(violation.invariant, Invariant::S2, "{violation}");
+        assert!(violation.detail.contains(words), "{violation}");
+    }
+}
+
 #[test]
 fn s3_a_request_that_is_decided_twice_or_by_a_stranger() {
     found(Invariant::S3, "not open or not its own", |_: Time, _: &ModelInput, actions: &mut ModelActions| {

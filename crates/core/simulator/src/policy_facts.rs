@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use symphony_controllers::LearningSettings;
 use symphony_scheduler::{ClassProfiles, ClusterModel, DataDelay, Delays};
-use symphony_types::{GpuClass, LatencyProfile, Nanos, RequestValue};
+use symphony_types::{FamilyProfile, GpuClass, LatencyProfile, Nanos, RequestValue};
 use symphony_workload::{AutoRule, Scenario};
 
 /// One model, as a policy may know it.
@@ -12,6 +12,8 @@ use symphony_workload::{AutoRule, Scenario};
 pub struct ModelFacts {
     /// ℓ(b) by class of GPU.
     pub profiles: Arc<[LatencyProfile]>,
+    /// Of models that share a trunk and a queue: the family by class of GPU. `profiles` are then what it takes at worst.
+    pub family: Option<Arc<[FamilyProfile]>>,
     /// Its SLO. Requests may have deadlines of their own.
     pub slo: Nanos,
     /// The value of its requests.
@@ -57,6 +59,7 @@ impl PolicyFacts {
         };
         let model = |model: &symphony_workload::ModelSpec| ModelFacts {
             profiles: Arc::clone(&model.profiles),
+            family: model.variants.as_ref().map(|variants| Arc::clone(&variants.profiles)),
             slo: model.slo,
             value: model.value,
             items_per_s: rate_rps * model.share * model.items.mean(),

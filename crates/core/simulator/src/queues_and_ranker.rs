@@ -71,6 +71,9 @@ impl<T: Tap> QueuesAndRanker<T> {
                 requests_max: QUEUE_REQUESTS_MAX,
             });
             queue.leave_out(&facts.without);
+            for (class, family) in GpuClass::all().zip(model.family.iter().flat_map(|family| family.iter())) {
+                queue.share_trunk(class, family.clone());
+            }
             queue
         };
         let models = facts.models.len();

@@ -1,7 +1,7 @@
 //! Checks invariants S1, S2, S3 and S5 at every event of a run (docs/internals/invariants.md), for any policy.
 
 use symphony_scheduler::{Delays, Plan, PlanCheck, Request, Violation};
-use symphony_types::{GpuClass, GpuId, Invariant, LatencyProfile, RequestId, Time};
+use symphony_types::{FamilyProfile, GpuClass, GpuId, Invariant, LatencyProfile, Nanos, RequestId, Time, VariantRows};
 
 use crate::open_requests::{OpenRequest, OpenRequests};
 
@@ -16,6 +16,13 @@ pub(crate) struct Referee {
 
 fn violated<T>(invariant: Invariant, detail: String) -> Result<T, Violation> {
     Err(Violation { invariant, detail })
+}
+
+/// What a batch of these requests takes, by a count of its own.
+fn composed(family: &FamilyProfile, requests: &[Request]) -> Nanos {
+    let mut rows = VariantRows::new(family.variants());
+    requests.iter().for_each(|request| rows.add(request.variant, request.items));
+    family.exact(&rows).unwrap_or(Nanos::MAX)
 }
 
 impl Referee {
@@ -36,6 +43,7 @@ impl Referee {
             deadline: request.deadline,
             model,
             items: request.items as u16,
+            variant: request.variant as u16,
             planned: false,
         };
         self.requests.open(request.id.sequence, open)
@@ -68,12 +76,12 @@ impl Referee {
         self.gpu_classes.get(gpu.get() as usize).copied().unwrap_or_default()
     }
 
-    /// A plan of a model with these profiles by class is sent at `now`. It is checked against the profile of its GPU's
-    /// real class, whatever the policy assumes.
+    /// A plan of a model with these profiles by class is sent at `now`; of models that share a trunk, with these of the
+    /// family. It is checked against the profile of its GPU's real class, whatever the policy assumes.
     pub(crate) fn planned(
         &mut self,
         now: Time,
-        profiles: &[LatencyProfile],
+        (profiles, family): (&[LatencyProfile], Option<&[FamilyProfile]>),
         plan: &Plan,
         requests: &[Request],
     ) -> Result<(), Violation> {
@@ -94,14 +102,16 @@ impl Referee {
             );
             return violated(Invariant::S5, detail);
         }
+        let family = family.and_then(|family| family.get(self.class_of(plan.gpu).index()));
+        let takes = match family {
+            Some(family) => composed(family, requests),
+            None => profile.latency(plan.batch),
+        };
         let reaches = now + self.delays.lead(plan.batch);
-        if plan.start < reaches || plan.end != plan.start + profile.latency(plan.batch) {
+        if plan.start < reaches || plan.end != plan.start + takes {
             let detail = format!(
-                "a plan of {} made at {now} reaches its GPU at {reaches} and takes {}; it says from {} to {}",
-                plan.batch,
-                profile.latency(plan.batch),
-                plan.start,
-                plan.end,
+                "a plan of {} made at {now} reaches its GPU at {reaches} and takes {takes}; it says from {} to {}",
+                plan.batch, plan.start, plan.end,
             );
             return violated(Invariant::S2, detail);
         }
@@ -120,12 +130,18 @@ impl Referee {
         }
         let id = request.id;
         match self.requests.set_planned(id.sequence, model, true) {
-            Some(open) if open.deadline == request.deadline && u32::from(open.items) == request.items => Ok(()),
+            Some(open)
+                if open.deadline == request.deadline
+                    && u32::from(open.items) == request.items
+                    && u32::from(open.variant) == request.variant =>
+            {
+                Ok(())
+            }
             Some(open) => violated(
                 Invariant::S2,
                 format!(
-                    "request {id} is planned with {} items for {}, it has {} and is due at {}",
-                    request.items, request.deadline, open.items, open.deadline
+                    "request {id} is planned with {} items of variant {} for {}, it has {} of {} and is due at {}",
+                    request.items, request.variant, request.deadline, open.items, open.variant, open.deadline
                 ),
             ),
             None => not_its_own(model, id),

@@ -220,7 +220,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             wake_at: Time::NEVER,
             next_arrivals: MinTree::new(models),
             streams: request_streams(scenario, seed, rate_rps),
-            arriving: vec![Arriving { at: Time::NEVER, slo: Nanos::ZERO, items: 1 }; models],
+            arriving: vec![Arriving { at: Time::NEVER, slo: Nanos::ZERO, items: 1, variant: 0 }; models],
             gpus: Gpus::new(gpus),
             noise: noise_streams(scenario, seed),
             failures: Failures::new(&scenario.failures),
@@ -345,6 +345,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             deadline: self.now + arriving.slo,
             items: arriving.items,
             weight: symphony_types::RequestValue::ONE,
+            variant: arriving.variant,
         };
         let model = model as u32;
         if let Some(oldest) = self.referee.arrived(self.now, model, &request) {
@@ -377,8 +378,13 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                     let Some(open) = self.referee.given_back(model, sequence) else { continue };
                     self.watch.queued(self.now, model);
                     let (id, items) = (self.id(sequence), u32::from(open.items));
-                    let request =
-                        Request { id, deadline: open.deadline, items, weight: symphony_types::RequestValue::ONE };
+                    let request = Request {
+                        id,
+                        deadline: open.deadline,
+                        items,
+                        weight: symphony_types::RequestValue::ONE,
+                        variant: u32::from(open.variant),
+                    };
                     self.spin.reset();
                     self.step(ClusterInput::Return { model, request })?;
                 }
@@ -508,9 +514,10 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
 
     fn execute(&mut self, model: u32, plan: &Plan) -> Result<(), Violation> {
         let requests = self.orders.requests_of(plan);
-        let given = &self.scenario.models[model as usize].profiles;
+        let symphony_workload::ModelSpec { profiles: given, variants, .. } = &self.scenario.models[model as usize];
         let known = self.corrected.get(&model).unwrap_or(given);
-        self.referee.planned(self.now, known, plan, requests)?;
+        let family = variants.as_ref().map(|variants| &*variants.profiles);
+        self.referee.planned(self.now, (&**known, family), plan, requests)?;
         let mut latency = plan.end.since(plan.start);
         if !self.corrected.is_empty() {
             // Learning does not change the GPU's real speed.

@@ -33,6 +33,7 @@ fn each_sample_parses_and_runs_briefly() {
         "table4-inceptionresnetv2",
         "table4-resnet50",
         "unmerged-requests",
+        "variants-resnet50",
         "zipf-20-models",
     ]
     .map(str::to_owned);

@@ -344,7 +344,7 @@ fn put_request(tag: u8, model: u32, request: &Request, out: &mut Vec<u8>) {
 }
 
 coded_struct!(RequestId { frontend, boot, sequence });
-coded_struct!(Request { id, deadline, items, weight });
+coded_struct!(Request { id, deadline, items, weight, variant });
 coded_struct!(Candidate { batch, start, latest, frontrun, must_end_by, lead, ahead, ready_order, gpu_choice });
 coded_struct!(Rival { model, latest });
 coded_struct!(GrantWhy { matched, choice, others_idle, rivals, next_rival });

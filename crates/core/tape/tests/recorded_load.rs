@@ -18,7 +18,7 @@ fn config() -> ModelQueueConfig {
 
 fn request(sequence: u64, deadline: Time) -> Request {
     let id = RequestId { frontend: FrontendId::new(1), boot: BootId::new(2), sequence };
-    Request { id, deadline, items: 3, weight: RequestValue::ONE }
+    Request { id, deadline, items: 3, weight: RequestValue::ONE, variant: 0 }
 }
 
 /// A tape with the records that `write` puts on it, without any actions: the load does not depend on them.

@@ -155,7 +155,7 @@ impl Scene {
             2 if what > 200 => {
                 let deadline = self.now + Nanos::from_millis(20);
                 let weight = symphony_types::RequestValue::ONE;
-                let back = Request { id: id(self.sequence), deadline, items: 1, weight };
+                let back = Request { id: id(self.sequence), deadline, items: 1, weight, variant: 0 };
                 self.model(ModelInput::ReturnWithNext(back));
                 self.model(ModelInput::Return(back));
             }
@@ -168,6 +168,7 @@ impl Scene {
                     deadline,
                     items: 1 + u32::from(what) / 100,
                     weight: symphony_types::RequestValue::ONE,
+                    variant: 0,
                 };
                 self.model(ModelInput::Arrive(request));
             }
@@ -225,6 +226,7 @@ fn drops_are_counted_by_reason() {
             deadline: scene.now + Nanos::from_millis(1),
             items: 1,
             weight: symphony_types::RequestValue::ONE,
+            variant: 0,
         };
         scene.model(ModelInput::Arrive(request));
     }
@@ -380,6 +382,7 @@ fn of_a_cluster(policy: &str) -> (Vec<u8>, PolicyRegistry) {
         deadline: Time::from_nanos(40_000_000 + sequence),
         items: 1,
         weight: symphony_types::RequestValue::ONE,
+        variant: 0,
     };
     let inputs = [
         ClusterInput::Model { model, known },

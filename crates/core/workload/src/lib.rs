@@ -26,6 +26,7 @@ mod slowdown;
 mod text;
 mod trace;
 mod value_distribution;
+mod variants;
 
 pub use arrivals::{ArrivalStream, arrival_streams};
 pub use autoscale::Autoscale;
@@ -52,3 +53,4 @@ pub use slowdown::{SLOWDOWNS_MAX, Slowdown};
 pub use symphony_policy::{AutoRule, PolicySpec, SimulatedPolicy, UnmergedPolicy};
 pub use trace::{TRACE_ROWS_MAX, Trace, TraceRow};
 pub use value_distribution::{DISTRIBUTION_ENTRIES_MAX, ValueDistribution};
+pub use variants::Variants;

@@ -17,7 +17,7 @@ impl Check<'_> {
                 let Some(file) = &model.profile else { continue };
                 let measured = self.csv(&format!("model.{at}.profile"), file)?;
                 let (fixed, dynamic) = memory_from_toml(&measured, &gpu.kind);
-                loaded = loaded.saturating_add(fixed.saturating_mul(model.count.unwrap_or(1).into()));
+                loaded = loaded.saturating_add(fixed.saturating_mul(model.models() as u64));
                 largest = largest.max(dynamic);
             }
             let needed_mb = loaded.saturating_add(largest) as f64 / MIB;

@@ -5,7 +5,7 @@ use symphony_types::{Nanos, Time};
 
 use crate::arrivals::{ArrivalStream, arrival_streams};
 use crate::scenario::Scenario;
-use crate::seed::{DEADLINE_STREAM, ITEMS_STREAM, stream_rng};
+use crate::seed::{DEADLINE_STREAM, ITEMS_STREAM, VARIANT_STREAM, stream_rng};
 use crate::value_distribution::ValueDistribution;
 
 /// A request that arrives.
@@ -17,16 +17,20 @@ pub struct Arriving {
     pub slo: Nanos,
     /// Its items, at least one.
     pub items: u32,
+    /// The variant of its family that it calls; 0 without one.
+    pub variant: u32,
 }
 
-/// The requests of one model. Deadlines and items have separate streams, so they do not affect arrivals.
+/// The requests of one model. Deadlines, items and variants have separate streams, so they do not affect arrivals.
 #[derive(Clone, Debug)]
 pub struct RequestStream {
     arrivals: ArrivalStream,
     deadline: ValueDistribution,
     items: ValueDistribution,
+    variant: ValueDistribution,
     deadline_rng: Xoshiro256PlusPlus,
     items_rng: Xoshiro256PlusPlus,
+    variant_rng: Xoshiro256PlusPlus,
 }
 
 impl RequestStream {
@@ -41,7 +45,8 @@ impl RequestStream {
         if let Some(row) = recorded {
             (slo, items) = (row.slo.unwrap_or(slo), row.items.unwrap_or(items));
         }
-        Some(Arriving { at, slo, items })
+        let variant = self.variant.draw(&mut self.variant_rng) as u32;
+        Some(Arriving { at, slo, items, variant })
     }
 }
 
@@ -53,8 +58,10 @@ pub fn request_streams(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<Req
         arrivals,
         deadline: model.deadline.clone(),
         items: model.items.clone(),
+        variant: model.variants.as_ref().map_or(ValueDistribution::Fixed(0), |variants| variants.of_requests.clone()),
         deadline_rng: stream_rng(seed, DEADLINE_STREAM + position),
         items_rng: stream_rng(seed, ITEMS_STREAM + position),
+        variant_rng: stream_rng(seed, VARIANT_STREAM + position),
     };
     arrivals.zip(&scenario.models).zip(0_u64..).map(stream).collect()
 }

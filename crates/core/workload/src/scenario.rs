@@ -23,6 +23,7 @@ use crate::slowdown::Slowdown;
 use crate::text::{ArrivalText, ByKindText, ModelText, PopularityText, ProfilesText, ScenarioText};
 use crate::trace::Trace;
 use crate::value_distribution::ValueDistribution;
+use crate::variants::{Served, Variants};
 
 /// Models of one scenario, after `count` is expanded: 64 MB of queues and profiles at the usual sizes.
 pub const SCENARIO_MODELS_MAX: usize = 10_000;
@@ -41,7 +42,7 @@ pub(crate) const TIME_MS_MAX: f64 = 1e9;
 /// Range of shapes of gamma gaps: below it numbers underflow; above it gaps are practically constant.
 const GAMMA_SHAPES: std::ops::RangeInclusive<f64> = 1e-3..=1e6;
 /// The steepest Zipf law: the second model then gets 2⁻¹⁰⁰ of the first.
-const ZIPF_MAX: f64 = 100.0;
+pub(crate) const ZIPF_MAX: f64 = 100.0;
 
 /// The process that makes arrivals.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,8 +88,10 @@ pub struct GpuSpec {
 pub struct ModelSpec {
     /// Its name: as written, or `name-0`, `name-1`, … where `count` is given.
     pub name: String,
-    /// ℓ(b) by class of GPU.
+    /// ℓ(b) by class of GPU; of a family, what its batches take at worst.
     pub profiles: Arc<[LatencyProfile]>,
+    /// The variants that share its trunk and its queue, if it is a family.
+    pub variants: Option<Variants>,
     /// The SLO, from arrival to the answer at the client; the scheduler plans batch sizes for it.
     pub slo: Nanos,
     /// The distribution of request deadlines in nanoseconds; by default the SLO.
@@ -101,6 +104,14 @@ pub struct ModelSpec {
     pub value: RequestValue,
     /// The factor of its rate over time, if it changes: its own profile times that of the workload.
     pub rate_profile: Option<Arc<RateProfile>>,
+}
+
+impl ModelSpec {
+    /// Whether batches take as long on GPUs of one kind as on those of another, while profiles are by kind.
+    fn is_alike_on(&self, one: usize, other: usize) -> bool {
+        let same_family = self.variants.as_ref().is_none_or(|v| v.profiles[one] == v.profiles[other]);
+        same_family && self.profiles[one] == self.profiles[other]
+    }
 }
 
 /// A validated scenario.
@@ -256,10 +267,7 @@ impl Scenario {
     #[must_use]
     pub fn with_slowest_profiles(&self) -> Self {
         let mut scenario = self.clone();
-        for model in &mut scenario.models {
-            let slowest = model.profiles.iter().skip(1).fold(model.profiles[0].clone(), |a, b| a.slower_of(b));
-            model.profiles = Arc::from([slowest]);
-        }
+        scenario.models.iter_mut().for_each(ModelSpec::slowest);
         scenario.gpus.iter_mut().for_each(|gpu| gpu.class = GpuClass::FIRST);
         scenario
     }
@@ -339,6 +347,7 @@ impl Check<'_> {
         let failures = Failure::check(self, &text.failure, gpu_count)?;
         let slow = Slowdown::check(self, &text.slow, gpu_count)?;
         let learning = learning::check(self, text, &policy)?;
+        self.families_run(text, &policy, &learning)?;
         let autoscale = Autoscale::check(self, text, &policy, &gpus, &models)?;
         let scenario = Scenario {
             file: self.file.to_owned(),
@@ -389,7 +398,7 @@ impl Check<'_> {
         // The first kind of each class, and the class of each kind.
         let (mut firsts, mut class_of) = (Vec::new(), Vec::new());
         for kind in 0..kinds.len() {
-            let alike = |&first: &usize| models.iter().all(|model| model.profiles[first] == model.profiles[kind]);
+            let alike = |&first: &usize| models.iter().all(|model| model.is_alike_on(first, kind));
             let class = firsts.iter().position(alike).unwrap_or(firsts.len());
             if class == firsts.len() {
                 firsts.push(kind);
@@ -414,6 +423,9 @@ impl Check<'_> {
                 }
             };
             model.profiles = Arc::clone(by_class);
+            if let Some(variants) = model.variants.as_mut().filter(|_| firsts.len() < kinds.len()) {
+                variants.profiles = firsts.iter().map(|&kind| variants.profiles[kind].clone()).collect();
+            }
         }
         Ok(())
     }
@@ -445,7 +457,7 @@ impl Check<'_> {
         for (position, model) in text.model.iter().enumerate() {
             let key = |name: &str| format!("model.{position}.{name}");
             let count = model.count.unwrap_or(1) as usize;
-            if count == 0 || models.len() + count > SCENARIO_MODELS_MAX {
+            if count == 0 || models.len().saturating_add(model.models()) > SCENARIO_MODELS_MAX {
                 let expected = format!("1 or more, and at most {SCENARIO_MODELS_MAX} models in all");
                 return self.refuse(key("count"), &expected, count);
             }
@@ -458,6 +470,7 @@ impl Check<'_> {
             let kinds = kinds_of(gpus);
             let profiles: Vec<_> =
                 kinds.iter().map(|kind| self.profile(position, model, within, kind)).collect::<Result<_, _>>()?;
+            let Served { profiles, variants, shares } = self.served(position, model, &kinds, profiles, within)?;
             let batch_max = profiles.iter().map(LatencyProfile::batch_max).max().unwrap_or(1);
             let profiles: Arc<[_]> = profiles.into();
             let items = self.items(&key("items"), model.items.as_ref(), batch_max)?;
@@ -466,18 +479,19 @@ impl Check<'_> {
                     Some(_) => format!("{}-{instance}", model.name),
                     None => model.name.clone(),
                 };
-                let (deadline, items) = (deadline.clone(), items.clone());
-                let profiles = Arc::clone(&profiles);
-                models.push(ModelSpec {
-                    name,
-                    profiles,
-                    slo,
-                    deadline,
-                    items,
-                    share: weight,
-                    value,
-                    rate_profile: None,
-                });
+                for (variant, share) in shares.iter().enumerate() {
+                    models.push(ModelSpec {
+                        name: if shares.len() > 1 { format!("{name}-{variant}") } else { name.clone() },
+                        profiles: Arc::clone(&profiles),
+                        variants: variants.clone(),
+                        slo,
+                        deadline: deadline.clone(),
+                        items: items.clone(),
+                        share: weight * share,
+                        value,
+                        rate_profile: None,
+                    });
+                }
             }
         }
         if models.is_empty() {
@@ -540,7 +554,7 @@ impl Check<'_> {
     }
 
     /// α or β on GPUs of `kind`: one number for all, or one per kind. As in a CSV file, further kinds are allowed.
-    fn of_kind(&self, key: &str, text: &ByKindText, kind: &str) -> Result<f64, ScenarioError> {
+    pub(crate) fn of_kind(&self, key: &str, text: &ByKindText, kind: &str) -> Result<f64, ScenarioError> {
         match text {
             ByKindText::Same(value) => self.number(key, *value, 0.0, TIME_MS_MAX),
             ByKindText::Each(values) => match values.get(kind) {
@@ -576,8 +590,7 @@ impl Check<'_> {
                 (Some(own), None) => Some(Arc::new(own)),
                 (None, of_all) => of_all.clone(),
             };
-            let alike = model.count.unwrap_or(1) as usize;
-            models.by_ref().take(alike).for_each(|model| model.rate_profile.clone_from(&both));
+            models.by_ref().take(model.models()).for_each(|model| model.rate_profile.clone_from(&both));
         }
         Ok(())
     }

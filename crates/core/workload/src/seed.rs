@@ -12,6 +12,7 @@ pub(crate) const ITEMS_STREAM: u64 = 2 << 32;
 pub(crate) const NOISE_STREAM: u64 = 3 << 32;
 /// Streams of the sources of a trace of counts.
 pub(crate) const SPREAD_STREAM: u64 = 4 << 32;
+pub(crate) const VARIANT_STREAM: u64 = 5 << 32;
 
 /// A generator for (seed, stream): both pass through splitmix64, so that neighbouring numbers are unrelated streams.
 pub(crate) fn stream_rng(seed: u64, stream: u64) -> Xoshiro256PlusPlus {

@@ -161,6 +161,22 @@ pub(crate) struct ModelText {
     pub(crate) weight: Option<f64>,
     pub(crate) value: Option<f64>,
     pub(crate) rate_profile: Option<Vec<[f64; 2]>>,
+    pub(crate) variants: Option<VariantsText>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VariantsText {
+    pub(crate) count: u32,
+    pub(crate) suffix_alpha_ms: ByKindText,
+    pub(crate) suffix_beta_ms: ByKindText,
+    pub(crate) popularity: Option<PopularityText>,
+    #[serde(default = "default_shared")]
+    pub(crate) shared: bool,
+}
+
+fn default_shared() -> bool {
+    true
 }
 
 #[derive(Debug, Deserialize)]

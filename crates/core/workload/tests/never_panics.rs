@@ -40,6 +40,7 @@ proptest! {
             "model.0.deadline", "model.0.items", "execution.noise", "execution.spike", "failure", "workload.rate_profile",
             "model.0.rate_profile", "autoscale", "autoscale.reserve", "autoscale.period_s", "gpu.0.start", "gpu.0.min",
             "workload.rate_rps", "workload.arrival", "workload.popularity", "policy", "policy.trigger", "x.y", "gpu", "",
+            "model.0.variants",
         ]),
         value in prop_oneof![
             any::<f64>().prop_map(|x| format!("{x:e}")),
@@ -50,6 +51,8 @@ proptest! {
             Just("{ probability = 1, factor = 1e4 }".to_owned()), Just("[{ gpu = 0, at_s = 1e6 }]".to_owned()),
             Just("[[0, 1e-300], [1e-9, 1e6]]".to_owned()), Just("[[0, 0], [1, 1]]".to_owned()), Just("{ provision_s = 1e6 }".to_owned()),
             Just("{ zipf = 100.0 }".to_owned()), Just("{ trace_csv = 'x' }".to_owned()), ".{0,20}",
+            Just("{ count = 1024, suffix_alpha_ms = 1e-9, suffix_beta_ms = 1e9, popularity = { zipf = 100 } }".to_owned()),
+            Just("{ count = 1024, suffix_alpha_ms = 0, suffix_beta_ms = 1e-3, shared = false }".to_owned()),
         ],
     ) {
         try_it(VALID, &[format!("{key}={value}")], "time_s\n1\n2\n");

@@ -3,7 +3,7 @@
 //! [`ModelExecutor`] is the port. This crate has two executors: [`EmulatedExecutor`] takes exactly ℓ(b), so that
 //! clusters of hundreds of GPUs run on one machine, and [`OnnxExecutor`] runs ONNX models on the CPU with ONNX
 //! Runtime. Those for GPUs are in `symphony-executor-gpu`. A test suite, `tests/contract/promises.rs`, is the contract
-//! of all executors.
+//! of all executors. [`FamilyExecutor`] runs models that share a trunk, beside the port.
 
 mod batch_memory;
 mod batch_sizes;
@@ -11,6 +11,7 @@ pub mod digits;
 mod element;
 mod element_types;
 mod emulated;
+mod family;
 mod files;
 mod model_signature;
 mod onnx;
@@ -24,6 +25,7 @@ mod wait;
 
 pub use batch_sizes::{BATCH_SIZES_KEY, BatchSizes};
 pub use emulated::{EmulatedExecutor, Noise, Pace, default_signature, item_checksum};
+pub use family::{FamilyError, FamilyExecutor, FamilyRunError, Segment};
 pub use files::{check_within, open_regular, read_text};
 /// A number of half precision, as [`with_element_types`] names its type.
 pub use half::f16;

@@ -49,6 +49,7 @@ fn late(settings: DataDelaySettings) -> (usize, DelaySource) {
                     deadline: now + SLO,
                     items: 1,
                     weight: symphony_types::RequestValue::ONE,
+                    variant: 0,
                 }),
                 &mut actions,
             );

@@ -74,11 +74,22 @@ impl Architecture {
         self.check()?;
         let description = format!("{self:?} with random weights of seed {seed}");
         Ok(match self {
-            Self::Mlp(shape) => shape.build(seed, description),
+            Self::Mlp(shape) => shape.build(seed, None, description),
             Self::ResNet(shape) => shape.build(seed, description),
             Self::MobileNet(shape) => shape.build(seed, description),
             Self::Bert(shape) => shape.build(seed, description),
         })
+    }
+
+    /// A perceptron as [`build`](Self::build) makes it of `seed`, but for its last layer, whose weights are of the seed
+    /// `head`: those of one shape but for `classes`, and of one `seed`, share all layers before.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn mlp_head(shape: Mlp, seed: u64, head: u64) -> Result<OnnxModel, ShapeError> {
+        Self::Mlp(shape).check()?;
+        let description = format!("{shape:?} with random weights of seed {seed}, and {head} in the last layer");
+        Ok(shape.build(seed, Some(head), description))
     }
 
     fn check(&self) -> Result<(), ShapeError> {

@@ -129,6 +129,11 @@ impl Graph {
         Self { rng: Xoshiro256PlusPlus::seed_from_u64(seed), graph, parameters: 0 }
     }
 
+    /// Weights that follow are of this seed.
+    pub(crate) fn reseed(&mut self, seed: u64) {
+        self.rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    }
+
     /// An FP32 input; `item_shape` leaves out the batch dimension.
     pub(crate) fn input(&mut self, name: &str, item_shape: &[u32]) -> Value {
         self.input_of(name, FLOAT, item_shape)

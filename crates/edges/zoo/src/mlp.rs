@@ -25,7 +25,8 @@ impl Default for Mlp {
 }
 
 impl Mlp {
-    pub(crate) fn build(&self, seed: u64, description: String) -> OnnxModel {
+    /// With weights of `seed`, but for those of the last layer, which are of `head` if that is given.
+    pub(crate) fn build(&self, seed: u64, head: Option<u64>, description: String) -> OnnxModel {
         let mut g = Graph::new("mlp", seed);
         let mut x: Value = g.input("input", &[self.width_in]);
         let mut width_in = self.width_in;
@@ -33,6 +34,9 @@ impl Mlp {
             let sum = g.gemm(&x, width_in, self.width, 2_f32.sqrt());
             x = g.relu(&sum);
             width_in = self.width;
+        }
+        if let Some(head) = head {
+            g.reseed(head);
         }
         let logits = g.gemm(&x, width_in, self.classes, 1.0);
         g.finish(&logits, "logits", &[self.classes], description)

@@ -172,6 +172,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!("kairos-fig15", Kairos, "Figure 15", "a larger budget, a longer SLO", kairos_fig15),
     experiment!("kairos-fig16", Kairos, "Figure 16", "Gaussian sizes, noisy latencies", kairos_fig16),
     experiment!("nexus-fig13", Nexus, "Figure 13", "epochs follow a workload over 1000 s", nexus_fig13),
+    experiment!("nexus-fig15", Nexus, "Figure 15", "prefix batching of models that share a trunk", nexus_fig15),
     experiment!("nexus-fig16", Nexus, "Figure 16", "squishy packing over allocation without batches", nexus_fig16),
     experiment!("blox-fig4", Blox, "Figure 4", "GPUs by the number of jobs", blox_fig4),
     experiment!("blox-fig5", Blox, "Figure 5", "bad rate by the number of GPUs", blox_fig5),

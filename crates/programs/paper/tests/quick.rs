@@ -299,6 +299,13 @@ fn nexus_fig13_moves_less_between_epochs_than_from_scratch() {
 }
 
 #[test]
+fn nexus_fig15_one_batch_of_all_variants_serves_more() {
+    let outcome = carried_out("nexus-fig15");
+    check_files(&outcome);
+    ratio_at_least(&outcome.report, "most", 0.9);
+}
+
+#[test]
 fn nexus_fig16_is_worth_more_than_batch_oblivious_allocation() {
     let outcome = carried_out("nexus-fig16");
     check_files(&outcome);

@@ -129,6 +129,12 @@ mod tests {
     }
 
     fn request(items: u32) -> Request {
-        Request { id: symphony_types::RequestId::default(), deadline: Time::ZERO, items, weight: RequestValue::ONE }
+        Request {
+            id: symphony_types::RequestId::default(),
+            deadline: Time::ZERO,
+            items,
+            weight: RequestValue::ONE,
+            variant: 0,
+        }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod aimd;
 pub(crate) mod class_profiles;
 pub(crate) mod class_window;
 pub(crate) mod class_windows;
+pub(crate) mod families;
 pub(crate) mod longest_budget;
 pub(crate) mod model_queue;
 pub(crate) mod queued;

@@ -10,7 +10,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use symphony_policy::AutoRule;
-use symphony_types::{Nanos, RequestId, Time};
+use symphony_types::{FamilyProfile, GpuClass, Nanos, RequestId, Time};
 
 use crate::actions::{ModelAction, ModelActions, ModelInput, Request};
 use crate::auto::demand::item_times;
@@ -23,6 +23,7 @@ use crate::pool::account::Account;
 use crate::pool::shedding::Shedding;
 use crate::queue::class_profiles::ClassProfiles;
 use crate::queue::class_windows::ClassWindows;
+use crate::queue::families::Families;
 use crate::queue::longest_budget::LongestBudget;
 use crate::queue::queued::Queued;
 use crate::queue::request_items::RequestItems;
@@ -91,6 +92,8 @@ pub struct ModelQueue {
     shedding: Option<Shedding>,
     /// Cancelled requests that are removed with the next input.
     cancelled: Vec<RequestId>,
+    /// If the requests are of models that share a trunk.
+    families: Option<Box<Families>>,
     answered: u64,
     wake_at: Time,
 }
@@ -131,6 +134,7 @@ impl ModelQueue {
             usual_overrun: Overrun::NONE,
             start_late: Nanos::ZERO,
             cancelled: Vec::new(),
+            families: None,
             answered: 0,
             wake_at: Time::NEVER,
         };
@@ -141,6 +145,14 @@ impl ModelQueue {
     /// Switches off rules of `auto`, for experiments; to be called before the first input.
     pub fn leave_out(&mut self, rules: &[AutoRule]) {
         self.rules = Rules::without(rules);
+    }
+
+    /// Serves models that share a trunk, on GPUs of this class: windows and drops go by what batches take at worst,
+    /// plans by what the variants of their requests take. To be called before the first input, for each class with a
+    /// profile; a profile that is set later ends at the worst, and not at the exact latency.
+    pub fn share_trunk(&mut self, class: GpuClass, family: FamilyProfile) {
+        self.set_profile(class, family.worst().clone());
+        self.families.get_or_insert_with(Box::default).set(class, family);
     }
 
     /// Number of waiting requests.

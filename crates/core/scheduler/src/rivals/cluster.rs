@@ -228,7 +228,7 @@ mod tests {
         let waits = |cluster: &Cluster| {
             let (id, items, weight) = (symphony_types::RequestId::default(), 1, symphony_types::RequestValue::ONE);
             let deadline = Time::ZERO + Nanos::from_millis(20);
-            let waiting = cluster.waiting(2, Request { id, deadline, items, weight });
+            let waiting = cluster.waiting(2, Request { id, deadline, items, weight, variant: 0 });
             cluster.out_of_reach_at(2, &waiting).as_nanos()
         };
         assert_eq!(waits(&cluster), 15_000_001, "without GPUs, on the fastest that may come");

@@ -145,7 +145,13 @@ mod tests {
             let must_end_by = Time::from_nanos(must_end_by);
             let id = RequestId { sequence, ..RequestId::default() };
             queue.insert(Waiting {
-                request: Request { id, deadline: must_end_by, items, weight: symphony_types::RequestValue::ONE },
+                request: Request {
+                    id,
+                    deadline: must_end_by,
+                    items,
+                    weight: symphony_types::RequestValue::ONE,
+                    variant: 0,
+                },
                 must_end_by,
             });
         }

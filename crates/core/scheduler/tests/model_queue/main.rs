@@ -2,6 +2,7 @@
 
 mod auto;
 mod delays;
+mod family;
 mod orders;
 
 use symphony_scheduler::{
@@ -33,6 +34,7 @@ fn request(sequence: u64, deadline: Time) -> Request {
         deadline,
         items: 1,
         weight: symphony_types::RequestValue::ONE,
+        variant: 0,
     }
 }
 

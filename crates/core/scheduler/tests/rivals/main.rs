@@ -43,6 +43,7 @@ fn request(sequence: u64, deadline: Time) -> Request {
         deadline,
         items: 1,
         weight: symphony_types::RequestValue::ONE,
+        variant: 0,
     }
 }
 

@@ -120,6 +120,7 @@ impl<P: ClusterPolicy> World<P> {
                     deadline: self.now + Nanos::new(budget),
                     items,
                     weight: symphony_types::RequestValue::ONE,
+                    variant: 0,
                 };
                 self.waiting.insert(id, (model, request));
                 self.step(ClusterInput::Arrive { model, request });

@@ -82,7 +82,8 @@ fn find_with(
     Ok(None)
 }
 
-fn first_difference(data_type: DataType, alone: &[u8], together: &[u8]) -> Option<(String, String)> {
+/// The first elements that differ by more than the tolerance of their type.
+pub(crate) fn first_difference(data_type: DataType, alone: &[u8], together: &[u8]) -> Option<(String, String)> {
     let tolerance = if data_type == DataType::Fp16 { HALF_TOLERANCE } else { TOLERANCE };
     let differ = |a: f64, b: f64| {
         let near = a.is_finite() && b.is_finite() && (a - b).abs() <= tolerance * a.abs().max(b.abs()).max(1.0);

@@ -5,13 +5,13 @@ use symphony_types::{DataType, TensorSpec};
 
 /// Items that every model accepts. Integers may be indices into a table, so they are zero; real numbers vary between -1
 /// and 1, since runtimes take short cuts with zeros, and from item to item.
-pub(super) fn plausible_input(spec: &TensorSpec, items: u32) -> Vec<u8> {
+pub(crate) fn plausible_input(spec: &TensorSpec, items: u32) -> Vec<u8> {
     real_numbers(spec, items).unwrap_or_else(|| vec![0; spec.item_bytes() * items as usize])
 }
 
 /// Items of which neighbours differ, whatever the type: what is not real is 0 and 1 in turn, which is within all but
 /// the smallest tables.
-pub(super) fn unlike_input(spec: &TensorSpec, items: u32) -> Vec<u8> {
+pub(crate) fn unlike_input(spec: &TensorSpec, items: u32) -> Vec<u8> {
     real_numbers(spec, items).unwrap_or_else(|| {
         let width = spec.data_type.size_bytes();
         let number = |number: u64| number.to_le_bytes().into_iter().take(width);

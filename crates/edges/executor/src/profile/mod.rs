@@ -11,5 +11,7 @@ mod measure;
 pub use compare::{Comparison, compare};
 pub use file::{GpuProfile, ProfileFile, ProfileFileError};
 pub use independence::Dependence;
+pub(crate) use independence::first_difference;
+pub(crate) use inputs::{plausible_input, unlike_input};
 pub use interpolate::raise_to_monotone;
 pub use measure::{Limit, MeasureError, MeasureOptions, MeasuredBatch, Measurement, Progress, Statistic, measure};

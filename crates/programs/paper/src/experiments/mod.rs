@@ -16,6 +16,7 @@ pub(crate) mod kairos_fig3;
 pub(crate) mod kairos_fig8;
 pub(crate) mod kairos_fig9;
 pub(crate) mod nexus_fig13;
+pub(crate) mod nexus_fig15;
 pub(crate) mod nexus_fig16;
 pub(crate) mod nexus_fig17;
 pub(crate) mod nexus_fig2;

@@ -117,6 +117,7 @@ mod tests {
             deadline: Time::ZERO,
             items: 1,
             weight: symphony_types::RequestValue::ONE,
+            variant: 0,
         }
     }
 

@@ -152,7 +152,7 @@ mod tests {
 
     fn request(sequence: u64) -> Request {
         let id = RequestId { sequence, ..RequestId::default() };
-        Request { id, deadline: Time::from_nanos(1), items: 1, weight: symphony_types::RequestValue::ONE }
+        Request { id, deadline: Time::from_nanos(1), items: 1, weight: symphony_types::RequestValue::ONE, variant: 0 }
     }
 
     fn at(millis: u64) -> Time {

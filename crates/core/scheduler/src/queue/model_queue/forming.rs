@@ -41,11 +41,12 @@ impl ModelQueue {
         self.drop_unservable(now, Some((at, free_at)), out);
         let formed = self.form(now, at, Some(free_at))?;
         let gpus: u32 = self.windows.iter().map(|window| self.gpus.0[window.class.index()]).sum();
+        let takes = self.plan_takes(at, &formed);
         let window = &mut self.windows[at];
         let (from, candidate) = (window.from, formed.candidate);
         let cut = from + formed.requests < self.queue.len();
         window.aimd.formed(candidate.batch, cut, window.profile.batch_max());
-        let end = candidate.start + window.profile.latency(candidate.batch);
+        let end = candidate.start + takes;
         // A single GPU sets its own pace.
         if gpus > 1 {
             window.pace(candidate.start, end.since(candidate.start), self.gpus.0[class.index()]);
@@ -74,6 +75,16 @@ impl ModelQueue {
                 grant: why,
             }),
         })
+    }
+
+    /// What a plan of this batch takes: ℓ(b), or what the variants of a family take in it. An over-estimate would keep
+    /// the GPU idle until the next planned start.
+    fn plan_takes(&mut self, at: usize, formed: &Formed) -> Nanos {
+        let window = &self.windows[at];
+        let worst = window.profile.latency(formed.candidate.batch);
+        let Some(families) = &mut self.families else { return worst };
+        let requests = self.queue.range(window.from..window.from + formed.requests).map(|queued| &queued.request);
+        families.exact(window.class, requests).unwrap_or(worst)
     }
 
     /// Forms a candidate per class and offers those that changed.

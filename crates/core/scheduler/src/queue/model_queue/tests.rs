@@ -122,6 +122,7 @@ impl Both {
             deadline: self.now + Nanos::from_micros(budget_us),
             items: 1,
             weight: symphony_types::RequestValue::ONE,
+            variant: 0,
         }
     }
 

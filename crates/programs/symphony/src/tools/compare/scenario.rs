@@ -236,7 +236,8 @@ mod tests {
                 let now = begin + request.at.since(Time::ZERO);
                 let id = RequestId { frontend: FrontendId::new(1), boot: BootId::new(1), sequence };
                 let (deadline, weight) = (now + request.slo, RequestValue::ONE);
-                let arrive = ModelInput::Arrive(Request { id, deadline, items: request.items, weight });
+                let (items, variant) = (request.items, request.variant);
+                let arrive = ModelInput::Arrive(Request { id, deadline, items, weight, variant });
                 chunk.model_step(number, now, &arrive, &ModelActions::default());
             }
         }

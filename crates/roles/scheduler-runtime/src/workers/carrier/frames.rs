@@ -101,7 +101,8 @@ fn arrive(host: &mut impl Host, now: Time, peer: Peer, received: Time, header: R
     let id = RequestId { frontend, boot, sequence: header.sequence };
     // None is what a frontend never sends.
     let weight = RequestValue::from_thousandths(header.weight).unwrap_or_default();
-    let request = Request { id, deadline: received + Nanos::new(header.budget), items: header.items, weight };
+    let request =
+        Request { id, deadline: received + Nanos::new(header.budget), items: header.items, weight, variant: 0 };
     let model = ModelId::new(header.model);
     // A redriven frame also contains requests that were never announced, because there was no leader.
     if !redriven || header.attempt <= 1 {

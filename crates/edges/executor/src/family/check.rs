@@ -1,0 +1,70 @@
+//! Compares a model with its parts before they take its place: that rows do not depend on each other no graph says, and
+//! ONNX Runtime fuses operators across a cut.
+
+use symphony_types::TensorSpec;
+
+use super::error::FamilyError;
+use crate::onnx::OnnxExecutor;
+use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
+use crate::profile::{first_difference, plausible_input, unlike_input};
+
+/// Rows of the batches that are compared: one, and enough for a kernel of another kind.
+const ROWS: [u32; 2] = [1, 8];
+
+/// Refuses a model whose trunk and suffix answer otherwise than the whole: by more than a thousandth, absolutely or
+/// relatively to the larger number, or a hundredth in half precision, as in checks of batches. The rows differ; a model
+/// that refuses such inputs gets zeros where it takes integers.
+pub(super) fn compare(
+    model: &str,
+    whole: &mut OnnxExecutor,
+    trunk: &mut OnnxExecutor,
+    suffix: &mut OnnxExecutor,
+) -> Result<(), FamilyError> {
+    if whole.signature().outputs != suffix.signature().outputs {
+        return Err(FamilyError::Outputs { model: model.to_owned() });
+    }
+    let batch_max = trunk.batch_max();
+    for rows in ROWS.into_iter().filter(|&rows| rows <= batch_max) {
+        let answers = both(whole, trunk, suffix, rows, unlike_input)
+            .or_else(|_| both(whole, trunk, suffix, rows, plausible_input))
+            .map_err(|problem| FamilyError::Incomparable { model: model.to_owned(), problem })?;
+        same(model, &whole.signature().outputs, rows, &answers)?;
+    }
+    Ok(())
+}
+
+/// The outputs of the whole model, and of its parts.
+type Answers = [Vec<Vec<u8>>; 2];
+
+fn both(
+    whole: &mut OnnxExecutor,
+    trunk: &mut OnnxExecutor,
+    suffix: &mut OnnxExecutor,
+    rows: u32,
+    input: impl Fn(&TensorSpec, u32) -> Vec<u8>,
+) -> Result<Answers, ExecuteError> {
+    let inputs: Vec<_> = whole.signature().inputs.iter().map(|spec| input(spec, rows)).collect();
+    let tensors: Vec<_> = inputs.iter().map(Vec::as_slice).collect();
+    let batch = BatchInputs { items: rows, tensors: &tensors, start: None };
+    let (mut answer, mut between, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+    whole.run(&batch, &mut answer)?;
+    trunk.run(&batch, &mut between)?;
+    let between: Vec<_> = between.iter().map(Vec::as_slice).collect();
+    suffix.run(&BatchInputs { items: rows, tensors: &between, start: None }, &mut parts)?;
+    Ok([answer, parts])
+}
+
+fn same(model: &str, outputs: &[TensorSpec], rows: u32, [whole, parts]: &Answers) -> Result<(), FamilyError> {
+    for (spec, (whole, parts)) in outputs.iter().zip(whole.iter().zip(parts)) {
+        let row_bytes = spec.item_bytes();
+        for (row, whole) in (0..).zip(whole.chunks_exact(row_bytes)) {
+            let at = row as usize * row_bytes;
+            let part = parts.get(at..at + row_bytes).unwrap_or_default();
+            if let Some((whole, parts)) = first_difference(spec.data_type, whole, part) {
+                let (model, output) = (model.to_owned(), spec.name.clone());
+                return Err(FamilyError::Differs { model, output, row, rows, whole, parts });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Twenty heads on one trunk: they answer as the whole models do, come and go by themselves, and take the memory of one
+//! trunk.
+
+use bytes::Bytes;
+use symphony_executor::{
+    BatchInputs, ExecuteError, FamilyError, FamilyExecutor, FamilyRunError, ModelExecutor, OnnxExecutor, OnnxOptions,
+    Runtime, Segment, load_runtime,
+};
+use symphony_onnx_graph::onnx::TypeProto;
+use symphony_onnx_graph::onnx::type_proto::{Tensor, Value};
+use symphony_onnx_graph::{Model, common_cut};
+use symphony_testkit::needed;
+use symphony_zoo::{Architecture, Mlp, OnnxModel};
+
+const HEADS: u32 = 20;
+const WIDTH_IN: u32 = 12;
+/// As in the comparison when the family forms.
+const TOLERANCE: f32 = 1e-3;
+
+/// Head `number` has 2 to 6 classes.
+fn head(number: u32, trunk: u64) -> OnnxModel {
+    let shape = Mlp { width_in: WIDTH_IN, width: 256, hidden: 3, classes: 2 + number % 5 };
+    Architecture::mlp_head(shape, trunk, 100 + u64::from(number)).unwrap()
+}
+
+fn bytes(number: u32, trunk: u64) -> Bytes {
+    head(number, trunk).bytes().to_vec().into()
+}
+
+fn family(runtime: &Runtime) -> FamilyExecutor {
+    let names: Vec<_> = (0..HEADS).map(|number| format!("head-{number}")).collect();
+    let models: Vec<_> = names.iter().map(String::as_str).zip((0..HEADS).map(|number| bytes(number, 1))).collect();
+    FamilyExecutor::form(runtime, &models, &OnnxOptions::default()).unwrap()
+}
+
+/// Rows that differ.
+fn rows(count: u32) -> Vec<u8> {
+    (0..count * WIDTH_IN).flat_map(|element| ((element * 7 % 23) as f32 / 11.0 - 1.0).to_le_bytes()).collect()
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|&number| f32::from_le_bytes(number)).collect()
+}
+
+fn run(family: &mut FamilyExecutor, segments: &[Segment]) -> Result<Vec<Vec<Vec<u8>>>, FamilyRunError> {
+    let items = segments.iter().map(|segment| segment.rows).sum();
+    // What an earlier batch left there does not matter.
+    let (input, mut outputs) = (rows(items), vec![vec![vec![7; 99]; 3]; 2]);
+    family.run(&BatchInputs { items, tensors: &[&input], start: None }, segments, &mut outputs)?;
+    Ok(outputs)
+}
+
+/// Each segment's answers are those of the whole model for the same rows.
+fn assert_as_whole(runtime: &Runtime, family: &mut FamilyExecutor, segments: &[Segment]) {
+    let outputs = run(family, segments).unwrap();
+    assert_eq!(outputs.len(), segments.len());
+    let all = rows(segments.iter().map(|segment| segment.rows).sum());
+    let mut rest = &all[..];
+    for (segment, parts) in segments.iter().zip(&outputs) {
+        let (own, others) = rest.split_at((segment.rows * WIDTH_IN * 4) as usize);
+        rest = others;
+        let model = head(segment.variant, 1);
+        let mut whole = OnnxExecutor::from_memory(runtime, "whole", model.bytes(), &OnnxOptions::default()).unwrap();
+        let mut answer = Vec::new();
+        whole.run(&BatchInputs { items: segment.rows, tensors: &[own], start: None }, &mut answer).unwrap();
+        let (whole, parts) = (floats(&answer[0]), floats(&parts[0]));
+        assert_eq!(parts.len(), (segment.rows * (2 + segment.variant % 5)) as usize, "{segment:?}");
+        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= TOLERANCE * a.abs().max(b.abs()).max(1.0);
+        assert!(whole.iter().zip(&parts).all(near), "{segment:?}: {whole:?} whole, {parts:?} in parts");
+    }
+}
+
+fn segment(variant: u32, rows: u32) -> Segment {
+    Segment { variant, rows }
+}
+
+#[test]
+fn a_batch_of_many_variants_answers_as_the_whole_models_do() {
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
+    let mut family = family(&runtime);
+    assert_eq!(family.variants().collect::<Vec<_>>(), (0..HEADS).collect::<Vec<_>>());
+    // Neighbours, so that nothing is copied; one variant; requests in the order of deadlines; all of them.
+    assert_as_whole(&runtime, &mut family, &[segment(0, 2), segment(3, 1), segment(3, 2), segment(9, 1)]);
+    assert_as_whole(&runtime, &mut family, &[segment(7, 1)]);
+    assert_as_whole(
+        &runtime,
+        &mut family,
+        &[segment(5, 2), segment(1, 1), segment(5, 1), segment(0, 3), segment(1, 2)],
+    );
+    let all: Vec<_> = (0..HEADS).rev().map(|variant| segment(variant, 1 + variant % 3)).collect();
+    assert_as_whole(&runtime, &mut family, &all);
+}
+
+#[test]
+fn a_variant_comes_and_goes_and_the_others_stay() {
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
+    let mut family = family(&runtime);
+    let others = [segment(4, 1), segment(2, 2)];
+    let before = run(&mut family, &others).unwrap();
+    assert!(family.unload(3) && !family.unload(3));
+    let missing = run(&mut family, &[segment(4, 1), segment(3, 1)]);
+    assert_eq!(missing, Err(FamilyRunError::NotLoaded { variant: 3 }));
+    assert_eq!(run(&mut family, &others).unwrap(), before);
+    // Another head in its place, and one whose trunk is another.
+    family.load(3, "head-13", &bytes(13, 1)).unwrap();
+    assert_eq!(family.signature(3).unwrap().outputs, family.signature(13).unwrap().outputs);
+    let as_13 = run(&mut family, &[segment(13, 1)]).unwrap();
+    assert_eq!(run(&mut family, &[segment(3, 1)]).unwrap(), as_13);
+    let stranger = family.load(20, "stranger", &bytes(0, 2));
+    assert_eq!(stranger, Err(FamilyError::OtherTrunk { model: "stranger".to_owned() }));
+    assert!(matches!(family.load(20, "none", &Bytes::from_static(b"no model")), Err(FamilyError::Graph { .. })));
+    assert_eq!(run(&mut family, &others).unwrap(), before);
+    assert_eq!(family.variants().count(), HEADS as usize);
+}
+
+#[test]
+fn models_without_a_common_trunk_are_no_family() {
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
+    let formed = FamilyExecutor::form(&runtime, &[("a", bytes(0, 1)), ("b", bytes(0, 2))], &OnnxOptions::default());
+    assert_eq!(formed.unwrap_err(), FamilyError::NoTrunk { first: "a".to_owned(), models: 2 });
+    let empty = FamilyExecutor::form(&runtime, &[], &OnnxOptions::default());
+    assert_eq!(empty.unwrap_err(), FamilyError::Empty);
+}
+
+#[test]
+fn what_is_no_batch_of_the_family_is_refused_and_the_next_one_runs() {
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
+    let mut family = family(&runtime);
+    let (input, mut outputs) = (rows(3), Vec::new());
+    let batch = BatchInputs { items: 3, tensors: &[&input], start: None };
+    let short = family.run(&batch, &[segment(1, 2)], &mut outputs);
+    assert_eq!(short, Err(FamilyRunError::Segments { rows: 2, items: 3 }));
+    let long = family.run(&batch, &[segment(1, u32::MAX), segment(2, 4)], &mut outputs);
+    assert_eq!(long, Err(FamilyRunError::Segments { rows: u64::from(u32::MAX) + 4, items: 3 }));
+    let empty = family.run(&BatchInputs { items: 0, tensors: &[&[]], start: None }, &[], &mut outputs);
+    assert_eq!(empty, Err(FamilyRunError::Execute(ExecuteError::Empty)));
+    let large = family.batch_max() + 1;
+    let too_large = run(&mut family, &[segment(1, large)]);
+    let expected = ExecuteError::TooLarge { items: large, batch_max: large - 1 };
+    assert_eq!(too_large, Err(FamilyRunError::Execute(expected)));
+    // A request without rows is no reason to fail, and gets none.
+    let outputs = run(&mut family, &[segment(2, 0), segment(1, 1)]).unwrap();
+    assert!(outputs[0].iter().all(Vec::is_empty) && !outputs[1][0].is_empty());
+}
+
+#[test]
+fn the_trunk_is_in_memory_once() {
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
+    let mut family = family(&runtime);
+    // No session counts as less than its file, and growth of the process depends on what was free before: so by files.
+    let one = bytes(0, 1).len() as u64;
+    let parts = bytes_of_parts();
+    assert!(family.memory().static_bytes >= parts, "{:?}, files of {parts} bytes", family.memory());
+    let weights_of_heads: u64 = (0..HEADS).map(|number| u64::from(257 * (2 + number % 5) * 4)).sum();
+    assert!(parts < one + 2 * weights_of_heads, "trunk and suffixes are {parts} bytes, one model {one}");
+    let before = family.memory().static_bytes;
+    assert!(family.unload(7));
+    let freed = before - family.memory().static_bytes;
+    assert!(freed > 0 && freed < before, "{freed} of {before}: a variant is its suffix");
+}
+
+/// Bytes of the files of the trunk and of all suffixes.
+fn bytes_of_parts() -> u64 {
+    let models: Vec<_> = (0..HEADS).map(|number| Model::read(bytes(number, 1)).unwrap()).collect();
+    let cuts = common_cut(&models.iter().collect::<Vec<_>>()).unwrap();
+    let tensor = TypeProto { value: Some(Value::TensorType(Tensor::default())), ..TypeProto::default() };
+    let split = models.iter().zip(cuts).map(|(model, cut)| model.split(&cut.value, Some(tensor.clone())).unwrap());
+    let sizes: Vec<_> = split.map(|(trunk, suffix)| (trunk.len() as u64, suffix.len() as u64)).collect();
+    sizes[0].0 + sizes.iter().map(|size| size.1).sum::<u64>()
+}
