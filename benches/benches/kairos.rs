@@ -24,7 +24,7 @@ fn request(sequence: u64) -> Request {
     // No two are alike.
     let items = 1 + (sequence * 37 % 500) as u32;
     let deadline = Time::ZERO + Nanos::from_millis(2_000) + Nanos::from_micros(sequence);
-    Request { id, deadline, items, weight: RequestValue::ONE }
+    Request { id, deadline, items, weight: RequestValue::ONE, variant: 0 }
 }
 
 /// As many GPUs and waiting requests; GPUs of three kinds are busy for a second and a little.

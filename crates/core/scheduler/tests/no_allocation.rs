@@ -254,7 +254,7 @@ impl<P: ClusterPolicy> ClusterHost<P> {
             let (model, items) = (self.random(u64::from(MODELS)) as u32, 1 + self.random(64) as u32);
             let id = RequestId { sequence: self.sequence, ..RequestId::default() };
             self.sequence += 1;
-            let request = Request { id, deadline: self.now + SLO, items, weight: RequestValue::ONE };
+            let request = Request { id, deadline: self.now + SLO, items, weight: RequestValue::ONE, variant: 0 };
             self.step(ClusterInput::Arrive { model, request });
             if self.random(50) == 0 {
                 self.step(ClusterInput::Cancel { model, request });

@@ -165,7 +165,7 @@ mod tests {
 
     fn request(sequence: u64, deadline_ms: u64, items: u32) -> Request {
         let id = RequestId { sequence, ..RequestId::default() };
-        Request { id, deadline: ms(deadline_ms), items, weight: RequestValue::ONE }
+        Request { id, deadline: ms(deadline_ms), items, weight: RequestValue::ONE, variant: 0 }
     }
 
     /// One model with ℓ(b) = b + 5 ms, which is told of no GPU.
