@@ -78,7 +78,15 @@ fn a_view_survives_the_wire() {
                     age: Nanos::from_millis(300),
                     models: [(
                         ModelId::new(1),
-                        ModelLoadView { arrived_items: 9, dropped: 1, executed: 6, failed: 2, late: 3, queued: 2 },
+                        ModelLoadView {
+                            arrived_items: 9,
+                            dropped: 1,
+                            executed: 6,
+                            failed: 2,
+                            late: 3,
+                            queued: 2,
+                            request_items: vec![5, 2],
+                        },
                     )]
                     .into(),
                     gpus: [(GpuId::new(4), GpuLoadView { busy: Nanos::from_millis(80), plans: 3 })].into(),

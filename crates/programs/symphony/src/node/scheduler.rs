@@ -294,8 +294,8 @@ async fn report_loads(runtime: std::sync::Arc<Runtime>, mut reports: LoadReports
 
 fn load(load: &SubclusterLoad) -> pb::SubclusterLoad {
     let models = load.models.iter().map(|(id, counted)| {
-        let ModelLoad { arrived_items, dropped, executed, failed, late, queued } = *counted;
-        pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, failed, late, queued }
+        let ModelLoad { arrived_items, request_items, dropped, executed, failed, late, queued } = counted.clone();
+        pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, failed, late, queued, request_items }
     });
     let gpus = load.gpus.iter().map(|(id, counted)| {
         let GpuLoad { busy_ns, plans } = *counted;

@@ -31,7 +31,7 @@ const DEMANDED: MetricName = MetricName {
 };
 const REASON: MetricName = MetricName {
     name: "symphony_control_scaling_reason",
-    help: "1 for the reason of the advice, 0 for the others (enough, bad_rate, little_idle, idle, limits, bad_while_idle)",
+    help: "1 for the reason of the advice, 0 for the others (enough, bad_rate, little_idle, idle, limits, bad_while_idle, fleet)",
     kind: Kind::Gauge,
     unit: Unit::Count,
     labels: &["subcluster", "reason"],
