@@ -169,6 +169,12 @@ impl Autoscaler {
         &self.settings
     }
 
+    /// Mean capacity of the GPUs that served in the short window: what [`Advice::pressure`] is a difference to.
+    #[must_use]
+    pub fn serving(&self) -> f64 {
+        self.recent.sum().serving()
+    }
+
     /// Takes the measurements of a span that ends `now` and returns advice. An empty span changes nothing.
     pub fn observe(&mut self, now: Time, window: &Window) -> Advice {
         let fleet = self.fleet(window);
