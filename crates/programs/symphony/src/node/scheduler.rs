@@ -9,8 +9,8 @@ use symphony_config::{
     Timing,
 };
 use symphony_control_plane::{
-    Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, Listeners, LoadReports, OnDiskError,
-    Remembers, ReplicaAddrs, ScalingSettings, StartError, TriggerSettings,
+    Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, FleetSettings, Listeners, LoadReports,
+    OnDiskError, Remembers, ReplicaAddrs, ScalingSettings, StartError, TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
@@ -258,6 +258,10 @@ fn scaling(config: &AutoscalingConfig, speedup: u32) -> ScalingSettings {
         gpus_min: config.gpus_min,
         gpus_max: config.gpus_max,
         order_stands: Duration::from_secs(config.order_stands_s),
+        fleet: (config.budget_per_hour > 0.0).then(|| FleetSettings {
+            budget_per_hour: config.budget_per_hour,
+            price_per_hour: config.prices.iter().map(|price| (price.kind.clone(), price.per_hour)).collect(),
+        }),
         autoscaler: ScalingSettings::default().autoscaler.with_reserve(share(config.reserve_percent)).sped_up(speedup),
     }
 }
