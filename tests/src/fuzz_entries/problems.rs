@@ -20,7 +20,7 @@ pub fn fleet(bytes: &[u8]) {
     match FleetProblem::parse("fuzz.toml", &text, &|_| Ok(csv.clone())) {
         Ok(problem) => {
             assert!(problem.models.iter().all(|model| model.items_max() > 0 && model.share >= 0.0));
-            let sizes = problem.models.iter().map(|model| model.sizes.len() as u64).sum();
+            let sizes: u64 = problem.models.iter().map(|model| model.sizes.len() as u64).sum();
             let fleets = problem.kinds.iter().map(|kind| u64::from(kind.count_max) + 1);
             if fleets.fold(sizes, u64::saturating_mul) <= RANKED_MAX
                 && let Ok(ranking) = rank(&problem, Bound::Together)

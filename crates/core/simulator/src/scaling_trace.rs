@@ -14,6 +14,9 @@ pub struct ScalingResult {
     pub ups: u64,
     /// Number of releases.
     pub downs: u64,
+    /// GPUs by kind of the last fleet that was chosen; `None` without a budget, or if none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<Vec<u32>>,
     /// Every step of the autoscaler, from the start of the run.
     #[serde(skip)]
     pub course: Vec<CourseStep>,

@@ -30,6 +30,10 @@ const BLOCK_GPUS_MAX: u32 = symphony_controllers::SCALED_GPUS_MAX;
 pub struct FleetPlan {
     /// GPUs by kind.
     pub counts: Vec<u32>,
+    /// What one of each kind costs per hour.
+    pub prices: Vec<f64>,
+    /// What may be spent per hour.
+    pub budget_per_hour: f64,
     /// What they cost per hour.
     pub price_per_hour: f64,
     /// No more requests per second can be answered in time by them.
@@ -43,6 +47,14 @@ pub struct FleetPlan {
 }
 
 impl FleetPlan {
+    /// The next step from what is there: GPUs go when those that replace them serve, as far as the budget has both.
+    fn step(&self, window: &Window) -> Vec<u32> {
+        let coming = window.kinds.iter().zip(&self.counts).any(|(kind, &count)| serving(kind) < count);
+        let both: Vec<u32> = there(window).iter().zip(&self.counts).map(|(&there, &count)| there.max(count)).collect();
+        let price: f64 = both.iter().zip(&self.prices).map(|(&count, price)| f64::from(count) * price).sum();
+        if coming && price <= self.budget_per_hour * (1.0 + 1e-9) { both } else { self.counts.clone() }
+    }
+
     /// Whether the bound is as high as was asked; otherwise it is the highest within the budget.
     #[must_use]
     pub fn is_enough(&self) -> bool {
@@ -67,7 +79,8 @@ impl Measurement {
 /// Decides which kinds a sub-cluster should have, where its [`Autoscaler`] decides how much capacity.
 ///
 /// A fleet is chosen anew when the autoscaler asks for more or less, which it does after its windows and pauses, and when
-/// the sizes of requests have become others. Then the sub-cluster goes to the new fleet in one step.
+/// the sizes of requests have become others. Then the sub-cluster goes to the new fleet in one step: everything that it
+/// lacks is ordered at once, and everything that it does not need goes once that serves.
 #[derive(Clone, Debug, Default)]
 pub struct FleetPlanner {
     /// What has come since the last full measurement.
@@ -126,7 +139,7 @@ impl FleetPlanner {
         }
         // Whatever the autoscaler would do by itself, nobody has seen whether the budget has it.
         let Some((plan, _)) = &self.plan else { return scaler.toward(now, window, &there(window), &finding) };
-        let advice = scaler.toward(now, window, &plan.counts, &finding);
+        let advice = scaler.toward(now, window, &plan.step(window), &finding);
         if advice.changes() { Advice { reason: plan.reason, ..advice } } else { advice }
     }
 
@@ -218,7 +231,10 @@ fn choose(problem: &FleetProblem, rate_rps: f64, wanted: Option<&Wanted>) -> Res
         trim(problem, &bound, needed_rps, &mut counts);
     }
     let (price_per_hour, bound_rps) = (problem.price_per_hour(&counts), bound.rps(&counts));
-    Ok(FleetPlan { counts, price_per_hour, bound_rps, needed_rps, rate_rps, reason: Reason::Fleet })
+    let prices = problem.kinds.iter().map(|kind| kind.price_per_hour).collect();
+    let budget_per_hour = problem.budget_per_hour;
+    let reason = Reason::Fleet;
+    Ok(FleetPlan { counts, prices, budget_per_hour, price_per_hour, bound_rps, needed_rps, rate_rps, reason })
 }
 
 /// A problem whose GPUs come in blocks of so many.
