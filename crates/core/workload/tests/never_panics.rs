@@ -38,7 +38,8 @@ proptest! {
             "duration_s", "warmup_s", "seeds", "network.ctrl_us", "gpu.0.count", "gpu.0.memory_mb", "model.0.count",
             "model.0.alpha_ms", "model.0.beta_ms", "model.0.slo_ms", "model.0.weight", "model.0.batch_max",
             "model.0.deadline", "model.0.items", "execution.noise", "execution.spike", "failure", "workload.rate_profile",
-            "model.0.rate_profile", "autoscale", "autoscale.reserve", "autoscale.period_s", "gpu.0.start", "gpu.0.min",
+            "model.0.rate_profile", "autoscale", "autoscale.reserve", "autoscale.period_s", "autoscale.budget_per_hour", "gpu.0.start", "gpu.0.min",
+            "gpu.0.price_per_hour",
             "workload.rate_rps", "workload.arrival", "workload.popularity", "policy", "policy.trigger", "x.y", "gpu", "",
         ]),
         value in prop_oneof![
