@@ -152,7 +152,8 @@ fn within_a_budget_the_kinds_are_those_that_the_measured_sizes_cost_least_on() {
         let scenario = Scenario::parse("budgeted.toml", BUDGETED, overrides, &read).unwrap();
         simulate(&scenario, 1, scenario.rate_rps).unwrap().autoscale.unwrap()
     };
-    // A small request costs 10.4 ms · 0.2 on the small kind and 4.3 ms · 1.0 on the base; a large one is late on the former.
+    // A small request costs 10.4 ms · 0.2 on the small kind and 4.3 ms · 1.0 on the base; a large one is late on the
+    // former.
     let small = run("items,share\n1,1\n", &[]);
     let fleet = small.fleet.clone().unwrap();
     assert!(fleet[0] <= 1 && fleet[1] >= 8, "{fleet:?}");

@@ -1,5 +1,7 @@
 //! A fleet problem from what is measured, instead of a file.
 
+use std::collections::BTreeMap;
+
 use symphony_types::{GPU_CLASSES_MAX, Nanos};
 
 use super::Mix;
@@ -20,7 +22,7 @@ pub struct ServedModel {
 }
 
 /// The problem of answering this mix. Requests that no kind answers in time count as the largest that one does: no
-/// fleet would help them.
+/// fleet would help them. A model without requests needs a kind that would answer one of one item.
 ///
 /// # Errors
 /// If there are too many kinds or models, or if nothing of the mix can be answered; the message says what was expected.
@@ -37,11 +39,18 @@ pub fn measured_problem(
         ));
     }
     let mut weighted: Vec<(FleetModel, f64)> = Vec::new();
+    // By the kinds that answer them: one stands for all of these.
+    let mut idle: BTreeMap<Vec<bool>, FleetModel> = BTreeMap::new();
     for ServedModel { model, name, slo, latencies } in models {
         let slo_ms = slo.get() as f64 / 1e6;
         let items_max = latencies.iter().map(|table| table.items_within(slo_ms)).max().unwrap_or(0);
         let requests = mix.of(model).map(|of| of.1 as f64).sum::<f64>();
-        if items_max == 0 || requests <= 0.0 {
+        if items_max == 0 {
+            continue;
+        }
+        if requests <= 0.0 {
+            let answering = latencies.iter().map(|table| table.items_within(slo_ms) > 0).collect();
+            idle.entry(answering).or_insert(FleetModel { name, slo_ms, share: 0.0, sizes: vec![(1, 1.0)], latencies });
             continue;
         }
         let mut sizes: Vec<(u32, f64)> = Vec::new();
@@ -62,7 +71,7 @@ pub fn measured_problem(
     }
     let all: f64 = weighted.iter().map(|(_, requests)| requests).sum();
     let models = weighted.into_iter().map(|(model, requests)| FleetModel { share: requests / all, ..model });
-    Ok(FleetProblem { budget_per_hour, kinds, models: models.collect() })
+    Ok(FleetProblem { budget_per_hour, kinds, models: models.chain(idle.into_values()).collect() })
 }
 
 #[cfg(test)]
@@ -83,11 +92,14 @@ mod tests {
         for (model, items, requests) in [(1, 1, 30), (1, 5, 20), (1, 6, 5), (1, 500, 5), (2, 1, 40), (3, 1, 900)] {
             mix.count(model, items, requests);
         }
-        let models = || vec![served(1, "a", 50), served(2, "b", 50), served(3, "hopeless", 5), served(4, "idle", 50)];
+        let models = || {
+            let idle = [served(4, "idle", 50), served(5, "idle as well", 60)];
+            [vec![served(1, "a", 50), served(2, "b", 50), served(3, "hopeless", 5)], idle.to_vec()].concat()
+        };
         let problem = measured_problem(3.0, kinds(), models(), &mix).unwrap();
         assert_eq!(
             problem.models.iter().map(|model| (&model.name[..], model.share)).collect::<Vec<_>>(),
-            [("a", 0.6), ("b", 0.4)]
+            [("a", 0.6), ("b", 0.4), ("idle", 0.0)]
         );
         // What is above five items is late on every kind.
         assert_eq!(problem.models[0].sizes.len(), 2);

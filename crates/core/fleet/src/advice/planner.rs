@@ -78,8 +78,8 @@ impl Measurement {
 
 /// Decides which kinds a sub-cluster should have, where its [`Autoscaler`] decides how much capacity.
 ///
-/// A fleet is chosen anew when the autoscaler asks for more or less, which it does after its windows and pauses, and when
-/// the sizes of requests have become others. Then the sub-cluster goes to the new fleet in one step: everything that it
+/// A fleet is chosen anew when the autoscaler asks for more or less, which it does after its windows and pauses, and
+/// when the sizes of requests have become others. Then the sub-cluster goes to the new fleet in one step: everything that it
 /// lacks is ordered at once, and everything that it does not need goes once that serves.
 #[derive(Clone, Debug, Default)]
 pub struct FleetPlanner {
@@ -110,8 +110,8 @@ impl FleetPlanner {
         self.refused.as_deref()
     }
 
-    /// Takes the measurements of a span that ends `now`, with the requests `asked` in it. `problem` poses the problem of
-    /// answering a mix, its kinds in the order of the autoscaler's, or says why it cannot.
+    /// Takes the measurements of a span that ends `now`, with the requests `asked` in it. `problem` poses the problem
+    /// of answering a mix, its kinds in the order of the autoscaler's, or says why it cannot.
     ///
     /// The autoscaler's settings must leave kinds free: its limits are not those of the budget.
     pub fn observe(
@@ -207,13 +207,13 @@ fn there(window: &Window) -> Vec<u32> {
     window.kinds.iter().map(|kind| serving(kind).saturating_add(kind.ordered)).collect()
 }
 
-/// The cheapest fleet that is enough; otherwise the best within the budget. `wanted`: what the autoscaler asks for, if it
-/// has measured this mix.
+/// The cheapest fleet that is enough; otherwise the best within the budget. `wanted`: what the autoscaler asks for, if
+/// it has measured this mix.
 fn choose(problem: &FleetProblem, rate_rps: f64, wanted: Option<&Wanted>) -> Result<FleetPlan, String> {
     let bound = FluidBound::new(problem, Merging::Together);
     let by_rate = rate_rps / FLEET_MARGIN;
     let by_capacity = wanted.map_or(0.0, |wanted| bound.rps(&wanted.of) * wanted.factor);
-    // What was measured of GPUs counts for more than a margin. But losses do not tell how much more than twice is asked.
+    // What was measured of GPUs counts for more than a margin. But losses do not tell how much beyond twice is asked.
     let fewer = by_capacity > 0.0 && wanted.is_some_and(|wanted| wanted.factor < 1.0);
     let needed_rps = if fewer { by_capacity } else { by_capacity.max(by_rate) };
     let blocks = Blocks::of(problem, &bound, needed_rps);

@@ -30,8 +30,8 @@ pub(crate) struct FleetAdvice {
 }
 
 impl FleetSettings {
-    /// Kinds that may be rented for a sub-cluster: they have a price, and each of its models has a profile for them, since
-    /// every GPU serves all.
+    /// Kinds that may be rented for a sub-cluster: they have a price, and each of its models has a profile for them,
+    /// since every GPU serves all.
     pub(crate) fn rentable<'a>(&self, state: &'a ClusterState, subcluster: SubclusterId) -> Vec<&'a str> {
         let Some(first) = state.models_of(subcluster).next() else { return Vec::new() };
         let kinds = first.spec.profiles.keys().filter(|kind| self.price_per_hour.contains_key(*kind));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_problem_is_of_the_models_with_requests_and_what_is_missing_is_named() {
+    fn the_problem_is_of_the_models_and_what_is_missing_is_named() {
         let mut state = cluster(&["pool"]);
         loaded(&mut state, "m", "pool");
         loaded(&mut state, "idle", "pool");
@@ -158,7 +158,9 @@ mod tests {
         mix.count(1, 2, 10);
         let (gpu, cpu) = (["gpu".to_owned()], ["cpu".to_owned()]);
         let problem = settings(&["gpu"]).pose(&state, POOL, (&gpu[..], 7), &mix).unwrap();
-        assert_eq!((problem.models.len(), &problem.models[0].name[..], problem.kinds[0].count_max), (1, "m", 7));
+        assert_eq!((&problem.models[0].name[..], problem.models[0].share), ("m", 1.0));
+        assert_eq!((&problem.models[1].name[..], problem.models[1].share), ("idle", 0.0));
+        assert_eq!((problem.models.len(), problem.kinds[0].count_max), (2, 7));
         assert_eq!(problem.models[0].latencies[0].latency_ms(1), 6.0);
         let refused = settings(&["gpu"]).pose(&state, POOL, (&cpu[..], 7), &mix).unwrap_err();
         assert!(refused.contains("scheduler.autoscaling.prices") && refused.contains("`cpu`"), "{refused}");
