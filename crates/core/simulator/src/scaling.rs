@@ -322,8 +322,10 @@ impl Scaling {
         let Counted { from, until, .. } = self.counted;
         self.counted.advance(until.max(self.counted.last));
         let duration_s = until.since(from).as_secs_f64();
-        let plan = self.budgeted.as_ref().and_then(|budgeted| budgeted.planner.plan());
-        self.result.fleet = plan.map(|plan| plan.counts.clone());
+        if let Some(Budgeted { planner, .. }) = &self.budgeted {
+            self.result.fleet = planner.plan().map(|plan| plan.counts.clone());
+            self.result.fleet_refused = planner.refused().map(str::to_owned);
+        }
         self.result.gpus_mean = self.counted.gpu_time.as_secs_f64() / duration_s;
         (self.result, self.counted.gpu_time)
     }

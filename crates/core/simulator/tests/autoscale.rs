@@ -155,6 +155,7 @@ fn within_a_budget_the_kinds_are_those_that_the_measured_sizes_cost_least_on() {
     // A small request costs 10.4 ms · 0.2 on the small kind and 4.3 ms · 1.0 on the base; a large one is late on the
     // former.
     let small = run("items,share\n1,1\n", &[]);
+    assert_eq!(small.fleet_refused, None);
     let fleet = small.fleet.clone().unwrap();
     assert!(fleet[0] <= 1 && fleet[1] >= 8, "{fleet:?}");
     assert!(bad_rate(&small.course[30..]) < 0.02, "{}", bad_rate(&small.course[30..]));

@@ -2,7 +2,7 @@
 
 use symphony_controllers::{Autoscaler, AutoscalerSettings, KindSettings, SettingsError};
 use symphony_policy::PolicySpec;
-use symphony_types::Nanos;
+use symphony_types::{GPU_CLASSES_MAX, Nanos};
 
 use crate::check::Check;
 use crate::error::ScenarioError;
@@ -96,6 +96,10 @@ fn budget(check: &Check<'_>, autoscale: &AutoscaleText, text: &ScenarioText) -> 
     let Some(budget_per_hour) = autoscale.budget_per_hour else { return Ok(None) };
     let key = "autoscale.budget_per_hour";
     let budget_per_hour = check.positive(key, budget_per_hour, PRICE_MAX)?;
+    if text.gpu.len() > GPU_CLASSES_MAX {
+        let expected = format!("at most {GPU_CLASSES_MAX} kinds where there is a budget");
+        return check.refuse("gpu", &expected, text.gpu.len());
+    }
     let mut cheapest = f64::INFINITY;
     for (position, gpu) in text.gpu.iter().enumerate() {
         let Some(price_per_hour) = gpu.price_per_hour else {
