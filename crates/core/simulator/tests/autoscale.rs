@@ -156,7 +156,7 @@ fn within_a_budget_the_kinds_are_those_that_the_measured_sizes_cost_least_on() {
     // former.
     let small = run("items,share\n1,1\n", &[]);
     assert_eq!(small.fleet_refused, None);
-    let fleet = small.fleet.clone().unwrap();
+    let fleet = small.fleet.as_deref().unwrap();
     assert!(fleet[0] <= 1 && fleet[1] >= 8, "{fleet:?}");
     assert!(bad_rate(&small.course[30..]) < 0.02, "{}", bad_rate(&small.course[30..]));
     let changes = small.course.iter().filter(|step| step.reason == Reason::Fleet && step.add > 0).count();
@@ -164,7 +164,7 @@ fn within_a_budget_the_kinds_are_those_that_the_measured_sizes_cost_least_on() {
 
     let slowly = "workload.rate_rps=60".to_owned();
     let large = run("items,share\n1,1\n40,1\n", std::slice::from_ref(&slowly));
-    let fleet = large.fleet.clone().unwrap();
+    let fleet = large.fleet.as_deref().unwrap();
     assert!((5..=12).contains(&fleet[0]), "{fleet:?}");
     assert!(bad_rate(&large.course[30..]) < 0.1, "{}", bad_rate(&large.course[30..]));
 
