@@ -51,10 +51,20 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
     }
     assert!(ALL.iter().all(|entry| include_str!("fuzz/Cargo.toml").contains(&format!("name = \"{}\"", entry.name))));
     let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).unwrap();
+    let parts = |text: String| {
+        let (problem, csv) = text.split_once('\u{1e}').unwrap_or((&text, ""));
+        (problem.to_owned(), csv.to_owned())
+    };
     for scenario in seeds("scenario").iter().map(text) {
         let (scenario, csv) = scenario.split_once('\u{1e}').unwrap_or((&scenario, ""));
         let parsed = symphony_workload::Scenario::parse("seed", scenario, &[], &|_| Ok(csv.to_owned()));
         assert!(parsed.is_ok(), "{parsed:?}");
+    }
+    for (problem, csv) in seeds("fleet").iter().map(text).map(parts) {
+        symphony_fleet::FleetProblem::parse("seed", &problem, &|_| Ok(csv.clone())).unwrap();
+    }
+    for (problem, csv) in seeds("sessions").iter().map(text).map(parts) {
+        symphony_placement::read_sessions("seed", &problem, &|_| Ok(csv.clone())).unwrap();
     }
     for bytes in seeds("picture") {
         let limits = symphony_images::ImageLimits::default();

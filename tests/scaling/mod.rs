@@ -1,3 +1,4 @@
 //! Backends come and go with the load.
 
+mod fleet;
 mod provision;

@@ -59,7 +59,7 @@ fn backends_come_with_the_load_and_the_highest_gpus_go_with_it_and_no_request_fa
         assert_eq!(advised.iter().filter(|said| said.starts_with(demanded)).count(), 1, "{advised:?}");
         let reasons = advised.iter().filter(|said| said.starts_with("symphony_control_scaling_reason{"));
         let ends = |end: &str| reasons.clone().filter(|said| said.ends_with(end)).count();
-        assert_eq!((ends(" 1"), ends(" 0")), (1, 5), "{advised:?}");
+        assert_eq!((ends(" 1"), ends(" 0")), (1, 6), "{advised:?}");
         cluster.end_load(load).unwrap().check_safety().unwrap();
 
         phase("less than one GPU can do");

@@ -8,6 +8,7 @@ mod federation;
 mod files;
 mod frames;
 mod models;
+mod problems;
 mod replicas;
 mod requests;
 mod tapes;
@@ -18,6 +19,7 @@ pub use federation::{federation_answer, federation_command, federation_messages,
 pub use files::{batch_sizes, config, digits_signature, model_config, policy, profile, scenario, tenants, transforms};
 pub use frames::{frames, rdma, ring};
 pub use models::onnx_model;
+pub use problems::{fleet, sessions};
 pub use replicas::{heartbeats, raft_message, raft_snapshot};
 pub use requests::{grpc_answer, grpc_infer, picture, rest_infer};
 pub use tapes::tape;
@@ -44,7 +46,7 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 33] = [
+pub const ALL: [Entry; 35] = [
     Entry { name: "picture", run: picture, seeds: requests::picture_seeds },
     Entry { name: "frames", run: frames, seeds: frames::frame_seeds },
     Entry { name: "command", run: command, seeds: cluster::command_seeds },
@@ -78,6 +80,8 @@ pub const ALL: [Entry; 33] = [
     Entry { name: "azure_functions_2021", run: azure_functions_2021, seeds: traces::azure_functions_2021_seeds },
     Entry { name: "azure_llm", run: azure_llm, seeds: traces::azure_llm_seeds },
     Entry { name: "blox", run: blox, seeds: traces::blox_seeds },
+    Entry { name: "fleet", run: fleet, seeds: problems::fleet_seeds },
+    Entry { name: "sessions", run: sessions, seeds: problems::sessions_seeds },
 ];
 
 fn with_envelope_checksum(bytes: &[u8]) -> Vec<u8> {

@@ -8,6 +8,7 @@ mod family_profile;
 mod gpu_class;
 mod id;
 mod invariant;
+mod item_bounds;
 mod level;
 mod name;
 mod operation_id;
@@ -28,6 +29,7 @@ pub use id::{
     BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NoRequestId, NodeId, RequestId, SubclusterId, Token,
 };
 pub use invariant::Invariant;
+pub use item_bounds::ITEM_BOUNDS;
 pub use level::{Formats, Level};
 pub use name::{NAME_BYTES_MAX, TENANTS_MAX, is_name, looks_like_an_id};
 pub use operation_id::{NoOperationId, OperationId};

@@ -17,12 +17,14 @@ pub enum Reason {
     Limits,
     /// Requests are lost although many GPUs are idle: more GPUs would not help, and fewer might hurt.
     BadWhileIdle,
+    /// Other kinds serve these sizes of requests better within the budget.
+    Fleet,
 }
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 6] =
-        [Self::Enough, Self::BadRate, Self::LittleIdle, Self::Idle, Self::Limits, Self::BadWhileIdle];
+    pub const ALL: [Self; 7] =
+        [Self::Enough, Self::BadRate, Self::LittleIdle, Self::Idle, Self::Limits, Self::BadWhileIdle, Self::Fleet];
 
     /// The stable label, for metrics and logs.
     #[must_use]
@@ -34,6 +36,7 @@ impl Reason {
             Self::Idle => "idle",
             Self::Limits => "limits",
             Self::BadWhileIdle => "bad_while_idle",
+            Self::Fleet => "fleet",
         }
     }
 }

@@ -169,6 +169,12 @@ impl Autoscaler {
         &self.settings
     }
 
+    /// Mean capacity of the GPUs that served in the short window: what [`Advice::pressure`] is a difference to.
+    #[must_use]
+    pub fn serving(&self) -> f64 {
+        self.recent.sum().serving()
+    }
+
     /// Takes the measurements of a span that ends `now` and returns advice. An empty span changes nothing.
     pub fn observe(&mut self, now: Time, window: &Window) -> Advice {
         let fleet = self.fleet(window);
@@ -195,13 +201,35 @@ impl Autoscaler {
         } else if finding.reason == Reason::Enough && self.may_release(now) {
             self.give_back(window, fleet, &mut advice);
         }
+        self.remember(now, &advice);
+        advice
+    }
+
+    /// This finding, with the steps to exactly these numbers of GPUs by kind instead of its own: somebody who knows
+    /// more of the kinds has chosen them. The pauses of the law count from them as from its own steps.
+    #[must_use]
+    pub fn toward(&mut self, now: Time, window: &Window, counts: &[u32], finding: &Advice) -> Advice {
+        let kinds = self.kinds(window).zip(counts).map(|(kind, &count)| {
+            let (mut advice, there) = (self.unchanged(kind), there(kind));
+            if there < count {
+                advice.add(count - there);
+            } else if there > count {
+                advice.drop(kind, there - count);
+            }
+            advice
+        });
+        let advice = Advice { kinds: kinds.collect(), ..finding.clone() };
+        self.remember(now, &advice);
+        advice
+    }
+
+    fn remember(&mut self, now: Time, advice: &Advice) {
         if advice.adds() {
             self.last_up = Some(now);
         }
         if advice.kinds.iter().any(|kind| kind.cancel > 0 || !kind.release.is_empty()) {
             self.last_down = Some(now);
         }
-        advice
     }
 
     fn kinds<'a>(&'a self, window: &'a Window) -> impl Iterator<Item = &'a KindWindow> {
@@ -527,6 +555,26 @@ mod tests {
         assert_eq!(counts(&scaler.observe(at(1), &window(4, 2, 0.0, 1.0))), (Reason::Limits, 4, 0, 0));
         assert_eq!(counts(&scaler.observe(at(2), &window(25, 2, 0.9, 0.0))), (Reason::Limits, 0, 2, 5));
         assert_eq!(counts(&scaler.observe(at(3), &window(20, 0, 0.9, 0.0))), (Reason::BadRate, 0, 0, 0));
+    }
+
+    #[test]
+    fn the_numbers_of_somebody_else_are_reached_in_one_step_and_rested_upon() {
+        let kinds = vec![KindSettings { min: 0, max: 100, capacity: 1.0 }; 2];
+        let mut scaler = Autoscaler::new(AutoscalerSettings::new(kinds)).unwrap();
+        let kind = |ids: std::ops::Range<u32>, ordered| KindWindow {
+            serving: ids.map(GpuId::new).collect(),
+            ordered,
+            gpu_time: SECOND,
+            busy_time: SECOND.divided_by(2),
+        };
+        let window = Window { length: SECOND, good: 9, bad: 0, kinds: vec![kind(0..4, 2), kind(4..5, 0)] };
+        let finding = (1..60).map(|second| scaler.observe(at(second), &window)).last().unwrap();
+        let advice = scaler.toward(at(59), &window, &[3, 7], &finding);
+        assert_eq!((advice.kinds[0].cancel, &advice.kinds[0].release[..]), (2, &[GpuId::new(3)][..]));
+        assert_eq!((advice.kinds[1].add, advice.kinds[1].target, advice.kinds[0].target), (6, 7, 3));
+        assert!(!scaler.observe(at(60), &window).changes(), "it would have released by now");
+        let rests = scaler.toward(at(60), &window, &[6, 1], &finding);
+        assert!(!rests.changes() && rests.kinds[0].target == 6);
     }
 
     #[test]

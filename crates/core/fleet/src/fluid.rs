@@ -37,6 +37,12 @@ impl FluidBound {
         self.classes.len()
     }
 
+    /// GPUs of a kind that would be busy at this rate if it did whatever it can.
+    pub(crate) fn busy_gpus(&self, kind: usize, rps: f64) -> f64 {
+        let each = self.classes.iter().filter(|class| class.seconds[kind].is_finite());
+        rps * each.map(|class| class.share * class.seconds[kind]).sum::<f64>()
+    }
+
     /// The most requests per second that this fleet can answer within their SLOs, models in their shares.
     #[must_use]
     pub fn rps(&self, counts: &[u32]) -> f64 {

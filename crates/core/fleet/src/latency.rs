@@ -1,6 +1,6 @@
 //! How long requests of each size take on one kind of GPU.
 
-use symphony_types::PROFILE_BATCH_MAX;
+use symphony_types::{LatencyProfile, PROFILE_BATCH_MAX};
 
 /// Latencies of one model on one kind, by items. Between measured sizes: linear; below the smallest: its latency; never
 /// falling, since a measurement below that of a smaller size is noise.
@@ -42,6 +42,12 @@ impl LatencyTable {
             *value = slowest;
         }
         Ok(Self { ms })
+    }
+
+    /// From the profile of batches on the kind.
+    #[must_use]
+    pub fn from_profile(profile: &LatencyProfile) -> Self {
+        Self { ms: profile.table().iter().map(|latency| latency.get() as f64 / 1e6).collect() }
     }
 
     /// The largest measured size.

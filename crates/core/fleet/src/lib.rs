@@ -3,6 +3,7 @@
 //!
 //! Pure: text comes in, values go out. Files, clocks and the simulator are the caller's.
 
+mod advice;
 mod candidates;
 mod choice;
 mod classes;
@@ -16,6 +17,7 @@ mod problem_text;
 mod scenario;
 mod search;
 
+pub use advice::{FLEET_MARGIN, FleetPlan, FleetPlanner, Mix, ServedModel, measured_problem};
 pub use candidates::{CONFIGURATIONS_MAX, candidates};
 pub use choice::{Bound, FLUID_WORK_MAX, RankError, RankedFleet, Ranking, rank};
 pub use classes::Merging;

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use symphony_controllers::{Advice, Autoscaler, KindWindow, Window};
+use symphony_fleet::{FleetPlanner, Kind, LatencyTable, Mix, ServedModel, measured_problem};
 use symphony_types::{GpuId, Nanos, Time};
-use symphony_workload::{Autoscale, Scenario};
+use symphony_workload::{Autoscale, GpuSpec, ModelSpec, Scenario};
 
 use crate::gpus::{Gpus, Run};
 use crate::scaling_trace::{CourseStep, ModelCounts, ScalingResult};
@@ -31,10 +32,57 @@ pub(crate) enum ScalingOrder {
     Drain(GpuId),
 }
 
+/// The choice of kinds within a budget, by the requests that came.
+#[derive(Debug)]
+struct Budgeted {
+    planner: FleetPlanner,
+    budget_per_hour: f64,
+    kinds: Vec<Kind>,
+    models: Vec<ServedModel>,
+    /// Requests since the last step.
+    asked: Mix,
+}
+
+impl Budgeted {
+    fn new(scenario: &Scenario, budget_per_hour: f64) -> Self {
+        let kind = |gpu: &GpuSpec| Kind {
+            name: gpu.kind.clone(),
+            // The scenario is checked: all have one.
+            price_per_hour: gpu.price_per_hour.unwrap_or(f64::INFINITY),
+            count_max: gpu.count,
+        };
+        let served = |(number, model): (u32, &ModelSpec)| ServedModel {
+            model: number,
+            name: model.name.clone(),
+            slo: model.slo,
+            latencies: scenario
+                .gpus
+                .iter()
+                .map(|gpu| LatencyTable::from_profile(&model.profiles[gpu.class.index()]))
+                .collect(),
+        };
+        Self {
+            planner: FleetPlanner::new(),
+            budget_per_hour,
+            kinds: scenario.gpus.iter().map(kind).collect(),
+            models: (0..).zip(&scenario.models).map(served).collect(),
+            asked: Mix::default(),
+        }
+    }
+
+    fn observe(&mut self, now: Time, autoscaler: &mut Autoscaler, window: &Window) -> Advice {
+        let asked = std::mem::take(&mut self.asked);
+        let (budget, kinds, models) = (self.budget_per_hour, &self.kinds, &self.models);
+        let pose = |mix: &Mix| measured_problem(budget, kinds.clone(), models.clone(), mix);
+        self.planner.observe(now, autoscaler, window, &asked, pose)
+    }
+}
+
 /// The autoscaler, its measurements, and the execution of its advice.
 #[derive(Debug)]
 pub(crate) struct Scaling {
     autoscaler: Autoscaler,
+    budgeted: Option<Budgeted>,
     period: Nanos,
     provision: Nanos,
     /// The kind of each GPU, by id.
@@ -86,6 +134,7 @@ impl Scaling {
         let powered = autoscale.start.iter().sum();
         Self {
             autoscaler: autoscale.autoscaler.clone(),
+            budgeted: autoscale.budget_per_hour.map(|budget| Budgeted::new(scenario, budget)),
             period: autoscale.period,
             provision: autoscale.provision,
             kind_of,
@@ -118,8 +167,11 @@ impl Scaling {
         self.ordered.front().map_or(self.look_at, |&(at, _)| at.min(self.look_at))
     }
 
-    pub(crate) fn arrived(&mut self, model: usize) {
+    pub(crate) fn arrived(&mut self, model: usize, items: u32) {
         self.models[model].offered += 1;
+        if let Some(budgeted) = &mut self.budgeted {
+            budgeted.asked.count(model as u32, items, 1);
+        }
     }
 
     pub(crate) fn dropped(&mut self, model: u32) {
@@ -162,7 +214,10 @@ impl Scaling {
         }
         if now >= self.look_at {
             let window = self.measure(now, gpus, demand);
-            let advice = self.autoscaler.observe(now, &window);
+            let advice = match &mut self.budgeted {
+                None => self.autoscaler.observe(now, &window),
+                Some(budgeted) => budgeted.observe(now, &mut self.autoscaler, &window),
+            };
             self.record(now, &window, &advice);
             self.apply_advice(now, gpus, &advice, orders);
             self.look_at = now + self.period;
@@ -267,6 +322,10 @@ impl Scaling {
         let Counted { from, until, .. } = self.counted;
         self.counted.advance(until.max(self.counted.last));
         let duration_s = until.since(from).as_secs_f64();
+        if let Some(Budgeted { planner, .. }) = &self.budgeted {
+            self.result.fleet = planner.plan().map(|plan| plan.counts.clone());
+            self.result.fleet_refused = planner.refused().map(str::to_owned);
+        }
         self.result.gpus_mean = self.counted.gpu_time.as_secs_f64() / duration_s;
         (self.result, self.counted.gpu_time)
     }

@@ -14,6 +14,12 @@ pub struct ScalingResult {
     pub ups: u64,
     /// Number of releases.
     pub downs: u64,
+    /// GPUs by kind of the last fleet that was chosen; `None` without a budget, or if none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<Vec<u32>>,
+    /// Why the last choice of a fleet was none; `None` if it was one, or nothing was chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet_refused: Option<String>,
     /// Every step of the autoscaler, from the start of the run.
     #[serde(skip)]
     pub course: Vec<CourseStep>,

@@ -338,7 +338,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             self.stuck_after = self.stuck_after.max(self.now + arriving.slo + DECIDED_AFTER_MAX);
         }
         if let Some(scaling) = &mut self.scaling {
-            scaling.arrived(model);
+            scaling.arrived(model, arriving.items);
         }
         let request = Request {
             id,

@@ -116,3 +116,74 @@ fn an_slo_that_no_gpu_can_meet_does_not_fill_the_fleet() {
     assert!(run.bad_rate == 1.0 && course.iter().all(|step| step.add == 0 && step.release == 0));
     assert!(course.iter().skip(1).all(|step| step.reason == Reason::BadWhileIdle));
 }
+
+/// Large requests are for the base only; small ones cost least on the small kind.
+const BUDGETED: &str = "
+    name = 'budgeted'
+    policy = 'auto'
+    duration_s = 60
+    warmup_s = 2
+    seeds = [1]
+    workload = { rate_rps = 800, arrival = 'poisson' }
+    [[model]]
+    name = 'm'
+    slo_ms = 250
+    alpha_ms = { base = 4.0, small = 10.0 }
+    beta_ms = { base = 16.0, small = 10.0 }
+    items = { csv = 'items' }
+    [[gpu]]
+    kind = 'base'
+    count = 20
+    start = 12
+    price_per_hour = 1.0
+    [[gpu]]
+    kind = 'small'
+    count = 60
+    start = 0
+    price_per_hour = 0.2
+    [autoscale]
+    provision_s = 3
+    budget_per_hour = 20";
+
+#[test]
+fn within_a_budget_the_kinds_are_those_that_the_measured_sizes_cost_least_on() {
+    let run = |items: &'static str, overrides: &[String]| {
+        let read = |_: &str| -> Result<String, String> { Ok(items.to_owned()) };
+        let scenario = Scenario::parse("budgeted.toml", BUDGETED, overrides, &read).unwrap();
+        simulate(&scenario, 1, scenario.rate_rps).unwrap().autoscale.unwrap()
+    };
+    // A small request costs 10.4 ms · 0.2 on the small kind and 4.3 ms · 1.0 on the base; a large one is late on the
+    // former.
+    let small = run("items,share\n1,1\n", &[]);
+    assert_eq!(small.fleet_refused, None);
+    let fleet = small.fleet.as_deref().unwrap();
+    assert!(fleet[0] <= 1 && fleet[1] >= 8, "{fleet:?}");
+    assert!(bad_rate(&small.course[30..]) < 0.02, "{}", bad_rate(&small.course[30..]));
+    let changes = small.course.iter().filter(|step| step.reason == Reason::Fleet && step.add > 0).count();
+    assert_eq!(changes, 1, "it goes to the other kind in one step");
+
+    let slowly = "workload.rate_rps=60".to_owned();
+    let large = run("items,share\n1,1\n40,1\n", std::slice::from_ref(&slowly));
+    let fleet = large.fleet.as_deref().unwrap();
+    assert!((5..=12).contains(&fleet[0]), "{fleet:?}");
+    assert!(bad_rate(&large.course[30..]) < 0.1, "{}", bad_rate(&large.course[30..]));
+
+    let poor = run("items,share\n1,1\n40,1\n", &[slowly, "autoscale.budget_per_hour=4".to_owned()]);
+    let fleet = poor.fleet.unwrap();
+    assert!(f64::from(fleet[0]) + 0.2 * f64::from(fleet[1]) <= 4.0 + 1e-9 && fleet[0] > 0, "{fleet:?}");
+}
+
+#[test]
+fn a_budget_that_cannot_be_kept_is_refused_in_words() {
+    let refused = |overrides: &[&str], words: &str| {
+        let overrides: Vec<_> = overrides.iter().map(|&assignment| assignment.to_owned()).collect();
+        let read = |_: &str| -> Result<String, String> { Ok("items,share\n1,1\n".to_owned()) };
+        let error = Scenario::parse("budgeted.toml", BUDGETED, &overrides, &read).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    };
+    refused(&["autoscale.budget_per_hour=0"], "`autoscale.budget_per_hour`: expected a number above 0");
+    refused(&["autoscale.budget_per_hour=0.05"], "expected at least 0.2, the price of the cheapest kind");
+    refused(&["gpu.1.min=1"], "`gpu.1.min`: expected none where there is a budget");
+    let free = "gpu=[{ kind = 'base', count = 20, price_per_hour = 1 }, { kind = 'small', count = 9 }]";
+    refused(&[free], "`gpu.1.price_per_hour`: expected a price");
+}

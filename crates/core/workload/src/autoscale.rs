@@ -2,11 +2,11 @@
 
 use symphony_controllers::{Autoscaler, AutoscalerSettings, KindSettings, SettingsError};
 use symphony_policy::PolicySpec;
-use symphony_types::Nanos;
+use symphony_types::{GPU_CLASSES_MAX, Nanos};
 
 use crate::check::Check;
 use crate::error::ScenarioError;
-use crate::scenario::{DURATION_S_MAX, GpuSpec, ModelSpec};
+use crate::scenario::{DURATION_S_MAX, GpuSpec, ModelSpec, PRICE_MAX};
 use crate::text::{AutoscaleText, ScenarioText};
 
 /// The default time from an order to a serving GPU: a process on a running machine that loads its models.
@@ -27,6 +27,8 @@ pub struct Autoscale {
     pub provision: Nanos,
     /// The period.
     pub period: Nanos,
+    /// What all GPUs may cost per hour; with it, kinds are chosen by their prices, which all have.
+    pub budget_per_hour: Option<f64>,
 }
 
 impl Autoscale {
@@ -58,6 +60,7 @@ impl Autoscale {
         if !text.failure.is_empty() {
             return check.refuse("failure", "no failures together with [autoscale]", text.failure.len());
         }
+        let budget_per_hour = budget(check, autoscale, text)?;
         let (mut start, mut kinds) = (Vec::new(), Vec::new());
         let first = capacity(models, &gpus[0]);
         for (position, (gpu, spec)) in text.gpu.iter().zip(gpus).enumerate() {
@@ -66,8 +69,9 @@ impl Autoscale {
                 check.number(&key, value.into(), 0.0, gpu.count.into()).map(|_| value)
             };
             start.push(within("start", gpu.start.unwrap_or(gpu.count))?);
-            // Measurements need at least one GPU.
-            let min = within("min", gpu.min.unwrap_or(u32::from(position == 0)))?;
+            // Measurements need at least one GPU. Which that is, the budget decides.
+            let least = u32::from(position == 0 && budget_per_hour.is_none());
+            let min = within("min", gpu.min.unwrap_or(least))?;
             kinds.push(KindSettings { min, max: gpu.count, capacity: capacity(models, spec) / first });
         }
         let provision_s = autoscale.provision_s.unwrap_or(PROVISION_S);
@@ -78,13 +82,38 @@ impl Autoscale {
             Nanos::from_secs_f64(check.number("autoscale.period_s", period_s, PERIOD_S_MIN, DURATION_S_MAX)?);
         let settings = settings(check, autoscale, AutoscalerSettings::new(kinds))?;
         match Autoscaler::new(settings) {
-            Ok(autoscaler) => Ok(Some(Self { autoscaler, start, provision, period })),
+            Ok(autoscaler) => Ok(Some(Self { autoscaler, start, provision, period, budget_per_hour })),
             Err(SettingsError { key, expected, got }) => {
                 let unit = if key.ends_with("_window") { "_s" } else { "" };
                 check.refuse(format!("autoscale.{key}{unit}"), expected, got)
             }
         }
     }
+}
+
+/// The budget, if there is one: every kind has a price, and no least number.
+fn budget(check: &Check<'_>, autoscale: &AutoscaleText, text: &ScenarioText) -> Result<Option<f64>, ScenarioError> {
+    let Some(budget_per_hour) = autoscale.budget_per_hour else { return Ok(None) };
+    let key = "autoscale.budget_per_hour";
+    let budget_per_hour = check.positive(key, budget_per_hour, PRICE_MAX)?;
+    if text.gpu.len() > GPU_CLASSES_MAX {
+        let expected = format!("at most {GPU_CLASSES_MAX} kinds where there is a budget");
+        return check.refuse("gpu", &expected, text.gpu.len());
+    }
+    let mut cheapest = f64::INFINITY;
+    for (position, gpu) in text.gpu.iter().enumerate() {
+        let Some(price_per_hour) = gpu.price_per_hour else {
+            return check.refuse(format!("gpu.{position}.price_per_hour"), "a price, where there is a budget", "none");
+        };
+        if let Some(min) = gpu.min {
+            return check.refuse(format!("gpu.{position}.min"), "none where there is a budget, which decides", min);
+        }
+        cheapest = cheapest.min(price_per_hour);
+    }
+    if budget_per_hour < cheapest {
+        return check.refuse(key, &format!("at least {cheapest}, the price of the cheapest kind"), budget_per_hour);
+    }
+    Ok(Some(budget_per_hour))
 }
 
 /// The defaults, overridden by the text.

@@ -143,6 +143,7 @@ pub(crate) struct AutoscaleText {
     pub(crate) up_step_max: Option<f64>,
     pub(crate) down_step_max: Option<f64>,
     pub(crate) down_period_s: Option<f64>,
+    pub(crate) budget_per_hour: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,10 +1,10 @@
 //! `[scheduler.autoscaling]`: the advice on numbers of GPUs.
 
-/// Limits of the control law (docs/adr/0017).
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Limits of the control law (docs/adr/0017), and what GPUs cost.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AutoscalingConfig {
-    /// The fewest GPUs of each kind that a sub-cluster is advised to have.
+    /// The fewest GPUs of each kind that a sub-cluster is advised to have; without effect where there is a budget.
     pub gpus_min: u32,
     /// The most.
     pub gpus_max: u32,
@@ -13,4 +13,18 @@ pub struct AutoscalingConfig {
     pub reserve_percent: u32,
     /// GPUs that were asked for are counted on for so long, in seconds.
     pub order_stands_s: u64,
+    /// What the GPUs of each sub-cluster may cost; 0: kinds are not chosen by their prices.
+    pub budget_per_hour: f64,
+    /// What one GPU of each kind costs, in the currency of the budget.
+    pub prices: Vec<PriceConfig>,
+}
+
+/// What a GPU costs.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PriceConfig {
+    /// Its kind, as in `backend.gpus`.
+    pub kind: String,
+    /// One of them.
+    pub per_hour: f64,
 }

@@ -31,7 +31,7 @@ mod tls;
 mod validate;
 
 pub use address::{Address, AddressError};
-pub use autoscaling::AutoscalingConfig;
+pub use autoscaling::{AutoscalingConfig, PriceConfig};
 pub use backend::{BackendConfig, DeviceKind, ExecutorKind, GpuConfig};
 pub use cluster::{ClusterConfig, ReplicaConfig, Timing};
 pub use error::{Error, Problem};

@@ -7,7 +7,7 @@ use symphony_types::{Nanos, NodeId};
 use crate::{Address, AutoscalingConfig, LearningConfig};
 
 /// One scheduler replica.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchedulerConfig {
     /// Which of `cluster.scheduler` it is.

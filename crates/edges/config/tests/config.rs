@@ -336,6 +336,33 @@ fn what_cannot_work_is_explained_with_key_and_values() {
             "network.routes.1.to: a:1 is routed twice",
         ),
         (&["backend.journal_mb_max=0"], "backend.journal_mb_max: 0 is out of range; expected 1 to 4096"),
+        (&["scheduler.autoscaling.budget_per_hour=-1"], "scheduler.autoscaling.budget_per_hour: -1 is out of range"),
+        (&["scheduler.autoscaling.budget_per_hour=1"], "scheduler.autoscaling.prices: there is a budget and no price"),
+        (
+            &["scheduler.autoscaling.prices=[{ kind = \"a\", per_hour = 1 }]"],
+            "scheduler.autoscaling.prices: there are prices and no budget",
+        ),
+        (
+            &[
+                "scheduler.autoscaling.prices=[{ kind = \"a\", per_hour = 2.5 }, { kind = \"a\", per_hour = 0 }]",
+                "scheduler.autoscaling.budget_per_hour=3",
+            ],
+            "scheduler.autoscaling.prices.1.kind: `a` has a price already",
+        ),
+        (
+            &[
+                "scheduler.autoscaling.prices=[{ kind = \"a\", per_hour = 0 }]",
+                "scheduler.autoscaling.budget_per_hour=3",
+            ],
+            "scheduler.autoscaling.prices.0.per_hour: 0 is out of range; expected a number above 0",
+        ),
+        (
+            &[
+                "scheduler.autoscaling.prices=[{ kind = \"a\", per_hour = 2.5 }, { kind = \"b\", per_hour = 3 }]",
+                "scheduler.autoscaling.budget_per_hour=2",
+            ],
+            "scheduler.autoscaling.budget_per_hour: 2 buys no GPU; expected at least 2.5",
+        ),
         (&["scheduler.loop_speedup=21"], "scheduler.loop_speedup: 21 is out of range; expected 1 to 20"),
         (
             &["scheduler.learning.quarantine_s=3601"],

@@ -17,7 +17,7 @@ mod operation;
 mod subcluster;
 mod traffic;
 
-pub use advice::{AdviceView, DriftView, KindAdviceView, SlowGpuView};
+pub use advice::{AdviceView, DriftView, FleetAdviceView, FleetChoiceView, KindAdviceView, SlowGpuView};
 pub use backend::{BackendView, GpuView};
 pub use cut::{BackendScope, SortedView};
 pub use error::ViewError;

@@ -74,7 +74,7 @@ impl TrialCounts {
     pub(crate) fn of(view: &View, loaded_as: &str) -> Option<Self> {
         let (id, model) = view.model_named(loaded_as)?;
         let load = view.subclusters.get(&model.subcluster)?.load.as_ref()?;
-        let counts = load.models.get(&id).copied().unwrap_or_default();
+        let counts = load.models.get(&id).cloned().unwrap_or_default();
         let bad = counts.dropped + counts.failed + counts.late;
         Some(Self { token: load.token, bad, ended: counts.dropped + counts.executed })
     }

@@ -55,6 +55,12 @@ impl ValueCounts {
         self.buckets.iter().sum()
     }
 
+    /// How many values each bucket holds; the last one has those above all bounds.
+    #[must_use]
+    pub fn buckets(&self) -> &[u64] {
+        &self.buckets
+    }
+
     /// Writes it as a Prometheus histogram; `per_unit` of the values are 1 there.
     ///
     /// # Errors

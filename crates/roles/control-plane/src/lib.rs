@@ -25,7 +25,9 @@ pub use group::propose::Accepted;
 pub use group::restoration::{RestoreError, restore};
 pub use metrics::{METRIC_NAMES, Metrics};
 pub use plane::{ControlPlane, HeartbeatListener, Listeners};
-pub use planning::{EpochMode, EpochSettings, LoadReports, SCALING_METRIC_NAMES, ScalingCollector, ScalingSettings};
+pub use planning::{
+    EpochMode, EpochSettings, FleetSettings, LoadReports, SCALING_METRIC_NAMES, ScalingCollector, ScalingSettings,
+};
 pub use symphony_cluster_state::{
     BACKUP_BYTES_MAX, Backup, BackupError, ClusterState, Command, IDS_SKIPPED_MAX, IDS_SKIPPED_MIN, LeadReport,
     PolicyFailure, Refusal,

@@ -12,6 +12,10 @@ pub const TAPE_MB_MAX: u64 = 1024;
 pub const DELAY_US_MAX: u64 = 1_000_000;
 /// GPUs of one kind that a sub-cluster may be advised to have: what one rank thread may hold.
 pub const SCALED_GPUS_MAX: u32 = symphony_controllers::SCALED_GPUS_MAX;
+/// Kinds of GPUs with a price: those that there may be in a sub-cluster, with room for some that are not.
+pub const PRICES_MAX: usize = 64;
+/// The highest price and the highest budget: those of scenarios.
+pub const PRICE_MAX: f64 = symphony_workload::PRICE_MAX;
 /// Largest reserve of idle GPUs, in per cent: more is another half of a cluster.
 pub const RESERVE_PERCENT_MAX: u32 = 50;
 /// How long GPUs on order count, in seconds: an hour.

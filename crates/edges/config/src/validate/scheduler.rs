@@ -1,7 +1,7 @@
 //! Checks of the `scheduler` section, with learning and autoscaling.
 
 use super::{Check, limits};
-use crate::{AutoscalingConfig, LearningConfig, NodeConfig, SchedulerConfig};
+use crate::{AutoscalingConfig, LearningConfig, NodeConfig, PriceConfig, SchedulerConfig};
 
 impl Check {
     pub(super) fn scheduler(&mut self, config: &NodeConfig, scheduler: &SchedulerConfig) {
@@ -56,5 +56,44 @@ impl Check {
         self.range(key("gpus_min"), scaling.gpus_min.into(), 0, scaling.gpus_max.into());
         self.range(key("reserve_percent"), scaling.reserve_percent.into(), 0, limits::RESERVE_PERCENT_MAX.into());
         self.range(key("order_stands_s"), scaling.order_stands_s, 0, limits::SCALING_S_MAX);
+        self.budget(scaling);
+    }
+
+    fn budget(&mut self, scaling: &AutoscalingConfig) {
+        let key = |name: &str| format!("scheduler.autoscaling.{name}");
+        let (budget, prices, max) = (scaling.budget_per_hour, &scaling.prices, limits::PRICE_MAX);
+        if !(0.0..=max).contains(&budget) {
+            self.say(key("budget_per_hour"), format!("{budget} is out of range; expected 0 for none, to {max}"));
+        }
+        if prices.len() > limits::PRICES_MAX {
+            let (got, most) = (prices.len(), limits::PRICES_MAX);
+            self.say(key("prices"), format!("{got} kinds have a price; expected at most {most}"));
+        }
+        for (position, PriceConfig { kind, per_hour }) in prices.iter().enumerate() {
+            self.name(key(&format!("prices.{position}.kind")), kind);
+            if prices[..position].iter().any(|before| before.kind == *kind) {
+                self.say(
+                    key(&format!("prices.{position}.kind")),
+                    format!("`{kind}` has a price already; leave one out"),
+                );
+            }
+            if !(*per_hour > 0.0 && *per_hour <= max) {
+                let words = format!("{per_hour} is out of range; expected a number above 0, at most {max}");
+                self.say(key(&format!("prices.{position}.per_hour")), words);
+            }
+        }
+        let cheapest = prices.iter().map(|price| price.per_hour).fold(f64::INFINITY, f64::min);
+        if budget > 0.0 && prices.is_empty() {
+            let words = "there is a budget and no price; expected what one GPU of each kind costs, as { kind = \"h100\", per_hour = 2.5 }";
+            self.say(key("prices"), words);
+        } else if budget > 0.0 && budget < cheapest {
+            let words = format!("{budget} buys no GPU; expected at least {cheapest}, the price of the cheapest kind");
+            self.say(key("budget_per_hour"), words);
+        } else if budget == 0.0 && !prices.is_empty() {
+            self.say(
+                key("prices"),
+                "there are prices and no budget; set scheduler.autoscaling.budget_per_hour, or leave them out",
+            );
+        }
     }
 }

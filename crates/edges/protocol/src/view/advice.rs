@@ -26,10 +26,55 @@ pub struct AdviceView {
     pub slow: Vec<SlowGpuView>,
     /// Models whose batches take longer, or less long, than their profiles say.
     pub drifts: Vec<DriftView>,
+    /// The choice of kinds, where there is a budget.
+    pub fleet: Option<FleetAdviceView>,
+}
+
+/// Which kinds are best within the budget.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FleetAdviceView {
+    /// The budget.
+    pub budget_per_hour: f64,
+    /// What was chosen; none before enough was measured.
+    pub chosen: Option<FleetChoiceView>,
+    /// Why the last choice was none; empty if it was one.
+    pub refused: String,
+}
+
+/// A fleet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FleetChoiceView {
+    /// What it costs per hour.
+    pub price_per_hour: f64,
+    /// No more requests per second can be answered in time by it.
+    pub bound_rps: f64,
+    /// What was asked of the bound.
+    pub needed_rps: f64,
+    /// Requests per second that came when it was chosen.
+    pub rate_rps: f64,
+}
+
+impl fmt::Display for FleetAdviceView {
+    /// What it costs, of what, and why it is this one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(FleetChoiceView { price_per_hour, bound_rps, needed_rps, rate_rps }) = self.chosen {
+            write!(f, "{price_per_hour:.2} of {:.2} per hour for {bound_rps:.0} r/s at most", self.budget_per_hour)?;
+            // Equal but for rounding.
+            let judged = if bound_rps < needed_rps * (1.0 - 1e-9) { "not enough" } else { "enough" };
+            write!(f, ", {judged} for {rate_rps:.0} r/s by the need of {needed_rps:.0}")?;
+        } else if self.refused.is_empty() {
+            f.write_str("too few requests to choose a fleet by")?;
+        }
+        if !self.refused.is_empty() {
+            let separator = if self.chosen.is_some() { "; " } else { "" };
+            write!(f, "{separator}no fleet is chosen: {}", self.refused)?;
+        }
+        Ok(())
+    }
 }
 
 /// How many GPUs of a kind there should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct KindAdviceView {
     /// The kind.
     pub kind: String,
@@ -37,6 +82,8 @@ pub struct KindAdviceView {
     pub target: u32,
     /// Those that may go now, the highest ids.
     pub release: Vec<GpuId>,
+    /// What one costs, where there is a budget and it has a price.
+    pub price_per_hour: Option<f64>,
 }
 
 /// A GPU that gets no batches.
@@ -84,6 +131,7 @@ impl From<pb::ScaleAdvice> for AdviceView {
             kind: kind.gpu_kind,
             target: kind.target,
             release: kind.release.into_iter().map(GpuId::new).collect(),
+            price_per_hour: kind.price_per_hour,
         });
         let slow = advice.slow.into_iter().map(|slow| SlowGpuView {
             gpu: GpuId::new(slow.gpu),
@@ -96,9 +144,19 @@ impl From<pb::ScaleAdvice> for AdviceView {
             kind: drift.gpu_kind,
             factor: drift.factor,
         });
+        let fleet = advice.fleet.map(|fleet| FleetAdviceView {
+            budget_per_hour: fleet.budget_per_hour,
+            chosen: fleet.chosen.map(|chosen| FleetChoiceView {
+                price_per_hour: chosen.price_per_hour,
+                bound_rps: chosen.bound_rps,
+                needed_rps: chosen.needed_rps,
+                rate_rps: chosen.rate_rps,
+            }),
+            refused: fleet.refused,
+        });
         let pb::ScaleAdvice { reason, bad_rate, idle_fraction, busy_gpus, demand_gpus, .. } = advice;
         let (kinds, slow, drifts) = (kinds.collect(), slow.collect(), drifts.collect());
-        Self { reason, bad_rate, idle_fraction, busy_gpus, demand_gpus, kinds, slow, drifts }
+        Self { reason, bad_rate, idle_fraction, busy_gpus, demand_gpus, kinds, slow, drifts, fleet }
     }
 }
 
@@ -108,6 +166,7 @@ impl From<&AdviceView> for pb::ScaleAdvice {
             gpu_kind: kind.kind.clone(),
             target: kind.target,
             release: kind.release.iter().map(|gpu| gpu.get()).collect(),
+            price_per_hour: kind.price_per_hour,
         });
         let slow = advice.slow.iter().map(|slow| pb::SlowGpu {
             gpu: slow.gpu.get(),
@@ -130,6 +189,36 @@ impl From<&AdviceView> for pb::ScaleAdvice {
             kinds: kinds.collect(),
             slow: slow.collect(),
             drifts: drifts.collect(),
+            fleet: advice.fleet.as_ref().map(|fleet| pb::FleetAdvice {
+                budget_per_hour: fleet.budget_per_hour,
+                chosen: fleet.chosen.map(|chosen| pb::FleetChoice {
+                    price_per_hour: chosen.price_per_hour,
+                    bound_rps: chosen.bound_rps,
+                    needed_rps: chosen.needed_rps,
+                    rate_rps: chosen.rate_rps,
+                }),
+                refused: fleet.refused.clone(),
+            }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fleet_says_what_it_costs_and_why_it_is_this_one() {
+        let choice = FleetChoiceView { price_per_hour: 3.1, bound_rps: 130.0, needed_rps: 118.0, rate_rps: 100.2 };
+        let said = |chosen, refused: &str| {
+            FleetAdviceView { budget_per_hour: 4.0, chosen, refused: refused.to_owned() }.to_string()
+        };
+        let enough = "3.10 of 4.00 per hour for 130 r/s at most, enough for 100 r/s by the need of 118";
+        assert_eq!(said(Some(choice), ""), enough);
+        let short = FleetChoiceView { needed_rps: 200.0, ..choice };
+        assert!(said(Some(short), "").contains("not enough for 100 r/s by the need of 200"));
+        assert_eq!(said(None, ""), "too few requests to choose a fleet by");
+        assert_eq!(said(None, "expected x, got y"), "no fleet is chosen: expected x, got y");
+        assert_eq!(said(Some(choice), "expected x"), format!("{enough}; no fleet is chosen: expected x"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use symphony_types::{GpuId, ModelId, Nanos, SubclusterId, Token};
+use symphony_types::{GpuId, ITEM_BOUNDS, ModelId, Nanos, SubclusterId, Token};
 
 use crate::control as pb;
 
@@ -22,7 +22,7 @@ pub struct LoadView {
 }
 
 /// What a lead has counted of a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelLoadView {
     /// Items of the requests that came.
     pub arrived_items: u64,
@@ -36,6 +36,9 @@ pub struct ModelLoadView {
     pub late: u64,
     /// Requests that waited for a batch when it was reported.
     pub queued: u64,
+    /// Requests that came, by their items, in the buckets of [`ITEM_BOUNDS`]; zeros at the end are left out. Empty if
+    /// the lead does not measure it.
+    pub request_items: Vec<u64>,
 }
 
 /// What a lead has counted of a GPU.
@@ -51,8 +54,11 @@ impl From<&pb::SubclusterLoad> for LoadView {
     /// From a lead's report.
     fn from(load: &pb::SubclusterLoad) -> Self {
         let models = load.models.iter().map(|m| {
-            let pb::ModelLoad { model, arrived_items, dropped, executed, failed, late, queued } = *m;
-            (ModelId::new(model), ModelLoadView { arrived_items, dropped, executed, failed, late, queued })
+            let pb::ModelLoad { model, arrived_items, dropped, executed, failed, late, queued, ref request_items } = *m;
+            // What is beyond the last bucket has no size.
+            let request_items = request_items.iter().copied().take(ITEM_BOUNDS.len()).collect();
+            let counted = ModelLoadView { arrived_items, dropped, executed, failed, late, queued, request_items };
+            (ModelId::new(model), counted)
         });
         let gpus = load.gpus.iter().map(|g| {
             let counted = GpuLoadView { busy: Nanos::new(g.busy_ns), plans: g.plans };
@@ -72,8 +78,8 @@ impl LoadView {
     /// As a lead reports it.
     pub(super) fn message(&self, subcluster: SubclusterId) -> pb::SubclusterLoad {
         let models = self.models.iter().map(|(id, m)| {
-            let ModelLoadView { arrived_items, dropped, executed, failed, late, queued } = *m;
-            pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, failed, late, queued }
+            let ModelLoadView { arrived_items, dropped, executed, failed, late, queued, request_items } = m.clone();
+            pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, failed, late, queued, request_items }
         });
         let gpus = self.gpus.iter().map(|(id, g)| pb::GpuLoad {
             gpu: id.get(),

@@ -67,19 +67,42 @@ fn a_view_survives_the_wire() {
                     idle_fraction: 0.5,
                     busy_gpus: 1.75,
                     demand_gpus: Some(1.5),
-                    kinds: vec![KindAdviceView { kind: "cpu".into(), target: 2, release: vec![GpuId::new(7)] }],
+                    kinds: vec![KindAdviceView {
+                        kind: "cpu".into(),
+                        target: 2,
+                        release: vec![GpuId::new(7)],
+                        price_per_hour: Some(0.5),
+                    }],
                     slow: vec![
                         SlowGpuView { gpu: GpuId::new(4), slowdown: 2.0, failed: 3, quarantined_ms: Some(900) },
                         SlowGpuView { gpu: GpuId::new(5), slowdown: 1.0, failed: 0, quarantined_ms: None },
                     ],
                     drifts: vec![DriftView { model: ModelId::new(3), kind: "cpu".into(), factor: 1.5 }],
+                    fleet: Some(FleetAdviceView {
+                        budget_per_hour: 4.0,
+                        chosen: Some(FleetChoiceView {
+                            price_per_hour: 1.0,
+                            bound_rps: 50.0,
+                            needed_rps: 45.0,
+                            rate_rps: 40.0,
+                        }),
+                        refused: "why".into(),
+                    }),
                 }),
                 load: Some(LoadView {
                     token: Token::new(10),
                     age: Nanos::from_millis(300),
                     models: [(
                         ModelId::new(1),
-                        ModelLoadView { arrived_items: 9, dropped: 1, executed: 6, failed: 2, late: 3, queued: 2 },
+                        ModelLoadView {
+                            arrived_items: 9,
+                            dropped: 1,
+                            executed: 6,
+                            failed: 2,
+                            late: 3,
+                            queued: 2,
+                            request_items: vec![5, 2],
+                        },
                     )]
                     .into(),
                     gpus: [(GpuId::new(4), GpuLoadView { busy: Nanos::from_millis(80), plans: 3 })].into(),

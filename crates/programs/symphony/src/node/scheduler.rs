@@ -9,8 +9,8 @@ use symphony_config::{
     Timing,
 };
 use symphony_control_plane::{
-    Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, Listeners, LoadReports, OnDiskError,
-    Remembers, ReplicaAddrs, ScalingSettings, StartError, TriggerSettings,
+    Command, ControlPlane, ControlPlaneConfig, Engine, EpochMode, EpochSettings, FleetSettings, Listeners, LoadReports,
+    OnDiskError, Remembers, ReplicaAddrs, ScalingSettings, StartError, TriggerSettings,
 };
 use symphony_explain::{Explanation, Question};
 use symphony_net::Net;
@@ -260,6 +260,10 @@ fn scaling(config: &AutoscalingConfig, speedup: u32) -> ScalingSettings {
         gpus_min: config.gpus_min,
         gpus_max: config.gpus_max,
         order_stands: Duration::from_secs(config.order_stands_s),
+        fleet: (config.budget_per_hour > 0.0).then(|| FleetSettings {
+            budget_per_hour: config.budget_per_hour,
+            price_per_hour: config.prices.iter().map(|price| (price.kind.clone(), price.per_hour)).collect(),
+        }),
         autoscaler: ScalingSettings::default().autoscaler.with_reserve(share(config.reserve_percent)).sped_up(speedup),
     }
 }
@@ -296,8 +300,8 @@ async fn report_loads(runtime: std::sync::Arc<Runtime>, mut reports: LoadReports
 
 fn load(load: &SubclusterLoad) -> pb::SubclusterLoad {
     let models = load.models.iter().map(|(id, counted)| {
-        let ModelLoad { arrived_items, dropped, executed, failed, late, queued } = *counted;
-        pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, failed, late, queued }
+        let ModelLoad { arrived_items, request_items, dropped, executed, failed, late, queued } = counted.clone();
+        pb::ModelLoad { model: id.get(), arrived_items, dropped, executed, failed, late, queued, request_items }
     });
     let gpus = load.gpus.iter().map(|(id, counted)| {
         let GpuLoad { busy_ns, plans } = *counted;

@@ -306,7 +306,7 @@ pub(super) fn gpu_use(view: &View, id: SubclusterId, subcluster: &SubclusterView
 }
 
 /// The autoscaler's advice beside the present number: `3 of kind a100 (2 there, 1 on order): bad_rate`. For the reason,
-/// GPUs on order count as present: with them there may be enough.
+/// GPUs on order count as present: with them there may be enough. Where there is a budget, what they cost and why.
 pub(super) fn advice(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> String {
     let Some(advice) = &subcluster.advice else { return String::new() };
     let serving = |kind: &str| {
@@ -319,10 +319,12 @@ pub(super) fn advice(view: &View, id: SubclusterId, subcluster: &SubclusterView)
         let ordered = if ordered == 0 { String::new() } else { format!(", {ordered} on order") };
         let gone: Vec<_> = wanted.release.iter().map(ToString::to_string).collect();
         let gone = if gone.is_empty() { String::new() } else { format!(", without {}", gone.join(" ")) };
-        format!("{} of kind {kind} ({there} there{ordered}{gone})", wanted.target)
+        let price = wanted.price_per_hour.map(|price| format!(" at {price}")).unwrap_or_default();
+        format!("{} of kind {kind}{price} ({there} there{ordered}{gone})", wanted.target)
     };
     let kinds: Vec<_> = advice.kinds.iter().map(of_kind).collect();
-    format!("{}: {}", kinds.join(", "), advice.reason)
+    let fleet = advice.fleet.as_ref().map(|fleet| format!("; {fleet}")).unwrap_or_default();
+    format!("{}: {}{fleet}", kinds.join(", "), advice.reason)
 }
 
 fn advice_json(advice: &AdviceView) -> Value {
@@ -331,11 +333,20 @@ fn advice_json(advice: &AdviceView) -> Value {
         .iter()
         .map(|kind| {
             let release: Vec<_> = kind.release.iter().map(|gpu| gpu.get()).collect();
-            json!({ "kind": kind.kind, "target": kind.target, "release": release })
+            let price = kind.price_per_hour;
+            json!({ "kind": kind.kind, "target": kind.target, "release": release, "price_per_hour": price })
         })
         .collect();
+    let fleet = advice.fleet.as_ref().map(|fleet| {
+        let chosen = fleet.chosen.map(|chosen| {
+            json!({ "price_per_hour": chosen.price_per_hour, "bound_rps": chosen.bound_rps,
+                    "needed_rps": chosen.needed_rps, "rate_rps": chosen.rate_rps })
+        });
+        let refused = (!fleet.refused.is_empty()).then_some(&fleet.refused);
+        json!({ "budget_per_hour": fleet.budget_per_hour, "chosen": chosen, "refused": refused })
+    });
     json!({ "reason": advice.reason, "bad_rate": advice.bad_rate, "idle_fraction": advice.idle_fraction,
-            "busy_gpus": advice.busy_gpus, "demand_gpus": advice.demand_gpus, "kinds": kinds })
+            "busy_gpus": advice.busy_gpus, "demand_gpus": advice.demand_gpus, "kinds": kinds, "fleet": fleet })
 }
 
 /// Whether a frontend is up, if known, and the same in words.
@@ -411,7 +422,7 @@ pub(crate) fn members(view: &View) -> Shown {
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::view::NodeView;
+    use symphony_protocol::view::{FleetAdviceView, NodeView};
     use symphony_types::{BackendId, BootId, NodeId, Token};
 
     use super::*;
@@ -466,6 +477,7 @@ mod tests {
             kinds: Vec::new(),
             slow: Vec::new(),
             drifts: Vec::new(),
+            fleet: None,
         }
     }
 
@@ -509,18 +521,22 @@ mod tests {
 
     #[test]
     fn gpus_on_order_are_told_from_those_that_are_there() {
-        let shown = |target, release: &[u32], reason: &str| {
+        let priced = |target, release: &[u32], reason: &str, price_per_hour, fleet| {
             let release = release.iter().map(|&id| GpuId::new(id)).collect();
-            let kinds = vec![KindAdviceView { kind: "a100".into(), target, release }];
-            let advice = AdviceView { kinds, ..advised(reason) };
+            let kinds = vec![KindAdviceView { kind: "a100".into(), target, release, price_per_hour }];
+            let advice = AdviceView { kinds, fleet, ..advised(reason) };
             let mut view = view();
             let subcluster = view.subclusters.get_mut(&SUBCLUSTER).unwrap();
             subcluster.advice = Some(advice);
             let subcluster = subcluster.clone();
             super::advice(&view, SUBCLUSTER, &subcluster)
         };
+        let shown = |target, release: &[u32], reason: &str| priced(target, release, reason, None, None);
         assert_eq!(shown(4, &[], "enough"), "4 of kind a100 (3 there, 1 on order): enough");
         assert_eq!(shown(3, &[], "enough"), "3 of kind a100 (3 there): enough");
         assert_eq!(shown(2, &[3], "idle"), "2 of kind a100 (3 there, without g3): idle");
+        let fleet = FleetAdviceView { budget_per_hour: 9.0, chosen: None, refused: "expected x".into() };
+        let words = "3 of kind a100 at 2.5 (3 there): enough; no fleet is chosen: expected x";
+        assert_eq!(priced(3, &[], "enough", Some(2.5), Some(fleet)), words);
     }
 }

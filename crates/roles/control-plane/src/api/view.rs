@@ -9,13 +9,13 @@ use symphony_protocol::epoch_plan_view::{
     PlannedMoveView,
 };
 use symphony_protocol::view::{
-    AdviceView, BackendView, DriftView, EventView, FrontendView, GpuView, HolderView, KindAdviceView, KindProfile,
-    ModelSource, ModelSpec, ModelView, NodeView, OperationView, PolicyView, SlowGpuView, SubclusterView, SuccessorView,
-    View,
+    AdviceView, BackendView, DriftView, EventView, FleetAdviceView, FleetChoiceView, FrontendView, GpuView, HolderView,
+    KindAdviceView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, OperationView, PolicyView, SlowGpuView,
+    SubclusterView, SuccessorView, View,
 };
 use symphony_types::{GpuId, LatencyProfile, ModelId, Nanos, NodeId};
 
-use crate::planning::SubclusterAdvice;
+use crate::planning::{FleetAdvice, SubclusterAdvice};
 
 /// Replica `replica`'s view of the state, with the last operations.
 pub(crate) fn view(
@@ -146,10 +146,13 @@ fn model(model: &state::Model) -> ModelView {
 
 /// Advice for operators.
 pub(crate) fn advice(advised: &SubclusterAdvice) -> AdviceView {
-    let kinds = advised.kinds.iter().zip(&advised.advice.kinds).map(|(kind, advice)| KindAdviceView {
+    let prices = advised.fleet.iter().flat_map(|fleet| &fleet.prices).copied().chain(std::iter::repeat(None));
+    let kinds = advised.kinds.iter().zip(&advised.advice.kinds).zip(prices);
+    let kinds = kinds.map(|((kind, advice), price_per_hour)| KindAdviceView {
         kind: kind.clone(),
         target: advice.target,
         release: advice.release.clone(),
+        price_per_hour,
     });
     AdviceView {
         reason: advised.advice.reason.label().to_owned(),
@@ -160,6 +163,20 @@ pub(crate) fn advice(advised: &SubclusterAdvice) -> AdviceView {
         kinds: kinds.collect(),
         slow: advised.slow.iter().map(slow).collect(),
         drifts: advised.drifts.iter().map(drift).collect(),
+        fleet: advised.fleet.as_ref().map(fleet),
+    }
+}
+
+fn fleet(advised: &FleetAdvice) -> FleetAdviceView {
+    FleetAdviceView {
+        budget_per_hour: advised.budget_per_hour,
+        chosen: advised.plan.as_ref().map(|plan| FleetChoiceView {
+            price_per_hour: plan.price_per_hour,
+            bound_rps: plan.bound_rps,
+            needed_rps: plan.needed_rps,
+            rate_rps: plan.rate_rps,
+        }),
+        refused: advised.refused.clone().unwrap_or_default(),
     }
 }
 

@@ -42,7 +42,7 @@ mod tests {
     use std::time::Duration;
 
     use symphony_protocol::view::{GpuLoadView, ModelLoadView};
-    use symphony_types::{GpuId, ModelId, Token};
+    use symphony_types::{GpuId, ITEM_BOUNDS, ModelId, Token};
 
     use super::*;
     use crate::planning::problem::tests::cluster;
@@ -53,8 +53,16 @@ mod tests {
         let (start, mut last) = (Instant::now(), LastLoads::default());
         assert_eq!(last.of(there, start), None);
         let said = |subcluster: SubclusterId, queued| {
-            let model =
-                pb::ModelLoad { model: 3, arrived_items: 9, dropped: 1, executed: 5, failed: 1, late: 2, queued };
+            let model = pb::ModelLoad {
+                model: 3,
+                arrived_items: 9,
+                dropped: 1,
+                executed: 5,
+                failed: 1,
+                late: 2,
+                queued,
+                request_items: vec![1; 60],
+            };
             let gpu = pb::GpuLoad { gpu: 4, busy_ns: 80, plans: 2, ..pb::GpuLoad::default() };
             let (subcluster, models, gpus) = (subcluster.get(), vec![model], vec![gpu]);
             let demand_ns = Some(60);
@@ -66,7 +74,9 @@ mod tests {
         }
         last.forget_gone(&cluster(&["pool"]));
         assert_eq!(last.of(gone, start), None);
-        let model = ModelLoadView { arrived_items: 9, dropped: 1, executed: 5, failed: 1, late: 2, queued: 3 };
+        let request_items = vec![1; ITEM_BOUNDS.len()];
+        let model =
+            ModelLoadView { arrived_items: 9, dropped: 1, executed: 5, failed: 1, late: 2, queued: 3, request_items };
         let expected = LoadView {
             token: Token::new(7),
             age: Nanos::from_millis(1500),

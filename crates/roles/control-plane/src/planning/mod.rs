@@ -2,6 +2,7 @@
 //! (docs/concepts/epoch-path.md). Also the advice on numbers of GPUs (docs/operating/autoscaling.md).
 
 pub(crate) mod external_scaler;
+pub(crate) mod fleet_advice;
 pub(crate) mod last_loads;
 pub(crate) mod learnt_profiles;
 pub(crate) mod load_book;
@@ -18,6 +19,8 @@ pub(crate) mod solver;
 pub(crate) mod unreported;
 
 pub(crate) use external_scaler::ScalerService;
+pub(crate) use fleet_advice::FleetAdvice;
+pub use fleet_advice::FleetSettings;
 pub(crate) use learnt_profiles::{LEARNT_MAX, decode_learnt};
 pub use load_reports::LoadReports;
 pub(crate) use planner::{Ask, Planner};

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use symphony_cluster_state::ClusterState;
 use symphony_controllers::{Advice, Autoscaler, KindWindow, Reason, Window};
+use symphony_fleet::{FleetPlanner, FleetProblem, Mix};
 use symphony_protocol::control as pb;
 use symphony_types::{GpuId, LatencyProfile, Nanos, SubclusterId, Time, Token};
 
+use crate::planning::fleet_advice::{FleetAdvice, RequestSizes};
 use crate::planning::scaling_settings::ScalingSettings;
 use crate::planning::unreported::UNCHANGED_AFTER;
 
@@ -28,6 +30,8 @@ pub(crate) struct SubclusterAdvice {
     pub(crate) slow: Vec<pb::GpuLoad>,
     /// Models whose batches deviate from their profiles.
     pub(crate) drifts: Vec<pb::Drift>,
+    /// The fleet, if there is a budget.
+    pub(crate) fleet: Option<FleetAdvice>,
 }
 
 /// GPUs in use, averaged between a lead's last two reports; without quarantined GPUs.
@@ -48,6 +52,7 @@ struct LeadCounts {
     busy_ns: BTreeMap<GpuId, u64>,
     /// None from a release that does not measure it.
     demand_ns: Option<u64>,
+    sizes: RequestSizes,
 }
 
 impl LeadCounts {
@@ -58,6 +63,7 @@ impl LeadCounts {
             bad: load.models.iter().map(|model| model.dropped).sum(),
             busy_ns: load.gpus.iter().map(|gpu| (GpuId::new(gpu.gpu), gpu.busy_ns)).collect(),
             demand_ns: load.demand_ns,
+            sizes: RequestSizes::of(load),
         }
     }
 }
@@ -66,6 +72,8 @@ impl LeadCounts {
 #[derive(Debug)]
 struct Scaled {
     scaler: Autoscaler,
+    /// Of the fleet, if there is a budget.
+    planner: Option<FleetPlanner>,
     kinds: Vec<String>,
     reported: Instant,
     counts: LeadCounts,
@@ -103,8 +111,22 @@ impl Scaling {
         }
     }
 
-    fn take_one(&mut self, now: Instant, state: &ClusterState, load: &pb::SubclusterLoad, mut serving: ByKind<'_>) {
+    fn take_one<'a>(
+        &mut self,
+        now: Instant,
+        state: &'a ClusterState,
+        load: &pb::SubclusterLoad,
+        mut serving: ByKind<'a>,
+    ) {
         let id = SubclusterId::new(load.subcluster);
+        if serving.is_empty() {
+            self.subclusters.remove(&id);
+            return;
+        }
+        // Kinds that are not there yet are advised as well.
+        for kind in self.settings.fleet.iter().flat_map(|fleet| fleet.rentable(state, id)) {
+            serving.entry(kind).or_default();
+        }
         let slow: Vec<_> = load.gpus.iter().filter(|gpu| gpu.slowdown > 0.0).cloned().collect();
         let kinds: Vec<String> = serving.keys().map(|kind| (*kind).to_owned()).collect();
         // Quarantined GPUs are no capacity, and do not count as idle either.
@@ -114,10 +136,6 @@ impl Scaling {
             (before - gpus.len()) as u32
         });
         let (out, drifts): (Vec<_>, _) = (out.collect(), load.drifts.clone());
-        if kinds.is_empty() {
-            self.subclusters.remove(&id);
-            return;
-        }
         let (reported, counts) = (now, LeadCounts::of(load));
         let known = self.subclusters.get_mut(&id).filter(|scaled| scaled.kinds == kinds);
         let Some(scaled) = known else {
@@ -127,8 +145,20 @@ impl Scaling {
                 Err(error) => return tracing::warn!(subcluster = %id, %error, "not scaled"),
             };
             let asked = vec![None; kinds.len()];
-            let (gpu_use, advice, released) = (GpuUse::default(), None, None);
-            let fresh = Scaled { scaler, kinds, reported, counts, gpu_use, advice, released, asked, out, slow, drifts };
+            let fresh = Scaled {
+                scaler,
+                planner: self.settings.fleet.as_ref().map(|_| FleetPlanner::new()),
+                kinds,
+                reported,
+                counts,
+                gpu_use: GpuUse::default(),
+                advice: None,
+                released: None,
+                asked,
+                out,
+                slow,
+                drifts,
+            };
             self.subclusters.insert(id, fresh);
             return;
         };
@@ -138,7 +168,12 @@ impl Scaling {
         if counts.token == scaled.counts.token && now > scaled.reported {
             let since = now.saturating_duration_since(self.began).as_nanos();
             let time = Time::from_nanos(u64::try_from(since).unwrap_or(u64::MAX));
-            scaled.observe(now, time, &counts, &serving, self.settings.order_stands);
+            let settings = &self.settings;
+            let pose = |mix: &Mix| match &settings.fleet {
+                Some(fleet) => fleet.pose(state, id, (&kinds[..], settings.gpus_max), mix),
+                None => Err("expected a budget".to_owned()),
+            };
+            scaled.observe((now, time), &counts, &serving, settings.order_stands, pose);
         }
         (scaled.out, scaled.slow, scaled.drifts) = (out, slow, drifts);
         (scaled.reported, scaled.counts) = (reported, counts);
@@ -152,7 +187,9 @@ impl Scaling {
             kind.target += out;
         }
         let (gpu_use, slow, drifts) = (scaled.gpu_use, scaled.slow.clone(), scaled.drifts.clone());
-        Some(SubclusterAdvice { kinds: scaled.kinds.clone(), advice, gpu_use, slow, drifts })
+        let chosen = self.settings.fleet.as_ref().zip(scaled.planner.as_ref());
+        let fleet = chosen.map(|(settings, planner)| settings.advice(&scaled.kinds, planner));
+        Some(SubclusterAdvice { kinds: scaled.kinds.clone(), advice, gpu_use, slow, drifts, fleet })
     }
 
     /// All current advice, by name of the sub-cluster, with the GPUs of each kind that take plans.
@@ -181,7 +218,14 @@ fn ordered(now: Instant, order_stands: Duration, asked: Option<(u32, Instant)>, 
 
 impl Scaled {
     /// Shows the autoscaler what was counted since the last report, of the same lead.
-    fn observe(&mut self, now: Instant, time: Time, counts: &LeadCounts, serving: &ByKind<'_>, order_stands: Duration) {
+    fn observe(
+        &mut self,
+        (now, time): (Instant, Time),
+        counts: &LeadCounts,
+        serving: &ByKind<'_>,
+        order_stands: Duration,
+        pose: impl FnOnce(&Mix) -> Result<FleetProblem, String>,
+    ) {
         let span = now.saturating_duration_since(self.reported);
         let length = Nanos::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
         // Early batches keep more GPUs busy than are needed. The need is the demand, shared equally by the GPUs.
@@ -210,7 +254,13 @@ impl Scaled {
         let gpus = |time_ns: u64| time_ns as f64 / length.get() as f64;
         let busy = gpus(serving.values().flatten().map(spent).sum());
         self.gpu_use = GpuUse { busy, demand: demand.map(gpus) };
-        let next = self.scaler.observe(time, &window);
+        let next = match &mut self.planner {
+            None => self.scaler.observe(time, &window),
+            Some(planner) => {
+                let asked = counts.sizes.since(&before.sizes);
+                planner.observe(time, &mut self.scaler, &window, &asked, pose)
+            }
+        };
         self.record_order(now, &next, serving);
         self.hold_advice(now, next, serving);
     }

@@ -29,16 +29,20 @@ const DEMANDED: MetricName = MetricName {
     unit: Unit::Count,
     labels: &["subcluster"],
 };
+const PRICE: MetricName = gpus(
+    "symphony_control_gpus_price",
+    "price per hour of the GPUs that there should be, of kinds with a price, where there is a budget",
+);
 const REASON: MetricName = MetricName {
     name: "symphony_control_scaling_reason",
-    help: "1 for the reason of the advice, 0 for the others (enough, bad_rate, little_idle, idle, limits, bad_while_idle)",
+    help: "1 for the reason of the advice, 0 for the others (enough, bad_rate, little_idle, idle, limits, bad_while_idle, fleet)",
     kind: Kind::Gauge,
     unit: Unit::Count,
     labels: &["subcluster", "reason"],
 };
 
 /// Every metric of the advice.
-pub const SCALING_METRIC_NAMES: [MetricName; 5] = [WANTED, THERE, RELEASABLE, DEMANDED, REASON];
+pub const SCALING_METRIC_NAMES: [MetricName; 6] = [WANTED, THERE, RELEASABLE, PRICE, DEMANDED, REASON];
 
 /// The value shown for a kind with this many GPUs.
 type Value = fn(&KindAdvice, usize) -> usize;
@@ -68,6 +72,16 @@ impl Collector for ScalingCollector {
                 }
             }
         }
+        let mut family = encoder.encode_descriptor(PRICE.bare(), PRICE.help, None, MetricType::Gauge)?;
+        for (subcluster, advised, _) in &advised {
+            let prices = advised.fleet.iter().flat_map(|fleet| &fleet.prices);
+            for ((kind, advice), price) in advised.kinds.iter().zip(&advised.advice.kinds).zip(prices) {
+                let Some(price_per_hour) = price else { continue };
+                let labels = [("subcluster", *subcluster), ("gpu_kind", kind.as_str())];
+                let price = price_per_hour * f64::from(advice.target);
+                ConstGauge::new(price).encode(family.encode_family(&labels)?)?;
+            }
+        }
         let mut family = encoder.encode_descriptor(DEMANDED.bare(), DEMANDED.help, None, MetricType::Gauge)?;
         for (subcluster, advised, _) in &advised {
             // A value that a lead does not measure has no series.
@@ -94,8 +108,8 @@ mod tests {
     use symphony_telemetry::{Registry, check_names};
 
     use super::*;
-    use crate::planning::EpochSettings;
     use crate::planning::problem::tests::{cluster, loaded};
+    use crate::planning::{EpochSettings, FleetSettings, ScalingSettings};
 
     #[test]
     fn what_is_advised_is_scraped_and_gone_with_the_leadership() {
@@ -107,7 +121,11 @@ mod tests {
         loaded(&mut settled, "m", "pool");
         let state = SharedState::default();
         state.replace(|state| *state = settled);
-        let reported = Arc::new(Mutex::new(Reported::new(&EpochSettings::default(), || 0)));
+        let price_per_hour = [("gpu".to_owned(), 0.5)].into();
+        let fleet = Some(FleetSettings { budget_per_hour: 2.0, price_per_hour });
+        let scaling = ScalingSettings { fleet, ..ScalingSettings::default() };
+        let settings = EpochSettings { scaling, ..EpochSettings::default() };
+        let reported = Arc::new(Mutex::new(Reported::new(&settings, || 0)));
         let registry = Registry::new("test");
         registry.collect(ScalingCollector { state: state.clone(), reported: Arc::clone(&reported) });
         assert!(!registry.encode().contains("subcluster="), "nobody has reported");
@@ -115,7 +133,8 @@ mod tests {
         // Half of the requests are lost and no GPU idles: deferred batches of all requests would keep four GPUs busy.
         let start = Instant::now();
         for second in 0..10 {
-            let model = pb::ModelLoad { model: 1, executed: 100 * second, dropped: 100 * second, ..Default::default() };
+            let (executed, dropped, request_items) = (100 * second, 100 * second, vec![200 * second]);
+            let model = pb::ModelLoad { model: 1, executed, dropped, request_items, ..Default::default() };
             let gpu = |gpu| pb::GpuLoad { gpu, busy_ns: second * 1_000_000_000, ..Default::default() };
             let (models, gpus, demand_ns) = (vec![model], vec![gpu(1), gpu(2)], Some(second * 4_000_000_000));
             let load = pb::SubclusterLoad { subcluster: 1, token: 5, models, gpus, demand_ns, ..Default::default() };
@@ -123,13 +142,14 @@ mod tests {
             reported.lock().unwrap().take(now, &state, &[load]);
         }
         let target = reported.lock().unwrap().scaling.all(&state.read())[0].1.advice.kinds[0].target;
-        assert!(target > 2);
+        assert!((3..=4).contains(&target), "{target}: the budget buys four");
         let text = registry.encode();
         let says = |line: String| assert!(text.lines().any(|said| said == line), "no `{line}` in\n{text}");
         let kind = "subcluster=\"pool\",gpu_kind=\"gpu\"";
         says(format!("symphony_control_gpus_wanted{{{kind}}} {target}"));
         says(format!("symphony_control_gpus_there{{{kind}}} 2"));
         says(format!("symphony_control_gpus_releasable{{{kind}}} 0"));
+        says(format!("symphony_control_gpus_price{{{kind}}} {:?}", f64::from(target) * 0.5));
         says("symphony_control_gpus_demanded{subcluster=\"pool\"} 4.0".to_owned());
         says("symphony_control_scaling_reason{subcluster=\"pool\",reason=\"bad_rate\"} 1".to_owned());
         says("symphony_control_scaling_reason{subcluster=\"pool\",reason=\"enough\"} 0".to_owned());

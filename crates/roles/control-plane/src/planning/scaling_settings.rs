@@ -4,15 +4,19 @@ use std::time::Duration;
 
 use symphony_controllers::{AutoscalerSettings, KindSettings};
 
+use crate::planning::fleet_advice::FleetSettings;
+
 /// The autoscaler's settings with their damping, and the limits of every sub-cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalingSettings {
-    /// The fewest GPUs of each kind that a sub-cluster is advised to have.
+    /// The fewest GPUs of each kind that a sub-cluster is advised to have; without effect where there is a budget.
     pub gpus_min: u32,
     /// The most GPUs of each kind.
     pub gpus_max: u32,
     /// How long GPUs on order count: the time that provisioning may take.
     pub order_stands: Duration,
+    /// Prices and a budget, if fleets are to be chosen by them.
+    pub fleet: Option<FleetSettings>,
     /// Settings of the autoscaler; its kinds are replaced by those of the sub-cluster.
     pub autoscaler: AutoscalerSettings,
 }
@@ -20,7 +24,8 @@ pub struct ScalingSettings {
 impl ScalingSettings {
     /// The settings for a sub-cluster with these capacities per GPU, by kind.
     pub(crate) fn of_kinds(&self, capacities: impl Iterator<Item = f64>) -> AutoscalerSettings {
-        let (min, max) = (self.gpus_min, self.gpus_max);
+        // What the budget is spent on is not for every kind.
+        let (min, max) = (if self.fleet.is_some() { 0 } else { self.gpus_min }, self.gpus_max);
         let kinds = capacities.map(|capacity| KindSettings { min, max, capacity }).collect();
         AutoscalerSettings { kinds, ..self.autoscaler.clone() }
     }
@@ -32,6 +37,7 @@ impl Default for ScalingSettings {
             gpus_min: 1,
             gpus_max: 4096,
             order_stands: Duration::from_secs(60),
+            fleet: None,
             autoscaler: AutoscalerSettings::new(Vec::new()),
         }
     }

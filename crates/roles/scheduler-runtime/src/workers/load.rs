@@ -6,12 +6,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use symphony_telemetry::buckets::{BATCH_ITEMS, SHARES};
 use symphony_telemetry::{ValueCounts, ValueHistogram};
-use symphony_types::{GpuId, ModelId, Time};
+use symphony_types::{GpuId, ITEM_BOUNDS, ModelId, Time};
 
 /// Counts of a model; written by its worker only.
 #[derive(Debug)]
 pub(crate) struct ModelCounts {
     pub(crate) arrived_items: AtomicU64,
+    /// Items of each of these requests.
+    pub(crate) request_items: ValueHistogram,
     pub(crate) dropped: AtomicU64,
     pub(crate) executed: AtomicU64,
     pub(crate) failed: AtomicU64,
@@ -28,6 +30,7 @@ impl Default for ModelCounts {
     fn default() -> Self {
         Self {
             arrived_items: AtomicU64::default(),
+            request_items: ValueHistogram::new(&ITEM_BOUNDS),
             dropped: AtomicU64::default(),
             executed: AtomicU64::default(),
             failed: AtomicU64::default(),
@@ -37,6 +40,12 @@ impl Default for ModelCounts {
             window_used: ValueHistogram::new(&SHARES),
         }
     }
+}
+
+/// Most models have requests of one or two sizes: a report of a thousand models has few numbers of each.
+fn without_trailing_zeros(counts: &[u64]) -> Vec<u64> {
+    let end = counts.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
+    counts[..end].to_vec()
 }
 
 /// How much of the window from `frontrun` to `latest` is used at `start`, in thousandths: 0 before it or at its begin,
@@ -68,10 +77,12 @@ pub(crate) struct GpuCounts {
 }
 
 /// The load of a model since this lead began to serve it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelLoad {
     /// Items of the requests that arrived, without those that a former lead had already.
     pub arrived_items: u64,
+    /// Number of these requests by their items, in the buckets of [`ITEM_BOUNDS`]; trailing zeros left out.
+    pub request_items: Vec<u64>,
     /// Requests dropped.
     pub dropped: u64,
     /// Requests whose batch ran.
@@ -117,6 +128,7 @@ impl Loads {
         let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
         let read = |counts: &ModelCounts| ModelLoad {
             arrived_items: counts.arrived_items.load(Ordering::Relaxed),
+            request_items: without_trailing_zeros(counts.request_items.read().buckets()),
             dropped: counts.dropped.load(Ordering::Relaxed),
             executed: counts.executed.load(Ordering::Relaxed),
             failed: counts.failed.load(Ordering::Relaxed),
@@ -153,6 +165,17 @@ impl Loads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_are_counted_by_their_items_and_the_rest_of_the_buckets_left_out() {
+        let loads = Loads::default();
+        let counts = loads.of_model(ModelId::new(1));
+        assert_eq!(loads.models()[&ModelId::new(1)].request_items, [0; 0]);
+        for items in [1, 1, 3, 7, 8] {
+            counts.request_items.record(items);
+        }
+        assert_eq!(loads.models()[&ModelId::new(1)].request_items, [2, 0, 1, 0, 0, 0, 2]);
+    }
 
     #[test]
     fn a_window_is_used_from_its_begin_to_its_end() {

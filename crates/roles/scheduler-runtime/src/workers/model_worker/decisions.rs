@@ -61,6 +61,7 @@ impl ModelWorker {
         if let ModelInput::Arrive(request) = input {
             self.account_is_stale = true;
             count(&model.counts.arrived_items, u64::from(request.items));
+            model.counts.request_items.record(u64::from(request.items));
         }
         let mut dropped = 0;
         let mut lost = None;

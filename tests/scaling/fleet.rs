@@ -1,0 +1,48 @@
+//! Kinds are advised by their prices and the sizes of requests, also a kind of which there is no GPU yet.
+
+use symphony_tests::{Shape, phase, tell};
+
+/// Large batches are what the dear kind is good for; requests of one item cost a sixth on the other.
+const PROFILE: &str = "format = 1\nmodel = \"m\"\n[[inputs]]\nname = \"INPUT0\"\ndata_type = \"FP32\"\nitem_shape = [16]\n\
+     [[outputs]]\nname = \"OUTPUT0\"\ndata_type = \"UINT32\"\nitem_shape = [1]\n\
+     [gpu.emulated]\nmachine = \"here\"\nstatic_memory_bytes = 1\ndynamic_memory_bytes = 1\nlatency_ms = [20.0, 22.0, 24.0, 26.0]\n\
+     [gpu.small]\nmachine = \"here\"\nstatic_memory_bytes = 1\ndynamic_memory_bytes = 1\nlatency_ms = [30.0, 34.0, 38.0, 42.0]\n";
+
+#[test]
+fn a_cheaper_kind_is_advised_before_there_is_one_of_it() {
+    let prices = "scheduler.autoscaling.prices=[{ kind = \"emulated\", per_hour = 1.0 }, { kind = \"small\", per_hour = 0.1 }, \
+                  { kind = \"unknown\", per_hour = 0.01 }]";
+    let shape = Shape::emulated(&["pool"]).with("scheduler.autoscaling.budget_per_hour=4").with(prices);
+    tell("fleet", &shape, |cluster| {
+        cluster.workspace.write("m.profile.toml", PROFILE).unwrap();
+        let load = ["model", "load", "m", "--emulated", "--subcluster", "pool", "--slo-ms", "1000"];
+        let _ = cluster.cli(&[&load[..], &["--profile", "m.profile.toml"]].concat()).ended_with(0);
+        cluster.wait_until_it_serves("m").unwrap();
+
+        phase("enough requests to know their sizes by");
+        let load = cluster.spawn_load_until_ended("load", &["m=100"]).unwrap();
+        let advice = cluster.wait_for_view("a fleet", |view| {
+            let advice = view.subclusters.values().find_map(|subcluster| subcluster.advice.clone())?;
+            advice.fleet.as_ref()?.chosen?;
+            Some(advice)
+        });
+        let advice = advice.unwrap();
+        let fleet = advice.fleet.unwrap();
+        // By the margin 118 requests a second, of 95 that one of the small kind answers at most.
+        let chosen = fleet.chosen.unwrap();
+        assert!(chosen.price_per_hour < 1.0 && chosen.bound_rps >= chosen.needed_rps * 0.999, "{chosen:?}");
+        assert!((50.0..=150.0).contains(&chosen.rate_rps) && fleet.budget_per_hour == 4.0, "{fleet:?}");
+        let kinds: Vec<_> = advice.kinds.iter().map(|kind| (kind.kind.as_str(), kind.price_per_hour)).collect();
+        assert_eq!(kinds, [("emulated", Some(1.0)), ("small", Some(0.1))], "the model has no profile for others");
+        assert!(advice.kinds[0].target == 2 && advice.kinds[1].target > 0, "what goes waits: {:?}", advice.kinds);
+
+        phase("it is told in words and numbers");
+        let shown = cluster.cli(&["get", "subclusters"]).ended_with(0);
+        assert!(shown.out.contains("of kind small at 0.1 (0 there, "), "{}", shown.out);
+        assert!(shown.out.contains("of 4.00 per hour for "), "{}", shown.out);
+        let metrics = ["scheduler-1", "scheduler-2", "scheduler-3"].map(|name| cluster.metrics_of(name).unwrap());
+        let price = "symphony_control_gpus_price{subcluster=\"pool\",gpu_kind=\"emulated\"} 2.0";
+        assert_eq!(metrics.iter().filter(|text| text.contains(price)).count(), 1, "the Raft leader's");
+        cluster.end_load(load).unwrap().check_safety().unwrap();
+    });
+}
