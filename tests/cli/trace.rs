@@ -68,9 +68,9 @@ fn each_trace_becomes_arrivals_and_a_scenario_plays_them() {
     assert_eq!(rows(&workspace).iter().filter(|row| row.0 >= 120.0).count(), 60);
 
     phase("invocations, at twice their speed, under other names");
-    let _ = convert(&workspace, &["azure2021", "2021.csv", "--map", "f1=m", "--speed", "2"]).ended_with(0);
+    let _ = convert(&workspace, &["azure2021", "2021.csv", "--map", "a/f1=m", "--speed", "2"]).ended_with(0);
     let times: Vec<_> = rows(&workspace).into_iter().map(|row| (row.0, row.1)).collect();
-    assert_eq!(times, [(1.0, "f2".to_owned()), (2.5, "m".to_owned())]);
+    assert_eq!(times, [(1.0, "a/f2".to_owned()), (2.5, "m".to_owned())]);
 
     phase("requests of a language model, a part of them");
     let _ = convert(&workspace, &["azurellm", "conv.csv", "--from-s", "0.5", "--for-s", "1"]).ended_with(0);
@@ -103,7 +103,7 @@ fn what_is_no_trace_is_refused_with_file_and_line_and_nothing_is_written() {
     workspace.write("bad.csv", &format!("{AZURE_LLM}700,1,1\n")).unwrap();
     refused(&["azurellm", "bad.csv"], &["bad.csv: line 4: expected times that do not fall", "got `700`"]);
     refused(&["blox", "2021.csv"], &["2021.csv: line 1: expected <job, model, slo in ms"]);
-    refused(&["azure2021", "2021.csv", "--map", "f3=m"], &["--map: the trace has no `f3`; it has f1, f2"]);
+    refused(&["azure2021", "2021.csv", "--map", "f3=m"], &["--map: the trace has no `f3`; it has a/f1, a/f2"]);
     refused(&["azure2021", "2021.csv", "--map", "f1=m", "--map", "f1=n"], &["f1 is m already"]);
     refused(&["azure2021", "2021.csv", "--seed", "1"], &["--seed: has no meaning with --from azure2021"]);
     refused(&["azure2021", "2021.csv", "--speed", "0"], &["--speed 0: expected a factor"]);
@@ -112,7 +112,7 @@ fn what_is_no_trace_is_refused_with_file_and_line_and_nothing_is_written() {
     phase("a scenario without the model of a row says which row");
     let _ = convert(&workspace, &["azure2021", "2021.csv"]).ended_with(0);
     let said = run(workspace.path(), &[], &["sim", "s.toml"]).unwrap().ended_with(2);
-    let _ = said.complains(&["key `workload.arrival.trace_csv`", "row 1: the scenario has no model `f2`"]);
-    let map = "workload.arrival.map={ f1 = 'm', f2 = 'n' }";
+    let _ = said.complains(&["key `workload.arrival.trace_csv`", "row 1: the scenario has no model `a/f2`"]);
+    let map = "workload.arrival.map={ 'a/f1' = 'm', 'a/f2' = 'n' }";
     let _ = run(workspace.path(), &[], &["sim", "s.toml", "--set", map]).unwrap().ended_with(0);
 }

@@ -91,6 +91,15 @@ impl Chunk {
         facts.put(&mut self.bytes);
     }
 
+    /// Says which model the policy knows as `slot` from here on.
+    pub fn cluster_model(&mut self, object: u32, slot: u32, model: ModelId, name: &str) {
+        self.bytes.push(tag::CLUSTER_MODEL);
+        object.put(&mut self.bytes);
+        slot.put(&mut self.bytes);
+        model.put(&mut self.bytes);
+        put_text(name, MODEL_NAME_BYTES_MAX, &mut self.bytes);
+    }
+
     /// A decision of a policy for the whole sub-cluster: all orders that the step appended to an empty list.
     pub fn cluster_step(&mut self, object: u32, now: Time, input: &ClusterInput, orders: &ClusterActions) {
         self.bytes.push(tag::CLUSTER_STEP);

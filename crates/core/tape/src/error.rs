@@ -61,14 +61,6 @@ pub enum TapeError {
         /// What was found.
         got: u64,
     },
-    /// A tape of a sub-cluster that one policy decides for, where a load of queues was to be read.
-    #[error("byte {offset}: the policy {policy} decides here for all models: a load is read from tapes of queues only")]
-    NoQueues {
-        /// Its offset.
-        offset: usize,
-        /// The policy.
-        policy: String,
-    },
     /// Invalid UTF-8 text.
     #[error("byte {offset}: a name is not UTF-8")]
     NotText {

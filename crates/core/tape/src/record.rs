@@ -23,6 +23,7 @@ pub(crate) mod tag {
     pub(crate) const END: u8 = 10;
     pub(crate) const CLUSTER: u8 = 11;
     pub(crate) const CLUSTER_STEP: u8 = 12;
+    pub(crate) const CLUSTER_MODEL: u8 = 13;
 }
 
 /// Why a tape ended.
@@ -145,6 +146,17 @@ pub enum Record<'a> {
         /// The orders.
         actions: &'a [u8],
     },
+    /// The model that a policy for a whole sub-cluster knows by a number from here on. Replay does not need it.
+    ClusterModel {
+        /// The policy.
+        object: u32,
+        /// The number, as in [`ClusterInput`].
+        slot: u32,
+        /// The model.
+        model: ModelId,
+        /// Its name.
+        name: String,
+    },
     /// The end of the tape.
     End(TapeEnd),
 }
@@ -156,7 +168,7 @@ impl<'a> Record<'a> {
         if kind == tag::END {
             return Ok(Self::End(TapeEnd::take(from)?));
         }
-        if !(tag::MODEL..=tag::CLUSTER_STEP).contains(&kind) {
+        if !(tag::MODEL..=tag::CLUSTER_MODEL).contains(&kind) {
             return Err(TapeError::NoSuch { offset, what: "kind of record", got: kind.into() });
         }
         let object = u32::take(from)?;
@@ -178,6 +190,10 @@ impl<'a> Record<'a> {
             tag::CLUSTER_STEP => {
                 let (now, input) = (Coded::take(from)?, Coded::take(from)?);
                 Self::ClusterStep { object, now, input: Box::new(input), actions: actions(from)? }
+            }
+            tag::CLUSTER_MODEL => {
+                let (slot, model) = (Coded::take(from)?, Coded::take(from)?);
+                Self::ClusterModel { object, slot, model, name: take_text(from, MODEL_NAME_BYTES_MAX)? }
             }
             tag::GONE => Self::Gone { object },
             tag::PROFILE => Self::Profile { object, class: Coded::take(from)?, profile: Coded::take(from)? },

@@ -2,12 +2,15 @@
 //! was decided, so it can be played under other policies.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-use symphony_scheduler::{GPUS_MAX, MODELS_MAX, ModelInput, ModelQueueConfig, RankInput};
+use symphony_scheduler::{
+    ClusterInput, ClusterModel, GPUS_MAX, MODELS_MAX, ModelInput, ModelQueueConfig, RankInput, Request,
+};
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, ModelId, Nanos, RequestValue, Time};
 
-use crate::record::{ObjectConfig, Record};
-use crate::{Tape, TapeError, TapeOrigin};
+use crate::record::{ObjectConfig, Record, TapeEnd};
+use crate::{OBJECTS_MAX, Tape, TapeError, TapeOrigin};
 
 /// A request that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +30,8 @@ pub struct RecordedRequest {
 pub struct RecordedModel {
     /// Its name.
     pub name: String,
-    /// Its configuration, with the last profiles and delays.
-    pub config: ModelQueueConfig,
+    /// Its SLO, with the last profiles and delays. What lateness was measured is not in them.
+    pub known: ClusterModel,
     /// Requests in the order of time. Those that came again after they had been taken in are not among them.
     pub requests: Vec<RecordedRequest>,
 }
@@ -40,6 +43,7 @@ pub struct RecordedLoad {
     models: BTreeMap<ModelId, RecordedModel>,
     /// By class: GPUs when there were most.
     gpus: [u32; GPU_CLASSES_MAX],
+    complete_until: Option<Time>,
 }
 
 impl RecordedLoad {
@@ -55,8 +59,9 @@ impl RecordedLoad {
             let (got_subcluster, got_token) = (got.subcluster, got.token);
             return Err(TapeError::AnotherLead { subcluster, token, got_subcluster, got_token });
         }
-        let (objects, gpus, by_class) = (BTreeMap::new(), BTreeMap::new(), [0; GPU_CLASSES_MAX]);
-        let mut reading = Reading { load: self, objects, gpus, by_class, most: 0 };
+        let (objects, slots, gpus) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let by_class = [0; GPU_CLASSES_MAX];
+        let mut reading = Reading { load: self, objects, slots, gpus, by_class, most: 0, last: None };
         for record in tape.records() {
             let (offset, record) = record?;
             reading.record(offset, record)?;
@@ -73,7 +78,14 @@ impl RecordedLoad {
         &self.models
     }
 
-    /// GPUs by class when there were most; none without the tape of a rank worker.
+    /// When the first tape with requests ended before its lead did, since it was full or its disk too slow: of later
+    /// requests some are missing. `None` if all are there.
+    #[must_use]
+    pub const fn complete_until(&self) -> Option<Time> {
+        self.complete_until
+    }
+
+    /// GPUs by class when there were most; none without the tape of a rank or a policy worker.
     pub fn gpus(&self) -> impl Iterator<Item = (GpuClass, u32)> {
         GpuClass::all().zip(self.gpus).filter(|&(_, gpus)| gpus > 0)
     }
@@ -90,27 +102,34 @@ struct Reading<'a> {
     load: &'a mut RecordedLoad,
     /// Which model's queue an object is.
     objects: BTreeMap<u32, ModelId>,
+    /// Which model a policy for the whole sub-cluster knows by a number.
+    slots: BTreeMap<u32, Slot>,
     gpus: BTreeMap<GpuId, GpuClass>,
     /// How many of them are of each class.
     by_class: [u32; GPU_CLASSES_MAX],
     most: usize,
+    /// The last decision about requests.
+    last: Option<Time>,
+}
+
+/// A model of a policy for the whole sub-cluster.
+struct Slot {
+    model: ModelId,
+    name: String,
+    /// The reply delay that the policy was told first: lateness comes on top of it later.
+    reply: Option<Nanos>,
 }
 
 impl Reading<'_> {
     fn record(&mut self, offset: usize, record: Record<'_>) -> Result<(), TapeError> {
+        if let Record::ModelStep { now, .. } | Record::ClusterStep { now, .. } = &record {
+            self.last = Some(*now);
+        }
         match record {
             Record::Begin { object, config: ObjectConfig::Model { model, name, config, .. } } => {
                 self.objects.insert(object, model);
-                let known = self.load.models.entry(model);
-                let known = known.or_insert_with(|| RecordedModel {
-                    name: String::new(),
-                    config: (*config).clone(),
-                    requests: Vec::new(),
-                });
-                (known.name, known.config) = (name, *config);
-                if self.load.models.len() > MODELS_MAX {
-                    return Err(TapeError::TooManyObjects { offset, max: MODELS_MAX });
-                }
+                let ModelQueueConfig { profiles, slo, delays, .. } = *config;
+                self.introduce(offset, model, name, ClusterModel::new(profiles, slo).with_delays(delays))?;
             }
             Record::Begin { config: ObjectConfig::Ranker { gpus, .. }, .. } => {
                 if gpus as usize > GPUS_MAX {
@@ -119,32 +138,73 @@ impl Reading<'_> {
                 (0..gpus).for_each(|gpu| self.add_gpu(GpuId::new(gpu), GpuClass::FIRST));
             }
             Record::Profile { object, class, profile } => {
-                self.model(offset, object)?.config.profiles.set(class, profile);
+                self.model(offset, object)?.known.profiles.set(class, profile);
             }
-            Record::DataDelay { object, data } => self.model(offset, object)?.config.delays.data = data,
+            Record::DataDelay { object, data } => self.model(offset, object)?.known.delays.data = data,
             Record::ModelStep { object, now, input: ModelInput::Arrive(request), .. } => {
-                let (slo, items) = (request.deadline.since(now), request.items);
-                let request = RecordedRequest { at: now, slo, items, weight: request.weight };
-                self.model(offset, object)?.requests.push(request);
+                self.model(offset, object)?.requests.push(recorded(now, &request));
             }
             Record::RankStep { input: RankInput::Add { gpu, class, .. }, .. } if (gpu.get() as usize) < GPUS_MAX => {
                 self.add_gpu(gpu, class);
             }
-            Record::RankStep { input: RankInput::Remove(gpu), .. } => {
-                if let Some(class) = self.gpus.remove(&gpu) {
-                    self.by_class[class.index()] -= 1;
+            Record::RankStep { input: RankInput::Remove(gpu), .. } => self.remove_gpu(gpu),
+            Record::ClusterModel { slot, model, name, .. } => {
+                self.slots.insert(slot, Slot { model, name, reply: None });
+                if self.slots.len() > OBJECTS_MAX {
+                    return Err(TapeError::TooManyObjects { offset, max: OBJECTS_MAX });
                 }
             }
-            Record::Begin { config: ObjectConfig::Cluster { policy, .. }, .. } => {
-                return Err(TapeError::NoQueues { offset, policy });
+            Record::ClusterStep { now, input, .. } => self.cluster_step(offset, now, *input)?,
+            Record::End(TapeEnd::Full | TapeEnd::Overflow) => {
+                if let Some(last) = self.last {
+                    self.load.complete_until = Some(self.load.complete_until.map_or(last, |until| until.min(last)));
+                }
             }
             Record::Gone { .. }
-            | Record::Begin { config: ObjectConfig::Pool, .. }
+            | Record::Begin { config: ObjectConfig::Pool | ObjectConfig::Cluster { .. }, .. }
             | Record::ModelStep { .. }
             | Record::RankStep { .. }
             | Record::PoolStep { .. }
-            | Record::ClusterStep { .. }
-            | Record::End(_) => {}
+            | Record::End(TapeEnd::Stopped) => {}
+        }
+        Ok(())
+    }
+
+    /// What a policy for the whole sub-cluster was told.
+    fn cluster_step(&mut self, offset: usize, now: Time, input: ClusterInput) -> Result<(), TapeError> {
+        let unknown = |slot| TapeError::UnknownObject { offset, object: slot, kind: "a model of a policy" };
+        match input {
+            ClusterInput::Model { model: slot, known } => {
+                let told = self.slots.get_mut(&slot).ok_or_else(|| unknown(slot))?;
+                let mut known = ClusterModel::clone(&known);
+                known.delays.reply = *told.reply.get_or_insert(known.delays.reply);
+                let (model, name) = (told.model, told.name.clone());
+                self.introduce(offset, model, name, known)?;
+            }
+            ClusterInput::Arrive { model: slot, request } => {
+                let model = self.slots.get(&slot).and_then(|told| self.load.models.get_mut(&told.model));
+                model.ok_or_else(|| unknown(slot))?.requests.push(recorded(now, &request));
+            }
+            ClusterInput::GpuUp { gpu, class, .. } if (gpu.get() as usize) < GPUS_MAX => self.add_gpu(gpu, class),
+            ClusterInput::GpuDown(gpu) => self.remove_gpu(gpu),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The model is served, or otherwise than before.
+    fn introduce(&mut self, offset: usize, model: ModelId, name: String, known: ClusterModel) -> Result<(), TapeError> {
+        match self.load.models.entry(model) {
+            Entry::Occupied(mut before) => {
+                let before = before.get_mut();
+                (before.name, before.known) = (name, known);
+            }
+            Entry::Vacant(first) => {
+                first.insert(RecordedModel { name, known, requests: Vec::new() });
+            }
+        }
+        if self.load.models.len() > MODELS_MAX {
+            return Err(TapeError::TooManyObjects { offset, max: MODELS_MAX });
         }
         Ok(())
     }
@@ -165,4 +225,14 @@ impl Reading<'_> {
             self.load.gpus = self.by_class;
         }
     }
+
+    fn remove_gpu(&mut self, gpu: GpuId) {
+        if let Some(class) = self.gpus.remove(&gpu) {
+            self.by_class[class.index()] -= 1;
+        }
+    }
+}
+
+fn recorded(now: Time, request: &Request) -> RecordedRequest {
+    RecordedRequest { at: now, slo: request.deadline.since(now), items: request.items, weight: request.weight }
 }

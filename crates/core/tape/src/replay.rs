@@ -131,6 +131,10 @@ impl Stage {
             Record::ClusterStep { object, now, input, actions } => {
                 return self.cluster_step(offset, object, now, *input, actions);
             }
+            Record::ClusterModel { object, .. } => match self.objects.get(&object) {
+                Some(Object::Cluster(_)) => self.summary.models += 1,
+                _ => return Err(TapeError::UnknownObject { offset, object, kind: "a policy" }),
+            },
             Record::End(end) => self.summary.ending = Ending::Recorded(end),
         }
         Ok(None)

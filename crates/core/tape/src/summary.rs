@@ -37,7 +37,7 @@ pub struct Summary {
     pub records: u64,
     /// Decisions.
     pub steps: u64,
-    /// Queues introduced.
+    /// Models introduced.
     pub models: u64,
     /// Requests that arrived, without returned and redriven ones.
     pub arrivals: u64,

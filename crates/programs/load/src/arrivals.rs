@@ -24,7 +24,7 @@ pub enum ArrivalKind {
 pub struct DueRequest {
     /// When it is due, since the start of the run.
     pub due: Duration,
-    /// Its own time to the deadline, which is sent to the server; without one the model's holds.
+    /// Its own time to the deadline, at most the model's, which is sent to the server; without one the model's holds.
     pub slo: Option<Duration>,
 }
 

@@ -57,9 +57,9 @@ pub struct ModelLoad {
 }
 
 impl ModelLoad {
-    /// The own time to the deadline of request `n`, if the recording has one.
+    /// The own time to the deadline of request `n`, if the recording has one. Frontends cut what is longer than the SLO.
     fn recorded_slo(&self, n: u64) -> Option<Duration> {
-        self.recorded.as_ref()?.get(n as usize)?.slo
+        Some(self.recorded.as_ref()?.get(n as usize)?.slo?.min(self.slo))
     }
 
     /// The time within which an answer to request `n` is good, without the slack.

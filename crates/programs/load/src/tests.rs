@@ -109,8 +109,10 @@ async fn recorded_requests_are_sent_once_each_with_its_own_deadline() {
     let mut plan = plan(vec![load("m", 0.0, random()), load("n", 1000.0, random())]);
     plan.warmup = Duration::ZERO;
     let due = |due: u32, slo| DueRequest { due: due * MS, slo };
-    // The second one's own deadline cannot be met; the last one lies behind the end.
-    let requests = [due(0, Some(1500 * MS)), due(10, Some(Duration::from_nanos(1))), due(10, None), due(600, None)];
+    // The second one's own deadline cannot be met; that of the fourth is beyond the SLO; the last one lies behind the end.
+    let short = Duration::from_nanos(1);
+    let requests =
+        [due(0, Some(1500 * MS)), due(10, Some(short)), due(10, None), due(20, Some(9000 * MS)), due(600, None)];
     plan.models[0].recorded = Some(requests.into());
     plan.models[1].recorded = Some([due(5, None)].into());
     let timeouts = Arc::new(Mutex::new(Vec::new()));
@@ -121,11 +123,11 @@ async fn recorded_requests_are_sent_once_each_with_its_own_deadline() {
     })
     .await;
     let [m, n] = &report.models[..] else { panic!("{} models", report.models.len()) };
-    assert_eq!((m.sent, m.good, m.late, n.sent, n.good), (3, 2, 1, 1, 1), "{}", report.table());
+    assert_eq!((m.sent, m.good, m.late, n.sent, n.good), (4, 3, 1, 1, 1), "{}", report.table());
     let mut timeouts = timeouts.lock().unwrap().clone();
     timeouts.sort();
     let m = |timeout| ("m".to_owned(), timeout);
-    let expected = [m(None), m(Some(Duration::from_nanos(1))), m(Some(1500 * MS)), ("n".to_owned(), None)];
+    let expected = [m(None), m(Some(short)), m(Some(1500 * MS)), m(Some(2000 * MS)), ("n".to_owned(), None)];
     assert_eq!(timeouts, expected);
 }
 

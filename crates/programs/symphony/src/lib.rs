@@ -46,8 +46,8 @@ fn end_with_the_reader() {
 }
 
 /// Runs the command line of this process, with the policies of the registry beside those that every program has: what
-/// they are called is taken by `symphony sim --policy`, scenarios, `symphony replay` and, where a scheduler of the cluster
-/// runs this program, `symphony subcluster policy`.
+/// they are called is taken by `symphony sim --policy`, scenarios, `symphony replay`, `symphony compare --policy` and,
+/// where a scheduler of the cluster runs this program, `symphony subcluster policy`.
 pub fn main_with(policies: PolicyRegistry) -> ExitCode {
     end_with_the_reader();
     let cli = Cli::parse();
@@ -90,7 +90,7 @@ pub fn main_with(policies: PolicyRegistry) -> ExitCode {
             Command::Replay(args) => tools::replay::run(&args, &policies),
             Command::Tape(command) => tools::tape::run(&command),
             Command::Trace(command) => tools::trace::run(&command),
-            Command::Compare(args) => tools::compare::run(&args),
+            Command::Compare(args) => tools::compare::run(&args, &policies),
             Command::Completions(args) => {
                 tools::shell::completions(&args);
                 Ok(())

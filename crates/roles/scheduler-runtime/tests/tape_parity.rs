@@ -14,7 +14,7 @@ use symphony_scheduler::{
     PolicyRegistry, Pressure, ReadyOrder, Shed, TargetShare,
 };
 use symphony_scheduler_runtime::{DecisionConfig, DecisionThreads, InProcess, Orders, Tapes};
-use symphony_tape::{Ending, Record, Replay, Tape, TapeEnd, TapeOrigin, replay};
+use symphony_tape::{Ending, Record, RecordedLoad, Replay, Tape, TapeEnd, TapeOrigin, replay};
 use symphony_types::{DropReason, GpuClass, LatencyProfile, Nanos, Time};
 
 /// Each part of a load lasts until this many requests were taken in and this many plans made, however busy the machine
@@ -252,6 +252,15 @@ async fn policies_for_the_whole_sub_cluster_decide_the_same_again() {
         assert_eq!(difference, None, "{text}");
         assert_eq!(summary.ending, Ending::Recorded(TapeEnd::Stopped), "{text}: {summary:?}");
         assert!(summary.arrivals >= 3 * REQUESTS && summary.batches >= 6 * PLANS, "{text}: {summary:?}");
+        assert_eq!(summary.models, u64::from(MODELS) + 1);
+
+        // Other policies can be tried on its load.
+        let mut load = RecordedLoad::default();
+        load.add(&Tape::open(&tapes["policy"]).unwrap()).unwrap();
+        let arrived: usize = load.models().values().map(|model| model.requests.len()).sum();
+        assert_eq!(arrived as u64, summary.arrivals, "{text}");
+        assert_eq!(load.models().values().next().unwrap().name, "model-0");
+        assert!(load.gpus().map(|(_, gpus)| gpus).sum::<u32>() > GPUS, "{text}");
     }
 }
 

@@ -9,8 +9,8 @@ use super::{RecordedArrival, RecordedArrivals, Sources, TRACE_S_MAX, Window, roo
 const COLUMNS: &str = "app,func,end_timestamp,duration";
 
 impl RecordedArrivals {
-    /// Reads invocations of `window`. The source is `func`; an invocation arrives at `end_timestamp − duration`. Rows
-    /// may be in any order. What began before the trace is left out.
+    /// Reads invocations of `window`. The source is `app/func`, since a func is unique only within its app. An arrival is
+    /// at `end_timestamp − duration`. Rows may be in any order. What began before the trace is left out.
     ///
     /// # Errors
     /// If the columns are others, or a time is negative or no number; the message names the line.
@@ -24,7 +24,7 @@ impl RecordedArrivals {
         let (mut sources, mut rows) = (Sources::default(), Vec::new());
         while let Some(row) = lines.next()? {
             row.has_columns(COLUMNS)?;
-            let source = sources.position(row.name(1, "a func")?)?;
+            let source = sources.position(&format!("{}/{}", row.name(0, "an app")?, row.name(1, "a func")?))?;
             let end_s = row.number(2, "an end_timestamp in seconds", TRACE_S_MAX)?;
             let duration_s = row.number(3, "a duration in seconds", TRACE_S_MAX)?;
             let at = Nanos::from_secs_f64(end_s - duration_s);
@@ -50,10 +50,10 @@ mod tests {
 
     #[test]
     fn invocations_arrive_when_they_begin() {
-        let read = read("a,f,3.5,0.5\na,g,3.25,2.25\na,f,1,5\n").unwrap();
+        let read = read("a,f,3.5,0.5\na,g,3.25,2.25\na,f,1,5\nb,f,4.5,0.5\n").unwrap();
         let said: Vec<_> = read.rows.iter().map(|row| (row.at.as_secs_f64(), row.source)).collect();
-        assert_eq!(said, [(1.0, 1), (3.0, 0)], "sorted, without what began before");
-        assert_eq!(read.sources, ["f", "g"]);
+        assert_eq!(said, [(1.0, 1), (3.0, 0), (4.0, 2)], "sorted, without what began before");
+        assert_eq!(read.sources, ["a/f", "a/g", "b/f"], "a func is unique only within its app");
     }
 
     #[test]

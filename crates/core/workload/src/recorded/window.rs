@@ -2,7 +2,7 @@
 
 use symphony_types::Nanos;
 
-use super::RecordedArrivals;
+use super::{RecordedArrivals, TRACE_S_MAX};
 
 /// A part of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl RecordedArrivals {
     /// takes half of its time.
     ///
     /// # Errors
-    /// If the speed is not a positive number, or nothing is left.
+    /// If the speed is not a positive number, nothing is left, or more than [`TRACE_S_MAX`] would be.
     pub fn cut(&mut self, window: Window, speed: f64) -> Result<(), String> {
         if !(speed.is_finite() && speed > 0.0) {
             return Err(format!("expected a speed above 0, got {speed}"));
@@ -54,6 +54,13 @@ impl RecordedArrivals {
             row.at = if speed == 1.0 { since } else { Nanos::from_secs_f64(since.as_secs_f64() / speed) };
         }
         self.sort();
+        let lasts_s = self.rows.last().map_or(0.0, |row| row.at.as_secs_f64());
+        if lasts_s > TRACE_S_MAX {
+            return Err(format!(
+                "expected arrivals within {TRACE_S_MAX} s (TRACE_S_MAX), got one at {lasts_s} s; play them faster, or \
+                 take a part of the trace"
+            ));
+        }
         Ok(())
     }
 }
@@ -71,11 +78,13 @@ mod tests {
     }
 
     #[test]
-    fn senseless_speeds_and_empty_windows_are_refused() {
+    fn senseless_speeds_empty_windows_and_what_becomes_too_long_are_refused() {
         let read = RecordedArrivals::from_csv("time_s\n1\n").unwrap();
         for speed in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(read.clone().cut(Window::ALL, speed).unwrap_err().contains("a speed above 0"), "{speed}");
         }
+        let error = read.clone().cut(Window::ALL, 1.0 / 4_194_304.0).unwrap_err();
+        assert!(error.contains("within 2000000 s (TRACE_S_MAX), got one at 4194304 s"), "{error}");
         let late = Window { from: Nanos::from_millis(5000), span: None };
         assert!(read.clone().cut(late, 1.0).unwrap_err().contains("no arrivals are left"));
     }

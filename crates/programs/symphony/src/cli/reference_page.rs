@@ -30,6 +30,7 @@ const LISTS: [(&str, &[&str]); 4] = [
             "restore",
             "upgrade",
             "plan",
+            "subcluster",
             "context",
             "certs",
             "keys",
@@ -37,7 +38,7 @@ const LISTS: [(&str, &[&str]); 4] = [
             "man",
         ],
     ),
-    ("trying", &["sim", "paper", "replay"]),
+    ("trying", &["sim", "paper", "replay", "tape", "trace", "compare"]),
 ];
 
 /// Options of many commands, which have a list of their own, and a command that has each.

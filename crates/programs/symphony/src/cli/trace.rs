@@ -85,7 +85,7 @@ pub(crate) enum TraceFormat {
     /// Azure Functions 2019: HashOwner,HashApp,HashFunction,Trigger,1,2,…: invocations of each minute.
     #[value(name = "azure2019")]
     Azure2019,
-    /// Azure Functions 2021: app,func,end_timestamp,duration.
+    /// Azure Functions 2021: app,func,end_timestamp,duration; the name is app/func.
     #[value(name = "azure2021")]
     Azure2021,
     /// Azure LLM inference 2023: TIMESTAMP,ContextTokens,GeneratedTokens; the name is that of the file.
@@ -121,7 +121,7 @@ pub(crate) enum SpreadName {
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// Tapes of one lead (scheduler.tape_dir), of all its workers: model-0, … and rank.
+    /// Tapes of one lead (scheduler.tape_dir), of all its workers: model-0, … and rank, or policy.
     #[arg(value_name = "TAPE", required = true)]
     pub(crate) tapes: Vec<PathBuf>,
     /// The policies, as `symphony sim` takes them; also repeatable.

@@ -38,7 +38,8 @@ pub(crate) struct LoadArgs {
     #[arg(long = "model", value_name = "NAME=RPS", required_unless_present = "trace")]
     models: Vec<String>,
     /// Send recorded requests at their times instead: a CSV with time_s,model,items,slo_ms, as `symphony trace convert`
-    /// and `symphony tape arrivals` write it. Requests with an slo_ms have that deadline.
+    /// and `symphony tape arrivals` write it. A request with an slo_ms has that deadline, or its model's SLO if that is
+    /// less.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["models", "arrival", "items"])]
     trace: Option<PathBuf>,
     /// With --trace: how many times as fast it is played.

@@ -32,13 +32,24 @@ pub(super) fn load(tapes: &[PathBuf]) -> anyhow::Result<RecordedLoad> {
         let added = Tape::open(&bytes).and_then(|tape| load.add(&tape));
         added.map_err(|error| bad_input(format!("{file}: {error}")))?;
     }
+    if let (Some(begin), Some(until)) = (load.begin(), load.complete_until()) {
+        eprintln!(
+            "warning: a tape ended {:.3} s after the first request, full or on a slow disk: of later requests some are \
+             missing; leave them out with --for-s (of `symphony compare`, `symphony trace convert`), or record again \
+             with a larger scheduler.tape_mb_max",
+            until.since(begin).as_secs_f64()
+        );
+    }
     Ok(load)
 }
 
 /// Its requests, the first at zero. Models that had one name, one after the other, are one.
 pub(super) fn arrivals(load: &RecordedLoad) -> anyhow::Result<RecordedArrivals> {
-    let nothing =
-        || bad_input("no requests are on these tapes; expected that of a model worker (model-0, …) among them");
+    let nothing = || {
+        bad_input(
+            "no requests are on these tapes; expected that of a model worker (model-0, …) or of a policy among them",
+        )
+    };
     let begin = load.begin().ok_or_else(nothing)?;
     let mut positions: HashMap<&str, u32> = HashMap::new();
     let mut arrivals = RecordedArrivals::default();

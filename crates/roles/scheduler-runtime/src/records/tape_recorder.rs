@@ -111,6 +111,11 @@ impl TapeRecorder {
         self.append(None, |chunk| chunk.cluster(CLUSTER, policy, facts));
     }
 
+    /// The policy is about to be told of a model.
+    pub(crate) fn cluster_model(&mut self, slot: u32, (model, name): (ModelId, &str)) {
+        self.append(None, |chunk| chunk.cluster_model(CLUSTER, slot, model, name));
+    }
+
     /// Whether anything is recorded: then a host keeps an input for [`cluster_step`](Self::cluster_step).
     pub(crate) const fn is_on(&self) -> bool {
         self.0.is_some()

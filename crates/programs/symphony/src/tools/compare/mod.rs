@@ -4,11 +4,14 @@ mod policies;
 mod scenario;
 mod show;
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use symphony_paper::{ComparedModel, ComparedRun, comparison_page};
+use symphony_scheduler::PolicyRegistry;
 use symphony_simulator::{RunResult, preflight};
 use symphony_sweep::{Run, Sweep};
-use symphony_workload::{Scenario, ScenarioError};
+use symphony_workload::{Arrival, Scenario, ScenarioError};
 
 use super::tape;
 use crate::cli::{CompareArgs, Output};
@@ -21,7 +24,7 @@ const RUNS_MAX: usize = 64;
 /// Arrivals are recorded, so chance has no part in most policies.
 const SEED: u64 = 1;
 
-pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &CompareArgs, registry: &PolicyRegistry) -> anyhow::Result<()> {
     let policies = split(&args.policies)?;
     let runs = policies.len() * args.gpus.len().max(1);
     if runs > RUNS_MAX {
@@ -37,14 +40,16 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
         [] => vec![recorded.recorded_gpus()?],
         some => some.iter().map(|&gpus| recorded.gpus(gpus)).collect::<anyhow::Result<_>>()?,
     };
-    let mut scenarios = Vec::with_capacity(runs);
+    let mut scenarios: Vec<Scenario> = Vec::with_capacity(runs);
     for gpus in &gpus {
         for policy in &policies {
             let text = recorded.text(gpus);
             let mut set = args.set.clone();
             set.push(format!("policy={policy}"));
-            let scenario = Scenario::parse("the tapes", &text, &set, &|name: &str| recorded.csv(name));
-            let scenario = scenario.map_err(|error| in_words(error, policy))?;
+            let read_csv = |name: &str| recorded.csv(name);
+            let scenario = Scenario::parse_among("the tapes", &text, &set, &read_csv, registry);
+            let mut scenario = scenario.map_err(|error| in_words(error, policy))?;
+            share_arrivals(&mut scenario, scenarios.first());
             preflight(&scenario).map_err(|error| bad_input(format!("--policy {policy}: {error}")))?;
             scenarios.push(scenario);
         }
@@ -64,6 +69,16 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
         Output::Json => println!("{}", serde_json::to_string_pretty(&show::json(&of_tapes, &compared))?),
     }
     Ok(())
+}
+
+/// Every run has the same arrivals, which may be millions: they are held once.
+fn share_arrivals(scenario: &mut Scenario, first: Option<&Scenario>) {
+    if let Some(Scenario { arrival: Arrival::Trace(first), .. }) = first
+        && let Arrival::Trace(own) = &mut scenario.arrival
+        && **own == **first
+    {
+        *own = Arc::clone(first);
+    }
 }
 
 /// Says what is wrong with a policy as it was given.

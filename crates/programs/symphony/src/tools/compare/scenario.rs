@@ -51,7 +51,7 @@ impl RecordedScenario {
             model_text(&mut behind, &file, model, count, items);
             files.insert(file, profile_csv(model));
         }
-        let runs_on = |class: &GpuClass| models.iter().all(|(model, ..)| model.config.profiles.get(*class).is_some());
+        let runs_on = |class: &GpuClass| models.iter().all(|(model, ..)| model.known.profiles.get(*class).is_some());
         let lasts = arrivals.rows.last().map_or(Nanos::ZERO, |row| row.at);
         let longest = arrivals.rows.iter().filter_map(|row| row.slo).max().unwrap_or(Nanos::ZERO);
         Ok(Self {
@@ -124,11 +124,11 @@ fn head(models: &[(&RecordedModel, u64, u64)], duration: Nanos) -> String {
     };
     // The simulator has one network for all models, without a fixed part for inputs: it is part of the way to the GPU.
     let control_us = longest(|model| {
-        let delays = &model.config.delays;
+        let delays = &model.known.delays;
         delays.control + delays.data.fixed.min(delays.data.max)
     });
-    let data_us = longest(|model| model.config.delays.data.per_item.min(model.config.delays.data.max));
-    let reply_us = longest(|model| model.config.delays.reply);
+    let data_us = longest(|model| model.known.delays.data.per_item.min(model.known.delays.data.max));
+    let reply_us = longest(|model| model.known.delays.reply);
     let duration_s = duration.max(Nanos::from_millis(1)).as_secs_f64();
     format!(
         "name = \"the tapes\"\nwarmup_s = 0\nseeds = [1]\nduration_s = {duration_s}\n\
@@ -139,7 +139,7 @@ fn head(models: &[(&RecordedModel, u64, u64)], duration: Nanos) -> String {
 
 /// Shares of the rate, for policies that are told rates, are those of the requests.
 fn model_text(text: &mut String, file: &str, model: &RecordedModel, count: u64, items: u64) {
-    let batch_max = model.config.profiles.iter().map(|(_, profile)| profile.batch_max()).max().unwrap_or(1);
+    let batch_max = model.known.profiles.iter().map(|(_, profile)| profile.batch_max()).max().unwrap_or(1);
     let value = model.requests.first().map_or(1.0, |request| request.weight.number());
     let mean_items = (items as f64 / count.max(1) as f64).round().clamp(1.0, f64::from(batch_max));
     let _ = writeln!(
@@ -147,13 +147,13 @@ fn model_text(text: &mut String, file: &str, model: &RecordedModel, count: u64, 
         "[[model]]\nname = {}\nprofile_csv = \"{file}\"\nbatch_max = {batch_max}\nslo_ms = {}\nweight = {count}\nvalue = {value}\n\
          items = {mean_items}",
         toml::Value::String(model.name.clone()),
-        model.config.slo.as_millis_f64(),
+        model.known.slo.as_millis_f64(),
     );
 }
 
 fn profile_csv(model: &RecordedModel) -> String {
     let mut csv = "gpu_kind,batch,latency_ms\n".to_owned();
-    for (class, profile) in model.config.profiles.iter() {
+    for (class, profile) in model.known.profiles.iter() {
         for (batch, latency) in (1..).zip(profile.table()) {
             let _ = writeln!(csv, "{class},{batch},{}", latency.as_millis_f64());
         }
@@ -177,13 +177,18 @@ fn in_proportion(recorded: &[(GpuClass, u32)], total: u32) -> Gpus {
 
 #[cfg(test)]
 mod tests {
-    use symphony_scheduler::{Delays, ModelActions, ModelInput, ModelQueueConfig, Policy, RankInput, Request};
+    use clap::Parser as _;
+    use symphony_scheduler::rivals::{Clockwork, ClockworkSettings};
+    use symphony_scheduler::{
+        Delays, ModelActions, ModelInput, ModelQueueConfig, Policy, PolicyRegistry, RankInput, Request,
+    };
     use symphony_simulator::simulate;
     use symphony_tape::{Chunk, Tape, TapeHeader, TapeOrigin};
     use symphony_types::{BootId, FrontendId, GpuId, ModelId, RequestId, RequestValue, Time};
     use symphony_workload::{RecordedArrival, Scenario, Window, request_streams};
 
     use super::*;
+    use crate::cli::{Cli, Command};
 
     const SCENARIO: &str = "name = 'a'\nduration_s = 3\nwarmup_s = 0\nseeds = [1]\n\
         [network]\nctrl_us = 100\nreply_us = 50\n[[gpu]]\nkind = 'x'\ncount = 2\n\
@@ -271,6 +276,27 @@ mod tests {
             }
             assert!(expected.models.iter().any(|model| model.dropped > 0), "{policy}: the load shows nothing");
         }
+    }
+
+    #[test]
+    fn policies_that_the_program_adds_are_compared_as_well() {
+        let workspace = symphony_testkit::Workspace::new("compare-added").unwrap();
+        let tape = workspace.file("a.tape");
+        std::fs::write(&tape, recorded(&scenario("auto"), Time::ZERO)).unwrap();
+        let tape = tape.display().to_string();
+        let compare = |policies: &PolicyRegistry| {
+            let words = ["symphony", "compare", &tape, "--policy", "auto,copy", "--threads", "1"];
+            let Command::Compare(args) = Cli::try_parse_from(words).unwrap().command else { panic!("another command") };
+            crate::tools::compare::run(&args, policies)
+        };
+        let error = compare(&PolicyRegistry::new()).unwrap_err().to_string();
+        assert!(error.contains("--policy copy") && error.contains("expected one of"), "{error}");
+        let added = PolicyRegistry::new().with("copy", |facts, options| {
+            options.only(&[])?;
+            let early = Nanos::from_millis(5);
+            Ok(Box::new(Clockwork::new(facts, ClockworkSettings { commit: early, early })))
+        });
+        compare(&added).unwrap();
     }
 
     #[test]

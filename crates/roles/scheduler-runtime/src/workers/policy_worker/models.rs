@@ -85,7 +85,9 @@ impl PolicyWorker {
     /// Handles a message that is about models.
     pub(super) fn learn(&mut self, now: Time, message: ModelMessage) {
         match message {
-            ModelMessage::Add { model, config, counts, .. } => self.add_model(now, model, *config, counts),
+            ModelMessage::Add { model, name, config, counts, .. } => {
+                self.add_model(now, (model, &*name), *config, counts);
+            }
             ModelMessage::Change { model, config, .. } => self.change_model(now, model, |known| {
                 // Its profiles may have been corrected, and its lateness measured since.
                 let delays = Delays { reply: known.delays.reply, ..config.delays };
@@ -104,7 +106,13 @@ impl PolicyWorker {
         }
     }
 
-    fn add_model(&mut self, now: Time, id: ModelId, config: ModelQueueConfig, counts: Arc<ModelCounts>) {
+    fn add_model(
+        &mut self,
+        now: Time,
+        (id, name): (ModelId, &str),
+        config: ModelQueueConfig,
+        counts: Arc<ModelCounts>,
+    ) {
         if self.by_id.contains_key(&id) {
             return;
         }
@@ -124,6 +132,7 @@ impl PolicyWorker {
             item_cost,
         });
         self.by_id.insert(id, slot);
+        self.tape.cluster_model(slot, (id, name));
         self.step(now, ClusterInput::Model { model: slot, known });
     }
 
