@@ -77,7 +77,9 @@ impl FromStr for Condition {
         let (at, comparison) = found.min_by_key(|&(at, _)| at).ok_or(EXPECTED)?;
         let output = text[..at].trim();
         let threshold: f64 = text[at + comparison.sign().len()..].trim().parse().map_err(|_| EXPECTED)?;
-        let is_name = !output.is_empty() && output.len() <= OUTPUT_BYTES_MAX && !output.contains(char::is_whitespace);
+        // `scores=>0.5` has a known sign, but not the one that was meant.
+        let is_foreign = |letter: char| letter.is_whitespace() || "=!".contains(letter);
+        let is_name = !output.is_empty() && output.len() <= OUTPUT_BYTES_MAX && !output.contains(is_foreign);
         if !is_name || !threshold.is_finite() {
             return Err(EXPECTED);
         }
@@ -116,7 +118,8 @@ mod tests {
 
     #[test]
     fn other_words_are_refused_with_what_was_expected() {
-        for text in ["", "scores", "> 0.5", "scores > ", "scores > high", "my scores > 1", "scores > inf", "a = 1"] {
+        let others = ["", "scores", "> 0.5", "scores > ", "scores > high", "my scores > 1", "scores > inf", "a = 1"];
+        for text in others.into_iter().chain(["scores=>0.5", "scores=<0.5", "scores!>0.5"]) {
             let refused = text.parse::<Condition>().unwrap_err();
             assert!(refused.contains("such as \"scores > 0.5\""), "{text}");
         }

@@ -17,7 +17,7 @@ pub const GAMMA_MIN: f64 = 1e-3;
 pub const FAN_OUT_USUAL: u32 = 32;
 
 /// Stage requests of one request in all: fan-outs multiply along a path, and this bounds the memory of a run to some
-/// 64 KiB.
+/// 100 KiB, and as much again for each join that they may lead to.
 pub const ASKS_MAX: usize = 4096;
 
 /// Steps of the time grid in an SLO: a convolution costs at most half the square of it, fifty million sums.

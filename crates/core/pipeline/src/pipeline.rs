@@ -197,9 +197,11 @@ fn check_stages(stages: &[Stage]) -> Result<(), Refused> {
     }
     let mut names = BTreeSet::new();
     for (at, stage) in stages.iter().enumerate() {
-        if stage.name.is_empty() || stage.name.len() > NAME_BYTES_MAX {
-            let expected = format!("a name of 1 to {NAME_BYTES_MAX} bytes");
-            return Err(Refused::new(format!("stage.{at}.name"), expected, format!("`{}`", stage.name)));
+        for (key, name) in [("name", &stage.name), ("model", &stage.model)] {
+            if name.is_empty() || name.len() > NAME_BYTES_MAX {
+                let expected = format!("a name of 1 to {NAME_BYTES_MAX} bytes");
+                return Err(Refused::new(format!("stage.{at}.{key}"), expected, format!("`{name}`")));
+            }
         }
         if !names.insert(stage.name.as_str()) {
             let got = format!("`{}` twice", stage.name);

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::error::Error;
-use crate::hash::{Sum, ValueHash, domain};
-use crate::onnx::{FunctionProto, NodeProto};
+use crate::hash::{Sum, ValueHash, Versions, domain, inside};
+use crate::onnx::{AttributeProto, FunctionProto, NodeProto, SparseTensorProto, TensorProto};
 use crate::random::is_random_operator;
-use crate::subgraph::subgraphs;
+use crate::subgraph::graphs;
 
 /// Domain, name and overload.
 type Key = (String, String, String);
@@ -26,18 +26,20 @@ pub(crate) struct Functions(HashMap<Key, Function>);
 impl Functions {
     /// `encoded` are the bytes of each function in the file. Names inside functions count, so that two with the same
     /// body and other names are taken for different ones: missed, never confused.
+    ///
+    /// # Errors
+    /// If a function stands twice, or has weights in another file.
     pub(crate) fn of(functions: &[FunctionProto], encoded: &[&[u8]]) -> Result<Self, Error> {
         let mut own = BTreeMap::new();
         for (function, bytes) in functions.iter().zip(encoded) {
             let key =
                 (domain(function.domain()).to_owned(), function.name().to_owned(), function.overload().to_owned());
-            let body = Body::of(function, bytes);
+            let body = Body::of(function, bytes)?;
             if own.insert(key.clone(), body).is_some() {
                 return Err(Error::FunctionTwice { name: format!("{}:{}:{}", key.0, key.1, key.2) });
             }
         }
-        let whole = own.keys().map(|key| (key.clone(), with_what_it_calls(key, &own)));
-        Ok(Self(whole.collect()))
+        Ok(Self(with_what_they_call(&own)))
     }
 
     /// The function that a node calls, if it calls one.
@@ -54,38 +56,64 @@ struct Body {
 }
 
 impl Body {
-    fn of(function: &FunctionProto, bytes: &[u8]) -> Self {
+    fn of(function: &FunctionProto, bytes: &[u8]) -> Result<Self, Error> {
         let mut body =
             Self { hash: Sum::of("function").bytes(bytes).hash(), has_random_operator: false, calls: BTreeSet::new() };
-        let version = |of: &str| {
-            let imports = function.opset_import.iter().filter(|import| domain(import.domain()) == of);
-            imports.map(|import| import.version()).max()
-        };
+        let versions = Versions::of(&function.opset_import);
         let mut open: Vec<&NodeProto> = function.node.iter().collect();
-        while let Some(node) = open.pop() {
-            body.has_random_operator |= is_random_operator(node, version(domain(node.domain())));
-            body.calls.insert(key(node));
-            open.extend(subgraphs(node).flat_map(|graph| &graph.node));
+        for default in &function.attribute_proto {
+            look_into(default, &mut open)?;
         }
-        body
+        while let Some(node) = open.pop() {
+            body.has_random_operator |= is_random_operator(node, versions.highest(node.domain()));
+            body.calls.insert(key(node));
+            for attribute in &node.attribute {
+                look_into(attribute, &mut open)?;
+            }
+        }
+        Ok(body)
     }
 }
 
-/// The function together with all that it calls, directly or not. One that calls itself is only looked at once.
-fn with_what_it_calls(key: &Key, own: &BTreeMap<Key, Body>) -> Function {
-    let mut reached = BTreeSet::from([key]);
-    let mut open = vec![key];
-    while let Some(next) = open.pop() {
-        let calls = own.get(next).into_iter().flat_map(|body| &body.calls);
-        open.extend(calls.filter(|&call| own.contains_key(call) && reached.insert(call)));
+/// Adds the nodes of an attribute's graphs. Weights have to be inside: where they are not, the bytes by which a
+/// function counts only name a file, and the same name may be that of other weights in another model.
+fn look_into<'a>(attribute: &'a AttributeProto, open: &mut Vec<&'a NodeProto>) -> Result<(), Error> {
+    let sparse = attribute.sparse_tensor.iter().chain(&attribute.sparse_tensors);
+    attribute.t.iter().chain(&attribute.tensors).chain(sparse.flat_map(tensors)).try_for_each(inside)?;
+    for graph in graphs(attribute) {
+        let sparse = graph.sparse_initializer.iter();
+        graph.initializer.iter().chain(sparse.flat_map(tensors)).try_for_each(inside)?;
+        open.extend(&graph.node);
     }
-    let mut sum = Sum::of("functions");
-    for part in [&key.0, &key.1, &key.2] {
-        sum = sum.text(part);
-    }
-    let bodies: Vec<&Body> = reached.into_iter().filter_map(|key| own.get(key)).collect();
-    let hash = bodies.iter().fold(sum, |sum, body| sum.value(body.hash)).hash();
-    Function { hash, is_random: bodies.iter().any(|body| body.has_random_operator) }
+    Ok(())
+}
+
+fn tensors(sparse: &SparseTensorProto) -> impl Iterator<Item = &TensorProto> {
+    sparse.values.iter().chain(&sparse.indices)
+}
+
+/// Each function together with all that it calls, directly or not. One that calls itself is only looked at once.
+fn with_what_they_call(own: &BTreeMap<Key, Body>) -> HashMap<Key, Function> {
+    let keys: Vec<&Key> = own.keys().collect();
+    let bodies: Vec<&Body> = own.values().collect();
+    // By number: all functions are gone through for each of them, and names may be long.
+    let number = |call: &Key| keys.binary_search_by(|key| (*key).cmp(call)).ok();
+    let calls: Vec<Vec<usize>> = bodies.iter().map(|body| body.calls.iter().filter_map(number).collect()).collect();
+    let function = |(at, &key): (usize, &&Key)| {
+        let mut is_reached = vec![false; bodies.len()];
+        let mut open = vec![at];
+        while let Some(next) = open.pop() {
+            if !std::mem::replace(&mut is_reached[next], true) {
+                open.extend_from_slice(&calls[next]);
+            }
+        }
+        let sum = [&key.0, &key.1, &key.2].into_iter().fold(Sum::of("functions"), |sum, part| sum.text(part));
+        let reached = bodies.iter().zip(&is_reached).filter(|(_, is_reached)| **is_reached);
+        let mut reached = reached.map(|(body, _)| *body);
+        let hash = reached.clone().fold(sum, |sum, body| sum.value(body.hash)).hash();
+        (key.clone(), Function { hash, is_random: reached.any(|body| body.has_random_operator) })
+    };
+    keys.iter().enumerate().map(function).collect()
 }
 
 fn key(node: &NodeProto) -> Key {

@@ -21,19 +21,39 @@ pub const MESSAGE_DEPTH_MAX: u32 = 64;
 /// Bytes of a name. Exporters write the path of a module into it, a few hundred at most.
 pub const NAME_BYTES_MAX: usize = 1 << 12;
 
-/// What the decoded messages may take beside the file itself, at 1 KiB for a message, 64 bytes for a text and 8 for a
+/// What the decoded messages may take beside the file itself, at 2 KiB for a message, 512 bytes for a text and 8 for a
 /// number: a file of empty messages or packed numbers grows many times when it is decoded. Weights in `raw_data` do not
-/// count: they stay in the file's bytes.
+/// count: they stay in the file's bytes. Lists may hold as much again in reserve.
 pub const DECODED_BYTES_MAX: u64 = 2 << 30;
 
-/// What a decoded message takes: no less than the largest, `AttributeProto` with its lists.
-pub(crate) const MESSAGE_BYTES: u64 = 1 << 10;
+/// What a decoded message takes: no less than the largest, `AttributeProto` with its tensors.
+pub(crate) const MESSAGE_BYTES: u64 = 1 << 11;
 
-/// What a string or a byte string takes, apart from the text.
-pub(crate) const TEXT_BYTES: u64 = 64;
+/// What a string or a byte string takes, apart from the text: as the name of a value it also has a place in each of
+/// some six tables.
+pub(crate) const TEXT_BYTES: u64 = 1 << 9;
 
 /// What a number takes.
 pub(crate) const NUMBER_BYTES: u64 = 8;
 
 /// Cut points of a model that are kept in its profile: as many latencies are measured, and hashes carried.
 pub const CUTS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto};
+
+    #[test]
+    fn no_message_is_larger_than_what_counts_for_one() {
+        let sizes = [
+            size_of::<AttributeProto>(),
+            size_of::<FunctionProto>(),
+            size_of::<GraphProto>(),
+            size_of::<ModelProto>(),
+            size_of::<NodeProto>(),
+            size_of::<SparseTensorProto>(),
+        ];
+        assert!(sizes.iter().all(|&size| size as u64 <= MESSAGE_BYTES), "{sizes:?}");
+    }
+}

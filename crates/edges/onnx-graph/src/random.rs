@@ -12,9 +12,12 @@ const DROPOUT_QUIET: i64 = 7;
 pub(crate) fn is_random_operator(node: &NodeProto, version: Option<i64>) -> bool {
     match node.op_type() {
         "Dropout" => match version {
-            Some(DROPOUT_BY_INPUT..) | None => node.input.get(2).is_some_and(|mode| !mode.is_empty()),
+            Some(DROPOUT_BY_INPUT..) => node.input.get(2).is_some_and(|mode| !mode.is_empty()),
             Some(DROPOUT_QUIET..) => false,
-            Some(_) => !node.attribute.iter().any(|attribute| attribute.name() == "is_test" && attribute.i() != 0),
+            // Where no version is said, it may be one of those.
+            Some(_) | None => {
+                !node.attribute.iter().any(|attribute| attribute.name() == "is_test" && attribute.i() != 0)
+            }
         },
         "Multinomial" | "Bernoulli" | "Sampling" => true,
         operator => operator.starts_with("Random") || operator.ends_with("Dropout"),
@@ -37,6 +40,7 @@ mod tests {
         assert!(is_random_operator(&node("Dropout", &["x", "ratio", "training"]), Some(13)));
         assert!(!is_random_operator(&node("Dropout", &["x"]), Some(10)));
         assert!(is_random_operator(&node("Dropout", &["x"]), Some(6)));
+        assert!(is_random_operator(&node("Dropout", &["x"]), None));
     }
 
     #[test]

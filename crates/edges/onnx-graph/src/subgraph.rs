@@ -1,6 +1,7 @@
 //! Names in a graph and in those inside it: each made once and before it is used.
 
 use std::collections::HashSet;
+use std::fmt;
 
 use crate::error::Error;
 use crate::onnx::{AttributeProto, GraphProto, NodeProto, SparseTensorProto};
@@ -8,8 +9,26 @@ use crate::onnx::{AttributeProto, GraphProto, NodeProto, SparseTensorProto};
 /// A name that a graph uses and does not make: whatever is around it has to.
 pub(crate) struct Free<'a> {
     pub(crate) name: &'a str,
-    /// Who uses it first, in words.
-    pub(crate) user: String,
+    /// Who uses it first.
+    pub(crate) user: User<'a>,
+}
+
+/// Who uses a name. Words are made of it only for a message: there may be millions of names.
+#[derive(Clone, Copy)]
+pub(crate) enum User<'a> {
+    /// The node of that number.
+    Node(usize, &'a NodeProto),
+    /// The output of that number.
+    Output(usize),
+}
+
+impl fmt::Display for User<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Node(index, node) => f.write_str(&title(index, node)),
+            Self::Output(index) => write!(f, "output {index}"),
+        }
+    }
 }
 
 /// What a node is called in messages.
@@ -57,7 +76,7 @@ pub(crate) fn free(graph: &GraphProto) -> Result<Vec<Free<'_>>, Error> {
                 return Err(Error::Unsorted { user: title(index, node), name: name.to_owned() });
             }
             if seen.insert(name) {
-                free.push(Free { name, user: title(index, node) });
+                free.push(Free { name, user: User::Node(index, node) });
             }
         }
         for output in node.output.iter().filter(|output| !output.is_empty()) {
@@ -69,7 +88,7 @@ pub(crate) fn free(graph: &GraphProto) -> Result<Vec<Free<'_>>, Error> {
     for (index, output) in graph.output.iter().enumerate() {
         let name = output.name();
         if !made.contains(name) && seen.insert(name) {
-            free.push(Free { name, user: format!("output {index}") });
+            free.push(Free { name, user: User::Output(index) });
         }
     }
     Ok(free)
@@ -91,4 +110,17 @@ fn given(graph: &GraphProto) -> Result<HashSet<&str>, Error> {
     }
     inputs.extend(initializers);
     Ok(inputs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_taken_from_around_costs_no_words() {
+        assert!(!std::mem::needs_drop::<Free<'_>>());
+        let node = NodeProto { op_type: Some("Relu".to_owned()), ..Default::default() };
+        assert_eq!(User::Node(3, &node).to_string(), "node 3 (Relu ``)");
+        assert_eq!(User::Output(1).to_string(), "output 1");
+    }
 }

@@ -46,7 +46,7 @@ impl Wiring {
     /// Checks the graph and numbers it.
     pub(crate) fn of(graph: &GraphProto) -> Result<Self, Error> {
         if let Some(Free { name, user }) = subgraph::free(graph)?.into_iter().next() {
-            return Err(Error::Undefined { user, name: name.to_owned() });
+            return Err(Error::Undefined { user: user.to_string(), name: name.to_owned() });
         }
         let mut wiring = Self::default();
         let dense = graph.initializer.iter().map(|tensor| tensor.name());

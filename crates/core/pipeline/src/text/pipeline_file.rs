@@ -68,6 +68,9 @@ impl PipelineFile {
 fn checked(text: PipelineText, read_profile: &ReadProfile<'_>) -> Result<PipelineFile, Refused> {
     let slo_ms = above_zero("slo_ms", text.slo_ms, SLO_MAX.as_millis_f64())?;
     let slo = Nanos::from_millis_f64(slo_ms);
+    if slo == Nanos::ZERO {
+        return Err(Refused::new("slo_ms", "a nanosecond (0.000001) or more", slo_ms));
+    }
     let rate_rps = above_zero("rate_rps", text.rate_rps, RATE_RPS_MAX)?;
     let step_ms = text.step_ms.unwrap_or_else(|| STEP_MS.clamp(slo_ms / STEPS_MAX as f64, slo_ms));
     let step = Nanos::from_millis_f64(step_ms);
@@ -229,6 +232,7 @@ where = "scores > 0.5"
         refused("slo_ms = 400.0", "", "missing field `slo_ms`");
         refused("slo_ms = 400.0", "slo = 1", "unknown field `slo`");
         refused("slo_ms = 400.0", "slo_ms = nan", "key `slo_ms`: expected a number above 0, at most 3600000, got NaN");
+        refused("slo_ms = 400.0", "slo_ms = 1e-7", "key `slo_ms`: expected a nanosecond");
         refused("rate_rps = 100.0", "rate_rps = 0.0", "key `rate_rps`: expected a number above 0");
         refused("step_ms = 2.0", "step_ms = 0.01", "key `step_ms`: expected a number from slo_ms / 10000");
         refused("step_ms = 2.0", "step_ms = 401.0", "key `step_ms`");
@@ -240,6 +244,7 @@ where = "scores > 0.5"
             "key `stage.1.profile_csv`: expected latencies by batch size, got r.csv: has no t4",
         );
         refused("alpha_ms = 2.0", "alpha_ms = -2.0", "key `stage.0.alpha_ms`: expected a line that makes latencies");
+        refused("\"resnet\"", "\"\"", "key `stage.1.model`: expected a name of 1 to");
         refused("alpha_ms = 2.0\n", "", "key `stage.0`: expected alpha_ms and beta_ms, or profile_csv");
         refused("profile_csv", "batch_max = 0\nprofile_csv", "key `stage.1.profile_csv`");
         refused("gamma = 1.5", "gamma = 0.0", "key `edge.0.gamma`: expected a number above 0");

@@ -10,7 +10,7 @@ use super::types::of_type;
 use crate::error::Error;
 use crate::functions::Functions;
 use crate::onnx::tensor_proto::DataType;
-use crate::onnx::{GraphProto, NodeProto, StringStringEntryProto, TensorAnnotation, TensorProto};
+use crate::onnx::{GraphProto, NodeProto, StringStringEntryProto, TensorAnnotation, TensorProto, ValueInfoProto};
 use crate::random::is_random_operator;
 use crate::subgraph::sparse_name;
 
@@ -48,13 +48,16 @@ pub(crate) fn of_graph<'a>(graph: &'a GraphProto, context: Context<'a>) -> Resul
 /// The values of one graph so far.
 struct Scope<'a> {
     values: HashMap<&'a str, ValueHash>,
-    annotations: HashMap<&'a str, &'a TensorAnnotation>,
+    annotations: HashMap<&'a str, Vec<&'a TensorAnnotation>>,
 }
 
 impl<'a> Scope<'a> {
     fn of(graph: &'a GraphProto) -> Self {
-        let annotations = graph.quantization_annotation.iter().map(|annotation| (annotation.tensor_name(), annotation));
-        Self { values: HashMap::new(), annotations: annotations.collect() }
+        let mut annotations = HashMap::<&str, Vec<&TensorAnnotation>>::new();
+        for annotation in &graph.quantization_annotation {
+            annotations.entry(annotation.tensor_name()).or_default().push(annotation);
+        }
+        Self { values: HashMap::new(), annotations }
     }
 }
 
@@ -87,16 +90,23 @@ impl<'a> Walk<'a> {
             }
         }
         // In the main graph an initializer is what clients do not give; in a subgraph a node may give it nevertheless.
-        let asked = graph.input.iter().filter(|input| depth > 1 || !initial.contains_key(input.name()));
-        for (position, input) in asked.enumerate() {
-            let sum = Sum::of("input").int(depth).int(position as i64).value(of_type(input.r#type.as_ref()));
+        let is_asked = |input: &&ValueInfoProto| depth > 1 || !initial.contains_key(input.name());
+        let asked: Vec<_> = graph.input.iter().filter(is_asked).collect();
+        // All types count for each: what one model takes, another with an equal value takes, too.
+        let types = asked.iter().map(|input| of_type(input.r#type.as_ref()));
+        let types = types.fold(Sum::of("inputs").int(asked.len() as i64), Sum::value).hash();
+        for (position, input) in asked.into_iter().enumerate() {
+            let sum = Sum::of("input").int(depth).int(position as i64).value(types);
             self.define(input.name(), sum.optional(initial.get(input.name()).copied()).hash());
         }
         Ok(())
     }
 
     fn node(&mut self, node: &'a NodeProto) -> Result<(), Error> {
-        if let Some(hash) = constant(node) {
+        // A model may bring its own Constant.
+        if self.context.functions.called(node).is_none()
+            && let Some(hash) = constant(node)
+        {
             let hash = hash?;
             node.output.iter().for_each(|output| self.define(output, hash));
             return Ok(());
@@ -157,8 +167,9 @@ impl<'a> Walk<'a> {
     }
 
     fn define(&mut self, name: &'a str, hash: ValueHash) {
-        let annotation = self.scopes.last().and_then(|scope| scope.annotations.get(name).copied());
-        let hash = annotation.map_or(hash, |annotation| self.annotated(hash, annotation));
+        let annotations = self.scopes.last().and_then(|scope| scope.annotations.get(name));
+        let annotations = annotations.into_iter().flatten();
+        let hash = annotations.fold(hash, |hash, annotation| self.annotated(hash, annotation));
         if let Some(scope) = self.scopes.last_mut() {
             scope.values.insert(name, hash);
         }

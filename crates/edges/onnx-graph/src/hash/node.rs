@@ -19,9 +19,15 @@ pub(crate) fn domain(name: &str) -> &str {
     if name == ONNX_DOMAIN { "" } else { name }
 }
 
-/// Which versions of each domain's operators the model imports. More than one is unusual; then all of them count.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Versions(BTreeMap<String, Vec<i64>>);
+/// Which versions of each domain's operators are imported. More than one is unusual; then all of them count. Hashed
+/// once, since there may be many imports, and many nodes that mean them.
+#[derive(Clone, Debug)]
+pub(crate) struct Versions {
+    /// By domain: the highest version, and the hash of all.
+    domains: BTreeMap<String, (i64, ValueHash)>,
+    /// The hash of all domains.
+    whole: ValueHash,
+}
 
 impl Versions {
     pub(crate) fn of(imports: &[OperatorSetIdProto]) -> Self {
@@ -30,23 +36,33 @@ impl Versions {
             versions.entry(domain(import.domain()).to_owned()).or_default().push(import.version());
         }
         versions.values_mut().for_each(|versions| versions.sort_unstable());
-        Self(versions)
-    }
-
-    pub(crate) fn all(&self, of: &str) -> &[i64] {
-        self.0.get(domain(of)).map_or(&[], Vec::as_slice)
+        let start = Sum::of("domains").int(versions.len() as i64);
+        let whole = versions.iter().fold(start, |sum, (domain, versions)| sum.text(domain).ints(versions)).hash();
+        let of_domain = |(domain, versions): (String, Vec<i64>)| {
+            let hash = Sum::of("versions").ints(&versions).hash();
+            (domain, (versions.last().copied().unwrap_or_default(), hash))
+        };
+        Self { domains: versions.into_iter().map(of_domain).collect(), whole }
     }
 
     /// The one that is meant.
     pub(crate) fn highest(&self, of: &str) -> Option<i64> {
-        self.all(of).last().copied()
+        self.domains.get(domain(of)).map(|&(highest, _)| highest)
+    }
+
+    fn hash_of(&self, of: &str) -> Option<ValueHash> {
+        self.domains.get(domain(of)).map(|&(_, hash)| hash)
     }
 }
 
 /// The operator: a function of the model, or one of its domain in the versions that are imported.
 pub(super) fn operator(node: &NodeProto, versions: &Versions, functions: &Functions, sum: Sum) -> Sum {
     let sum = sum.text(domain(node.domain())).text(node.op_type()).text(node.overload());
-    let sum = sum.optional(functions.called(node).map(|function| function.hash)).ints(versions.all(node.domain()));
+    let sum = match functions.called(node) {
+        // Domains that a function uses and does not import are those of the model.
+        Some(function) => sum.int(1).value(function.hash).value(versions.whole),
+        None => sum.int(0).optional(versions.hash_of(node.domain())),
+    };
     let devices = &node.device_configurations;
     devices.iter().fold(sum.int(devices.len() as i64), |sum, device| sum.bytes(&device.encode_to_vec()))
 }

@@ -32,10 +32,7 @@ enum List {
 /// If its elements are in another file, in more than one place, or do not fit shape and type.
 pub(super) fn of_tensor(tensor: &TensorProto) -> Result<ValueHash, Error> {
     let refused = |problem: String| Error::Tensor { tensor: tensor.name().to_owned(), problem };
-    let is_outside = tensor.data_location.is_some_and(|place| place != i32::from(DataLocation::Default));
-    if is_outside || !tensor.external_data.is_empty() {
-        return Err(Error::External { tensor: tensor.name().to_owned() });
-    }
+    inside(tensor)?;
     if tensor.segment.is_some() {
         return Err(refused("is one of several segments; expected whole tensors".to_owned()));
     }
@@ -61,6 +58,18 @@ pub(super) fn of_tensor(tensor: &TensorProto) -> Result<ValueHash, Error> {
         None => listed(tensor, layout.list, bytes, sum),
     };
     sum.map(Sum::hash).map_err(refused)
+}
+
+/// Checks that the elements are in the model.
+///
+/// # Errors
+/// If they are in another file.
+pub(crate) fn inside(tensor: &TensorProto) -> Result<(), Error> {
+    let is_outside = tensor.data_location.is_some_and(|place| place != i32::from(DataLocation::Default));
+    if is_outside || !tensor.external_data.is_empty() {
+        return Err(Error::External { tensor: tensor.name().to_owned() });
+    }
+    Ok(())
 }
 
 /// A sparse tensor by its shape, values and indices.

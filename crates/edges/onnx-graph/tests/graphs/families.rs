@@ -3,7 +3,7 @@
 use symphony_onnx_graph::onnx::GraphProto;
 use symphony_onnx_graph::{Model, common_cut, families};
 
-use crate::builder::{floats, graph, node, read};
+use crate::builder::{batch_of, floats, graph, info, node, read};
 
 /// Layers of a trunk with these weights, then a head with its own, by names with this prefix.
 fn classifier(prefix: &str, trunk: &[f32], head: &[f32]) -> GraphProto {
@@ -60,6 +60,18 @@ fn those_that_share_most_go_together_and_strangers_stay_alone() {
     assert_eq!(common_cut(&models), None);
     assert_eq!(common_cut(&[]), None);
     assert!(families(&models[3..4]).is_empty());
+}
+
+#[test]
+fn variants_take_the_same_inputs_even_those_that_nothing_uses() {
+    let model = |unused: &[&str], head: f32| {
+        let mut model = classifier("m", &[1.0, 2.0], &[head]);
+        model.input.extend(unused.iter().map(|name| info(name, Some(batch_of(&[4])))));
+        read(model)
+    };
+    let (one, alike, more) = (model(&["z"], 3.0), model(&["other"], 4.0), model(&["z", "more"], 5.0));
+    assert_eq!(families(&[&one, &alike]).len(), 1);
+    assert!(families(&[&one, &more]).is_empty(), "a trunk of three inputs is no trunk for clients who give two");
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use prost::Message as _;
 use symphony_onnx_graph::onnx::attribute_proto::AttributeType;
-use symphony_onnx_graph::onnx::{AttributeProto, FunctionProto, GraphProto, OperatorSetIdProto};
+use symphony_onnx_graph::onnx::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
+    TensorAnnotation,
+};
 use symphony_onnx_graph::{Model, ValueHash};
 
 use crate::builder::{
@@ -84,6 +87,8 @@ fn operator_attributes_versions_and_outputs_count() {
     assert_ne!(base, Model::read(encoded(&newer)).unwrap().hash_of("y").unwrap());
     newer.opset_import = vec![OperatorSetIdProto { domain: Some("ai.onnx".to_owned()), version: Some(17) }];
     assert_eq!(base, Model::read(encoded(&newer)).unwrap().hash_of("y").unwrap(), "two names of one domain");
+    newer.opset_import.push(OperatorSetIdProto { domain: None, version: Some(16) });
+    assert_ne!(base, Model::read(encoded(&newer)).unwrap().hash_of("y").unwrap(), "which of two is meant");
 }
 
 #[test]
@@ -173,6 +178,74 @@ fn a_function_counts_by_its_body_and_by_those_that_it_calls() {
     assert_eq!(base, model("Relu", "RandomNormalLike").hash_of("y"), "a function that nothing calls does not count");
     assert_ne!(base, model("Tanh", "Abs").hash_of("y"));
     assert_ne!(model("Bernoulli", "Abs").hash_of("y"), model("Bernoulli", "Neg").hash_of("y"), "what is inside draws");
+}
+
+/// A model that calls functions of its own; each function has one node, by domain and operator.
+fn calling(call: &str, functions: &[(&str, &str, &str)]) -> ModelProto {
+    let own = |mut node: NodeProto, domain: &str| {
+        node.domain = Some(domain.to_owned());
+        node
+    };
+    let function = |&(name, domain, operator): &(&str, &str, &str)| FunctionProto {
+        name: Some(name.to_owned()),
+        domain: Some("own".to_owned()),
+        input: vec!["in".to_owned()],
+        output: vec!["out".to_owned()],
+        node: vec![own(node(operator, &["in"], &["out"]), domain)],
+        ..Default::default()
+    };
+    let mut model = proto(graph(&["x"], vec![own(node(call, &["x"], &["y"]), "own")], &["y"]));
+    model.functions = functions.iter().map(function).collect();
+    model
+}
+
+fn answer(model: &ModelProto) -> ValueHash {
+    Model::read(encoded(model)).unwrap().hash_of("y").unwrap()
+}
+
+#[test]
+fn functions_may_call_each_other_in_a_circle_and_share_the_versions_of_the_model() {
+    let circle = |last: &str| calling("A", &[("A", "own", "B"), ("B", "own", "C"), ("C", "own", last)]);
+    assert_eq!(answer(&circle("A")), answer(&circle("A")));
+    assert_ne!(answer(&circle("A")), answer(&circle("B")));
+    // The function imports nothing: its Relu is that of the model's version.
+    let versioned = |version: i64| {
+        let mut model = calling("F", &[("F", "", "Relu")]);
+        model.opset_import[0].version = Some(version);
+        answer(&model)
+    };
+    assert_eq!(versioned(17), versioned(17));
+    assert_ne!(versioned(17), versioned(18));
+}
+
+#[test]
+fn a_constant_of_the_models_own_is_none_of_onnx() {
+    let model = |operator: &str| {
+        let mut model = calling("F", &[("F", "", "Relu"), ("Constant", "", operator)]);
+        model.functions[1].domain = None;
+        let constant = with(node("Constant", &[], &["c"]), vec![int("value_int", 7)]);
+        model.graph = Some(graph(&["x"], vec![constant, node("Add", &["x", "c"], &["y"])], &["y"]));
+        model
+    };
+    assert_ne!(answer(&model("Abs")), answer(&model("Neg")));
+}
+
+#[test]
+fn every_annotation_of_a_value_counts() {
+    let annotated = |first: &str, second: &str| {
+        let annotation = |scale: &str| TensorAnnotation {
+            tensor_name: Some("s".to_owned()),
+            quant_parameter_tensor_names: vec![StringStringEntryProto {
+                key: Some("SCALE_TENSOR".to_owned()),
+                value: Some(scale.to_owned()),
+            }],
+        };
+        let mut graph = dense("x", "w", "s", "y");
+        graph.quantization_annotation = vec![annotation(first), annotation(second)];
+        hash(graph, "y")
+    };
+    assert_eq!(annotated("w", "x"), annotated("w", "x"));
+    assert_ne!(annotated("w", "x"), annotated("y", "x"));
 }
 
 #[test]

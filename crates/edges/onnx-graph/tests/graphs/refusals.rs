@@ -2,7 +2,9 @@
 
 use prost::Message as _;
 use symphony_onnx_graph::onnx::tensor_proto::DataLocation;
-use symphony_onnx_graph::onnx::{FunctionProto, GraphProto, ModelProto, NodeProto};
+use symphony_onnx_graph::onnx::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto,
+};
 use symphony_onnx_graph::{
     DECODED_BYTES_MAX, Error, FUNCTIONS_MAX, INITIALIZERS_MAX, Model, NAME_BYTES_MAX, NODES_MAX, SUBGRAPH_DEPTH_MAX,
 };
@@ -93,6 +95,35 @@ fn weights_have_to_be_inside_and_whole() {
 }
 
 #[test]
+fn weights_of_functions_have_to_be_inside_too() {
+    let words = |change: &dyn Fn(&mut FunctionProto, AttributeProto)| {
+        let mut weight = floats("w", &[]);
+        weight.external_data = vec![StringStringEntryProto { key: Some("location".to_owned()), value: None }];
+        let value = AttributeProto { name: Some("value".to_owned()), t: Some(weight), ..Default::default() };
+        let mut function = FunctionProto { name: Some("F".to_owned()), ..Default::default() };
+        change(&mut function, value);
+        let mut model = proto(graph(&["x"], vec![], &["x"]));
+        model.functions.push(function);
+        Model::read(encoded(&model)).unwrap_err().to_string()
+    };
+    let expected = "the weights of tensor `w` lie in another file; expected them inside the model";
+    let constant = |value| with(node("Constant", &[], &["c"]), vec![value]);
+    assert_eq!(words(&|function, value| function.node.push(constant(value))), expected);
+    assert_eq!(words(&|function, value| function.attribute_proto.push(value)), expected);
+    let inner = words(&|function, value| {
+        let then = subgraph("then_branch", branch(vec![constant(value)], "c"));
+        function.node.push(with(node("If", &["which"], &["y"]), vec![then]));
+    });
+    assert_eq!(inner, expected);
+    let initializer = words(&|function, value| {
+        let mut then = branch(vec![], "w");
+        then.initializer.extend(value.t);
+        function.node.push(with(node("If", &["which"], &["y"]), vec![subgraph("then_branch", then)]));
+    });
+    assert_eq!(initializer, expected);
+}
+
+#[test]
 fn each_limit_is_refused_by_its_name() {
     let mut long = graph(&["x"], vec![node("Relu", &["x"], &["y"])], &["y"]);
     long.node[0].name = Some("n".repeat(NAME_BYTES_MAX + 1));
@@ -125,8 +156,8 @@ fn each_limit_is_refused_by_its_name() {
 
 #[test]
 fn messages_that_grow_when_they_are_decoded_are_counted_before() {
-    // Four mebibytes of empty value infos: two gibibytes, and the graph itself is on top.
-    let infos = [0x6a_u8, 0x00].repeat(1 << 21);
+    // Two mebibytes of empty value infos: two gibibytes, and the graph itself is on top.
+    let infos = [0x6a_u8, 0x00].repeat(1 << 20);
     let mut bytes = Vec::new();
     prost::encoding::encode_key(7, prost::encoding::WireType::LengthDelimited, &mut bytes);
     prost::encoding::encode_varint(infos.len() as u64, &mut bytes);
