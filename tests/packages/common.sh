@@ -19,11 +19,11 @@ eventually() { # SECONDS WHAT COMMAND…
     done
 }
 # An image of nothing but zeros has a label, and every frontend of a whole cluster says which.
-answer_of_digits() { # URL [COMMAND PREFIX…]
+answer_of_digits() { # URL [COMMAND PREFIX…]; with the key in $key, if there is one
     local url=$1 body answer
     shift
     body='{"inputs":[{"name":"pixels","shape":[1,64],"datatype":"FP32","data":['$(printf '0,%.0s' {1..63})'0]}]}'
-    answer=$("$@" curl -sS --fail-with-body --max-time 20 "$url/v2/models/digits/infer" -d "$body") || fail "no answer: $answer"
+    answer=$("$@" curl -sS --fail-with-body --max-time 20 ${key:+-H "x-api-key: $key"} "$url/v2/models/digits/infer" -d "$body") || fail "no answer: $answer"
     grep -q '"name":"label","datatype":"INT64","shape":\[1\],"data":\[[0-9]\]' <<<"$answer" || fail "a strange answer: $answer"
     say "answered: $answer"
 }

@@ -13,8 +13,8 @@ source "$ROOT/deploy/setup/common.sh"
 # shellcheck source=tests/packages/common.sh
 source "$ROOT/tests/packages/common.sh"
 for tool in podman curl; do have "$tool" || stop 2 "$tool is missing; run deploy/setup/packages.sh --tests"; done
-image=${1:-$(podman --log-level=error images --format '{{.Repository}}:{{.Tag}}' localhost/symphony | head -n 1)}
-[[ -n $image ]] || stop 2 "there is no image; run deploy/image/build.sh"
+image=${1:-localhost/symphony:$(sed -n 's/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml" | head -n 1)}
+podman --log-level=error image exists "$image" || stop 2 "there is no image $image; run deploy/image/build.sh"
 
 # An engine's defaults ask for more open files than a sandbox may give.
 options=(--ulimit "nofile=$(ulimit -Hn):$(ulimit -Hn)" --ulimit nproc=4096:4096 --read-only --cap-drop=all --security-opt=no-new-privileges

@@ -101,9 +101,12 @@ for n in 1 2 3; do
     on $n sed -i 's/^timing = .*/timing = "relaxed"/; s/^reply_us = .*/reply_us = 50000/' /etc/symphony/symphony.toml
     echo "SYMPHONY__SCHEDULER__ID=$n" >"$work/machine$n/etc/symphony/scheduler.env"
 done
-# Nobody but this test reaches the machines: no tenants.
-printf '%s\n' SYMPHONY__FRONTEND__DATA=10.0.1.2:7201 SYMPHONY__FRONTEND__METRICS=10.0.1.2:8002 \
-    SYMPHONY__SECURITY__INSECURE_PUBLIC=true >"$work/machine2/etc/symphony/frontend.env"
+printf '%s\n' SYMPHONY__FRONTEND__DATA=10.0.1.2:7201 SYMPHONY__FRONTEND__METRICS=10.0.1.2:8002 >"$work/machine2/etc/symphony/frontend.env"
+# The first line is the key, the others are for the file.
+on 1 symphony keys make --tenant demo >"$work/key"
+key=$(sed -n 's/^key: //p' "$work/key")
+sed 1d "$work/key" >"$work/tenants.toml"
+to "$work/tenants.toml" 2 /etc/symphony/tenants.toml
 printf 'SYMPHONY__BACKEND__EXEC=10.0.1.3:7101\nSYMPHONY__BACKEND__GPUS=[{ kind = "cpu", count = 1, memory_mb = 2048 }]\n' >"$work/machine3/etc/symphony/backend.env"
 
 phase "step 4: the services"
