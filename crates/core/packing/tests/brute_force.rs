@@ -20,12 +20,12 @@ fn alone(session: &Session<'_>) -> f64 {
 /// Whether some duty cycle lets these residues share a GPU, whatever Algorithm 1 would choose.
 fn fit_together(block: &[(Session<'_>, f64)]) -> bool {
     // Between two of these no batch size changes and no SLO is broken, and a longer cycle has more time.
-    let ends = |(session, rate): &(Session<'_>, f64)| {
-        let (slo, profile, rate) = (session.slo, session.profile, *rate);
-        (1..=BATCH_MAX)
-            .flat_map(move |batch| [Nanos::from_secs_f64(f64::from(batch) / rate), slo - profile.latency(batch)])
-    };
-    block.len() == 1 || block.iter().flat_map(ends).any(|duty| fit_in(block, duty))
+    let mut ends = block.iter().flat_map(|(session, rate)| {
+        (1..=BATCH_MAX).flat_map(move |batch| {
+            [Nanos::from_secs_f64(f64::from(batch) / rate), session.slo - session.profile.latency(batch)]
+        })
+    });
+    block.len() == 1 || ends.any(|duty| fit_in(block, duty))
 }
 
 fn fit_in(block: &[(Session<'_>, f64)], duty: Nanos) -> bool {
