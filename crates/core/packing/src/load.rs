@@ -7,6 +7,8 @@ use crate::session::Session;
 
 /// Rounding error that is tolerated in a product that should be an integer.
 pub(crate) const ROUNDING: f64 = 1e-9;
+/// Half a nanosecond in seconds: the rounding of a duty cycle.
+pub(crate) const DUTY_ROUNDING_S: f64 = 0.5e-9;
 
 /// A residual load as Algorithm 1 carries it: ⟨b, d, occ⟩ of one session alone.
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +32,8 @@ pub(crate) struct Load {
 impl Load {
     /// Of the session with this index.
     pub(crate) fn of(index: usize, session: &Session<'_>) -> Self {
-        let profile = session.profile;
-        let batch = largest_batch(profile, |batch| profile.latency(batch).saturating_mul(2) <= session.slo).max(1);
-        let duty = profile.latency(batch);
+        let batch = saturating_batch(session);
+        let duty = session.profile.latency(batch);
         let throughput = f64::from(batch) / duty.as_secs_f64();
         let packed = PackedSession { session: index, batch, rate_per_second: throughput };
         let full = PackedNode { duty, sessions: vec![packed], occupancy: 1.0 };
@@ -49,12 +50,16 @@ impl Residue {
     /// A session alone on a GPU, at a rate that does not fill it, in items per second.
     pub(crate) fn of(index: usize, session: &Session<'_>, rate: f64) -> Self {
         let profile = session.profile;
+        let gathering = |batch: u32| Nanos::from_secs_f64(f64::from(batch) / rate);
         // The largest b with ℓ(b) + b/r ≤ L.
-        let gathers =
-            |batch: u32| Nanos::from_secs_f64(f64::from(batch) / rate) + profile.latency(batch) <= session.slo;
-        let (batch, duty) = match largest_batch(profile, gathers) {
-            0 => (1, session.slo - profile.latency(1)),
-            batch => (batch, Nanos::from_secs_f64(f64::from(batch) / rate)),
+        let full = largest_batch(profile, |batch| gathering(batch) + profile.latency(batch) <= session.slo);
+        let (batch, duty) = if full > 0 && profile.latency(full) <= gathering(full) {
+            (full, gathering(full))
+        } else {
+            // Too seldom for one item, or too often for batches so small: one more, in the longest duty cycle, which
+            // does not fill it.
+            let batch = (full + 1).min(saturating_batch(session));
+            (batch, gathering(batch).min(session.slo - profile.latency(batch)))
         };
         let packed = PackedSession { session: index, batch, rate_per_second: rate };
         Self { packed, duty, occupancy: share(profile.latency(batch), duty) }
@@ -64,6 +69,12 @@ impl Residue {
     pub(crate) fn alone(self) -> PackedNode {
         PackedNode { duty: self.duty, sessions: vec![self.packed], occupancy: self.occupancy }
     }
+}
+
+/// B: the largest batch that runs twice within the SLO; a single item if none does.
+fn saturating_batch(session: &Session<'_>) -> u32 {
+    let profile = session.profile;
+    largest_batch(profile, |batch| profile.latency(batch).saturating_mul(2) <= session.slo).max(1)
 }
 
 /// The largest batch that fits, zero if none does. `fits` must hold for a prefix of 1, 2, …

@@ -2,7 +2,7 @@
 
 use symphony_types::Nanos;
 
-use crate::load::{ROUNDING, Residue, share};
+use crate::load::{DUTY_ROUNDING_S, ROUNDING, Residue, share};
 use crate::node::{PackedNode, PackedSession};
 use crate::session::Session;
 
@@ -61,7 +61,7 @@ pub(crate) fn merge(sessions: &[Session<'_>], node: &PackedNode, residue: &Resid
     let mut merged = Vec::with_capacity(node.sessions.len() + 1);
     for packed in node.sessions.iter().chain([&residue.packed]) {
         let session = &sessions[packed.session];
-        let gathered = duty.as_secs_f64() * packed.rate_per_second;
+        let gathered = (duty.as_secs_f64() - DUTY_ROUNDING_S) * packed.rate_per_second;
         let batch = (gathered - ROUNDING).ceil().max(1.0) as u32;
         let latency = session.profile.latency(batch);
         busy += latency;

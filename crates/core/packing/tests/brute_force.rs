@@ -19,19 +19,19 @@ fn alone(session: &Session<'_>) -> f64 {
 
 /// Whether some duty cycle lets these residues share a GPU, whatever Algorithm 1 would choose.
 fn fit_together(block: &[(Session<'_>, f64)]) -> bool {
-    // Between two of these, no batch size changes, and a longer cycle only costs latency.
-    let gathered = |(_, rate): &(Session<'_>, f64)| {
-        let rate = *rate;
-        (1..=BATCH_MAX).map(move |batch| Nanos::from_secs_f64(f64::from(batch) / rate))
-    };
-    let longest = block.iter().map(|(session, _)| session.slo - session.profile.latency(1));
-    block.len() == 1 || block.iter().flat_map(gathered).chain(longest).any(|duty| fit_in(block, duty))
+    // Between two of these no batch size changes and no SLO is broken, and a longer cycle has more time.
+    let mut ends = block.iter().flat_map(|(session, rate)| {
+        (1..=BATCH_MAX).flat_map(move |batch| {
+            [Nanos::from_secs_f64(f64::from(batch) / rate), session.slo - session.profile.latency(batch)]
+        })
+    });
+    block.len() == 1 || ends.any(|duty| fit_in(block, duty))
 }
 
 fn fit_in(block: &[(Session<'_>, f64)], duty: Nanos) -> bool {
     let mut busy = Nanos::ZERO;
     for (session, rate) in block {
-        let batch = (duty.as_secs_f64() * rate - 1e-6).ceil().max(1.0) as u32;
+        let batch = ((duty.as_secs_f64() - 1e-9) * rate - 1e-6).ceil().max(1.0) as u32;
         let latency = session.profile.latency(batch);
         if duty + latency > session.slo + Nanos::new(2) {
             return false;
@@ -90,7 +90,7 @@ fn at_most_one_gpu_more_than_the_fewest() {
         let mut least = residues.len();
         fewest(&residues, &mut Vec::new(), &mut least);
         let packed = squishy_bin_packing(&sessions).len();
-        // Brute force forgives two nanoseconds, so it is never worse.
+        // Brute force forgives some nanoseconds, so it is never worse.
         let over = packed.checked_sub(whole + least).expect("brute force finds what Algorithm 1 finds");
         assert!(over <= 1, "instance {instance}: {packed} GPUs, {} are enough", whole + least);
         more[over] += 1;

@@ -17,8 +17,9 @@ const REQUESTS: u32 = 20_000;
 /// Section 7: 20 000 requests of the model's law of items lie in order of their size. A GPU of the base class, the one
 /// that serves the largest fastest, takes the next largest as soon as it is free, any other the next smallest; none
 /// takes one that would be late even without waiting. The base takes what is left; what is late on every class is not
-/// served. This knows all requests and ignores when they come, so no policy can be asked to do it: it is a bound,
-/// computed beside a run, and no value of `policy`. It holds for policies that do not merge requests.
+/// served. This knows all requests and ignores when they come, so no policy can be asked to do it: it is computed
+/// beside a run, and no value of `policy`. Policies that do not merge requests hardly come near it; it is no bound in
+/// the strict sense, since its order is not the best there is (`symphony_fleet::FluidBound` is one).
 #[must_use]
 pub fn oracle_rps(scenario: &Scenario) -> Option<f64> {
     let [model] = &scenario.models[..] else { return None };

@@ -142,7 +142,7 @@ pub fn items_from_csv(text: &str, items_max: u32) -> Result<ValueDistribution, S
     Ok(cumulative(&shares))
 }
 
-/// The share of requests with each number of items, in rising order; shares add up to one.
+/// The share of requests with each number of items that comes at all, in rising order; shares add up to one.
 #[must_use]
 pub fn item_shares(items: &ValueDistribution) -> Vec<(u32, f64)> {
     let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
@@ -156,6 +156,8 @@ pub fn item_shares(items: &ValueDistribution) -> Vec<(u32, f64)> {
             let mut upto = 0.0;
             let own = |entry: &(f64, u64)| (number(entry.1), entry.0 - std::mem::replace(&mut upto, entry.0));
             let mut shares: Vec<(u32, f64)> = entries.iter().map(own).collect();
+            // The far tail of a law vanishes in the sum of what is before it.
+            shares.retain(|entry| entry.1 > 0.0);
             shares.sort_by_key(|entry| entry.0);
             shares
         }
@@ -184,6 +186,9 @@ mod tests {
         // A law much narrower than one item is that item.
         let narrow = ItemLaw::Gaussian { mean: 10.2, sigma: 1e-4 }.within(20).unwrap();
         assert_eq!(item_shares(&narrow), [(10, 1.0)]);
+        // What never comes is not among the sizes, so no GPU need serve it.
+        let largest = item_shares(&ItemLaw::Gaussian { mean: 30.0, sigma: 1.0 }.within(1000).unwrap()).last().copied();
+        assert!(largest.is_some_and(|(items, share)| items < 45 && share > 0.0), "{largest:?}");
     }
 
     #[test]

@@ -102,6 +102,7 @@ pub(crate) const DRS: System =
 /// A queue for each GPU, and requests where they are in time (the Kairos paper, section 7, after Clockwork).
 pub(crate) const CLKWRK: System =
     System { key: "clkwrk", label: "clkwrk", policy: r#""clkwrk""#, colour: "#E69F00", marker: Marker::Up };
-/// Knows all requests before they come (the Kairos paper, section 7).
+/// Knows all requests before they come (the Kairos paper, section 7). It is no policy: its rate is computed from a
+/// scenario, whose policy does not matter.
 pub(crate) const ORACLE: System =
-    System { key: "oracle", label: "oracle", policy: r#""oracle""#, colour: "#6b7280", marker: Marker::Cross };
+    System { key: "oracle", label: "oracle", policy: KAIROS.policy, colour: "#6b7280", marker: Marker::Cross };

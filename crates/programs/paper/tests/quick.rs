@@ -261,6 +261,12 @@ fn kairos_pages_are_made_where_the_artifacts_data_are() {
     let lab = Lab::new(Size::Quick, None, &|_| {}).with_data(Some(data));
     for experiment in EXPERIMENTS.iter().filter(|experiment| experiment.paper == Paper::Kairos) {
         let report = (experiment.run)(&lab).unwrap_or_else(|error| panic!("{}: {error:#}", experiment.name));
+        // The oracle, too, which is no policy.
+        let without: Vec<_> = report.comparisons.iter().filter(|comparison| comparison.ours.is_none()).collect();
+        assert!(without.is_empty(), "{}: {without:?}", experiment.name);
+        if experiment.name == "kairos-fig3" {
+            ratio_at_least(&report, "oracle", 1.0);
+        }
         check_files(&Outcome { experiment, report });
     }
 }

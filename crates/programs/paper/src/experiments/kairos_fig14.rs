@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
 use super::cell;
-use super::kairos::{ALL_SYSTEMS, SYSTEMS, differences, setup, studies, words};
+use super::kairos::{ALL_SYSTEMS, SYSTEMS, differences_with_oracle, setup, studies, words};
 use crate::lab::Lab;
 use crate::plot::{Axis, Draw, Figure, Lines, Panel, Rule, Series, Style};
 use crate::report::{Comparison, Plot, Report, Table};
@@ -88,10 +88,8 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         let points = found.iter().enumerate().map(|(at, rate_rps)| (place(at), *rate_rps)).collect();
         lines.series.push(Series { style: system.style(), draw: Draw::Points, points });
     }
-    let oracle = lab.known(&[ORACLE]).first().map(|oracle| study.best_rps(lab, oracle)).transpose()?;
-    if let Some((oracle_rps, _)) = oracle {
-        lines.rules.push(Rule::Level(oracle_rps, "oracle".to_owned()));
-    }
+    let (oracle_rps, _) = study.best_rps(lab, &ORACLE)?;
+    lines.rules.push(Rule::Level(oracle_rps, "oracle".to_owned()));
     let figure = Figure {
         title: "A bound is worth what the policy makes of it".to_owned(),
         subtitle:
@@ -103,18 +101,13 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         note: "The Kairos paper, Figure 14; auto is added.".to_owned(),
     };
     let highest = shown.first().map_or(0.0, |fleet| fleet.bound_rps);
-    let mut comparisons = vec![Comparison::words(
-        "kairos-fig14",
-        "bound",
-        oracle.map(|(oracle_rps, _)| highest / oracle_rps.max(1e-9)),
-        "",
-    )];
+    let mut comparisons = vec![Comparison::words("kairos-fig14", "bound", Some(highest / oracle_rps.max(1e-9)), "")];
     let (of_artifact, least) = over_artifact(lab)?;
     if let Some(least) = least {
         let what = "kairos over the artifact's distributor in virtual time, the least of the fleets";
         comparisons.push(Comparison::aim("artifact", what, (0.97, f64::INFINITY), least, "×"));
     }
-    let mut differences = differences();
+    let mut differences = differences_with_oracle();
     differences.push(
         "The artifact's distributor was run in virtual time on its own samples (`kairos_reference_throughput.csv`); ours draws its own \
          requests by the same law."

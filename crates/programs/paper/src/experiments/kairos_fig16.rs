@@ -23,6 +23,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         slo_factor: 1.0,
         more: "execution = { noise = { lognormal_sigma = 0.05 } }",
     };
-    let note = "The Kairos paper, Figure 16. Gaussian: mean 240 items, deviation 100, cut to 1 to 1000; the paper gives no numbers.";
+    let note = "The Kairos paper, Figure 16. Gaussian: mean 240 items, deviation 100, cut to 1 to 1000; the paper gives no numbers. Noise: \
+                log-normal, of executions; the paper's is Gaussian, of predictions.";
     improvement_report(lab, "kairos-fig16", "Other sizes, and latencies that vary", note, &[gaussian, noise])
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::cell;
-use super::kairos::{ALL_SYSTEMS, bar, bars, differences, labelled, only, setup, studies, words};
+use super::kairos::{ALL_SYSTEMS, bar, bars, differences_with_oracle, labelled, only, setup, studies, words};
 use super::kairos_fig1::FLEETS;
 use crate::lab::Lab;
 use crate::plot::Figure;
@@ -47,7 +47,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         tables: vec![table],
         comparisons: vec![Comparison::words("kairos-fig3", "oracle", least, "×")],
         setup: setup(lab),
-        differences: differences(),
+        differences: differences_with_oracle(),
         missing: Report::missing(&ALL_SYSTEMS, &systems),
     })
 }

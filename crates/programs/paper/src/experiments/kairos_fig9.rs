@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::cell;
-use super::kairos::{ALL_SYSTEMS, bar, bars, differences, labelled, setup, studies};
+use super::kairos::{ALL_SYSTEMS, bar, bars, differences_with_oracle, labelled, setup, studies};
 use crate::lab::Lab;
 use crate::plot::Figure;
 use crate::report::{Comparison, Plot, Report, Table};
@@ -84,7 +84,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         tables: vec![table],
         comparisons,
         setup: setup(lab),
-        differences: differences(),
+        differences: differences_with_oracle(),
         missing: Report::missing(&ALL_SYSTEMS, &systems),
     })
 }

@@ -37,7 +37,7 @@ impl Threshold {
         let in_time = |latency: &&Nanos| **latency <= model.slo;
         // Latencies do not fall with size.
         let most = auxiliary.map(|(_, profile)| profile.table().iter().take_while(in_time).count()).max().unwrap_or(0);
-        let step = -(most as i64 / FIRST_MOVE);
+        let step = -(most as i64 / FIRST_MOVE).max(1);
         Self { items: most as u32, most: most as u32, step, ..Self::default() }
     }
 
@@ -101,6 +101,10 @@ mod tests {
         assert_eq!(threshold.items(), 80, "80 items take 400 ms on the slower class");
         // Ten down each time, until that is worse; then half of it back.
         assert_eq!([0, 90, 50, 70, 60].map(|lost| epoch(&mut threshold, lost)), [80, 70, 60, 65, 70]);
+        // Of few sizes it is one at a time.
+        let model = ClusterModel::new(model.profiles, Nanos::from_millis(25));
+        let mut small = Threshold::climbing(&model, &values);
+        assert_eq!([0, 90, 50, 70].map(|lost| epoch(&mut small, lost)), [5, 4, 3, 3]);
         let mut fixed = Threshold::fixed(7);
         assert_eq!([0, 90, 50].map(|lost| epoch(&mut fixed, lost)), [7, 7, 7]);
     }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use symphony_fleet::{
     Bound, Evaluator, FleetModel, FleetProblem, Found, Kind, LatencyTable, Ranking, Trial, rank, search,
 };
+use symphony_simulator::oracle_rps;
 
 pub(super) use improvement::{Variant, report as improvement_report};
 pub(super) use searches::{genetic, random};
@@ -29,7 +30,7 @@ pub(super) const BUDGET_PER_HOUR: f64 = 2.5;
 pub(super) const MODELS: [(&str, &str, f64); 3] = [("ncf", "NCF", 5.0), ("rm2", "RM2", 350.0), ("wnd", "WND", 25.0)];
 /// The paper's policies that run in practice, and ours.
 pub(super) const SYSTEMS: [System; 5] = [RIBBON, DRS, CLKWRK, KAIROS, AUTO];
-/// All of them, and the one that knows the future.
+/// All of them, and the oracle, which knows the future and is no policy.
 pub(super) const ALL_SYSTEMS: [System; 6] = [RIBBON, DRS, CLKWRK, KAIROS, AUTO, ORACLE];
 
 /// Requests of a run at the highest bound.
@@ -125,8 +126,26 @@ impl Study {
         }
     }
 
-    /// The goodput of each fleet with a policy, in requests per second.
+    /// The goodput of each fleet with a policy, in requests per second; with the oracle, what it computes.
     pub(super) fn goodputs(&self, lab: &Lab<'_>, wanted: &[(Vec<u32>, System)]) -> Result<Vec<f64>> {
+        let policies: Vec<_> = wanted.iter().filter(|(_, system)| *system != ORACLE).cloned().collect();
+        let mut simulated = self.simulated(lab, &policies)?.into_iter();
+        let rate = |(counts, system): &(Vec<u32>, System)| {
+            if *system == ORACLE {
+                return self.oracle_rps(lab, counts);
+            }
+            simulated.next().context("each policy has a goodput")
+        };
+        wanted.iter().map(rate).collect()
+    }
+
+    /// What the oracle serves on a fleet, in requests per second.
+    fn oracle_rps(&self, lab: &Lab<'_>, counts: &[u32]) -> Result<f64> {
+        let scenario = self.problem.scenario(counts, &self.trial(lab, &ORACLE))?;
+        oracle_rps(&scenario).context("a study has one model")
+    }
+
+    fn simulated(&self, lab: &Lab<'_>, wanted: &[(Vec<u32>, System)]) -> Result<Vec<f64>> {
         let slo_ms = self.problem.models[0].slo_ms;
         let key = |(counts, system): &(Vec<u32>, System)| {
             format!("fleet {} {slo_ms} {} {counts:?} {:?}", self.name, self.law, self.trial(lab, system))
@@ -221,6 +240,17 @@ pub(super) fn setup(lab: &Lab<'_>) -> String {
          within the QoS target. Each run has {requests:.0} requests at the highest bound, {}.",
         lab.pick("seeds 1 to 3, median", "quick: seed 1")
     )
+}
+
+/// Why ours differ, for pages with the oracle.
+pub(super) fn differences_with_oracle() -> Vec<String> {
+    let mut differences = differences();
+    differences.push(
+        "The oracle is computed, not simulated (`symphony_simulator::oracle_rps`). It merges no requests, so `auto` can be above it; a goodput also lets \
+         one request in a hundred be late."
+            .to_owned(),
+    );
+    differences
 }
 
 /// Why ours differ, for every page.

@@ -20,7 +20,7 @@ const DURATION_S: (f64, f64) = (5.0, 600.0);
 /// Seeds of a simulated run; the median counts.
 const SEEDS: [u64; 3] = [1, 2, 3];
 /// Policies that run each request alone.
-const ALONE: [&str; 5] = ["kairos", "ribbon", "drs", "clkwrk", "oracle"];
+const ALONE: [&str; 4] = ["kairos", "ribbon", "drs", "clkwrk"];
 
 pub(crate) fn run(args: &FleetArgs) -> anyhow::Result<()> {
     let problem = read(&args.problem)?;
