@@ -119,10 +119,14 @@ impl ClusterState {
     #[must_use]
     pub fn next_drain(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
         let drains = |node| self.nodes.get(&node).is_some_and(|n| n.duty() == Duty::Draining);
-        let (id, subcluster) = self.settled().find(|(_, s)| s.leader.is_some_and(|l| drains(l.node)))?;
         let counts = self.willing();
-        let asked = counts.iter().filter(|(node, _)| !shunned(**node));
-        let (&to, _) = asked.min_by_key(|&(&node, &led)| (Some(node) == avoid, led, node))?;
+        // One that nobody can take does not hold up the others.
+        let mut leaving = self.settled().filter(|(_, s)| s.leader.is_some_and(|l| drains(l.node)));
+        let (id, subcluster, to) = leaving.find_map(|(id, subcluster)| {
+            let asked = counts.iter().filter(|&(&node, _)| !shunned(node) && self.can_decide(node, id));
+            let (&to, _) = asked.min_by_key(|&(&node, &led)| (Some(node) == avoid, led, node))?;
+            Some((id, subcluster, to))
+        })?;
         self.move_to(id, subcluster, to)
     }
 
@@ -140,7 +144,9 @@ impl ClusterState {
         let (&to, &fewest) = asked.min_by_key(|&(&node, &led)| (led, node))?;
         let most = counts.values().copied().max().filter(|&most| most >= fewest + 2);
         let leaves = |node| Some(node) == kept_free || (most.is_some() && counts.get(&node).copied() == most);
-        let (id, subcluster) = self.settled().find(|(_, s)| s.leader.is_some_and(|l| leaves(l.node)))?;
+        // What this replica cannot lead stays where it is.
+        let (id, subcluster) =
+            self.settled().find(|&(id, s)| s.leader.is_some_and(|l| leaves(l.node)) && self.can_decide(to, id))?;
         self.move_to(id, subcluster, to)
     }
 

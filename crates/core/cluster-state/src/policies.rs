@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_policy::{POLICY_NAMES, PolicySpec};
+use symphony_policy::{POLICY_NAMES, POLICY_TEXT_BYTES_MAX, PolicySpec};
 use symphony_types::{BootId, Level, NodeId, SubclusterId, Token};
 
 use crate::effect::Effect;
@@ -178,7 +178,15 @@ impl ClusterState {
             | PolicySpec::Shepherd { .. }
             | PolicySpec::Unmerged(_) => String::new(),
         };
-        Ok(SubclusterPolicy { text: spec.to_string(), added, failed: None })
+        // Numbers and spaces may be longer there than they were written.
+        let text = spec.to_string();
+        if text.len() > POLICY_TEXT_BYTES_MAX {
+            let length = text.len();
+            return Err(invalid(format!(
+                "{length} bytes, written out in full; expected at most {POLICY_TEXT_BYTES_MAX}"
+            )));
+        }
+        Ok(SubclusterPolicy { text, added, failed: None })
     }
 
     /// The policy has ended its lead: another replica leads, if there is one, and each model has its own policy.

@@ -4,7 +4,7 @@ mod scene;
 
 use scene::{Scene, backend, node, node_down, operate};
 use symphony_cluster_state::{Action, Command, Effect, PolicyFailure};
-use symphony_types::{BootId, Level, NodeId, SubclusterId, Token};
+use symphony_types::{BootId, Duty, Level, Member, NodeId, SubclusterId, Token};
 
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 
@@ -80,6 +80,9 @@ fn what_no_replica_knows_or_decides_for_single_models_is_refused_in_words() {
     let nowhere = operate(Action::SetPolicy { subcluster: "t".into(), policy: "nexus".into() });
     assert!(scene.refused(&nowhere).to_string().contains("no sub-cluster is named `t`"));
     scene.done(&knows(2, 20, &["house"]));
+    // Short as it is given, and longer than a state may hold with all its zeros.
+    let said = refused(&mut scene, "{ name = \"house\", a = 1e300, b = 1e300 }");
+    assert!(said.contains("written out in full; expected at most 512"), "{said}");
     scene.done(&set("house"));
 }
 
@@ -99,6 +102,27 @@ fn only_who_knows_the_policy_leads_and_who_restarts_tells_again() {
     // Without the name it is the last choice, but leads where nobody knows it: it says what is wrong.
     scene.done(&node(2, 21));
     assert_eq!(scene.leadership("s").0, Some(1));
+}
+
+#[test]
+fn nobody_is_asked_to_take_over_by_a_policy_that_it_does_not_know() {
+    let mut scene = scene();
+    scene.done(&knows(1, 10, &["house"]));
+    scene.done(&set("house"));
+    scene.done(&backend("b", 2, "t", &["cpu"]));
+    scene.done(&backend("c", 3, "u", &["cpu"]));
+    assert_eq!(scene.leadership("s").0, Some(1));
+    let nobody = |_: NodeId| false;
+    let to = |scene: &Scene| scene.state.next_drain(None, &nobody).map(|lead| (lead.subcluster, lead.to));
+    let drain = |id| operate(Action::SetDuty { member: Member::Scheduler(NodeId::new(id)), duty: Duty::Draining });
+    scene.done(&drain(1));
+    assert_eq!(to(&scene), None, "the others would only refuse");
+    let next = scene.leadership("t").0.unwrap();
+    scene.done(&drain(next));
+    let last = NodeId::new(5 - next);
+    assert_eq!(to(&scene), Some((SubclusterId::new(2), last)), "and it holds up nobody else");
+    scene.done(&knows(last.get(), last.get() * 10, &["house"]));
+    assert_eq!(to(&scene), Some((SUBCLUSTER, last)));
 }
 
 #[test]

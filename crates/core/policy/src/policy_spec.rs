@@ -162,6 +162,8 @@ impl PolicyTable {
     /// All keys besides the name, for a policy that only the program knows.
     fn options(&self) -> Result<PolicyOptions, Refused> {
         let number = |key, value: Option<f64>| Some((key, Value::Float(value?)));
+        // Read back from the canonical text as what they are: a count is no number with a point.
+        let count = |key, value: Option<u32>| Some((key, Value::Integer(value?.into())));
         let word = |key, value: &Option<String>| Some((key, Value::String(value.clone()?)));
         // Keys that other policies have as well.
         let shared = [
@@ -171,9 +173,9 @@ impl PolicyTable {
             number("share", self.share),
             number("commit_ms", self.commit_ms),
             number("early_ms", self.early_ms),
-            number("frontends", self.frontends.map(f64::from)),
+            count("frontends", self.frontends),
             number("preempt_factor", self.preempt_factor),
-            number("threshold", self.threshold.map(f64::from)),
+            count("threshold", self.threshold),
             self.learn.map(|learn| ("learn", Value::Boolean(learn))),
         ];
         const PLAIN: &str = "a number, a text on one line, true or false, under a key of a–z, 0–9, - and _";

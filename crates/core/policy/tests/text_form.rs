@@ -233,6 +233,7 @@ fn policies_that_a_program_adds_are_read_back_and_unknown_ones_are_told_the_know
         ("mine", "mine"),
         ("{ name = 'mine' }", "mine"),
         ("{ name = 'mine', depth = 3, share = 0.5, fast = true, how = 'x' }", ""),
+        ("{ name = 'mine', frontends = 2, threshold = 7 }", "{ name = \"mine\", frontends = 2, threshold = 7 }"),
     ] {
         let policy = PolicySpec::parse_among(text, &added).unwrap();
         assert!(matches!(&policy, PolicySpec::Registered(registered) if registered.name == "mine"), "{policy}");

@@ -7,6 +7,7 @@ mod clockwork;
 mod cluster;
 mod deadline_queue;
 mod gpu_book;
+mod homeless;
 mod kairos;
 mod nexus;
 pub(crate) mod round_robin;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use symphony_packing::{Session, fit_nodes};
-use symphony_types::{DropReason, GpuClass, GpuId, Nanos, Time};
+use symphony_types::{GpuClass, GpuId, Nanos, Time};
 
 use super::cluster::{Cluster, Vacancy};
 use super::deadline_queue::DeadlineQueue;
 use super::gpu_book::GpuBook;
+use super::homeless::Homeless;
 use super::round_robin::{Mixer, RoundRobin};
 use crate::MinTree;
 use crate::actions::Request;
@@ -62,8 +63,9 @@ struct Node {
 /// GPUs. Each frontend sends to the replicas of a model in its own round robin. GPUs go through their
 /// models without pausing and drop early: of the next b requests, heads that do not fit into a batch of all b. A GPU
 /// that is added or lost causes a new packing, and so does a model that comes, goes or changes. The rates are those that
-/// the host tells. GPUs of different classes are packed one class after the other: each is given the share of a model's
-/// rate that it has in what all of them could do for the model.
+/// the host tells; where only these change, the next arrival packs. GPUs of different classes are packed one class after
+/// the other: each is given the share of a model's rate that it has in what all of them could do for the model. Requests
+/// of a model without a replica wait for one.
 #[derive(Clone, Debug)]
 pub struct Nexus {
     cluster: Cluster,
@@ -78,6 +80,8 @@ pub struct Nexus {
     frontends: usize,
     mixer: Mixer,
     must_pack: bool,
+    /// Requests of models without a replica.
+    homeless: Homeless,
     /// When each GPU must decide its next batch. Empty without delays: then the end of a batch triggers the decision.
     ask: MinTree,
     waiting: usize,
@@ -97,6 +101,7 @@ impl Nexus {
             frontends: settings.frontends.max(1) as usize,
             mixer: Mixer::new(settings.seed),
             must_pack: true,
+            homeless: Homeless::default(),
             ask: MinTree::new(0),
             waiting: 0,
             wake_at: Time::NEVER,
@@ -107,7 +112,7 @@ impl Nexus {
     /// Packs the models onto the present GPUs and reassigns the waiting requests.
     fn pack(&mut self, now: Time, out: &mut ClusterActions) {
         self.must_pack = false;
-        let mut homeless = Vec::new();
+        let mut homeless = self.homeless.take();
         for place in self.nodes.iter_mut().flat_map(|node| &mut node.places) {
             homeless
                 .extend(std::iter::from_fn(|| place.queue.pop_front()).map(|waiting| (place.model, waiting.request)));
@@ -184,11 +189,11 @@ impl Nexus {
     fn set_model(&mut self, now: Time, model: u32, known: Option<Arc<ClusterModel>>, out: &mut ClusterActions) {
         let former = self.cluster.get(model as usize).cloned();
         let Some(slot) = self.cluster.set(model, known) else { return };
+        self.homeless.model_changed(&self.cluster, slot);
         let known = self.cluster.get(slot);
-        let packed_alike = former
-            .as_ref()
-            .zip(known)
-            .is_some_and(|(a, b)| a.profiles == b.profiles && a.slo == b.slo && a.rate_per_second == b.rate_per_second);
+        let both = former.as_ref().zip(known);
+        let runs_alike = both.is_some_and(|(a, b)| a.profiles == b.profiles && a.slo == b.slo);
+        let packed_alike = runs_alike && both.is_some_and(|(a, b)| a.rate_per_second == b.rate_per_second);
         for place in self.nodes.iter_mut().flat_map(|node| &mut node.places).filter(|place| place.model == slot) {
             match known {
                 Some(known) => place.queue.rekey(|request| known.must_end_by(request)),
@@ -196,8 +201,9 @@ impl Nexus {
             }
         }
         if !packed_alike {
-            // Before the first packing there is nothing to pack again.
-            if self.nodes.is_empty() {
+            // Before the first packing there is nothing to pack again. Rates of many models change at once: one packing
+            // serves them all.
+            if self.nodes.is_empty() || runs_alike {
                 self.must_pack = true;
             } else {
                 self.pack(now, out);
@@ -214,6 +220,7 @@ impl Nexus {
                 return;
             }
         }
+        self.homeless.cancel(&self.cluster, slot, request);
     }
 
     fn settle(&mut self, model: usize, node: usize, batch: u32) {
@@ -238,7 +245,7 @@ impl Nexus {
         let frontend = self.mixer.below(self.frontends);
         let turn = self.turns[frontend].get_mut(model).map_or(0, RoundRobin::next_replica);
         let Some(&(node, place)) = self.replicas.get(model).and_then(|replicas| replicas.get(turn)) else {
-            return out.give_up(model as u32, request, DropReason::SloUnreachable);
+            return self.homeless.admit(&self.cluster, model as u32, request, out);
         };
         if self.cluster.enqueue(model as u32, request, Some(&mut self.nodes[node].places[place].queue), out) {
             self.waiting += 1;
@@ -330,6 +337,9 @@ impl ClusterPolicy for Nexus {
                     self.ask.grow(self.gpus.len());
                     self.ask.set(gpu.get() as usize, MinTree::EMPTY);
                     self.must_pack = true;
+                    if self.homeless.len() > 0 {
+                        self.pack(now, out);
+                    }
                 }
             }
             ClusterInput::GpuDown(gpu) => {
@@ -355,7 +365,8 @@ impl ClusterPolicy for Nexus {
             ClusterInput::Wake => self.wake_at = Time::NEVER,
         }
         self.feed_those_who_ask(now, out);
-        let wake_at = Time::from_nanos(self.ask.min_key());
+        let lost_at = self.homeless.drop_lost(&self.cluster, now, out);
+        let wake_at = lost_at.min(Time::from_nanos(self.ask.min_key()));
         if wake_at != self.wake_at {
             self.wake_at = wake_at;
             out.wake_at(wake_at);
@@ -363,6 +374,6 @@ impl ClusterPolicy for Nexus {
     }
 
     fn waiting(&self) -> usize {
-        self.waiting
+        self.waiting + self.homeless.len()
     }
 }

@@ -141,3 +141,15 @@ fn clkwrk_commits_each_request_to_the_queue_where_it_ends_first() {
     // The fast GPU ends late: now the third is late everywhere.
     assert_eq!(host.done(ms(12), FAST, 0), [Drop(3, "slo_unreachable"), WakeAt(Time::NEVER)]);
 }
+
+#[test]
+fn clkwrk_keeps_what_no_gpu_runs_until_one_comes_or_it_is_lost() {
+    let mut host = Host::new(Clkwrk::new(&facts())).with_models(vec![model(20)]);
+    assert_eq!(host.query(ms(0), 1, 10, ms(20)), [WakeAt(after(ms(11)))]);
+    assert_eq!(host.query(ms(0), 2, 1, ms(30)), []);
+    assert_eq!(host.policy.waiting(), 2);
+    assert_eq!(host.wake(after(ms(11))), [Drop(1, "slo_unreachable"), WakeAt(after(ms(26)))]);
+    let orders = host.up(ms(12), SLOW, SLOW as usize, ms(12));
+    assert_eq!(orders, [Execute(0, SLOW, ms(12), ms(16), vec![2]), WakeAt(Time::NEVER)]);
+    assert_eq!(host.policy.waiting(), 0);
+}

@@ -2,10 +2,10 @@ use std::sync::Arc;
 
 use symphony_scheduler::rivals::{Nexus, NexusSettings};
 use symphony_scheduler::{ClassProfiles, ClusterInput, ClusterModel, ClusterPolicy, Delays};
-use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos};
+use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, Time};
 
-use crate::Order::{Drop, Execute};
-use crate::{Host, cluster, facts, ms};
+use crate::Order::{Drop, Execute, WakeAt};
+use crate::{Host, after, cluster, facts, ms};
 
 fn nexus(slos_ms: &[u64], settings: NexusSettings) -> Host<Nexus> {
     Host::new(Nexus::new(&facts(), settings)).with_models(cluster(slos_ms, 16, Delays::default()))
@@ -73,7 +73,7 @@ fn models_on_one_gpu_take_turns_and_nobody_waits_for_an_empty_queue() {
 }
 
 #[test]
-fn requests_of_a_failed_gpu_find_another_and_without_any_they_are_dropped() {
+fn requests_of_a_failed_gpu_find_another_and_without_any_they_wait_for_one() {
     let mut host = nexus(&[60], NexusSettings::default()).with_gpus(&[ms(0), ms(0)]);
     (0..6).for_each(|sequence| drop(host.arrive(ms(0), 0, sequence, ms(60))));
     assert_eq!(host.policy.waiting(), 4);
@@ -83,8 +83,28 @@ fn requests_of_a_failed_gpu_find_another_and_without_any_they_are_dropped() {
     assert_eq!(batch.len(), 4);
     host.arrive(ms(7), 0, 7, ms(67));
     let orders = host.step(ms(8), ClusterInput::GpuDown(GpuId::new(1)));
-    assert_eq!(orders, [Drop(7, "slo_unreachable")]);
-    assert_eq!(host.arrive(ms(9), 0, 8, ms(69)), [Drop(8, "slo_unreachable")]);
+    assert_eq!(orders, [WakeAt(after(ms(61)))], "one item takes 6 ms");
+    assert_eq!(host.arrive(ms(9), 0, 8, ms(69)), []);
+    assert_eq!(host.policy.waiting(), 2);
+    assert_eq!(host.wake(after(ms(61))), [Drop(7, "slo_unreachable"), WakeAt(after(ms(63)))]);
+    let orders = host.up(ms(62), 0, 0, ms(62));
+    assert_eq!(orders, [Execute(0, 0, ms(62), ms(68), vec![8]), WakeAt(Time::NEVER)]);
+    assert_eq!(host.policy.waiting(), 0);
+}
+
+#[test]
+fn rates_that_change_are_packed_once_when_a_request_comes() {
+    let mut host = nexus(&[60, 60], NexusSettings::default()).with_gpus(&[ms(0), ms(0)]);
+    (0..4).for_each(|sequence| drop(host.arrive(ms(0), 0, sequence, ms(60))));
+    let waits = host.policy.waiting();
+    let must_pack = |host: &Host<Nexus>| format!("{:?}", host.policy).contains("must_pack: true");
+    let known = |rate| Arc::new(ClusterModel::clone(&cluster(&[60], 16, Delays::default())[0]).with_rate(rate));
+    for (model, rate) in [(0, 500.0), (1, 1.0)] {
+        assert_eq!(host.step(ms(1), ClusterInput::Model { model, known: known(rate) }), []);
+        assert!(must_pack(&host) && host.policy.waiting() == waits, "what waits waits where it was");
+    }
+    host.arrive(ms(1), 1, 9, ms(61));
+    assert!(!must_pack(&host) && host.policy.waiting() >= waits);
 }
 
 #[test]

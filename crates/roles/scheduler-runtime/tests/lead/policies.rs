@@ -82,16 +82,18 @@ async fn a_policy_of_the_view_decides_and_its_plans_are_under_token_and_sequence
 
 #[tokio::test]
 async fn a_lost_backend_gives_the_policy_its_requests_back() {
-    let scene = Scene::with(named("shepherd")).await;
-    let mut backend = scene.sealed().await;
-    scene.served(1).await;
-    let frontend = scene.frontend().await;
-    frontend.announce(&[header(1, 1)]);
-    assert_eq!(sequences(&backend.plan().await), [1]);
-    drop(backend);
-    let mut backend = scene.sealed().await;
-    let plan = backend.plan().await;
-    assert_eq!((plan.sequence, sequences(&plan)), (1, vec![1]));
+    for policy in ["shepherd", "nexus"] {
+        let scene = Scene::with(named(policy)).await;
+        let mut backend = scene.sealed().await;
+        scene.served(1).await;
+        let frontend = scene.frontend().await;
+        frontend.announce(&[header(1, 1)]);
+        assert_eq!(sequences(&backend.plan().await), [1]);
+        drop(backend);
+        let mut backend = scene.sealed().await;
+        let plan = backend.plan().await;
+        assert_eq!((plan.sequence, sequences(&plan)), (1, vec![1]));
+    }
 }
 
 #[tokio::test]

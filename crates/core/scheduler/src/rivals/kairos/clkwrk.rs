@@ -13,20 +13,25 @@ use crate::cluster::model::ClusterModel;
 use crate::cluster_policy::{ClusterActions, ClusterInput, ClusterPolicy};
 use crate::rivals::cluster::{Cluster, Vacancy};
 use crate::rivals::gpu_book::GpuBook;
+use crate::rivals::homeless::Homeless;
 
 /// Optimises that what is accepted is in time, at the cost of large queries for which no fast GPU is left.
 ///
 /// The Kairos paper, section 7, after *Serving DNNs like Clockwork* (OSDI 2020). Each GPU has a queue of its own,
 /// first come, first served. A query goes at once to the queue where it is predicted to end first; if that is too
 /// late, it is in time nowhere, and dropped. Where a prediction proves wrong, a query that has become late is placed
-/// anew when its turn comes. The paper does not say which of several queues that are in time is taken.
+/// anew when its turn comes. The paper does not say which of several queues that are in time is taken. While no GPU runs
+/// its model, a query waits for one.
 #[derive(Clone, Debug)]
 pub struct Clkwrk {
     cluster: Cluster,
     gpus: GpuBook,
     /// By GPU.
     queues: Vec<Queue>,
+    /// Queries in these queues.
     waiting: usize,
+    /// Queries that no GPU runs.
+    homeless: Homeless,
     wake_at: Time,
 }
 
@@ -64,6 +69,7 @@ impl Clkwrk {
             gpus: GpuBook::new(facts.plans_max.min(PLANS_MAX)),
             queues: Vec::new(),
             waiting: 0,
+            homeless: Homeless::default(),
             wake_at: Time::NEVER,
         }
     }
@@ -86,9 +92,13 @@ impl Clkwrk {
                 queue.work += latency;
                 queue.queries.push_back((model, request, latency));
             }
-            _ => {
+            Some((end, _)) if end < Time::NEVER => {
                 self.waiting -= 1;
                 out.give_up(model, request, DropReason::SloUnreachable);
+            }
+            _ => {
+                self.waiting -= 1;
+                self.homeless.admit(&self.cluster, model, request, out);
             }
         }
     }
@@ -101,6 +111,7 @@ impl Clkwrk {
     fn cancel(&mut self, model: u32, request: &Request) {
         let other = |of: u32, queued: &Request| of != model || queued.id != request.id;
         self.waiting -= self.queues.iter_mut().map(|queue| queue.retain(other)).sum::<usize>();
+        self.homeless.cancel(&self.cluster, model as usize, request);
     }
 
     fn gpu_down(&mut self, now: Time, gpu: GpuId, out: &mut ClusterActions) {
@@ -115,6 +126,7 @@ impl Clkwrk {
     fn set_model(&mut self, now: Time, model: u32, known: Option<Arc<ClusterModel>>, out: &mut ClusterActions) {
         let is_gone = known.is_none();
         self.cluster.set(model, known);
+        self.homeless.model_changed(&self.cluster, model as usize);
         let mut moved = Vec::new();
         for queue in &mut self.queues {
             // Its latencies may be others.
@@ -187,6 +199,9 @@ impl ClusterPolicy for Clkwrk {
                     self.queues.resize(self.gpus.len(), Queue::default());
                 }
                 self.cluster.set_classes(self.gpus.classes());
+                for (model, request) in self.homeless.take() {
+                    self.arrive(now, model as u32, request, out);
+                }
             }
             ClusterInput::GpuDown(gpu) => self.gpu_down(now, gpu, out),
             ClusterInput::Done { gpu, .. } => self.gpus.done(now, gpu),
@@ -195,7 +210,7 @@ impl ClusterPolicy for Clkwrk {
             ClusterInput::ModelGone(model) => self.set_model(now, model, None, out),
             ClusterInput::Wake => self.wake_at = Time::NEVER,
         }
-        let wake_at = self.feed(now, out);
+        let wake_at = self.feed(now, out).min(self.homeless.drop_lost(&self.cluster, now, out));
         if wake_at != self.wake_at {
             self.wake_at = wake_at;
             out.wake_at(wake_at);
@@ -203,6 +218,6 @@ impl ClusterPolicy for Clkwrk {
     }
 
     fn waiting(&self) -> usize {
-        self.waiting
+        self.waiting + self.homeless.len()
     }
 }

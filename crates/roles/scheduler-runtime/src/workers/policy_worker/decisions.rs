@@ -97,7 +97,14 @@ impl PolicyWorker {
         }
     }
 
-    fn drop_request(&mut self, now: Time, model: u32, request: &Request, why: (DropReason, Option<DropCause>)) {
+    /// The outcome of a request that has waited.
+    pub(super) fn drop_request(
+        &mut self,
+        now: Time,
+        model: u32,
+        request: &Request,
+        why: (DropReason, Option<DropCause>),
+    ) {
         let Some(slot) = self.slots.get_mut(model as usize).and_then(Option::as_mut) else { return };
         slot.left(1);
         count(&slot.counts.dropped, 1);

@@ -1,12 +1,10 @@
 //! The requests as the policy is told of them.
 
-use symphony_protocol::dispatch::EndReason;
 use symphony_scheduler::{ClusterInput, Request};
 use symphony_types::{BootId, DropReason, FailReason, FrontendId, GpuId, ModelId, Nanos, RequestId, Time};
 
 use super::PolicyWorker;
 use crate::workers::carrier::{Carrier, Coming, Host};
-use crate::workers::counters::count;
 use crate::workers::messages::{PlanId, SealNumber};
 use crate::workers::sent_plans::SentPlan;
 
@@ -20,11 +18,11 @@ impl PolicyWorker {
         let Some(model) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else {
             return self.carrier.end_unserved(request.id);
         };
-        if is_new && model.waiting >= model.requests_max {
-            count(&model.counts.dropped, 1);
-            return self.carrier.end(request.id, EndReason::Dropped(DropReason::QueueFull));
-        }
+        let is_full = is_new && model.waiting >= model.requests_max;
         model.came(1);
+        if is_full {
+            return self.drop_request(now, slot, &request, (DropReason::QueueFull, None));
+        }
         let model = slot;
         let new = ClusterInput::Arrive { model, request };
         self.step(now, if is_new { new } else { ClusterInput::Return { model, request } });
@@ -67,7 +65,9 @@ impl Host for PolicyWorker {
 
     fn withdraw(&mut self, now: Time, frontend: FrontendId, boot: BootId) {
         for (slot, request) in self.referee.all_owned() {
-            if (request.id.frontend, request.id.boot) == (frontend, boot) {
+            // At each cancel the policy may decide about others of them.
+            let leaves = (request.id.frontend, request.id.boot) == (frontend, boot);
+            if leaves && self.referee.owned(request.id).is_some() {
                 self.cancel_one(now, slot, request);
             }
         }

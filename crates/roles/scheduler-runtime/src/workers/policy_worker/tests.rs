@@ -31,6 +31,8 @@ struct Plain {
     panics_at: u32,
     /// Starts plans this much before they can reach their GPU.
     too_early: Nanos,
+    /// Drops all that waits when one is cancelled.
+    drops_at_cancel: bool,
     /// What it was told of rates.
     rates: Arc<std::sync::Mutex<Vec<f64>>>,
 }
@@ -47,7 +49,14 @@ impl ClusterPolicy for Plain {
                 assert!(request.items != self.panics_at, "planted");
                 self.queue.push_back((model, request));
             }
-            ClusterInput::Cancel { request, .. } => self.queue.retain(|(_, other)| other.id != request.id),
+            ClusterInput::Cancel { request, .. } => {
+                let before = self.queue.len();
+                self.queue.retain(|(_, other)| other.id != request.id);
+                assert!(self.queue.len() < before, "it is not this policy's");
+                if self.drops_at_cancel {
+                    self.queue.drain(..).for_each(|(model, request)| out.give_up(model, request, DropReason::Shed));
+                }
+            }
             ClusterInput::GpuUp { gpu, class, free_at } => {
                 self.gpus.insert(gpu, (class, free_at, false));
             }
@@ -336,6 +345,17 @@ fn who_has_gone_and_what_is_not_served_leaves_the_policy() {
     scene.inbox.push(ModelMessage::Frontend { peer: Peer { link: 2, ..PEER }, sender });
     scene.turn();
     assert_eq!(scene.waiting(), 0);
+}
+
+#[test]
+fn what_the_policy_decides_while_a_frontend_leaves_is_not_cancelled_as_well() {
+    let mut scene = Scene::without_gpus(Plain { drops_at_cancel: true, ..Plain::default() });
+    scene.announce(0..5);
+    scene.inbox.push(ModelMessage::FrontendGone { peer: PEER });
+    scene.turn();
+    assert_eq!((scene.fault.borrow().clone(), scene.waiting()), (None, 0));
+    let counts = &scene.worker.slots[0].as_ref().unwrap().counts;
+    assert_eq!(counts.dropped.load(std::sync::atomic::Ordering::Relaxed), 4);
 }
 
 #[test]
