@@ -5,11 +5,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::{self as model, MetricFamily};
 use prometheus_client::encoding::prometheus_protobuf::{self, EncodeError};
 use prometheus_client::encoding::{EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry as Inner};
+use prost::Message as _;
 
 use crate::invariant::ViolationCollector;
 use crate::process::ProcessCollector;
@@ -87,12 +89,28 @@ impl Registry {
     /// # Errors
     /// If the clock was before 1970 when a histogram was made.
     pub fn encode_protobuf(&self) -> Result<Vec<u8>, EncodeError> {
-        prometheus_protobuf::encode_to_vec(&self.lock().metrics)
+        let mut families = prometheus_protobuf::encode(&self.lock().metrics)?;
+        let mut out = Vec::new();
+        for family in &mut families {
+            untype(family);
+            family.encode_length_delimited(&mut out)?;
+        }
+        Ok(out)
     }
 
     fn lock(&self) -> MutexGuard<'_, Registered> {
         // A panic while scraping leaves nothing half done that the next scrape could trip over.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Puts the values of a family without a type where scrapers look for them: the library leaves them where those of
+/// gauges are, and Prometheus reads 0.
+fn untype(family: &mut MetricFamily) {
+    if family.r#type == model::MetricType::Untyped as i32 {
+        for metric in &mut family.metric {
+            metric.untyped = metric.gauge.take().map(|gauge| model::Untyped { value: gauge.value });
+        }
     }
 }
 
@@ -104,9 +122,10 @@ impl fmt::Debug for Registry {
 
 #[cfg(test)]
 mod tests {
+    use prometheus_client::encoding::DescriptorEncoder;
     use prometheus_client::metrics::counter::Counter;
     use prometheus_client::metrics::family::Family;
-    use prometheus_client::metrics::gauge::Gauge;
+    use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 
     use super::*;
     use crate::{Unit, check_names};
@@ -136,6 +155,34 @@ mod tests {
         let family = registry.register(&REQUESTS, Family::<[(&str, &str); 1], Counter>::default());
         family.get_or_create(&[("model", "digits")]).inc_by(3);
         assert!(registry.encode().contains("\nsymphony_requests_total{model=\"digits\"} 3\n"), "{}", registry.encode());
+    }
+
+    #[derive(Debug)]
+    struct WithoutType;
+
+    impl Collector for WithoutType {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+            let gauge = ConstGauge::new(7_u64);
+            gauge.encode(encoder.encode_descriptor("nv_inference_count", "Items", None, MetricType::Unknown)?)
+        }
+    }
+
+    #[test]
+    fn what_has_no_type_has_its_value_in_protobuf_too() {
+        let registry = Registry::new("test");
+        registry.collect(WithoutType);
+        let bytes = registry.encode_protobuf().unwrap();
+        let (mut rest, mut found) = (bytes.as_slice(), None);
+        while !rest.is_empty() {
+            let family = MetricFamily::decode_length_delimited(&mut rest).unwrap();
+            if family.name == "nv_inference_count" {
+                found = Some(family);
+            }
+        }
+        let family = found.unwrap();
+        assert_eq!(family.r#type, model::MetricType::Untyped as i32);
+        let metric = &family.metric[0];
+        assert_eq!((metric.untyped.as_ref().map(|untyped| untyped.value), &metric.gauge), (Some(7.0), &None));
     }
 
     #[test]

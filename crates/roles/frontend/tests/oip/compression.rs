@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use flate2::Compression;
 use flate2::read::{GzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
+use hyper_util::rt::TokioExecutor;
+use prost::Message as _;
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use symphony_frontend::oip::Limits;
@@ -201,6 +203,33 @@ async fn what_the_transport_would_unpack_for_too_long_is_refused_and_may_come_as
         let refused = plain.clone().model_infer(plain_message).await.unwrap_err();
         assert_eq!((refused.code(), reason(&refused)), (Code::InvalidArgument, "invalid_request"), "{refused}");
     }
+}
+
+/// A message of gRPC, or what stands for one that is compressed, behind its flag and length.
+fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[flag][..], &length, message].concat()
+}
+
+#[tokio::test]
+async fn behind_a_message_that_comes_as_it_is_none_is_unpacked() {
+    let running = Running::start().await;
+    let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    let large =
+        ModelInferRequest { raw_input_contents: vec![vec![0; PACKED_MESSAGE_BYTES_MAX].into()], ..raw("double") };
+    let bomb = gzip(&large.encode_to_vec());
+    let body = [framed(0, &raw("double").encode_to_vec()), framed(1, &bomb)].concat();
+    let url = format!("http://{}/inference.GRPCInferenceService/ModelInfer", running.grpc);
+    let call = axum::http::Request::post(url)
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("grpc-encoding", "gzip")
+        .body(axum::body::Body::from(body))
+        .unwrap();
+    let answer = http.request(call).await.unwrap();
+    let refused = Status::from_header_map(answer.headers()).expect("it is refused before it is answered");
+    assert_eq!((refused.code(), reason(&refused)), (Code::InvalidArgument, "invalid_request"), "{refused}");
+    assert!(refused.message().contains("compressed-flag"), "{refused}");
 }
 
 #[tokio::test]

@@ -115,7 +115,7 @@ impl<S: InferenceService> GrpcServer<S> {
     fn infer_as_it_comes(&self, request: http::Request<Incoming>) -> BoxFuture<http::Response<Body>, Infallible> {
         let (packed, plain, service) = (self.packed.clone(), self.inference.clone(), Arc::clone(&self.service));
         let arrived = Instant::now();
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         Box::pin(async move {
             let Ok((is_packed, body)) = tokio::time::timeout(BODY_READ_MAX, first_frame::look(body)).await else {
                 if let Ok(caller) = Caller::of(&parts.extensions) {
@@ -125,6 +125,10 @@ impl<S: InferenceService> GrpcServer<S> {
                 }
                 return Ok(not_read_in_time());
             };
+            if !is_packed && parts.headers.get(ENCODING).is_some_and(|used| used == "gzip" || used == "deflate") {
+                // What comes behind the message is read to find trailers, and must not be unpacked within the larger bound.
+                parts.headers.remove(ENCODING);
+            }
             let mut inference = if is_packed { packed } else { plain };
             inference.call(http::Request::from_parts(parts, body)).await
         })
