@@ -9,8 +9,9 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use scene::{backend, backend_down, frontend, node, node_down, operation, report};
 use symphony_cluster_state::{
-    Action, Applied, ClusterState, Command, HolderState, LeadTransfer, ModelSpec, Moved, PlanProposal, Refusal, Reply,
-    Shadow, Traffic, WantedMove, check, check_step, decode_outcome, encode_outcome,
+    Action, Applied, ClusterState, Command, HolderState, LeadTransfer, ModelSpec, Moved, POLICY_OF_MODELS,
+    PlanProposal, PolicyFailure, Refusal, Reply, Shadow, Traffic, WantedMove, check, check_step, decode_outcome,
+    encode_outcome,
 };
 use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, Level, Member, ModelId, NodeId, SubclusterId, Token};
 
@@ -61,11 +62,35 @@ fn any_command() -> impl Strategy<Value = Command> {
         2 => (1_u32..8, 1_u32..4, boot(), state).prop_map(|(m, b, boot, state)| report(m, b, boot, state)),
         4 => any_move(),
         4 => any_step_of_a_plan(),
+        2 => any_about_policies(),
     ];
     (command, prop::option::of(1_u64..4)).prop_map(|(command, avoid)| match avoid {
         Some(proposer) => command.avoiding(NodeId::new(proposer)),
         None => command,
     })
+}
+
+/// Policies for whole sub-clusters: of every program, added, unknown, of models; and how they fail.
+fn any_about_policies() -> impl Strategy<Value = Command> {
+    let subcluster = || prop::sample::select(vec!["left", "right"]);
+    let policy = prop::sample::select(vec!["nexus", "mine", "eager", POLICY_OF_MODELS]);
+    let names = prop::sample::subsequence(vec!["mine", "other"], 0..=2);
+    let boot = || (0_u64..4).prop_map(BootId::new);
+    let node = || (1_u64..4).prop_map(NodeId::new);
+    let why = prop::sample::select(vec![PolicyFailure::Panicked, PolicyFailure::Hung]);
+    prop_oneof![
+        3 => (0_u64..12, subcluster(), policy).prop_map(|(id, subcluster, policy)| {
+            let (subcluster, policy) = (subcluster.to_owned(), policy.to_owned());
+            Command::Operate(operation(id, Action::SetPolicy { subcluster, policy }))
+        }),
+        2 => (node(), boot(), names).prop_map(|(node, boot, names)| {
+            Command::KnowPolicies { node, boot, names: names.into_iter().map(str::to_owned).collect() }
+        }),
+        2 => (1_u32..3, 1_u64..40, node(), boot(), why).prop_map(|(subcluster, token, node, boot, why)| {
+            let (subcluster, token) = (SubclusterId::new(subcluster), Token::new(token));
+            Command::PolicyFailed { subcluster, token, node, boot, why, avoid: None }
+        }),
+    ]
 }
 
 /// Plans, and what makes their moves go on or end. Epochs are few, as are the indexes at which moves begin.
