@@ -18,7 +18,7 @@ pub(crate) const fn rules(policy: &PolicySpec) -> Option<PolicyRules> {
         },
         PolicySpec::Nexus { .. } => PolicyRules {
             batch: "nexus goes round the models that it has packed on the GPU, and it was this one's turn",
-            dropped: "nexus drops what would make the next batch late on the GPU that it was dealt to, and what no GPU is packed for",
+            dropped: "nexus drops what would make the next batch late on the GPU that it was dealt to, and what waits too long for a GPU that is packed for it",
         },
         PolicySpec::Shepherd { .. } => PolicyRules {
             batch: "shepherd gives a GPU the largest batch of which every request ends in time, and a much larger one stops one that runs",
