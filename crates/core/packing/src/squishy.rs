@@ -10,9 +10,9 @@ use crate::slots::{Slot, Slots, pack_residues};
 ///
 /// In the paper a merged session has a batch of d·r items, possibly fractional. A GPU runs whole batches, so they are
 /// rounded up, and a merge that would then break an SLO is refused. The paper's largest batch of a residue can be none,
-/// or one that takes longer to run than to gather; then the next larger batch runs, not quite filled, in the longest duty
-/// cycle that the SLO allows. A session with L < 2·ℓ(1), for which the paper's condition on whole GPUs fails, gets GPUs
-/// that run single items.
+/// or one that takes longer to run than to gather; then the next larger batch runs, not quite filled, in the longest
+/// duty cycle that the SLO allows. A session with L < 2·ℓ(1), for which the paper's condition on whole GPUs fails, gets
+/// GPUs that run single items.
 #[must_use]
 pub fn squishy_bin_packing(sessions: &[Session<'_>]) -> Vec<PackedNode> {
     let (mut slots, mut residues) = (Slots::new(), Vec::new());

@@ -12,7 +12,8 @@ use symphony_workload::{AutoRule, Scenario};
 pub struct ModelFacts {
     /// ℓ(b) by class of GPU.
     pub profiles: Arc<[LatencyProfile]>,
-    /// Of models that share a trunk and a queue: the family by class of GPU. `profiles` are then what it takes at worst.
+    /// Of models that share a trunk and a queue: the family by class of GPU. `profiles` are then what it takes at
+    /// worst.
     pub family: Option<Arc<[FamilyProfile]>>,
     /// Its SLO. Requests may have deadlines of their own.
     pub slo: Nanos,

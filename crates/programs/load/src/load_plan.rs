@@ -57,7 +57,8 @@ pub struct ModelLoad {
 }
 
 impl ModelLoad {
-    /// The own time to the deadline of request `n`, if the recording has one. Frontends cut what is longer than the SLO.
+    /// The own time to the deadline of request `n`, if the recording has one. Frontends cut what is longer than the
+    /// SLO.
     fn recorded_slo(&self, n: u64) -> Option<Duration> {
         Some(self.recorded.as_ref()?.get(n as usize)?.slo?.min(self.slo))
     }

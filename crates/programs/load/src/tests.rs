@@ -109,7 +109,8 @@ async fn recorded_requests_are_sent_once_each_with_its_own_deadline() {
     let mut plan = plan(vec![load("m", 0.0, random()), load("n", 1000.0, random())]);
     plan.warmup = Duration::ZERO;
     let due = |due: u32, slo| DueRequest { due: due * MS, slo };
-    // The second one's own deadline cannot be met; that of the fourth is beyond the SLO; the last one lies behind the end.
+    // The second one's own deadline cannot be met; that of the fourth is beyond the SLO; the last one lies behind the
+    // end.
     let short = Duration::from_nanos(1);
     let requests =
         [due(0, Some(1500 * MS)), due(10, Some(short)), due(10, None), due(20, Some(9000 * MS)), due(600, None)];

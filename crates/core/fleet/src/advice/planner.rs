@@ -79,8 +79,8 @@ impl Measurement {
 /// Decides which kinds a sub-cluster should have, where its [`Autoscaler`] decides how much capacity.
 ///
 /// A fleet is chosen anew when the autoscaler asks for more or less, which it does after its windows and pauses, and
-/// when the sizes of requests have become others. Then the sub-cluster goes to the new fleet in one step: everything that it
-/// lacks is ordered at once, and everything that it does not need goes once that serves.
+/// when the sizes of requests have become others. Then the sub-cluster goes to the new fleet in one step: everything
+/// that it lacks is ordered at once, and everything that it does not need goes once that serves.
 #[derive(Clone, Debug, Default)]
 pub struct FleetPlanner {
     /// What has come since the last full measurement.

@@ -9,8 +9,8 @@ use super::{RecordedArrival, RecordedArrivals, Sources, TRACE_S_MAX, Window, roo
 const COLUMNS: &str = "app,func,end_timestamp,duration";
 
 impl RecordedArrivals {
-    /// Reads invocations of `window`. The source is `app/func`, since a func is unique only within its app. An arrival is
-    /// at `end_timestamp − duration`. Rows may be in any order. What began before the trace is left out.
+    /// Reads invocations of `window`. The source is `app/func`, since a func is unique only within its app. An arrival
+    /// is at `end_timestamp − duration`. Rows may be in any order. What began before the trace is left out.
     ///
     /// # Errors
     /// If the columns are others, or a time is negative or no number; the message names the line.

@@ -284,7 +284,7 @@ async fn who_does_not_come_over_the_loopback_gets_none_of_it() {
     let register = Http::new().post(running.url("/v2/systemsharedmemory/region/s/register")).json(&region);
     let page = register.header("host", "evil.example").header("origin", "http://evil.example");
     let refused: Value = page.send().await.unwrap().json().await.unwrap();
-    assert_eq!(refused["reason"], "not_local", "its name leads to the loopback by now");
+    assert_eq!(refused["reason"], "foreign_origin", "its name leads to the loopback by now");
     assert_eq!(object.bytes()[16..], [0; 16]);
     assert_eq!(running.service.count(), 0);
 }

@@ -17,11 +17,11 @@ use crate::rivals::homeless::Homeless;
 
 /// Optimises that what is accepted is in time, at the cost of large queries for which no fast GPU is left.
 ///
-/// The Kairos paper, section 7, after *Serving DNNs like Clockwork* (OSDI 2020). Each GPU has a queue of its own,
-/// first come, first served. A query goes at once to the queue where it is predicted to end first; if that is too
-/// late, it is in time nowhere, and dropped. Where a prediction proves wrong, a query that has become late is placed
-/// anew when its turn comes. The paper does not say which of several queues that are in time is taken. While no GPU runs
-/// its model, a query waits for one.
+/// The Kairos paper, section 7, after *Serving DNNs like Clockwork* (OSDI 2020). Each GPU has a queue of its own, first
+/// come, first served. A query goes at once to the queue where it is predicted to end first; if that is too late, it is
+/// in time nowhere, and dropped. Where a prediction proves wrong, a query that has become late is placed anew when its
+/// turn comes. The paper does not say which of several queues that are in time is taken. While no GPU runs its model, a
+/// query waits for one.
 #[derive(Clone, Debug)]
 pub struct Clkwrk {
     cluster: Cluster,
