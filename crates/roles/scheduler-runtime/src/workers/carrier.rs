@@ -240,7 +240,7 @@ fn unroute(host: &mut impl Host, now: Time, gpu: u32, seal: SealNumber) {
     let carrier = host.carrier();
     carrier.known_by_backend.retain(|_, by| *by != seal);
     for (model, request) in carrier.redriven_awaited.remove(&seal).unwrap_or_default() {
-        recovery::take_back(host, now, model, request);
+        recovery::requeue_request(host, now, model, request);
     }
 }
 

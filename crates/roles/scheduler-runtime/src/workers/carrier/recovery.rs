@@ -50,7 +50,7 @@ pub(super) fn redrive(host: &mut impl Host, now: Time, model: ModelId, request: 
 }
 
 /// A request that will not run where it was sent waits again.
-pub(super) fn take_back(host: &mut impl Host, now: Time, model: ModelId, request: Request) {
+pub(super) fn requeue_request(host: &mut impl Host, now: Time, model: ModelId, request: Request) {
     count(&host.carrier().metrics.counters.requeued_requests, 1);
     host.take_in(now, model, request, Coming::Back);
 }
@@ -58,6 +58,6 @@ pub(super) fn take_back(host: &mut impl Host, now: Time, model: ModelId, request
 /// A plan will not run: its requests wait again, if their deadlines and their model allow.
 pub(super) fn requeue(host: &mut impl Host, now: Time, plan: SentPlan) {
     for request in plan.requests {
-        take_back(host, now, plan.model, request);
+        requeue_request(host, now, plan.model, request);
     }
 }

@@ -51,7 +51,7 @@ impl PolicyWorker {
             }
         }
         self.actions = actions;
-        self.take_back(now, undone);
+        self.requeue_undone(now, undone);
     }
 
     /// One decision, checked. Of a step with a fault nothing is done.
@@ -85,7 +85,7 @@ impl PolicyWorker {
     }
 
     /// A GPU whose link has ended is as good as lost: its link says so later. What was planned there waits again.
-    fn take_back(&mut self, now: Time, undone: Undone) {
+    fn requeue_undone(&mut self, now: Time, undone: Undone) {
         for gpu in undone.gpus {
             let Some(seal) = self.gpus.get_mut(gpu as usize).and_then(Gpu::lose) else { continue };
             self.settle(now, gpu);
