@@ -15,8 +15,8 @@ const SECONDS: &str = "6";
 /// Of the requests well below the simulated goodput, so many are in time: the simulator misses none.
 const IN_TIME_MIN: f64 = 0.9;
 
-/// What the script has to say of a case whose time is stretched `scale` times, under a policy, at shares of its simulated
-/// goodput.
+/// What the script has to say of a case whose time is stretched `scale` times, under a policy, at shares of its
+/// simulated goodput.
 fn compared(workspace: &Workspace, (case, policy): (&str, &str), scale: &str, shares: &[&str]) -> Vec<Value> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let python = root.join(".cache/venv/bin/python");

@@ -1,5 +1,5 @@
-//! A policy decides for a whole sub-cluster: it serves, is changed under load, is led on by another replica, and does no
-//! harm when it fails.
+//! A policy decides for a whole sub-cluster: it serves, is changed under load, is led on by another replica, and does
+//! no harm when it fails.
 
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 

@@ -92,8 +92,8 @@ impl Search {
         }
     }
 
-    /// Shortens the ways over a row at a distance. Returns the nearest open column, a free one if there is, by its index
-    /// among the open ones.
+    /// Shortens the ways over a row at a distance. Returns the nearest open column, a free one if there is, by its
+    /// index among the open ones.
     fn relax(&mut self, problem: &Problem, duals: &Duals, row: usize, distance: f64) -> Option<usize> {
         let costs = problem.row(row);
         let base = distance - duals.row_dual[row];

@@ -37,7 +37,8 @@ fn ranked(problem: &FleetProblem, bound: Bound) -> Vec<(Vec<u32>, f64)> {
 fn the_bounds_by_hand() {
     let problem = parse(FLEET).unwrap();
     // The base serves 1 / (0.6 · 0.1 + 0.4 · 0.2) = 7.142857 r/s; large ones alone 5 r/s, which are 0.4 of 12.5. The
-    // small kind serves 8 small ones a second; 8 · 0.4 / 0.6 = 5.33 large ones come beside them, more than one base serves.
+    // small kind serves 8 small ones a second; 8 · 0.4 / 0.6 = 5.33 large ones come beside them, more than one base
+    // serves.
     let expected = [(vec![2, 0], 14.285_714), (vec![1, 1], 12.5), (vec![1, 2], 12.5), (vec![1, 0], 7.142_857)];
     assert_eq!(ranked(&problem, Bound::Kairos), expected);
     assert_eq!(ranked(&problem, Bound::Alone), expected);

@@ -2,9 +2,9 @@
 //!
 //! # For authors of policies
 //!
-//! Implement [`ClusterPolicy::step`], add the policy to a [`PolicyRegistry`](crate::PolicyRegistry) under a name, and it
-//! runs in the simulator, in replays and in clusters. `crates/programs/symphony/examples/policy.rs` is one in less than
-//! a hundred lines.
+//! Implement [`ClusterPolicy::step`], add the policy to a [`PolicyRegistry`](crate::PolicyRegistry) under a name, and
+//! it runs in the simulator, in replays and in clusters. `crates/programs/symphony/examples/policy.rs` is one in less
+//! than a hundred lines.
 //!
 //! A step is told one thing and answers with orders. It must not read clocks, files or random numbers, so that equal
 //! inputs always give equal orders: a tape is replayed by that. A policy need not defend itself: hosts check every
@@ -14,11 +14,11 @@
 //! # What stays and what may change
 //!
 //! Between releases with the same first two numbers, a policy that compiles goes on to compile and is told the same.
-//! A later release may add inputs (so ignore unknown ones with `_ => {}`), fields to inputs (so match with `..`), fields
-//! to [`ClusterFacts`](crate::ClusterFacts) and [`ClusterModel`](crate::ClusterModel), and methods with a default;
-//! policies need no change for these. It may rename or remove only with a note under "Policies" in CHANGELOG.md. The
-//! limits ([`CLUSTER_ORDERS_MAX`](crate::CLUSTER_ORDERS_MAX), [`QUEUE_REQUESTS_MAX`](crate::QUEUE_REQUESTS_MAX)) never
-//! shrink.
+//! A later release may add inputs (so ignore unknown ones with `_ => {}`), fields to inputs (so match with `..`),
+//! fields to [`ClusterFacts`](crate::ClusterFacts) and [`ClusterModel`](crate::ClusterModel), and methods with a
+//! default; policies need no change for these. It may rename or remove only with a note under "Policies" in
+//! CHANGELOG.md. The limits ([`CLUSTER_ORDERS_MAX`](crate::CLUSTER_ORDERS_MAX),
+//! [`QUEUE_REQUESTS_MAX`](crate::QUEUE_REQUESTS_MAX)) never shrink.
 
 use std::sync::Arc;
 

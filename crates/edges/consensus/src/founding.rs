@@ -359,8 +359,8 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<Asker>) -> Verdict {
     if crate::planted::is(crate::planted::Bug::JoinsUnasked) && answered(answers).any(|past| past.has_log()) {
         return Verdict::Join;
     }
-    // One word is enough, but not that of a disk of the group before the restored one. Nor that of a restored one unless
-    // all say the same: it may have been restored by mistake, beside a group that lives.
+    // One word is enough, but not that of a disk of the group before the restored one. Nor that of a restored one
+    // unless all say the same: it may have been restored by mistake, beside a group that lives.
     let restored: Vec<_> = answered(answers).filter(|past| past.is_restored()).collect();
     let begins_at = restored.iter().map(|past| past.applied_index).max().unwrap_or(0);
     let all_say = |asker: Asker| answers.values().all(|answer| answer.as_ref().is_ok_and(|past| past.asker == asker));

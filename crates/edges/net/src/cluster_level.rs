@@ -60,8 +60,8 @@ impl ClusterLevel {
         });
     }
 
-    /// The log of a replica says so as far as it is applied. A level below those of this program's neighbours is no news
-    /// yet: a log holds what is older than the last raise until it is compacted.
+    /// The log of a replica says so as far as it is applied. A level below those of this program's neighbours is no
+    /// news yet: a log holds what is older than the last raise until it is compacted.
     pub fn tell_by_log(&self, level: Level) {
         if level >= Level::OLDEST {
             return self.tell(level);

@@ -1,5 +1,6 @@
 //! Native histograms: buckets that grow by a fixed factor and exist where something was counted. They go only to who
-//! takes them, in protobuf ([`encode_protobuf`](crate::Registry::encode_protobuf)); texts have the classic buckets alone.
+//! takes them, in protobuf ([`encode_protobuf`](crate::Registry::encode_protobuf)); texts have the classic buckets
+//! alone.
 //!
 //! Histograms that a decision thread counts have none: they are read while they are counted, and Prometheus refuses a
 //! native histogram whose buckets do not add up to its count.

@@ -46,8 +46,8 @@ fn end_with_the_reader() {
 }
 
 /// Runs the command line of this process, with the policies of the registry beside those that every program has: what
-/// they are called is taken by `symphony sim --policy`, scenarios, `symphony replay` and, where a scheduler of the cluster
-/// runs this program, `symphony subcluster policy`.
+/// they are called is taken by `symphony sim --policy`, scenarios, `symphony replay` and, where a scheduler of the
+/// cluster runs this program, `symphony subcluster policy`.
 pub fn main_with(policies: PolicyRegistry) -> ExitCode {
     end_with_the_reader();
     let cli = Cli::parse();

@@ -177,8 +177,8 @@ const COUNTERS: [MetricName; 25] = [
     counter("symphony_dispatch_violations_total", "Plans that violated S1 or S2; above 0 is a bug"),
 ];
 
-/// Every metric of the dispatch runtime. All but the counts of panicked leads, hung threads and faults of policies restart
-/// with each lead.
+/// Every metric of the dispatch runtime. All but the counts of panicked leads, hung threads and faults of policies
+/// restart with each lead.
 pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 14] = {
     let mut names = [TIMER_LATE; COUNTERS.len() + 14];
     let mut index = 0;

@@ -58,12 +58,12 @@ struct Node {
 /// and of batches that uncoordinated frontends limit to half of the SLO.
 ///
 /// From *Nexus: A GPU Cluster Engine for Accelerating DNN-Based Video Analysis* (SOSP 2019): squishy bin
-/// packing ([`symphony_packing::squishy_bin_packing`]) of the given rates, multiplied by the largest factor that fits the
-/// GPUs. Each frontend sends to the replicas of a model in its own round robin. GPUs go through their
+/// packing ([`symphony_packing::squishy_bin_packing`]) of the given rates, multiplied by the largest factor that fits
+/// the GPUs. Each frontend sends to the replicas of a model in its own round robin. GPUs go through their
 /// models without pausing and drop early: of the next b requests, heads that do not fit into a batch of all b. A GPU
-/// that is added or lost causes a new packing, and so does a model that comes, goes or changes. The rates are those that
-/// the host tells. GPUs of different classes are packed one class after the other: each is given the share of a model's
-/// rate that it has in what all of them could do for the model.
+/// that is added or lost causes a new packing, and so does a model that comes, goes or changes. The rates are those
+/// that the host tells. GPUs of different classes are packed one class after the other: each is given the share of a
+/// model's rate that it has in what all of them could do for the model.
 #[derive(Clone, Debug)]
 pub struct Nexus {
     cluster: Cluster,

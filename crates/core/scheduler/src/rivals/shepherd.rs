@@ -47,8 +47,8 @@ struct Batch {
 /// batch; a busy one takes it if it is λ times larger than the running batch, which starts over later. Assumptions
 /// where the published pseudo-code is silent or ambiguous: feasible means that *all* requests of a batch end in time,
 /// so a batch is the longest such prefix by deadline; among equally large batches the most urgent goes first; the
-/// planner's groups are one group, the cluster; what a batch takes is what it takes on the class of its GPU. Where running
-/// batches cannot be stopped, none is.
+/// planner's groups are one group, the cluster; what a batch takes is what it takes on the class of its GPU. Where
+/// running batches cannot be stopped, none is.
 #[derive(Clone, Debug)]
 pub struct Shepherd {
     cluster: Cluster,

@@ -9,8 +9,8 @@ use crate::lab::Lab;
 use crate::plot::{Axis, Draw, Figure, Lines, Panel, Series, Style};
 use crate::report::{Comparison, Plot, Report, Table};
 
-/// A model of the Nexus paper, Table 2: milliseconds for batches of 4, 8, 16; its SLO (section 4.1); requests per second
-/// in the figure's parts (a), where any that fill GPUs do, and (b).
+/// A model of the Nexus paper, Table 2: milliseconds for batches of 4, 8, 16; its SLO (section 4.1); requests per
+/// second in the figure's parts (a), where any that fill GPUs do, and (b).
 struct Model {
     name: &'static str,
     latency_ms: [f64; 3],

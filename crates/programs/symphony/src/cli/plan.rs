@@ -174,7 +174,8 @@ pub(crate) struct PackArgs {
     /// The sessions (TOML); docs/reference/packing.md describes them.
     #[arg(value_name = "SESSIONS.toml")]
     pub(crate) sessions: PathBuf,
-    /// The packing in force, as -o json printed it: sessions stay where they are if possible, and what moves is counted.
+    /// The packing in force, as -o json printed it: sessions stay where they are if possible, and what moves is
+    /// counted.
     #[arg(long, value_name = "PACK.json")]
     pub(crate) previous: Option<PathBuf>,
     /// For people or for programs.

@@ -14,8 +14,8 @@ pub(crate) enum SubclusterCommand {
 pub(crate) struct SubclusterPolicyArgs {
     /// The sub-cluster's name, see `symphony get subclusters`.
     pub(crate) name: String,
-    /// clockwork, nexus, shepherd or one that the schedulers' program adds, or a table of the name and its options as in
-    /// scenarios: '{ name = "nexus", frontends = 2 }'; auto lets each model have its own policy again.
+    /// clockwork, nexus, shepherd or one that the schedulers' program adds, or a table of the name and its options as
+    /// in scenarios: '{ name = "nexus", frontends = 2 }'; auto lets each model have its own policy again.
     pub(crate) policy: String,
     #[command(flatten)]
     pub(crate) operation: OperationArgs,

@@ -1,4 +1,5 @@
-//! Hosts a [`ClusterPolicy`](symphony_scheduler::ClusterPolicy): one worker in place of a lead's model and rank workers.
+//! Hosts a [`ClusterPolicy`](symphony_scheduler::ClusterPolicy): one worker in place of a lead's model and rank
+//! workers.
 //!
 //! It tells the policy what happens, has every step refereed, and carries out a step's orders only if none of them
 //! breaks a rule. A fault of the policy ends all decisions here; the lead hears of it ([`PolicyHost::fault`]) and ends.

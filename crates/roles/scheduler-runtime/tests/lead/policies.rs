@@ -1,5 +1,5 @@
-//! A policy decides for the whole sub-cluster, as the view says: it serves, its fault ends the lead, and one that is not
-//! known here is not led.
+//! A policy decides for the whole sub-cluster, as the view says: it serves, its fault ends the lead, and one that is
+//! not known here is not led.
 
 use std::time::Duration;
 
