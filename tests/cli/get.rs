@@ -46,7 +46,8 @@ fn get_shows_people_and_programs_the_same_cluster() {
 
         phase("sub-clusters: each has a leader and two standbys");
         let (table, subclusters) = get(cluster, "subclusters");
-        let header = ["ID", "NAME", "LEADER", "TOKEN", "STANDBYS", "IDLE", "GPUS", "DEMAND", "GPUS", "WANTED"];
+        let header =
+            ["ID", "NAME", "LEADER", "TOKEN", "STANDBYS", "IDLE", "GPUS", "DEMAND", "GPUS", "WANTED", "POLICY"];
         check_table(&table, 2, &header, &["first", "second"]);
         for subcluster in &subclusters {
             assert!(

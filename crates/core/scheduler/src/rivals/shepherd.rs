@@ -285,7 +285,10 @@ impl Shepherd {
 
 impl ClusterPolicy for Shepherd {
     fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
-        self.drop_expired(now, out);
+        // What leaves by this input is given up by nobody.
+        if !matches!(input, ClusterInput::Cancel { .. } | ClusterInput::ModelGone(_)) {
+            self.drop_expired(now, out);
+        }
         match input {
             ClusterInput::Arrive { model, request } | ClusterInput::Return { model, request } => {
                 let slot = model as usize;
@@ -297,7 +300,10 @@ impl ClusterPolicy for Shepherd {
                     self.offer(now, out);
                 }
             }
-            ClusterInput::Cancel { model, request } => self.cancel(model, &request),
+            ClusterInput::Cancel { model, request } => {
+                self.cancel(model, &request);
+                self.drop_expired(now, out);
+            }
             ClusterInput::GpuUp { gpu, class, free_at } => {
                 if self.gpus.up(gpu, class, free_at) {
                     self.running.resize(self.gpus.len(), Running::default());
@@ -333,7 +339,10 @@ impl ClusterPolicy for Shepherd {
                 self.set_model(model, Some(known));
                 self.drop_expired(now, out);
             }
-            ClusterInput::ModelGone(model) => self.set_model(model, None),
+            ClusterInput::ModelGone(model) => {
+                self.set_model(model, None);
+                self.drop_expired(now, out);
+            }
             ClusterInput::Wake => self.wake_at = Time::NEVER,
         }
         self.feed_those_who_ask(now, out);

@@ -94,8 +94,9 @@ mod tests {
             view.frontends.get_mut(&f1).unwrap().level = Some(Level::OLDEST);
         };
         let named = behind(older);
-        let said = ["scheduler n2 knows level 1", "backend b (b1) has not told", "frontend f (f1) knows level 1"];
-        assert!(named.len() == 3 && named.iter().zip(said).all(|(named, said)| named.starts_with(said)), "{named:?}");
+        let knows = |who: &str| format!("{who} knows level {} ", Level::OLDEST);
+        let said = [knows("scheduler n2"), "backend b (b1) has not told".into(), knows("frontend f (f1)")];
+        assert!(named.len() == 3 && named.iter().zip(&said).all(|(named, said)| named.starts_with(said)), "{named:?}");
         assert_eq!(behind(|view| view.nodes.get_mut(&n2).unwrap().up = false).len(), 1, "it comes back one day");
         let gone = |view: &mut View| {
             older(view);
