@@ -230,7 +230,9 @@ def last_batches(cluster, case):
         for batch in (one["batch"] for one in told if one["batch"].get("actual")):
             given_ms = model["alpha_ms"] * batch["items"] + model["beta_ms"]
             planned, actual = batch["planned"], batch["actual"]
-            margin_ms = model["slo_ms"] - batch["head_waited_ms"] - planned["must_end_by_ms"]
+            # A policy for a whole sub-cluster does not say how long its batches waited; the lead adds no margin there.
+            waited_ms = batch["head_waited_ms"]
+            margin_ms = 0.0 if waited_ms is None else model["slo_ms"] - waited_ms - planned["must_end_by_ms"]
             longer_ms = actual["start_late_ms"] + actual["execution_ms"] - given_ms
             yield planned["execution_ms"] / given_ms, margin_ms, longer_ms
 

@@ -90,10 +90,10 @@ fn processes_are_replaced_one_at_a_time_and_the_level_is_raised_when_all_know_it
         let load = cluster.spawn_load_until_ended("raised", &["m=40"]).unwrap();
         cluster.wait_for_more(50).unwrap();
         let raised = cluster.cli(&["upgrade", "finish"]).ended_with(0).out;
-        assert!(raised.contains("at level 2"), "{raised}");
+        assert!(raised.contains(&format!("at level {new} ")), "{raised}");
         let _ = cluster.cli(&["upgrade", "finish"]).ended_with(0);
         cluster.wait_for_view("a raised cluster", |view| (view.level == new).then_some(())).unwrap();
-        cluster.wait_for_metric("scheduler-2", "symphony_control_level 2").unwrap();
+        cluster.wait_for_metric("scheduler-2", &format!("symphony_control_level {new}")).unwrap();
         cluster.wait_for_more(50).unwrap();
         let report = cluster.end_load(load).unwrap();
         report.check_safety().unwrap();

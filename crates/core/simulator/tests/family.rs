@@ -34,7 +34,7 @@ fn one_batch_of_all_variants_serves_what_batches_of_each_cannot() {
         assert!(shared.bad_rate < 0.01, "{policy}: {shared:?}");
         let apart = run(&[&policy, "model.0.variants.shared=false"]);
         assert_eq!(apart.models.len(), 10);
-        assert!(apart.bad_rate > 0.1, "{policy}: {} of the requests are bad", apart.bad_rate);
+        assert!(apart.bad_rate > 0.05, "{policy}: {} of the requests are bad", apart.bad_rate);
     }
 }
 
