@@ -13,7 +13,8 @@ const REQUESTS: u64 = 150;
 
 fn recording() -> String {
     let row = |n: u64| {
-        let (items, slo_ms) = (if n % 3 == 0 { "3" } else { "" }, if n % 2 == 0 { "800" } else { "" });
+        let (items, slo_ms) =
+            (if n.is_multiple_of(3) { "3" } else { "" }, if n.is_multiple_of(2) { "800" } else { "" });
         format!("{}.{:02},f,{items},{slo_ms}\n", n / 50, n % 50 * 2)
     };
     std::iter::once("time_s,model,items,slo_ms\n".to_owned()).chain((0..REQUESTS).map(row)).collect()

@@ -22,8 +22,10 @@ impl ClusterPolicy for Faulty {
         if matches!(input, ClusterInput::Arrive { .. } | ClusterInput::Return { .. }) {
             self.requests += 1;
             assert!(self.requests < self.at || self.hangs, "planted");
-            while self.requests >= self.at {
-                std::thread::park();
+            if self.requests >= self.at {
+                loop {
+                    std::thread::park();
+                }
             }
         }
     }

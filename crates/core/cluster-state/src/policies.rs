@@ -91,7 +91,7 @@ impl ClusterState {
     /// The names of policies that programs of living replicas add.
     fn added_policies(&self) -> impl Iterator<Item = &str> {
         let up = |node: &NodeId| self.nodes.get(node).is_some_and(|node| node.up);
-        let known = self.policies_known.iter().filter(move |(node, _)| up(*node));
+        let known = self.policies_known.iter().filter(move |(node, _)| up(node));
         known.flat_map(|(_, names)| names.iter().map(String::as_str))
     }
 

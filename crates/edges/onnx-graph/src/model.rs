@@ -166,7 +166,7 @@ mod tests {
         let graph = GraphProto { initializer: vec![weight], ..Default::default() };
         let file = Bytes::from(ModelProto { graph: Some(graph), ..Default::default() }.encode_to_vec());
         let places = file.as_ptr_range();
-        let model = Model::read(file.clone()).unwrap();
+        let model = Model::read(file).unwrap();
         let raw = model.graph.initializer[0].raw_data.as_ref().unwrap();
         assert_eq!(raw.len(), 64);
         assert!(places.contains(&raw.as_ptr()), "decoded without a copy");

@@ -83,6 +83,6 @@ mod tests {
         assert_eq!(divide(&chain, &[one.clone(), two.clone()], 3), Some(vec![2, 1]));
         assert_eq!(divide(&chain, &[one.clone(), two.clone()], 1), None);
         let fork = Shape::of(3, &[(0, 1), (0, 2)]).unwrap();
-        assert_eq!(divide(&fork, &[one.clone(), two.clone(), one], 4), Some(vec![1, 3, 3]));
+        assert_eq!(divide(&fork, &[one.clone(), two, one], 4), Some(vec![1, 3, 3]));
     }
 }

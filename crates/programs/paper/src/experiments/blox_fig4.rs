@@ -87,9 +87,8 @@ fn figure(by_rate: &[(f64, Vec<Point>)]) -> Figure {
         let over = points.iter().map(|point| (point.jobs as f64, point.squishy / point.fifo)).collect();
         ratios.series.push(Series { style: Style::plain(&label, 2 + index), draw: Draw::Points, points: over });
         if *gpus_max == DRAWN {
-            let of: [(&str, fn(&Point) -> f64); 2] =
-                [("FIFO", |point| point.fifo), ("squishy packing", |point| point.squishy)];
-            for (index, (label, value)) in of.into_iter().enumerate() {
+            for (index, label) in ["FIFO", "squishy packing"].into_iter().enumerate() {
+                let value = |point: &Point| if index == 0 { point.fifo } else { point.squishy };
                 let points = points.iter().map(|point| (point.jobs as f64, value(point))).collect();
                 gpus.series.push(Series { style: Style::plain(label, 1 - index), draw: Draw::Points, points });
             }

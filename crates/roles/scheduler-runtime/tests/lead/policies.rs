@@ -26,8 +26,10 @@ impl ClusterPolicy for Faulty {
         match input {
             ClusterInput::Arrive { request, .. } | ClusterInput::Return { request, .. } => {
                 assert!(request.items != 3 || self.hangs, "planted");
-                while request.items == 3 {
-                    std::thread::park();
+                if request.items == 3 {
+                    loop {
+                        std::thread::park();
+                    }
                 }
                 self.waiting += 1;
             }
