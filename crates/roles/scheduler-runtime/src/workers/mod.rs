@@ -1,8 +1,8 @@
 //! The workers of one sub-cluster: hosts of the decision objects of `symphony-scheduler`, and their messages.
 
-pub(crate) mod carrier;
 pub(crate) mod corrections;
 pub(crate) mod counters;
+pub(crate) mod delivery;
 pub(crate) mod id_map;
 pub(crate) mod load;
 pub(crate) mod messages;

@@ -17,7 +17,7 @@ use crate::records::tape_recorder::TapeRecorder;
 use crate::threads::clock::Clock;
 use crate::threads::inbox::Inbox;
 use crate::threads::worker::{TURN_EVENTS_MAX, TURN_TIMERS_MAX, TurnEnd, TurnStart, Worker};
-use crate::workers::carrier::{Carrier, Coming, Host, REDRIVE_WAIT, handle_frame, receive, recover};
+use crate::workers::delivery::{Coming, Delivery, Host, REDRIVE_WAIT, handle_frame, receive, recover};
 use crate::workers::id_map::IdMap;
 use crate::workers::messages::{ModelMessage, PlanId, RankMessage, SealNumber};
 use crate::workers::offer_board::OfferBoard;
@@ -27,7 +27,7 @@ use models::ModelSlot;
 
 /// Hosts the queues of some of the sub-cluster's models.
 pub(crate) struct ModelWorker {
-    carrier: Carrier,
+    delivery: Delivery,
     rank: Arc<Inbox<RankMessage>>,
     offers: Arc<OfferBoard>,
     slots: Vec<Option<ModelSlot>>,
@@ -65,7 +65,7 @@ impl ModelWorker {
         log: RecorderQueue,
     ) -> Self {
         Self {
-            carrier: Carrier::new(inbox, Arc::clone(&metrics), log, clock.now() + REDRIVE_WAIT),
+            delivery: Delivery::new(inbox, Arc::clone(&metrics), log, clock.now() + REDRIVE_WAIT),
             rank,
             offers,
             slots: Vec::new(),
@@ -94,13 +94,13 @@ impl ModelWorker {
 
     /// Sets how long redriven requests wait, counted from `now`.
     pub(crate) fn with_redrive_wait(mut self, now: Time, wait: Nanos) -> Self {
-        self.carrier.recover_by(now + wait);
+        self.delivery.recover_by(now + wait);
         self
     }
 
     /// Sets the queue of ended batches, which a learner reads.
     pub(crate) fn with_runs(mut self, runs: Option<Arc<ArrayQueue<Run>>>) -> Self {
-        self.carrier.runs = runs;
+        self.delivery.runs = runs;
         self
     }
 
@@ -129,13 +129,13 @@ impl ModelWorker {
 }
 
 impl Host for ModelWorker {
-    fn carrier(&mut self) -> &mut Carrier {
-        &mut self.carrier
+    fn delivery(&mut self) -> &mut Delivery {
+        &mut self.delivery
     }
 
     #[inline]
     fn take_in(&mut self, now: Time, model: ModelId, request: Request, coming: Coming) {
-        let Some(&slot) = self.by_id.get(&model) else { return self.carrier.end_unserved(request.id) };
+        let Some(&slot) = self.by_id.get(&model) else { return self.delivery.end_unserved(request.id) };
         let input = match coming {
             Coming::New => ModelInput::Arrive(request),
             Coming::Back => ModelInput::Return(request),
@@ -170,11 +170,11 @@ impl Host for ModelWorker {
     ) {
         let slot = self.by_id.get(&sent.model).copied();
         let counts = slot.and_then(|slot| self.slots[slot].as_ref()).map(|model| &*model.counts);
-        let latency = self.carrier.batch_done(now, plan.gpu, &sent, measured, failed, counts);
+        let latency = self.delivery.batch_done(now, plan.gpu, &sent, measured, failed, counts);
         if let Some(slot) = slot {
             self.step(now, slot, ModelInput::Done { start_late: measured.0, latency, predicted: sent.predicted });
         }
-        self.carrier.recycle(sent);
+        self.delivery.recycle(sent);
     }
 
     fn plan_refused(&mut self, _: Time, _: PlanId, _: &SentPlan) {}
@@ -188,9 +188,9 @@ impl Worker for ModelWorker {
         self.turn = turn.number;
         let mut handled = 0;
         while handled < TURN_EVENTS_MAX {
-            if self.carrier.has_frame() {
+            if self.delivery.has_frame() {
                 handled += handle_frame(self, now, TURN_EVENTS_MAX - handled);
-            } else if let Some(message) = self.carrier.next_message() {
+            } else if let Some(message) = self.delivery.next_message() {
                 if let Some(message) = receive(self, now, message) {
                     self.decide(now, message);
                 }
@@ -210,7 +210,7 @@ impl Worker for ModelWorker {
             self.step(now, slot, ModelInput::Wake);
             handled += 1;
         }
-        if self.carrier.recovers_at() <= now {
+        if self.delivery.recovers_at() <= now {
             recover(self, now);
             handled += 1;
         }
@@ -219,13 +219,13 @@ impl Worker for ModelWorker {
             handled += 1;
         }
         // A turn without plans need not wait: on a shared thread its offers are ranked in the same turn.
-        if !self.carrier.has_plans_to_send() {
+        if !self.delivery.has_plans_to_send() {
             self.answer_rank();
         }
         if more {
             return TurnEnd { wake_at: Time::ZERO, handled };
         }
-        let recovery = self.carrier.recovers_at();
+        let recovery = self.delivery.recovers_at();
         // A quiet worker must still send its account in time: sent with the next event, an old account would count as
         // new.
         let account_at = if self.account_is_stale { self.account_at } else { Time::NEVER };
@@ -233,13 +233,13 @@ impl Worker for ModelWorker {
     }
 
     fn send_outputs(&mut self, now: Time) {
-        self.carrier.send_plans(now);
+        self.delivery.send_plans(now);
         self.answer_rank();
         if std::mem::take(&mut self.wake_rank) {
             self.rank.wake();
         }
-        self.carrier.send_outcomes();
-        self.carrier.log.flush();
+        self.delivery.send_outcomes();
+        self.delivery.log.flush();
     }
 
     fn metrics(&self) -> &WorkerMetrics {

@@ -22,7 +22,7 @@ use crate::records::recorder_queue::RecorderQueue;
 use crate::records::tape_recorder::TapeRecorder;
 use crate::threads::inbox::Inbox;
 use crate::threads::worker::{TURN_EVENTS_MAX, TurnEnd, TurnStart, Worker};
-use crate::workers::carrier::{Carrier, handle_frame, receive, recover};
+use crate::workers::delivery::{Delivery, handle_frame, receive, recover};
 use crate::workers::id_map::IdMap;
 use crate::workers::messages::{ModelMessage, RankMessage};
 use crate::workers::worker_metrics::WorkerMetrics;
@@ -53,7 +53,7 @@ pub(crate) struct PolicyHost {
 
 /// Hosts the policy of one sub-cluster.
 pub(crate) struct PolicyWorker {
-    carrier: Carrier,
+    delivery: Delivery,
     rank: Arc<Inbox<RankMessage>>,
     policy: GuardedPolicy,
     referee: ClusterReferee,
@@ -89,7 +89,7 @@ impl PolicyWorker {
     ) -> Self {
         let PolicyHost { policy, facts, tape, fault } = host;
         Self {
-            carrier: Carrier::new(inbox, Arc::clone(&metrics), log, recover_by),
+            delivery: Delivery::new(inbox, Arc::clone(&metrics), log, recover_by),
             rank,
             policy,
             referee: ClusterReferee::new(facts),
@@ -111,7 +111,7 @@ impl PolicyWorker {
 
     /// Sets the queue of ended batches, which a learner reads.
     pub(crate) fn with_runs(mut self, runs: Option<Arc<ArrayQueue<Run>>>) -> Self {
-        self.carrier.runs = runs;
+        self.delivery.runs = runs;
         self
     }
 
@@ -142,9 +142,9 @@ impl Worker for PolicyWorker {
             if let Some(message) = self.rank.pop() {
                 self.receive_gpu(now, message);
                 handled += 1;
-            } else if self.carrier.has_frame() {
+            } else if self.delivery.has_frame() {
                 handled += handle_frame(self, now, TURN_EVENTS_MAX - handled);
-            } else if let Some(message) = self.carrier.next_message() {
+            } else if let Some(message) = self.delivery.next_message() {
                 self.receive_model(now, message);
                 handled += 1;
             } else {
@@ -158,7 +158,7 @@ impl Worker for PolicyWorker {
             self.step(now, ClusterInput::Wake);
             handled += 1;
         }
-        if self.carrier.recovers_at() <= now && self.has_work() {
+        if self.delivery.recovers_at() <= now && self.has_work() {
             recover(self, now);
             handled += 1;
         }
@@ -171,18 +171,18 @@ impl Worker for PolicyWorker {
             // What was decided before the fault is sent; the next lead hears of all else from its frontends.
             return TurnEnd { wake_at: Time::NEVER, handled: handled.max(1) };
         }
-        let wake_at = self.wake_at.min(self.carrier.recovers_at()).min(self.measured_told_at());
+        let wake_at = self.wake_at.min(self.delivery.recovers_at()).min(self.measured_told_at());
         TurnEnd { wake_at: if more { Time::ZERO } else { wake_at }, handled }
     }
 
     fn send_outputs(&mut self, now: Time) {
-        self.carrier.send_plans(now);
+        self.delivery.send_plans(now);
         for (round, done) in self.retired.drain(..) {
             // If the link has ended, the GPU has too.
             let _ = done.send(round);
         }
-        self.carrier.send_outcomes();
-        self.carrier.log.flush();
+        self.delivery.send_outcomes();
+        self.delivery.log.flush();
     }
 
     fn metrics(&self) -> &WorkerMetrics {

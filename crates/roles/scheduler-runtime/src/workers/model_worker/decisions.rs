@@ -8,8 +8,8 @@ use symphony_scheduler::{GrantWhy, ModelAction, ModelInput, Plan, PoolSignal, Re
 use symphony_types::{GpuClass, GpuId, Time};
 
 use super::ModelWorker;
-use crate::workers::carrier::{Placed, end_reason};
 use crate::workers::counters::count;
+use crate::workers::delivery::{Placed, end_reason};
 use crate::workers::messages::{PlanId, RankMessage};
 
 /// A grant as the rank worker made it.
@@ -95,9 +95,9 @@ impl ModelWorker {
                 ModelAction::Drop { request, reason, cause } => {
                     self.account_is_stale = true;
                     dropped += 1;
-                    let lost = *lost.get_or_insert_with(|| !self.carrier.is_served(now));
+                    let lost = *lost.get_or_insert_with(|| !self.delivery.is_served(now));
                     let reason_told = end_reason(*reason, lost);
-                    self.carrier.end(request.id, reason_told);
+                    self.delivery.end(request.id, reason_told);
                     let record = DropRecord {
                         model: id.get(),
                         decided: now,
@@ -106,7 +106,7 @@ impl ModelWorker {
                         cause: Some(*cause),
                         lost: matches!(reason_told, EndReason::Failed(_)),
                     };
-                    if !self.carrier.log.dropped(record) {
+                    if !self.delivery.log.dropped(record) {
                         count(&self.metrics.counters.unrecorded, 1);
                     }
                 }
@@ -136,7 +136,7 @@ impl ModelWorker {
         }
         let Some(model) = &self.slots[slot] else { return false };
         let placed = Placed { model: model.id, id: granted.plan, class: granted.class, plan, requests };
-        self.carrier.plan(now, placed, &model.counts)
+        self.delivery.plan(now, placed, &model.counts)
     }
 
     pub(super) fn apply_signal(&mut self, now: Time, signal: PoolSignal) {

@@ -6,7 +6,7 @@ use symphony_scheduler::{DataDelay, MinTree, ModelInput, ModelQueue, ModelQueueC
 use symphony_types::{GpuClass, GpuClasses, LatencyProfile, ModelId, Time};
 
 use super::ModelWorker;
-use crate::workers::carrier::Returning;
+use crate::workers::delivery::Returning;
 use crate::workers::load::ModelCounts;
 use crate::workers::messages::RankMessage;
 use crate::workers::offer_board::Offer;
@@ -89,13 +89,13 @@ impl ModelWorker {
         self.add_model(now, (id, slot.name), ordinal, ModelQueueConfig { profiles, ..config }, slot.counts);
         // Tens of thousands may wait: not in one turn, and nothing that may concern them is handled before.
         let requests: Vec<_> = slot.queue.into_requests().collect();
-        self.carrier.bring_back(Returning { model: id, requests: requests.into_iter() });
+        self.delivery.bring_back(Returning { model: id, requests: requests.into_iter() });
     }
 
     pub(super) fn remove_model(&mut self, id: ModelId) {
         let Some(slot) = self.take_model(id) else { return };
         for request in slot.queue.into_requests() {
-            self.carrier.end_unserved(request.id);
+            self.delivery.end_unserved(request.id);
         }
     }
 

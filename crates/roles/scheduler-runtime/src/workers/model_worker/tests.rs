@@ -474,7 +474,7 @@ fn a_request_that_waits_alone_is_offered_anew_when_inputs_take_longer() {
 fn what_did_not_run_as_planned_is_not_taken_for_a_fast_batch() {
     let runs = Arc::new(ArrayQueue::new(8));
     let mut scene = Scene::new();
-    scene.worker.carrier.runs = Some(Arc::clone(&runs));
+    scene.worker.delivery.runs = Some(Arc::clone(&runs));
     let id = |sequence| RequestId { frontend: PEER.frontend, boot: PEER.boot, sequence };
     let ends = [
         (Vec::new(), Some((1, Some(Nanos::from_micros(9))))),

@@ -7,8 +7,8 @@ use symphony_types::{DropReason, Time};
 
 use super::PolicyWorker;
 use super::gpus::Gpu;
-use crate::workers::carrier::{Placed, end_reason, give_back};
 use crate::workers::counters::count;
+use crate::workers::delivery::{Placed, end_reason, give_back};
 use crate::workers::messages::PlanId;
 
 /// What of a step could not be carried out.
@@ -73,7 +73,7 @@ impl PolicyWorker {
         let sent = gpu.seal.is_some_and(|seal| {
             let id = PlanId { gpu: plan.gpu.get(), seal, sequence: gpu.next };
             let placed = Placed { model: slot.id, id, class: gpu.class, plan, requests };
-            self.carrier.plan(now, placed, &slot.counts)
+            self.delivery.plan(now, placed, &slot.counts)
         });
         slot.left(requests.len() as u64);
         if sent {
@@ -110,11 +110,11 @@ impl PolicyWorker {
         count(&slot.counts.dropped, 1);
         let (reason, cause) = why;
         let model = slot.id.get();
-        let told = end_reason(reason, !self.carrier.is_served(now));
-        self.carrier.end(request.id, told);
+        let told = end_reason(reason, !self.delivery.is_served(now));
+        self.delivery.end(request.id, told);
         let lost = matches!(told, EndReason::Failed(_));
         let record = DropRecord { model, decided: now, request: *request, reason, cause, lost };
-        if !self.carrier.log.dropped(record) {
+        if !self.delivery.log.dropped(record) {
             count(&self.metrics.counters.unrecorded, 1);
         }
     }

@@ -133,7 +133,7 @@ impl PolicyWorker {
     /// that were sent before have ended.
     pub(super) fn settle(&mut self, now: Time, gpu: u32) {
         let Some(known) = self.gpus.get_mut(gpu as usize) else { return };
-        let usable = known.seal.is_some_and(|seal| self.carrier.has_route(gpu, seal));
+        let usable = known.seal.is_some_and(|seal| self.delivery.has_route(gpu, seal));
         let usable = usable && !known.retired && !known.quarantined;
         let (id, class, free_at) = (GpuId::new(gpu), known.class, known.free_at);
         if known.up && !usable {

@@ -164,7 +164,7 @@ impl PolicyWorker {
         let waiting = self.referee.all_owned();
         self.step(now, ClusterInput::ModelGone(slot));
         for (_, request) in waiting.into_iter().filter(|&(of, _)| of == slot) {
-            self.carrier.end_unserved(request.id);
+            self.delivery.end_unserved(request.id);
         }
     }
 

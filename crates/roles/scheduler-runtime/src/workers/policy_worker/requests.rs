@@ -4,7 +4,7 @@ use symphony_scheduler::{ClusterInput, Request};
 use symphony_types::{BootId, DropReason, FailReason, FrontendId, GpuId, ModelId, Nanos, RequestId, Time};
 
 use super::PolicyWorker;
-use crate::workers::carrier::{Carrier, Coming, Host};
+use crate::workers::delivery::{Coming, Delivery, Host};
 use crate::workers::messages::{PlanId, SealNumber};
 use crate::workers::sent_plans::SentPlan;
 
@@ -16,7 +16,7 @@ impl PolicyWorker {
             return;
         }
         let Some(model) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else {
-            return self.carrier.end_unserved(request.id);
+            return self.delivery.end_unserved(request.id);
         };
         let is_full = is_new && model.waiting >= model.requests_max;
         model.came(1);
@@ -37,12 +37,12 @@ impl PolicyWorker {
 }
 
 impl Host for PolicyWorker {
-    fn carrier(&mut self) -> &mut Carrier {
-        &mut self.carrier
+    fn delivery(&mut self) -> &mut Delivery {
+        &mut self.delivery
     }
 
     fn take_in(&mut self, now: Time, model: ModelId, request: Request, coming: Coming) {
-        let Some(&slot) = self.by_id.get(&model) else { return self.carrier.end_unserved(request.id) };
+        let Some(&slot) = self.by_id.get(&model) else { return self.delivery.end_unserved(request.id) };
         // No frontend sends a request without items, and no policy need think of one.
         let request = Request { items: request.items.max(1), ..request };
         let is_new = coming == Coming::New;
@@ -83,12 +83,12 @@ impl Host for PolicyWorker {
     ) {
         let slot = self.by_id.get(&sent.model).and_then(|&slot| self.slots[slot as usize].as_ref());
         let counts = slot.map(|model| &*model.counts);
-        let latency = self.carrier.batch_done(now, plan.gpu, &sent, measured, failed, counts);
+        let latency = self.delivery.batch_done(now, plan.gpu, &sent, measured, failed, counts);
         let slot = self.by_id.get(&sent.model).copied();
         if let Some(model) = slot.and_then(|slot| self.slots[slot as usize].as_mut()) {
             model.lateness.record(measured.0 + (latency - sent.predicted), Nanos::ZERO, sent.predicted);
         }
-        self.carrier.recycle(sent);
+        self.delivery.recycle(sent);
         let Some(out) = self.gpus.get_mut(plan.gpu as usize).and_then(|gpu| gpu.ended(plan)) else { return };
         let (gpu, start_late) = (GpuId::new(plan.gpu), measured.0);
         self.step(now, ClusterInput::Done { gpu, model: out.model, start: out.start, start_late, latency });

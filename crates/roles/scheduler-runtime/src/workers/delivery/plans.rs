@@ -6,7 +6,7 @@ use symphony_protocol::execute::{Execute, PlannedRequest, ToBackend};
 use symphony_scheduler::{Plan, Request};
 use symphony_types::{FailReason, GpuClass, Invariant, ModelId, Nanos, RequestId, Time};
 
-use super::Carrier;
+use super::Delivery;
 use crate::workers::counters::count;
 use crate::workers::load::{ModelCounts, window_used};
 use crate::workers::messages::PlanId;
@@ -24,7 +24,7 @@ pub(crate) struct Placed<'a> {
     pub(crate) requests: &'a [Request],
 }
 
-impl Carrier {
+impl Delivery {
     /// Prepares a plan for its backend. False if the GPU has no route; the requests stay where they were.
     pub(crate) fn plan(&mut self, now: Time, placed: Placed<'_>, counts: &ModelCounts) -> bool {
         let Placed { model, id: place, class, plan, requests } = placed;

@@ -4,7 +4,7 @@ use symphony_protocol::dispatch::{EndReason, ToFrontend};
 use symphony_transport::LinkSender;
 use symphony_types::{BootId, DropReason, FailReason, FrontendId, RequestId};
 
-use super::Carrier;
+use super::Delivery;
 use crate::workers::counters::count;
 use crate::workers::messages::Peer;
 
@@ -14,7 +14,7 @@ pub(super) struct FrontendPeer {
     pub(super) ended: Vec<(u64, EndReason)>,
 }
 
-impl Carrier {
+impl Delivery {
     pub(super) fn is_linked(&self, peer: Peer) -> bool {
         self.frontends.get(&peer.frontend).is_some_and(|linked| linked.link == peer)
     }

@@ -3,7 +3,7 @@
 use symphony_scheduler::Request;
 use symphony_types::{ModelId, Nanos, RequestId, Time};
 
-use super::{Carrier, Coming, Host};
+use super::{Coming, Delivery, Host};
 use crate::workers::counters::count;
 use crate::workers::sent_plans::SentPlan;
 
@@ -17,7 +17,7 @@ pub(super) struct Recovery {
     pub(super) waiting: Vec<(ModelId, Request)>,
 }
 
-impl Carrier {
+impl Delivery {
     /// The redriven requests that wait for backends. None waits from here on.
     pub(super) fn release_redriven(&mut self) -> Vec<(ModelId, Request)> {
         self.recovery.take().map(|recovery| recovery.waiting).unwrap_or_default()
@@ -38,20 +38,20 @@ impl Carrier {
 /// admitted it before means that it is not shed now, and does not count as an arrival: the burst of returning requests
 /// says nothing about the load.
 pub(super) fn redrive(host: &mut impl Host, now: Time, model: ModelId, request: Request) {
-    let carrier = host.carrier();
-    let known_by = carrier.known_by_backend.get(&request.id).copied();
-    if known_by.is_none() && !carrier.sent.has(request.id) {
+    let delivery = host.delivery();
+    let known_by = delivery.known_by_backend.get(&request.id).copied();
+    if known_by.is_none() && !delivery.sent.has(request.id) {
         return host.take_in(now, model, request, Coming::Back);
     }
-    count(&carrier.metrics.counters.redriven_known_requests, 1);
+    count(&delivery.metrics.counters.redriven_known_requests, 1);
     if let Some(seal) = known_by {
-        carrier.redriven_awaited.entry(seal).or_default().push((model, request));
+        delivery.redriven_awaited.entry(seal).or_default().push((model, request));
     }
 }
 
 /// A request that will not run where it was sent waits again.
 pub(super) fn requeue_request(host: &mut impl Host, now: Time, model: ModelId, request: Request) {
-    count(&host.carrier().metrics.counters.requeued_requests, 1);
+    count(&host.delivery().metrics.counters.requeued_requests, 1);
     host.take_in(now, model, request, Coming::Back);
 }
 

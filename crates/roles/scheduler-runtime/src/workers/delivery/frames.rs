@@ -4,7 +4,7 @@ use symphony_protocol::dispatch::RequestHeader;
 use symphony_scheduler::Request;
 use symphony_types::{BootId, FrontendId, ModelId, Nanos, RequestId, RequestValue, Time};
 
-use super::{Carrier, Coming, Host, recovery};
+use super::{Coming, Delivery, Host, recovery};
 use crate::workers::counters::count;
 use crate::workers::messages::Peer;
 
@@ -36,7 +36,7 @@ pub(crate) struct Returning {
     pub(crate) requests: std::vec::IntoIter<Request>,
 }
 
-impl Carrier {
+impl Delivery {
     /// These requests come back before anything that may concern them is handled.
     pub(crate) fn bring_back(&mut self, returning: Returning) {
         self.frame_in_progress = Some(FrameInProgress::Returns(returning));
@@ -55,7 +55,7 @@ pub(super) fn handle_returns(host: &mut impl Host, now: Time, mut returning: Ret
         taken += 1;
     }
     if returning.requests.len() > 0 {
-        host.carrier().frame_in_progress = Some(FrameInProgress::Returns(returning));
+        host.delivery().frame_in_progress = Some(FrameInProgress::Returns(returning));
     }
     taken
 }
@@ -67,10 +67,10 @@ pub(super) fn handle_requests(host: &mut impl Host, now: Time, mut arriving: Req
         arrive(host, now, peer, received, header, redriven);
         taken += 1;
     }
-    let carrier = host.carrier();
-    count(&carrier.metrics.counters.requests, taken as u64);
+    let delivery = host.delivery();
+    count(&delivery.metrics.counters.requests, taken as u64);
     if arriving.requests.len() > 0 {
-        carrier.frame_in_progress = Some(FrameInProgress::Requests(arriving));
+        delivery.frame_in_progress = Some(FrameInProgress::Requests(arriving));
     }
     taken
 }
@@ -80,10 +80,10 @@ pub(super) fn handle_cancels(host: &mut impl Host, now: Time, mut leaving: Cance
     let CancelFrame { frontend, boot, .. } = leaving;
     let mut gone: Vec<(u64, u32)> = leaving.requests.by_ref().take(limit).collect();
     if leaving.requests.len() > 0 {
-        host.carrier().frame_in_progress = Some(FrameInProgress::Cancels(leaving));
+        host.delivery().frame_in_progress = Some(FrameInProgress::Cancels(leaving));
     }
     gone.sort_unstable();
-    host.carrier().drop_waiting(|id| {
+    host.delivery().drop_waiting(|id| {
         let at = gone.partition_point(|&(sequence, _)| sequence < id.sequence);
         (id.frontend, id.boot) == (frontend, boot) && gone.get(at).is_some_and(|&(found, _)| found == id.sequence)
     });
@@ -108,9 +108,9 @@ fn arrive(host: &mut impl Host, now: Time, peer: Peer, received: Time, header: R
     if !redriven || header.attempt <= 1 {
         return host.take_in(now, model, request, Coming::New);
     }
-    let carrier = host.carrier();
-    count(&carrier.metrics.counters.redriven_requests, 1);
-    match &mut carrier.recovery {
+    let delivery = host.delivery();
+    count(&delivery.metrics.counters.redriven_requests, 1);
+    match &mut delivery.recovery {
         Some(recovery) => recovery.waiting.push((model, request)),
         None => recovery::redrive(host, now, model, request),
     }

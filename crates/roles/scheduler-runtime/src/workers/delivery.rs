@@ -1,7 +1,7 @@
-//! The carrying half of a sub-cluster's decisions, whoever makes them: what frontends announce, plans until backends
-//! report their ends, outcomes to frontends, and what a take-over leaves behind.
+//! What reaches a worker and leaves it, whoever decides: what frontends announce, plans until backends report their
+//! ends, outcomes to frontends, and what a take-over leaves behind.
 //!
-//! A worker owns a [`Carrier`] and is a [`Host`]: it says what happens to a request; everything else is carried here.
+//! A worker owns a [`Delivery`] and is a [`Host`]: it says what happens to a request; everything else is here.
 
 mod frames;
 mod frontends;
@@ -43,10 +43,10 @@ pub(crate) enum Coming {
     BackWithNext,
 }
 
-/// A worker that decides about requests: what it does with what is carried to it.
+/// A worker that decides about requests: what it does with what is delivered to it.
 pub(crate) trait Host {
-    /// What carries for it.
-    fn carrier(&mut self) -> &mut Carrier;
+    /// What delivers for it.
+    fn delivery(&mut self) -> &mut Delivery;
 
     /// A request waits from now on, unless its model is not served here.
     fn take_in(&mut self, now: Time, model: ModelId, request: Request, coming: Coming);
@@ -74,8 +74,8 @@ pub(crate) trait Host {
     fn gpu_lost(&mut self, now: Time, gpu: u32, seal: SealNumber);
 }
 
-/// What a worker carries.
-pub(crate) struct Carrier {
+/// What a worker has to deliver, and to whom.
+pub(crate) struct Delivery {
     inbox: Arc<Inbox<ModelMessage>>,
     /// All linked backends are cordoned or draining.
     all_drained: bool,
@@ -100,7 +100,7 @@ pub(crate) struct Carrier {
     metrics: Arc<WorkerMetrics>,
 }
 
-impl Carrier {
+impl Delivery {
     /// Redriven requests wait until `recover_by` at the latest.
     pub(crate) fn new(
         inbox: Arc<Inbox<ModelMessage>>,
@@ -175,46 +175,46 @@ impl Carrier {
 /// Handles a message that is not about decisions; returns it if it is.
 pub(crate) fn receive(host: &mut impl Host, now: Time, message: ModelMessage) -> Option<ModelMessage> {
     match message {
-        ModelMessage::AllDrained(all) => host.carrier().all_drained = all,
-        ModelMessage::Route { gpu, route } => host.carrier().set_route(gpu, route),
+        ModelMessage::AllDrained(all) => host.delivery().all_drained = all,
+        ModelMessage::Route { gpu, route } => host.delivery().set_route(gpu, route),
         ModelMessage::Unroute { gpu, seal } => unroute(host, now, gpu, seal),
         ModelMessage::Frontend { peer, sender } => {
-            if let Some((frontend, boot)) = host.carrier().link(peer, sender) {
+            if let Some((frontend, boot)) = host.delivery().link(peer, sender) {
                 withdraw(host, now, frontend, boot);
             }
         }
         ModelMessage::FrontendGone { peer } => {
-            if host.carrier().unlink(peer) {
+            if host.delivery().unlink(peer) {
                 withdraw(host, now, peer.frontend, peer.boot);
             }
         }
         ModelMessage::Announce { peer, received, requests, redriven } => {
-            let carrier = host.carrier();
+            let delivery = host.delivery();
             // Requests from a former link were, or will be, announced again on the new one.
-            if carrier.is_linked(peer) {
+            if delivery.is_linked(peer) {
                 let requests = requests.into_iter();
-                carrier.frame_in_progress =
+                delivery.frame_in_progress =
                     Some(FrameInProgress::Requests(RequestFrame { peer, received, requests, redriven }));
             }
         }
         ModelMessage::Cancel { frontend, boot, requests } => {
-            host.carrier().frame_in_progress =
+            host.delivery().frame_in_progress =
                 Some(FrameInProgress::Cancels(CancelFrame { frontend, boot, requests: requests.into_iter() }));
         }
         ModelMessage::Done { plan, start_late, latency, failed } => {
-            if let Some(sent) = host.carrier().sent.take(plan) {
+            if let Some(sent) = host.delivery().sent.take(plan) {
                 host.plan_done(now, plan, sent, (start_late, latency), &failed);
             }
         }
         ModelMessage::Refused { plan } => {
-            if let Some(sent) = host.carrier().sent.take(plan) {
-                host.carrier().record_end(&sent, BatchEnd::Refused);
+            if let Some(sent) = host.delivery().sent.take(plan) {
+                host.delivery().record_end(&sent, BatchEnd::Refused);
                 host.plan_refused(now, plan, &sent);
                 recovery::requeue(host, now, sent);
             }
         }
         ModelMessage::Known { seal, requests } => {
-            host.carrier().known_by_backend.extend(requests.iter().map(|&id| (id, seal)));
+            host.delivery().known_by_backend.extend(requests.iter().map(|&id| (id, seal)));
         }
         ModelMessage::AllSealed => recover(host, now),
         #[cfg(test)]
@@ -232,41 +232,41 @@ pub(crate) fn receive(host: &mut impl Host, now: Time, message: ModelMessage) ->
 
 /// The GPU is lost under this seal: what was sent to it, or was awaited from it, waits again.
 fn unroute(host: &mut impl Host, now: Time, gpu: u32, seal: SealNumber) {
-    if let Some(route) = host.carrier().routes.get_mut(gpu as usize) {
+    if let Some(route) = host.delivery().routes.get_mut(gpu as usize) {
         route.take_if(|route| route.seal == seal);
     }
     host.gpu_lost(now, gpu, seal);
     give_back(host, now, gpu, seal);
-    let carrier = host.carrier();
-    carrier.known_by_backend.retain(|_, by| *by != seal);
-    for (model, request) in carrier.redriven_awaited.remove(&seal).unwrap_or_default() {
+    let delivery = host.delivery();
+    delivery.known_by_backend.retain(|_, by| *by != seal);
+    for (model, request) in delivery.redriven_awaited.remove(&seal).unwrap_or_default() {
         recovery::requeue_request(host, now, model, request);
     }
 }
 
 /// What was sent to a GPU under this seal waits again.
 pub(crate) fn give_back(host: &mut impl Host, now: Time, gpu: u32, seal: SealNumber) {
-    while let Some(plan) = host.carrier().sent.take_oldest(gpu, seal) {
-        host.carrier().record_end(&plan, BatchEnd::Lost);
+    while let Some(plan) = host.delivery().sent.take_oldest(gpu, seal) {
+        host.delivery().record_end(&plan, BatchEnd::Lost);
         recovery::requeue(host, now, plan);
     }
 }
 
 fn withdraw(host: &mut impl Host, now: Time, frontend: FrontendId, boot: BootId) {
-    host.carrier().drop_waiting(|id| id.frontend == frontend && id.boot == boot);
+    host.delivery().drop_waiting(|id| id.frontend == frontend && id.boot == boot);
     host.withdraw(now, frontend, boot);
 }
 
 /// Releases the redriven requests that wait: those that backends have are only waited for, the others wait for a batch.
 pub(crate) fn recover(host: &mut impl Host, now: Time) {
-    for (model, request) in host.carrier().release_redriven() {
+    for (model, request) in host.delivery().release_redriven() {
         recovery::redrive(host, now, model, request);
     }
 }
 
 /// Handles up to `limit` requests or cancels of the frame in progress, and returns how many.
 pub(crate) fn handle_frame(host: &mut impl Host, now: Time, limit: usize) -> usize {
-    match host.carrier().frame_in_progress.take() {
+    match host.delivery().frame_in_progress.take() {
         Some(FrameInProgress::Requests(arriving)) => frames::handle_requests(host, now, arriving, limit),
         Some(FrameInProgress::Cancels(leaving)) => frames::handle_cancels(host, now, leaving, limit),
         Some(FrameInProgress::Returns(returning)) => frames::handle_returns(host, now, returning, limit),
