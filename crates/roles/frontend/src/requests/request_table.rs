@@ -48,7 +48,7 @@ pub(crate) struct OpenRequest {
     /// The input once more, where backends of this host read it; gone with this.
     pub(crate) shared: Option<PlacedInput>,
     pub(crate) deadline: Instant,
-    /// No leader is to hear of it before [`RequestTable::release`]: its pictures wait for a thread.
+    /// No leader is to hear of it before [`RequestTable::end_withholding`]: its pictures wait for a thread.
     pub(crate) withheld: bool,
     /// The leader's token under which it was announced last; zero before.
     pub(crate) announced: Token,
