@@ -15,7 +15,7 @@
 //!
 //! Between releases with the same first two numbers, a policy that compiles goes on to compile and is told the same. A
 //! later release may add inputs (so ignore unknown ones with `_ => {}`), fields to inputs (so match with `..`), fields
-//! to [`ClusterFacts`](crate::ClusterFacts) and [`ClusterModel`](crate::ClusterModel), and methods with a default;
+//! to [`ClusterFacts`](crate::ClusterFacts) and [`ClusterModel`], and methods with a default;
 //! policies need no change for these. It may rename or remove only with a note under "Policies" in CHANGELOG.md. The
 //! limits ([`CLUSTER_ORDERS_MAX`](crate::CLUSTER_ORDERS_MAX), [`QUEUE_REQUESTS_MAX`](crate::QUEUE_REQUESTS_MAX)) never
 //! shrink.
