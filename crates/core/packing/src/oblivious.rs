@@ -48,7 +48,7 @@ pub fn batch_oblivious(sessions: &[Session<'_>], nodes: usize) -> Vec<PackedNode
                 batch,
                 rate_per_second: session.rate_per_second * part / share,
             });
-            packed[node].duty = packed[node].duty + session.profile.latency(batch);
+            packed[node].duty += session.profile.latency(batch);
             packed[node].occupancy += part;
             left -= part;
         }

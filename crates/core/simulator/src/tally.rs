@@ -252,7 +252,7 @@ impl Tally {
         let duration_s = scenario.duration.as_secs_f64();
         let judged = self.models.iter().map(|model| (model.judged.offered, model.judged.good));
         let judged = judged.chain(self.pipelines.iter().map(|pipeline| (pipeline.offered, pipeline.good)));
-        let (offered, good) = judged.fold((0, 0), |(offered, good), one| (offered + one.0, good + one.1));
+        let (offered, good) = judged.fold((0_u64, 0_u64), |(offered, good), one| (offered + one.0, good + one.1));
         let (autoscale, scaled) = scaling.unzip();
         let gpu_time = scaled.unwrap_or(scenario.duration.saturating_mul(self.used.len() as u64));
         // Without any GPU nothing ran.

@@ -131,8 +131,8 @@ pub fn simulate_explained(
     with_policy(scenario, seed, rate_rps, Explain(scenario, seed, rate_rps, ask))
 }
 
-/// Whether the p99 of every model's clients and of every pipeline meets its SLO at this rate. Ends as soon as failure is
-/// certain.
+/// Whether the p99 of every model's clients and of every pipeline meets its SLO at this rate. Ends as soon as failure
+/// is certain.
 ///
 /// # Errors
 /// As [`simulate`].

@@ -179,6 +179,11 @@ fn gpus_follow_a_gamma_that_doubles_within_two_epochs() {
     };
     let (with, without) = (bad_rate(&["split_epoch_s=5"]), bad_rate(&[]));
     assert!(with < 0.02 && without > 3.0 * with.max(0.01), "{with} with epochs, {without} without");
+    // Queues share all GPUs: what is left is split at each hop, and the load finds its GPUs without an epoch.
+    let deferred = ["policy=auto", "pipeline.0.split=deferred"];
+    let resplit = bad_rate(&deferred);
+    let fixed = bad_rate(&[deferred[0], deferred[1], "pipeline.0.resplit=false"]);
+    assert!(resplit < 0.02 && resplit <= fixed + 0.01, "{resplit} split again, {fixed} with fixed deadlines");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use symphony_pipeline::{Condition, EdgeSpec, Pipeline, PipelineSpec, Refused, St
 use symphony_types::{LatencyProfile, Nanos, RequestValue, SLO_MAX};
 
 use super::fan_out::FanOut;
-use super::pipeline_load::{PipelineLoad, SCENARIO_PIPELINES_MAX};
+use super::pipeline_load::{PipelineLoad, SCENARIO_PIPELINES_MAX, SPLIT_EPOCH_S_MIN};
 use super::text::{EdgeText, PipelineText, StageText};
 use crate::check::Check;
 use crate::error::ScenarioError;
@@ -213,8 +213,8 @@ impl Check<'_> {
         if text.autoscale.is_some() {
             return self.refuse("autoscale", "a fixed number of GPUs with [[pipeline]]", "[autoscale]");
         }
-        let epoch = text.split_epoch_s.map(|epoch_s| self.positive("split_epoch_s", epoch_s, DURATION_S_MAX));
-        Ok(epoch.transpose()?.map(|epoch_s| Nanos::from_secs_f64(epoch_s).max(Nanos::new(1))))
+        let epoch_s = |s: f64| self.number("split_epoch_s", s, SPLIT_EPOCH_S_MIN, DURATION_S_MAX);
+        Ok(text.split_epoch_s.map(epoch_s).transpose()?.map(Nanos::from_secs_f64))
     }
 }
 

@@ -54,7 +54,10 @@ impl FanOut {
             (mean.floor() + f64::from(u8::from(lot < mean.fract()))) as u32
         } else {
             // A mean of zero has no law, and no rows.
-            Poisson::new(mean).map_or(0, |law| law.sample(rng) as u32)
+            Poisson::new(mean).map_or(0, |law| {
+                let rows: f64 = law.sample(rng);
+                rows as u32
+            })
         };
         rows.min(self.most)
     }

@@ -9,8 +9,10 @@ use symphony_types::Nanos;
 use super::fan_out::FanOut;
 use crate::rate_profile::RateProfile;
 
-/// Pipelines of one scenario: all budgets are split for each run of a search.
-pub const SCENARIO_PIPELINES_MAX: usize = 1_000;
+/// Pipelines of one scenario: all budgets are split for each run of a search, and sixty times before it.
+pub const SCENARIO_PIPELINES_MAX: usize = 256;
+/// The shortest period of new splits: splitting thousands of times a second would be all that a run does.
+pub(crate) const SPLIT_EPOCH_S_MIN: f64 = 1e-3;
 
 /// How the budget of a pipeline is split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -110,7 +110,7 @@ fn mistakes_are_named_by_the_key_that_was_written() {
         ("pipeline.0.edge.0.gamma_profile=[[1, 2]]", "key `pipeline.0.edge.0.gamma_profile.0`: expected a first step"),
         ("pipeline.0.rate_profile=[]", "key `pipeline.0.rate_profile`"),
         ("pipeline.0.edges=3", "unknown field `edges`"),
-        ("split_epoch_s=0", "key `split_epoch_s`: expected a number above 0"),
+        ("split_epoch_s=0", "key `split_epoch_s`: expected a number from 0.001"),
         ("pipeline=[]", "key `split_epoch_s`: expected a [[pipeline]]"),
         ("autoscale={}", "key `autoscale`: expected a fixed number of GPUs"),
     ] {

@@ -1,5 +1,5 @@
-//! The applications `game` and `traffic` of the Nexus paper's Table 4 as pipelines, with its techniques left out one after
-//! another (section 7.3), and what Symphony makes of them.
+//! The applications `game` and `traffic` of the Nexus paper's Table 4 as pipelines, with its techniques left out one
+//! after another (section 7.3), and what Symphony makes of them.
 
 use std::fmt::Write as _;
 
@@ -118,8 +118,8 @@ fn stage(case: &Case, name: &str, line: Line) -> String {
     )
 }
 
-/// Section 7.3.1: frames of twenty games; each needs an icon and six numbers, all in 50 ms. Requests are those of models,
-/// seven for a frame.
+/// Section 7.3.1: frames of twenty games; each needs an icon and six numbers, all in 50 ms. Requests are those of
+/// models, seven for a frame.
 pub(crate) fn game(lab: &Lab<'_>, case: &Case, arrival: &str) -> Setup {
     let mut setup = setup(lab, "game", case, arrival, lab.pick(10.0, 2.0));
     let streams = if case.is_shared { 1 } else { GAMES };
@@ -178,7 +178,7 @@ pub(crate) fn traffic(lab: &Lab<'_>, case: &Case, scene: &Scene) -> Setup {
     setup
 }
 
-/// The goodput of each case in requests of the application per second, with its share of the first's.
+/// The goodput of each case in requests of the application per second.
 pub(crate) fn ablation(
     lab: &Lab<'_>,
     cases: &[Case],

@@ -1,5 +1,5 @@
-//! The Nexus paper, Figure 11 (section 7.3.2): what each technique is worth in traffic monitoring, and what deferred queues
-//! make of the same pipeline.
+//! The Nexus paper, Figure 11 (section 7.3.2): what each technique is worth in traffic monitoring, and what deferred
+//! queues make of the same pipeline.
 
 use anyhow::Result;
 
